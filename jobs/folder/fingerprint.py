@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 
 from das.errors import InputError
@@ -11,7 +12,7 @@ from jobs.config.models.run import RunConfig
 from jobs.storage.files import read_json
 from jobs.storage.journal import LINES
 from jobs.storage.layout import ReleaseLayout
-from jobs.storage.place import Place, found_under
+from jobs.storage.place import Place, found_under, place_of
 
 
 def input_files(config: RunConfig) -> dict[str, list[int]]:
@@ -29,6 +30,22 @@ def input_files(config: RunConfig) -> dict[str, list[int]]:
     # The manifest of a release fixes every byte of it.
     roots += [ReleaseLayout(one.path).manifest for one in released if one is not None and one.path]
     return files_under(roots, account_of(config))
+
+
+def input_digest(data: Place, account: Place) -> bytes:
+    """Return the SHA-256 of the contents of an input, whatever its files are called.
+
+    It is confidential: write it nowhere but under a key (`jobs.storage.account.keyed`).
+
+    Args:
+      data: A file or folder.
+      account: The account, which is no input where it lies in the folder.
+    """
+    digests = []
+    for file in files_under([data], account):
+        with place_of(file).open("rb") as handle:
+            digests.append(hashlib.file_digest(handle, "sha256").digest())
+    return hashlib.sha256(b"".join(sorted(digests))).digest()
 
 
 def files_under(roots: Sequence[Place], account: Place) -> dict[str, list[int]]:

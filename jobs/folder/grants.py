@@ -32,6 +32,7 @@ def spending_of(resolved: Resolved, product: Product, identity: str | None = Non
     return Spending(
         claim=claim_of(resolved, product, identity),
         account=account_of(resolved.config) if plan.spends else None,
+        data=product.config.input.path,
         folder=folder,
         release=release,
         parts=tuple(parts),

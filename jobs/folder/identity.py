@@ -191,8 +191,8 @@ def is_renamed(out: Place, account: Place) -> bool:
     return is_there(other) and not (is_there(account) and is_same(account, other))
 
 
-def note_account(out: Place, account: Place) -> None:
-    """Remember in which account the grants of a run folder are claimed, before they are.
+def refuse_other_account(out: Place, account: Place) -> None:
+    """Refuse an account other than that in which the grants of a run folder were claimed.
 
     Raises:
       LedgerError: They were claimed in another one, which this one is not in a new place: a second
@@ -200,18 +200,35 @@ def note_account(out: Place, account: Place) -> None:
     """
     document = read_json(out / "run.json", "remove the folder")
     before = document.get("account")
-    if before == str(account):
+    if before is None or before == str(account):
         return
-    if before is not None:
-        runs = [grant.run for grant in read_account(account)]
-        if is_renamed(out, account) or document["run"] not in runs:
-            raise LedgerError(
-                str(account),
-                "is not the account in which the grants of this folder were claimed",
-                want=before,
-                remedy="name that one under privacy.account, or move it to the new place",
-            )
-    write_json(out / "run.json", {**document, "account": str(account)})
+    runs = [grant.run for grant in read_account(account)]
+    if is_renamed(out, account) or document["run"] not in runs:
+        raise LedgerError(
+            str(account),
+            "is not the account in which the grants of this folder were claimed",
+            want=before,
+            remedy="name that one under privacy.account, or move it to the new place",
+        )
+
+
+def note_account(out: Place, account: Place, inputs: Mapping[str, str]) -> None:
+    """Remember in which account the grants of a run folder are claimed, before they are.
+
+    Args:
+      out: The run folder.
+      account: The account.
+      inputs: Keyed digests of the inputs whose grants are claimed now, by product.
+
+    Raises:
+      LedgerError: As of `refuse_other_account`.
+    """
+    refuse_other_account(out, account)
+    document = read_json(out / "run.json", "remove the folder")
+    own = {**document.get("inputs", {}), **inputs}
+    noted = {**document, "account": str(account), **({"inputs": own} if own else {})}
+    if noted != document:
+        write_json(out / "run.json", noted)
 
 
 def has_spent(out: Place, account: Place) -> str | None:

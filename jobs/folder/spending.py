@@ -10,15 +10,24 @@ The lifecycle of every noisy answer, of censuses and surveys alike:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from das.errors import LedgerError, OutputError
 from das.mechanisms.entropy import Position
 from jobs.documents.account import account_of_grants
 from jobs.documents.document import write_document
 from jobs.folder.draws import Draws, lost_answers, note_account_line, refuse_rolled_back
-from jobs.folder.identity import is_renamed, note_account
-from jobs.storage.account import Claim, check_account, check_claim, make_claim, read_account
+from jobs.folder.fingerprint import input_digest
+from jobs.folder.identity import is_renamed, note_account, refuse_other_account
+from jobs.storage.account import (
+    Claim,
+    check_account,
+    check_claim,
+    keyed,
+    make_claim,
+    read_account,
+    refuse_second_account,
+)
 from jobs.storage.dataset import MANIFEST, dataset_digest, find_damage, is_published
 from jobs.storage.journal import is_begun
 from jobs.storage.layout import ReleaseLayout
@@ -55,6 +64,7 @@ class Spending:
     Attributes:
       claim: What it asks of the account.
       account: The account; None if nothing is spent: noise is seeded, or was drawn elsewhere.
+      data: The input.
       folder: The run folder.
       release: The publishable half, where measurements and ledger lie.
       parts: All that is measured, in order.
@@ -63,6 +73,7 @@ class Spending:
 
     claim: Claim
     account: Place | None
+    data: Place
     folder: Place
     release: ReleaseLayout
     parts: tuple[Part, ...]
@@ -117,16 +128,29 @@ def refuse_older_account(spendings: Sequence[Spending], *, moved: bool = False) 
 def claim_grants(spendings: Sequence[Spending]) -> None:
     """Claim the grants of all products, once; they stay spent whatever happens after.
 
-    The release keeps the account as it was then: later grants are not of its manifest.
+    The release keeps the account as it was then: later grants are not of its manifest. The account
+    and the run folder keep a keyed digest of each input, by which a second account for the same
+    data is noticed. No digest of an input is in the release.
 
     Raises:
-      LedgerError: A grant was spent by another run.
+      LedgerError: A grant was spent by another run, or another account has grants for the data.
     """
     last = spendings[-1]
     if last.account is None:
         return
-    note_account(last.folder, last.account)
-    spent = make_claim(last.account, *(spending.claim for spending in spendings))
+    refuse_other_account(last.folder, last.account)
+    known = {(one.product, one.grant) for one in read_account(last.account)}
+    claims = []
+    for spending in spendings:
+        claim = spending.claim
+        if (claim.product, claim.grant) not in known:
+            digest = input_digest(spending.data, last.account)
+            refuse_second_account(last.account, spending.data, digest)
+            claim = replace(claim, input=keyed(digest))
+        claims.append(claim)
+    inputs = {one.product: one.input for one in claims if one.input is not None}
+    note_account(last.folder, last.account, inputs)
+    spent = make_claim(last.account, *claims)
     note_account_line(last.folder, last.account)
     if not last.release.account.exists():
         write_document(last.release.account, account_of_grants(spent))

@@ -8,8 +8,11 @@ drawn under a claimed grant (`jobs.folder.draws`), and checks of the input that 
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import hmac
 import os
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -28,7 +31,7 @@ from das.privacy.budget import (
 from das.queries.sensitivity import Neighbors
 from das.rational import stated_fraction
 from jobs.storage.journal import LINES, append_to_journal, is_begun, read_journal
-from jobs.storage.place import Place, StoredPlace
+from jobs.storage.place import Place, StoredPlace, is_same
 from jobs.storage.stores.store import probe
 
 DRAWING, MEASURED, FAILED_DRAW = "drawing", "measured", "failed_draw"
@@ -50,6 +53,7 @@ class Claim:
       folder: Where that folder is, for people.
       changed_record: Cost of any change of one record, in what the budget counts; exact.
       exact: What is published without noise beside it: queries and where, for people.
+      input: Keyed digest of the input, as `keyed` makes it; none before the claim is made.
     """
 
     product: str
@@ -59,6 +63,7 @@ class Claim:
     folder: str
     changed_record: Fraction
     exact: tuple[str, ...] = ()
+    input: str | None = None
 
 
 @dataclass(frozen=True)
@@ -75,6 +80,7 @@ class Spent:
       changed_record: Cost of any change of one record, in what the budget counts: the row that the
         claim stated, or a bound for claims of earlier versions, which stated none.
       exact: As the claim stated; None for claims of earlier versions, which did not.
+      input: Keyed digest of its input; likewise.
     """
 
     product: str
@@ -85,6 +91,7 @@ class Spent:
     claimed: str
     changed_record: Fraction
     exact: tuple[str, ...] | None = None
+    input: str | None = None
 
 
 @dataclass(frozen=True)
@@ -129,9 +136,7 @@ def default_account(*inputs: Place) -> Place:
             raise ConfigError(
                 "data.path", "is the root of all files", got=data, want="a file or folder"
             )
-        own = dict.fromkeys(
-            path for path in (_beside(data), *map(_beside, data.parents)) if is_there(path)
-        )
+        own = dict.fromkeys(_around(data))
         around |= own
         near.append(own | dict.fromkeys([*_within(data), *_accounts_in(data.parent)]))
     found = {path: None for paths in near for path in paths}
@@ -152,9 +157,61 @@ def default_account(*inputs: Place) -> Place:
     )
 
 
+def keyed(digest: bytes, key: bytes | None = None) -> str:
+    """Return a digest of confidential data under a key, as text that only the data can be held to.
+
+    Args:
+      digest: Of the data; never written anywhere itself.
+      key: 32 bytes; default: random ones.
+
+    >>> one = keyed(b"digest")
+    >>> is_keyed(one, b"digest"), is_keyed(one, b"other"), one == keyed(b"digest")
+    (True, False, False)
+    """
+    own = secrets.token_bytes(32) if key is None else key
+    return f"{own.hex()}:{hmac.digest(own, digest, 'sha256').hex()}"
+
+
+def is_keyed(text: str, digest: bytes) -> bool:
+    """Whether `keyed` made a text of this digest."""
+    return hmac.compare_digest(text, keyed(digest, bytes.fromhex(text.partition(":")[0])))
+
+
+def refuse_second_account(path: Place, data: Place, digest: bytes) -> None:
+    """Refuse an account where another one near the data has claims for the same data.
+
+    Args:
+      path: The account that is meant.
+      data: The input.
+      digest: Of its bytes.
+
+    Raises:
+      LedgerError: Another has; the grants of both would never be added up.
+    """
+    near = dict.fromkeys([*_around(data), *_within(data)])
+    with contextlib.suppress(ConfigError):  # a folder that cannot be listed; the account was named
+        near |= dict.fromkeys(_accounts_in(data.parent))
+    for other in near:
+        if other == path or (is_there(path) and is_same(path, other)):
+            continue
+        for one in read_account(other):
+            if one.input is not None and is_keyed(one.input, digest):
+                raise LedgerError(
+                    str(path),
+                    "is a second account: another one holds grants for the same data",
+                    got=f"{other}: grant {one.grant!r} of {one.product!r}",
+                    remedy="name that one under privacy.account, or move it to the new place",
+                )
+
+
 def is_there(account: Place) -> bool:
     """Whether there is an account: a file, or what a journal is in a store, or a copy of that."""
     return is_begun(account) or (isinstance(account, Path) and account.exists())
+
+
+def _around(data: Place) -> list[Place]:
+    """Accounts of an input and of the folders it lies in."""
+    return [path for path in (_beside(data), *map(_beside, data.parents)) if is_there(path)]
 
 
 def _accounts_in(folder: Place) -> list[Place]:
@@ -353,6 +410,7 @@ def _line(claim: Claim) -> dict[str, Any]:
         "claimed": now(),
         "changed_record": str(claim.changed_record),
         "exact": [*claim.exact],
+        **({} if claim.input is None else {"input": claim.input}),
     }
 
 
@@ -375,6 +433,7 @@ def _spent(path: Place, line: Mapping[str, Any]) -> Spent:
             if line.get("changed_record")
             else changed_record_bound(budget),
             exact=tuple(map(str, line["exact"])) if "exact" in line else None,
+            input=line.get("input"),
         )
     except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
         raise LedgerError(str(path), "holds a line that is not of an account", got=error) from None

@@ -105,6 +105,7 @@ def spending_of(plan: SurveyPlan, identity: str | None = None) -> Spending:
     return Spending(
         claim=plan.claim(identity),
         account=None if plan.not_for_release else plan.account(),
+        data=plan.config.data.path,
         folder=plan.out,
         release=plan.release,
         parts=tuple(parts),

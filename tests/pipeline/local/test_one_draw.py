@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import multiprocessing
 import os
@@ -22,7 +23,7 @@ from jobs.config.load import load_run
 from jobs.folder.draws import Draws
 from jobs.folder.identity import claim_as, owner_of
 from jobs.run import do_stages, open_job
-from jobs.storage.account import read_account
+from jobs.storage.account import is_keyed, read_account
 from jobs.storage.dataset import MANIFEST, dataset_digest
 from jobs.storage.journal import append_to_journal, read_journal
 from jobs.storage.layout import release_layout
@@ -339,6 +340,36 @@ def test_an_account_that_was_rolled_back_is_refused_and_learns_what_a_complete_f
     assert das("resume", out, "--moved")[0] == 0
     assert published(out) == recorded(config)
     assert das("run", config)[0] == 0
+
+
+def test_a_second_account_for_the_same_data_is_noticed(config, tmp_path, das):
+    """Account and run folder keep a keyed digest of the input; the release has none of any kind."""
+    assert das("run", config)[0] == 0
+    out, account = load_run(config).config.output.directory, account_of(load_run(config).config)
+    (claim, *_) = read_account(account)
+    plain = hashlib.sha256((tmp_path / "records.csv").read_bytes()).digest()
+    assert claim.input is not None
+    assert is_keyed(claim.input, hashlib.sha256(plain).digest())
+    assert json.loads((out / "run.json").read_text())["inputs"] == {"toy": claim.input}
+    secrets = [plain.hex(), hashlib.sha256(plain).hexdigest(), *claim.input.split(":")]
+    for file in (out / "release").rglob("*"):
+        if file.is_file():
+            assert not [text for text in secrets if text.encode() in file.read_bytes()], file
+
+    second = {"grant": "2", "account": str(tmp_path / "another.jsonl")}
+    changes = {f"privacy__{key}": value for key, value in second.items()}
+    folder = {"output__directory": str(tmp_path / "second")}
+    other = toy.configuration(tmp_path, privacy__randomness=SYSTEM, **changes, **folder)
+    code, printed = das("run", other)
+    assert code == LedgerError.exit_code
+    assert f"is a second account: another one holds grants for the same data; got {account}" in (
+        " ".join(printed.split())
+    )
+    assert not (tmp_path / "another.jsonl").exists()
+    changes["privacy__account"] = str(account)  # the remedy
+    named = toy.configuration(tmp_path, privacy__randomness=SYSTEM, **changes, **folder)
+    assert das("run", named)[0] == 0
+    assert len(read_account(account)) == 2
 
 
 def test_a_rolled_back_account_is_refused_by_the_folder_of_any_run(config, tmp_path, das):

@@ -1174,6 +1174,8 @@ ENTRIES: dict[Key, Entry] = {
      "another privacy.grant, and its cost is added to what they have lost"): a_grant_that_is_spent,
     ("jobs/storage/account.py", "make it writable for those who measure, or name another file under "
      "privacy.account"): MACHINE,
+    ("jobs/storage/account.py", "name that one under privacy.account, or move it to the new place"):
+        TriedIn(f"{_DRAWS}::test_a_second_account_for_the_same_data_is_noticed"),
     ("jobs/storage/journal.py", "restore it from a backup; never edit or shorten it"):
         an_account_that_was_edited,
     ("jobs/folder/draws.py", "go on there; if that copy is lost, `das resume {} --moved`"): TriedIn(

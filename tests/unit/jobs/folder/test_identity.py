@@ -53,7 +53,7 @@ def test_a_folder_where_nothing_was_spent_is_taken_over(resolved, tmp_path):
 def test_a_folder_whose_grant_was_claimed_is_not(resolved, tmp_path):
     claim_as(owner_of(resolved))
     out, account = resolved.config.output.directory, account_of(resolved.config)
-    note_account(out, account)
+    note_account(out, account, {})
     assert has_spent(out, account) == "which claimed its grant"
     with pytest.raises(OutputError, match="belongs to a different configuration"):
         claim_as(owner_of(other(tmp_path)))
@@ -64,10 +64,10 @@ def test_a_folder_whose_grant_was_claimed_is_not(resolved, tmp_path):
 def test_grants_are_claimed_in_one_account(resolved, tmp_path):
     claim_as(owner_of(resolved))
     out, account = resolved.config.output.directory, account_of(resolved.config)
-    note_account(out, account)
-    note_account(out, account)
+    note_account(out, account, {})
+    note_account(out, account, {})
     with pytest.raises(LedgerError, match="is not the account in which the grants"):
-        note_account(out, tmp_path / "another.jsonl")
+        note_account(out, tmp_path / "another.jsonl", {})
 
 
 def test_a_folder_without_a_run_file_asks_for_it(resolved):
