@@ -12,7 +12,7 @@ import contextlib
 import errno
 import hmac
 import os
-import secrets
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -162,13 +162,13 @@ def keyed(digest: bytes, key: bytes | None = None) -> str:
 
     Args:
       digest: Of the data; never written anywhere itself.
-      key: 32 bytes; default: random ones.
+      key: Default: a random one of 16 bytes.
 
     >>> one = keyed(b"digest")
     >>> is_keyed(one, b"digest"), is_keyed(one, b"other"), one == keyed(b"digest")
     (True, False, False)
     """
-    own = secrets.token_bytes(32) if key is None else key
+    own = uuid.uuid4().bytes if key is None else key
     return f"{own.hex()}:{hmac.digest(own, digest, 'sha256').hex()}"
 
 
