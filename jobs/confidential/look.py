@@ -6,7 +6,6 @@ whoever may read the file, and proposed, never published.
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -25,8 +24,8 @@ from jobs.input.files import (
     parquet_schema,
     plan_chunks,
     read_chunk,
-    read_line,
 )
+from jobs.input.lines import read_line, split_fields, without_end
 from jobs.storage.place import Place
 
 MOST_CODES = 200  # of a column that is proposed as an attribute
@@ -333,8 +332,8 @@ def _delimiter_of(file: Place, *, alone: bool) -> str:
         )
     if not text.strip():
         raise InputError(str(file), "is empty", want="a header line")
-    sizes = {mark: len(next(csv.reader([text.rstrip("\r\n")], delimiter=mark)))
-             for mark in _DELIMITERS}  # fmt: skip
+    first = without_end(text.encode())
+    sizes = {mark: len(split_fields(first, mark, quotes=True) or []) for mark in _DELIMITERS}
     found = max(_DELIMITERS, key=lambda mark: sizes[mark])
     if sizes[found] < 2 and not alone:
         raise InputError(

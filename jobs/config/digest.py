@@ -62,8 +62,9 @@ def _contents(written: ProductConfig, config: ProductConfig) -> dict[str, Any]:
     """A product, with what schema and allocation say in the place of their paths."""
     later = {"solve", "output", "evaluate"}
     document = written.model_dump(mode="json", by_alias=True, exclude=later)
-    if document["data"].get("leading_zeros") == "kept":  # files could not say more
-        del document["data"]["leading_zeros"]
+    for key, value in (("leading_zeros", "kept"), ("quoting", "double")):
+        if document["data"].get(key) == value:  # files could not say more
+            del document["data"][key]
     document["schema"] = read_schema(config.schema_).model_dump(mode="json")
     if document["privacy"]["epsilon_from"] == "rho":  # as files said before they could say more
         del document["privacy"]["epsilon_from"]

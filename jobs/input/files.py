@@ -1,17 +1,19 @@
 """CSV and Parquet files as chunks that tasks read on their own, with row numbers for errors.
 
 Row numbers count from 1: for CSV they are line numbers, the header being line 1; for Parquet they
-are data rows. A quoted CSV field may not hold a line break.
+are data rows. Every row of a CSV file is one line: a file with another is refused, whatever chunk
+or block the row lies in, and so is a file whose readers find fewer rows than it says or shows.
 """
 
 from __future__ import annotations
 
-import csv
 import io
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import IO, Literal
+from pathlib import Path
+from typing import Literal, NoReturn
 
 import pyarrow as pa
 import pyarrow.csv as pa_csv
@@ -19,14 +21,29 @@ import pyarrow.parquet as pq
 
 from das.errors import InputError
 from jobs.config.data import FILE_KINDS
+from jobs.config.models.values import Quoting
+from jobs.input.lines import (
+    BLOCK_BYTES,
+    count_rows,
+    parse_line,
+    read_blocks,
+    read_line,
+    split_fields,
+    without_end,
+)
 from jobs.storage.place import Place, found_under, names_below, open_input
 
 CHUNK_BYTES = 64 << 20
 CHUNK_ROWS = 1 << 20
 BATCH_ROWS = 1 << 15
-_BLOCK_BYTES = 1 << 20
-_LONGEST_LINE = 8 << 20  # bytes; a header of a million columns fits
 _TEXT = pa.string()
+_MOST_NAMED = 3
+_OTHER_DATA = frozenset(
+    ".gz .zip .bz2 .xz .zst .lz4 .7z .tar .tgz .rar .dat .tab .psv .xlsx .xls .ods .dbf .dta .sav "
+    ".sas7bdat .orc .avro .feather .arrow".split()
+)
+_NOT_UTF8 = "is not UTF-8 text"
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True)
@@ -39,6 +56,7 @@ class Table:
       delimiter: Field separator of CSV files.
       setting: Key of the run file that sets it; empty if none does.
       zeros_lost: Whether geocodes are numbers, whose leading zeros have to be put back.
+      quoting: Whether fields of CSV files may stand in quotation marks.
     """
 
     path: Place
@@ -46,6 +64,12 @@ class Table:
     delimiter: str = ","
     setting: str = ""
     zeros_lost: bool = False
+    quoting: Quoting = "double"
+
+    @property
+    def quotes(self) -> bool:
+        """Whether a quotation mark at the start of a field opens it."""
+        return self.quoting == "double"
 
 
 @dataclass(frozen=True)
@@ -58,6 +82,7 @@ class Chunk:
       start: First byte (CSV, always the start of a line) or first row group (Parquet).
       stop: End of that range, exclusive; a CSV line belongs to the chunk in which it starts.
       first_row: Parquet only: row number of the first row.
+      rows: Parquet only: how many rows its row groups have.
       header: CSV only: all columns of the file.
     """
 
@@ -66,6 +91,7 @@ class Chunk:
     start: int
     stop: int
     first_row: int = 1
+    rows: int = 0
     header: tuple[str, ...] = ()
 
 
@@ -118,21 +144,51 @@ def find_files(path: Place) -> list[Place]:
     if not path.is_dir():
         raise InputError(str(path), "does not exist")
     try:
-        files = [
+        _refuse_closed(path)
+        found = [
             file
             for file in found_under(path, "*")
-            if file.suffix.lower() in FILE_KINDS
-            and file.is_file()
-            and not any(part[0] in "._" for part in names_below(file, path).parts)
+            if not any(part[0] in "._" for part in names_below(file, path).parts)
         ]
+        files = [file for file in found if file.suffix.lower() in FILE_KINDS and file.is_file()]
+        unread = [str(names_below(file, path)) for file in found if _is_unread(file)]
     except OSError as error:
         raise InputError(str(path), "cannot be listed", got=error.strerror) from None
+    if unread:
+        raise InputError(
+            str(path),
+            "holds data that would not be read",
+            got=unread[:_MOST_NAMED],
+            want=f"files whose names end in {list(FILE_KINDS)}",
+            remedy="unpack or convert them, put folders in the place of links, or move them out",
+        )
     if not files:
         raise InputError(str(path), "is a folder without data files", want="CSV or Parquet files")
     kinds = {FILE_KINDS[file.suffix.lower()] for file in files}
     if len(kinds) > 1:
         raise InputError(str(path), "holds files of two formats", got=sorted(kinds), want="one")
     return files
+
+
+def _refuse_closed(folder: Place) -> None:
+    """Raise OSError for a folder that may not be listed, which a search passes over."""
+
+    def refuse(error: OSError) -> NoReturn:
+        raise error
+
+    if isinstance(folder, Path):
+        for _ in os.walk(folder, onerror=refuse):
+            pass
+
+
+def _is_unread(file: Place) -> bool:
+    """Whether something in a folder of data looks like data and is not read."""
+    if file.suffix.lower() in _OTHER_DATA:
+        return file.is_file()
+    if not isinstance(file, Path) or not file.is_symlink():
+        return False
+    is_lost = file.suffix.lower() in FILE_KINDS and not file.exists()
+    return is_lost or file.is_dir()  # a search does not go on in the target
 
 
 def plan_chunks(table: Table) -> list[Chunk]:
@@ -173,8 +229,6 @@ def read_chunk(chunk: Chunk, table: Table, text: pa.DataType = _TEXT) -> Iterato
     except (OSError, pa.ArrowException) as error:
         failure = type(error).__name__
     if failure:  # outside of the handler: the text of the error may quote the data
-        if chunk.kind == "csv":
-            _explain_csv(chunk, table.delimiter)
         raise InputError(str(chunk.path), "cannot be read", got=failure)
 
 
@@ -192,7 +246,7 @@ def header_of(file: Place, delimiter: str) -> tuple[str, ...]:
     """
     if FILE_KINDS[file.suffix.lower()] == "parquet":
         return tuple(field.name for field in parquet_schema(file))
-    return _csv_header(file, delimiter)[0]
+    return _csv_header(file, Table(file, (), delimiter))[0]
 
 
 def parquet_schema(file: Place) -> pa.Schema:
@@ -210,20 +264,32 @@ def parquet_schema(file: Place) -> pa.Schema:
         ) from None
 
 
-def _csv_header(file: Place, delimiter: str) -> tuple[tuple[str, ...], int]:
+def _csv_header(file: Place, table: Table) -> tuple[tuple[str, ...], int]:
     """Names of the columns, and where the line after them begins."""
+    where = f"{file}, row 1"
     try:
         with file.open("rb") as handle:
-            first = read_line(handle, f"{file}, row 1")
+            first = read_line(handle, where)
             begin = handle.tell()
-        header = tuple(_fields(first.decode("utf-8-sig"), delimiter))
     except OSError as error:
         raise InputError(str(file), "cannot be read", got=error.strerror) from None
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{file}, row 1", _not_readable(error)) from None
-    if not first.strip():
+    first = first.removeprefix(_BYTE_ORDER_MARK)
+    if not first:
         raise InputError(str(file), "is empty", want="a header line")
-    return header, begin
+    if not first.strip():
+        raise InputError(where, "is blank", want="names of columns")
+    fields = parse_line(first, where, table.delimiter, quotes=table.quotes)
+    if not all(map(_is_utf8, fields)):
+        raise InputError(where, _NOT_UTF8)
+    return tuple(name.decode() for name in fields), begin
+
+
+def _is_utf8(text: bytes) -> bool:
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _check_columns(file: Place, present: Sequence[str], table: Table) -> None:
@@ -259,7 +325,8 @@ def _check_columns(file: Place, present: Sequence[str], table: Table) -> None:
 def _other_delimiter(line: str, table: Table) -> str | None:
     """The separator that makes wanted columns of a header line which is one column, if any."""
     for delimiter in (",", ";", "\t", "|"):
-        if set(_fields(line, delimiter)) & set(table.columns):
+        fields = split_fields(line.encode(), delimiter, quotes=table.quotes) or []
+        if {name.decode() for name in fields} & set(table.columns):
             return delimiter
     return None
 
@@ -272,10 +339,13 @@ def _parquet_chunks(file: Place, table: Table) -> list[Chunk]:
                 parquet.metadata.row_group(index).num_rows
                 for index in range(parquet.metadata.num_row_groups)
             ]
+            stated = parquet.metadata.num_rows
     except (OSError, pa.ArrowException) as error:
         raise InputError(
             str(file), "is not a readable Parquet file", got=type(error).__name__
         ) from None
+    if stated != sum(groups):
+        raise InputError(str(file), "states another number of rows than its row groups have")
     _check_columns(file, names, table)
     chunks = []
     start, rows, first = 0, 0, 1
@@ -283,12 +353,13 @@ def _parquet_chunks(file: Place, table: Table) -> list[Chunk]:
         rows += size
         if rows >= CHUNK_ROWS or index == len(groups) - 1:
             if rows:
-                chunks.append(Chunk(file, "parquet", start, index + 1, first))
+                chunks.append(Chunk(file, "parquet", start, index + 1, first, rows))
             start, rows, first = index + 1, 0, first + rows
     return chunks
 
 
 def _parquet_rows(chunk: Chunk, table: Table) -> Iterator[pa.Table]:
+    rows = 0
     with pq.ParquetFile(open_input(chunk.path)) as parquet:
         for batch in parquet.iter_batches(
             batch_size=BATCH_ROWS,
@@ -296,11 +367,14 @@ def _parquet_rows(chunk: Chunk, table: Table) -> Iterator[pa.Table]:
             columns=list(dict.fromkeys(table.columns)),
             use_threads=False,
         ):
+            rows += batch.num_rows
             yield pa.Table.from_batches([batch])
+    if rows != chunk.rows:
+        raise InputError(str(chunk.path), "gives another number of rows than its row groups state")
 
 
 def _csv_chunks(file: Place, table: Table) -> list[Chunk]:
-    header, begin = _csv_header(file, table.delimiter)
+    header, begin = _csv_header(file, table)
     _check_columns(file, header, table)
     try:
         with file.open("rb") as handle:
@@ -313,10 +387,11 @@ def _csv_chunks(file: Place, table: Table) -> list[Chunk]:
     except OSError as error:
         raise InputError(str(file), "cannot be read", got=error.strerror) from None
     edges = [*sorted(set(edges)), size]
+    # A blank line of one column may be a row whose value is missing, so that none is passed over.
     return [
         Chunk(file, "csv", start, stop, header=header)
         for start, stop in pairwise(edges)
-        if _has_line(file, start, stop)
+        if start < stop and (len(header) == 1 or _has_line(file, start, stop))
     ]
 
 
@@ -324,49 +399,55 @@ def _has_line(file: Place, start: int, stop: int) -> bool:
     with file.open("rb") as handle:
         handle.seek(start)
         while handle.tell() < stop:
-            if handle.readline(_BLOCK_BYTES).strip(b"\r\n"):
+            if without_end(handle.readline(BLOCK_BYTES)):
                 return True
     return False
 
 
 def _csv_rows(chunk: Chunk, table: Table, text: pa.DataType) -> Iterator[pa.Table]:
-    columns = list(dict.fromkeys(table.columns))
+    """Parse a chunk block by block; every line that is not blank must give a row."""
+    start = chunk.start
     with chunk.path.open("rb") as handle:
-        handle.seek(chunk.start)
-        reader = pa_csv.open_csv(
-            io.BufferedReader(_Limited(handle, chunk.stop - chunk.start)),
-            pa_csv.ReadOptions(
-                use_threads=False,
-                block_size=_BLOCK_BYTES,
-                column_names=[f"{index}" for index in range(len(chunk.header))],
+        handle.seek(start)
+        for block in read_blocks(handle, str(chunk.path), chunk.stop - start):
+            n_rows, n_blank = count_rows(block, table.delimiter, quotes=table.quotes) or (-1, 0)
+            rows = None
+            if n_rows > 0:
+                rows = _parse(block, chunk, table, text)
+            if (
+                n_rows < 0
+                or (n_blank and len(chunk.header) == 1)
+                or (n_rows and (rows is None or rows.num_rows != n_rows))
+            ):
+                _explain_csv(chunk, table, text, start)
+            if rows is not None:
+                yield rows
+            start += len(block)
+
+
+def _parse(block: bytes, chunk: Chunk, table: Table, text: pa.DataType) -> pa.Table | None:
+    """Parse whole lines; None if there is one that is no row."""
+    columns = list(dict.fromkeys(table.columns))
+    names = [f"{index}" for index in range(len(chunk.header))]
+    wanted = [names[chunk.header.index(name)] for name in columns]
+    # Arrow drops a byte order mark at the start of what it reads. Here it is data.
+    source = b"\n" + block if block.startswith(_BYTE_ORDER_MARK) else block
+    try:
+        rows = pa_csv.read_csv(
+            pa.BufferReader(source),
+            pa_csv.ReadOptions(use_threads=False, block_size=len(source) + 1, column_names=names),
+            pa_csv.ParseOptions(
+                delimiter=table.delimiter, quote_char='"' if table.quotes else False
             ),
-            pa_csv.ParseOptions(delimiter=table.delimiter),
             pa_csv.ConvertOptions(
-                column_types={f"{chunk.header.index(name)}": text for name in columns},
-                include_columns=[f"{chunk.header.index(name)}" for name in columns],
+                column_types=dict.fromkeys(wanted, text),
+                include_columns=wanted,
                 strings_can_be_null=False,
             ),
         )
-        for batch in reader:
-            yield pa.Table.from_arrays(batch.columns, names=columns)
-
-
-class _Limited(io.RawIOBase):
-    """The next bytes of a file as a file of their own."""
-
-    def __init__(self, handle: io.BufferedReader, size: int) -> None:
-        super().__init__()
-        self._handle = handle
-        self._left = size
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        data = self._handle.read(min(len(buffer), self._left))
-        buffer[: len(data)] = data
-        self._left -= len(data)
-        return len(data)
+    except pa.ArrowInvalid:  # its text may quote the data
+        return None
+    return rows.rename_columns(columns)
 
 
 def _lines(file: Place, start: int) -> Iterator[tuple[int, bytes]]:
@@ -374,7 +455,7 @@ def _lines(file: Place, start: int) -> Iterator[tuple[int, bytes]]:
     with file.open("rb") as handle:
         left, number = start, 1
         while left:
-            data = handle.read(min(left, _BLOCK_BYTES))
+            data = handle.read(min(left, BLOCK_BYTES))
             number += data.count(b"\n")
             left -= len(data)
         while line := read_line(handle, f"{file}, row {number}"):
@@ -382,44 +463,14 @@ def _lines(file: Place, start: int) -> Iterator[tuple[int, bytes]]:
             number += 1
 
 
-def read_line(handle: IO[bytes], where: str) -> bytes:
-    """Read a line with its end; b"" after the last.
-
-    Raises:
-      InputError: It is longer than 8 MiB, which no line of a table is; memory stays bounded.
-    """
-    line = handle.readline(_LONGEST_LINE + 1)
-    if len(line) > _LONGEST_LINE:
-        raise InputError(where, "has a line that does not end", want="at most 8 MiB a line")
-    return line
-
-
-def _fields(line: str, delimiter: str) -> list[str]:
-    return next(csv.reader([line.rstrip("\r\n")], delimiter=delimiter), [])
-
-
-def _not_readable(error: UnicodeDecodeError | csv.Error) -> str:
-    return "is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else "is not a CSV line"
-
-
-def _explain_csv(chunk: Chunk, delimiter: str) -> None:
-    """Raise for the first malformed line of a chunk, if there is one."""
-    position = chunk.start
-    for number, line in _lines(chunk.path, chunk.start):
-        if position >= chunk.stop:
-            return
-        position += len(line)
-        if not line.strip(b"\r\n"):
-            continue
+def _explain_csv(chunk: Chunk, table: Table, text: pa.DataType, start: int) -> NoReturn:
+    """Raise for the first line of a chunk, from the start of a block on, that is no row."""
+    wanted = [] if text == pa.binary() else [chunk.header.index(name) for name in table.columns]
+    for number, line in _lines(chunk.path, start):
         where = f"{chunk.path}, row {number}"
-        try:
-            fields = len(_fields(line.decode("utf-8"), delimiter))
-        except (UnicodeDecodeError, csv.Error) as error:
-            raise InputError(where, _not_readable(error)) from None
-        if fields != len(chunk.header):
-            raise InputError(
-                where,
-                "has the wrong number of fields",
-                got=fields,
-                want=f"{len(chunk.header)}, as in the header",
-            )
+        fields = parse_line(
+            line, where, table.delimiter, quotes=table.quotes, n_fields=len(chunk.header)
+        )
+        if fields and not all(_is_utf8(fields[index]) for index in wanted):
+            raise InputError(where, _NOT_UTF8)
+    raise InputError(str(chunk.path), "cannot be read", want="rows, each of one line")

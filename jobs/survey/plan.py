@@ -587,7 +587,10 @@ def _digest(written: SurveyConfig, config: SurveyConfig) -> str:
             "synthesis": {**dict.fromkeys(_AFTER_SYNTHESIS, True), "strata": {"weights"}},
         },
     )
-    if not config.tables:  # so that a folder of an earlier version goes on
+    # What earlier versions could not say is left out, so that their folders go on.
+    if config.data.quoting == "double":
+        del document["data"]["quoting"]
+    if not config.tables:
         del document["tables"]
     if config.synthesis is not None and config.synthesis.weighting is Weighting.SQUARE_ROOT:
         del document["synthesis"]["weighting"]

@@ -25,7 +25,8 @@ def table_of(data: BlockTableData, schema: Schema) -> Table:
     layout = layout_of(data, schema)
     names = dict.fromkeys((*names_of(data.geocode), *layout.columns, *layout.checks))
     lost = data.leading_zeros == "lost"
-    return Table(data.path, tuple(names), data.delimiter, "data.delimiter", lost)
+    columns = tuple(names)
+    return Table(data.path, columns, data.delimiter, "data.delimiter", lost, data.quoting)
 
 
 def read_entries(

@@ -135,7 +135,8 @@ def _geocode_table(
     if isinstance(data, HistogramsData):
         return Table(data.path, ("geocode",)), "geocode"
     columns, lost = names_of(data.geocode), data.leading_zeros == "lost"
-    return Table(data.path, columns, data.delimiter, "data.delimiter", lost), data.geocode
+    table = Table(data.path, columns, data.delimiter, "data.delimiter", lost, data.quoting)
+    return table, data.geocode
 
 
 def _record_geocodes(data: RecordsData, digits: int, tasks: Tasks) -> Geocodes:

@@ -33,7 +33,7 @@ from das.errors import InputError
 from jobs.confidential.read import pl94_tables
 from jobs.config.models.data import Pl94Data
 from jobs.input import values
-from jobs.input.files import read_line
+from jobs.input.lines import count_rows, parse_line, read_blocks, read_line
 from jobs.storage.place import Place, StoredPlace
 
 BLOCK = "750"  # summary level of blocks
@@ -80,6 +80,10 @@ def find_files(path: Place) -> list[StateFiles]:
     found = [state for file in zips for state in _states_of(file, _zip_names(file))]
     if plain or not zips:
         found += _states_of(path, plain)
+    headers = [state.names[0].rpartition("/")[2].lower() for state in found]
+    twice = sorted({name for name in headers if headers.count(name) > 1})
+    if twice:
+        raise InputError(str(path), "holds a state twice", got=twice)
     return found
 
 
@@ -160,7 +164,11 @@ def _states_of(holder: Place, names: Sequence[str]) -> list[StateFiles]:
         match = _NAME.fullmatch(base)
         if match:
             key = (folder, match["state"].lower(), match["rest"])
-            sets.setdefault(key, {})[int(match["segment"] or 0)] = name
+            of_state = sets.setdefault(key, {})
+            segment = int(match["segment"] or 0)
+            if segment in of_state:  # one of them would not be read
+                raise InputError(str(holder), "has a file twice", got=[of_state[segment], name])
+            of_state[segment] = name
     wanted = ("{}geo{}.pl", "{}00001{}.pl", "{}00002{}.pl", "{}00003{}.pl")
     if not sets:
         raise InputError(
@@ -298,41 +306,46 @@ def _check_step(
 
 def _rows(state: StateFiles, file: int, handle: IO[bytes]) -> Iterator[pa.Table]:
     """Stream the needed fields of a file, BATCH_ROWS lines at a time."""
-    failed = False
     waiting: list[pa.Table] = []
-    try:
-        for batch in _reader(file, handle):
-            waiting.append(pa.Table.from_batches([batch]))
-            while sum(table.num_rows for table in waiting) >= BATCH_ROWS:
-                table = pa.concat_tables(waiting)
-                yield table.slice(0, BATCH_ROWS).combine_chunks()
-                waiting = [table.slice(BATCH_ROWS)]
-    except pa.ArrowException:
-        failed = True
-    if failed:  # outside of the handler: the text of the error may quote the data
-        _explain(state, file)
-        raise InputError(state.where(file), "cannot be read")
+    for block in read_blocks(handle, state.where(file)):
+        rows = _parse(file, block)
+        if rows is None:
+            _explain(state, file)
+            raise InputError(state.where(file), "cannot be read")
+        waiting.append(rows)
+        while sum(table.num_rows for table in waiting) >= BATCH_ROWS:
+            table = pa.concat_tables(waiting)
+            yield table.slice(0, BATCH_ROWS).combine_chunks()
+            waiting = [table.slice(BATCH_ROWS)]
     if sum(table.num_rows for table in waiting):
         yield pa.concat_tables(waiting).combine_chunks()
 
 
-def _reader(file: int, handle: IO[bytes]) -> pa_csv.CSVStreamingReader:
+def _parse(file: int, block: bytes) -> pa.Table | None:
+    """The needed fields of whole lines; None if there is one that is no row."""
+    n_rows, n_blank = count_rows(block, "|", quotes=False) or (-1, 0)
+    if n_rows < 0 or n_blank:
+        return None
     fields = _fields(file)
     wanted = ("SUMLEV", "LOGRECNO", "GEOCODE") if file == 0 else fields[4:]
     kinds = {name: pa.string() if name in _GEO else pa.int64() for name in wanted}
-    return pa_csv.open_csv(
-        handle,
-        pa_csv.ReadOptions(
-            use_threads=False,
-            block_size=1 << 20,
-            column_names=list(fields),
-            encoding="latin-1" if file == 0 else "utf8",
-        ),
-        pa_csv.ParseOptions(delimiter="|", quote_char=False),
-        pa_csv.ConvertOptions(
-            column_types=kinds, include_columns=list(wanted), strings_can_be_null=False
-        ),
-    )
+    try:
+        rows = pa_csv.read_csv(
+            pa.BufferReader(block),
+            pa_csv.ReadOptions(
+                use_threads=False,
+                block_size=2 * len(block) + 1,  # in UTF-8, a character of Latin-1 has two bytes
+                column_names=list(fields),
+                encoding="latin-1" if file == 0 else "utf8",
+            ),
+            pa_csv.ParseOptions(delimiter="|", quote_char=False),
+            pa_csv.ConvertOptions(
+                column_types=kinds, include_columns=list(wanted), strings_can_be_null=False
+            ),
+        )
+    except pa.ArrowInvalid:  # its text may quote the data
+        return None
+    return rows if rows.num_rows == n_rows else None
 
 
 def _explain(state: StateFiles, file: int) -> None:
@@ -342,14 +355,14 @@ def _explain(state: StateFiles, file: int) -> None:
     with _opened(state, file) as handle:
         while line := read_line(handle, f"{state.where(file)}, row {size + 1}"):
             size += 1
-            parts = line.decode("latin-1").rstrip("\r\n").split("|")
             where = f"{state.where(file)}, row {size}"
+            parts = parse_line(line, where, "|", quotes=False)
             if len(parts) != len(fields):
                 raise InputError(
                     where, "has the wrong number of fields", got=len(parts), want=len(fields)
                 )
             for name, text in zip(fields[5:], parts[5:], strict=True):
-                if file and not re.fullmatch(r"-?[0-9]{1,18}", text):
+                if file and not re.fullmatch(rb"-?[0-9]{1,18}", text):
                     raise InputError(f"{where}, {name}", "count is not an integer")
     if size == 0:
         raise InputError(state.where(file), "is empty")

@@ -25,9 +25,8 @@ def table_of(data: RecordsData, schema: Schema) -> Table:
     legal_codes(data, schema)
     names = [_column(data, attribute.name) for attribute in schema.attributes]
     lost = data.leading_zeros == "lost"
-    return Table(
-        data.path, (*names_of(data.geocode), *names), data.delimiter, "data.delimiter", lost
-    )
+    columns = (*names_of(data.geocode), *names)
+    return Table(data.path, columns, data.delimiter, "data.delimiter", lost, data.quoting)
 
 
 def read_entries(

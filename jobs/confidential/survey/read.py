@@ -64,7 +64,7 @@ def table_of(plan: SurveyPlan) -> Table:
     """The files and columns of a survey."""
     data = plan.config.data
     columns = tuple(column.column for column in data.columns.values())
-    return Table(data.path, columns, data.delimiter, "data.delimiter")
+    return Table(data.path, columns, data.delimiter, "data.delimiter", quoting=data.quoting)
 
 
 @redact_errors

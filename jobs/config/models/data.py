@@ -12,6 +12,7 @@ from jobs.config.models.values import (
     LeadingZeros,
     LocalPath,
     Model,
+    Quoting,
     StoredPath,
     Text,
 )
@@ -39,6 +40,7 @@ class RecordsData(Model):
         description="Attribute to its column, or to {column, codes}."
     )
     delimiter: Delimiter = Field(default=",", description="Field separator of CSV files.")
+    quoting: Quoting = "double"
     leading_zeros: LeadingZeros = "kept"
 
 
@@ -66,6 +68,7 @@ class BlockTableData(Model):
         "{attribute or recode: level}; an empty map means all cells.",
     )
     delimiter: Delimiter = Field(default=",", description="Field separator of CSV files.")
+    quoting: Quoting = "double"
     leading_zeros: LeadingZeros = "kept"
 
     @model_validator(mode="after")

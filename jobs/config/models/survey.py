@@ -20,6 +20,7 @@ from jobs.config.models.values import (
     LocalPath,
     Model,
     ProductName,
+    Quoting,
     StoredPath,
     Text,
     Whole,
@@ -102,6 +103,7 @@ class SurveyData(Model):
 
     path: StoredPath = Field(description="CSV or Parquet file, or a folder of such files.")
     delimiter: Delimiter = Field(default=",", description="Field separator of CSV files.")
+    quoting: Quoting = "double"
     records: Whole = Field(
         ge=1,
         description="Public number of records, by which means are divided and of which microdata "

@@ -93,6 +93,15 @@ Whole = Annotated[int, BeforeValidator(_whole)]
 Delimiter = Annotated[str, BeforeValidator(_delimiter)]
 
 
+Quoting = Annotated[
+    Literal["double", "none"],
+    Field(
+        description="double: a field of a CSV file may stand in quotation marks, within which two "
+        "stand for one. none: no field does, and a quotation mark is text like any other."
+    ),
+]
+
+
 LeadingZeros = Annotated[
     Literal["kept", "lost"],
     Field(

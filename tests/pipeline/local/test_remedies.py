@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import json
 import shutil
 from dataclasses import dataclass
@@ -356,6 +357,66 @@ def another_separator(desk: Desk) -> str:
             "columns": {"sex": "sex", "age": "age"}}  # fmt: skip
     # A second toy.write_records would put the commas back.
     desk.done("measure", toy.configuration(desk.folder, data=data), "--quiet")
+    return message
+
+
+def fields_without_line_breaks(desk: Desk) -> str:
+    """A respondent's text begins with a quotation mark, in a column that the run does not use."""
+    assert desk.people
+    path = desk.folder / "records.csv"
+    head, *rows = path.read_text().splitlines()
+    texts = ['"chief of', "nothing", 'works"', *["nothing"] * (len(rows) - 3)]
+    lines = [f"{row},{text}" for row, text in zip([head, *rows], ["work", *texts], strict=True)]
+    path.write_text("\n".join(lines) + "\n")
+    message = desk.refused("measure", desk.config(), "--quiet")
+    assert "records.csv, row 2: has a quotation mark that opens a field" in message
+    data = {"format": "records", "path": str(path), "geocode": "block", "quoting": "none",
+            "columns": {"sex": "sex", "age": "age"}}  # fmt: skip
+    desk.done("measure", toy.configuration(desk.folder, data=data), "--quiet")
+    return message
+
+
+def _line_mended(desk: Desk, wrong: bytes, right: bytes, name: str = "records.csv") -> str:
+    """Refuse a file with a byte sequence that no line may hold, and take it without."""
+    config, path = desk.config(), desk.folder / name
+    text = path.read_bytes()
+    path.write_bytes(text.replace(right, wrong, 2))
+    message = desk.refused("measure", config, "--quiet")
+    path.write_bytes(text)
+    desk.done("measure", config, "--quiet")
+    return message
+
+
+def without_null_bytes(desk: Desk) -> str:
+    return _line_mended(desk, b"\0female", b"female")
+
+
+def without_carriage_returns(desk: Desk) -> str:
+    return _line_mended(desk, b"fe\rmale", b"female")
+
+
+def no_blank_line(desk: Desk) -> str:
+    return _line_mended(desk, b"\n\n", b"\n", "blocks.csv")
+
+
+def a_folder_of_data_alone(desk: Desk) -> str:
+    """Half of the records are in a compressed file."""
+    assert desk.people
+    folder = desk.folder / "records"
+    folder.mkdir()
+    head, *rows = (desk.folder / "records.csv").read_text().splitlines()
+    for name, some in (("a", rows[:50]), ("b", rows[50:])):
+        (folder / f"{name}.csv").write_text("\n".join([head, *some, ""]))
+    packed = folder / "b.csv.gz"
+    packed.write_bytes(gzip.compress((folder / "b.csv").read_bytes()))
+    data = {"format": "records", "path": str(folder), "geocode": "block",
+            "columns": {"sex": "sex", "age": "age"}}  # fmt: skip
+    config = toy.configuration(desk.folder, data=data)
+    (folder / "b.csv").unlink()
+    message = desk.refused("measure", config, "--quiet")
+    (folder / "b.csv").write_bytes(gzip.decompress(packed.read_bytes()))
+    packed.unlink()
+    desk.done("measure", config, "--quiet")
     return message
 
 
@@ -1018,6 +1079,16 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/input/files.py", "its columns are separated by {}: set {}"): another_separator,
     ("jobs/input/files.py", "its columns are separated by {}: write it with commas"):
         another_separator_of_sizes,
+    ("jobs/input/lines.py", "write the file without line breaks in fields; if it was written without "
+     "quoting, so that a quotation mark is text, say `quoting: none` beside the path of the data"):
+        fields_without_line_breaks,
+    ("jobs/input/files.py", "unpack or convert them, put folders in the place of links, or move them "
+     "out"): a_folder_of_data_alone,
+    ("jobs/input/lines.py", "save it as CSV in UTF-8, without null bytes"): without_null_bytes,
+    ("jobs/input/lines.py", "end every line with a line feed, and write fields without carriage "
+     "returns"): without_carriage_returns,
+    ("jobs/input/lines.py", 'remove the line, or write "" in it if it is a row whose value is '
+     "missing"): no_blank_line,
     ("jobs/input/files.py", "the first line of a CSV file must hold the names of its columns"):
         a_header,
     ("jobs/confidential/read/records.py", "say under data.columns.{}.codes what each code of the file means"):

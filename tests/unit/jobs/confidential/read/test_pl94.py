@@ -319,3 +319,36 @@ def test_real_files_against_an_independent_derivation() -> None:
     oracle = Counter({key: int(n) for key, n in stacked[stacked > 0].items()})
     assert read(config(E2E, "group_quarters"), QUARTERS, 15) == oracle
     assert read(config(E2E, "housing_units"), UNITS, 15).total() == table["hu"].sum()
+
+
+@pytest.mark.parametrize("name", ['"x', 'x"', '"', "é\x85", "\xef»¿"])
+def test_names_of_any_characters_cost_no_record(tmp_path: Path, name: str) -> None:
+    files = lines()
+    files[0] = [line.replace('Añasco, «x» "y', name) for line in files[0]]
+    assert read(config(write_zip(tmp_path / "pr2020.pl.zip", files)), PERSONS, 15) == expected()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("x\nx", "row 2: has the wrong number of fields"),
+        ("x\rx", "row 2: holds a carriage return"),
+        ("\0", "row 2: holds a null byte"),
+    ],
+)
+def test_a_name_that_breaks_a_line_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    files = lines()
+    files[0][1] = files[0][1].replace('Añasco, «x» "y', text)
+    with pytest.raises(InputError, match=f"{NAMES[0]}, {said}"):
+        read(config(write_zip(tmp_path / "pr2020.pl.zip", files)), PERSONS, 15)
+
+
+def test_a_state_that_comes_twice_is_refused(tmp_path: Path) -> None:
+    path = write_zip(tmp_path / "pr2020.pl.zip", lines())
+    (tmp_path / "again.zip").write_bytes(path.read_bytes())
+    with pytest.raises(InputError, match=r"holds a state twice; got \['prgeo2020.pl'\]"):
+        read(config(tmp_path), PERSONS, 15)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr(NAMES[1].upper().replace(".PL", ".pl"), b"")
+    with pytest.raises(InputError, match="has a file twice"):
+        read(config(path), PERSONS, 15)

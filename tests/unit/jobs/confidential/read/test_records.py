@@ -303,10 +303,10 @@ def test_codes_that_have_no_text(tmp_path: Path) -> None:
     assert "1977" not in text
 
 
-def test_line_that_is_no_csv(tmp_path: Path) -> None:
+def test_a_long_field_is_not_taken_for_the_row_that_is_broken(tmp_path: Path) -> None:
     path = tmp_path / "people.csv"
     path.write_text(f"block,sex,age\n0101,male,{'7' * 140_000}\n0101\n")
-    assert f"{path}, row 2: is not a CSV line" in message(config(path))
+    assert f"{path}, row 3: has the wrong number of fields; got 1" in message(config(path))
 
 
 def test_row_numbers_count_through_chunks_and_blank_lines(
