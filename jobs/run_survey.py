@@ -21,6 +21,7 @@ from jobs.folder.fingerprint import check_same_files, files_under
 from jobs.folder.open import open_folder
 from jobs.folder.spending import Spending, claim_grants, refuse_lost, refuse_other_draws
 from jobs.input.files import plan_chunks
+from jobs.storage.account import noted_failures
 from jobs.storage.dataset import is_published
 from jobs.storage.files import write_json
 from jobs.storage.ledger import seal_ledger
@@ -67,7 +68,8 @@ class SurveyJob:
             check_same_files(files, plan.config.data.path, seen)
         else:
             write_json(seen, files)
-        with self.reporter.line("read", str(plan.config.data.path)):
+        noted = noted_failures(plan.account(), self.spending.claim)
+        with self.reporter.line("read", str(plan.config.data.path)), noted:
             return read_survey(plan)
 
 

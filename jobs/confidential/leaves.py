@@ -230,7 +230,6 @@ def _refuse_unknown(
     dataset: Place, leaves: Sequence[PartFile], codes: Geocodes, place: Callable[[str], str]
 ) -> None:
     """Stop if a leaf of some parts of the data is not among the known geounits."""
-    first, n_unknown = "", 0
     for part in leaves:
         if not part.rows:
             continue
@@ -238,11 +237,9 @@ def _refuse_unknown(
         present = found.to_numpy(zero_copy_only=False).astype(codes.dtype)
         at = np.minimum(np.searchsorted(codes, present), len(codes) - 1)
         unknown = present[codes[at] != present]
-        if unknown.size:
-            first, n_unknown = first or unknown[0].decode(), n_unknown + unknown.size
-    if n_unknown:  # which ones is confidential: it says where somebody lives
-        raise InputError(
-            place(first),
-            f"geocode is not in the list of geounits ({n_unknown} such in the data)",
-            remedy="correct the data, or complete the list",
-        )
+        if unknown.size:  # which ones, and how many, is confidential: it says where somebody lives
+            raise InputError(
+                place(unknown[0].decode()),
+                "geocode is not in the list of geounits",
+                remedy="correct the data, or complete the list",
+            )

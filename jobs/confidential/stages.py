@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 
-from das.errors import InfeasibleError, InputError, LedgerError
+from das.errors import LedgerError
 from das.mechanisms.entropy import NoiseKey
 from geography.lattice import Lattice
 from jobs.confidential.between import check_ties
@@ -39,7 +38,7 @@ from jobs.release.bound import bound_parts
 from jobs.release.census import census_codes
 from jobs.release.given import publish_given_counts
 from jobs.release.implied import publish_implied
-from jobs.storage.account import note_failed_check
+from jobs.storage.account import noted_failures
 from jobs.storage.answers import refuse_mixed
 from jobs.storage.dataset import is_published
 from jobs.storage.files import read_json, write_json
@@ -73,9 +72,11 @@ def plan(job: Job) -> None:
             remove_tree(product.confidential.root / "histograms")
             remove_journal(product.release.ledger)
     write_json(seen, input_files(config))
-    if config.geography.source == FROM_DATA:
+    is_from_data = config.geography.source == FROM_DATA
+    if is_from_data:
         job.reporter.say(f"exact: {geounits_from_data(job.resolved.plan.leaf.name)}")
-    with job.stage("plan", "geounits"):
+    noted = _noted(job, job.resolved.last) if is_from_data else nullcontext()
+    with job.stage("plan", "geounits"), noted:
         lattice, census = planned_geounits(job.resolved, job.tasks)
         for product in job.products:
             refuse_large_families(product.plan, lattice)
@@ -105,9 +106,10 @@ def read(job: Job) -> None:
         plan, layout = product.plan, product.confidential
         if all(is_published(layout.histograms(level)) for level in plan.geolevels):
             continue
-        with job.stage("read", product.label("histograms")):
+        entries = read_entries(product.config.input, plan.schema, spine=plan.census_spine)
+        with job.stage("read", product.label("histograms")), _noted(job, product):
             write_truth(
-                read_entries(product.config.input, plan.schema, spine=plan.census_spine),
+                entries,
                 _lattice(product),
                 schema=plan.schema,
                 layout=layout,
@@ -139,7 +141,7 @@ def settle(job: Job) -> None:
         with job.stage("settle", product.label("invariants")):
             bound = partial(bound_parts, plan, stated, release, job.tasks)
             publish_given_counts(plan, stated, release, binding, bound)
-            with noted_failures(job, product):
+            with _noted(job, product):
                 check_input(plan, stated, release, product.confidential, job.tasks)
             for level in range(len(plan.spine.levels)):
                 publish_invariants(
@@ -153,22 +155,14 @@ def settle(job: Job) -> None:
                 publish_implied(plan, release, job.tasks)
     for product in job.products:
         if product.plan.limits.ties is not None:
-            with job.stage("settle", product.label("constraints")), noted_failures(job, product):
+            with job.stage("settle", product.label("constraints")), _noted(job, product):
                 check_ties(product, products, job.tasks)
 
 
-@contextmanager
-def noted_failures(job: Job, product: Product) -> Iterator[None]:
-    """Record in the account that the input failed a check, before the error tells where.
-
-    Such an error is an exact answer about the data that no budget pays for, seeded or not.
-    """
-    try:
-        yield
-    except (InfeasibleError, InputError) as error:
-        account = account_of(job.resolved.config)
-        note_failed_check(account, claim_of(job.resolved, product, job.identity), error.where)
-        raise
+def _noted(job: Job, product: Product) -> AbstractContextManager[None]:
+    """Have the account note what is wrong with the data of a product."""
+    claim = claim_of(job.resolved, product, job.identity)
+    return noted_failures(account_of(job.resolved.config), claim)
 
 
 def measure(job: Job) -> None:

@@ -133,7 +133,7 @@ def refuse_twice(codes: Geocodes, places: Callable[[str], list[str]]) -> None:
         found = places(codes[twice[0]].decode())
         raise InputError(
             found[0],
-            f"geocode appears twice ({len(np.unique(codes[twice]))} such)",
+            "geocode appears twice",
             got=f"again at {found[1]}" if len(found) > 1 else None,
             want="one row per geounit",
         )

@@ -1,7 +1,7 @@
 """Check and convert columns: geocodes, counts, codes.
 
-Errors name file, row, column and how many rows are concerned. They quote no value of the input: a
-geocode tells where somebody lives, a code who they are.
+Errors name file, row and column. They quote no value of the input and count no rows: a geocode
+tells where somebody lives, a code who they are, and a count how many are like them.
 """
 
 from __future__ import annotations
@@ -54,10 +54,12 @@ def refuse(
     want: str | None = None,
     remedy: str | None = None,
 ) -> NoReturn:
-    """Say which row of a file is the first faulty one, and how many have the same fault.
+    """Say which row of a file is the first faulty one.
+
+    How many rows have the fault is not told: it would be an exact count of records.
 
     Args:
-      batch: Rows with a fault; their whole file is read again.
+      batch: Rows with a fault; their file is read again, up to the first.
       column: The column or columns, for the message.
       faults: Finds the faults of any batch of the file.
       want: What would be legal.
@@ -67,21 +69,12 @@ def refuse(
       InputError: Always.
     """
     path = batch.chunk.path
-    where, what, rows = "", "", 0
     for part in read_table(replace(batch.source, path=path)):
-        found = faults(part)
-        if not where and any(mask.any() for _, mask in found):
-            first, what = min((int(np.argmax(mask)), name) for name, mask in found if mask.any())
-            where = part.where(first)
-        rows += sum(int(mask.sum()) for name, mask in found if name == what)
-    if not where:
-        raise InputError(str(path), "changed while it was read")
-    raise InputError(
-        f"{where}, {column}",
-        f"{what} ({rows} {'row' if rows == 1 else 'rows'} of the file)",
-        want=want,
-        remedy=remedy,
-    )
+        found = [(int(np.argmax(mask)), what) for what, mask in faults(part) if mask.any()]
+        if found:
+            first, what = min(found)
+            raise InputError(f"{part.where(first)}, {column}", what, want=want, remedy=remedy)
+    raise InputError(str(path), "changed while it was read")
 
 
 def geocodes(batch: Batch, column: GeocodeColumns, digits: int) -> pa.Array:

@@ -128,12 +128,12 @@ def print_account(
     console.print(printable(f"{path}: {len(account.grants)} grants"))
     console.print(terminal_table(account_table(account)))
     if failed:
-        titles = ("Product", "Geounit", "When", "Folder")
+        titles = ("Product", "Where", "When", "Folder")
         columns = [Column(title, numeric=False) for title in titles]
         body = [[named(c.product), named(c.geounit), named(c.at), named(c.folder)] for c in failed]
         note = (
-            f"{len(failed)} checks of the data failed; each told exactly, and unpaid for, that the "
-            "data of a geounit break an invariant."
+            f"{len(failed)} checks of the data failed; each told exactly, and unpaid for, that a "
+            "row of the data does not fit, or that a geounit breaks an invariant."
         )
         table = Table("failed-checks", "Checks of the data that failed", columns, body, note)
         console.print(terminal_table(table))

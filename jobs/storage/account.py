@@ -13,7 +13,8 @@ import errno
 import hmac
 import os
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from fractions import Fraction
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from das.definition import Definition
-from das.errors import ConfigError, LedgerError, OutputError
+from das.errors import ConfigError, InfeasibleError, InputError, LedgerError, OutputError
 from das.privacy.budget import (
     Budget,
     Composition,
@@ -96,14 +97,14 @@ class Spent:
 
 @dataclass(frozen=True)
 class FailedCheck:
-    """An input that broke an invariant: what the error told of the data was not paid for.
+    """An input that could not be read or broke an invariant: no budget paid for what was told.
 
     Attributes:
       product: What was to be made.
       grant: The budget that was to pay for it; it was not claimed.
       run: Identity of the run folder.
       folder: Where it was.
-      geounit: Geolevel and geocode that the error named.
+      geounit: What the error named: a geolevel and geocode, or a file, row and column.
       at: When, UTC.
     """
 
@@ -305,13 +306,26 @@ def read_failed_checks(path: Place) -> tuple[FailedCheck, ...]:
 
 
 def note_failed_check(path: Place, claim: Claim, geounit: str) -> None:
-    """Record that a check of the input failed, before anybody is told which geounit it was.
+    """Record that a check of the input failed, before anybody is told where.
 
     Raises:
       OutputError: The account cannot be written; then nothing may be told.
     """
     failed = FailedCheck(claim.product, claim.grant, claim.run, claim.folder, geounit, now())
     append_to_journal(path, lambda _: [{"event": FAILED_CHECK, **asdict(failed)}])
+
+
+@contextmanager
+def noted_failures(path: Place, claim: Claim) -> Iterator[None]:
+    """Record in the account that the input failed a check, before the error tells where.
+
+    Such an error is an exact answer about the data that no budget pays for, seeded or not.
+    """
+    try:
+        yield
+    except (InfeasibleError, InputError) as error:
+        note_failed_check(path, claim, error.where)
+        raise
 
 
 def check_claim(path: Place, claim: Claim) -> None:

@@ -354,12 +354,12 @@ def _block_table(stage: Stage, name: str, wrong: str) -> dict[str, str]:
 
 
 FAILURES = {
-    "code": "column age: unknown code (1 row of the file); expected one of",
-    "unlisted": "geocode is not in the list of geounits (1 such in the data)",
-    "malformed": "column block: geocode does not fit the leaf geolevel (1 row of the file)",
-    "negative": "row 6, column s0a2: count is negative (1 row of the file)",
-    "word": "row 6, column s0a2: count is not an integer (1 row of the file)",
-    "large": "row 2, columns cells and counts: count is too large (1 row of the file)",
+    "code": "column age: unknown code; expected one of",
+    "unlisted": "geocode is not in the list of geounits",
+    "malformed": "column block: geocode does not fit the leaf geolevel",
+    "negative": "row 6, column s0a2: count is negative",
+    "word": "row 6, column s0a2: count is not an integer",
+    "large": "row 2, columns cells and counts: count is too large",
     "headless": "lacks columns; got 3 others",
 }
 

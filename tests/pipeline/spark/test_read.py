@@ -103,7 +103,7 @@ def test_error_in_a_task_keeps_type_file_and_row(tasks: SparkTasks, tmp_path: Pa
     source = read_entries(data, TOY, spine=SPINE)
     with pytest.raises(InputError) as caught:
         write_truth(source, lattice, schema=TOY, layout=confidential_layout(tmp_path), tasks=tasks)
-    assert f"{data.path}, row 5, column age: unknown code (1 row" in str(caught.value)
+    assert f"{data.path}, row 5, column age: unknown code" in str(caught.value)
     assert "elderly" not in str(caught.value)
 
 
@@ -173,9 +173,7 @@ def test_geocode_that_is_not_in_the_public_list(tasks: SparkTasks, tmp_path: Pat
     units = listing(tmp_path, ["0101", "0102"])
     data: DataConfig = records(tmp_path, PEOPLE)
     text = refused(data, units, tmp_path / "a", tasks)
-    assert (
-        f"{data.path}, row 2: geocode is not in the list of geounits (1 such in the data)" in text
-    )
+    assert f"{data.path}, row 2: geocode is not in the list of geounits" in text
     assert "0203" not in text
 
 
@@ -190,12 +188,12 @@ def test_geocode_of_pl94_that_is_not_in_the_public_list(tasks: SparkTasks, tmp_p
 def test_geounit_that_appears_twice(tasks: SparkTasks, tmp_path: Path) -> None:
     text = message(histograms(tmp_path, ["0102", "0101", "0102"]), None, tasks)
     path = tmp_path / "truth.parquet"
-    where = f"{path}, row 1: geocode appears twice (1 such); got again at {path}, row 3"
+    where = f"{path}, row 1: geocode appears twice; got again at {path}, row 3"
     assert where in text
     assert "0102" not in text
     units = listing(tmp_path, ["0101", "0203", "0203"])
     text = message(records(tmp_path, PEOPLE), units, tasks)
-    assert f"{units.path}, row 3: geocode appears twice (1 such)" in text
+    assert f"{units.path}, row 3: geocode appears twice" in text
 
 
 def test_geocodes_that_do_not_fit(tasks: SparkTasks, tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def test_parquet_numbers_and_nulls_are_texts_too(tmp_path):
     [
         (ROWS.replace("7121,5100,Dover\n", ""), "geoid: lacks a leaf geounit (1 such); "
          "expected a row for 7121"),
-        (ROWS + "7112,,\n", "geocode appears twice (1 such)"),
+        (ROWS + "7112,,\n", "geocode appears twice"),
         (ROWS + "7999,,\n", "row 7, geoid: geocode is not in the list of geounits (1 such in these "
          "rows); got 7999"),
         (ROWS.replace("place", "ward"), "place"),

@@ -224,7 +224,9 @@ def test_parquet_files_give_the_rows_that_duckdb_reads(
         for size in sizes:
             writer.write_table(pa.table({"block": [f"{n + i:04d}" for i in range(size)]}, schema))
             n += size
-    others = duckdb.sql(f"SELECT block FROM read_parquet('{path}')").fetchall()
+    with duckdb.connect() as connection:
+        query = "SELECT block FROM read_parquet(?)"
+        others = connection.execute(query, [str(path)]).fetchall()
     table = Table(path, ("block",))
     with patch.object(files, "CHUNK_ROWS", most), patch.object(files, "BATCH_ROWS", batch):
         if not n:

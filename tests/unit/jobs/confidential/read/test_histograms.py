@@ -62,13 +62,13 @@ def test_unsigned_counts_beyond_int64(tmp_path: Path) -> None:
     big = pa.array([[1], [1, 2**63 + 7777]], pa.list_(pa.uint64()))
     table = {"geocode": ["0101", "0102"], "cells": [[0], [0, 1]], "counts": big}
     pq.write_table(pa.table(table), path)
-    with pytest.raises(InputError, match=r"row 2, columns .*: count is too large \(1 row"):
+    with pytest.raises(InputError, match=r"row 2, columns .*: count is too large"):
         read(HistogramsData(format="histograms", path=path))
 
 
-def test_the_first_fault_is_named_with_how_many_rows_have_it(tmp_path: Path) -> None:
+def test_the_first_fault_is_named(tmp_path: Path) -> None:
     rows = [("0101", [1], [1]), ("0102", [1], [-2]), ("0103", [9], [2]), ("0104", [1], [-3])]
-    with pytest.raises(InputError, match=r"row 2, columns .*: count is negative \(2 rows"):
+    with pytest.raises(InputError, match=r"row 2, columns .*: count is negative"):
         read(write(tmp_path, rows))
 
 
