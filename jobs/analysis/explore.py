@@ -28,6 +28,7 @@ from jobs.report.explore import write_explore_page
 from jobs.storage.columns import flattened, texts
 from jobs.storage.dataset import Dataset, is_published
 from jobs.storage.estimates import read_tables
+from jobs.storage.files import understanding
 from jobs.storage.geography import read_both_geocodes, read_geography
 from jobs.storage.histograms import read_counts
 from jobs.storage.layout import EstimateLayout, IntervalLayout, ReleaseLayout
@@ -293,14 +294,15 @@ class _Page:
         arrays = {"count": counts}
         dataset = EstimateLayout.of(self.release).tables(level)
         if is_published(dataset):
-            self.confidence = Dataset.open(dataset).facts["confidence"]
-            estimates, errors = (
-                _listed(read_tables(Dataset.open(dataset)), query, counts.shape, name)
-                for name in ("estimate", "standard_error")
-            )
-            tenths = np.rint(estimates * _TENTHS).astype(np.int64)
-            arrays["estimate"] = tenths - _TENTHS * counts
-            arrays["error"] = np.rint(errors * _HUNDREDTHS).astype(np.int64)
+            with understanding(dataset):  # a release of others may have estimates of other queries
+                self.confidence = Dataset.open(dataset).facts["confidence"]
+                estimates, errors = (
+                    _listed(read_tables(Dataset.open(dataset)), query, counts.shape, name)
+                    for name in ("estimate", "standard_error")
+                )
+                tenths = np.rint(estimates * _TENTHS).astype(np.int64)
+                arrays["estimate"] = tenths - _TENTHS * counts
+                arrays["error"] = np.rint(errors * _HUNDREDTHS).astype(np.int64)
         if level in self._has_intervals:
             table = Dataset.open(IntervalLayout.of(self.release).tables(level)).read()
             if query.name in set(table.column("query").to_pylist()):

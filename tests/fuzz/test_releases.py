@@ -301,7 +301,14 @@ def test_a_schema_of_other_size_beside_estimates_is_refused(release, tmp_path):
         assert kind in ("accepted", "named_error"), said
 
 
-@pytest.mark.parametrize("levels", [[f"l{i}" for i in range(10_001)], ["0..10000"], ["x"] * 2000])
+def test_an_attribute_that_no_estimate_has_is_refused(release, tmp_path):
+    more = {"name": "more", "levels": ["0..999"]}
+    in_run_file(release, lambda schema: schema["attributes"].append(more), "persons-schema.yaml")
+    said = refused(tmp_path, "explore", release, "-o", tmp_path / "explore.html")
+    assert "estimates/tables/level=" in said
+
+
+@pytest.mark.parametrize("levels", [[f"l{i}" for i in range(3001)], ["0..3000"], ["x"] * 2000])
 def test_a_schema_of_absurd_size_is_refused_in_short(release, tmp_path, levels):
     in_run_file(
         release,

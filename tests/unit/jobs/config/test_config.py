@@ -690,7 +690,7 @@ MISTAKES: list[tuple[str, Edit, type[DasError], str, list[str]]] = [
         put("schema", "attributes", 1, "levels", value="9..3"),
         ConfigError,
         "schema",
-        ["attributes.1.levels: range 9..3 must rise, by at most 10000 levels"],
+        ["attributes.1.levels: range 9..3 must rise, by at most 3000 levels"],
     ),
     (
         "recode of an unknown attribute",
