@@ -51,8 +51,8 @@ def person_remark(manifest: Manifest) -> str:
     A person who moves from one household to another changes two records, a group of two. Records of
     the product `persons` are people, so nothing is to be said.
     """
-    records, changed = manifest.records, manifest.statements[0]
-    if records == "persons":
+    records, changed = manifest.records, next(iter(manifest.statements), None)
+    if records == "persons" or changed is None:
         return ""
     one = f"If one record of {records} describes several people, the promise is to the record."
     if changed.comparable is Comparable.NONE or changed.total is None:

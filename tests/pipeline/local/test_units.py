@@ -23,7 +23,7 @@ from jobs.folder.damage import repair
 from jobs.plan import exact_query
 from jobs.release.verify import verify_run
 from jobs.report.finished import write_internal_reports
-from jobs.storage.account import read_account
+from jobs.storage.account import read_account, read_failed_checks
 from jobs.storage.answers import read_available
 from jobs.storage.dataset import Dataset
 from jobs.storage.layout import Roots, release_layout
@@ -173,7 +173,7 @@ def test_manifest_and_reports_have_both(folder):
         text = page.read_text()
         assert "toy, units" in text
         assert "in units" in text
-        assert "person" not in re.sub(r"<(script|style).*?</\1>", "", text, flags=re.DOTALL)
+        assert "persons" not in re.sub(r"<(script|style).*?</\1>", "", text, flags=re.DOTALL)
 
 
 def test_facilities_are_read_back_from_what_is_published(folder):
@@ -286,11 +286,11 @@ def test_verify_finds_a_wrong_sum_and_a_foreign_manifest_of_units(folder, tmp_pa
     wrong = json.loads(release.manifest.read_text())
     wrong["together"]["composed"][0]["total"] = "1"
     release.manifest.write_text(json.dumps(wrong))
-    with pytest.raises(VerificationError, match=r"cost together; got \['1'\]; expected 8/7"):
+    with pytest.raises(VerificationError, match=r"together.composed.0.total.* got 1; expected 8/7"):
         verify_run(resolved)
     whole["products"]["units"]["totals"]["units"] += 1
     release.manifest.write_text(json.dumps(whole))
-    with pytest.raises(VerificationError, match="manifest of the persons holds"):
+    with pytest.raises(VerificationError, match=r"products.units.totals.units"):
         verify_run(resolved)
 
 
@@ -394,7 +394,9 @@ def test_bad_units_publish_nothing_of_either_product(tmp_path):
         execute(config)
     out = tmp_path / "out"
     assert not list((out / "release").rglob("measurements/*/_manifest.json"))
-    assert not account_of(load_run(config).config).exists()
+    account = account_of(load_run(config).config)
+    assert read_account(account) == ()  # the failed check is noted, and no grant
+    assert len(read_failed_checks(account)) == 1
     (tmp_path / "units.csv").write_text(good)
     execute(config)
     verify_run(load_run(config))

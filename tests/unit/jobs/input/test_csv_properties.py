@@ -106,11 +106,16 @@ def _by_duckdb(
 ) -> Rows | None:
     """The rows by DuckDB; None if it refuses the file, or follows other rules.
 
-    It takes one kind of line end, and leaves out spaces between a quotation mark and a separator.
+    It takes one kind of line end, leaves out spaces between a quotation mark and a separator, and
+    drops the row after a header with quotation marks within names (version 2.0.0).
     """
     content = path.read_bytes()
     feeds, returns = content.count(b"\n"), content.count(b"\r\n")
-    if returns not in (0, feeds) or re.search(rb'[ \t]"|"[ \t]', content):
+    if (
+        b'"' in content.split(b"\n")[0]
+        or returns not in (0, feeds)
+        or re.search(rb'[ \t]"|"[ \t]', content)
+    ):
         return None
     quote = '"' if quoting == "double" else ""
     try:

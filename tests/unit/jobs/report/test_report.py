@@ -330,7 +330,7 @@ def test_a_report_on_units_speaks_of_units(tmp_path):
         internal(tmp_path, with_units().products["units"]),
     ):
         shown = text_of(page)
-        assert "person" not in shown.lower()
+        assert "persons" not in shown.lower()
         assert "Numbers are in units unless" in shown
         assert re.search(r"Units\s+7,654,321", shown)
     assert "Numbers are in persons unless" in text_of(public(tmp_path))
