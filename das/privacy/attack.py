@@ -150,8 +150,9 @@ class AttacksByEpsilon:
         """The lesser of e^epsilon FPR and 1 - e^-epsilon (1 - FPR)."""
         rate = decimal_of(_checked(false_positive_rate))
         with localcontext(_DIGITS):
-            inverse = (-decimal_of(self.epsilon)).exp()
-            return _fraction(min(rate / inverse, 1 - inverse * (1 - rate)) + _SLACK)
+            inverse = (-decimal_of(self.epsilon)).exp()  # 0 of an epsilon above some million
+            direct = rate / inverse if inverse else Decimal(1)
+            return _fraction(min(direct, 1 - inverse * (1 - rate)) + _SLACK)
 
 
 def attacks_of_total(definition: Definition, total: Fraction) -> Attacks:

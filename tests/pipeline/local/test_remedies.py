@@ -110,6 +110,12 @@ def full_targets_need_complete_queries(desk: Desk) -> str:
     return message
 
 
+def counts_do_not_drown_in_noise(desk: Desk) -> str:
+    message = desk.refused("validate", desk.config(privacy__rho="1/1000000000000"))
+    desk.done("validate", desk.config(privacy__rho="1/1000000"))
+    return message
+
+
 def other_queries_have_estimates(desk: Desk) -> str:
     config = desk.config(
         privacy__lazy_queries=["detailed"], output__directory=str(desk.folder / "lazy")
@@ -1036,6 +1042,8 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/config/solvable.py", "choose failsafe exact"): TriedIn(
         "tests/unit/jobs/config/test_config.py::"
         "test_a_penalty_beside_rows_is_refused_where_matrices_are_too_large"),
+    ("jobs/config/solvable.py", "grant more, or give the query a larger share"):
+        counts_do_not_drown_in_noise,
     ("jobs/config/solvable.py", "choose targets own"): full_targets_need_complete_queries,
     ("jobs/release/estimate_area.py", "name another query; a run that does not list what it needs "
      "among privacy.lazy_queries has estimates of it"): other_queries_have_estimates,

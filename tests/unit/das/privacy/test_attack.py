@@ -106,6 +106,13 @@ def test_without_loss_there_is_nothing_to_gain_but_guesses():
             assert 0 <= bounds.true_positive_rate(rate) - rate < Fraction(1, 10**29)
 
 
+def test_absurd_losses_gain_all():
+    """Where e^-epsilon is below the least decimal number."""
+    for bounds in (AttacksByRho(Fraction(10**18)), AttacksByEpsilon(Fraction(10**18))):
+        assert float(bounds.advantage()) == 1
+        assert {float(bounds.true_positive_rate(rate)) for rate in RATES} == {1}
+
+
 def test_more_loss_never_gains_less():
     for definition in Definition:
         found = [attack.attacks_of_total(definition, Fraction(n, 10)) for n in (1, 5, 20, 100, 900)]
