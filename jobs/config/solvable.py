@@ -23,8 +23,7 @@ from solvers.choices import (
     Method,
 )
 
-
-# Least squares of a node with 2 children and 2 cells ended without a solution where the noise of its
+# Least squares of a node with 2 children and 2 cells ended without a solution where noise of its
 # answers had a standard deviation of 2e8, and reached a residual of 1e-11 at a tenth of that: the
 # bound is a twentieth of what was reached. No statistic is meant to have such noise.
 _MOST_DEVIATION = 1_000_000

@@ -1042,6 +1042,13 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/config/solvable.py", "choose failsafe exact"): TriedIn(
         "tests/unit/jobs/config/test_config.py::"
         "test_a_penalty_beside_rows_is_refused_where_matrices_are_too_large"),
+    ("jobs/release/manifest.py", "run `das measure`"): NotTried(
+        "the account of a release is missing alone where somebody removed it"),
+    ("jobs/release/sealing.py", "move it elsewhere, then go on with `das resume`"): TriedIn(
+        "tests/pipeline/local/test_sealing.py::"
+        "test_what_attempts_left_is_removed_and_what_no_run_writes_is_refused"),
+    ("jobs/release/sealing.py", "find out who put it there; whoever has a copy has it too"):
+        NotTried("asks for an inquiry"),
     ("jobs/config/solvable.py", "grant more, or give the query a larger share"):
         counts_do_not_drown_in_noise,
     ("jobs/config/solvable.py", "choose targets own"): full_targets_need_complete_queries,
