@@ -1042,8 +1042,6 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/config/solvable.py", "choose failsafe exact"): TriedIn(
         "tests/unit/jobs/config/test_config.py::"
         "test_a_penalty_beside_rows_is_refused_where_matrices_are_too_large"),
-    ("jobs/release/manifest.py", "run `das measure`"): NotTried(
-        "the account of a release is missing alone where somebody removed it"),
     ("jobs/release/sealing.py", "move it elsewhere, then go on with `das resume`"): TriedIn(
         "tests/pipeline/local/test_sealing.py::"
         "test_what_attempts_left_is_removed_and_what_no_run_writes_is_refused"),
@@ -1299,7 +1297,7 @@ ENTRIES: dict[Key, Entry] = {
                 "test_measurements_that_are_gone_are_not_drawn_again"),
     ("jobs/folder/identity.py", "remove the folder"): DAMAGED,
     ("jobs/confidential/stages.py", "remove the run folder"): DAMAGED,
-    ("jobs/release/stages.py", "run `das measure`"): DAMAGED,
+    ("jobs/release/manifest.py", "run `das measure`"): DAMAGED,
     ("jobs/report/finished.py", "run `das evaluate`"): DAMAGED,
     ("jobs/survey/reports.py", "run `das evaluate`"): DAMAGED,
     ("jobs/documents/document.py", "use the version that wrote it"):
