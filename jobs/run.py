@@ -14,6 +14,7 @@ from das.errors import ConfigError
 from jobs.confidential.inputs import refuse_unreadable
 from jobs.confidential.noise_key import sweep_shares
 from jobs.confidential.stages import evaluate, measure, measure_lazily, plan, read, settle
+from jobs.config.claims import account_of
 from jobs.config.product import Product, Resolved
 from jobs.documents.document import json_of
 from jobs.documents.manifest import read_manifest
@@ -27,6 +28,7 @@ from jobs.folder.spending import claim_grants, refuse_other_draws
 from jobs.job import Job, Stage
 from jobs.plan import why_no_estimates
 from jobs.printable import result_console
+from jobs.release.bound import bound_entries, open_released, refuse_other_account
 from jobs.release.implied import implied_limits
 from jobs.release.stages import estimate, seal, solve, write
 from jobs.report.console import terminal_table
@@ -111,6 +113,11 @@ def _of_levels(
 
 def _claim(job: Job) -> None:
     """Claim the grants of all products, once."""
+    for product in job.products:
+        for entry in bound_entries(product.config.invariants) if product.plan.spends else ():
+            if entry.released is not None and entry.released.path is not None:
+                released = open_released(product.plan, entry, entry.released)
+                refuse_other_account(released, account_of(job.resolved.config))
     claim_grants(spendings_of(job.resolved, job.identity))
 
 

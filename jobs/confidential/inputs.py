@@ -177,7 +177,7 @@ def _present_checks(resolved: Resolved) -> Iterator[Callable[[], object]]:
         for _, _, table in _tables(product):
             yield partial(_check_table_columns, table)
         for entry, config in _bound_entries(product):
-            yield partial(_check_bound, product, entry, config)
+            yield partial(_check_bound, resolved, product, entry, config)
     yield partial(check_geounits, resolved)
 
 
@@ -222,13 +222,18 @@ def _bound_entries(product: Product) -> Iterator[tuple[InvariantConfig, Released
                 yield entry, entry.released
 
 
-def _check_bound(product: Product, entry: InvariantConfig, config: ReleasedCounts) -> None:
-    """Check that an earlier release is whole, unchanged, and has the answers of an invariant."""
-    from jobs.release.bound import check_released, open_released
+def _check_bound(
+    resolved: Resolved, product: Product, entry: InvariantConfig, config: ReleasedCounts
+) -> None:
+    """Check that an earlier release is whole, has the answers of an invariant, and its account."""
+    from jobs.config.claims import account_of
+    from jobs.release.bound import check_released, open_released, refuse_other_account
 
     where = f"{product.keys}invariants"
     released = named(where, lambda: open_released(product.plan, entry, config))
     named(where, lambda: check_released(released))
+    if product.plan.spends:
+        named(where, lambda: refuse_other_account(released, account_of(resolved.config)))
 
 
 def _check_bound_geounits(

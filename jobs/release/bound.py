@@ -13,20 +13,24 @@ from functools import partial
 import numpy as np
 
 from das.arrays import BoolArray, Geocodes, IntArray, ObjectArray
-from das.errors import ConfigError, InputError
+from das.errors import ConfigError, InputError, LedgerError
 from das.queries.query import Query, is_refinement, parse_query
 from invariants.facilities import groups_of
 from jobs.config.models.invariants import AnyInvariant, InvariantConfig, ReleasedCounts
 from jobs.config.product import Product
 from jobs.config.released import load_release
+from jobs.documents.account import Account
+from jobs.documents.document import read_document
 from jobs.plan import Level, Plan
 from jobs.release.verify import verify_datasets
+from jobs.storage.account import read_account
 from jobs.storage.answers import ANSWERS, answer_table, read_answers
 from jobs.storage.columns import texts
 from jobs.storage.dataset import LAST, Dataset, PartFile, PartWriter
 from jobs.storage.geography import families, read_both_geocodes, read_geography
 from jobs.storage.histograms import read_counts
 from jobs.storage.layout import ReleaseLayout
+from jobs.storage.place import Place
 from jobs.tasks.batches import Batch, geounit_batches
 from jobs.tasks.executor import Tasks
 
@@ -194,6 +198,34 @@ def check_released(released: Released) -> None:
     """
     layout, geolevel = released.source.release, released.geolevel
     verify_datasets(layout, [layout.geography(geolevel), layout.counts(geolevel)])
+
+
+def refuse_other_account(released: Released, account: Place) -> None:
+    """Refuse a run whose account lacks the grants that paid for the release it is bound to.
+
+    Both are of the same people, so their costs add up in one account.
+
+    Args:
+      released: The release, with an account if its noise was drawn for a release.
+      account: That of the run.
+
+    Raises:
+      LedgerError: A grant of the release is not in the account.
+    """
+    stated = released.source.release.account
+    if not stated.exists():
+        return
+    known = {(one.product, one.grant) for one in read_account(account)}
+    grants = read_document(Account, stated, remedy="restore it from a copy of the release").grants
+    for grant in grants:
+        if (grant.product, grant.grant) not in known:
+            raise LedgerError(
+                str(account),
+                "lacks a grant of the release that this run is bound to: both are of the same "
+                "people, and what they cost adds up in one account",
+                got=f"no grant {grant.grant!r} of {grant.product!r}",
+                remedy="name the account of that release under privacy.account",
+            )
 
 
 def check_geounits(released: Released, codes: Geocodes) -> None:

@@ -11,11 +11,19 @@ from typing import Any
 import pytest
 import yaml
 
-from das.errors import ConfigError, DasError, InputError, OutputError, VerificationError
+from das.errors import (
+    ConfigError,
+    DasError,
+    InputError,
+    LedgerError,
+    OutputError,
+    VerificationError,
+)
 from jobs.confidential.inputs import check_present
 from jobs.config.load import load_run
 from jobs.release.verify import verify_run
 from jobs.run import do_stages, open_job
+from jobs.storage.account import read_account
 from jobs.tasks.progress import Reporter
 from tests.builders import toy
 from tests.builders.datasets import rows_of
@@ -257,6 +265,30 @@ def test_a_seeded_release_binds_no_run_for_release(finished, tmp_path):
     with pytest.raises(ConfigError, match="has seeded noise") as caught:
         check_present(load_run(config))
     assert caught.value.remedy == "make it again with noise of the operating system"
+
+
+def test_a_run_is_paid_from_the_account_of_the_release_it_is_bound_to(tmp_path):
+    """By validate, and by a run that was not validated; nothing is claimed in the other account."""
+    toy.write_records(tmp_path)
+    write_schemas(tmp_path)
+    secret = {
+        "privacy__randomness": {"source": "operating_system"},
+        "privacy__account": str(tmp_path / "office.jsonl"),
+    }
+    execute(first(tmp_path, **secret))
+    other = tmp_path / "other.jsonl"
+    config = second(tmp_path, **secret | {"privacy__account": str(other)})
+    with pytest.raises(LedgerError, match="lacks a grant of the release that this run") as caught:
+        check_present(load_run(config))
+    assert caught.value.remedy == "name the account of that release under privacy.account"
+    with pytest.raises(LedgerError):
+        execute(config)
+    assert read_account(other) == ()
+    shutil.rmtree(tmp_path / "out", ignore_errors=True)
+    config = second(tmp_path, **secret)
+    check_present(load_run(config))
+    execute(config)
+    assert len(read_account(tmp_path / "office.jsonl")) == 2
 
 
 def test_persons_whom_structural_zeros_leave_no_cell_are_refused(finished, tmp_path):

@@ -1047,6 +1047,9 @@ ENTRIES: dict[Key, Entry] = {
         "test_what_attempts_left_is_removed_and_what_no_run_writes_is_refused"),
     ("jobs/release/sealing.py", "find out who put it there; whoever has a copy has it too"):
         NotTried("asks for an inquiry"),
+    ("jobs/release/bound.py", "name the account of that release under privacy.account"): TriedIn(
+        "tests/pipeline/local/test_bound.py::"
+        "test_a_run_is_paid_from_the_account_of_the_release_it_is_bound_to"),
     ("jobs/config/solvable.py", "grant more, or give the query a larger share"):
         counts_do_not_drown_in_noise,
     ("jobs/config/solvable.py", "choose targets own"): full_targets_need_complete_queries,
