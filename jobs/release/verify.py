@@ -61,7 +61,7 @@ def verify_run(resolved: Resolved, progress: Progress | None = None) -> dict[str
       OutputError, LedgerError, VerificationError: As `verify_release`; or a manifest states what
         plan, ledger, measurements and the other products do not; names the field.
     """
-    checked: dict[str, int | float] = {}
+    checked: dict[str, int | float] = {"datasets": 0}
     sealed: dict[str, Manifest] = {}
     for product in resolved.products.values():
         found = verify_release(product.plan, product.release, progress)
