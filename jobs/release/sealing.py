@@ -34,6 +34,7 @@ from jobs.storage.dataset import (
     verify_files,
 )
 from jobs.storage.files import replace_file, writing
+from jobs.storage.journal import journal_of
 from jobs.storage.layout import IntervalLayout, ReleaseLayout, is_of_replicates
 from jobs.storage.modes import READABLE, open_to_readers
 from jobs.storage.place import Place, at_once, found_under, lies_in, names_below, open_input
@@ -79,7 +80,7 @@ def tidy_release(
     for path, text in texts.items():
         replace_file(path, text, mode=READABLE)
     for path in files_beside_datasets(root):
-        if path not in known:
+        if path not in known and journal_of(path) not in known:
             raise OutputError(
                 str(path),
                 "is not a file of this run, and everything in a release is published",
@@ -258,11 +259,13 @@ def released_files(
 def _own_files(release: ReleaseLayout, products: Collection[str]) -> list[Place]:
     """Files beside datasets but those of other products, and those that no manifest can name."""
     others = [release.root / name for name in products]
-    later = _written_later(release)
+    later, journals = _written_later(release), (release.ledger, release.solves)
     return [
         path
         for path in files_beside_datasets(release.root)
-        if path not in later and not any(lies_in(path, other) for other in others)
+        if path not in later
+        and not any(lies_in(path, other) for other in others)
+        and journal_of(path) not in journals
     ]
 
 

@@ -171,8 +171,8 @@ def verify_release(
     manifest = read_manifest(release)
     if manifest.configuration_digest != plan.digest:
         raise VerificationError(str(release.root), "belongs to a different configuration")
-    checked = {"datasets": verify_contents(release, manifest, manifest.products or ())}
     _verify_ledger(plan, release)
+    checked = {"datasets": verify_contents(release, manifest, manifest.products or ())}
     checked |= dict.fromkeys(("families", "exact_answers", "limited_geounits", "tied_geounits"), 0)
     for level in plan.levels:
         for batch in geounit_batches(release, level, 1, _GEOUNITS):

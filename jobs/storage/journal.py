@@ -106,6 +106,16 @@ def remove_journal(path: Place) -> None:
         path.unlink(missing_ok=True)
 
 
+def journal_of(path: Place) -> Place | None:
+    """Return the journal of which a file has lines, in a store or a copy of one; None of others.
+
+    Whoever reads the journal checks that such files continue one another.
+    """
+    if _NUMBERED.fullmatch(path.name) and path.parent.name.endswith(LINES):
+        return path.parent.with_name(path.parent.name.removesuffix(LINES))
+    return None
+
+
 def write_whole(path: Place) -> None:
     """Give a journal in a store the one file that it is on a disk, for who copies the folder.
 
