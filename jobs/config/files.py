@@ -136,23 +136,42 @@ def absolute(config: ModelT, folder: Place) -> ModelT:
     Raises:
       ConfigError: A path cannot be followed, or is a device that does not end.
     """
-    resolved: ModelT = _absolute(config, folder)
+
+    def within(_: str, place: Place) -> Place:
+        return absolute_path(folder / str(place)) if isinstance(place, Path) else place
+
+    resolved: ModelT = _with_places(config, within)
     return resolved
 
 
-def _absolute(value: Any, folder: Place) -> Any:  # noqa: ANN401 - whatever a model holds
-    if isinstance(value, Path):
-        return absolute_path(folder / str(value))
+def _with_places(value: Any, change: Callable[[str, Place], Place], key: str = "") -> Any:  # noqa: ANN401 - whatever a model holds
+    """A document with other paths, each made of its key and what it was."""
+    if isinstance(value, Path | StoredPlace):
+        return change(key, value)
     if isinstance(value, BaseModel):
         fields = type(value).model_fields
         return value.model_copy(
-            update={name: _absolute(getattr(value, name), folder) for name in fields}
+            update={name: _with_places(getattr(value, name), change, name) for name in fields}
         )
     if isinstance(value, list):
-        return [_absolute(one, folder) for one in value]
+        return [_with_places(one, change, key) for one in value]
     if isinstance(value, dict):
-        return {key: _absolute(one, folder) for key, one in value.items()}
+        return {name: _with_places(one, change, str(name)) for name, one in value.items()}
     return value
+
+
+def without_inputs(config: ModelT) -> ModelT:
+    """The run file of a release without the folders of public inputs, which no reader opens.
+
+    Older versions released the absolute paths of tables and of releases that a run was bound to.
+    """
+
+    def named(key: str, place: Place) -> Place:
+        is_elsewhere = isinstance(place, StoredPlace) or place.is_absolute()
+        return Path(place.name) if key == "path" and is_elsewhere else place
+
+    released: ModelT = _with_places(config, named)
+    return released
 
 
 def refuse_other_folders(path: Place, config: BaseModel) -> None:

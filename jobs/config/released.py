@@ -24,6 +24,7 @@ from jobs.config.files import (
     read_model,
     read_run_file,
     refuse_other_folders,
+    without_inputs,
 )
 from jobs.config.models.allocation import AllocationFile
 from jobs.config.models.data import NmfData
@@ -115,8 +116,9 @@ def load_release(root: Place) -> Resolved:
             str(path), "is missing", remedy="releases of older versions need their run file"
         )
     file = read_run_file(path)
-    refuse_other_folders(path, file.config)
-    config = absolute(file.config, path.parent)
+    written = without_inputs(file.config)
+    refuse_other_folders(path, written)
+    config = absolute(written, path.parent)
     products: dict[str, Product] = {}
     *others, _ = config.products
     for name in config.products:

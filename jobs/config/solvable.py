@@ -5,10 +5,9 @@ Everything here is known from the run file, and of geounits from their public li
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
-from das.errors import BudgetError, ConfigError, SchemaError
+from das.errors import ConfigError, SchemaError
 from das.queries.query import Query, is_refinement
 from das.tree.coordinates import Coordinates
 from geography.lattice import Lattice
@@ -23,11 +22,6 @@ from solvers.choices import (
     Method,
 )
 
-# Least squares of a node with 2 children and 2 cells ended without a solution where noise of its
-# answers had a standard deviation of 2e8, and reached a residual of 1e-11 at a tenth of that: the
-# bound is a twentieth of what was reached. No statistic is meant to have such noise.
-_MOST_DEVIATION = 1_000_000
-
 
 def refuse_unsolvable(plan: Plan) -> None:
     """Refuse what the solver could not take whatever is measured.
@@ -36,11 +30,8 @@ def refuse_unsolvable(plan: Plan) -> None:
       ConfigError: A key of `solve` does not go with the measured queries, the invariants or the
         number of cells.
       SchemaError: The measured queries group the levels in too many ways.
-      BudgetError: The budget is so small that floats cannot tell persons from noise.
     """
     solving = plan.solving
-    if not plan.is_elsewhere:
-        _refuse_drowned(plan)
     if solving.targets == "full" or solving.learned_prior:
         why = why_no_estimates(plan)
         if why is not None:
@@ -54,21 +45,6 @@ def refuse_unsolvable(plan: Plan) -> None:
         plan_terms(plan)
     for level in range(len(plan.spine.levels)):
         _refuse_geolevel(plan, level)
-
-
-def _refuse_drowned(plan: Plan) -> None:
-    """Refuse a budget whose noise is so large that counts cannot be solved beside it."""
-    for level, geolevel in enumerate(plan.spine.levels):
-        for noisy in plan.noise(level, level):
-            deviation = math.sqrt(noisy.mechanism.variance())
-            if deviation > _MOST_DEVIATION:
-                raise BudgetError(
-                    f"privacy, geolevel {geolevel}, query {noisy.query.name}",
-                    "gets so little of the budget that counts drown in its noise",
-                    got=f"a standard deviation of {deviation:.2g}",
-                    want=f"at most {_MOST_DEVIATION:,}",
-                    remedy="grant more, or give the query a larger share",
-                )
 
 
 def _refuse_geolevel(plan: Plan, level: int) -> None:

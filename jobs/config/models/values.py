@@ -113,7 +113,7 @@ LeadingZeros = Annotated[
 
 
 LocalPath = Annotated[Path, BeforeValidator(local_path)]
-StoredPath = Annotated[Place, PlainValidator(read_place), PlainSerializer(str)]
+StoredPath = Annotated[Place, PlainValidator(read_place), PlainSerializer(str, when_used="json")]
 
 
 class Model(BaseModel):

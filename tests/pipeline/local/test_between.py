@@ -53,7 +53,10 @@ def written(
     """conf/run/residents.yaml at little budget, seeded, with data of its own and a change."""
     run = yaml.safe_load((ROOT / "conf" / "run" / "residents.yaml").read_text())
     run["geography"]["geounits"]["path"] = str(data / "geounits.parquet")
-    run["privacy"] = {"randomness": {"source": "seeded_not_for_release", "seed": 7}}
+    run["privacy"] = {
+        "randomness": {"source": "seeded_not_for_release", "seed": 7},
+        "account": str(folder / "account.jsonl"),
+    }
     for name, rho in (("dwellings", "1/20"), ("persons", "1/10")):
         product = run["products"][name]
         product["schema"] = str(ROOT / "conf" / "schema" / Path(product["schema"]).name)
