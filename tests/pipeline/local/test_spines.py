@@ -293,7 +293,7 @@ def test_a_public_table_of_other_geounits_is_refused_before_reading(das, tmp_pat
             f"invariants.0: {tmp_path}/table.csv: has geounits that do not exist (1 such); "
             "got 9900500999; expected geocodes of the geolevel block",
         ),
-        (rows[BLOCKS[0]] * 2, f"geocode appears twice; got {BLOCKS[0]}"),
+        (rows[BLOCKS[0]] * 2, f"geocode appears twice (1 such); got {BLOCKS[0]}"),
         (f"{BLOCKS[0][:-1]},1\n", "invariants.0"),
     ):
         (tmp_path / "table.csv").write_text("g,n\n" + text)
@@ -362,7 +362,7 @@ def test_public_counts_of_geounits_that_the_spine_made_are_refused(das, tmp_path
             "row 23, geocode: geocode is not in the list of geounits (1 such in these rows); "
             "got 9900999999",
         ),
-        ([block[:-1] for block in BLOCKS], "geocode does not fit the leaf geolevel (21 rows"),
+        ([block[:-1] for block in BLOCKS], "geocode does not fit the leaf geolevel"),
     ],
 )
 @pytest.mark.parametrize("command", ["validate", "run"])
