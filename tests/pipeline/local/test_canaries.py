@@ -22,6 +22,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -375,7 +376,8 @@ def _failing(stage: Stage) -> dict[str, Path]:
     lists = pa.array([[1], [TOO_LARGE]], pa.list_(pa.uint64()))
     table = {"geocode": toy.blocks()[:2], "cells": pa.array([[0], [0]]), "counts": lists}
     pq.write_table(pa.table(table), large)
-    make = stage.configuration
+    # A failed check is noted in the account, and the next of these files finds it there.
+    make = partial(stage.configuration, privacy__account=str(stage.folder / "in" / "account.jsonl"))
     return {
         "code": make("code", data__path=code),
         "unlisted": make("unlisted", data__path=unlisted),
