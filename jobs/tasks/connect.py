@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from das.errors import RuntimeSetupError
 from jobs.tasks.batches import Sizing
+from jobs.tasks.encoding import decode, encode
 from jobs.tasks.outcome import outcome_of, results_of
 from jobs.tasks.step import Step, TaskReport, current_watch
 
@@ -64,7 +65,7 @@ class ConnectTasks:
         """As `Tasks.run`; the label is a tag of the job.
 
         Raises:
-          RuntimeSetupError: The server gave no result, or several, for an item.
+          RuntimeSetupError: The server gave no result, or several, for an item, or something else.
         """
         step = Step(label, items)
         shown = _Shown(step)
@@ -76,7 +77,7 @@ class ConnectTasks:
                 with _watched(self.session, shown):
                     part = {number: carried[number] for number in numbers}
                     for number, content in self._contents(call, part):
-                        outcome, report = pickle.loads(content)
+                        outcome, report = decode(content)
                         if number in outcomes:
                             raise _not_one_each(label)
                         outcomes[number] = outcome
@@ -86,7 +87,7 @@ class ConnectTasks:
         return results_of(outcomes[number] for number in range(len(items)))
 
     def _contents(self, call: bytes, items: Mapping[int, bytes]) -> Iterator[tuple[int, bytes]]:
-        """Run the tasks of one job; number and pickled outcome of each, as they come."""
+        """Run the tasks of one job; number and encoded outcome of each, as they come."""
         from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
         schema = StructType(
@@ -124,7 +125,7 @@ def _mapper(
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 outcome = outcome_of(task, number, pickle.loads(items[number]))
-                yield from _pieces(number, pickle.dumps(outcome, pickle.HIGHEST_PROTOCOL))
+                yield from _pieces(number, encode(outcome))
 
     return run
 

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import uuid
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +25,7 @@ from jobs.config.protection import (
     missing_protection,
     remote_problem,
 )
+from jobs.tasks.loopback import stranger_at
 from jobs.tasks.shipping import Equipment, looker, own_equipment, project_archive
 
 if TYPE_CHECKING:
@@ -83,15 +84,16 @@ def connect_session(
       RuntimeSetupError: Packages are missing here, the server cannot be reached or refuses, is
         open to others, or its workers cannot run the tasks.
     """
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), _no_classes_from_servers():
         warnings.filterwarnings("ignore", message=r"\[RETRIES_EXCEEDED\]")
         active = _active_session()
         if active is not None:
-            yield _checked(active, properties or {}, allow_open=allow_open)
+            doors = _doors(getattr(active.client, "_builder", None))
+            yield _checked(active, doors, properties or {}, allow_open=allow_open)
             return
-        session = _reach(_url(master) or "")
+        session, doors = _reach(_url(master) or "", allow_open=allow_open)
         try:
-            server = _checked(session, properties or {}, allow_open=allow_open)
+            server = _checked(session, doors, properties or {}, allow_open=allow_open)
             _be_patient(session, _IN_WORK)
             yield server
         finally:
@@ -120,11 +122,14 @@ def _active_session() -> SparkSession | None:
     return session
 
 
-def _reach(url: str) -> Any:  # noqa: ANN401 - a session of PySpark
-    """Open a session on the server of a URL.
+def _reach(url: str, *, allow_open: bool) -> tuple[Any, list[str]]:
+    """Open a session on the server of a URL; how strangers could get in besides.
+
+    The token is in the first call of a session, so who asks for it is looked at before.
 
     Raises:
-      RuntimeSetupError: Packages are missing, or the server cannot be reached or refuses.
+      RuntimeSetupError: Packages are missing, the server cannot be reached or refuses, or it is
+        open to others and may not be.
     """
     absent = [name for name in _PACKAGES if not _is_there(name)]
     if absent:
@@ -138,28 +143,39 @@ def _reach(url: str) -> Any:  # noqa: ANN401 - a session of PySpark
     if problem is not None:
         raise RuntimeSetupError(REMOTE_VARIABLE, problem)
     from pyspark.errors import PySparkException
+    from pyspark.sql.connect.client import DefaultChannelBuilder
     from pyspark.sql.connect.session import SparkSession
 
-    session: Any = SparkSession.builder.remote(url).create()
+    builder = DefaultChannelBuilder(url)
+    doors = _doors(builder)
+    if not allow_open:
+        _refuse_doors(doors)
+        if _is_by_localhost(builder):
+            builder.add_interceptor(_listener_check(_port(builder)))
+    session: Any = SparkSession.builder.channelBuilder(builder).create()
     _be_patient(session, _TO_REACH)
     try:
         version = session.version
     except PySparkException as error:
         session.release_session_on_close = False  # would wait for it again
         session.stop()
-        raise RuntimeSetupError(
-            f"Spark Connect server {session.client.host}",
-            "cannot be reached, or refuses",
-            got=said(error),
-            remedy="see that it runs and listens there, that the token is the one it asks for, and "
-            "that `use_ssl=true` is given if it speaks TLS, and only then (docs/cluster.md)",
-        ) from None
+        raise _unreachable(session.client.host, said(error)) from None
     if version.split(".")[0] != "4":
         session.stop()
         raise RuntimeSetupError(
             f"Spark Connect server {session.client.host}", "is too old", got=version, want="Spark 4"
         )
-    return session
+    return session, doors
+
+
+def _unreachable(host: str, got: str) -> RuntimeSetupError:
+    return RuntimeSetupError(
+        f"Spark Connect server {host}",
+        "cannot be reached, or refuses",
+        got=got,
+        remedy="see that it runs and listens there, that the token is the one it asks for, and "
+        "that `use_ssl=true` is given if it speaks TLS, and only then (docs/cluster.md)",
+    )
 
 
 def _is_there(package: str) -> bool:
@@ -187,14 +203,32 @@ def said(error: BaseException) -> str:
 # --- whether it is closed ------------------------------------------------------------------------
 
 
-def _checked(session: SparkSession, properties: Mapping[str, str], *, allow_open: bool) -> Server:
+def _checked(
+    session: SparkSession,
+    doors: Sequence[str],
+    properties: Mapping[str, str],
+    *,
+    allow_open: bool,
+) -> Server:
     """A session whose server is closed to others, or may be open, and has what tasks need.
 
     Raises:
       RuntimeSetupError: It is not, or has not.
     """
-    doors = (*_doors(session), *_unprotected(session))
-    if doors and not allow_open:
+    doors = (*doors, *_unprotected(session))
+    if not allow_open:
+        _refuse_doors(doors)
+    _set_properties(session, properties)
+    return Server(session, _equipped(session), doors)
+
+
+def _refuse_doors(doors: Sequence[str]) -> None:
+    """Refuse a server by whose doors others could get in or overhear.
+
+    Raises:
+      RuntimeSetupError: There is such a door.
+    """
+    if doors:
         raise RuntimeSetupError(
             "Spark Connect server",
             "is open to others, or does not show that it is closed",
@@ -203,19 +237,23 @@ def _checked(session: SparkSession, properties: Mapping[str, str], *, allow_open
             "localhost on its own machine (docs/cluster.md); or accept the risk by "
             "`runtime.allow_open_cluster: true`, which the release then states",
         )
-    _set_properties(session, properties)
-    return Server(session, _equipped(session), doors)
 
 
-def _doors(session: SparkSession) -> list[str]:
-    """How strangers could get in, or overhear, on the way to the server."""
+def _doors(builder: Any) -> list[str]:  # noqa: ANN401 - of PySpark
+    """How strangers could get in, or overhear, on the way to the server. Sends no token.
+
+    Args:
+      builder: Of the channel to the server.
+
+    Raises:
+      RuntimeSetupError: The server does not answer.
+    """
     import grpc
     from pyspark.sql.connect.client import DefaultChannelBuilder
     from pyspark.sql.connect.proto import base_pb2, base_pb2_grpc
 
     messages: Any = base_pb2
     calls: Any = base_pb2_grpc
-    builder: Any = getattr(session.client, "_builder", None)
     if not isinstance(builder, DefaultChannelBuilder):
         return ["the way to it cannot be seen"]
     found = []
@@ -230,20 +268,74 @@ def _doors(session: SparkSession) -> list[str]:
     stub = calls.SparkConnectServiceStub(channel)
     identity = {"session_id": str(uuid.uuid4()), "user_context": {"user_id": "stranger"}}
     asked = messages.ConfigRequest(**identity, operation={"get_all": {}})
-    headers = [*builder.metadata()]
+    how = {"metadata": [*builder.metadata()], "timeout": _ANSWER_SECONDS, "wait_for_ready": True}
     try:
-        stub.Config(asked, metadata=headers, timeout=_ANSWER_SECONDS)
-        stub.ReleaseSession(
-            messages.ReleaseSessionRequest(**identity), metadata=headers, timeout=_ANSWER_SECONDS
-        )
+        stub.Config(asked, **how)
+        stub.ReleaseSession(messages.ReleaseSessionRequest(**identity), **how)
         found.append("it lets in who has no token")
     except grpc.RpcError as error:
+        if error.code() == grpc.StatusCode.DEADLINE_EXCEEDED:
+            raise _unreachable(builder.host, f"no answer in {_ANSWER_SECONDS:g} s") from None
         refused = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
         if error.code() not in refused:
             found.append(f"it was not seen to refuse who has no token ({error.code().name})")
     finally:
         channel.close()
-    return found
+    stranger = stranger_at(_port(builder)) if _is_by_localhost(builder) else None
+    return [*found, *([stranger] if stranger else [])]
+
+
+def _is_by_localhost(builder: Any) -> bool:  # noqa: ANN401 - of PySpark
+    """Whether no certificate says who answers: a program of this machine, by the name of it."""
+    return not builder.use_ssl and bool(builder.host == "localhost")
+
+
+def _port(builder: Any) -> int:  # noqa: ANN401 - of PySpark
+    return int(builder.endpoint.rpartition(":")[2])
+
+
+def _listener_check(port: int) -> Any:  # noqa: ANN401 - an interceptor of gRPC
+    """Look who listens before every call: a server may end, and a stranger take its port."""
+    import grpc
+
+    class Check(
+        grpc.UnaryUnaryClientInterceptor,  # type: ignore[misc]
+        grpc.UnaryStreamClientInterceptor,  # type: ignore[misc]
+        grpc.StreamUnaryClientInterceptor,  # type: ignore[misc]
+    ):
+        def _call(self, call: Any, details: Any, request: Any) -> Any:  # noqa: ANN401
+            stranger = stranger_at(port)
+            if stranger:
+                _refuse_doors([stranger])
+            return call(details, request)
+
+        intercept_unary_unary = intercept_unary_stream = intercept_stream_unary = _call
+
+    return Check()
+
+
+@contextmanager
+def _no_classes_from_servers() -> Iterator[None]:
+    """Let no server name a class in a schema: PySpark would import or unpickle it."""
+    absent = [name for name in _PACKAGES if not _is_there(name)]
+    if absent:  # `_reach` says which
+        yield
+        return
+    from pyspark.sql.connect import types
+
+    module: Any = types
+    kept = module.UserDefinedType
+
+    class Refused(kept):  # type: ignore[misc,valid-type]
+        @classmethod
+        def fromJson(cls, json: object) -> object:  # noqa: N802 - as PySpark has it
+            raise RuntimeSetupError("Spark Connect server", "sent a class where data are expected")
+
+    module.UserDefinedType = Refused
+    try:
+        yield
+    finally:
+        module.UserDefinedType = kept
 
 
 def _unprotected(session: SparkSession) -> list[str]:

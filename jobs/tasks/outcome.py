@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import TypeVar
 
 from das.errors import DasError
@@ -12,11 +13,11 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
+@dataclass(frozen=True, slots=True)
 class Failure:
     """A task's own error, sent back as a value so that its type and facts survive."""
 
-    def __init__(self, error: DasError) -> None:
-        self.error = error
+    error: DasError
 
 
 def outcome_of(task: Callable[[T], R], index: int, item: T) -> tuple[R | Failure, TaskReport]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from markupsafe import Markup
@@ -16,8 +17,12 @@ from jobs.config.product import Resolved
 from jobs.report import budget, comparison, error_by_size, group_changes, groups
 from jobs.run import run
 from jobs.tasks.batches import Sizing, TaskSize
+from jobs.tasks.encoding import decode, encode
 from jobs.tasks.executor import LocalTasks, Tasks
 from jobs.tasks.progress import Reporter
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 def fine(batches_per_slot: int) -> Sizing:
@@ -30,9 +35,17 @@ def fine(batches_per_slot: int) -> Sizing:
     return replace(sizing, **least)
 
 
+class EncodedTasks(LocalTasks):
+    """Tasks whose results go through the encoding of a server, so that all of them can."""
+
+    def run(self, label: str, items: Sequence[T], task: Callable[[T], R]) -> list[R]:
+        """As `LocalTasks.run`."""
+        return [decode(encode(result)) for result in super().run(label, items, task)]
+
+
 def tasks_of(config: RunConfig) -> LocalTasks:
     """Tasks of a run file in this process, cut as for two slots."""
-    return LocalTasks(fine(config.runtime.batches_per_slot), slots=2)
+    return EncodedTasks(fine(config.runtime.batches_per_slot), slots=2)
 
 
 @contextmanager

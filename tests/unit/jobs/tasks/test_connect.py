@@ -85,15 +85,14 @@ def session_to(endpoint: str, properties: dict[str, str]) -> SimpleNamespace:
 def test_a_server_must_refuse_who_has_no_token(code, door):
     with listening(code) as endpoint:
         here = endpoint.replace("127.0.0.1", "localhost")
-        assert _doors(session_to(here, {})) == ([] if door is None else [door])
-        elsewhere = _doors(session_to(endpoint, {}))
+        assert _doors(session_to(here, {}).client._builder) == ([] if door is None else [door])
+        elsewhere = _doors(session_to(endpoint, {}).client._builder)
     assert elsewhere[0] == "the way to it is not encrypted"
     assert elsewhere[1:] == ([] if door is None else [door])
 
 
 def test_a_way_that_cannot_be_seen_is_open():
-    session = SimpleNamespace(client=SimpleNamespace())
-    assert _doors(session) == ["the way to it cannot be seen"]
+    assert _doors(None) == ["the way to it cannot be seen"]
 
 
 def test_what_a_server_does_not_show_is_off():
@@ -126,9 +125,9 @@ def test_which_server_is_meant(monkeypatch, master, environment, url):
 
 
 def test_a_server_that_is_not_there_is_told(monkeypatch):
-    monkeypatch.setattr(connect_session, "_TO_REACH", {"max_retries": 1})
+    monkeypatch.setattr(connect_session, "_ANSWER_SECONDS", 1.0)
     with (
-        pytest.raises(RuntimeSetupError, match=r"cannot be reached.* got .*[Ff]ailed to connect"),
+        pytest.raises(RuntimeSetupError, match=r"cannot be reached.* got no answer in 1 s"),
         connect_session.connect_session(f"sc://localhost:{free_port()}"),
     ):
         pass
@@ -151,6 +150,70 @@ def test_a_server_that_is_lost_is_told_by_why_it_does_not_answer():
     assert isinstance(failure, RuntimeSetupError)
     assert failure.got == '"refused"'
     assert machine_failure(PythonException("ZeroDivisionError")) is None  # a defect of a task
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can start programs of other users")
+def test_a_stranger_at_the_port_gets_no_token(tmp_path: Path):
+    """Another user's program answers as a server would; nothing with a token reaches it."""
+    script = """
+import os
+from concurrent.futures import ThreadPoolExecutor
+import grpc
+from pyspark.sql.connect.proto import base_pb2, base_pb2_grpc
+os.setuid(65534)  # nobody
+class Service(base_pb2_grpc.SparkConnectServiceServicer):
+    def Config(self, request, context):
+        print("asked", dict(context.invocation_metadata()), flush=True)
+        context.abort(grpc.StatusCode.UNAUTHENTICATED, "no token")
+    AnalyzePlan = ExecutePlan = Config
+server = grpc.server(ThreadPoolExecutor(1))
+base_pb2_grpc.add_SparkConnectServiceServicer_to_server(Service(), server)
+print(server.add_insecure_port("localhost:0"), flush=True)
+server.start()
+server.wait_for_termination()
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            port = int(process.stdout.readline())
+            with (
+                pytest.raises(RuntimeSetupError, match="a program of another user listens there"),
+                connect_session.connect_session(f"sc://localhost:{port}/;token=known"),
+            ):
+                pass
+            assert "known" not in process.stdout.readline()
+        finally:
+            process.kill()
+        assert "known" not in process.stdout.read()
+
+
+def test_a_port_that_changes_hands_gets_no_call(monkeypatch):
+    check = connect_session._listener_check(1)
+    calls = []
+    monkeypatch.setattr(connect_session, "stranger_at", lambda _: None)
+    check.intercept_unary_unary(lambda *call: calls.append(call), "details", "request")
+    monkeypatch.setattr(connect_session, "stranger_at", lambda _: "somebody")
+    for name in ("intercept_unary_unary", "intercept_unary_stream", "intercept_stream_unary"):
+        with pytest.raises(RuntimeSetupError, match="somebody"):
+            getattr(check, name)(lambda *call: calls.append(call), "details", "request")
+    assert calls == [("details", "request")]
+
+
+def test_a_schema_may_name_no_class():
+    from pyspark.sql.connect import types
+    from pyspark.sql.connect.proto import types_pb2
+
+    schema = types_pb2.DataType()
+    schema.udt.type = "udt"
+    schema.udt.python_class = "os.system"
+    schema.udt.serialized_python_class = "AAAA"
+    with (
+        connect_session._no_classes_from_servers(),
+        pytest.raises(RuntimeSetupError, match="sent a class"),
+    ):
+        types.proto_schema_to_pyspark_data_type(schema)
 
 
 # --- what goes back and forth --------------------------------------------------------------------
