@@ -1107,6 +1107,7 @@ def explore(  # noqa: PLR0913 - one parameter per command-line option
     from jobs.analysis.explore import explore as write_page
     from jobs.report.page import START
     from jobs.storage.files import refuse_foreign
+    from jobs.storage.layout import is_publishable
 
     refuse_foreign(output, START, "a page, which is replaced")
     resolved = _with_arrow_alone(_finished_run(config, out, solution))
@@ -1114,7 +1115,7 @@ def explore(  # noqa: PLR0913 - one parameter per command-line option
     if internal:
         from jobs.confidential.errors import errors_of
 
-        if lies_in(output.resolve(), resolved.last.release.root.resolve()):
+        if is_publishable(output, resolved.config.output.directory):
             raise OutputError(
                 str(output), "lies in the release; the page is confidential", want="another folder"
             )

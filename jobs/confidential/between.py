@@ -68,8 +68,7 @@ def _refuse_broken(
         if broken.any():
             raise InputError(
                 where[int(np.argmax(broken))],
-                "the confidential data of two products contradict each other "
-                f"({int(broken.sum())} geounits of its range do)",
+                "the confidential data of two products contradict each other",
                 got=f"between {tie.name}",
                 remedy="correct the data or the constraint",
             )

@@ -173,10 +173,9 @@ def _checker(
                 remedy="correct the table one of them comes from, or leave one out",
             )
         name = next(failure.name for failure in broken if failure.mask[first])
-        such = int(np.logical_or.reduce([failure.mask for failure in broken]).sum())
         raise InputError(
             where,
-            f"the confidential data break an invariant ({such} geounits of its range do)",
+            "the confidential data break an invariant",
             got=name,
             remedy="correct the data or the invariant",
         )
@@ -219,8 +218,7 @@ class InputCheck:
             if differ.any():
                 raise InputError(
                     f"{level.name} {names[int(np.argmax(differ))]}",
-                    f"the confidential data contradict the earlier release that the run is bound "
-                    f"to ({int(differ.sum())} geounits of its range do)",
+                    "the confidential data contradict the earlier release that the run is bound to",
                     got=one.name,
                     want="the people that the release is of",
                     remedy="bind the run to the release of these data",

@@ -46,6 +46,7 @@ from jobs.planning.allocation import EVEN, Goal, allocation_text, optimize_alloc
 from jobs.planning.errors import subtree_classes
 from jobs.storage.files import writing
 from jobs.storage.place import Place
+from jobs.storage.stores.store import OWNER_ONLY
 
 _RHO = "1"
 _NEARLY = 0.9  # of the geocodes of the data are in a list that belongs to it
@@ -514,17 +515,12 @@ def _write(folder: Path, text: RunText) -> tuple[Path, ...]:
     try:
         _fill(made, text)
         with writing(folder):
-            made.chmod(0o777 & ~_umask())
+            for file in made.iterdir():  # levels are read from the confidential file
+                file.chmod(OWNER_ONLY)
             made.rename(folder)
     finally:
         shutil.rmtree(made, ignore_errors=True)
     return tuple(folder / name for name in ("schema.yaml", "allocation.yaml", "run.yaml"))
-
-
-def _umask() -> int:
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
 
 
 def _fill(made: Path, text: RunText) -> None:

@@ -98,7 +98,7 @@ class Draws:
     @property
     def journal(self) -> Place:
         """The attempts that this folder made."""
-        return _attempts(self.folder)
+        return draws_journal(self.folder)
 
     def begin(self, part: str, *, moved: bool = False) -> str:
         """Record an attempt to draw a part, before its key is drawn.
@@ -115,7 +115,7 @@ class Draws:
             later than this one; or the run lies in another folder too.
           OutputError: The account or the folder cannot be written.
         """
-        known, attempt = self._own_attempts(part), uuid.uuid4().hex
+        known, attempt = self._owndraws_journal(part), uuid.uuid4().hex
         own = {"product": self.claim.product, "geolevel": part, "attempt": attempt}
         line = {**self._line(DRAWING, part, attempt), **({"moved": True} if moved else {})}
 
@@ -283,7 +283,7 @@ class Draws:
             what = "holds a line that is not of an account"
             raise LedgerError(str(self.account), what, got=error) from None
 
-    def _own_attempts(self, part: str) -> list[str]:
+    def _owndraws_journal(self, part: str) -> list[str]:
         return [
             str(line.get("attempt"))
             for line in read_journal(self.journal)
@@ -315,7 +315,7 @@ def note_account_line(folder: Place, account: Place) -> None:
     def decide(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         return [] if _account_line(lines) == last else [last]
 
-    append_to_journal(_attempts(folder), decide)
+    append_to_journal(draws_journal(folder), decide)
 
 
 def refuse_rolled_back(folder: Place, account: Place, *, is_complete: bool, moved: bool) -> None:
@@ -331,7 +331,7 @@ def refuse_rolled_back(folder: Place, account: Place, *, is_complete: bool, move
     Raises:
       LedgerError: Lines are missing that were there.
     """
-    seen = _account_line(read_journal(_attempts(folder)))
+    seen = _account_line(read_journal(draws_journal(folder)))
     if seen is None:
         return
     digests = line_digests(account)
@@ -348,7 +348,8 @@ def refuse_rolled_back(folder: Place, account: Place, *, is_complete: bool, move
         )
 
 
-def _attempts(folder: Place) -> Place:
+def draws_journal(folder: Place) -> Place:
+    """The journal of a run folder: attempts to draw, and the account's last line that it saw."""
     return folder / "draws.jsonl"
 
 

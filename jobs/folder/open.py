@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from das.errors import DasError, OutputError
+from jobs.documents.summary import SUMMARY
+from jobs.folder.draws import draws_journal
 from jobs.folder.identity import Owner, claim_as
 from jobs.folder.lock import only_driver
 from jobs.folder.roots import make_roots
 from jobs.folder.spending import Spending, refuse_older_account, refuse_spent_grants
-from jobs.storage.layout import release_layout
-from jobs.storage.place import Place, lies_in
+from jobs.storage.layout import is_publishable
+from jobs.storage.place import Place
 from jobs.tasks.progress import Reporter
+
+_ANOTHER_LOG = "choose another place for the log"
 
 
 @dataclass(frozen=True)
@@ -47,13 +51,15 @@ def open_folder(
 
     Raises:
       OutputError: The folder cannot be written, or belongs to another configuration or driver; or
-        the log would lie in the release.
+        the log would lie in the release or on a file of the run.
       LedgerError: A grant was spent by another run, or the account was rolled back.
     """
     out = owner.roots.out
-    refuse_released_log(reporter, out)
+    asked = spendings("")
+    accounts = [spending.account for spending in asked if spending.account is not None]
+    refuse_misplaced_log(reporter, out, accounts)
     if not (out / "run.json").exists():  # then nothing is left of a run that is refused
-        refuse_spent_grants(spendings(""), is_new=True)
+        refuse_spent_grants(asked, is_new=True)
     make_roots(owner.roots)
     with _failure_logged(reporter), only_driver(out) as hold:
         identity = claim_as(owner)
@@ -63,21 +69,24 @@ def open_folder(
         yield OpenFolder(identity, hold.refuse_overtaken)
 
 
-def refuse_released_log(reporter: Reporter, out: Place) -> None:
-    """Keep the times of stages that see the truth out of what may be published.
+def refuse_misplaced_log(reporter: Reporter, out: Place, accounts: Iterable[Place] = ()) -> None:
+    """Keep the log out of what may be published, and out of files that the run writes itself.
 
     Raises:
-      OutputError: The log would lie in the release.
+      OutputError: The log would lie in the release, or take the name of such a file.
     """
-    public = [path.resolve() for path in (release_layout(out).root, out / "solutions")]
-    if reporter.log is not None and any(
-        lies_in(reporter.log.resolve(), folder) for folder in public
-    ):
+    log = reporter.log
+    if log is None:
+        return
+    if is_publishable(log, out):
         raise OutputError(
-            str(reporter.log),
+            str(log),
             "lies in the release; its times depend on the confidential data",
-            remedy="choose another place for the log",
+            remedy=_ANOTHER_LOG,
         )
+    own = [out / "run.json", out / SUMMARY, draws_journal(out), *accounts]
+    if log.resolve() in [place.resolve() for place in own]:
+        raise OutputError(str(log), "is a file of the run, not its log", remedy=_ANOTHER_LOG)
 
 
 @contextmanager

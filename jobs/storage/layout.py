@@ -51,7 +51,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from jobs.storage.place import Place, names_below
+from jobs.storage.place import Place, lies_in, names_below
 
 MICRODATA = ("parquet", "csv")
 """Formats of the microdata, each in a folder of its name."""
@@ -261,6 +261,12 @@ class ConfidentialLayout:
     def report(self) -> Place:
         """The internal report."""
         return self.compared / "report.html"
+
+
+def is_publishable(place: Place, out: Place) -> bool:
+    """Whether a place lies, or would lie, in a release or solution of a run folder."""
+    public = (release_layout(out).root, out / "solutions")
+    return any(lies_in(place.resolve(), folder.resolve()) for folder in public)
 
 
 def is_release(place: Place) -> bool:

@@ -19,6 +19,7 @@ from jobs.storage.place import Place, StoredPlace
 from jobs.storage.stores.store import OWNER_ONLY
 
 _KIND = "a log of runs"
+_START = b'{"time": '  # other files of a run hold JSON lines as well: accounts, ledgers, journals
 _IDLE = 10  # times what it takes to write a stored log passes before it is written again
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT
 
@@ -47,7 +48,7 @@ class FileLog:
 
     def __init__(self, path: Path) -> None:
         if path.is_file():
-            refuse_foreign(path, b"{", _KIND)
+            refuse_foreign(path, _START, _KIND)
         self._path = path
 
     def add(self, line: str, *, last: bool = False) -> None:
@@ -69,7 +70,7 @@ class StoredLog:
     """
 
     def __init__(self, place: StoredPlace, every_seconds: float) -> None:
-        refuse_foreign(place, b"{", _KIND)
+        refuse_foreign(place, _START, _KIND)
         try:
             self._text = place.read_bytes()
         except FileNotFoundError:

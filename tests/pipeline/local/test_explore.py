@@ -191,10 +191,11 @@ def test_the_internal_page_has_errors(das: Das, out: Path, tmp_path: Path) -> No
 
 
 def test_errors_stay_where_the_truth_is(das: Das, out: Path, tmp_path: Path) -> None:
-    code, printed = das("explore", out, "--internal", "-o", out / "release" / "page.html")
-    assert code == 2
-    assert "lies in the release; the page is confidential" in printed
-    assert not (out / "release" / "page.html").exists()
+    for page in (out / "release" / "page.html", out / "solutions" / "other" / "page.html"):
+        code, printed = das("explore", out, "--internal", "-o", page)
+        assert code == 2
+        assert "lies in the release; the page is confidential" in printed
+        assert not page.exists()
     release = Path(shutil.copytree(out / "release", tmp_path / "published"))
     code, printed = das("explore", release, "--internal", "-o", tmp_path / "page.html")
     assert code == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import stat
 from collections.abc import Callable
 from pathlib import Path
 
@@ -94,7 +95,11 @@ def test_the_same_file_gives_the_same_proposal(das: Das, tmp_path: Path) -> None
     made = []
     for name in ("first", "second"):
         assert das("init", VILLAGES / "persons.csv", tmp_path / name)[0] == 0
-        made.append({path.name: path.read_bytes() for path in (tmp_path / name).iterdir()})
+        files = [*(tmp_path / name).iterdir()]
+        made.append({path.name: path.read_bytes() for path in files})
+        # Levels are read from the confidential file; nobody else may read them before a look.
+        assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
+        assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o700
     assert made[0] == made[1]
     assert set(made[0]) == {"schema.yaml", "allocation.yaml", "run.yaml"}
 

@@ -9,9 +9,10 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
+from das.errors import OutputError
 from jobs.documents.document import json_of
 from jobs.documents.summary import read_summary, summary_of
-from jobs.folder.open import refuse_released_log
+from jobs.folder.open import refuse_misplaced_log
 from jobs.report.console import terminal_table
 from jobs.report.run import stages_table
 from jobs.tasks import resources
@@ -112,5 +113,12 @@ def test_an_unstarted_run_has_cost_nothing(tmp_path):
 def test_a_log_in_the_release_is_refused(tmp_path):
     log = tmp_path / "release" / "log.jsonl"
     with pytest.raises(Exception, match="lies in the release"):
-        refuse_released_log(Reporter(quiet=True, log=log), tmp_path)
-    refuse_released_log(Reporter(quiet=True, log=tmp_path / "log.jsonl"), tmp_path)
+        refuse_misplaced_log(Reporter(quiet=True, log=log), tmp_path)
+    refuse_misplaced_log(Reporter(quiet=True, log=tmp_path / "log.jsonl"), tmp_path)
+
+
+@pytest.mark.parametrize("name", ["run.json", "draws.jsonl", "summary.json", "x/account.jsonl"])
+def test_a_log_in_the_place_of_a_file_of_the_run_is_refused(tmp_path, name):
+    log, account = tmp_path / "x" / ".." / name, tmp_path / "x" / "account.jsonl"
+    with pytest.raises(OutputError, match="is a file of the run, not its log"):
+        refuse_misplaced_log(Reporter(quiet=True, log=log), tmp_path, [account])

@@ -126,11 +126,14 @@ def test_a_store_that_fails_at_the_start_is_an_error(bucket: Bucket) -> None:
         reporter.event("run_started")
 
 
-def test_another_file_is_not_written_over(bucket: Bucket) -> None:
-    bucket.held = b"Dear all,"
-    with pytest.raises(OutputError, match="is another file and is not written over"):
-        Reporter(log=PLACE)
-    assert bucket.held == b"Dear all,"
+@pytest.mark.parametrize("held", [b"Dear all,", b'{"line": 1, "kind": "claim"}'])
+def test_another_file_is_not_written_over(bucket: Bucket, tmp_path: Path, held: bytes) -> None:
+    bucket.held = held
+    (tmp_path / "here.jsonl").write_bytes(held)
+    for place in (PLACE, tmp_path / "here.jsonl"):
+        with pytest.raises(OutputError, match="is another file and is not written over"):
+            Reporter(log=place)
+    assert bucket.held == held
 
 
 def test_a_store_that_cannot_be_read_is_an_error(
