@@ -16,6 +16,7 @@ from solvers.choices import (
     MOST_CELLS_IN_MATRICES,
     MOST_CELLS_OF_PARTITIONS,
     MOST_ENTRIES,
+    MOST_NOISE,
     MOST_UNKNOWNS,
     Failsafe,
     LeastSquaresSolver,
@@ -28,7 +29,7 @@ def refuse_unsolvable(plan: Plan) -> None:
 
     Raises:
       ConfigError: A key of `solve` does not go with the measured queries, the invariants or the
-        number of cells.
+        number of cells; or noise exceeds what floats resolve.
       SchemaError: The measured queries group the levels in too many ways.
     """
     solving = plan.solving
@@ -50,6 +51,16 @@ def refuse_unsolvable(plan: Plan) -> None:
 def _refuse_geolevel(plan: Plan, level: int) -> None:
     """Refuse what the solver could not take at a geolevel, given by its position."""
     solving, geolevel = plan.solving, plan.spine.levels[level]
+    for noisy in plan.noise(level, level):
+        sd = noisy.mechanism.variance() ** 0.5
+        if sd > MOST_NOISE:
+            raise ConfigError(
+                f"privacy, geolevel {geolevel}",
+                "has so much noise that no counts can be solved",
+                got=f"standard deviation {sd:.2g} of {noisy.query.name}",
+                want=f"at most {MOST_NOISE:.0e}",
+                remedy="raise the budget, or the shares of geolevel and query",
+            )
     method = Method(solving.method)
     cells = plan.limits.n_possible(plan.schema)
     targets = _targets(plan, level)

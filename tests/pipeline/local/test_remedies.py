@@ -282,6 +282,12 @@ def maxfit_takes_no_rows(desk: Desk) -> str:
     return message
 
 
+def noise_is_within_what_floats_resolve(desk: Desk) -> str:
+    message = desk.refused("validate", desk.config(privacy__rho="1/1000000000000000000000"))
+    desk.done("validate", desk.config(privacy__rho="1/1000000000000"))
+    return message
+
+
 def passes_are_rounded_beside_nnls(desk: Desk) -> str:
     asked = {"order": {"county": [["total"]]}, "round_passes": True}
     message = desk.refused("validate", desk.config(solve={**asked, "method": "sequential"}))
@@ -1029,6 +1035,8 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/config/solve.py", "add an invariant `living_quarters` that names kinds which are "
      "housing units"): housing_units_are_given,
     ("jobs/config/solvable.py", "choose method nnls"): maxfit_takes_no_rows,
+    ("jobs/config/solvable.py", "raise the budget, or the shares of geolevel and query"):
+        noise_is_within_what_floats_resolve,
     ("jobs/config/solvable.py", "set round_passes: false"): passes_are_rounded_beside_nnls,
     ("jobs/config/solvable.py", "name such a query, if one is measured, or set round_passes: false"):
         rounded_passes_get_finer,

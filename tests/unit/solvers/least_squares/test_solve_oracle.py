@@ -9,8 +9,16 @@ import pytest
 from scipy.optimize import minimize
 
 from das.errors import SolverError
+from solvers.choices import MOST_NOISE
 from solvers.least_squares.solve import solve_quadratic
-from solvers.problem import GeneralTerm, NodeProblem, Status
+from solvers.problem import (
+    ExactTerm,
+    GeneralTerm,
+    LeastSquaresTerm,
+    NodeProblem,
+    RoundingQuery,
+    Status,
+)
 from tests.builders.strategies import Shape, random_node
 from tests.unit.solvers.least_squares.quadratic import (
     best_of_all_supports,
@@ -257,3 +265,22 @@ def test_the_oracles_reject_a_wrong_solution():
     other = replace(problem, terms=tuple(heavier))
     assert optimality_gap(other, right) > 1e-6
     assert optimality_gap(problem, right) <= 1e-8
+
+
+@pytest.mark.parametrize("noise", [1.0, 1e4, 1e7, 1e8, 1e9, MOST_NOISE])
+def test_answers_far_beyond_the_counts(noise: float) -> None:
+    """Two children with exact totals, two cells: one count decides, and the rest follows from it."""
+    rng = np.random.default_rng(28)
+    for _ in range(50):
+        truth = rng.integers(1, 30, (2, 2))
+        answers = rng.normal(truth, noise)
+        totals = ExactTerm(np.zeros(2, np.int64), truth.sum(1, keepdims=True))
+        cells = LeastSquaresTerm(np.arange(2), answers, np.full(2, 1 / noise**2))
+        passes = ((RoundingQuery(np.arange(2)),),)
+        problem = NodeProblem("1", 2, truth.sum(0), (cells,), (totals,), passes)
+        # x = truth + t [[1, -1], [-1, 1]] keeps all sums; squares are least at the mean contrast.
+        off = answers - truth
+        t = (off[0, 0] - off[0, 1] - off[1, 0] + off[1, 1]) / 4
+        t = np.clip(t, -min(truth[0, 0], truth[1, 1]), min(truth[0, 1], truth[1, 0]))
+        best = truth + t * np.array([[1, -1], [-1, 1]])
+        assert np.abs(solved(problem) - best).max() <= 1e-4
