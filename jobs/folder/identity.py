@@ -72,8 +72,8 @@ def claim_as(wanted: Owner) -> str:
     """Make the roots ours: create them, or check that they belong to the same configuration.
 
     The run folder remembers where the run file is, for `das resume`, and those of solutions beside
-    its release. A folder of another configuration under which nothing was measured and no grant was claimed is emptied and taken
-    over; the caller is the only driver.
+    its release. A folder of another configuration under which nothing was measured and no grant
+    was claimed is emptied and taken over; the caller is the only driver.
 
     Returns:
       The identity of the run folder.
