@@ -15,6 +15,7 @@ JOURNALS = {
     f"jobs.{place}"
     for place in (
         "folder.draws.begin",
+        "folder.draws.confirm",
         "folder.draws.fail",
         "folder.draws.note_account_line",
         "folder.draws.record",

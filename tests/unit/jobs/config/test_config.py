@@ -149,8 +149,10 @@ def test_ready_run_files_of_one_population_share_one_account():
 
 def test_ready_run_files_can_all_be_run_beside_each_other():
     """Each has a folder of its own, and no two spend the same grant of an account."""
-    spent: Counter[tuple[object, ...]] = Counter()
+    spent: Counter[object] = Counter()
     for config, _, account in ready_runs():
+        if config.name.endswith("-plan"):  # for `das plan` alone
+            continue
         spent[config.output.directory] += 1
         grant = config.privacy.grant
         if isinstance(config, SurveyConfig):
