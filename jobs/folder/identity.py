@@ -7,6 +7,7 @@ import pathlib
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from das.errors import ConfigError, LedgerError, OutputError
 from jobs.config.claims import account_of
@@ -22,6 +23,7 @@ from jobs.folder.roots import (
     remove_root,
     stated_root,
 )
+from jobs.folder.solutions import other_settings
 from jobs.storage.account import is_there, read_account
 from jobs.storage.dataset import MANIFEST, PROPOSED
 from jobs.storage.files import create_file, json_text, read_json, write_json
@@ -30,6 +32,8 @@ from jobs.storage.layout import Roots, release_layout
 from jobs.storage.place import Place, is_same, place_of, remove_tree
 
 _STATED = ("run_file", "configuration_files")
+_SOLUTIONS = "solutions"
+"""Under which a run folder remembers the run files of solutions beside its release."""
 
 
 @dataclass(frozen=True)
@@ -40,13 +44,16 @@ class Owner:
       roots: The folder, and where its confidential half lies.
       digest: Of the configuration.
       account: Finds the account of the run.
-      stated: What the folder remembers of the run file.
+      stated: What the folder remembers of the run file; nothing where its release, or the solution
+        that is meant, was sealed with other settings.
+      solution: Name of the solution beside the release that is meant.
     """
 
     roots: Roots
     digest: str
     account: Callable[[], Place]
     stated: Mapping[str, object]
+    solution: str | None = None
 
 
 def owner_of(resolved: Resolved) -> Owner:
@@ -56,16 +63,17 @@ def owner_of(resolved: Resolved) -> Owner:
         roots=config.output.roots,
         digest=resolved.plan.digest,
         account=lambda: account_of(config),
-        stated=stated_configuration(resolved),
+        stated={} if other_settings(resolved) else stated_configuration(resolved),
+        solution=resolved.solution,
     )
 
 
 def claim_as(wanted: Owner) -> str:
     """Make the roots ours: create them, or check that they belong to the same configuration.
 
-    The run folder remembers where the run file is, for `das resume`. A folder of another
-    configuration under which nothing was measured and no grant was claimed is emptied and taken
-    over; the caller is the only driver.
+    The run folder remembers where the run file is, for `das resume`, and those of solutions beside
+    its release. A folder of another configuration under which nothing was measured and no grant
+    was claimed is emptied and taken over; the caller is the only driver.
 
     Returns:
       The identity of the run folder.
@@ -100,7 +108,12 @@ def claim_as(wanted: Owner) -> str:
     refuse_other_root(roots, document)
     claim_root(roots, document["run"])
     kept = {key: value for key, value in document.items() if key != CONFIDENTIAL}
-    renewed = {**kept, "configuration_digest": digest, **stated}
+    renewed = {**kept, "configuration_digest": digest, **stated_root(roots)}
+    if wanted.solution is None:
+        renewed |= wanted.stated
+    elif wanted.stated:
+        others = document.get(_SOLUTIONS, {})
+        renewed[_SOLUTIONS] = {**others, wanted.solution: dict(wanted.stated)}
     if renewed != document:
         write_json(path, renewed)
     return str(document["run"])
@@ -113,6 +126,20 @@ def remembered_run(out: Place) -> str:
       OutputError: It is not the folder of a run.
     """
     return str(read_json(out / "run.json", "remove the folder").get("run"))
+
+
+def read_remembered(out: Place, solution: str | None = None) -> dict[str, Any]:
+    """Return what a run folder remembers, of the run file that a solution was made with.
+
+    Args:
+      out: The run folder.
+      solution: Name of a solution beside the release; a new one has the run file of the release.
+
+    Raises:
+      OutputError: It is not the folder of a run.
+    """
+    document = read_json(out / "run.json", "give the output.directory of a run")
+    return {**document, **document.get(_SOLUTIONS, {}).get(solution, {})}
 
 
 def stated_configuration(resolved: Resolved) -> dict[str, object]:
@@ -146,7 +173,7 @@ def load_again(
       OutputError: It is not the folder of a run.
       ConfigError: The run file is not where it was, or says something else than it said.
     """
-    document = read_json(out / "run.json", "give the output.directory of a run")
+    document = read_remembered(out, solution)
     source = config or document.get("run_file")
     if source is None or not pathlib.Path(source).exists():
         raise ConfigError(

@@ -61,26 +61,39 @@ def settings_digest(settings: Mapping[str, Any]) -> str:
 # --- what was sealed -----------------------------------------------------------------------------
 
 
+def other_settings(resolved: Resolved) -> str:
+    """Say in which settings a run differs from those that its release was sealed with.
+
+    Returns:
+      The differences; nothing where there are none, or nothing is sealed.
+    """
+    release = release_layout(resolved.config.output.directory, resolved.solution)
+    if not release.manifest.exists():
+        return ""
+    manifest = read_manifest(release)
+    if manifest.configuration_digest != resolved.plan.digest:
+        return ""  # of other measurements, which is said where the folder is claimed
+    sealed, wanted = manifest.solution, settings_of(resolved.config)
+    if sealed.digest == settings_digest(wanted):
+        return ""
+    return ", ".join(_differences(sealed.settings, wanted)) or "others"
+
+
 def refuse_sealed(resolved: Resolved) -> None:
     """Refuse to make a sealed release again with other settings.
 
     Raises:
       OutputError: It is sealed, and was made with other settings.
     """
+    differences = other_settings(resolved)
+    if not differences:
+        return
     release = release_layout(resolved.config.output.directory, resolved.solution)
-    if not release.manifest.exists():
-        return
-    manifest = read_manifest(release)
-    if manifest.configuration_digest != resolved.plan.digest:
-        return  # of other measurements, which is said where the folder is claimed
-    sealed, wanted = manifest.solution, settings_of(resolved.config)
-    if sealed.digest == settings_digest(wanted):
-        return
     name = "another name" if resolved.solution else "NAME"
     raise OutputError(
         str(release.root),
         "is sealed, and was made with other settings",
-        got=", ".join(_differences(sealed.settings, wanted)) or None,
+        got=differences,
         want="the settings it was made with",
         remedy=f"`das solve {resolved.source} --solution {name}` keeps another solution beside it",
     )

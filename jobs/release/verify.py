@@ -92,13 +92,15 @@ def _verify_manifest(
         for answers in answers_of(release, level):
             if bool(answers.facts.get("not_for_release")) != plan.not_for_release:
                 raise VerificationError(str(answers.path), "has other noise than the ledger says")
-    settings = [one.digest for one in stated.solution.history]
-    if settings and stated.solution.digest not in settings:
-        raise VerificationError(
-            f"{release.manifest}, solution", "has other settings than counts were made with"
-        )
     solution = solution_of(resolved, release)
-    own, digest = stated.solution.settings, settings_digest(stated.solution.settings)
+    recorded = {one.digest: one.settings for one in solution.history}
+    own = stated.solution.settings  # of releases of older versions, which recorded none
+    if recorded:
+        if stated.solution.digest not in recorded:
+            where = f"{release.manifest}, solution.digest"
+            raise VerificationError(where, "is not of settings that counts were made with")
+        own = recorded[stated.solution.digest]
+    digest = settings_digest(own)
     solution = replace(solution, name=stated.solution.name, settings=own, digest=digest)
     facts = product_facts(
         resolved, product, before, environment=stated.environment, solution=solution

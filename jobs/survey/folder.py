@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from das.errors import ConfigError, OutputError
 from jobs.documents.survey import read_survey_manifest
-from jobs.folder.identity import Owner, remembered_run
+from jobs.folder.identity import Owner, read_remembered, remembered_run
 from jobs.folder.roots import remembered_root
 from jobs.folder.spending import Part, Spending
 from jobs.storage.dataset import Dataset, find_damage, is_published
@@ -50,7 +51,8 @@ def owner_of(plan: SurveyPlan) -> Owner:
         roots=plan.config.output.roots,
         digest=plan.digest,
         account=plan.account,
-        stated=stated_configuration(plan),
+        stated={} if _other_settings(plan) else stated_configuration(plan),
+        solution=plan.solution,
     )
 
 
@@ -71,7 +73,7 @@ def load_folder(
     Raises:
       ConfigError: The run file is not where it was, or says something else than it said.
     """
-    document = read_json(out / "run.json", "give the output.directory of a run")
+    document = read_remembered(out, solution)
     source = config or Path(str(document.get("run_file")))
     if not source.exists():
         raise ConfigError(
@@ -143,24 +145,35 @@ def refuse_other_settings(plan: SurveyPlan, part: str) -> None:
     Raises:
       OutputError: It is sealed.
     """
-    sealed = {}
-    if plan.made.manifest.exists():
-        manifest = read_survey_manifest(plan.made.manifest)
-        sealed = {one.name: one.settings for one in manifest.parts}
-    if part in sealed:
-        if sealed[part] != plan.settings(part):
-            raise OutputError(
-                str(plan.made.root),
-                f"is sealed, and {part} was made with other settings",
-                got=_changed(sealed[part], plan.settings(part)),
-                remedy="undo the change, or make another solution beside it with --solution NAME",
-            )
-        return
-    if part != SYNTHESIS:
+    changed = _other_settings(plan).get(part)
+    if changed is not None:
+        raise OutputError(
+            str(plan.made.root),
+            f"is sealed, and {part} was made with other settings",
+            got=changed,
+            remedy="undo the change, or make another solution beside it with --solution NAME",
+        )
+    if part in _sealed_settings(plan) or part != SYNTHESIS:
         return
     for folder in microdata_folders(plan.made):
         if is_published(folder) and Dataset.open(folder).facts["settings"] != plan.settings(part):
             remove_tree(folder)
+
+
+def _other_settings(plan: SurveyPlan) -> dict[str, str]:
+    """What differs from the settings that parts of a release were sealed with, by part."""
+    return {
+        part: _changed(settings, plan.settings(part))
+        for part, settings in _sealed_settings(plan).items()
+        if part in plan.costs and settings != plan.settings(part)
+    }
+
+
+def _sealed_settings(plan: SurveyPlan) -> dict[str, dict[str, Any]]:
+    """Settings that parts of a release were sealed with; nothing where it is not sealed."""
+    if not plan.made.manifest.exists():
+        return {}
+    return {one.name: one.settings for one in read_survey_manifest(plan.made.manifest).parts}
 
 
 def _changed(before: Mapping[str, object], now: Mapping[str, object]) -> str:

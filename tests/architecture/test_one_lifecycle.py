@@ -10,6 +10,23 @@ import pytest
 from tests.checkout import ROOT
 
 IMPORTED = "jobs.analysis.import_nmf._write_release"  # takes over answers drawn elsewhere
+REPLICATED = "jobs.replicate.key"  # seeded noise on a release, which spends nothing
+JOURNALS = {
+    f"jobs.{place}"
+    for place in (
+        "folder.draws.begin",
+        "folder.draws.confirm",
+        "folder.draws.fail",
+        "folder.draws.note_account_line",
+        "folder.draws.record",
+        "folder.solutions.note_solve",
+        "storage.account.make_claim",
+        "storage.account.note_failed_check",
+        "storage.journal.begin_journal",
+        "storage.ledger.record_measured",
+        "storage.ledger.seal_ledger",
+    )
+}
 REPLICATES = "jobs.release.intervals.write_intervals"  # after the seal, beside what it names
 
 
@@ -39,6 +56,12 @@ def callers(*called: str) -> set[str]:
     [
         ("make_claim", {"jobs.folder.spending.claim_grants"}),
         ("NoiseKey.draw", {"jobs.confidential.draw.draw_part", "jobs.confidential.draw.give_out"}),
+        (
+            "NoiseKey.for_testing",
+            {"jobs.confidential.draw.draw_part", "jobs.confidential.draw.give_out", REPLICATED},
+        ),
+        ("append_to_journal", JOURNALS),
+        ("begin_journal", {"jobs.storage.ledger.start_ledger"}),
         ("draws.begin", {"jobs.folder.draws.draw_once"}),
         ("draws.record", {"jobs.folder.draws.draw_once"}),
         ("draws.fail", {"jobs.folder.draws.draw_once"}),

@@ -44,7 +44,7 @@ import pyarrow as pa
 import pytest
 import yaml
 
-import jobs.confidential.stages
+import jobs.confidential.draw
 import jobs.config.local_path
 import jobs.folder.draws
 import jobs.folder.lock
@@ -71,7 +71,7 @@ from tests.servers.versity import versity_server
 
 _THREADS = 16  # that create one name at once
 _PROCESSES = 4
-_STEPS = ("begin", "remove_leftovers", "record", "accept")  # of a draw, each a place to fall asleep
+STEPS = ("begin", "remove_leftovers", "record", "accept")  # of a draw, each a place to fall asleep
 _GEOLEVEL = "tract"
 _SCHEMA = pa.schema([("geocode", pa.string()), ("driver", pa.int64())])
 _MOTO = """
@@ -272,9 +272,9 @@ def sleeping_driver(base: str, step: str) -> tuple[int, int]:
         return slept
 
     def noted(function: Callable[..., Any]) -> Callable[..., Any]:
-        def record(path: Place, geolevel: str, digest: str) -> None:
+        def record(path: Place, geolevel: str, digest: str, **named: Any) -> None:
             read[geolevel].add(digest)
-            function(path, geolevel, digest)
+            function(path, geolevel, digest, **named)
 
         return record
 
@@ -285,8 +285,8 @@ def sleeping_driver(base: str, step: str) -> tuple[int, int]:
         patch.setattr(jobs.folder.lock, "_PATIENCE", 3.0)
         where = (draws.Draws, step) if step in ("begin", "record") else (draws, step)
         patch.setattr(*where, sleep_before(getattr(*where)))
-        stages = jobs.confidential.stages
-        patch.setattr(stages, "record_measured", noted(stages.record_measured))
+        drawing = jobs.confidential.draw
+        patch.setattr(drawing, "record_measured", noted(drawing.record_measured))
         config = _toy_at(base, Path(name))
 
         def drive(*, sleeps: bool) -> None:
@@ -365,14 +365,14 @@ def tried(base: str, races: int) -> dict[str, int]:
         winners.append(won)
         lost += gone
     second = 0
-    for step in _STEPS:
+    for step in STEPS:
         drawn, gone = sleeping_driver(f"{base}/asleep-{step}", step)
         second += drawn
         lost += gone
     return {
         "races": len(winners),
         "winners_per_race": max(winners, key=lambda won: abs(won - 1)),
-        "sleeping_drivers": len(_STEPS),
+        "sleeping_drivers": len(STEPS),
         "second_draws": second,
         "lost": lost,
     }

@@ -8,7 +8,8 @@ A mark is an HTML comment on the line directly before the fence, which readers d
 - `file: NAME` makes a file of the block, relative to the project, before the page goes on.
 - `part of: RUN FILE` puts the keys of a YAML block into a run file of the project and loads it (a section
   with a `format` takes the place of the old one), and reads the input if the page has written it.
-- `output` compares the block with what the block before it has printed.
+- `output` compares the block with what the block before it has printed. Text after a block that is run has
+  this mark, or `not compared: REASON`.
 - `these files exist` looks for the first word of each line.
 
 A page with the line `<!-- after: PAGE -->` goes on in the folder that the other page leaves behind.
@@ -32,7 +33,7 @@ FREE = frozenset({"text", "mermaid"})  # nobody copies them into a shell or a fi
 _FENCE = re.compile(r"^( *)(`{3,}|~{3,})\s*(.*?)\s*$")
 _MARK = re.compile(r"^ *<!-- *(.*?) *-->$")
 _AFTER = re.compile(r"^<!-- after: (\S+) -->$", re.MULTILINE)
-_WITH_REASON = ("not run", "run by", "run instead")
+_WITH_REASON = ("not run", "run by", "run instead", "not compared")
 _WITH_NAME = ("file", "part of")
 _ALONE = ("output", "these files exist")
 
@@ -65,7 +66,7 @@ class Block:
     @property
     def is_run(self) -> bool:
         """Whether something of it is run, written, loaded or compared here."""
-        if self.mark in {"not run", "run by"}:
+        if self.mark in {"not run", "run by", "not compared"}:
             return False
         return bool(self.mark) or self.language not in FREE
 
@@ -116,7 +117,10 @@ def goes_on_from(page: Path, text: str | None = None) -> Path | None:
 
 def problems(blocks: list[Block]) -> Iterator[str]:
     """What of the marks is wrong, or missing."""
-    for block in blocks:
+    for before, block in zip([None, *blocks], blocks, strict=False):
+        if block.language == "text" and not block.mark and before and before.page == block.page:
+            if before.is_run and before.language in SHELL | PYTHON:
+                yield f"{block.where}: mark it with `output` or `not compared`"
         kinds = SHELL | PYTHON | R | DATA | FREE
         if block.language not in kinds:
             yield f"{block.where}: language {block.language!r}; expected one of {sorted(kinds)}"
@@ -127,8 +131,8 @@ def problems(blocks: list[Block]) -> Iterator[str]:
                 yield f"{block.where}: expected `run instead: COMMANDS | REASON`"
             elif block.mark == "run by" and not (ROOT / block.value).is_file():
                 yield f"{block.where}: there is no test {block.value}"
-            elif block.mark == "not run" and len(block.value.split()) < 3:
-                yield f"{block.where}: is no reason not to run it: {block.value}"
+            elif block.mark in {"not run", "not compared"} and len(block.value.split()) < 3:
+                yield f"{block.where}: is no reason for `{block.mark}`: {block.value}"
         elif block.mark and block.mark not in _ALONE:
             yield f"{block.where}: there is no mark `{block.mark}`"
         elif block.language in R and block.mark != "run by":

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from tests.checkout import checkout
 from tests.documented import recipes
-from tests.documented.blocks import Block, blocks_of, goes_on_from, pages, problems, read
+from tests.documented.blocks import SHELL, Block, blocks_of, goes_on_from, pages, problems, read
 from tests.documented.reader import BlockError, Reader
 
 WITH_BLOCKS = [page for page in pages() if any(block.is_run for block in read(page))]
 
 
 class Readers:
-    """Readers by page; one that goes on from another page has read that before."""
+    """Readers by page; one that goes on from another page has read that before.
 
-    def __init__(self, folder: Path) -> None:
+    Args:
+      folder: Where they work, each in a clone of its own.
+      one: The only reader, if there is one, who reads all pages in one clone.
+    """
+
+    def __init__(self, folder: Path, one: Reader | None = None) -> None:
         self._folder = folder
+        self._one = one
         self._done: dict[Path, Reader] = {}
 
     def after(self, page: Path) -> Reader:
@@ -36,6 +44,8 @@ class Readers:
         before = goes_on_from(page)
         if before:
             reader = self.after(before)
+        elif self._one:
+            reader = self._one
         else:
             folder = self._folder / str(page).replace("/", "-").removesuffix(".md")
             folder.mkdir()
@@ -60,6 +70,27 @@ def test_every_block_is_run_or_says_why_not() -> None:
 @pytest.mark.parametrize("page", WITH_BLOCKS, ids=str)
 def test_the_page_does_what_it_says(page: Path, readers: Readers) -> None:
     readers.after(page)
+
+
+@pytest.mark.long
+def test_all_pages_do_so_in_one_folder(tmp_path: Path) -> None:
+    """No page makes a folder or spends a grant that another one needs."""
+    readers = Readers(tmp_path, Reader(checkout(tmp_path)))
+    for page in WITH_BLOCKS:
+        readers.after(page)
+
+
+def test_no_folder_of_data_is_made_by_two_pages() -> None:
+    """The second would be refused; such a page goes on from the first."""
+    made = [
+        (folder, page)
+        for page in pages()
+        for block in read(page)
+        if block.language in SHELL
+        for folder in re.findall(r"^ *das generate.* (build/\S+)", block.text, re.MULTILINE)
+    ]
+    assert len(made) > 5
+    assert {folder for folder, n in Counter(f for f, _ in {*made}).items() if n > 1} == set()
 
 
 # --- a page that is wrong is found ---------------------------------------------------------------
@@ -104,6 +135,7 @@ def test_a_block_that_fails_is_found(text: str, what: str, reader: Reader) -> No
         ("<!-- run instead: true -->\n```sh\nfalse\n```\n", "COMMANDS | REASON"),
         ("```\nfalse\n```\n", "language ''"),
         ("```ruby\nputs 1\n```\n", "language 'ruby'"),
+        ("```sh\ntrue\n```\n\n```text\n1\n```\n", "mark it with `output` or `not compared`"),
         ("```r\nstop()\n```\n", "R is run by"),
     ],
 )

@@ -8,23 +8,19 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from hypothesis import given
 from hypothesis import strategies as st
 
-from das.arrays import IntArray
-from das.mechanisms import entropy
-from das.mechanisms.entropy import BitSource, NoiseKey, Position, Stream, Streams
+from das.mechanisms.entropy import NoiseKey
 from das.mechanisms.gaussian import DiscreteGaussian
 from das.mechanisms.noise import add_noise
 from jobs.config.load import load_run
@@ -33,84 +29,14 @@ from jobs.run import MEASURING, do_stages, open_job
 from jobs.run_survey import measure_survey
 from jobs.survey.plan import load_survey
 from jobs.tasks.progress import Reporter
-from tests.bench.digests import on_toy, with_units
+from tests.bench.digests import CASES, generated, on_toy, with_units
 from tests.builders import in_process
+from tests.builders.stream_watch import assert_once, watched
 from tests.builders.streams import bits_at, stream
 from tests.builders.survey import write_survey
 from tests.pipeline.local.test_strata import SHIPPED
 
 KEY = NoiseKey.for_testing(4)
-
-
-@dataclass
-class Watch:
-    """What AES was asked for, and which streams were opened.
-
-    Attributes:
-      blocks: By key: every block, 16 bytes each, as often as it was encrypted.
-      derived: By derived key: the secrets, labels and contexts it was derived from.
-      rows: By secret and position: every row that was opened, as often as it was.
-      bits: By secret and position: how often it was opened for bits.
-    """
-
-    blocks: dict[bytes, Counter[bytes]] = field(default_factory=lambda: defaultdict(Counter))
-    derived: dict[bytes, set[tuple[bytes, bytes, bytes]]] = field(
-        default_factory=lambda: defaultdict(set)
-    )
-    rows: dict[tuple[bytes, Position], Counter[int]] = field(
-        default_factory=lambda: defaultdict(Counter)
-    )
-    bits: Counter[tuple[bytes, Position]] = field(default_factory=Counter)
-
-    def repeated(self) -> int:
-        return sum(n > 1 for counts in self.blocks.values() for n in counts.values())
-
-    def opened_again(self) -> int:
-        again = sum(n > 1 for counts in self.rows.values() for n in counts.values())
-        return again + sum(n > 1 for n in self.bits.values())
-
-
-@dataclass
-class Encryptor:
-    """An AES context that says what it encrypts."""
-
-    real: CipherContext
-    seen: Counter[bytes]
-
-    def update_into(self, data: memoryview, room: memoryview) -> int:
-        text = bytes(data)
-        self.seen.update(text[i : i + 16] for i in range(0, len(text), 16))
-        return self.real.update_into(data, room)
-
-
-@contextmanager
-def watched() -> Iterator[Watch]:
-    watch = Watch()
-    cipher, derive = entropy._block_cipher, entropy.derive_key
-    open_rows, open_bits = Streams.open, Streams.bits
-
-    def seen_cipher(secret: bytes) -> Encryptor:
-        return Encryptor(cipher(secret), watch.blocks[secret])
-
-    def seen_derive(secret: bytes, label: bytes, context: bytes) -> bytes:
-        derived = derive(secret, label, context)
-        watch.derived[derived].add((secret, label, context))
-        return derived
-
-    def seen_open(self: Streams, position: Position, rows: IntArray) -> Stream:
-        watch.rows[self._key.secret, position].update(np.asarray(rows).tolist())
-        return open_rows(self, position, rows)
-
-    def seen_bits(self: Streams, position: Position) -> BitSource:
-        watch.bits[self._key.secret, position] += 1
-        return open_bits(self, position)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(entropy, "_block_cipher", seen_cipher)
-        patch.setattr(entropy, "derive_key", seen_derive)
-        patch.setattr(Streams, "open", seen_open)
-        patch.setattr(Streams, "bits", seen_bits)
-        yield watch
 
 
 def place_of(block: bytes) -> tuple[int, int]:
@@ -175,23 +101,24 @@ LAZY = {"privacy__lazy_queries": ["detailed", "sex"], "solve": {"targets": "own"
         (with_units, measured),
         (on_toy(**LAZY), measured),
         (on_toy(), replicated),
+        (CASES["toy-pure"].configure, measured),
+        (CASES["toy-facilities"].configure, measured),
+        (CASES["toy-planned/auto/sum_of_variances"].configure, measured),
+        (generated("toy-aian.yaml", "toy", 60), measured),
     ],
-    ids=["strata", "units", "lazy", "replicates"],
+    ids=["strata", "units", "lazy", "replicates", "pure", "facilities", "planned", "spine"],
 )
 def test_no_run_draws_from_a_stream_twice(
     configure: Callable[[Path], Path], draw: Callable[[Path], None], tmp_path: Path
 ) -> None:
-    """However a run is cut into tasks; strata, units and lazy queries have keys of their own."""
+    """However a run is cut into tasks; products and lazy queries have keys of their own.
+
+    Random run files are watched likewise (tests/pipeline/local/test_random_runs.py).
+    """
     with watched() as watch:
         draw(configure(tmp_path))
     assert sum(map(len, watch.blocks.values())) > 100
     assert_once(watch)
-
-
-def assert_once(watch: Watch) -> None:
-    assert watch.repeated() == 0
-    assert watch.opened_again() == 0
-    assert all(len(origins) == 1 for origins in watch.derived.values())
 
 
 PURE = {"definition": "pure", "epsilon": "8", "neighbors": "bounded"}

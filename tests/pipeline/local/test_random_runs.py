@@ -1,4 +1,7 @@
-"""What `das validate` accepts is sealed: of random run files none loses its grant."""
+"""What `das validate` accepts is sealed: of random run files none loses its grant.
+
+Nor does any draw from a noise stream twice.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.builders import in_process
+from tests.builders.stream_watch import assert_once, watched
 from tests.fuzz.random_runs import MAKERS
 
 Das = Callable[..., tuple[int, str]]
@@ -31,8 +35,11 @@ def tried(das: Das, kind: str, seed: int, folder: Path) -> str:
         assert "Traceback" not in said, (seed, said)
         assert [*folder.rglob("*account*")] == [], seed
         return "refused"
-    code, said = das("run", config)
+    with watched() as watch:
+        code, said = das("run", config)
     assert code == 0, (kind, seed, said)
+    assert watch.rows or watch.bits, seed
+    assert_once(watch)
     code, said = das("verify", folder / "out" / "release")
     assert code == 0, (kind, seed, said)
     assert json.loads(said), seed

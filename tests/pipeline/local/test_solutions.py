@@ -223,6 +223,26 @@ def test_a_named_solution_is_a_whole_release_of_the_same_measurements(sealed, da
     assert files_of(out / "release") == before
 
 
+def test_a_release_goes_on_with_its_own_run_file_after_a_solution_of_another_one(sealed, das):
+    """The folder remembers the run file of the release, and that of each solution beside it."""
+    out = sealed / "out"
+    other = real(sealed, solve={"targets": "own"}).rename(sealed / "other.yaml")
+    real(sealed)
+    before = (out / "release" / "manifest.json").read_bytes()
+    assert das("solve", other)[0] == OutputError.exit_code
+    assert das("evaluate", other)[0] == 0
+    assert das("solve", other, "--solution", "own")[0] == 0
+    for words in (
+        ("resume", out),
+        ("resume", out, "--solution", "own"),
+        ("replicate", out, "--count", 1),
+        ("replicate", out, "--count", 1, "--solution", "own"),
+    ):
+        code, printed = das(*words)
+        assert code == 0, printed
+    assert (out / "release" / "manifest.json").read_bytes() == before
+
+
 def test_a_named_solution_is_not_made_again_and_damage_is_mended(sealed, das):
     out = sealed / "out"
     changed = real(sealed, solve={"targets": "own"})

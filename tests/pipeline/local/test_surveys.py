@@ -307,6 +307,20 @@ def test_other_settings_make_another_solution_without_data_or_noise(das, config,
     assert shrunk["statistics"][0]["shrunk"]
 
 
+def test_a_release_goes_on_with_its_own_run_file_after_a_solution_of_another_one(
+    das, config, tmp_path
+):
+    done(das, "run", config)
+    other = tmp_path / "other.yaml"
+    configure(tmp_path, synthesis__components=5).rename(other)
+    configure(tmp_path)
+    refused(das, "solve", other)
+    done(das, "evaluate", other)
+    done(das, "solve", other, "--solution", "few")
+    done(das, "resume", tmp_path / "out")
+    done(das, "resume", tmp_path / "out", "--solution", "few")
+
+
 def test_the_same_command_again_changes_nothing(das, config, tmp_path):
     done(das, "run", config)
     kept = {

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from importlib.util import find_spec
 from pathlib import Path
@@ -32,6 +33,7 @@ from geography.lattice import Spine
 from jobs.config.allocation import load_allocation
 from jobs.config.files import absolute, is_survey, read_model, read_run_file
 from jobs.config.load import load_run
+from jobs.config.models.run import RunConfig
 from jobs.config.models.survey import SurveyConfig
 from jobs.config.product import Resolved
 from jobs.config.schema import load_schema
@@ -138,19 +140,42 @@ SIZES = {
 def test_ready_run_files_of_one_population_share_one_account():
     """Whichever is run first, and whether or not its account has been begun."""
     accounts: dict[Path, set[Path]] = {}
+    for _, inputs, account in ready_runs():
+        accounts.setdefault(inputs[0].parent, set()).add(account)
+    shipped = {one.name: found for one, found in accounts.items() if one.name.endswith("-data")}
+    assert {name for name, found in shipped.items() if len(found) > 1} == set()
+    assert len(shipped) > 5
+
+
+def test_ready_run_files_can_all_be_run_beside_each_other():
+    """Each has a folder of its own, and no two spend the same grant of an account."""
+    spent: Counter[object] = Counter()
+    for config, _, account in ready_runs():
+        if config.name.endswith("-plan"):  # for `das plan` alone
+            continue
+        spent[config.output.directory] += 1
+        grant = config.privacy.grant
+        if isinstance(config, SurveyConfig):
+            spent[account, config.privacy.product, grant] += 1
+        else:
+            run = load_run(CONF / "run" / f"{config.name}.yaml")
+            for product in run.products.values():
+                spent[account, product.account_name, grant] += 1
+    assert {one for one, n in spent.items() if n > 1} == set()
+
+
+def ready_runs() -> Iterator[tuple[RunConfig | SurveyConfig, list[Path], Path]]:
+    """Run files that write below `build`, with their inputs and account."""
     for path in sorted((CONF / "run").glob("*.yaml")):
+        config: RunConfig | SurveyConfig
         if is_survey(path):
             config = absolute(read_model(path, SurveyConfig), path.parent)
             inputs = [config.data.path]
         else:
-            run = absolute(read_run_file(path).config, path.parent)
-            config, inputs = run, [product.input.path for product in run.products.values()]
-        if ROOT / "build" in config.output.directory.parents:
-            account = config.privacy.account or default_account(*inputs)
-            accounts.setdefault(inputs[0].parent, set()).add(account)
-    shipped = {one.name: found for one, found in accounts.items() if one.name.endswith("-data")}
-    assert {name for name, found in shipped.items() if len(found) > 1} == set()
-    assert len(shipped) > 5
+            config = absolute(read_run_file(path).config, path.parent)
+            inputs = [product.input.path for product in config.products.values()]
+        assert ROOT / "build" in config.output.directory.parents
+        yield config, inputs, config.privacy.account or default_account(*inputs)
 
 
 def test_levels_written_as_ranges_are_the_same_schema_and_the_same_run(project):
