@@ -18,6 +18,8 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
+from jobs.documents.survey import read_means
+from jobs.survey.means import csv_text
 from tests.bench.fuzz import supervise
 from tests.bench.release_fuzz import FAILURES, try_case, watched
 from tests.builders import toy
@@ -281,6 +283,33 @@ def test_damaged_datasets_are_named(release, tmp_path, dataset, change, command)
     reseal(release)
     said = refused(tmp_path, *words_of(OF_COMMAND[command], release, tmp_path))
     assert dataset in said
+
+
+@pytest.mark.parametrize(
+    ("part", "change"),
+    [
+        ("synthesis", lambda table: table.slice(0, 0)),
+        ("income", lambda table: table.slice(0, table.num_rows - 1)),
+    ],
+)
+def test_answers_that_are_not_those_of_a_survey_are_named(survey, tmp_path, part, change):
+    rewritten(survey / "measurements" / f"part={part}", change)
+    reseal(survey)
+    for command in ("verify", "certificate"):
+        assert part in refused(tmp_path, command, survey)
+
+
+def test_means_and_tables_of_other_numbers_are_refused(worlds, tmp_path):
+    release = copy_release(worlds["tables"], tmp_path)
+    for name, key in (("tables.json", "tables"), ("means.json", "statistics")):
+        path = release / name
+        document = json.loads(path.read_bytes())
+        document[key].pop()
+        path.write_text(json.dumps(document))
+        if key == "statistics":
+            (release / "means.csv").write_text(csv_text(read_means(path)))
+        reseal(release)
+        assert name in refused(tmp_path, "verify", release)
 
 
 @pytest.mark.long
