@@ -312,6 +312,26 @@ def test_means_and_tables_of_other_numbers_are_refused(worlds, tmp_path):
         assert name in refused(tmp_path, "verify", release)
 
 
+def test_a_report_of_tables_that_do_not_fit_is_refused(worlds, tmp_path):
+    release = copy_release(worlds["tables"], tmp_path)
+    path = release / "tables.json"
+    document = json.loads(path.read_bytes())
+    document["tables"][0]["attributes"].pop()
+    path.write_text(json.dumps(document))
+    reseal(release)
+    assert "manifest.json: is damaged" in refused(tmp_path, "report", release)
+
+
+@pytest.mark.parametrize(("key", "value"), [("queries", 1), ("columns", [{"size": 1}])])
+def test_facts_of_a_dataset_that_are_none_are_named(release, tmp_path, key, value):
+    path = release / "geography" / "level=state" / "_manifest.json"
+    document = json.loads(path.read_bytes())
+    document["facts"][key] = value
+    path.write_text(json.dumps(document))
+    reseal(release)
+    assert "geography/level=state: is damaged" in refused(tmp_path, "verify", release, "--quiet")
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("command", [*READERS, INSPECT], ids=lambda command: command[0])
 @pytest.mark.parametrize(("dataset", "change"), [one[:2] for one in DAMAGE])
