@@ -342,6 +342,18 @@ def test_damaged_datasets_have_no_traceback(release, tmp_path, dataset, change, 
     assert kind in ("accepted", "named_error"), said
 
 
+def test_estimates_of_fewer_answers_are_refused(release, tmp_path):
+    def cut(table: pa.Table) -> pa.Table:
+        rows = table.to_pylist()
+        rows[0] |= {"estimate": rows[0]["estimate"][:-1]}
+        return pa.Table.from_pylist(rows, schema=table.schema)
+
+    dataset = "estimates/tables/level=block"
+    rewritten(release / dataset, cut)
+    reseal(release)
+    assert dataset in refused(tmp_path, "tables", release, "--to", tmp_path / "out")
+
+
 def test_a_schema_of_other_size_beside_estimates_is_refused(release, tmp_path):
     more = [{"name": f"more{i}", "levels": [str(j) for j in range(10)]} for i in range(3)]
     in_run_file(release, lambda schema: schema["attributes"].extend(more), "persons-schema.yaml")
