@@ -17,7 +17,7 @@ def test_labels_of_released_weights_are_no_formulas(
     tmp_path: Path, label: str, written: str
 ) -> None:
     codes = {"1": label, "2": "f"}
-    config = write_survey(tmp_path, data__columns__sex__codes=codes, synthesis=None)
+    config = write_survey(tmp_path, data__columns__sex__codes=codes)
     (tmp_path / "weights.csv").write_text(
         "".join(f"{row.replace('m,', f'{label},', 1)}\n" for row in WEIGHTS)
     )
