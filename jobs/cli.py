@@ -822,23 +822,23 @@ def report(
 
     alone = is_release(out) and solution is None
     roots = Roots.of(out) if alone else remembered_roots(out)
-    if alone and is_survey_release(out):
-        _name_files([write_public_page(ReleaseLayout(out), to)], roots)
-        return
-    if not alone and (out / "run.json").exists() and is_survey_folder(out):
-        _name_files(write_pages(roots, solution, to), roots)
-        return
     release = ReleaseLayout(out) if alone else release_layout(out, solution)
     with understanding(release.manifest, "restore it from a copy of the release"):
         try:
-            elsewhere = f"`das report {out} --to FOLDER` writes it elsewhere"
-            remedy = "name another folder" if to is not None else elsewhere
-            public = write_public_reports(release, to, remedy=remedy)
-            is_whole = not alone and to is None
-            internal = write_internal_reports(roots, solution) if is_whole else []
+            if alone and is_survey_release(out):
+                files = [write_public_page(release, to)]
+            elif not alone and (out / "run.json").exists() and is_survey_folder(out):
+                files = write_pages(roots, solution, to)
+            else:
+                elsewhere = f"`das report {out} --to FOLDER` writes it elsewhere"
+                remedy = "name another folder" if to is not None else elsewhere
+                public = write_public_reports(release, to, remedy=remedy)
+                is_whole = not alone and to is None
+                files = write_internal_reports(roots, solution) if is_whole else []
+                files += public
         except TemplateError as error:
             raise ValueError(str(error)) from None
-    _name_files([*internal, *public], roots)
+    _name_files(files, roots)
 
 
 @app.command()

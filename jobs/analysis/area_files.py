@@ -21,6 +21,7 @@ import pyarrow.csv as pv
 
 from das.arrays import Geocodes, IntArray
 from das.errors import InputError
+from jobs.input.lines import split_fields
 from jobs.storage.place import Place
 
 _DELIMITERS = (",", "\t", "|", ";")
@@ -162,6 +163,13 @@ def _parse(path: Place, content: bytes, delimiter: str, width: int) -> _Rows:
     mark = re.escape(delimiter.encode())
     # Blanks between a separator and a quote: a quote opens a field at its very beginning only.
     text = re.sub(mark + rb'[ \t]+"', delimiter.encode() + b'"', content)
+    for number, line in enumerate(text.splitlines() if b'"' in text else (), 1):
+        if split_fields(line, delimiter, quotes=True) is None:  # it would swallow those after it
+            raise InputError(
+                f"{path}, row {number}",
+                "has a quotation mark that opens a field and does not close it in the same line",
+                remedy="close the field, or leave out the mark",
+            )
     odd: list[pv.InvalidRow] = []
 
     def keep(row: pv.InvalidRow) -> str:

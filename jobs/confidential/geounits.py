@@ -8,9 +8,11 @@ from das.arrays import Geocodes
 from geography.lattice import Lattice
 from jobs.confidential.inputs import check_inputs
 from jobs.confidential.read.formats import read_geocodes
+from jobs.config.claims import account_of, claim_of
 from jobs.config.product import Resolved
 from jobs.input.geounits import list_geounits
 from jobs.input.spine import public_lattice, run_leaves
+from jobs.storage.account import noted_failures
 from jobs.storage.geography import Census
 from jobs.tasks.executor import Tasks, open_tasks
 
@@ -42,5 +44,6 @@ def lattice_of(resolved: Resolved) -> Lattice:
     if geography.geounits is not None:
         return public_lattice(geography, resolved.plan.census_spine)[0]
     check_inputs(resolved)
-    with open_tasks(resolved.config) as tasks:
+    noted = noted_failures(account_of(resolved.config), claim_of(resolved, resolved.last, ""))
+    with open_tasks(resolved.config) as tasks, noted:
         return planned_geounits(resolved, tasks)[0]

@@ -115,7 +115,7 @@ class Draws:
             later than this one; or the run lies in another folder too.
           OutputError: The account or the folder cannot be written.
         """
-        known, attempt = self._owndraws_journal(part), uuid.uuid4().hex
+        known, attempt = self._own_attempts(part), uuid.uuid4().hex
         own = {"product": self.claim.product, "geolevel": part, "attempt": attempt}
         line = {**self._line(DRAWING, part, attempt), **({"moved": True} if moved else {})}
 
@@ -283,7 +283,7 @@ class Draws:
             what = "holds a line that is not of an account"
             raise LedgerError(str(self.account), what, got=error) from None
 
-    def _owndraws_journal(self, part: str) -> list[str]:
+    def _own_attempts(self, part: str) -> list[str]:
         return [
             str(line.get("attempt"))
             for line in read_journal(self.journal)

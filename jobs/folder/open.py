@@ -10,7 +10,7 @@ from das.errors import DasError, OutputError
 from jobs.documents.summary import SUMMARY
 from jobs.folder.draws import draws_journal
 from jobs.folder.identity import Owner, claim_as
-from jobs.folder.lock import only_driver
+from jobs.folder.lock import LOCK, only_driver
 from jobs.folder.roots import make_roots
 from jobs.folder.spending import Spending, refuse_older_account, refuse_spent_grants
 from jobs.storage.layout import is_publishable
@@ -84,7 +84,7 @@ def refuse_misplaced_log(reporter: Reporter, out: Place, accounts: Iterable[Plac
             "lies in the release; its times depend on the confidential data",
             remedy=_ANOTHER_LOG,
         )
-    own = [out / "run.json", out / SUMMARY, draws_journal(out), *accounts]
+    own = [out / "run.json", out / LOCK, out / SUMMARY, draws_journal(out), *accounts]
     if log.resolve() in [place.resolve() for place in own]:
         raise OutputError(str(log), "is a file of the run, not its log", remedy=_ANOTHER_LOG)
 

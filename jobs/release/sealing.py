@@ -33,7 +33,7 @@ from jobs.storage.dataset import (
     sweep,
     verify_files,
 )
-from jobs.storage.files import replace_file, writing
+from jobs.storage.files import replace_file, understanding, writing
 from jobs.storage.journal import journal_of
 from jobs.storage.layout import IntervalLayout, ReleaseLayout, is_of_replicates
 from jobs.storage.modes import READABLE, open_to_readers
@@ -276,21 +276,26 @@ def _written_later(release: ReleaseLayout) -> set[Place]:
 
 
 def output_of(release: ReleaseLayout, path: Place) -> Output:
-    """A dataset of a release, as a manifest has it."""
+    """A dataset of a release, as a manifest has it.
+
+    Raises:
+      OutputError: Its manifest is damaged.
+    """
     dataset = Dataset.open(path)
-    queries = dataset.facts.get("queries", [])
     of_tables = {part.file.rpartition(".")[0]: part.rows for part in dataset.parts}
-    return Output(
-        path=str(names_below(path, release.root)),
-        files=len(dataset.parts),
-        rows=sum(of_tables.values()),  # a table has the same rows in every format
-        bytes=dataset.bytes,
-        sha256=dataset.sha256,
-        columns=dataset_columns(dataset),
-        labelled=tuple(
-            q["query"] for q in queries if isinstance(q, dict) and {"labels", "file"} & {*q}
-        ),
-    )
+    with understanding(path):
+        queries = dataset.facts.get("queries", [])
+        return Output(
+            path=str(names_below(path, release.root)),
+            files=len(dataset.parts),
+            rows=sum(of_tables.values()),  # a table has the same rows in every format
+            bytes=dataset.bytes,
+            sha256=dataset.sha256,
+            columns=dataset_columns(dataset),
+            labelled=tuple(
+                q["query"] for q in queries if isinstance(q, dict) and {"labels", "file"} & {*q}
+            ),
+        )
 
 
 def dataset_columns(dataset: Dataset) -> tuple[OutputColumn, ...]:

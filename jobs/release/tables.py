@@ -27,6 +27,7 @@ from jobs.release.intervals import MARKS, ClassTable
 from jobs.storage.columns import flattened, repeated, texts, type_words
 from jobs.storage.csv import CsvPartWriter
 from jobs.storage.dataset import Dataset, PartFile, PartWriter, RangeReader, is_published, publish
+from jobs.storage.files import understanding
 from jobs.storage.histograms import read_histograms
 from jobs.storage.layout import EstimateLayout, ReleaseLayout
 from jobs.storage.place import Place
@@ -76,7 +77,8 @@ class ReleasedEstimates:
         place = EstimateLayout.of(release).tables(geolevel)
         if not is_published(place):
             return None
-        known = [entry["query"] for entry in Dataset.open(place).facts["queries"]]
+        with understanding(place):
+            known = [entry["query"] for entry in Dataset.open(place).facts["queries"]]
         return cls(release, geolevel, query) if query.name in known else None
 
     @cached_property
@@ -91,7 +93,8 @@ class ReleasedEstimates:
     @property
     def confidence(self) -> float:
         """Of the intervals."""
-        return float(self._dataset.facts["confidence"])
+        with understanding(self._dataset.path):
+            return float(self._dataset.facts["confidence"])
 
     def pieces(self, most: int) -> Iterator[Piece]:
         """All geounits in ranges of `most`."""
@@ -103,15 +106,18 @@ class ReleasedEstimates:
         Raises:
           OutputError: The dataset lacks one, or cannot be read.
         """
-        table = self._reader.read(str(codes[0]), str(codes[-1]))
-        if table.num_columns:
-            table = table.filter(pc.equal(table.column("query"), self.query.name))
-        if table.num_rows != len(codes) or not np.array_equal(texts(table), codes):
-            place = str(self._dataset.path)
-            raise OutputError(place, "lacks a geounit", got=table.num_rows, want=len(codes))
-        columns = (flattened(table.column(name)) for name in ("estimate", "standard_error"))
-        values, errors = (one.astype(np.float64).reshape(len(codes), -1) for one in columns)
-        return values, errors
+        place, shape = self._dataset.path, (len(codes), self.query.size)
+        with understanding(place):
+            table = self._reader.read(str(codes[0]), str(codes[-1]))
+            if table.num_columns:
+                table = table.filter(pc.equal(table.column("query"), self.query.name))
+            if table.num_rows != len(codes) or not np.array_equal(texts(table), codes):
+                raise OutputError(
+                    str(place), "lacks a geounit", got=table.num_rows, want=len(codes)
+                )
+            columns = (flattened(table.column(name)) for name in ("estimate", "standard_error"))
+            values, errors = (one.astype(np.float64).reshape(shape) for one in columns)
+            return values, errors
 
 
 def most_geounits(release: ReleaseLayout, geolevel: str, rows: int) -> int:

@@ -316,6 +316,8 @@ def _check_alone(answers: Sequence[NoisyAnswer], neighbors: Neighbors) -> None:
 
 def _cost_together(residuals: Sequence[NoisyAnswer], neighbors: Neighbors) -> Fraction:
     stated = sum((answer.rho for answer in residuals), Fraction(0))
+    if not residuals:
+        return stated
     weights = [answer.mechanism.unit_rho for answer in residuals]
     together = joint_sensitivity([answer.query for answer in residuals], weights).of(neighbors)
     if together * (1 - _CLOSE) > stated:

@@ -19,7 +19,7 @@ from jobs.documents.survey import read_survey_manifest
 from jobs.storage.place import Place
 from jobs.storage.received import received_release
 from jobs.survey.plan import SYNTHESIS, SurveyPlan, load_survey
-from jobs.survey.weights import SIZE, WEIGHT, read_weights
+from jobs.survey.weights import SIZE, WEIGHT, read_weights, spelled
 
 _HEAD = """\
 # The public part of the configuration of this release, with which `das verify` and
@@ -83,5 +83,6 @@ def _weights_text(plan: SurveyPlan, path: Path, attributes: Sequence[str]) -> st
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([*attributes, WEIGHT, *([SIZE] if has_sizes else [])])
     for labels, stratum in public.items():
-        writer.writerow([*labels, stratum.weight, *([stratum.size] if has_sizes else [])])
+        row = map(spelled, labels, levels.values())
+        writer.writerow([*row, stratum.weight, *([stratum.size] if has_sizes else [])])
     return text.getvalue()

@@ -11,6 +11,7 @@ from pathlib import Path
 from das.errors import BudgetError, ConfigError
 from das.rational import parse_fraction
 from jobs.input.files import Table, plan_chunks, read_table
+from jobs.storage.csv import without_formula
 
 WEIGHT, SIZE = "weight", "size"
 _MOST_STRATA = 10_000
@@ -43,6 +44,16 @@ def stratum_name(labels: Labels) -> str:
     return " * ".join(labels)
 
 
+def spelled(label: str, levels: Sequence[str]) -> str:
+    """Spell a label so that no spreadsheet computes it, unless that is the label of another level.
+
+    >>> spelled("=1+1", ["a", "=1+1"]), spelled("=1+1", ["'=1+1", "=1+1"])
+    ("'=1+1", '=1+1')
+    """
+    plain = without_formula(label)
+    return label if plain in levels else plain
+
+
 def combinations(levels: Sequence[Sequence[str]], where: str) -> list[Labels]:
     """All combinations of levels, the last attribute running fastest.
 
@@ -64,7 +75,7 @@ def read_weights(
 
     Args:
       path: A CSV file with a column per attribute, `weight`, and perhaps `size`.
-      attributes: Attribute to its levels.
+      attributes: Attribute to its levels; a label may also stand there as `spelled` has it.
       records: Public number of records, shared out by weight where there are no sizes.
 
     Returns:
@@ -76,18 +87,22 @@ def read_weights(
       InputError: The file cannot be read, or lacks a column.
     """
     wanted = combinations([*attributes.values()], str(path))
-    known = {name: frozenset(levels) for name, levels in attributes.items()}
+    known = {
+        name: {spelled(label, levels): label for label in levels}
+        | {label: label for label in levels}
+        for name, levels in attributes.items()
+    }
     found: dict[Labels, PublicStratum] = {}
     for where, row in _rows(path, [*attributes]):
-        labels = tuple(row[name] for name in attributes)
-        for name, label in zip(attributes, labels, strict=True):
-            if label not in known[name]:
+        for name, levels in attributes.items():
+            if row[name] not in known[name]:
                 raise ConfigError(
                     where,
                     f"names an unknown level of {name}",
-                    got=label,
-                    want=f"one of {list(attributes[name])}",
+                    got=row[name],
+                    want=f"one of {list(levels)}",
                 )
+        labels = tuple(known[name][row[name]] for name in attributes)
         if labels in found:
             raise ConfigError(where, "gives a stratum a second time", got=stratum_name(labels))
         weight = _weight(row[WEIGHT], where)

@@ -46,11 +46,12 @@ def listeners(port: int, tables: Iterable[Path] = _TABLES) -> frozenset[int] | N
 def stranger_at(port: int) -> str | None:
     """Say why who listens at a port of this machine cannot be trusted; None if it can.
 
-    Trusted are programs of this user and of root. A port where nobody listens is nobody's.
+    Trusted are programs of this user and of root. A port where nobody listens is free to be taken:
+    a stranger could answer, stop listening before this look, and listen again after it.
     """
     users = listeners(port)
     if users is None:
         return "this system does not show whose program listens there"
     if users - {os.getuid(), _ROOT}:
         return "a program of another user listens there"
-    return None
+    return None if users else "nobody listens there now, so that anybody could"

@@ -18,6 +18,8 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
+from jobs.documents.survey import read_means
+from jobs.survey.means import csv_text
 from tests.bench.fuzz import supervise
 from tests.bench.release_fuzz import FAILURES, try_case, watched
 from tests.builders import toy
@@ -283,6 +285,53 @@ def test_damaged_datasets_are_named(release, tmp_path, dataset, change, command)
     assert dataset in said
 
 
+@pytest.mark.parametrize(
+    ("part", "change"),
+    [
+        ("synthesis", lambda table: table.slice(0, 0)),
+        ("income", lambda table: table.slice(0, table.num_rows - 1)),
+    ],
+)
+def test_answers_that_are_not_those_of_a_survey_are_named(survey, tmp_path, part, change):
+    rewritten(survey / "measurements" / f"part={part}", change)
+    reseal(survey)
+    for command in ("verify", "certificate"):
+        assert part in refused(tmp_path, command, survey)
+
+
+def test_means_and_tables_of_other_numbers_are_refused(worlds, tmp_path):
+    release = copy_release(worlds["tables"], tmp_path)
+    for name, key in (("tables.json", "tables"), ("means.json", "statistics")):
+        path = release / name
+        document = json.loads(path.read_bytes())
+        document[key].pop()
+        path.write_text(json.dumps(document))
+        if key == "statistics":
+            (release / "means.csv").write_text(csv_text(read_means(path)))
+        reseal(release)
+        assert name in refused(tmp_path, "verify", release)
+
+
+def test_a_report_of_tables_that_do_not_fit_is_refused(worlds, tmp_path):
+    release = copy_release(worlds["tables"], tmp_path)
+    path = release / "tables.json"
+    document = json.loads(path.read_bytes())
+    document["tables"][0]["attributes"].pop()
+    path.write_text(json.dumps(document))
+    reseal(release)
+    assert "manifest.json: is damaged" in refused(tmp_path, "report", release)
+
+
+@pytest.mark.parametrize(("key", "value"), [("queries", 1), ("columns", [{"size": 1}])])
+def test_facts_of_a_dataset_that_are_none_are_named(release, tmp_path, key, value):
+    path = release / "geography" / "level=state" / "_manifest.json"
+    document = json.loads(path.read_bytes())
+    document["facts"][key] = value
+    path.write_text(json.dumps(document))
+    reseal(release)
+    assert "geography/level=state: is damaged" in refused(tmp_path, "verify", release, "--quiet")
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("command", [*READERS, INSPECT], ids=lambda command: command[0])
 @pytest.mark.parametrize(("dataset", "change"), [one[:2] for one in DAMAGE])
@@ -291,6 +340,18 @@ def test_damaged_datasets_have_no_traceback(release, tmp_path, dataset, change, 
     reseal(release)
     kind, said = das(tmp_path, *words_of(command, release, tmp_path))
     assert kind in ("accepted", "named_error"), said
+
+
+def test_estimates_of_fewer_answers_are_refused(release, tmp_path):
+    def cut(table: pa.Table) -> pa.Table:
+        rows = table.to_pylist()
+        rows[0] |= {"estimate": rows[0]["estimate"][:-1]}
+        return pa.Table.from_pylist(rows, schema=table.schema)
+
+    dataset = "estimates/tables/level=block"
+    rewritten(release / dataset, cut)
+    reseal(release)
+    assert dataset in refused(tmp_path, "tables", release, "--to", tmp_path / "out")
 
 
 def test_a_schema_of_other_size_beside_estimates_is_refused(release, tmp_path):

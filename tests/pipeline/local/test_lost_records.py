@@ -50,6 +50,18 @@ def test_an_error_of_reading_is_noted_in_the_account_and_counts_no_rows(
     assert _noted(das, config) == [f"{records}, row {n + 1}, column block"]
 
 
+def test_planning_with_geounits_of_the_data_notes_an_error_of_reading(
+    tmp_path: Path, das: Das
+) -> None:
+    records = _written(tmp_path)
+    n = records.read_text().count("\n")
+    _spoil(records, "990010000,male,under_18")
+    config = toy.configuration(tmp_path, geography__geounits=None)
+    code, text = das("plan", config)
+    assert code == 2, text
+    assert _noted(das, config) == [f"{records}, row {n + 1}, column block"]
+
+
 def test_a_geocode_outside_of_the_list_is_noted(tmp_path: Path, das: Das) -> None:
     records = _written(tmp_path)
     _spoil(records, "9900199999,male,under_18")

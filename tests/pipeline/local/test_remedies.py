@@ -972,6 +972,11 @@ def areas_with_separators_in_names(desk: Desk) -> str:
     return _area(desk, good.replace('"', ""), good)
 
 
+def areas_with_an_open_quotation_mark(desk: Desk) -> str:
+    good = "9900100000,Bay\n9900100001,Upper\n"
+    return _area(desk, good.replace("Bay", '"Bay', 1).replace("Upper", 'Upper"'), good)
+
+
 def areas_of_unknown_blocks(desk: Desk) -> str:
     return _area(desk, "9900100000,a\n9900199999,a\n", "9900100000,a\n")
 
@@ -1255,6 +1260,8 @@ ENTRIES: dict[Key, Entry] = {
      "--column NAME"): areas_with_more_columns,
     ("jobs/analysis/area_files.py", "put quotes around names that hold the separator"):
         areas_with_separators_in_names,
+    ("jobs/analysis/area_files.py", "close the field, or leave out the mark"):
+        areas_with_an_open_quotation_mark,
     ("jobs/analysis/area_files.py", "correct the row, or remove it"): areas_of_unknown_blocks,
     ("jobs/analysis/area_files.py", "programs that read geocodes as numbers drop leading zeros: write them "
      "as text"): areas_without_leading_zeros,

@@ -86,6 +86,12 @@ def test_what_is_missing_or_twice_is_said(tmp_path: Path) -> None:
         ("0101,a,1\n0102,b,2\n", "has several columns beside that of the geocodes; got 3"),
         ("0101,Bay\n0102,Bay, upper\n", "another number of fields than other rows"),
         (b"0101,\xff\n", "is not UTF-8"),
+        (
+            'area,block\n"A,0101\nB,0102\nC",0103\n',
+            "row 2: has a quotation mark that opens a field",
+        ),
+        ('"A,0101\nB,0102\n', "row 1: has a quotation mark that opens a field"),
+        ('0101,A\n\n0102,"B\n0103,C\n0201,D"\n', "row 3: has a quotation mark that opens a field"),
         ("0101,\n0102,\n", "assigns no geocode to an area"),
     ],
 )

@@ -117,7 +117,9 @@ def test_a_log_in_the_release_is_refused(tmp_path):
     refuse_misplaced_log(Reporter(quiet=True, log=tmp_path / "log.jsonl"), tmp_path)
 
 
-@pytest.mark.parametrize("name", ["run.json", "draws.jsonl", "summary.json", "x/account.jsonl"])
+@pytest.mark.parametrize(
+    "name", ["run.json", "driver.lock", "draws.jsonl", "summary.json", "x/account.jsonl"]
+)
 def test_a_log_in_the_place_of_a_file_of_the_run_is_refused(tmp_path, name):
     log, account = tmp_path / "x" / ".." / name, tmp_path / "x" / "account.jsonl"
     with pytest.raises(OutputError, match="is a file of the run, not its log"):

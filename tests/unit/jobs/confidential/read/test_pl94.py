@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import csv
 import io
+import re
 import subprocess
 import sys
 import zipfile
 from collections import Counter
 from itertools import combinations
 from pathlib import Path
+from unittest.mock import patch
 
+import duckdb
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from das.errors import ConfigError, InputError
 from jobs.confidential.read import pl94
 from jobs.config.models.data import Pl94Data
 from jobs.config.schema import load_schema
+from jobs.input import lines as read_lines
 from tests.unit.jobs.confidential.read.reading import DATA, ROOT, read
 
 PERSONS = load_schema(ROOT / "conf" / "schema" / "pl94_tables.yaml")
@@ -352,3 +359,71 @@ def test_a_state_that_comes_twice_is_refused(tmp_path: Path) -> None:
         archive.writestr(NAMES[1].upper().replace(".PL", ".pl"), b"")
     with pytest.raises(InputError, match="has a file twice"):
         read(config(path), PERSONS, 15)
+
+
+_TEXTS = st.text(st.sampled_from(['"', "é", "\x85", "ï", "»", "¿", "'", "a", " ", ","]), max_size=5)
+_DIRT = st.sampled_from([b'"', b"\n", b"\r", b"\r\n", b"\n\n", b"\0", b"|", b"\xff", b"\x1c", b"x"])
+
+
+def _by_csv(content: bytes) -> list[list[str]] | None:
+    """Lines by Python's csv; None if no reader should take them."""
+    text = content.decode("latin-1")
+    if "\0" in text or re.search(r"\r(?!\n)", text):
+        return None
+    rows = list(csv.reader(io.StringIO(text, newline=""), delimiter="|", quoting=csv.QUOTE_NONE))
+    return rows if rows and all(len(row) == 97 for row in rows) else None
+
+
+def test_dirty_headers_give_the_records_of_other_parsers_or_are_refused(tmp_path: Path) -> None:
+    path, plain, seen = tmp_path / NAMES[0], tmp_path / "utf-8.pl", Counter[str]()
+    state = pl94.StateFiles(tmp_path, NAMES)
+    wanted = {"SUMLEV": 2, "LOGRECNO": 7, "GEOCODE": 9}
+    connection = duckdb.connect(config={"threads": 1})
+
+    @settings(max_examples=400)
+    @given(
+        texts=st.lists(_TEXTS, min_size=1, max_size=8),
+        dirt=st.lists(st.tuples(st.integers(0, 2000), _DIRT), max_size=2),
+        block=st.sampled_from([1, 200, 1 << 20]),
+        end=st.sampled_from(["\n", "\r\n"]),
+    )
+    def check(texts: list[str], dirt: list[tuple[int, bytes]], block: int, end: str) -> None:
+        rows = [lines()[0][1].replace('Añasco, «x» "y', text) for text in texts]
+        content = bytearray("".join(row + end for row in rows).encode("latin-1"))
+        for place, what in dirt:
+            at = place % (len(content) + 1)
+            content[at:at] = what
+        path.write_bytes(content)
+        expected = _by_csv(bytes(content))
+        with patch.object(read_lines, "BLOCK_BYTES", block):
+            if expected is None:
+                with pytest.raises(InputError, match=f"^{path}, row "):
+                    list(pl94._side_by_side(state, ()))
+                seen["refused"] += 1
+                return
+            found = [
+                row
+                for _, geo, _ in pl94._side_by_side(state, ())
+                for row in zip(*(geo[name].to_pylist() for name in wanted), strict=True)
+            ]
+        assert found == [tuple(row[at] for at in wanted.values()) for row in expected]
+        seen["read"] += 1
+        if len({line.endswith("\r") for line in content.decode("latin-1").split("\n")[:-1]}) > 1:
+            return  # DuckDB takes one kind of line end
+        plain.write_text(content.decode("latin-1"), encoding="utf-8", newline="")
+        columns = ", ".join(f"column{at:02d}" for at in wanted.values())
+        others = connection.execute(
+            f"SELECT {columns} FROM read_csv(?, delim='|', quote='', escape='', header=false, "
+            "all_varchar=true, auto_detect=false, nullstr='no such value', new_line=?, columns=?)",
+            [
+                str(plain),
+                end.encode("unicode_escape").decode(),
+                {f"column{i:02d}": "VARCHAR" for i in range(97)},
+            ],
+        ).fetchall()
+        assert others == found
+        seen["read as DuckDB does"] += 1
+
+    with connection:
+        check()
+    assert min(seen[kind] for kind in ("read", "refused", "read as DuckDB does")) > 40, seen
