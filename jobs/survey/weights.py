@@ -11,6 +11,7 @@ from pathlib import Path
 from das.errors import BudgetError, ConfigError
 from das.rational import parse_fraction
 from jobs.input.files import Table, plan_chunks, read_table
+from jobs.storage.csv import without_formula
 
 WEIGHT, SIZE = "weight", "size"
 _MOST_STRATA = 10_000
@@ -63,7 +64,8 @@ def read_weights(
     """Read the public weights of all strata.
 
     Args:
-      path: A CSV file with a column per attribute, `weight`, and perhaps `size`.
+      path: A CSV file with a column per attribute, `weight`, and perhaps `size`. Attributes and
+        levels that a spreadsheet would compute may stand as releases write them.
       attributes: Attribute to its levels.
       records: Public number of records, shared out by weight where there are no sizes.
 
@@ -76,18 +78,22 @@ def read_weights(
       InputError: The file cannot be read, or lacks a column.
     """
     wanted = combinations([*attributes.values()], str(path))
-    known = {name: frozenset(levels) for name, levels in attributes.items()}
+    known = {
+        name: {without_formula(level): level for level in levels}
+        | {level: level for level in levels}
+        for name, levels in attributes.items()
+    }
     found: dict[Labels, PublicStratum] = {}
     for where, row in _rows(path, [*attributes]):
-        labels = tuple(row[name] for name in attributes)
-        for name, label in zip(attributes, labels, strict=True):
-            if label not in known[name]:
+        for name, levels in known.items():
+            if row[name] not in levels:
                 raise ConfigError(
                     where,
                     f"names an unknown level of {name}",
-                    got=label,
+                    got=row[name],
                     want=f"one of {list(attributes[name])}",
                 )
+        labels = tuple(levels[row[name]] for name, levels in known.items())
         if labels in found:
             raise ConfigError(where, "gives a stratum a second time", got=stratum_name(labels))
         weight = _weight(row[WEIGHT], where)
@@ -116,12 +122,14 @@ def _rows(path: Path, attributes: Sequence[str]) -> Iterator[tuple[str, dict[str
     """Where a row stands, and its fields by column."""
     if path.suffix.lower() != ".csv":
         raise ConfigError(str(path), "is no CSV file by its name", want="a name ending in .csv")
-    columns = (*attributes, WEIGHT)
-    header = plan_chunks(Table(path, columns))[0].header
-    wanted = (*columns, SIZE) if SIZE in header and SIZE not in columns else columns
-    for batch in read_table(Table(path, wanted)):
+    header = plan_chunks(Table(path, (WEIGHT,)))[0].header
+    spelled = {name: name if name in header else without_formula(name) for name in attributes}
+    spelled[WEIGHT] = WEIGHT
+    if SIZE in header:
+        spelled.setdefault(SIZE, SIZE)
+    for batch in read_table(Table(path, tuple(spelled.values()))):
         for index, row in enumerate(batch.table.to_pylist()):
-            yield batch.where(index), {name: str(text).strip() for name, text in row.items()}
+            yield batch.where(index), {name: str(row[own]).strip() for name, own in spelled.items()}
 
 
 def _weight(text: str, where: str) -> Fraction:
