@@ -16,6 +16,7 @@ from das.errors import ConfigError, OutputError
 from jobs.config.files import absolute_path
 from jobs.config.released import RUN_FILE, public_document, yaml_text
 from jobs.documents.survey import read_survey_manifest
+from jobs.storage.csv import without_formula
 from jobs.storage.place import Place
 from jobs.storage.received import received_release
 from jobs.survey.plan import SYNTHESIS, SurveyPlan, load_survey
@@ -81,7 +82,8 @@ def _weights_text(plan: SurveyPlan, path: Path, attributes: Sequence[str]) -> st
     has_sizes = not any(stratum.is_expected for stratum in public.values())
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*attributes, WEIGHT, *([SIZE] if has_sizes else [])])
+    columns = [*map(without_formula, attributes), WEIGHT, *([SIZE] if has_sizes else [])]
+    writer.writerow(columns)
     for labels, stratum in public.items():
         row = map(spelled, labels, levels.values())
         writer.writerow([*row, stratum.weight, *([stratum.size] if has_sizes else [])])

@@ -74,8 +74,9 @@ def read_weights(
     """Read the public weights of all strata.
 
     Args:
-      path: A CSV file with a column per attribute, `weight`, and perhaps `size`.
-      attributes: Attribute to its levels; a label may also stand there as `spelled` has it.
+      path: A CSV file with a column per attribute, `weight`, and perhaps `size`. Attributes and
+        levels that a spreadsheet would compute may stand as releases write them.
+      attributes: Attribute to its levels.
       records: Public number of records, shared out by weight where there are no sizes.
 
     Returns:
@@ -131,12 +132,17 @@ def _rows(path: Path, attributes: Sequence[str]) -> Iterator[tuple[str, dict[str
     """Where a row stands, and its fields by column."""
     if path.suffix.lower() != ".csv":
         raise ConfigError(str(path), "is no CSV file by its name", want="a name ending in .csv")
-    columns = (*attributes, WEIGHT)
-    header = plan_chunks(Table(path, columns))[0].header
-    wanted = (*columns, SIZE) if SIZE in header and SIZE not in columns else columns
-    for batch in read_table(Table(path, wanted)):
+    header = plan_chunks(Table(path, (WEIGHT,)))[0].header
+    columns = {name: name if name in header else without_formula(name) for name in attributes}
+    columns[WEIGHT] = WEIGHT
+    if SIZE in header:
+        columns.setdefault(SIZE, SIZE)
+    for batch in read_table(Table(path, tuple(columns.values()))):
         for index, row in enumerate(batch.table.to_pylist()):
-            yield batch.where(index), {name: str(text).strip() for name, text in row.items()}
+            yield (
+                batch.where(index),
+                {name: str(row[column]).strip() for name, column in columns.items()},
+            )
 
 
 def _weight(text: str, where: str) -> Fraction:

@@ -8,6 +8,7 @@ package.
 from __future__ import annotations
 
 import itertools
+import random
 from fractions import Fraction
 
 import numpy as np
@@ -15,15 +16,16 @@ import pytest
 
 from das.change_costs import Chain, change_costs
 from das.definition import Definition
+from das.errors import DasError
 from das.mechanisms.gaussian import DiscreteGaussian
 from das.privacy.budget import Budget
 from das.privacy.ledger import Ledger, LedgerEntry
 from das.privacy.semantics import Change, statements
-from das.queries.query import groups_of, parse_query
+from das.queries.query import Group, groups_of, parse_query, restricted
 from das.queries.sensitivity import Neighbors
-from das.strategy import LevelStrategy, Strategy, Stratum
+from das.strategy import LevelStrategy, QueryShare, Strategy, Stratum
 from jobs.config.models.allocation import WorkloadConfig
-from jobs.config.workload import BudgetKind, plan_group_shares
+from jobs.config.workload import BudgetKind, plan_group_shares, plan_shares
 from tests.evidence.privacy.tiny_tree import (
     ONLY_CHILD,
     SCHEMA,
@@ -113,12 +115,12 @@ def test_a_move_between_strata_costs_half_in_each():
     assert found == {RHO / 2}
 
 
-@each_plan
-@each_relation
-def test_statements_bound_every_change_of_one_attribute_and_every_move(relation, plan):
-    """Changed records against what is stated; the budget may be for added ones."""
-    tree, levels = PLANS[plan]
-    granted = budget(relation)
+def check_statements(tree: Tree, levels: Strategy, granted: Budget) -> tuple[Fraction, Fraction]:
+    """Compare all changed records with what is stated; the budget may be for added ones.
+
+    Returns:
+      The worst cost of a changed record, and the stated one.
+    """
     measurements = planned(tree, levels, granted)
     names = [f"level{index}" for index in range(tree.n_levels)]
     chains = dict.fromkeys((first, last) for first, last, _ in tree.measured)
@@ -152,8 +154,15 @@ def test_statements_bound_every_change_of_one_attribute_and_every_move(relation,
             worst[kind] = max(worst.get(kind, Fraction(0)), cost)
     assert len(worst) == 4
     assert all(cost <= stated[kind] for kind, cost in worst.items())
+    return worst[Change.RECORD, ""], stated[Change.RECORD, ""]
+
+
+@each_plan
+@each_relation
+def test_statements_bound_every_change_of_one_attribute_and_every_move(relation, plan):
+    worst, stated = check_statements(*PLANS[plan], budget(relation))
     factor = 2 if relation is Neighbors.UNBOUNDED else 1
-    assert worst[Change.RECORD, ""] == stated[Change.RECORD, ""] == factor * RHO
+    assert worst == stated == factor * RHO
 
 
 def planned_by_sex(relation, method) -> Strategy:
@@ -196,6 +205,77 @@ def test_planned_strata_cost_no_more_than_is_stated(relation, method):
         )
         if leaf == other_leaf and abs(cell - other_cell) == SCHEMA.shape[1]:
             assert cost <= stated[Change.ATTRIBUTE, "sex"]
+
+
+def split(rng: random.Random, n: int, total: Fraction) -> list[Fraction]:
+    weights = [rng.randint(1, 9) for _ in range(n)]
+    return [total * weight / sum(weights) for weight in weights]
+
+
+def random_shares(
+    rng: random.Random, kind: BudgetKind, group: Group | None
+) -> tuple[QueryShare, ...]:
+    """Queries for everybody or of a stratum: given, or planned for a workload."""
+    detailed = ["detailed"] if group is None else []
+    if kind.definition is Definition.ZCDP and rng.random() < 0.5:
+        texts = rng.sample(["total", "age", "sex"], 2) + detailed
+        methods = ["orp", "residual_planner", "residual_planner_plus", "hdmm", "auto"]
+        wanted = {
+            "method": rng.choice(methods),
+            "tables": {text: str(rng.randint(1, 5)) for text in texts},
+        }
+        if wanted["method"] != "residual_planner" and rng.random() < 0.5:
+            wanted["bases"] = {"age": rng.choice([["prefix"], ["ranges"], ["identity", "prefix"]])}
+        workload = WorkloadConfig.model_validate(wanted)
+        if group is None:
+            return plan_shares(SCHEMA, workload, kind)
+        return plan_group_shares(SCHEMA, group, workload, kind)
+    texts = rng.sample(["total", "age", "sex"], rng.choice((1, 2))) + detailed
+    queries = [parse_query(SCHEMA, text) for text in texts]
+    if group is not None:
+        queries = [restricted(query, group) for query in queries]
+    shares = split(rng, len(queries), Fraction(1))
+    return tuple(QueryShare(*each) for each in zip(queries, shares, strict=True))
+
+
+def random_strategy(rng: random.Random, n_levels: int, kind: BudgetKind) -> Strategy:
+    everybody = Fraction(rng.randint(1, 9), 10)
+
+    def levels(shares: list[Fraction], group: Group | None = None) -> tuple[LevelStrategy, ...]:
+        return tuple(
+            LevelStrategy(f"level{i}", share, random_shares(rng, kind, group))
+            for i, share in enumerate(shares)
+        )
+
+    by = parse_query(SCHEMA, rng.choice(["sex", "age", "detailed"]))
+    strata = tuple(
+        Stratum(group, levels(split(rng, rng.randint(1, n_levels), 1 - everybody), group))
+        for group in groups_of(SCHEMA, by)
+    )
+    return Strategy(levels(split(rng, n_levels, everybody)), strata=strata)
+
+
+@each_relation
+@pytest.mark.parametrize("definition", list(Definition))
+def test_random_strategies_cost_no_more_than_is_granted_and_stated(definition, relation):
+    """Some are refused: no integer scales, or more than the budget; half of all must be left."""
+    measured, kind, granted = 0, BudgetKind(definition, relation), budget(relation, definition)
+    for seed in range(8):
+        rng = random.Random(f"{definition} {relation} {seed}")
+        tree = rng.choice([TWO_BLOCKS, ONLY_CHILD])
+        try:
+            levels = random_strategy(rng, tree.n_levels, kind)
+            for level in range(tree.n_levels):
+                for _, part in levels.parts(level):
+                    part.check_joint_cost(relation)
+            measurements = planned(tree, levels, granted)
+        except DasError:
+            continue
+        costs = [cost_of(measurements, *pair) for pair in neighbors_of(tree, relation)]
+        assert max(costs) <= RHO, seed
+        check_statements(tree, levels, granted)
+        measured += 1
+    assert measured >= 4
 
 
 @each_plan

@@ -235,6 +235,41 @@ def test_lazy_geolevels_are_drawn_once_each(tmp_path, das):
     assert das("solve", config, "--out", copy, "--quiet")[0] == LedgerError.exit_code
 
 
+@pytest.mark.parametrize(
+    "lost",
+    [
+        ".",
+        "release",
+        "release/ledger.jsonl",
+        "release/measurements/level=county",
+        "release/measurements/level=county/_manifest.json",
+        "release/measurements/level=county/part-*",
+    ],
+)
+def test_nothing_that_is_lost_is_drawn_again(config, lost, tmp_path):
+    out, account = measure(config), account_of(load_run(config).config)
+    before = account.read_bytes()
+    (found,) = out.glob(lost) if "*" in lost else [out / lost]
+    found.rename(tmp_path / "lost")
+    for folder, moved in ((out, False), (out, True), (tmp_path / "another", False)):
+        with pytest.raises(LedgerError):
+            measure(config, folder, moved=moved)
+    assert account.read_bytes() == before
+    assert not (tmp_path / "another").exists()
+
+
+def test_changed_answers_are_lost_whatever_the_folder_forgot(config):
+    out = measure(config)
+    part = next(release_layout(out).measurements("county").glob("part-*"))
+    part.write_bytes(part.read_bytes()[:-1] + b"0")
+    (out / "draws.jsonl").unlink()
+    before = account_of(load_run(config).config).read_bytes()
+    for moved in (False, True):
+        with pytest.raises(LedgerError, match="noisy answers are drawn once"):
+            measure(config, moved=moved)
+    assert account_of(load_run(config).config).read_bytes() == before
+
+
 # --- crashes -------------------------------------------------------------------------------------
 
 

@@ -12,17 +12,20 @@ from typing import Any
 
 import pytest
 
-from das.errors import DasError, OutputError
+from das.errors import DasError, LedgerError, OutputError
 from jobs.config.claims import account_of
 from jobs.config.load import load_run
+from jobs.folder.draws import Draws
 from jobs.folder.lock import only_driver
 from jobs.release.verify import verify_run
+from jobs.run import MEASURING, do_stages, open_job
 from jobs.storage.dataset import MANIFEST, Dataset, dataset_digest
 from jobs.storage.journal import read_journal
 from jobs.storage.layout import release_layout
-from jobs.storage.place import Place, StoredPlace, found_under
+from jobs.storage.place import Place, StoredPlace, found_under, place_of
 from jobs.storage.stores import objects
 from jobs.storage.stores.objects import ObjectStoreFiles
+from jobs.tasks.progress import Reporter
 from tests.builders import in_process, toy
 from tests.builders.datasets import contents
 from tests.builders.patience import lose_patience
@@ -151,6 +154,67 @@ def test_a_second_driver_is_told_who_works_on_the_folder(tmp_path, memory, monke
         pytest.raises(OutputError, match="another process works on this folder; got process"),
     ):
         in_process.execute(config)
+
+
+# --- copies and backups --------------------------------------------------------------------------
+
+
+def copied(folder: Place, to: str) -> Place:
+    other = place_of(to)
+    assert isinstance(folder, StoredPlace)
+    assert isinstance(other, StoredPlace)
+    for name in [*folder.store.files(folder.key)]:
+        other.store.replace(other.key + name.removeprefix(folder.key), folder.store.read(name))
+    return other
+
+
+def removed(folder: Place) -> None:
+    assert isinstance(folder, StoredPlace)
+    folder.store.remove([*folder.store.files(folder.key)])
+
+
+def test_copies_and_backups_in_a_store_draw_nothing(tmp_path, memory, monkeypatch):
+    account = f"{memory}/account.jsonl"
+    config = configuration(tmp_path, memory, privacy__randomness=SYSTEM, privacy__account=account)
+    out = load_run(config).config.output.directory
+
+    def measure(folder: Place | None = None, *, moved: bool = False) -> None:
+        resolved = load_run(config, output=folder)
+        tasks = in_process.tasks_of(resolved.config)
+        with open_job(resolved, Reporter(quiet=True), moved=moved, tasks=tasks) as job:
+            do_stages(job, MEASURING)
+
+    begin = Draws.begin
+
+    def mortal(self: Draws, name: str, **options: bool) -> str:
+        if name == "county":
+            raise Died
+        return begin(self, name, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Draws, "begin", mortal)
+        with pytest.raises(Died):
+            measure()
+    first, second = (copied(out, f"{memory}/copy{i}") for i in range(2))
+    for copy in (first, second):
+        with pytest.raises(LedgerError, match="in a copy of the folder that the run was begun in"):
+            measure(copy)
+    measure(first, moved=True)
+    for other in (out, second):
+        for moved in (False, True):
+            with pytest.raises(LedgerError, match="county: was measured under grant"):
+                measure(other, moved=moved)
+    removed(first)
+    removed(out)
+    copied(second, str(out))  # an older backup
+    for moved in (False, True):
+        with pytest.raises(LedgerError, match="county: was measured under grant"):
+            measure(moved=moved)
+    lines = place_of(f"{account}.lines")
+    assert isinstance(lines, StoredPlace)
+    lines.store.remove(sorted(lines.store.files(lines.key))[3:4])
+    with pytest.raises(LedgerError):
+        measure()
 
 
 # --- drivers die ---------------------------------------------------------------------------------

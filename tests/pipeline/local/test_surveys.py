@@ -717,6 +717,28 @@ def test_the_folder_of_a_release_is_enough(das, config, tmp_path):
     )
 
 
+def test_no_spreadsheet_computes_a_cell_of_a_release(das, tmp_path):
+    """Names and labels that are formulas, in every CSV file; the weights are read back from it."""
+    config = write_survey(tmp_path)
+    run = config.read_text().replace("group:", "'@SUM':").replace("- group", "- '@SUM'")
+    config.write_text(run.replace("'1': m", "'1': =1+1"))
+    weights = tmp_path / "weights.csv"
+    weights.write_text(weights.read_text().replace("group", "@SUM").replace("m,", "=1+1,"))
+    done(das, "run", config)
+    alone = Path(shutil.copytree(tmp_path / "out/release", tmp_path / "elsewhere"))
+    weights.unlink()
+    done(das, "verify", alone)
+    seen = Counter()
+    for path in alone.rglob("*.csv"):
+        with path.open(newline="") as handle:
+            for cell in [cell for row in csv.reader(handle) for cell in row]:
+                assert cell[:1] not in {"=", "@"}, path
+                seen[path.name] += "=1+1" in cell or "@SUM" in cell
+    assert seen["weights-income.csv"] == 4
+    assert seen["means.csv"] == 3
+    assert len(+seen) == 3  # and the microdata
+
+
 def test_a_release_without_its_configuration_needs_the_run_file(das, config, tmp_path):
     """As releases of older versions are, and solutions beside a release."""
     done(das, "run", config)
