@@ -36,7 +36,7 @@ import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +44,7 @@ import pyarrow as pa
 import pytest
 import yaml
 
-import jobs.confidential.stages
+import jobs.confidential.draw
 import jobs.config.local_path
 import jobs.folder.draws
 import jobs.folder.lock
@@ -272,9 +272,9 @@ def sleeping_driver(base: str, step: str) -> tuple[int, int]:
         return slept
 
     def noted(function: Callable[..., Any]) -> Callable[..., Any]:
-        def record(path: Place, geolevel: str, digest: str) -> None:
+        def record(path: Place, geolevel: str, digest: str, **named: Any) -> None:
             read[geolevel].add(digest)
-            function(path, geolevel, digest)
+            function(path, geolevel, digest, **named)
 
         return record
 
@@ -285,21 +285,25 @@ def sleeping_driver(base: str, step: str) -> tuple[int, int]:
         patch.setattr(jobs.folder.lock, "_PATIENCE", 3.0)
         where = (draws.Draws, step) if step in ("begin", "record") else (draws, step)
         patch.setattr(*where, sleep_before(getattr(*where)))
-        stages = jobs.confidential.stages
-        patch.setattr(stages, "record_measured", noted(stages.record_measured))
+        draw = jobs.confidential.draw
+        patch.setattr(draw, "record_measured", noted(draw.record_measured))
         config = _toy_at(base, Path(name))
 
-        def drive(*, sleeps: bool) -> None:
+        def drive(*, sleeps: bool) -> DasError | None:
             sleeper.is_here = sleeps
             resolved = load_run(config)
-            with suppress(DasError):
+            try:
                 tasks = in_process.tasks_of(resolved.config)
                 run_measuring(resolved, Reporter(quiet=True), tasks=tasks)
+            except DasError as error:
+                return error
+            return None
 
         with ThreadPoolExecutor(2) as threads:
             first = threads.submit(drive, sleeps=True)
-            if not asleep.wait(300):
-                raise SystemExit(f"nobody slept before {step}")
+            while not asleep.wait(0.1):
+                if first.done():
+                    raise SystemExit(f"nobody slept before {step}: {first.result()}")
             try:
                 threads.submit(drive, sleeps=False).result()
             finally:
