@@ -1,4 +1,4 @@
-"""Hostile configurations, inputs and files: counts tracebacks, hangs and half-written folders.
+"""Hostile configurations, inputs and files: counts tracebacks, and what a command may not lose.
 
     python -m tests.bench.fuzz [--seed N] [--count M] [--quick] [--only INDEX]
 
@@ -11,8 +11,11 @@ named_errors  ended with one line that names the error, and an exit code
 accepted      ended well; whatever it wrote is complete
 tracebacks    anything that is not said by the project: a Python traceback, another exit code
 hangs         30 s of processor time or 4 minutes
-half_written  files that nobody asked for, datasets without a manifest, a grant claimed by a command
-              that failed, a run folder that cannot be inspected
+half_written  files that nobody asked for, datasets without a manifest, a run folder that cannot be
+              inspected
+lost_grants   grants claimed by a command that failed
+lost_records  runs that count other records of a dirty CSV file than Python's csv reads, or that
+              accept one that no reader should take
 
 Every 100th case of `das validate` and `das plan` with a list of geounits is run a second time as a
 program of its own, which must end with the same exit code.
@@ -38,15 +41,19 @@ from typing import Any
 from tests.checkout import ROOT
 from tests.fuzz.case import Case, Maker
 from tests.fuzz.configurations import make_configuration, make_strategy
+from tests.fuzz.dirty import make_dirty
 from tests.fuzz.execute import Outcome, execute, without_spark
 from tests.fuzz.folders import make_folder
 from tests.fuzz.inputs import make_input
+from tests.fuzz.surveys import make_survey
 
 MAKERS: dict[str, tuple[Maker, int]] = {
     "configuration": (make_configuration, 45),
     "strategy": (make_strategy, 10),
     "input": (make_input, 30),
     "folder": (make_folder, 15),
+    "survey": (make_survey, 25),
+    "dirty": (make_dirty, 25),
 }
 KINDS = {
     "named_error": "named_errors",
@@ -54,8 +61,10 @@ KINDS = {
     "traceback": "tracebacks",
     "hang": "hangs",
     "half_written": "half_written",
+    "lost_grant": "lost_grants",
+    "lost_records": "lost_records",
 }
-FAILURES = ("traceback", "hang", "half_written")
+FAILURES = ("traceback", "hang", "half_written", "lost_grant", "lost_records")
 QUICK = 300
 _AGAIN_EVERY = 100
 _MOST_MEMORY = 6 << 30  # of a worker: what reads without end stops here

@@ -36,7 +36,7 @@ import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -289,17 +289,21 @@ def sleeping_driver(base: str, step: str) -> tuple[int, int]:
         patch.setattr(drawing, "record_measured", noted(drawing.record_measured))
         config = _toy_at(base, Path(name))
 
-        def drive(*, sleeps: bool) -> None:
+        def drive(*, sleeps: bool) -> DasError | None:
             sleeper.is_here = sleeps
             resolved = load_run(config)
-            with suppress(DasError):
+            try:
                 tasks = in_process.tasks_of(resolved.config)
                 run_measuring(resolved, Reporter(quiet=True), tasks=tasks)
+            except DasError as error:
+                return error
+            return None
 
         with ThreadPoolExecutor(2) as threads:
             first = threads.submit(drive, sleeps=True)
-            if not asleep.wait(300):
-                raise SystemExit(f"nobody slept before {step}")
+            while not asleep.wait(0.1):
+                if first.done():
+                    raise SystemExit(f"nobody slept before {step}: {first.result()}")
             try:
                 threads.submit(drive, sleeps=False).result()
             finally:

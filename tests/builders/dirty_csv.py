@@ -1,4 +1,4 @@
-"""Which CSV files a reader may take, and their rows, by Python's csv."""
+"""Dirty CSV files: what makes them so, which a reader may take, and their rows by Python's csv."""
 
 from __future__ import annotations
 
@@ -7,6 +7,14 @@ import io
 import re
 
 Rows = list[tuple[str, ...]]
+
+NOTES = ["", "x", 'x"y', "5'", '""', '"x"', '"x ""y"""', "é", "\u2028", "x y"]
+BROKEN_NOTES = ['"x', '"', 'x"\n"', '"x\ny"', "x\ry", "\0", "x\n", '"""', "x\n\n", '"x"\n"y"']
+DIRT = [
+    *(b'"', b'"', b'""', b'"x', b'x"', b',"', b'",', b'"\n', b'\n"', b'"\r\n', b"'", b"\\"),
+    *(b"\n", b"\r", b"\r\n", b"\n\n", b"\r\r\n", b"\n\r\n", b"\0", b"\xff", b"\xe9", b" ", b"\x0b"),
+    *(b"\xef\xbb\xbf", b",", b",,", b";", b"0101,male\n", b"\n \n", "\x85\u2029".encode()),
+]
 
 
 def _by_csv(text: str, quoting: str) -> list[list[str]]:

@@ -29,6 +29,9 @@ class Case:
       account: The account that must hold no claim if the command fails.
       out: The run folder, for commands that begin one.
       remakes: A run folder whose datasets the command may make again, as a whole.
+      records: How many records of the input an accepted command must have read; None if nobody
+        counted them.
+      fault: Why no reader should take the input, if so.
     """
 
     kind: str
@@ -38,6 +41,8 @@ class Case:
     account: Path | None = None
     out: Path | None = None
     remakes: Path | None = None
+    records: int | None = None
+    fault: str = ""
 
 
 Maker = Callable[[Rng, Path], Case]

@@ -121,7 +121,11 @@ BY_KEY = {
     **dict.fromkeys(
         ("digits", "seed", "at_most", "at_least", "coefficient", "tolerance"), INTEGERS
     ),
-    "batches_per_slot": INTEGERS,
+    **dict.fromkeys(("batches_per_slot", "records", "components", "starts", "steps"), INTEGERS),
+    **dict.fromkeys(("low", "high"), INTEGERS),
+    **dict.fromkeys(("spread", "least"), FRACTIONS),
+    **dict.fromkeys(("mean", "model"), NAMES),
+    "weights": PATHS,
     "delimiter": [";", "\t", ",,", "", '"', "\n", "é", "a", " ", None, "\x00", "\\", "|"],
 }
 

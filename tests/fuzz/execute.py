@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import io
+import json
 import os
 import re
 import signal
@@ -21,8 +22,9 @@ import pytest
 import typer.main
 
 import jobs.cli
+from jobs.documents.summary import SUMMARY
 from jobs.storage.account import read_account
-from jobs.storage.dataset import MANIFEST
+from jobs.storage.dataset import MANIFEST, Dataset
 from tests.builders.in_process import patch_spark
 from tests.checkout import ROOT
 from tests.fuzz.case import Case
@@ -38,7 +40,7 @@ class Outcome:
     """What became of a case.
 
     Attributes:
-      kind: named_error, accepted, traceback, hang or half_written.
+      kind: named_error, accepted, traceback, hang, half_written, lost_grant or lost_records.
       signature: What the failures of one cause have in common; the error otherwise.
       detail: What was said.
     """
@@ -109,8 +111,13 @@ def execute(case: Case, folder: Path) -> Outcome:
     outcome, code, said = attempt(case.arguments, folder)
     if outcome.kind not in ("accepted", "named_error"):
         return outcome
-    wrong = _left_behind(case, code, set(_files(folder)) - before)
-    return Outcome("half_written", wrong, said[-2000:]) if wrong else outcome
+    wrongs = {
+        "lost_grant": _lost_grant(case, code),
+        "lost_records": _lost_records(case, code),
+        "half_written": _left_behind(case, code, set(_files(folder)) - before),
+    }
+    found = (Outcome(kind, wrong, said[-2000:]) for kind, wrong in wrongs.items() if wrong)
+    return next(found, outcome)
 
 
 def attempt(arguments: list[str], folder: Path) -> tuple[Outcome, int, str]:
@@ -150,6 +157,34 @@ def _files(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if not path.is_dir() or path.is_symlink()]
 
 
+def _lost_grant(case: Case, code: int) -> str:
+    """What a command that failed spent; nothing in most cases."""
+    if code == 0 or case.account is None or not case.account.exists():
+        return ""
+    try:
+        spent = read_account(case.account)
+    except Exception as error:  # noqa: BLE001
+        return f"the account cannot be read: {type(error).__name__}"
+    return "a grant was claimed, and the command failed" if spent else ""
+
+
+def _lost_records(case: Case, code: int) -> str:
+    """How the records that a run counted differ from those of its input; nothing in most cases."""
+    if code != 0 or case.out is None:
+        return ""
+    if case.fault:
+        return f"read a file that no reader should take: {case.fault}"
+    if case.records is None:
+        return ""
+    evaluation = case.out / "confidential" / "evaluation.json"
+    if evaluation.exists():
+        read = json.loads(evaluation.read_text())["records"]
+    else:
+        truth = Dataset.open(case.out / "confidential" / "histograms" / "level=state").read()
+        read = sum(truth.column("counts").combine_chunks().flatten().to_pylist())
+    return "" if read == case.records else f"counted {read} records of {case.records}"
+
+
 def _left_behind(case: Case, code: int, new: set[Path]) -> str:
     """What must not be there; nothing in most cases."""
     if case.out is None:
@@ -165,12 +200,6 @@ def _left_behind(case: Case, code: int, new: set[Path]) -> str:
         return f"wrote {strange[0].name}"
     if code == 0:
         return ""
-    try:
-        spent = read_account(case.account) if case.account and case.account.exists() else ()
-    except Exception as error:  # noqa: BLE001
-        return f"the account cannot be read: {type(error).__name__}"
-    if spent:
-        return "a grant was claimed, and the command failed"
     if list(release.glob("measurements/*")):
         return "measurements without a claim"
     if case.out.exists():
@@ -180,10 +209,14 @@ def _left_behind(case: Case, code: int, new: set[Path]) -> str:
 
 
 def _is_whole(case: Case, path: Path) -> bool:
-    """Whether a file belongs to a dataset that the command may have made again."""
+    """Whether a file is whole, also if the command failed.
+
+    It belongs to a dataset that the command may have made again, or lists what the stages cost that
+    were done.
+    """
     if case.remakes is None or case.remakes not in path.parents:
         return False
-    return (path.parent / MANIFEST).exists()
+    return path == case.remakes / SUMMARY or (path.parent / MANIFEST).exists()
 
 
 def _place(error: BaseException | None) -> str:

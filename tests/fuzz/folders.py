@@ -176,6 +176,7 @@ def _damaged(rng: Rng, folder: Path) -> Case:
         path = rng.choice(parts)
     else:
         path = folder / name
+    outputs = finished(folder)  # also what is damaged: a command may make it again
     data = path.read_bytes() if path.exists() else b"{}"
     how = rng.choice(["flips", "cut", "value", "value", "text", "gone", "folder", "deep", "lines"])
     if how == "flips":
@@ -221,7 +222,7 @@ def _damaged(rng: Rng, folder: Path) -> Case:
         ]
     )
     note = f"{arguments[0]}, {path.name} {how}"
-    return Case("folder", note, arguments, finished(folder), remakes=folder / "out")
+    return Case("folder", note, arguments, outputs, remakes=folder / "out")
 
 
 _WRITING = {"--optimize", "--report", "--parquet", "--log-json", "--out"}

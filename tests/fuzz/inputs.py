@@ -52,9 +52,8 @@ def csv_text(rows: list[list[Any]]) -> str:
     return out.getvalue()
 
 
-def hostile_csv(rng: Rng, kind: str) -> tuple[str, bytes]:
-    """A table with something wrong: what, and its bytes."""
-    rows = rows_of(rng, kind)
+def hostile_csv(rng: Rng, rows: list[list[Any]]) -> tuple[str, bytes]:
+    """A valid table after something was done to it: what, and its bytes."""
     at = rng.randrange(1, len(rows))
     column = rng.randrange(len(rows[0]))
     how = rng.choice(list(CSV))
@@ -397,7 +396,7 @@ def make_input(rng: Rng, folder: Path) -> Case:
         note = _public_run(rng, folder, run)
     elif kind == "list":
         if rng.random() < 0.5:
-            note, data = hostile_csv(rng, kind)
+            note, data = hostile_csv(rng, rows_of(rng, kind))
             (folder / "blocks.csv").write_bytes(data)
         else:
             run["geography"]["geounits"]["path"] = str(folder / "blocks.parquet")
@@ -406,7 +405,7 @@ def make_input(rng: Rng, folder: Path) -> Case:
         ending = "parquet" if kind == "histograms" or rng.random() < 0.5 else "csv"
         path = folder / f"data.{ending}"
         if ending == "csv":
-            note, data = hostile_csv(rng, kind)
+            note, data = hostile_csv(rng, rows_of(rng, kind))
             path.write_bytes(data)
         else:
             note = hostile_parquet(rng, kind, path)
@@ -436,7 +435,7 @@ def make_input(rng: Rng, folder: Path) -> Case:
 def _public_run(rng: Rng, folder: Path, run: dict[str, Any]) -> str:
     """Facility counts or a published table with something wrong."""
     if rng.random() < 0.6:
-        note, data = hostile_csv(rng, "public")
+        note, data = hostile_csv(rng, rows_of(rng, "public"))
         path = folder / "public.csv"
         path.write_bytes(data)
     else:

@@ -124,7 +124,7 @@ def random_census(rng: Rng, folder: Path) -> Path:
     """Write data, allocation and run file of a small state."""
     run = write_toy(folder, rng)
     run |= {"privacy": {**privacy(rng), "allocation": "allocation.yaml"}}
-    queries = ["total", "sex", "age", "votingage", "sex * age", "votingage * sex"]
+    queries = ["total", "sex", "age", "votingage", "votingage * sex"]
     allocation = toy_allocation()
     shares = dict(zip(LEVELS, split(rng, len(LEVELS)), strict=True))
     for name, level in allocation["levels"].items():

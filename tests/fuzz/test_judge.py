@@ -13,7 +13,8 @@ import pytest
 from das.errors import ConfigError
 from tests.fuzz import execute as judge
 from tests.fuzz.case import Case, Rng, write_toy, yaml_text
-from tests.fuzz.folders import _WRITING, _options
+from tests.fuzz.dirty import make_dirty
+from tests.fuzz.folders import _WRITING, _damaged, _options
 
 
 @pytest.fixture
@@ -57,14 +58,41 @@ def test_what_does_not_end_is_a_hang(case, tmp_path, monkeypatch) -> None:
     assert judged(case, tmp_path)[0] == "hang"
 
 
-def test_a_claim_of_a_command_that_fails_is_half_written(case, tmp_path, monkeypatch) -> None:
+def test_a_claim_of_a_command_that_fails_is_a_lost_grant(case, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(
         "jobs.confidential.measure.MeasureStage.draw", broken(ConfigError("x", "late"))
     )
     assert judged(case, tmp_path) == (
-        "half_written",
+        "lost_grant",
         "a grant was claimed, and the command failed",
     )
+
+
+@pytest.mark.parametrize("kind", ["census", "survey"])
+@pytest.mark.parametrize("planted", ["a record more", "a fault"])
+def test_records_that_are_not_those_of_the_file_are_lost(kind, planted, tmp_path) -> None:
+    folders = (tmp_path / str(seed) for seed in range(99))
+    tried = (make_dirty(Rng(f"{kind}:{one.name}"), one) for one in folders if not one.mkdir())
+    case = next(one for one in tried if one.note.startswith(kind) and one.records == 120)
+    if planted == "a fault":
+        case.fault, said = "ragged", "read a file that no reader should take: ragged"
+    else:
+        case.records, said = 121, "counted 120 records of 121"
+    assert judged(case, case.out.parent) == ("lost_records", said)
+
+
+def test_a_file_that_is_gone_may_be_made_again(tmp_path: Path, monkeypatch) -> None:
+    manifest = tmp_path / "out" / "release" / "manifest.json"
+    manifest.parent.mkdir(parents=True)
+    (manifest.parent / "part-0").touch()
+    manifest.write_text("{}")
+    monkeypatch.setattr("tests.fuzz.folders.RECORDS", ["out/release/manifest.json"])
+    for seed in range(99):
+        outputs = _damaged(Rng(seed), tmp_path).outputs
+        if not manifest.exists():
+            break
+    assert not manifest.exists()
+    assert manifest in outputs
 
 
 def test_files_elsewhere_are_half_written(case, tmp_path, monkeypatch) -> None:
@@ -86,6 +114,13 @@ def test_datasets_without_a_manifest_are_half_written(case, tmp_path, monkeypatc
 
     monkeypatch.setattr("jobs.confidential.stages.read_entries", part)
     assert judged(case, tmp_path)[0] == "half_written"
+
+
+def test_what_done_stages_cost_is_kept_by_a_command_that_fails(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    case = Case("folder", "", [], remakes=out)
+    assert judge._left_behind(case, 2, {out / "summary.json"}) == ""
+    assert judge._left_behind(case, 2, {out / "run.json"}) == "wrote run.json"
 
 
 def test_commands_leave_the_arguments_of_the_process_alone(case, tmp_path) -> None:

@@ -6,16 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench.fuzz import FAILURES, supervise, try_case
+from tests.bench.fuzz import FAILURES, MAKERS, supervise, try_case
 
 
-def test_a_slice_has_no_traceback_no_hang_and_nothing_half_written(tmp_path: Path) -> None:
+def test_a_slice_has_no_traceback_and_no_hang_and_loses_nothing(tmp_path: Path) -> None:
     tried = [try_case(2030, index, tmp_path) for index in range(90)]
     assert [one for one in tried if one.outcome in FAILURES] == []
     outcomes = {(one.case, one.outcome) for one in tried}
-    for case in ("configuration", "strategy", "input", "folder"):
+    for case in MAKERS:
         assert (case, "named_error") in outcomes  # the cases are hostile
     assert sum(one.outcome == "accepted" for one in tried) > 10  # and near to what is legal
+    assert {("survey", "accepted"), ("dirty", "accepted")} <= outcomes
 
 
 @pytest.mark.long

@@ -37,7 +37,7 @@ from jobs.input.public_tables import read_public
 from jobs.survey.plan import load_survey
 from jobs.survey.weights import read_weights
 from tests.builders import survey
-from tests.builders.dirty_csv import expected, first_refused
+from tests.builders.dirty_csv import BROKEN_NOTES, NOTES, expected, first_refused
 from tests.unit.jobs.confidential.read.reading import AGE, SEX, read
 
 Row = dict[str, str]
@@ -157,8 +157,6 @@ _KINDS: dict[str, Reader] = {
     ),
 }
 _UNQUOTED = ("records", "block table", "survey")
-_NOTES = ["", "x", 'x"y', "5'", '""', '"x"', '"x ""y"""', "é", "\u2028", "x y"]
-_BAD_NOTES = ['"x', '"', 'x"\n"', '"x\ny"', "x\ry", "\0", "x\n", '"""', "x\n\n", '"x"\n"y"']
 _N_FILES = 300
 
 
@@ -184,9 +182,9 @@ def test_texts_of_a_column_that_is_not_used_cost_no_record(
         rows = reader.rows(rng)
         names = list(rows[0])
         at = rng.randint(0, len(names))
-        notes = ["note", *(rng.choice(_NOTES) for _ in rows)]
+        notes = ["note", *(rng.choice(NOTES) for _ in rows)]
         for _ in range(n_bad):
-            notes[rng.randint(1, len(rows))] = rng.choice(_BAD_NOTES)
+            notes[rng.randint(1, len(rows))] = rng.choice(BROKEN_NOTES)
         cells = [names, *([row[name] for name in names] for row in rows)]
         written = [[*row[:at], note, *row[at:]] for row, note in zip(cells, notes, strict=True)]
         path.write_bytes("".join(",".join(row) + end for row in written).encode())
