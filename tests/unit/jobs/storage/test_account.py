@@ -23,9 +23,9 @@ from jobs.storage.account import (
     check_claim,
     composed,
     default_account,
+    keyed,
     make_claim,
     noted_failures,
-    keyed,
     read_account,
     read_failed_checks,
     refuse_second_account,
@@ -203,7 +203,7 @@ def test_a_second_account_for_the_same_data_is_refused(tmp_path):
     make_claim(default_account(data), replace(PERSONS, input=keyed(b"digest")))
     refuse_second_account(default_account(data), data, b"digest")
     refuse_second_account(second, data, b"digest of other data")
-    with pytest.raises(LedgerError, match="second account: .*grant '2030' of 'persons'"):
+    with pytest.raises(LedgerError, match=r"second account: .*grant '2030' of 'persons'"):
         refuse_second_account(second, data, b"digest")
 
 

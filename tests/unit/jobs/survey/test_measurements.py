@@ -104,7 +104,7 @@ def test_strata_and_selections_cost_what_is_stated():
     tree = measure_tree(truth, Fraction(1), Neighbors.UNBOUNDED, Streams(KEY))
     assert cost_of_answers(tree, Neighbors.UNBOUNDED) == 1
     selections_alone = replace(tree, one_way=(), marginals=())
-    with pytest.raises(OutputError, match="selection of .* cost something else"):
+    with pytest.raises(OutputError, match=r"selection of .* cost something else"):
         cost_of_answers(selections_alone, Neighbors.BOUNDED)
 
 
