@@ -58,6 +58,36 @@ PROPOSALS = "jobs/drafting/attributes.py"
 SPINE_FILES = "jobs/input/spine.py"
 RESPINE = "geography/respine.py"
 OFFSPINE = "geography/offspine.py"
+SUMS = "das/means/sums.py"
+CLIPPED_SUMS = "das/means/measure.py"
+COINPRESS = "das/means/coinpress.py"
+MEANS = "das/means/estimates.py"
+ADAPTIVE = "das/synthesis/adaptive.py"
+MARGINALS = "das/synthesis/measure.py"
+EXPONENTIAL = "das/mechanisms/exponential.py"
+CONDITIONING = "das/privacy/conditioning.py"
+CONDITIONAL = "das/mechanisms/conditional.py"
+TABLE_PLAN = "jobs/survey/table_plan.py"
+CHAIN = "das/inference/conditional.py"
+LIKELIHOOD = "das/inference/expectation_maximization.py"
+SURVEY_FILES = "jobs/confidential/survey/read.py"
+SURVEY_PLAN = "jobs/survey/plan.py"
+SURVEY_COSTS = "jobs/survey/measurements.py"
+IMPLIED = "invariants/implied.py"
+LEAVES = "invariants/leaves.py"
+BETWEEN = "invariants/between.py"
+FACILITIES = "invariants/facilities.py"
+EXACT = "invariants/exact.py"
+BOUNDED = "solvers/objectives/bounded.py"
+METHODS = "solvers/objectives/in_node.py"
+REWEIGHTED = "solvers/objectives/reweighted.py"
+PENALTY = "solvers/objectives/penalty.py"
+NODE_CHECK = "solvers/verify.py"
+ACCOUNT = "jobs/storage/account.py"
+BUDGET = "das/privacy/budget.py"
+SEALING = "jobs/release/sealing.py"
+VERIFYING = "jobs/release/verify.py"
+RESIDUALS = "jobs/release/residuals.py"
 
 TABLE_LAW = "tests/evidence/exact/test_table_law.py::"
 REFERENCE_LAW = "tests/evidence/exact/test_reference_law.py::"
@@ -88,6 +118,32 @@ LARGEST_UNIT = "tests/unit/das/tree/test_largest_oracle.py::"
 EQUITY_UNIT = "tests/unit/jobs/planning/test_equity.py::"
 INTERVALS_UNIT = "tests/unit/das/tree/test_intervals.py::"
 POSTERIOR_UNIT = "tests/unit/das/tree/test_prior.py::"
+MEANS_UNIT = "tests/unit/das/means/test_coinpress.py::"
+SURVEY_COSTS_UNIT = "tests/unit/jobs/survey/test_measurements.py::"
+ADAPTIVE_UNIT = "tests/unit/das/synthesis/test_adaptive.py::"
+SYNTHESIS_UNIT = "tests/unit/das/synthesis/test_synthesis.py::"
+STRATA_UNIT = "tests/unit/das/synthesis/test_strata.py::"
+EXPONENTIAL_UNIT = "tests/unit/das/mechanisms/test_exponential.py::"
+TABLE_PLAN_UNIT = "tests/unit/jobs/survey/test_table_plan.py::"
+CONDITIONAL_ORACLE = "tests/unit/das/mechanisms/test_conditional_oracle.py::"
+SURVEY_TABLES = "tests/pipeline/local/test_survey_tables.py::"
+CHAIN_ORACLE = "tests/unit/das/inference/test_conditional_oracle.py::"
+LIKELIHOOD_ORACLE = "tests/unit/das/inference/test_expectation_maximization_oracle.py::"
+SURVEY_PARTS_UNIT = "tests/unit/jobs/confidential/survey/test_measure.py::"
+SURVEY_FILES_UNIT = "tests/unit/jobs/confidential/survey/test_read.py::"
+SURVEY_PLAN_UNIT = "tests/unit/jobs/survey/test_plan.py::"
+IMPLIED_UNIT = "tests/unit/invariants/test_implied.py::"
+LEAVES_UNIT = "tests/unit/invariants/test_leaves.py::"
+BETWEEN_UNIT = "tests/unit/invariants/test_between.py::"
+INVARIANTS_UNIT = "tests/unit/jobs/config/test_invariants_section.py::"
+EXACT_UNIT = "tests/unit/invariants/test_exact.py::"
+OBJECTIVES_ORACLE = "tests/unit/solvers/objectives/test_postprocessing_oracle.py::"
+PENALTY_UNIT = "tests/unit/solvers/objectives/test_penalty.py::"
+NODE_CHECK_UNIT = "tests/unit/solvers/test_verify.py::"
+ACCOUNT_UNIT = "tests/unit/jobs/storage/test_account.py::"
+SEALING_UNIT = "tests/unit/jobs/release/test_sealing.py::"
+LIMITS_UNIT = "tests/unit/jobs/release/test_verify_limits.py::"
+RESIDUALS_UNIT = "tests/unit/jobs/release/test_residuals.py::"
 
 FAULTS = (
     # --- tables ---
@@ -786,5 +842,963 @@ FAULTS = (
         "return np.minimum(inside, 1 + outside), np.minimum(outside, 1 + inside)",
         "return inside, np.minimum(outside, 1 + inside)",
         (OFFSPINE_ORACLE + "test_no_sum_with_signs_is_shorter",),
+    ),
+    # --- means ---
+    Fault(
+        "a changed value moves a sum by its radius",
+        SUMS,
+        "return self.radius * (2 if neighbors is Neighbors.BOUNDED else 1)",
+        "return self.radius",
+        (MEANS_UNIT + "test_steps_have_the_constants_of_the_paper[10-3-first3-second3]",),
+    ),
+    Fault(
+        "noise of a sum is charged for its sensitivity, not squared",
+        SUMS,
+        "power = 1 if mechanism.norms[definition] is Norm.L1 else 2",
+        "power = 1",
+        (MEANS_UNIT + "test_no_pair_of_neighbors_costs_more_than_the_steps[unbounded]",),
+    ),
+    Fault(
+        "large values are not clipped",
+        CLIPPED_SUMS,
+        "np.clip(data.values, lower[data.strata], upper[data.strata])",
+        "np.maximum(data.values, lower[data.strata])",
+        (MEANS_UNIT + "test_sums_are_exact_beneath_their_noise",),
+    ),
+    Fault(
+        "values are centered on their least, so one record moves a sum by the whole interval",
+        CLIPPED_SUMS,
+        " - center[data.strata]",
+        " - lower[data.strata]",
+        (MEANS_UNIT + "test_sums_are_exact_beneath_their_noise",),
+    ),
+    Fault(
+        "every step of a mean is paid as the last",
+        COINPRESS,
+        "clipping.noise(Definition.ZCDP, cost, strata.neighbors)",
+        "clipping.noise(Definition.ZCDP, steps.costs[-1], strata.neighbors)",
+        (MEANS_UNIT + "test_steps_have_the_constants_of_the_paper[10-3-first3-second3]",),
+    ),
+    Fault(
+        "each step before the last takes a quarter",
+        MEANS,
+        "before = rho / (4 * (n_steps - 1))",
+        "before = rho / 4",
+        (SURVEY_COSTS_UNIT + "test_sums_come_back_and_give_the_same_means[unbounded]",),
+    ),
+    Fault(
+        "noisy bounds can make a later step fail",
+        MEANS,
+        "limit = partial(Clipping.limited, middle=middle) if self.history else Clipping.around",
+        "limit = Clipping.around",
+        (MEANS_UNIT + "test_a_later_step_is_refused_before_the_first_or_never",),
+    ),
+    Fault(
+        "the stated error of a mean forgets how many records there are",
+        SUMS,
+        "math.sqrt(self.mechanism.variance()) / size",
+        "math.sqrt(self.mechanism.variance()) / size**0.5",
+        (MEANS_UNIT + "test_noise_has_the_stated_spread",),
+    ),
+    Fault(
+        "only the first step of a mean is checked before the grant is claimed",
+        MEANS,
+        "for clipping in [widest] if number else first:",
+        "for clipping in first:",
+        (MEANS_UNIT + "test_a_later_step_is_refused_before_the_first_or_never",),
+    ),
+    Fault(
+        "sizes of a sample count as exact",
+        MEANS,
+        "        unsure = np.hypot(noise_sd, size_sd)",
+        "        unsure = noise_sd",
+        (
+            "tests/unit/jobs/survey/test_means.py::test_intervals_know_that_sizes_are_those_of_a_sample[coinpress]",
+        ),
+    ),
+    # --- synthesis ---
+    Fault(
+        "AIM's selection is paid for one table where scores weigh three",
+        ADAPTIVE,
+        "rounds.order * door.moved",
+        "door.moved",
+        (
+            ADAPTIVE_UNIT
+            + "test_a_selection_is_paid_for_the_most_that_a_neighbor_moves_a_score[aim-unbounded]",
+        ),
+    ),
+    Fault(
+        "a changed record moves a score by one",
+        ADAPTIVE,
+        "return 2 if self.neighbors is Neighbors.BOUNDED else 1",
+        "return 1",
+        (
+            ADAPTIVE_UNIT
+            + "test_a_selection_is_paid_for_the_most_that_a_neighbor_moves_a_score[mst-bounded]",
+        ),
+    ),
+    Fault(
+        "the best candidate is selected, without a random bit",
+        ADAPTIVE,
+        "return selection.choose(scores, self.streams.bits(position))",
+        "return max(range(len(scores)), key=scores.__getitem__)",
+        (ADAPTIVE_UNIT + "test_selections_depend_on_their_random_bits[aim]",),
+    ),
+    Fault(
+        "selections read bits that everybody knows",
+        ADAPTIVE,
+        "return selection.choose(scores, self.streams.bits(position))",
+        "return selection.choose(scores, Streams(type(self.streams._key)(bytes(32))).bits(position))",
+        (ADAPTIVE_UNIT + "test_selections_depend_on_their_random_bits[mst]",),
+    ),
+    Fault(
+        "a set drawn again reads the bits of the first draw",
+        ADAPTIVE,
+        "position = (_SELECTION, number, attempt)",
+        "position = (_SELECTION, number, 0)",
+        (ADAPTIVE_UNIT + "test_large_models_are_no_candidates",),
+    ),
+    Fault(
+        "MST forgets what its selections cost",
+        ADAPTIVE,
+        "rest = rho - rho / 3 - (d - 1) * selection.rho",
+        "rest = rho - rho / 3",
+        (
+            ADAPTIVE_UNIT
+            + "test_the_ledger_sums_to_rho_and_every_entry_costs_what_it_says[mst-bounded-rho2]",
+        ),
+    ),
+    Fault(
+        "AIM's last answer is paid with what its selection cost",
+        ADAPTIVE,
+        "cost = left - selection.rho if is_last else for_answer",
+        "cost = left if is_last else for_answer",
+        (
+            ADAPTIVE_UNIT
+            + "test_the_ledger_sums_to_rho_and_every_entry_costs_what_it_says[aim-bounded-rho0]",
+        ),
+    ),
+    Fault(
+        "AIM forgets what its selections cost",
+        ADAPTIVE,
+        "left -= selection.rho + cost",
+        "left -= cost",
+        (
+            ADAPTIVE_UNIT
+            + "test_the_ledger_sums_to_rho_and_every_entry_costs_what_it_says[aim-bounded-rho1]",
+        ),
+    ),
+    Fault(
+        "which sets are candidates depends on the true number of records",
+        ADAPTIVE,
+        "noise >= 2 * max(1, len(drawn.codes))",
+        "noise >= 2 * max(1, len(records.codes))",
+        (
+            ADAPTIVE_UNIT
+            + "test_a_selection_is_paid_for_the_most_that_a_neighbor_moves_a_score[aim-unbounded]",
+        ),
+    ),
+    Fault(
+        "a manifest tells how many draws a selection took",
+        ADAPTIVE,
+        "    left = dict(scores)\n",
+        "    left = scores\n",
+        (ADAPTIVE_UNIT + "test_what_is_said_of_a_selection_does_not_tell_how_many_draws_it_took",),
+    ),
+    Fault(
+        "levels are merged by true counts",
+        MARGINALS,
+        "    merging = merge_rare(one_way)\n",
+        "    merging = merge_rare([replace(a, answers=records.answer(a.query)) for a in one_way])\n",
+        (SYNTHESIS_UNIT + "test_levels_are_merged_by_published_counts_alone",),
+    ),
+    Fault(
+        "MST merges levels by true counts",
+        ADAPTIVE,
+        "    merging = merge_rare(one_way)\n",
+        "    from dataclasses import replace\n\n    merging = merge_rare([replace(a, answers=records.answer(a.query)) for a in one_way])\n",
+        (SYNTHESIS_UNIT + "test_levels_are_merged_by_published_counts_alone",),
+    ),
+    Fault(
+        "what the second look takes is not kept back",
+        MARGINALS,
+        "measure_exactly(rest - later)",
+        "measure_exactly(rest)",
+        (SYNTHESIS_UNIT + "test_every_pair_of_neighbors_costs_at_most_rho[2-unbounded]",),
+    ),
+    Fault(
+        "pairs of the second look are paid by the largest share",
+        MARGINALS,
+        "cost = rho * weight / sum(weights)",
+        "cost = rho * weight / max(weights)",
+        (SYNTHESIS_UNIT + "test_every_pair_of_neighbors_costs_at_most_rho[2-unbounded]",),
+    ),
+    Fault(
+        "strata get all of rho beside what measures everybody",
+        MARGINALS,
+        "measure_exactly(rho - everybody.rho)",
+        "measure_exactly(rho)",
+        (STRATA_UNIT + "test_every_pair_of_neighbors_costs_at_most_rho[unbounded]",),
+    ),
+    Fault(
+        "small strata spend more than their part",
+        MARGINALS,
+        "more = (plan.rho - sum(costs)) / few + 1",
+        "more = (plan.rho - sum(costs)) / few + 2",
+        (STRATA_UNIT + "test_small_strata_pay_for_sizes_and_one_way_tables[bounded]",),
+    ),
+    Fault(
+        "the noise of a stratum depends on its true number of records",
+        MARGINALS,
+        "float(share) * max(1, counted)",
+        "float(len(part.codes))",
+        (STRATA_UNIT + "test_the_noise_of_strata_does_not_depend_on_their_true_sizes",),
+    ),
+    Fault(
+        "tables of records are paid as if records were only added",
+        MARGINALS,
+        "charged = sensitivity(query, neighbors, noise.norms[Definition.ZCDP])",
+        "charged = sensitivity(query, Neighbors.UNBOUNDED, noise.norms[Definition.ZCDP])",
+        (
+            ADAPTIVE_UNIT
+            + "test_the_ledger_sums_to_rho_and_every_entry_costs_what_it_says[mst-bounded-rho2]",
+        ),
+    ),
+    Fault(
+        "tables of records are published without noise",
+        MARGINALS,
+        "return NoisyAnswer(query, mechanism, rho, answers[0])",
+        "return NoisyAnswer(query, mechanism, rho, records.answer(query))",
+        (SYNTHESIS_UNIT + "test_levels_are_merged_by_published_counts_alone",),
+    ),
+    Fault(
+        "a message returns what its receiver said",
+        "das/synthesis/tree.py",
+        "self._lifted(downward - upward[k], k, k)",
+        "self._lifted(downward, k, k)",
+        (
+            "tests/unit/das/synthesis/test_tree.py::test_drawn_records_have_the_counts_of_every_clique",
+        ),
+    ),
+    Fault(
+        "records of a merged level are lost",
+        "das/synthesis/answers.py",
+        "    if not is_kept.all():",
+        "    out[~is_kept] = 0\n    if False:",
+        (SYNTHESIS_UNIT + "test_rare_levels_are_merged_and_their_records_stay",),
+    ),
+    # --- the exponential mechanism ---
+    Fault(
+        "scores count as monotonic",
+        EXPONENTIAL,
+        "return self.epsilon / (2 * self.sensitivity)",
+        "return self.epsilon / self.sensitivity",
+        (EXPONENTIAL_UNIT + "test_neighbors_are_as_alike_as_the_cost_says",),
+    ),
+    Fault(
+        "a selection costs half of what its range does",
+        EXPONENTIAL,
+        "return self.epsilon**2 / 8",
+        "return self.epsilon**2 / 16",
+        (EXPONENTIAL_UNIT + "test_neighbors_are_as_alike_as_the_cost_says",),
+    ),
+    Fault(
+        "the worst candidate is the likeliest",
+        EXPONENTIAL,
+        "losses = [self.exponent * (most - score) for score in scores]",
+        "losses = [self.exponent * (score - min(scores)) for score in scores]",
+        (
+            EXPONENTIAL_UNIT
+            + "test_a_uniform_number_next_to_a_boundary_is_decided_on_the_right_side[64-1]",
+        ),
+    ),
+    Fault(
+        "a selection is decided before its bits decide it",
+        EXPONENTIAL,
+        "if found < len(scores) and beyond <= low[found]:",
+        "if found < len(scores):",
+        (
+            EXPONENTIAL_UNIT
+            + "test_a_uniform_number_next_to_a_boundary_is_decided_on_the_right_side[96-0]",
+        ),
+    ),
+    Fault(
+        "a selection costs more than it may",
+        EXPONENTIAL,
+        "math.isqrt(square.numerator // square.denominator), scale)",
+        "math.isqrt(square.numerator // square.denominator) + 1, scale)",
+        (EXPONENTIAL_UNIT + "test_a_cost_is_nearly_used_up_and_never_exceeded[1/1000000]",),
+    ),
+    Fault(
+        "the further bits of a selection are zeros",
+        EXPONENTIAL,
+        "uniform, n_bits = uniform << 32 | bits.bits(32), n_bits + 32",
+        "uniform, n_bits = uniform << 32 | 0 * bits.bits(32), n_bits + 32",
+        (
+            EXPONENTIAL_UNIT
+            + "test_a_uniform_number_next_to_a_boundary_is_decided_on_the_right_side[96-2]",
+        ),
+    ),
+    # --- noise given what is exact ---
+    Fault(
+        "limits on counts cost nothing",
+        CONDITIONING,
+        "return Fraction(1) if has_limits else Fraction(0)",
+        "return Fraction(0)",
+        (
+            TABLE_PLAN_UNIT
+            + "test_no_two_data_sets_are_told_apart_by_more_than_is_charged[shape2-exact2]",
+        ),
+    ),
+    Fault(
+        "data sets several records apart cost one record",
+        CONDITIONING,
+        "return Pure((1 + gamma) * of_group(cost, records).epsilon)",
+        "return Pure((1 + gamma) * cost.epsilon)",
+        (TABLE_PLAN_UNIT + "test_the_cost_that_is_proved_is_the_share[4]",),
+    ),
+    Fault(
+        "conditioned noise keeps a promise of zCDP",
+        CONDITIONING,
+        "    if not isinstance(cost, Pure):",
+        "    if False:",
+        (CONDITIONAL_ORACLE + "test_zcdp_and_other_gammas_are_refused",),
+    ),
+    Fault(
+        "noise that is conditioned may cost all that conditioning may",
+        CONDITIONING,
+        "return Pure(target.epsilon / unit.epsilon)",
+        "return target",
+        (CONDITIONAL_ORACLE + "test_a_target_is_met_at_the_distance_of_the_nearest",),
+    ),
+    Fault(
+        "a table is drawn from the first 64 bits",
+        CONDITIONAL,
+        "low, high = Decimal(number) / 2**length, Decimal(number + 1) / 2**length",
+        "low = high = Decimal(number) / 2**length",
+        (CONDITIONAL_ORACLE + "test_a_number_next_to_a_threshold_is_decided_by_more_digits",),
+    ),
+    Fault(
+        "a window of counts forgets the block before",
+        CONDITIONAL,
+        "                below += powers[1] * to_end[n - x + 1]",
+        "                pass",
+        (CONDITIONAL_ORACLE + "test_weights_with_another_cell_are_the_sums_spelled_out[2]",),
+    ),
+    Fault(
+        "noise of a table that is kept never takes away",
+        CONDITIONAL,
+        "weights.powers[abs(s - x)]",
+        "weights.powers[max(s - x, 0)]",
+        (CONDITIONAL_ORACLE + "test_a_number_next_to_a_threshold_is_decided_by_more_digits",),
+    ),
+    Fault(
+        "tables of three attributes are compared two records apart",
+        TABLE_PLAN,
+        "return max(2, 1 << (max(least) - 1))",
+        "return 2",
+        (TABLE_PLAN_UNIT + "test_there_are_data_sets_within_k_records[shape3-exact3-4-4]",),
+    ),
+    Fault(
+        "a changed record changes one count of a table",
+        TABLE_PLAN,
+        "return Pure(CHANGED / self.scale)",
+        "return Pure(1 / self.scale)",
+        (TABLE_PLAN_UNIT + "test_the_cost_that_is_proved_is_the_share[2]",),
+    ),
+    Fault(
+        "a whole table may be exact",
+        TABLE_PLAN,
+        "        if len(axes) == len(position):",
+        "        if False:",
+        (
+            SURVEY_TABLES
+            + "test_tables_that_cannot_be_drawn_cost_nothing[table3-changes3-is the whole table]",
+        ),
+    ),
+    # --- inference ---
+    Fault(
+        "tables at a bound are not drawn",
+        CHAIN,
+        "(tables @ self.least.T >= self.least_of)",
+        "(tables @ self.least.T > self.least_of)",
+        (
+            CHAIN_ORACLE
+            + "test_small_tables_have_the_exact_law[truth-DiscreteLaplace(scale=Fraction(2, 1))-DiscreteLaplace(scale=Fraction(5, 2))]",
+        ),
+    ),
+    Fault(
+        "a chain forgets how its proposals are distributed",
+        CHAIN,
+        "return np.asarray(target - around.log_ratio(noise[:, completion.free]).sum(axis=1))",
+        "return np.asarray(target)",
+        (
+            CHAIN_ORACLE
+            + "test_small_tables_have_the_exact_law[truth-DiscreteLaplace(scale=Fraction(2, 1))-DiscreteLaplace(scale=Fraction(5, 2))]",
+        ),
+    ),
+    Fault(
+        "answers drawn near the noisy one count twice",
+        LIKELIHOOD,
+        "log_weights = log_noise + log_model - np.logaddexp(log_noise, log_model)",
+        "log_weights = log_noise",
+        (LIKELIHOOD_ORACLE + "test_weighted_answers_have_the_law_given_the_noisy_one[1/3-30.0]",),
+    ),
+    Fault(
+        "a posterior keeps what fits the last answer",
+        "das/inference/rejection.py",
+        "log_keep += distribution.log_ratio(",
+        "log_keep = distribution.log_ratio(",
+        ("tests/unit/das/inference/test_rejection_oracle.py::test_two_answers_are_both_used",),
+    ),
+    Fault(
+        "a region of two parameters is as wide as an interval of one",
+        "das/inference/regions.py",
+        "chdtri(len(chosen), 1.0 - confidence)",
+        "chdtri(1, 1.0 - confidence)",
+        (
+            "tests/unit/das/inference/test_regions.py::test_regions_hold_the_truth_as_often_as_they_say[(2, 0)]",
+        ),
+    ),
+    # --- surveys ---
+    Fault(
+        "a part may cost more than was planned",
+        "jobs/confidential/survey/measure.py",
+        "if cost > plan.costs[part.name]:",
+        "if False:",
+        (SURVEY_PARTS_UNIT + "test_what_costs_more_than_was_planned_is_not_published",),
+    ),
+    Fault(
+        "missing values are averaged as zeros",
+        SURVEY_FILES,
+        "found, strata = found[~numbers.missing], strata[~numbers.missing]",
+        "pass",
+        (
+            SURVEY_FILES_UNIT
+            + "test_missing_numbers_are_left_out_or_count_as_stated[exclude-values0]",
+        ),
+    ),
+    Fault(
+        "the number of records is not compared with what is stated",
+        SURVEY_FILES,
+        "n_records != stated:",
+        "False:",
+        (SURVEY_FILES_UNIT + "test_a_number_of_records_that_is_public_is_the_true_one",),
+    ),
+    Fault(
+        "values at the edge of a bin lie in the bin before",
+        SURVEY_FILES,
+        'np.searchsorted(edges, found, side="right")',
+        'np.searchsorted(edges, found, side="left")',
+        (SURVEY_FILES_UNIT + "test_numbers_lie_in_the_bin_that_begins_with_them_or_below",),
+    ),
+    Fault(
+        "microdata get the whole budget",
+        SURVEY_PLAN,
+        "costs[SYNTHESIS] = self.budget.total * self.config.synthesis.share",
+        "costs[SYNTHESIS] = self.budget.total",
+        (SURVEY_PLAN_UNIT + "test_costs_are_shares_of_the_budget_exactly",),
+    ),
+    Fault(
+        "parts may spend more than was granted",
+        SURVEY_PLAN,
+        "    if sum(shares) != 1:",
+        "    if sum(shares) < 1:",
+        (SURVEYS + "test_run_files_that_cannot_be_used[changes0-do not sum to 1]",),
+    ),
+    Fault(
+        "a plan with another budget is the same plan",
+        SURVEY_PLAN,
+        '"privacy": {"account"},',
+        '"privacy": True,',
+        (SURVEY_PLAN_UNIT + "test_the_digest_holds_what_is_measured_and_nothing_else",),
+    ),
+    Fault(
+        "a plan with other weights is the same plan",
+        SURVEY_PLAN,
+        "None if file is None else hashlib.sha256(file.read_bytes()).hexdigest() for file in files\n",
+        "None for file in files\n",
+        (SURVEY_PLAN_UNIT + "test_the_digest_holds_what_is_measured_and_nothing_else",),
+    ),
+    Fault(
+        "a changed record of a survey costs what an added one does",
+        SURVEY_PLAN,
+        "changed = self.config.privacy, changed_record_bound(self.budget)",
+        "changed = self.config.privacy, self.budget.total",
+        (SURVEY_PLAN_UNIT + "test_a_claim_states_what_a_changed_record_costs",),
+    ),
+    Fault(
+        "the account is not told which marginals of a survey are exact",
+        SURVEY_PLAN,
+        "self.budget, run, out, changed, exact)",
+        "self.budget, run, out, changed, ())",
+        (SURVEY_PLAN_UNIT + "test_a_claim_names_the_marginals_that_are_exact",),
+    ),
+    Fault(
+        "strata cost what the cheapest does",
+        SURVEY_COSTS,
+        "largest = [max(one.cost(definition, neighbors) for one in sums) for sums in history]",
+        "largest = [min(one.cost(definition, neighbors) for one in sums) for sums in history]",
+        (SURVEY_COSTS_UNIT + "test_the_dearest_stratum_counts",),
+    ),
+    Fault(
+        "a selection may count on less than a record moves a score",
+        SURVEY_COSTS,
+        "            if one.mechanism.sensitivity < least:",
+        "            if False:",
+        (SURVEY_COSTS_UNIT + "test_strata_and_selections_cost_what_is_stated",),
+    ),
+    Fault(
+        "residuals with less noise than was paid for pass",
+        SURVEY_COSTS,
+        "    if together * (1 - _CLOSE) > stated:",
+        "    if False:",
+        (SURVEY_COSTS_UNIT + "test_less_noise_than_is_paid_for_is_found",),
+    ),
+    Fault(
+        "one-way counts with less noise than was paid for pass",
+        SURVEY_COSTS,
+        "        if cost != answer.rho:",
+        "        if cost < answer.rho:",
+        (SURVEY_COSTS_UNIT + "test_less_noise_than_is_paid_for_is_found",),
+    ),
+    Fault(
+        "what is measured in strata costs nothing",
+        SURVEY_COSTS,
+        "return whole + max(_cost_together(answers, neighbors) for answers in found.inside)",
+        "return whole",
+        (SURVEY_COSTS_UNIT + "test_strata_and_selections_cost_what_is_stated",),
+    ),
+    Fault(
+        "verifying a survey believes the costs that its ledger states",
+        "jobs/survey/verify.py",
+        "if cost != ledger.costs.get(part) or cost > planned.costs[part]:",
+        "if False:",
+        (SURVEY_PARTS_UNIT + "test_sums_with_less_noise_than_the_ledger_states_are_found",),
+    ),
+    # --- invariants ---
+    Fault(
+        "what must lie within a set of types is what its own least are",
+        IMPLIED,
+        "return np.asarray(np.maximum(inside, leaves.low[:, None] - outside).sum(0), np.int64)",
+        "return np.asarray(inside.sum(0), np.int64)",
+        (IMPLIED_UNIT + "test_bounds_of_single_types_are_the_published_ones[one type]",),
+    ),
+    Fault(
+        "limits below are added up before they are compared",
+        IMPLIED,
+        "return np.asarray(np.minimum(inside, leaves.high[:, None] - outside).sum(0), np.int64)",
+        "return np.asarray(np.minimum(inside.sum(0), (leaves.high[:, None] - outside).sum(0)), np.int64)",
+        (
+            "tests/unit/invariants/test_implied_oracle.py::test_counts_can_be_assigned_iff_a_dealing_exists[46]",
+        ),
+    ),
+    Fault(
+        "limits of types forget what the others need",
+        LEAVES,
+        "np.minimum(most, leaves.high[:, None] - (fewest[:, None] - least))",
+        "np.minimum(most, leaves.high[:, None])",
+        (LEAVES_UNIT + "test_limits_become_those_attained",),
+    ),
+    Fault(
+        "leaves with a total are added up like boxes",
+        LEAVES,
+        "box = (tight.low == fewest) & (tight.high == tight.most.sum(1))",
+        "box = (tight.low == fewest) | (tight.high == tight.most.sum(1))",
+        (
+            "tests/unit/invariants/test_implied_oracle.py::test_counts_can_be_assigned_iff_a_dealing_exists[13]",
+        ),
+    ),
+    Fault(
+        "leaves of other types are added up",
+        LEAVES,
+        "np.where(is_open, kinds.ravel() + 1, alone)",
+        "np.where(is_open, 1, alone)",
+        (LEAVES_UNIT + "test_open_rows_of_other_types_are_not",),
+    ),
+    Fault(
+        "nobody checks upper bounds between products",
+        BETWEEN,
+        "out |= records > self.most.answer(others, n_geounits)",
+        "out |= False",
+        (BETWEEN_UNIT + "test_counts_can_be_assigned_iff_some_split_keeps_the_ties[plain]",),
+    ),
+    Fault(
+        "bounds between products may contradict each other",
+        BETWEEN,
+        "            if not (high - low).is_nonnegative:",
+        "            if False:",
+        (
+            BETWEEN_UNIT
+            + "test_ties_that_might_contradict_each_other_are_refused[entries2-may demand more than it allows]",
+        ),
+    ),
+    Fault(
+        "ties may cross",
+        BETWEEN,
+        "if shared.any() and not (shared == first[0].cells).all():",
+        "if False:",
+        (
+            BETWEEN_UNIT
+            + "test_ties_that_might_contradict_each_other_are_refused[entries0-neither lies within the other]",
+        ),
+    ),
+    Fault(
+        "upper bounds demand nothing of the products before",
+        BETWEEN,
+        "            if all(highs):",
+        "            if False:",
+        (BETWEEN_UNIT + "test_a_total_that_is_bounded_from_above_needs_units",),
+    ),
+    Fault(
+        "types that are not counted hold nobody",
+        FACILITIES,
+        "most = np.where(self.counted, counts * self.most, MANY)",
+        "most = counts * self.most",
+        (INVARIANTS_UNIT + "test_facilities",),
+    ),
+    Fault(
+        "invariants that cross are accepted",
+        EXACT,
+        "if shared and not is_refinement(fine, coarse):",
+        "if False:",
+        (EXACT_UNIT + "test_crossing_invariants_are_refused[first0-second0-sex and age]",),
+    ),
+    Fault(
+        "an invariant holds at its own geolevel alone",
+        EXACT,
+        "tuple(spine[: list(spine).index(geolevel) + 1])",
+        "(geolevel,)",
+        (EXACT_UNIT + "test_an_invariant_also_holds_at_all_coarser_geolevels[1]",),
+    ),
+    Fault(
+        "of many structural zeros the last count",
+        "invariants/zeros.py",
+        "            found |= bits != 0",
+        "            found = bits != 0",
+        ("tests/unit/invariants/test_zeros.py::test_more_boxes_than_bits_of_a_word",),
+    ),
+    Fault(
+        "nobody may live where one kind of living quarters is missing",
+        "invariants/quarters.py",
+        "np.asarray(~counts.any(1), np.bool_)",
+        "np.asarray(~counts.all(1), np.bool_)",
+        (INVARIANTS_UNIT + "test_living_quarters",),
+    ),
+    # --- objectives ---
+    Fault(
+        "cells never leave their upper bound",
+        BOUNDED,
+        "leaves = ((side < 0) & (gradient < -force)) | ((side > 0) & (gradient > force))",
+        "leaves = (side < 0) & (gradient < -force)",
+        (OBJECTIVES_ORACLE + "test_bounds_on_both_sides_hold_with_the_right_gradients[0]",),
+    ),
+    Fault(
+        "equalities are penalties alone",
+        BOUNDED,
+        "        shift[left] += missing\n",
+        "",
+        (OBJECTIVES_ORACLE + "test_max_fit_is_a_linear_program_then_least_squares[0]",),
+    ),
+    Fault(
+        "fine queries come before coarse ones",
+        METHODS,
+        "ranked = sorted(range(len(sizes)), key=sizes.__getitem__)",
+        "ranked = sorted(range(len(sizes)), key=lambda i: -sizes[i])",
+        (
+            "tests/unit/solvers/objectives/test_postprocessing.py::test_sequential_gives_every_query_a_pass_coarse_ones_first",
+        ),
+    ),
+    Fault(
+        "the sum of low answers is fitted to nothing",
+        METHODS,
+        "            adjoint[c] += of_sum[0] * answers[low].sum() * in_low\n",
+        "",
+        (OBJECTIVES_ORACLE + "test_a_root_node_is_a_table[0]",),
+    ),
+    Fault(
+        "the largest deviation is least whatever the parent has",
+        METHODS,
+        "        fixed.append(np.tile(np.eye(k), C))\n        targets.append(problem.parent.astype(float))",
+        "        pass",
+        (OBJECTIVES_ORACLE + "test_max_fit_keeps_the_parent_and_is_the_least[2]",),
+    ),
+    Fault(
+        "only answers that are too large deviate",
+        "solvers/objectives/max_fit.py",
+        "sp.hstack([-sparse, -column])",
+        "sp.hstack([-sparse, -1e9 * column])",
+        (OBJECTIVES_ORACLE + "test_max_fit_is_a_linear_program_then_least_squares[1]",),
+    ),
+    Fault(
+        "low answers keep the weight of others",
+        REWEIGHTED,
+        "each = np.where(low, 1 / (2 * median**2 * variance)[:, None], 1 / variance)",
+        "each = np.full(low.shape, 1 / variance)",
+        (OBJECTIVES_ORACLE + "test_reweighting_is_its_slow_version[1-Laplace]",),
+    ),
+    Fault(
+        "what holds above gives way with the parent",
+        PENALTY,
+        "coefficients @ (whole - parent)",
+        "coefficients @ whole",
+        (PENALTY_UNIT + "test_it_is_the_penalized_problem[0-10.0]",),
+    ),
+    Fault(
+        "the rest of a parent keeps sums that its children have",
+        PENALTY,
+        "sums - term.targets.sum(0)",
+        "sums",
+        (PENALTY_UNIT + "test_exact_sums_of_children_are_those_of_the_parent",),
+    ),
+    Fault(
+        "rows of children bind the rest, too",
+        PENALTY,
+        "np.vstack([term.most, free])",
+        "np.vstack([term.most, 0 * free])",
+        (PENALTY_UNIT + "test_it_is_the_penalized_problem[0-10.0]",),
+    ),
+    Fault(
+        "nobody checks whether leaves can hold what they get",
+        NODE_CHECK,
+        "            if not can_be_assigned(one, persons):",
+        "            if False:",
+        (NODE_CHECK_UNIT + "test_types_of_persons_that_no_leaf_takes",),
+    ),
+    # --- accounts ---
+    Fault(
+        "grants for added records count a changed one as much",
+        ACCOUNT,
+        "Budget(one.changed_record, one.budget.delta, Neighbors.BOUNDED, one.budget.definition)",
+        "Budget(one.budget.total, one.budget.delta, Neighbors.BOUNDED, one.budget.definition)",
+        (
+            ACCOUNT_UNIT
+            + "test_grants_of_both_relations_add_up_to_what_a_changed_record_costs[store]",
+        ),
+    ),
+    Fault(
+        "grants of both relations are added up for added records",
+        ACCOUNT,
+        "is_stated = all(",
+        "is_stated = any(",
+        (
+            ACCOUNT_UNIT
+            + "test_grants_of_both_relations_add_up_to_what_a_changed_record_costs[store]",
+        ),
+    ),
+    Fault(
+        "grants are stated at the largest delta",
+        BUDGET,
+        "delta, neighbors = min(one.delta for one in budgets), budgets[0].neighbors",
+        "delta, neighbors = max(one.delta for one in budgets), budgets[0].neighbors",
+        (ACCOUNT_UNIT + "test_grants_of_several_deltas_are_stated_at_the_smallest",),
+    ),
+    Fault(
+        "the wrong pure grants are added as epsilon",
+        BUDGET,
+        "sum(pure[n:])",
+        "sum(pure[:n])",
+        (ACCOUNT_UNIT + "test_both_definitions_compose_to_the_smallest_that_holds[disk]",),
+    ),
+    Fault(
+        "a record that is changed costs twice the rho of one that is added",
+        BUDGET,
+        "return of_group(ZeroConcentrated(budget.total), 2).rho",
+        "return 2 * budget.total",
+        (
+            ACCOUNT_UNIT
+            + "test_a_claim_without_the_cost_of_a_changed_record_counts_at_the_bound[disk-zcdp-8]",
+        ),
+    ),
+    Fault(
+        "a grant can be spent by every run",
+        ACCOUNT,
+        "        if one.run != claim.run:",
+        "        if False:",
+        (ACCOUNT_UNIT + "test_another_run_needs_another_grant[disk]",),
+    ),
+    Fault(
+        "a run may change the neighbors of its grant",
+        ACCOUNT,
+        "        if one.budget != claim.budget:",
+        "        if one.budget.total != claim.budget.total:",
+        (ACCOUNT_UNIT + "test_the_same_run_may_not_change_its_budget[disk]",),
+    ),
+    Fault(
+        "grants of earlier versions count a changed record as an added one",
+        ACCOUNT,
+        "            else changed_record_bound(budget),",
+        "            else budget.total,",
+        (
+            ACCOUNT_UNIT
+            + "test_a_claim_without_the_cost_of_a_changed_record_counts_at_the_bound[store-zcdp-8]",
+        ),
+    ),
+    Fault(
+        "a second account of the same data is not found",
+        ACCOUNT,
+        "if one.input is not None and is_keyed(one.input, digest):",
+        "if False:",
+        (ACCOUNT_UNIT + "test_a_second_account_for_the_same_data_is_refused",),
+    ),
+    Fault(
+        "digests of confidential data have a key that everybody knows",
+        ACCOUNT,
+        "own = uuid.uuid4().bytes if key is None else key",
+        "own = bytes(16) if key is None else key",
+        (ACCOUNT_UNIT + "test_a_second_account_for_the_same_data_is_refused",),
+    ),
+    Fault(
+        "any account beside an input is that of all",
+        ACCOUNT,
+        "if len(found) == 1 and found == around and all(paths == found for paths in near):",
+        "if len(found) == 1:",
+        (ACCOUNT_UNIT + "TestDefault::test_of_a_folder_with_accounts_of_its_files_must_be_named",),
+    ),
+    Fault(
+        "a failed check tells where before the account knows",
+        ACCOUNT,
+        "        note_failed_check(path, claim, error.where)\n        raise",
+        "        raise",
+        (ACCOUNT_UNIT + "test_failed_checks_are_kept_beside_the_claims[disk]",),
+    ),
+    Fault(
+        "a grant of one product pays for all",
+        ACCOUNT,
+        "if (one.product, one.grant) != (claim.product, claim.grant):",
+        "if one.grant != claim.grant:",
+        (ACCOUNT_UNIT + "test_products_of_the_same_people_add_up[disk]",),
+    ),
+    # --- sealing and verifying ---
+    Fault(
+        "a dataset that is not the one that was sealed passes",
+        SEALING,
+        "if not (dataset / MANIFEST).exists() or dataset_digest(dataset) != output.sha256:",
+        "if not (dataset / MANIFEST).exists():",
+        (SEALING_UNIT + "test_what_differs_from_the_manifest_is_found[dataset]",),
+    ),
+    Fault(
+        "a file that is not the one that was sealed passes",
+        SEALING,
+        "if hashlib.sha256(path.read_bytes()).hexdigest() != file.sha256:",
+        "if False:",
+        (SEALING_UNIT + "test_what_differs_from_the_manifest_is_found[file]",),
+    ),
+    Fault(
+        "what no manifest names may lie in a release",
+        SEALING,
+        "        if path not in named:",
+        "        if False:",
+        (SEALING_UNIT + "test_what_differs_from_the_manifest_is_found[stray file]",),
+    ),
+    Fault(
+        "seeded noise passes for noise",
+        SEALING,
+        "if (release.root / NOT_FOR_RELEASE).exists() != manifest.not_for_release:",
+        "if False:",
+        (SEALING_UNIT + "test_what_differs_from_the_manifest_is_found[seeded]",),
+    ),
+    Fault(
+        "files of datasets are not read again",
+        SEALING,
+        "        verify_files(dataset)\n",
+        "        pass\n",
+        (SEALING_UNIT + "test_what_differs_from_the_manifest_is_found[rows]",),
+    ),
+    Fault(
+        "lists of a manifest may be cut short",
+        SEALING,
+        "if found is not None or len(stated) == len(again):",
+        "if True:",
+        (SEALING_UNIT + "test_the_field_that_differs_is_named[stated0-again0-parts]",),
+    ),
+    Fault(
+        "fields of a manifest may be left out",
+        SEALING,
+        "if name in stated or name not in _ADDED_LATER:",
+        "if name in stated:",
+        (SEALING_UNIT + "test_the_field_that_differs_is_named[stated1-again1-exact]",),
+    ),
+    Fault(
+        "numbers of a manifest may be one percent off",
+        SEALING,
+        "_SAME = 1e-9",
+        "_SAME = 1e-2",
+        (SEALING_UNIT + "test_the_field_that_differs_is_named[stated2-again2-delta]",),
+    ),
+    Fault(
+        "files of others are sealed with a release",
+        SEALING,
+        "if path not in known and journal_of(path) not in known:",
+        "if False:",
+        (SEALING_UNIT + "test_a_file_that_no_run_writes_is_not_sealed",),
+    ),
+    Fault(
+        "children need not sum to their parents",
+        VERIFYING,
+        "    wrong = first_difference(sums, expected)\n    if wrong is not None:",
+        "    wrong = None\n    if wrong is not None:",
+        (
+            "tests/unit/jobs/release/test_verify.py::test_the_parent_that_is_not_the_sum_is_named[0]",
+        ),
+    ),
+    Fault(
+        "one broken answer of an invariant passes beside good ones",
+        VERIFYING,
+        "wrong = (query.answer(counts) != answers).any(1)",
+        "wrong = (query.answer(counts) != answers).all(1)",
+        (LIMITS_UNIT + "test_one_broken_answer_of_an_invariant_is_found_beside_good_ones",),
+    ),
+    Fault(
+        "counts above the most of a row pass",
+        VERIFYING,
+        "| below | above",
+        "| below",
+        (
+            LIMITS_UNIT
+            + "test_the_geounit_that_breaks_a_limit_is_named[122-counts4-county 12-row men]",
+        ),
+    ),
+    Fault(
+        "measurements that the ledger does not name pass",
+        VERIFYING,
+        "if recorded.get(dataset) != dataset_digest(dataset):",
+        "if False:",
+        (LIMITS_UNIT + "test_measurements_that_the_ledger_does_not_name_are_refused",),
+    ),
+    Fault(
+        "a ledger may have other noise than the plan",
+        VERIFYING,
+        "if stated != [(n.query.name, n.stratum, n.mechanism, n.cost) for n in measured]:",
+        "if False:",
+        (LIMITS_UNIT + "test_a_ledger_of_other_noise_is_refused",),
+    ),
+    Fault(
+        "a ledger that does not cost what was granted passes",
+        VERIFYING,
+        "    ledger.spent().seal()\n",
+        "",
+        (LIMITS_UNIT + "test_a_ledger_that_leaves_out_a_geolevel_is_refused",),
+    ),
+    Fault(
+        "imported noise may be less than is stated",
+        RESIDUALS,
+        "least = min(float(chi2.cdf(lower, len(off))), float(chi2.sf(upper, len(off))))",
+        "least = float(chi2.sf(upper, len(off)))",
+        (RESIDUALS_UNIT + "test_noise_of_another_size_than_is_stated_is_refused[too little]",),
+    ),
+    Fault(
+        "imported noise may be more than is stated",
+        RESIDUALS,
+        "least = min(float(chi2.cdf(lower, len(off))), float(chi2.sf(upper, len(off))))",
+        "least = float(chi2.cdf(lower, len(off)))",
+        (RESIDUALS_UNIT + "test_noise_of_another_size_than_is_stated_is_refused[too much]",),
+    ),
+    Fault(
+        "noise of children does not count in the difference to their parent",
+        RESIDUALS,
+        "            np.add.at(variances, row, np.array([one.variance() for one in of_children])[listed])\n",
+        "",
+        (RESIDUALS_UNIT + "test_differences_are_weighed_by_the_variances_of_parents_and_children",),
     ),
 )

@@ -20,7 +20,7 @@ PLUGINS = ("-p", "no:cacheprovider", "-p", "pytest_timeout")
 UNDERNEATH = (
     *("cryptography.hazmat.primitives.ciphers", "numba", "numpy.testing", "pandas", "psutil"),
     *("pyarrow.parquet", "pydantic", "scipy.linalg", "scipy.optimize", "scipy.sparse.linalg"),
-    *("hypothesis.strategies", "scipy.special", "scipy.stats", "yaml"),
+    *("hypothesis.strategies", "jinja2", "scipy.special", "scipy.stats", "typer", "yaml"),
 )
 
 

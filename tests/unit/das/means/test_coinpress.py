@@ -16,16 +16,18 @@ from das.means.clipped import clipped_sums
 from das.means.coinpress import estimate_means
 from das.means.estimates import (
     Column,
+    Narrowing,
     Steps,
     Strata,
     exact_weights,
     half_width,
     margin,
+    refuse_unmeasurable,
     shrink,
     weighted_mean,
 )
 from das.means.measure import StratumValues, measure_sums
-from das.means.sums import Clipping
+from das.means.sums import MOST_RADIUS, Clipping, NoisySum
 from das.mechanisms.entropy import NoiseKey, Streams
 from das.queries.sensitivity import Neighbors
 
@@ -213,6 +215,20 @@ def test_values_in_too_fine_a_unit_are_refused_and_in_a_coarser_one_estimated():
         estimate_means(one_stratum([1]), Column("x", 0, 1 << 40, 1.0), steps, strata, streams(7))
     coarser = Column("x", 0, 1 << 20, 1.0)
     assert len(estimate_means(one_stratum([1]), coarser, steps, strata, streams(7)).means) == 1
+
+
+def test_a_later_step_is_refused_before_the_first_or_never():
+    """Once noise was drawn, an error would spend the part and publish nothing."""
+    column, strata = Column("x", 0, 100, 10.0), Strata({"a": 5}, BOUNDED)
+    least = Fraction(1, 10**18)
+    with pytest.raises(BudgetError, match="sigma_sq cannot be used"):
+        refuse_unmeasurable(column, Steps((Fraction(1), least)), strata)
+    steps = Steps((least, Fraction(1)), intersect=False)
+    begun = Narrowing.begin(column, strata)
+    (first,) = begun.clippings(column, steps, strata)
+    noisy = NoisySum(first, first.noise(Definition.ZCDP, least, BOUNDED), 0)
+    (second,) = begun.after((noisy,), column, steps, strata).clippings(column, steps, strata)
+    assert second.radius == MOST_RADIUS
 
 
 def test_a_stratum_of_nobody_is_refused_and_pooled_with_another_estimated():

@@ -10,17 +10,19 @@ import pytest
 
 from das.confidential import Confidential
 from das.errors import BudgetError, SchemaError
-from das.mechanisms.entropy import NoiseKey, Streams
+from das.mechanisms.entropy import BitSource, NoiseKey, Position, Streams
 from das.metrics.microdata import k_way_error
 from das.queries.sensitivity import Neighbors, sensitivity
 from das.synthesis.adaptive import (
     AdaptiveRounds,
     _distance,
+    _scores,
     measure_adaptively,
     measure_tree,
 )
 from das.synthesis.graphical import fit_model, synthesize_graphical, targets_of_marginals
 from das.synthesis.records import Domain, Records
+from tests.builders.streams import bits_at
 
 DOMAIN = Domain(("a", "b", "c", "d"), (2, 3, 4, 3))
 KEY = NoiseKey(bytes(range(32)))
@@ -64,20 +66,48 @@ def test_the_ledger_sums_to_rho_and_every_entry_costs_what_it_says(method, neigh
 
 
 @pytest.mark.parametrize("neighbors", list(Neighbors))
-def test_scores_move_by_the_sensitivity_at_most(neighbors):
-    """Brute force: every record added or changed, against an expected table of any kind."""
-    data = dependent(12)
-    expected = np.random.default_rng(1).gamma(1.0, 2.0, (2, 3))
-    at = _distance(data, (0, 1), expected)
-    cells = [np.array(cell) for cell in itertools.product(*map(range, DOMAIN.sizes))]
-    moved = []
-    for cell in cells:
-        if neighbors is Neighbors.UNBOUNDED:
-            others = [np.concatenate([data.codes, cell[None]])]
-        else:
-            others = [np.concatenate([np.delete(data.codes, j, 0), cell[None]]) for j in range(12)]
-        moved += [abs(_distance(Records(DOMAIN, o), (0, 1), expected) - at) for o in others]
-    assert max(moved) == (2 if neighbors is Neighbors.BOUNDED else 1)
+@pytest.mark.parametrize("method", ["mst", "aim"])
+def test_a_selection_is_paid_for_the_most_that_a_neighbor_moves_a_score(method, neighbors):
+    """Brute force: every record added or changed. Which sets are scored is the same for all."""
+    data, rng = dependent(6), np.random.default_rng(1)
+    expected = rng.gamma(1.0, 2.0, (2, 3))
+    drawn = Records(DOMAIN, rng.integers(0, DOMAIN.sizes, (30, 4)))
+
+    def scores(records: Records) -> dict[tuple[int, ...], int]:
+        if method == "mst":
+            return {(0, 1): _distance(records, (0, 1), expected)}
+        return _scores(records, drawn, {}, QUICK.order, 0.85)
+
+    at, moved = scores(data), set[int]()
+    places = [None] if neighbors is Neighbors.UNBOUNDED else range(len(data.codes))
+    for place, cell in itertools.product(places, itertools.product(*map(range, DOMAIN.sizes))):
+        others = data.codes if place is None else np.delete(data.codes, place, 0)
+        there = scores(Records(DOMAIN, np.concatenate([others, np.array([cell])])))
+        assert there.keys() == at.keys()
+        moved |= {abs(there[each] - at[each]) for each in at}
+    selections = by_method(method, neighbors=neighbors).selections
+    assert {each.mechanism.sensitivity for each in selections} == {max(moved)}
+
+
+class OtherBits(Streams):
+    """Streams with the noise of one key and the bits of another."""
+
+    def bits(self, position: Position) -> BitSource:
+        return bits_at(self.other, *position)
+
+
+@pytest.mark.parametrize("method", ["mst", "aim"])
+def test_selections_depend_on_their_random_bits(method):
+    """The records and all noise are the same; with so little budget no candidate is certain."""
+    rounds = AdaptiveRounds(rounds_per_attribute=1, most_megabytes=1.0, steps=5)
+    selected = set()
+    for number in range(4):
+        streams = OtherBits(KEY)
+        streams.other = NoiseKey.for_testing(number)
+        given = (Confidential(dependent(200)), Fraction(1, 500), Neighbors.UNBOUNDED, streams)
+        found = measure_tree(*given) if method == "mst" else measure_adaptively(*given, rounds)
+        selected.add(tuple(each.attributes for each in found.selections))
+    assert len(selected) > 1
 
 
 def test_the_tree_joins_what_depends():

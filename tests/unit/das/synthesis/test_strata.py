@@ -108,6 +108,17 @@ def test_every_pair_of_neighbors_costs_at_most_rho(neighbors):
         assert max(costs) == rho
 
 
+def test_the_noise_of_strata_does_not_depend_on_their_true_sizes():
+    """All records move to one sex; the total, and its noise, are the same."""
+    data = records()
+    moved = Records(DOMAIN, data.codes * [0, 1, 1, 1] + [1, 0, 0, 0])
+    noise = [
+        [[one.mechanism for one in answers] for answers in measured(each).inside]
+        for each in (data, moved)
+    ]
+    assert noise[0] == noise[1]
+
+
 def test_records_have_public_shares_and_what_is_their_own():
     data = records()
     result = measured(data, Fraction(100), least=0.06)

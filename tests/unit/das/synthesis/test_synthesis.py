@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -14,7 +15,8 @@ from das.confidential import Confidential
 from das.errors import BudgetError, SchemaError
 from das.mechanisms.entropy import NoiseKey, Streams
 from das.queries.sensitivity import Neighbors
-from das.synthesis.answers import Merging
+from das.synthesis.adaptive import measure_tree
+from das.synthesis.answers import Merging, unmerge
 from das.synthesis.measure import Spending, measure_marginals, merge_rare
 from das.synthesis.mixture import (
     Fit,
@@ -153,6 +155,18 @@ def test_rare_levels_are_merged_and_their_records_stay():
     assert result.merged.sizes == (3, 2)
     drawn = synthesize(result, targets_of(result), Fit(20, 40, starts=2), 1000, seed=1)
     assert set(drawn.codes[:, 0]) <= {0, 1, 2, 3}
+    merged = unmerge(np.full(50, 2), result.merging, 0, np.random.default_rng(1))
+    assert set(merged) == {2, 3}
+
+
+def test_levels_are_merged_by_published_counts_alone():
+    """With so much noise, the true counts would merge others."""
+    data, rho = dependent(250), Fraction(1, 50)
+    tree = measure_tree(Confidential(data), rho, Neighbors.UNBOUNDED, Streams(KEY))
+    for found in (measured(rho, data), tree):
+        true = [replace(one, answers=data.answer(one.query)) for one in found.one_way]
+        published, confidential = merge_rare(found.one_way).n_kept, merge_rare(true).n_kept
+        assert found.merging.n_kept == published != confidential
 
 
 def test_a_second_look_takes_the_pairs_that_stand_out():
@@ -160,6 +174,9 @@ def test_a_second_look_takes_the_pairs_that_stand_out():
     names = {answer.query.name for answer in result.again}
     assert names == {"residual of a * b", "residual of c * d"}
     once, twice = targets_of(measured()), targets_of(result)
+    both = [residual_block(one) for one in (*result.residuals, *result.again)]
+    precision = sum(deviation**-2 for inside, _, deviation in both if inside == (0, 1))
+    assert twice.pair_sd[0, 1] == pytest.approx(precision**-0.5, abs=1e-6)
     assert twice.pair_sd[0, 1] < once.pair_sd[0, 1]
     assert twice.pair_sd[0, 2] > once.pair_sd[0, 2]
 

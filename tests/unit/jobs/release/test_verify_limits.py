@@ -7,15 +7,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from das.errors import VerificationError
+from das.errors import LedgerError, VerificationError
 from geography.lattice import Lattice
 from invariants.constraints import Limits
 from invariants.facilities import Facilities
 from invariants.linear import LinearRow
 from jobs.planning.ledger import planned_ledger
-from jobs.release.verify import _verify_ledger, _verify_limits
+from jobs.release.verify import _verify_invariants, _verify_ledger, _verify_limits
 from jobs.storage.answers import ANSWERS, answer_table
 from jobs.storage.dataset import dataset_digest
+from jobs.storage.journal import append_to_journal
 from jobs.storage.ledger import record_measured, seal_ledger, start_ledger
 from tests.builders import two_families as two
 
@@ -59,6 +60,14 @@ def test_the_geounit_that_breaks_a_limit_is_named(tmp_path, changed, counts, whe
         verified(tmp_path, {**KEPT, changed: counts})
 
 
+def test_one_broken_answer_of_an_invariant_is_found_beside_good_ones(tmp_path):
+    plan, release = two.plan(invariants=(two.exact("sex", "block"),)), two.release(tmp_path)
+    two.write_exact(release, "block", ["sex"])
+    two.write_counts(release, "block", {**two.BLOCKS, "122": (3, 1, 0, 4)})
+    with pytest.raises(VerificationError, match="block 122: breaks the invariant sex"):
+        _verify_invariants(plan, release, two.whole("block"))
+
+
 @pytest.fixture
 def sealed(tmp_path):
     """A release measured without noise, and its sealed ledger."""
@@ -84,6 +93,16 @@ def test_a_ledger_of_other_noise_is_refused(sealed):
     other = replace(two.plan().budget, total=two.plan().budget.total / 2)
     with pytest.raises(VerificationError, match=r"geolevel state.* has other noise or costs"):
         _verify_ledger(two.plan(budget=other), sealed)
+
+
+def test_a_ledger_that_leaves_out_a_geolevel_is_refused(tmp_path):
+    plan, release = two.plan(), two.release(tmp_path)
+    ledger = planned_ledger(plan, Lattice.from_leaves(two.SPINE, sorted(two.BLOCKS)))
+    fewer = tuple(entry for entry in ledger.entries if entry.geolevel != "county")
+    start_ledger(release.ledger, plan.budget.exact(), replace(ledger, entries=fewer))
+    append_to_journal(release.ledger, lambda _: [{"event": "sealed"}])
+    with pytest.raises(LedgerError, match="does not cover every geolevel"):
+        _verify_ledger(plan, release)
 
 
 def test_measurements_that_the_ledger_does_not_name_are_refused(sealed):

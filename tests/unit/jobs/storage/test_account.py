@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from das.definition import Definition
-from das.errors import ConfigError, LedgerError, OutputError
+from das.errors import ConfigError, InputError, LedgerError, OutputError
 from das.privacy.accounting import epsilon_from_rho
 from das.privacy.budget import Budget
 from das.queries.sensitivity import Neighbors
@@ -23,10 +23,12 @@ from jobs.storage.account import (
     check_claim,
     composed,
     default_account,
+    keyed,
     make_claim,
-    note_failed_check,
+    noted_failures,
     read_account,
     read_failed_checks,
+    refuse_second_account,
 )
 from jobs.storage.journal import append_to_journal, read_journal
 from jobs.storage.place import place_of
@@ -92,6 +94,15 @@ def test_products_of_the_same_people_add_up(path):
     (total,) = composed(make_claim(path, UNITS))
     assert total.budget.total == Fraction(263, 100)
     assert round(total.epsilon, 2) == 17.43
+
+
+def test_grants_of_several_deltas_are_stated_at_the_smallest():
+    """An epsilon at a larger delta says nothing of a smaller one."""
+    (total,) = composed(
+        (replace(UNITS, budget=replace(UNITS.budget, delta=Fraction(1, 10**5))), PERSONS)
+    )
+    assert total.budget.delta == DELTA
+    assert total.epsilon == epsilon_from_rho(Fraction(263, 100), DELTA)
 
 
 def test_grants_of_both_relations_add_up_to_what_a_changed_record_costs(folder):
@@ -185,8 +196,20 @@ def test_two_grants_are_claimed_together_or_not_at_all(path):
     assert len(make_claim(path, other, replace(PERSONS, grant="2031", run="run c"))) == 3
 
 
+def test_a_second_account_for_the_same_data_is_refused(tmp_path):
+    """Told by a digest under a key of its own, which nobody without the data can compare."""
+    assert keyed(b"digest") != keyed(b"digest")
+    data, second = tmp_path / "persons.csv", tmp_path / "second"
+    make_claim(default_account(data), replace(PERSONS, input=keyed(b"digest")))
+    refuse_second_account(default_account(data), data, b"digest")
+    refuse_second_account(second, data, b"digest of other data")
+    with pytest.raises(LedgerError, match=r"second account: .*grant '2030' of 'persons'"):
+        refuse_second_account(second, data, b"digest")
+
+
 def test_failed_checks_are_kept_beside_the_claims(path):
-    note_failed_check(path, UNITS, "block 99001")
+    with pytest.raises(InputError), noted_failures(path, UNITS):
+        raise InputError("block 99001", "has a negative count")
     (failed,) = read_failed_checks(path)
     assert (failed.product, failed.folder, failed.geounit) == ("units", "/a", "block 99001")
     assert [one.product for one in read_account(path)] == ["persons"]

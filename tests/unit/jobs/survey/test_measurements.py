@@ -14,10 +14,13 @@ from das.errors import OutputError
 from das.means.coinpress import estimate_means
 from das.means.estimates import Column, Steps, Strata, estimates_of
 from das.means.measure import StratumValues
+from das.means.sums import Clipping, NoisySum
 from das.mechanisms.entropy import NoiseKey, Streams
 from das.queries.sensitivity import Neighbors
-from das.synthesis.measure import Spending, measure_marginals
+from das.synthesis.adaptive import measure_tree
+from das.synthesis.measure import Spending, measure_marginals, measure_strata
 from das.synthesis.records import Domain, Records
+from das.synthesis.strata import Strata as SynthesisStrata
 from das.synthesis.targets import strongest_pairs
 from jobs.storage.dataset import publish
 from jobs.survey.measurements import (
@@ -83,6 +86,26 @@ def test_marginals_come_back_and_cost_what_is_stated(tmp_path, neighbors):
         levels.tolist() for levels in measured.merging.new_level
     ]
     assert cost_of_answers(back, neighbors) == rho
+
+
+def test_the_dearest_stratum_counts():
+    clipping = Clipping(0, 2)
+    noise = [clipping.noise(Definition.ZCDP, Fraction(1, n), Neighbors.BOUNDED) for n in (3, 2, 4)]
+    sums = [NoisySum(clipping, each, 0) for each in noise]
+    assert cost_of_sums([sums], Definition.ZCDP, Neighbors.BOUNDED) == Fraction(1, 2)
+
+
+def test_strata_and_selections_cost_what_is_stated():
+    domain = Domain(("a", "b", "c"), (2, 3, 2))
+    truth = Confidential(Records(domain, np.zeros((50, 3), np.int64)))
+    groups = SynthesisStrata.of(domain, ["a"], {(0,): 0.5, (1,): 0.5})
+    inside = measure_strata(truth, groups, Fraction(1), Neighbors.BOUNDED, Streams(KEY))
+    assert cost_of_answers(inside, Neighbors.BOUNDED) == 1
+    tree = measure_tree(truth, Fraction(1), Neighbors.UNBOUNDED, Streams(KEY))
+    assert cost_of_answers(tree, Neighbors.UNBOUNDED) == 1
+    selections_alone = replace(tree, one_way=(), marginals=())
+    with pytest.raises(OutputError, match=r"selection of .* cost something else"):
+        cost_of_answers(selections_alone, Neighbors.BOUNDED)
 
 
 def test_less_noise_than_is_paid_for_is_found():

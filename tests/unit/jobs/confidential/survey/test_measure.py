@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from das.errors import LedgerError, SpentError
+from das.definition import Definition
+from das.errors import LedgerError, SpentError, VerificationError
+from das.queries.sensitivity import Neighbors
 from jobs.confidential.survey.measure import measure_part
 from jobs.confidential.survey.read import read_survey
 from jobs.folder.spending import Part, Spending
+from jobs.storage.dataset import publish
 from jobs.survey.folder import begin_ledger, spending_of
+from jobs.survey.measurements import read_sums, sum_rows, write_part
 from jobs.survey.plan import SurveyPlan, load_survey
+from jobs.survey.verify import _check_costs
 from tests.builders.survey import write_survey
 
 
@@ -48,3 +54,26 @@ def test_an_error_after_a_draw_shows_no_value(tmp_path, monkeypatch):
         measure_part(plan, age, lambda: read_survey(plan), spending)
     assert "bad answers" not in str(caught.value)
     assert caught.value.__context__ is None
+
+
+def test_what_costs_more_than_was_planned_is_not_published(tmp_path, monkeypatch):
+    plan, spending, age = begun(tmp_path)
+    more = plan.costs[age.name] + 1
+    monkeypatch.setattr("jobs.confidential.survey.measure.part_cost", lambda *_: more)
+    with pytest.raises(SpentError, match="failed after noise was drawn"):
+        measure_part(plan, age, lambda: read_survey(plan), spending)
+    assert not age.dataset.exists()
+
+
+def test_sums_with_less_noise_than_the_ledger_states_are_found(tmp_path):
+    plan, spending, age = begun(tmp_path)
+    measure_part(plan, age, lambda: read_survey(plan), spending)
+    assert _check_costs(plan) == plan.costs[age.name]
+    (*before, [last]) = read_sums(age.dataset)
+    quiet = replace(last, mechanism=type(last.mechanism)(last.mechanism.parameter / 2))
+    names = plan.mean(age.name).strata.names
+    table, facts = sum_rows([*before, [quiet]], names, Definition.ZCDP, Neighbors.BOUNDED)
+    shutil.rmtree(age.dataset)
+    publish(age.dataset, [write_part(age.dataset, table)], facts)
+    with pytest.raises(VerificationError, match="age: does not state what its noise costs"):
+        _check_costs(plan)
