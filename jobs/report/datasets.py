@@ -9,7 +9,7 @@ from jobs.config.joined import NUMBER
 from jobs.config.tables import file_stems
 from jobs.documents.manifest import Manifest, Output
 from jobs.report import text
-from jobs.report.table import Column, Table, code, number
+from jobs.report.table import Table, codes, numbers
 from jobs.storage.columns import TEXT
 
 LEVEL = "level=…"  # stands for all geolevels of a dataset
@@ -219,22 +219,13 @@ def _meaning(name: str) -> str:
 
 def files_table(outputs: Sequence[Output]) -> Table:
     """Every dataset of a release with its digest."""
-    body = [
-        [
-            code(output.path),
-            number(output.rows),
-            number(output.bytes, text.size),
-            code(output.sha256),
-        ]
-        for output in outputs
-    ]
     columns = [
-        Column("Path", numeric=False),
-        Column("Rows"),
-        Column("Size"),
-        Column("SHA-256", numeric=False),
+        codes("Path", (output.path for output in outputs)),
+        numbers("Rows", (output.rows for output in outputs)),
+        numbers("Size", (output.bytes for output in outputs), text.size),
+        codes("SHA-256", (output.sha256 for output in outputs)),
     ]
-    return Table("files", "Files of the release", columns, body)
+    return Table.of("files", "Files of the release", columns)
 
 
 def _kind(path: str) -> str:

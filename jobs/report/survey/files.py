@@ -7,7 +7,7 @@ from jobs.documents.survey import SurveyManifest
 from jobs.report import text
 from jobs.report.datasets import FILES, Described, files_table, reading
 from jobs.report.page import Block, Prose, Section, TableBlock
-from jobs.report.table import Column, Table, code, number
+from jobs.report.table import Table, codes, numbers
 
 _MEASUREMENTS = "measurements"
 _MICRODATA = "microdata"
@@ -81,15 +81,12 @@ def _meaning(path: str) -> str:
 
 
 def _single_files(manifest: SurveyManifest) -> Table:
-    return Table(
-        "single-files",
-        "Files beside the datasets",
-        [Column("Place", numeric=False), Column("Size"), Column("SHA-256", numeric=False)],
-        [
-            [code(file.path), number(file.bytes, text.size), code(file.sha256)]
-            for file in manifest.files
-        ],
-    )
+    columns = [
+        codes("Place", (file.path for file in manifest.files)),
+        numbers("Size", (file.bytes for file in manifest.files), text.size),
+        codes("SHA-256", (file.sha256 for file in manifest.files)),
+    ]
+    return Table.of("single-files", "Files beside the datasets", columns)
 
 
 def _described(output: Output, manifest: SurveyManifest) -> Described:

@@ -11,7 +11,7 @@ from jobs.report.survey.files import files_section
 from jobs.report.survey.means import confidence, means_section, shower
 from jobs.report.survey.release import SYNTHESIS, SurveyRelease
 from jobs.report.survey.tables import promises_table, tables_section
-from jobs.report.table import Cell, Column, Table, bars, label, name, number
+from jobs.report.table import Table, bars, codes, fractions, labels, names, numbers
 from jobs.report.text import words
 from jobs.report.tiles import banners, origin, privacy_tiles
 from jobs.storage.files import replace_file
@@ -90,28 +90,15 @@ def survey_budget_table(release: SurveyRelease) -> Table:
     """Share and exact cost of each part, of all that was measured, and of what is left."""
     manifest = release.manifest
     unit = text.unit(manifest.privacy.definition)
-    body = [
-        [
-            name(release.part_in_words(part.name)),
-            share,
-            Cell(part.cost, text.ratio(part.cost), code=True),
-        ]
-        for part, share in zip(
-            manifest.parts,
-            bars([text.ratio(part.share) for part in manifest.parts], text.fine_percent),
-            strict=True,
-        )
-    ]
-    total = text.ratio(manifest.privacy.total) or 1.0
-    spent = text.ratio(manifest.spent) or 0.0
-    share = number(spent / total, text.fine_percent)
-    body.append([name("all that was measured"), share, Cell(manifest.spent, spent, code=True)])
+    shares = [text.ratio(part.share) for part in manifest.parts]
+    spent = (text.ratio(manifest.spent) or 0.0) / (text.ratio(manifest.privacy.total) or 1.0)
+    parts = [release.part_in_words(part.name) for part in manifest.parts]
     columns = [
-        Column("Part", numeric=False),
-        Column("Share", hint=f"of {unit}"),
-        Column(unit, hint="exact", numeric=False),
+        names("Part", [*parts, "all that was measured"]),
+        bars("Share", shares, text.fine_percent, f"of {unit}", total=spent),
+        fractions(unit, [*(part.cost for part in manifest.parts), manifest.spent], "exact"),
     ]
-    return Table("budget-parts", f"Share of {unit} by part", columns, body)
+    return Table.of("budget-parts", f"Share of {unit} by part", columns)
 
 
 def _privacy_section(release: SurveyRelease) -> Section:
@@ -146,20 +133,12 @@ def _microdata_section(manifest: SurveyManifest) -> Section:
         "strata": [words(attribute) for attribute in manifest.strata],
         "settings": [(words(key), value) for key, value in settings.items() if value is not None],
     }
-    body = [
-        [
-            label(attribute.name),
-            number(len(attribute.levels)),
-            name("; ".join(attribute.levels)),
-        ]
-        for attribute in manifest.attributes
-    ]
     columns = [
-        Column("Attribute", numeric=False),
-        Column("Levels"),
-        Column("Labels, in order", numeric=False),
+        labels("Attribute", (one.name for one in manifest.attributes)),
+        numbers("Levels", (len(one.levels) for one in manifest.attributes)),
+        names("Labels, in order", ("; ".join(one.levels) for one in manifest.attributes)),
     ]
-    table = Table("attributes", "Attributes of the microdata", columns, body)
+    table = Table.of("attributes", "Attributes of the microdata", columns)
     blocks: list[Block] = [Prose("survey_microdata.html.j2", values), TableBlock(table)]
     return Section("microdata", "Microdata", lead, blocks)
 
@@ -172,10 +151,9 @@ def _software_section(manifest: SurveyManifest) -> Section:
         *sorted(software.libraries.items()),
         ("SHA-256 of the configuration", manifest.configuration_digest),
     ]
-    table = Table(
-        "environment",
-        "Software and configuration",
-        [Column("What", numeric=False), Column("Value", numeric=False)],
-        [[name(key), Cell(value, value, code=True)] for key, value in rows],
-    )
+    columns = [
+        names("What", (what for what, _ in rows)),
+        codes("Value", (value for _, value in rows)),
+    ]
+    table = Table.of("environment", "Software and configuration", columns)
     return Section("run", "Run", "What made this release.", [TableBlock(table)])
