@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from jobs.config.joined import NUMBER
 from jobs.config.tables import file_stems
 from jobs.documents.manifest import Manifest, Output
+from jobs.documents.survey import SurveyManifest
 from jobs.report import text
+from jobs.report.page import Block, Prose, Section, TableBlock
 from jobs.report.table import Table, codes, numbers
 from jobs.storage.columns import TEXT
 
@@ -204,17 +206,41 @@ def kind_of(manifest: Manifest, dataset: Described) -> str:
     return _KINDS.get(_product(manifest, dataset.path)[1], "")
 
 
-def other_files(manifest: Manifest) -> list[tuple[str, str]]:
-    """(path, meaning) of the files beside the datasets."""
+def other_files(
+    manifest: Manifest | SurveyManifest, meaning: Callable[[str], str]
+) -> list[tuple[str, str]]:
+    """(path, meaning) of the files beside the datasets.
+
+    Args:
+      manifest: Of the release.
+      meaning: What the file of a path is for.
+    """
     seeded = ["NOT_FOR_RELEASE.txt"] if manifest.not_for_release else []
     files = [file.path for file in manifest.files]
     names = dict.fromkeys(["manifest.json", "report.html", *files, *seeded])
-    return [(name, _meaning(_product(manifest, name)[1])) for name in names]
+    return [(name, meaning(name)) for name in names]
+
+
+def census_files(manifest: Manifest) -> list[tuple[str, str]]:
+    """(path, meaning) of the files beside the datasets of a census."""
+    return other_files(manifest, lambda path: _meaning(_product(manifest, path)[1]))
 
 
 def _meaning(name: str) -> str:
     by_ending = (text for ending, text in _BY_ENDING.items() if name.endswith(ending))
     return FILES.get(name) or next(by_ending, "")
+
+
+def files_section(values: Mapping[str, object], *tables: Table) -> Section:
+    """Every file and how to read it.
+
+    Args:
+      values: What `files.html.j2` says: datasets, other files, an example and a remark.
+      tables: Of digests.
+    """
+    lead = "All tables are Parquet or CSV; every dataset names its files and their digests."
+    blocks: list[Block] = [Prose("files.html.j2", values), *map(TableBlock, tables)]
+    return Section("files", "Files and how to read them", lead, blocks)
 
 
 def files_table(outputs: Sequence[Output]) -> Table:
@@ -254,10 +280,8 @@ def _described(
     def meaning(column: str) -> str:
         if column == "geocode" and census:
             return f"{_GEOCODE} {_whose(manifest, census, bare, levels)}"
-        if bare.startswith("microdata") and column in attributes:
-            return f"The level of {column}, by its label."
-        if bare.startswith("joined") and column in attributes:
-            return f"The level of {column}, by its label."
+        if bare.startswith(("microdata", "joined")) and column in attributes:
+            return level_meaning(column)
         if bare.startswith("joined") and column != "geocode":
             units = max((n for n in manifest.products or () if column.startswith(f"{n}_")), key=len)
             what = column.removeprefix(f"{units}_")
@@ -295,6 +319,11 @@ def _described(
         _ROWS.get(bare, "").replace("{records}", counted),
         tuple((name, shown, meaning(name) + only(name)) for name, shown in types.items()),
     )
+
+
+def level_meaning(attribute: str) -> str:
+    """What a column of microdata holds."""
+    return f"The level of {attribute}, by its label."
 
 
 def _whose(manifest: Manifest, census: Sequence[str], bare: str, levels: set[str]) -> str:

@@ -9,7 +9,7 @@ from jobs.report import text
 from jobs.report.comparison import Comparison, bias_table, bin_values
 from jobs.report.page import Block, FigureBlock, Row, Section, TableBlock
 from jobs.report.plots import Figure, Panel, bar_panels, line_panels, share_bars
-from jobs.report.table import EMPTY, Cell, Column, Table, label, number
+from jobs.report.table import Cell, Column, Table, known, labels, numbers
 from jobs.report.text import words
 
 _CLASSES = ("0", "1", "2", "3 to 4", "5 to 9", "10 to 19", "20 to 49", "50 or more")
@@ -69,31 +69,28 @@ def _by_size(comparison: Comparison, query: str) -> tuple[list[str], list[list[f
 
 
 def _size_table(comparison: Comparison) -> Table:
+    totals, cells = (
+        [
+            (level, order, one)
+            for level in comparison.levels
+            for order, one in enumerate(comparison.result(level, query).by_size)
+            if one.geounits
+        ]
+        for query in ("total", "detailed")
+    )
+    sizes = [Cell(one.bin, order) for _, order, one in totals]
     columns = [
-        Column("Geolevel", numeric=False),
-        Column(comparison.records.capitalize(), hint="in the geounit", numeric=False),
-        Column("Geounits"),
-        Column("MAE", hint="total"),
-        Column("Bias", hint="total"),
-        Column("Exact", hint="total"),
-        Column("MAE", hint="one cell"),
-        Column("Bias", hint="one cell"),
-        Column("Exact", hint="cells"),
+        labels("Geolevel", (level for level, *_ in totals)),
+        Column(comparison.records.capitalize(), False, "in the geounit", sizes),
+        numbers("Geounits", (one.geounits for *_, one in totals)),
     ]
-    body = []
-    for level in comparison.levels:
-        totals = comparison.result(level, "total").by_size
-        cells = comparison.result(level, "detailed").by_size
-        for order, (total, cell) in enumerate(zip(totals, cells, strict=True)):
-            if not total.geounits:
-                continue
-            row = [label(level), Cell(total.bin, order), number(total.geounits)]
-            for means in (total, cell):
-                row.append(number(means.mae, text.decimal))
-                row.append(number(means.bias, text.signed))
-                row.append(number(means.exact, text.percent))
-            body.append(row)
-    return Table("size-table", "Error by geolevel and size of geounit", columns, body)
+    for rows, of, exact in ((totals, "total", "total"), (cells, "one cell", "cells")):
+        columns += [
+            numbers("MAE", (one.mae for *_, one in rows), text.decimal, of),
+            numbers("Bias", (one.bias for *_, one in rows), text.signed, of),
+            numbers("Exact", (one.exact for *_, one in rows), text.percent, exact),
+        ]
+    return Table.of("size-table", "Error by geolevel and size of geounit", columns)
 
 
 def bias_section(comparison: Comparison) -> Section:
@@ -174,21 +171,17 @@ def distribution_section(comparison: Comparison) -> Section:
 
 
 def _distribution_table(comparison: Comparison) -> Table:
+    keys = [(level, query) for query in comparison.queries for level in comparison.levels]
+    results = [comparison.result(*key) for key in keys]
     columns = [
-        Column("Query", numeric=False),
-        Column("Geolevel", numeric=False),
-        Column("Answers", hint="not 0 in both"),
-        *(Column(label, hint=comparison.records) for label in _CLASSES),
+        labels("Query", (query for _, query in keys)),
+        labels("Geolevel", (level for level, _ in keys)),
+        numbers("Answers", (result.live for result in results), hint="not 0 in both"),
     ]
-    body = []
-    for query in comparison.queries:
-        for level in comparison.levels:
-            result = comparison.result(level, query)
-            shares = [number(share, text.percent) for share in result.distribution]
-            cells = shares or [Cell(EMPTY)] * len(_CLASSES)
-            start = [label(query), label(level), number(result.live)]
-            body.append([*start, *cells])
-    return Table("distribution-table", "Share of answers by absolute error", columns, body)
+    for place, title in enumerate(_CLASSES):
+        shares = (one.distribution[place] if one.distribution else None for one in results)
+        columns.append(known(title, shares, text.percent, comparison.records))
+    return Table.of("distribution-table", "Share of answers by absolute error", columns)
 
 
 def _short(label: str) -> str:

@@ -27,12 +27,6 @@ CONFIDENTIAL = Banner(
     "This page is computed from confidential records without any protection. Never publish it, "
     "and give it only to those who may see the records themselves.",
 )
-DEFINITIONS = Section(
-    "definitions",
-    "Definitions",
-    "What every number on this page means.",
-    [Prose("definitions.html.j2")],
-)
 _SUMMARY = (
     "How far the released counts lie from the truth, where the error is large and where it leans "
     "to one side, next to the noise that privacy asked for."
@@ -84,8 +78,14 @@ def write_internal_report(
             exact_section(manifest),
             solver_section(manifest.solve),
             run_section(manifest, summary),
-            DEFINITIONS,
+            definitions_section("definitions.html.j2"),
         ],
         manifest.records,
     )
     replace_file(out, render("page.html.j2", {"page": page}))
+
+
+def definitions_section(template: str) -> Section:
+    """What the numbers of an internal report mean."""
+    lead = "What every number on this page means."
+    return Section("definitions", "Definitions", lead, [Prose(template)])

@@ -14,7 +14,7 @@ from jobs.report.budget import (
     noise_section,
     statements_table,
 )
-from jobs.report.datasets import described, example, files_table, other_files
+from jobs.report.datasets import census_files, described, example, files_section, files_table
 from jobs.report.exact import exact_section
 from jobs.report.groups import expected_section
 from jobs.report.guarantee import (
@@ -78,7 +78,7 @@ def write_public_report(
             noise_section(spending),
             *([expected_section(manifest)] if manifest.expected_groups else []),
             exact_section(manifest),
-            files_section(manifest),
+            census_files_section(manifest),
             solving_section(manifest.solve),
             run_section(manifest),
         ],
@@ -131,18 +131,13 @@ def _statements(manifest: Manifest, comparable: set[Comparable]) -> list[str]:
     return sentences
 
 
-def files_section(manifest: Manifest) -> Section:
+def census_files_section(manifest: Manifest) -> Section:
     """Every file and how to read it."""
-    lead = "All tables are Parquet or CSV; every dataset names its files and their digests."
     values = {
         "datasets": described(manifest),
-        "files": other_files(manifest),
+        "files": census_files(manifest),
         "example": example(manifest),
         "remark": "Geocodes are text; their leading zeros are lost where a program takes them for "
         "numbers.",
     }
-    blocks: list[Block] = [
-        Prose("files.html.j2", values),
-        TableBlock(files_table(manifest.outputs)),
-    ]
-    return Section("files", "Files and how to read them", lead, blocks)
+    return files_section(values, files_table(manifest.outputs))

@@ -128,6 +128,11 @@ def number(value: float | None, show: Show = text.integer) -> Cell:
     return Cell(show(value), None if value is None else float(value))
 
 
+def known_number(value: float | None, show: Show = text.decimal) -> Cell:
+    """A cell with a number; a dash where there is none, as of a group below the floor."""
+    return Cell(EMPTY) if value is None else number(value, show)
+
+
 def exact(value: str | None) -> Cell:
     """A cell with an exact fraction, sorted by its value; a dash where there is none."""
     return Cell(EMPTY) if value is None else Cell(value, text.ratio(value), code=True)
@@ -158,9 +163,8 @@ def numbers(
 def known(
     title: str, values: Iterable[float | None], show: Show = text.decimal, hint: str = ""
 ) -> Column:
-    """A column of numbers with a dash where there is none, as of a group below the floor."""
-    cells = [Cell(EMPTY) if value is None else number(value, show) for value in values]
-    return Column(title, True, hint, cells)
+    """A column of numbers, as `known_number`."""
+    return Column(title, True, hint, [known_number(value, show) for value in values])
 
 
 def fractions(
@@ -194,6 +198,11 @@ def bars(
         for v in every
     ]
     return Column(title, True, hint, shown if total is None else [*shown, number(total, show)])
+
+
+def gridded(titles: Iterable[str], rows: Sequence[Sequence[Cell]]) -> list[Column]:
+    """Columns of a grid of cells, as `shaded` and `tilted` make them."""
+    return [Column(title, cells=[row[place] for row in rows]) for place, title in enumerate(titles)]
 
 
 def shaded(

@@ -11,8 +11,8 @@ from jobs.documents.survey import (
     SurveyEvaluation,
 )
 from jobs.report import text
-from jobs.report.internal import CONFIDENTIAL
-from jobs.report.page import Block, FigureBlock, Page, Prose, Section, TableBlock, Tile
+from jobs.report.internal import CONFIDENTIAL, definitions_section
+from jobs.report.page import Block, FigureBlock, Page, Section, TableBlock, Tile
 from jobs.report.render import render
 from jobs.report.survey.means import mean_figures, shower
 from jobs.report.survey.predictions import group_figure, predictions_section
@@ -25,12 +25,6 @@ from jobs.storage.files import replace_file
 from jobs.storage.place import Place
 
 _SHARE = "|error| / |truth|"
-_DEFINITIONS = Section(
-    "definitions",
-    "Definitions",
-    "What every number on this page means.",
-    [Prose("survey_definitions.html.j2")],
-)
 _SUMMARY = (
     "How far released means and microdata lie from the truth, and for whom the error is larger."
 )
@@ -63,8 +57,8 @@ def write_survey_evaluation(
             *([_marginals_section(evaluation)] if evaluation.marginals else []),
             *([_groups_section(evaluation)] if evaluation.groups else []),
             *([predictions_section(evaluation.predictions)] if evaluation.predictions else []),
-            survey_budget_section(release),
-            _DEFINITIONS,
+            survey_budget_section(manifest),
+            definitions_section("survey_definitions.html.j2"),
         ],
         "records",
     )

@@ -7,9 +7,9 @@ from jobs.report import text
 from jobs.report.guarantee import GUARANTEE_LEAD, guarantee_values, loss_tables
 from jobs.report.page import Block, Page, Prose, Section, TableBlock, Tile
 from jobs.report.render import render
-from jobs.report.survey.files import files_section
+from jobs.report.survey.files import survey_files_section
 from jobs.report.survey.means import confidence, means_section, shower
-from jobs.report.survey.release import SYNTHESIS, SurveyRelease
+from jobs.report.survey.release import SYNTHESIS, SurveyRelease, exact_marginals, part_in_words
 from jobs.report.survey.tables import promises_table, tables_section
 from jobs.report.table import Table, bars, codes, fractions, labels, names, numbers
 from jobs.report.text import words
@@ -45,11 +45,11 @@ def write_survey_report(release: SurveyRelease, out: Place) -> None:
         survey_tiles(release),
         [
             _privacy_section(release),
-            survey_budget_section(release),
+            survey_budget_section(manifest),
             *([] if release.means is None else [means_section(release.means)]),
             *([] if release.tables is None else [tables_section(release.tables)]),
             *([_microdata_section(manifest)] if manifest.records is not None else []),
-            files_section(manifest),
+            survey_files_section(manifest),
             _software_section(manifest),
         ],
         "records",
@@ -64,9 +64,9 @@ def survey_tiles(release: SurveyRelease) -> list[Tile]:
         n_attributes = f"of {len(manifest.attributes)} attributes, in the microdata"
         tiles.append(Tile("Records", text.integer(manifest.records), n_attributes))
     tiles += privacy_tiles(manifest.privacy, manifest.account)
-    if release.exact:
-        exact = str(len(release.exact))
-        tiles.append(Tile("Exact marginals", exact, "published without protection"))
+    exact = _exact(manifest)
+    if exact:
+        tiles.append(Tile("Exact marginals", str(len(exact)), "published without protection"))
     for one in release.statistics[:_MOST_TILES]:
         show, row = shower(one), one.everybody
         ends = f"{show(row.low)} to {show(row.high)} at {confidence(one)}"
@@ -74,31 +74,34 @@ def survey_tiles(release: SurveyRelease) -> list[Tile]:
     return tiles
 
 
-def survey_budget_section(release: SurveyRelease) -> Section:
+def survey_budget_section(manifest: SurveyManifest) -> Section:
     """What each part of the release cost."""
-    manifest = release.manifest
     unit = text.unit(manifest.privacy.definition)
     lead = (
         f"The parts of the release share the budget, and their costs add up to at most {unit}. "
         "Strata have no records in common, so all of them, measured at the full share of a part, "
         "cost what one does."
     )
-    return Section("budget", "Privacy budget", lead, [TableBlock(survey_budget_table(release))])
+    return Section("budget", "Privacy budget", lead, [TableBlock(survey_budget_table(manifest))])
 
 
-def survey_budget_table(release: SurveyRelease) -> Table:
+def survey_budget_table(manifest: SurveyManifest) -> Table:
     """Share and exact cost of each part, of all that was measured, and of what is left."""
-    manifest = release.manifest
     unit = text.unit(manifest.privacy.definition)
     shares = [text.ratio(part.share) for part in manifest.parts]
     spent = (text.ratio(manifest.spent) or 0.0) / (text.ratio(manifest.privacy.total) or 1.0)
-    parts = [release.part_in_words(part.name) for part in manifest.parts]
     columns = [
-        names("Part", [*parts, "all that was measured"]),
+        names("Part", [*map(part_in_words, manifest.parts), "all that was measured"]),
         bars("Share", shares, text.fine_percent, f"of {unit}", total=spent),
         fractions(unit, [*(part.cost for part in manifest.parts), manifest.spent], "exact"),
     ]
     return Table.of("budget-parts", f"Share of {unit} by part", columns)
+
+
+def _exact(manifest: SurveyManifest) -> list[str]:
+    """What is published as it is in the data, beside the number of records."""
+    every = exact_marginals(manifest)
+    return [f"{words(one)} (table {words(table)})" for one, table in every if one != "total"]
 
 
 def _privacy_section(release: SurveyRelease) -> Section:
@@ -109,7 +112,7 @@ def _privacy_section(release: SurveyRelease) -> Section:
         **guarantee_values(privacy, manifest.account, is_void=manifest.not_for_release),
         "epsilon_by_noise": None,
         "derived": "means, tables and microdata",
-        "exact": release.exact,
+        "exact": _exact(manifest),
         "sources": "the measurements and public information",
     }
     blocks: list[Block] = [
