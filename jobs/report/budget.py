@@ -23,7 +23,7 @@ from jobs.documents.manifest import (
     expected_rmse,
 )
 from jobs.report import text
-from jobs.report.page import FigureBlock, Section, TableBlock
+from jobs.report.page import Section
 from jobs.report.plots import Figure, Panel, line_panels
 from jobs.report.table import (
     EMPTY,
@@ -86,13 +86,13 @@ def budget_section(spending: Spending) -> Section:
         "Every record lies on one path from the root to a leaf, and the costs along any such path "
         f"add up to exactly {spending.unit}. A query with a larger share has less noise."
     )
-    blocks = [TableBlock(share_table(spending)), TableBlock(measured_table(spending))]
+    blocks = [share_table(spending), measured_table(spending)]
     if spending.strata:
         lead += (
             " Groups of records that are measured apart, strata, do not add up either: a record is "
             "in one of them, so a path is one of geounits and a stratum."
         )
-        blocks.insert(0, TableBlock(strata_table(spending)))
+        blocks.insert(0, strata_table(spending))
     return Section("budget", "Privacy budget", lead, blocks)
 
 
@@ -121,9 +121,7 @@ def noise_section(spending: Spending) -> Section:
     figure = Figure("noise", svg, caption, [("raw", "noisy answer")])
     heading = f"Standard deviation of one raw noisy answer, in {records}"
     grid = level_grid("noise-grid", heading, values, (queries, levels))
-    return Section(
-        "noise", "Noise in the measurements", lead, [FigureBlock(figure), TableBlock(grid)]
-    )
+    return Section("noise", "Noise in the measurements", lead, [figure, grid])
 
 
 def account_table(

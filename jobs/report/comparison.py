@@ -12,7 +12,7 @@ from jobs.documents.evaluation import BySize, ByTrue, Evaluation, Result
 from jobs.documents.manifest import Manifest, expected_rmse
 from jobs.report import text
 from jobs.report.budget import MOST_PANELS, level_grid
-from jobs.report.page import Block, FigureBlock, Row, Section, TableBlock, Tile
+from jobs.report.page import Block, Row, Section, Tile
 from jobs.report.plots import Figure, Panel, line_panels
 from jobs.report.table import Cell, Column, Table, codes, gridded, labels, numbers, tilted
 from jobs.report.text import words
@@ -113,15 +113,15 @@ def error_section(comparison: Comparison) -> Section:
     if panels:
         label = f"Root mean square error, in {comparison.records}"
         svg = line_panels("error", panels, label)
-        blocks.append(FigureBlock(Figure("error", svg, caption, legend)))
+        blocks.append(Figure("error", svg, caption, legend))
     blocks += [
         Row(
             [
-                TableBlock(level_grid("error-released", "Released: RMSE", released, axes)),
-                TableBlock(level_grid("error-raw", "Raw noise: expected RMSE", noise, axes)),
+                level_grid("error-released", "Released: RMSE", released, axes),
+                level_grid("error-raw", "Raw noise: expected RMSE", noise, axes),
             ]
         ),
-        TableBlock(_full_table(comparison)),
+        _full_table(comparison),
     ]
     return Section("error", "Error by query and geolevel", _error_lead(comparison), blocks)
 
@@ -188,8 +188,8 @@ def changed_section(comparison: Comparison) -> Section:
     blocks: list[Block] = [
         Row(
             [
-                TableBlock(_changed_table(comparison, "total", "By change of the total")),
-                TableBlock(_changed_table(comparison, "detailed", "By sum of absolute errors")),
+                _changed_table(comparison, "total", "By change of the total"),
+                _changed_table(comparison, "detailed", "By sum of absolute errors"),
             ]
         )
     ]

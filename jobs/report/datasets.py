@@ -10,7 +10,7 @@ from jobs.config.tables import file_stems
 from jobs.documents.manifest import Manifest, Output
 from jobs.documents.survey import SurveyManifest
 from jobs.report import text
-from jobs.report.page import Block, Prose, Section, TableBlock
+from jobs.report.page import Block, Prose, Section
 from jobs.report.table import Table, codes, numbers
 from jobs.storage.columns import TEXT
 
@@ -231,15 +231,18 @@ def _meaning(name: str) -> str:
     return FILES.get(name) or next(by_ending, "")
 
 
-def files_section(values: Mapping[str, object], *tables: Table) -> Section:
+def files_section(
+    outputs: Sequence[Output], values: Mapping[str, object], *tables: Table
+) -> Section:
     """Every file and how to read it.
 
     Args:
-      values: What `files.html.j2` says: datasets, other files, an example and a remark.
-      tables: Of digests.
+      outputs: The datasets.
+      values: What `files.html.j2` says of them: meanings, other files, an example and a remark.
+      tables: Further ones below that of the datasets.
     """
     lead = "All tables are Parquet or CSV; every dataset names its files and their digests."
-    blocks: list[Block] = [Prose("files.html.j2", values), *map(TableBlock, tables)]
+    blocks: list[Block] = [Prose("files.html.j2", values), files_table(outputs), *tables]
     return Section("files", "Files and how to read them", lead, blocks)
 
 
@@ -281,7 +284,7 @@ def _described(
         if column == "geocode" and census:
             return f"{_GEOCODE} {_whose(manifest, census, bare, levels)}"
         if bare.startswith(("microdata", "joined")) and column in attributes:
-            return level_meaning(column)
+            return f"The level of {column}, by its label."
         if bare.startswith("joined") and column != "geocode":
             units = max((n for n in manifest.products or () if column.startswith(f"{n}_")), key=len)
             what = column.removeprefix(f"{units}_")
@@ -319,11 +322,6 @@ def _described(
         _ROWS.get(bare, "").replace("{records}", counted),
         tuple((name, shown, meaning(name) + only(name)) for name, shown in types.items()),
     )
-
-
-def level_meaning(attribute: str) -> str:
-    """What a column of microdata holds."""
-    return f"The level of {attribute}, by its label."
 
 
 def _whose(manifest: Manifest, census: Sequence[str], bare: str, levels: set[str]) -> str:

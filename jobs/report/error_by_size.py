@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from jobs.report import text
 from jobs.report.comparison import Comparison, bias_table, bin_values
-from jobs.report.page import Block, FigureBlock, Row, Section, TableBlock
+from jobs.report.page import Block, Row, Section
 from jobs.report.plots import Figure, Panel, bar_panels, line_panels, share_bars
 from jobs.report.table import Cell, Column, Table, known, labels, numbers
 from jobs.report.text import words
@@ -40,8 +40,8 @@ def size_section(comparison: Comparison) -> Section:
         )
         meaning = {"total": "total", "detailed": "all cells together"}
         legend = [(roles[q], meaning[q]) for q in queries]
-        blocks.append(FigureBlock(Figure("size", svg, caption, legend)))
-        blocks.append(TableBlock(_size_table(comparison)))
+        blocks.append(Figure("size", svg, caption, legend))
+        blocks.append(_size_table(comparison))
     return Section("size", "Error by size of geounit", _size_lead(comparison), blocks)
 
 
@@ -114,13 +114,13 @@ def bias_section(comparison: Comparison) -> Section:
             "this count."
         )
         legend = [("above", "too many"), ("below", "too few")]
-        blocks.append(FigureBlock(Figure("bias", svg, caption, legend)))
+        blocks.append(Figure("bias", svg, caption, legend))
     kinds = (
         (query, "by_true", "Bias of one cell by true count"),
         ("total", "by_size", "Bias of the total by size of geounit"),
     )
     tables = [
-        TableBlock(bias_table(comparison, asked, kind, caption))
+        bias_table(comparison, asked, kind, caption)
         for asked, kind, caption in kinds
         if bin_values(comparison, asked, kind, "bias")[0]
     ]
@@ -161,8 +161,8 @@ def distribution_section(comparison: Comparison) -> Section:
             "Answers that are zero in truth and in the release are left out."
         )
         legend = [(f"step-{index}", label) for index, label in enumerate(_CLASSES)]
-        blocks.append(FigureBlock(Figure("distribution", svg, caption, legend)))
-        blocks.append(TableBlock(_distribution_table(comparison)))
+        blocks.append(Figure("distribution", svg, caption, legend))
+        blocks.append(_distribution_table(comparison))
     lead = (
         "How often an answer is exactly right, off by one, by two, and so on. Averages hide this: "
         "a small mean error can be many small errors or few large ones."

@@ -5,7 +5,7 @@ from __future__ import annotations
 from invariants.quarters import NAME
 from jobs.documents.manifest import Manifest
 from jobs.neighborhoods import FROM_DATA
-from jobs.report.page import Block, Row, Section, TableBlock
+from jobs.report.page import Block, Row, Section
 from jobs.report.table import Table, labels, names, numbers
 from jobs.report.text import words
 
@@ -32,9 +32,9 @@ def exact_section(manifest: Manifest) -> Section:
     from_data = manifest.geounits_source == FROM_DATA
     lead = "Invariants carry no noise and lie outside the privacy guarantee. So does the list of "
     lead += "geounits, " + ("taken from the data." if from_data else "which was public before.")
-    blocks: list[Block] = [Row([TableBlock(invariants), TableBlock(geography)])]
+    blocks: list[Block] = [Row([invariants, geography])]
     if manifest.limits:
-        blocks.append(TableBlock(_limits_table(manifest)))
+        blocks.append(_limits_table(manifest))
     return Section("exact", "Published exactly", lead, blocks)
 
 

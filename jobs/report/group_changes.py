@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from jobs.documents.evaluation import Evaluation
 from jobs.report import text
 from jobs.report.groups import MOST_FIGURED, Groups, groups_of
-from jobs.report.page import Block, FigureBlock, Section, TableBlock
+from jobs.report.page import Block, Section
 from jobs.report.plots import DotRow, Figure, dot_rows
 from jobs.report.table import Column, Table, gridded, label, name, numbers, tilted
 from jobs.report.text import words
@@ -39,8 +39,8 @@ def changes_section(release: Evaluation, solution: Evaluation) -> Section:
             "the same noise."
         )
         legend = [("released", "this solution"), ("raw", "the release")]
-        blocks.append(FigureBlock(Figure("group-changes", svg, caption, legend)))
-    blocks += [TableBlock(_table(index, pair)) for index, pair in enumerate(pairs)]
+        blocks.append(Figure("group-changes", svg, caption, legend))
+    blocks += [_table(index, pair) for index, pair in enumerate(pairs)]
     title = "Groups beside the release"
     return Section("group-changes", title, _lead(pairs), blocks)
 

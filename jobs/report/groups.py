@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from jobs.documents.evaluation import Evaluation, ParityResult
 from jobs.documents.manifest import Manifest
 from jobs.report import text
-from jobs.report.page import Block, FigureBlock, Prose, Section, TableBlock
+from jobs.report.page import Block, Prose, Section
 from jobs.report.plots import DotRow, Figure, dot_rows
 from jobs.report.table import (
     Column,
@@ -84,8 +84,8 @@ def groups_section(evaluation: Evaluation, records: str) -> Section:
     )
     blocks = group_blocks(listed, evaluation.levels, caption, "true")
     if evaluation.parity:
-        blocks.append(TableBlock(_parity_table(evaluation)))
-        blocks.append(TableBlock(_group_table(evaluation, records)))
+        blocks.append(_parity_table(evaluation))
+        blocks.append(_group_table(evaluation, records))
         blocks.append(Prose("groups.html.j2", {"records": records}))
     return Section("groups", "For whom the release is worse", _lead(compared, records), blocks)
 
@@ -124,7 +124,7 @@ def expected_section(manifest: Manifest) -> Section:
     )
     blocks = group_blocks(listed, manifest.levels, caption, "released")
     if listed:
-        blocks.append(TableBlock(_expected_table(manifest)))
+        blocks.append(_expected_table(manifest))
     return Section("groups", "For whom errors are larger", lead, blocks)
 
 
@@ -151,8 +151,8 @@ def group_blocks(
         rows = [row for one in drawn for row in _dots(one, levels)]
         svg = dot_rows("groups", [words(level) for level in levels], rows)
         legend = [("released", "group"), ("raw", "everybody")]
-        blocks.append(FigureBlock(Figure("groups", svg, caption, legend)))
-    blocks += [TableBlock(_grid(index, one, kind)) for index, one in enumerate(listed)]
+        blocks.append(Figure("groups", svg, caption, legend))
+    blocks += [_grid(index, one, kind) for index, one in enumerate(listed)]
     return blocks
 
 

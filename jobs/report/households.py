@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jobs.documents.evaluation import HouseholdErrors
 from jobs.report import text
-from jobs.report.page import Section, TableBlock
+from jobs.report.page import Section
 from jobs.report.table import Table, labels, numbers
 
 
@@ -30,4 +30,4 @@ def households_section(found: tuple[HouseholdErrors, ...]) -> list[Section]:
         "their share is 1.5 times that in the parent; sums are of geounits that form none."
     )
     table = Table.of("households", "Errors with and without expected totals", columns)
-    return [Section("households", "Housing units as a covariate", lead, [TableBlock(table)])]
+    return [Section("households", "Housing units as a covariate", lead, [table])]

@@ -12,13 +12,11 @@ from jobs.report.exact import exact_section
 from jobs.report.group_changes import changes_section
 from jobs.report.groups import groups_section
 from jobs.report.households import households_section
-from jobs.report.page import Banner, Page, Prose, Section
+from jobs.report.page import Banner, Page, Prose, Section, write_report
 from jobs.report.products import products_sections
-from jobs.report.render import render
 from jobs.report.run import run_section
 from jobs.report.solver import solver_section
 from jobs.report.tiles import banners, facts, run_time_tile, tiles
-from jobs.storage.files import replace_file
 from jobs.storage.place import Place
 
 CONFIDENTIAL = Banner(
@@ -82,7 +80,7 @@ def write_internal_report(
         ],
         manifest.records,
     )
-    replace_file(out, render("page.html.j2", {"page": page}))
+    write_report(page, out)
 
 
 def definitions_section(template: str) -> Section:

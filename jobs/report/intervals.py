@@ -8,7 +8,7 @@ from das.metrics.accuracy import TRUE_LABELS
 from jobs.documents.intervals import Intervals
 from jobs.documents.manifest import Manifest
 from jobs.report import text
-from jobs.report.page import Section, TableBlock
+from jobs.report.page import Section
 from jobs.report.table import Cell, Column, Table, gridded, labels, numbers, shaded, tilted
 
 _NOTE = (
@@ -30,8 +30,8 @@ def intervals_section(manifest: Manifest, intervals: Intervals) -> Section:
     bias = tilted(_grid(intervals, places, "bias"))
     leaning = "Mean error by size of the count: which way solving leans"
     blocks = [
-        TableBlock(errors_table(manifest.geolevels, intervals)),
-        TableBlock(_table("interval-bias", leaning, places, bias)),
+        errors_table(manifest.geolevels, intervals),
+        _table("interval-bias", leaning, places, bias),
     ]
     return Section("intervals", "Error of released counts", lead, blocks)
 

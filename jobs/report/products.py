@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from jobs.documents.manifest import Manifest
 from jobs.report.budget import account_table, query_order
-from jobs.report.page import Section, TableBlock
+from jobs.report.page import Section
 from jobs.report.table import Cell, Column, Table, names, number, numbers
 from jobs.report.text import words
 
@@ -28,8 +28,8 @@ def products_sections(manifest: Manifest) -> list[Section]:
         "The sum holds if one record of each product changes at once. Who knows of one record and "
         "not of the others is bound by the row of its product.",
     )
-    table = TableBlock(_table((manifest, *manifest.products.values())))
-    return [Section("products", "Products", lead, [table, TableBlock(composition)])]
+    table = _table((manifest, *manifest.products.values()))
+    return [Section("products", "Products", lead, [table, composition])]
 
 
 def _table(products: Sequence[Manifest]) -> Table:

@@ -2,31 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from jobs.documents.manifest import Manifest
 from jobs.documents.summary import Straggler, Summary
 from jobs.report import text
-from jobs.report.page import Block, Row, Section, TableBlock
+from jobs.report.page import Block, Row, Section
 from jobs.report.table import Cell, Column, Show, Table, bars, codes, labels, names, number, numbers
 
 
 def run_section(manifest: Manifest, summary: Summary | None = None) -> Section:
     """The machine and, in internal reports only, what each stage cost."""
-    facts = _environment(manifest)
-    columns = [
-        names("What", (what for what, _ in facts)),
-        names("Value", (value for _, value in facts)),
-    ]
-    machine = Table.of("environment", "Machine and software", columns)
+    machine = environment_table("Machine and software", _environment(manifest))
     if summary is None or not summary.stages:
-        return Section("run", "Run", "What made this release.", [TableBlock(machine)])
+        return Section("run", "Run", "What made this release.", [machine])
     lead = "Elapsed time is what a clock shows; core time adds up all cores, those of workers too."
     lead += f" In all {text.decimal(summary.total.core_hours)} core hours."
-    blocks: list[Block] = [Row([TableBlock(stages_table(summary)), TableBlock(machine)])]
+    blocks: list[Block] = [Row([stages_table(summary), machine])]
     if summary.stragglers:
-        blocks.append(TableBlock(_stragglers_table(summary.stragglers)))
+        blocks.append(_stragglers_table(summary.stragglers))
     return Section("run", "Run", lead, blocks)
+
+
+def environment_table(
+    caption: str,
+    facts: Sequence[tuple[str, str]],
+    shown: Callable[[str, Iterable[str]], Column] = names,
+) -> Table:
+    """What made a release.
+
+    Args:
+      caption: Of what kind the facts are.
+      facts: (what, value) of each.
+      shown: How values are written, such as `codes`.
+    """
+    columns = [
+        names("What", (what for what, _ in facts)),
+        shown("Value", (value for _, value in facts)),
+    ]
+    return Table.of("environment", caption, columns)
 
 
 def stages_table(summary: Summary) -> Table:

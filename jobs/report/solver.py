@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from jobs.documents.manifest import SolvedLevel
 from jobs.documents.statistics import EstimatedError, ExpectedTotals, SlowNode
 from jobs.report import text
-from jobs.report.page import Block, Section, TableBlock
+from jobs.report.page import Block, Section
 from jobs.report.table import Column, Table, bars, codes, known, labels, numbers
 
 _WAYS = {"plain": "plain", "totals": "totals expected", "composition": "cells expected"}
@@ -40,10 +40,10 @@ def solver_section(solved: Sequence[SolvedLevel]) -> Section:
         numbers("Worst residual", (level.max_residual for level in solved), text.scientific),
     ]
     table = Table.of("solver", "Node problems of each geolevel", columns)
-    blocks: list[Block] = [TableBlock(table)]
+    blocks: list[Block] = [table]
     slow = [(level.geolevel, node) for level in solved for node in level.worst_nodes]
     if slow:
-        blocks.append(TableBlock(_slow_table(slow)))
+        blocks.append(_slow_table(slow))
     blocks += _expected_blocks(solved)
     return Section("solver", "Solver", lead, blocks)
 
@@ -66,7 +66,7 @@ def solving_section(solved: Sequence[SolvedLevel]) -> Section:
         f"Failsafe: {_failsafe(solved)}"
     )
     table = Table.of("solving", "How counts were made", columns, note)
-    return Section("solving", "Solving", lead, [TableBlock(table), *_expected_blocks(solved)])
+    return Section("solving", "Solving", lead, [table, *_expected_blocks(solved)])
 
 
 def _failsafe(solved: Sequence[SolvedLevel]) -> str:
@@ -83,11 +83,11 @@ def _failsafe(solved: Sequence[SolvedLevel]) -> str:
     )
 
 
-def _expected_blocks(solved: Sequence[SolvedLevel]) -> list[TableBlock]:
+def _expected_blocks(solved: Sequence[SolvedLevel]) -> list[Table]:
     """What was expected by housing units, where that was asked for."""
     expected = [(level.geolevel, level.expected_totals) for level in solved]
     asked = [(geolevel, one) for geolevel, one in expected if one is not None]
-    return [TableBlock(_expected_table(asked))] if asked else []
+    return [_expected_table(asked)] if asked else []
 
 
 def _changed(solved: Sequence[SolvedLevel]) -> list[Column]:

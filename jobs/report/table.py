@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from jobs.report import text
 
@@ -85,6 +86,7 @@ class Table:
       note: A line under the table.
     """
 
+    template: ClassVar[str] = "table.html.j2"
     key: str
     caption: str
     columns: Sequence[Column]

@@ -4,15 +4,7 @@ from __future__ import annotations
 
 from jobs.documents.survey import SurveyManifest
 from jobs.report import text
-from jobs.report.datasets import (
-    FILES,
-    Described,
-    files_section,
-    files_table,
-    level_meaning,
-    other_files,
-    reading,
-)
+from jobs.report.datasets import FILES, Described, files_section, other_files, reading
 from jobs.report.page import Section
 from jobs.report.table import Table, codes, numbers
 
@@ -67,7 +59,7 @@ def survey_files_section(manifest: SurveyManifest) -> Section:
         "example": _example(manifest),
         "remark": "Labels are text, also where they look like numbers.",
     }
-    return files_section(values, files_table(manifest.outputs), _single_files(manifest))
+    return files_section(manifest.outputs, values, _single_files(manifest))
 
 
 def _meaning(path: str) -> str:
@@ -104,7 +96,7 @@ def _described(manifest: SurveyManifest) -> list[Described]:
 
     def meaning(path: str, column: str) -> str:
         if kinds[path] == "microdata" and column in attributes:
-            return level_meaning(column)
+            return f"The level of {column}, by its label."
         return _COLUMNS.get(column, "")
 
     return [
@@ -124,10 +116,12 @@ def _example(manifest: SurveyManifest) -> str:
     lines = [reading("str", "Labels are text."), ""]
     if "means.csv" in files:
         lines.append('means = pd.read_csv("means.csv", keep_default_na=False)')
-    for path in [path for path in files if path.startswith(_TABLES)][:1]:
-        lines.append(f"counts = pd.read_csv({path!r}, keep_default_na=False)")
-    for path in [path for path, kind in kinds.items() if kind == "sums"][:1]:
-        lines.append(f"noisy = read({path!r})")
+    tables = [path for path in files if path.startswith(_TABLES)]
+    if tables:
+        lines.append(f"counts = pd.read_csv({tables[0]!r}, keep_default_na=False)")
+    sums = [path for path, kind in kinds.items() if kind == "sums"]
+    if sums:
+        lines.append(f"noisy = read({sums[0]!r})")
     if _MICRODATA in kinds:
         first = manifest.attributes[0].name
         lines.append(f'people = read("{_MICRODATA}")')

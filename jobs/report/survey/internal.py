@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jobs.documents.survey import (
-    GroupErrors,
-    MeanErrors,
-    ReleasedMean,
-    SurveyEvaluation,
-)
+from jobs.documents.survey import GroupErrors, MeanErrors, ReleasedMean, SurveyEvaluation
 from jobs.report import text
 from jobs.report.internal import CONFIDENTIAL, definitions_section
-from jobs.report.page import Block, FigureBlock, Page, Section, TableBlock, Tile
-from jobs.report.render import render
+from jobs.report.page import Block, Page, Section, Tile, write_report
+from jobs.report.plots import Figure
 from jobs.report.survey.means import mean_figures, shower
 from jobs.report.survey.predictions import group_figure, predictions_section
 from jobs.report.survey.public import survey_budget_section, survey_tiles
@@ -21,7 +16,6 @@ from jobs.report.survey.release import SurveyRelease
 from jobs.report.table import Cell, Column, Table, bars, known, labels, names, numbers
 from jobs.report.text import words
 from jobs.report.tiles import banners, origin
-from jobs.storage.files import replace_file
 from jobs.storage.place import Place
 
 _SHARE = "|error| / |truth|"
@@ -62,7 +56,7 @@ def write_survey_evaluation(
         ],
         "records",
     )
-    replace_file(out, render("page.html.j2", {"page": page}))
+    write_report(page, out)
 
 
 def _worst_tile(evaluation: SurveyEvaluation) -> list[Tile]:
@@ -92,11 +86,11 @@ def _means_section(evaluation: SurveyEvaluation, release: SurveyRelease) -> Sect
     blocks: list[Block] = []
     by_strata = [one for one in evaluation.means if released[one.name].strata]
     if by_strata:
-        blocks.append(TableBlock(_parity_table(by_strata)))
+        blocks.append(_parity_table(by_strata))
     for index, one in enumerate(evaluation.means):
         mean = released[one.name]
         truth = {row.stratum: row.truth for row in (one.everybody, *one.means)}
-        blocks += [*mean_figures(index, mean, truth), TableBlock(_mean_table(index, one, mean))]
+        blocks += [*mean_figures(index, mean, truth), _mean_table(index, one, mean)]
     return Section("means", "Means against the truth", lead, blocks)
 
 
@@ -147,7 +141,7 @@ def _tables_section(evaluation: SurveyEvaluation) -> Section:
         names("Exact marginals kept", kept),
     ]
     table = Table.of("table-errors", "Tables that keep exact marginals", columns)
-    return Section("tables", "Tables against the truth", lead, [TableBlock(table)])
+    return Section("tables", "Tables against the truth", lead, [table])
 
 
 def _marginals_section(evaluation: SurveyEvaluation) -> Section:
@@ -167,7 +161,7 @@ def _marginals_section(evaluation: SurveyEvaluation) -> Section:
     ]
     note = "" if not evaluation.notes else f"Left out: {'; '.join(evaluation.notes)}."
     table = Table.of("marginals", "Tables of the microdata", columns, note)
-    return Section("marginals", "Microdata against the truth", lead, [TableBlock(table)])
+    return Section("marginals", "Microdata against the truth", lead, [table])
 
 
 def _groups_section(evaluation: SurveyEvaluation) -> Section:
@@ -178,14 +172,11 @@ def _groups_section(evaluation: SurveyEvaluation) -> Section:
     )
     blocks: list[Block] = []
     for index, one in enumerate(evaluation.groups):
-        blocks += [
-            *_groups_figure(index, one),
-            TableBlock(_groups_table(index, one, evaluation.floor)),
-        ]
+        blocks += [*_groups_figure(index, one), _groups_table(index, one, evaluation.floor)]
     return Section("groups", "For whom the microdata are worse", lead, blocks)
 
 
-def _groups_figure(index: int, one: GroupErrors) -> list[FigureBlock]:
+def _groups_figure(index: int, one: GroupErrors) -> list[Figure]:
     known = [(row.relative, row) for row in one.groups if row.relative is not None]
     worst = sorted(known, key=lambda pair: -pair[0])
     by = words(" * ".join(one.attributes))

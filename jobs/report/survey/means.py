@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from jobs.documents.survey import MeansTable, ReleasedMean, StratumMean
 from jobs.report import text
-from jobs.report.page import Block, FigureBlock, Prose, Section, TableBlock
+from jobs.report.page import Block, Prose, Section
 from jobs.report.plots import Figure, Span, span_rows
 from jobs.report.table import Cell, Column, Show, Table, labels, name, numbers
 from jobs.report.text import words
@@ -26,7 +26,7 @@ def means_section(means: MeansTable) -> Section:
     for index, one in enumerate(means.statistics):
         blocks += [
             *mean_figures(index, one),
-            TableBlock(_table(index, one)),
+            _table(index, one),
             Prose("survey_mean.html.j2", {"mean": one, "pooled": [words(p) for p in one.pooled]}),
         ]
     return Section("means", "Means", lead, blocks)
@@ -34,7 +34,7 @@ def means_section(means: MeansTable) -> Section:
 
 def mean_figures(
     index: int, mean: ReleasedMean, truth: Mapping[str, float | None] | None = None
-) -> list[FigureBlock]:
+) -> list[Figure]:
     """Intervals of a statistic, everybody first; none of a statistic without strata.
 
     Args:
@@ -63,8 +63,7 @@ def mean_figures(
     legend = [("released", "released mean and its interval")]
     if truth is not None:
         legend.append(("raw", "true mean"))
-    figure = Figure(f"mean-{index}", span_rows(f"mean-{index}", title, spans), caption, legend)
-    return [FigureBlock(figure)]
+    return [Figure(f"mean-{index}", span_rows(f"mean-{index}", title, spans), caption, legend)]
 
 
 def with_strata(mean: ReleasedMean) -> list[StratumMean]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from jobs.documents.survey import GroupPrediction, PredictionParity, Predictions
 from jobs.report import text
-from jobs.report.page import Block, FigureBlock, Section, TableBlock
+from jobs.report.page import Block, Section
 from jobs.report.plots import DotRow, Figure, Values, dot_rows
 from jobs.report.table import Table, known, labels, names, numbers
 from jobs.report.text import words
@@ -21,7 +21,7 @@ def group_figure(
     groups: Sequence[tuple[str, int, Values, Values]],
     caption: str,
     legend: Sequence[tuple[str, str]] = (),
-) -> list[FigureBlock]:
+) -> list[Figure]:
     """Draw percentages of groups as dots; nothing of fewer than two groups.
 
     Args:
@@ -39,7 +39,7 @@ def group_figure(
         DotRow(f"{words(group)} ({text.integer(records)})", values, marks)
         for group, records, values, marks in groups[:_MOST_DRAWN]
     ]
-    return [FigureBlock(Figure(key, dot_rows(key, titles, rows), caption, legend))]
+    return [Figure(key, dot_rows(key, titles, rows), caption, legend)]
 
 
 def predictions_section(predictions: Predictions) -> Section:
@@ -52,23 +52,20 @@ def predictions_section(predictions: Predictions) -> Section:
         "can be reached. The more frequent answer alone is right for "
         f"{text.percent(predictions.majority_accuracy)}."
     )
-    blocks: list[Block] = [TableBlock(_classifiers_table(predictions))]
+    blocks: list[Block] = [_classifiers_table(predictions)]
     sets = zip(*(one.parity for one in predictions.classifiers), strict=True)
     for index, parity in enumerate(sets):
-        blocks += [*_figure(index, parity), TableBlock(_groups_table(index, parity))]
+        blocks += [*_figure(index, parity), _groups_table(index, parity)]
     return Section("predictions", "What a use of the microdata does to groups", lead, blocks)
 
 
 def _classifiers_table(predictions: Predictions) -> Table:
     rows = predictions.classifiers
+    positive = (one.positive / one.records if one.records else None for one in rows)
     columns = [
         names("Trained on", (_TRAINED[one.trained_on] for one in rows)),
         numbers("Records", (one.records for one in rows)),
-        numbers(
-            "Positive",
-            (one.positive / one.records if one.records else None for one in rows),
-            text.percent,
-        ),
+        numbers("Positive", positive, text.percent),
         numbers("Accuracy", (one.accuracy for one in rows), text.fine_percent, "of the file"),
     ]
     for sets in zip(*(one.parity for one in rows), strict=True):
@@ -86,7 +83,7 @@ def _classifiers_table(predictions: Predictions) -> Table:
     return Table.of("classifiers", caption, columns, note)
 
 
-def _figure(index: int, parity: Sequence[PredictionParity]) -> list[FigureBlock]:
+def _figure(index: int, parity: Sequence[PredictionParity]) -> list[Figure]:
     """Rates by group: a dot of the classifier of the microdata, a line of that of the file."""
     pairs = zip(*(one.groups for one in parity), strict=True)
     rows = [
@@ -109,20 +106,18 @@ def _rates(group: GroupPrediction) -> list[float | None]:
 
 
 def _groups_table(index: int, parity: Sequence[PredictionParity]) -> Table:
-    first, basis = parity[0], ("by the microdata", "by the file")
+    first = parity[0]
+    by_basis = dict(zip(("by the microdata", "by the file"), parity, strict=True))
+    positive = (own.positive / own.records for own in first.groups)
+    predicted = {by: [g.predicted / g.records for g in p.groups] for by, p in by_basis.items()}
+    missed = {by: [g.false_negative_rate for g in p.groups] for by, p in by_basis.items()}
     columns = [
         labels("Group", (own.group for own in first.groups)),
         numbers("Records", (own.records for own in first.groups), hint="true"),
-        numbers(
-            "Positive", (own.positive / own.records for own in first.groups), text.percent, "true"
-        ),
+        numbers("Positive", positive, text.percent, "true"),
+        *(numbers("Predicted", shares, text.percent, by) for by, shares in predicted.items()),
+        *(known("Missed", shares, text.percent, by) for by, shares in missed.items()),
     ]
-    for by, one in zip(basis, parity, strict=True):
-        predicted = (group.predicted / group.records for group in one.groups)
-        columns.append(numbers("Predicted", predicted, text.percent, by))
-    for by, one in zip(basis, parity, strict=True):
-        missed = (group.false_negative_rate for group in one.groups)
-        columns.append(known("Missed", missed, text.percent, by))
     left_out = ", ".join(map(words, first.left_out))
     note = f"Too small to tell: {left_out}." if left_out else ""
     by = words(" * ".join(first.attributes))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from jobs.documents.survey import SurveyManifest
 from jobs.report import text
-from jobs.report.guarantee import GUARANTEE_LEAD, guarantee_values, loss_tables
-from jobs.report.page import Block, Page, Prose, Section, TableBlock, Tile
-from jobs.report.render import render
+from jobs.report.guarantee import guarantee_section
+from jobs.report.page import Block, Page, Prose, Section, Tile, write_report
+from jobs.report.run import environment_table
 from jobs.report.survey.files import survey_files_section
 from jobs.report.survey.means import confidence, means_section, shower
 from jobs.report.survey.release import SYNTHESIS, SurveyRelease, exact_marginals, part_in_words
@@ -14,7 +14,6 @@ from jobs.report.survey.tables import promises_table, tables_section
 from jobs.report.table import Table, bars, codes, fractions, labels, names, numbers
 from jobs.report.text import words
 from jobs.report.tiles import banners, origin, privacy_tiles
-from jobs.storage.files import replace_file
 from jobs.storage.modes import READABLE
 from jobs.storage.place import Place
 
@@ -54,7 +53,7 @@ def write_survey_report(release: SurveyRelease, out: Place) -> None:
         ],
         "records",
     )
-    replace_file(out, render("page.html.j2", {"page": page}), mode=READABLE)
+    write_report(page, out, mode=READABLE)
 
 
 def survey_tiles(release: SurveyRelease) -> list[Tile]:
@@ -82,7 +81,7 @@ def survey_budget_section(manifest: SurveyManifest) -> Section:
         "Strata have no records in common, so all of them, measured at the full share of a part, "
         "cost what one does."
     )
-    return Section("budget", "Privacy budget", lead, [TableBlock(survey_budget_table(manifest))])
+    return Section("budget", "Privacy budget", lead, [survey_budget_table(manifest)])
 
 
 def survey_budget_table(manifest: SurveyManifest) -> Table:
@@ -106,21 +105,15 @@ def _exact(manifest: SurveyManifest) -> list[str]:
 
 def _privacy_section(release: SurveyRelease) -> Section:
     """The guarantee, and what is and is not protected."""
-    manifest, privacy = release.manifest, release.manifest.privacy
-    has_tables = release.tables is not None
+    manifest = release.manifest
     values = {
-        **guarantee_values(privacy, manifest.account, is_void=manifest.not_for_release),
         "epsilon_by_noise": None,
         "derived": "means, tables and microdata",
         "exact": _exact(manifest),
         "sources": "the measurements and public information",
     }
-    blocks: list[Block] = [
-        Prose("survey_privacy.html.j2", values),
-        *([TableBlock(promises_table(list(manifest.parts)))] if has_tables else []),
-        *loss_tables(privacy, manifest.account),
-    ]
-    return Section("privacy", "Privacy", GUARANTEE_LEAD, blocks)
+    promises = [] if release.tables is None else [promises_table(manifest.parts)]
+    return guarantee_section(manifest, "survey_privacy.html.j2", values, promises, manifest.account)
 
 
 def _microdata_section(manifest: SurveyManifest) -> Section:
@@ -142,7 +135,7 @@ def _microdata_section(manifest: SurveyManifest) -> Section:
         names("Labels, in order", ("; ".join(one.levels) for one in manifest.attributes)),
     ]
     table = Table.of("attributes", "Attributes of the microdata", columns)
-    blocks: list[Block] = [Prose("survey_microdata.html.j2", values), TableBlock(table)]
+    blocks: list[Block] = [Prose("survey_microdata.html.j2", values), table]
     return Section("microdata", "Microdata", lead, blocks)
 
 
@@ -154,9 +147,5 @@ def _software_section(manifest: SurveyManifest) -> Section:
         *sorted(software.libraries.items()),
         ("SHA-256 of the configuration", manifest.configuration_digest),
     ]
-    columns = [
-        names("What", (what for what, _ in rows)),
-        codes("Value", (value for _, value in rows)),
-    ]
-    table = Table.of("environment", "Software and configuration", columns)
-    return Section("run", "Run", "What made this release.", [TableBlock(table)])
+    table = environment_table("Software and configuration", rows, codes)
+    return Section("run", "Run", "What made this release.", [table])

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 
 from jobs.documents.survey import MeasuredPart, ReleasedTable, SurveyTables
 from jobs.report import text
-from jobs.report.page import Section, TableBlock
+from jobs.report.page import Section
 from jobs.report.table import Table, fractions, labels, names, numbers
 from jobs.report.text import words
 
@@ -17,11 +18,11 @@ def tables_section(tables: SurveyTables) -> Section:
         "Counts with noise, drawn given that no count is negative and that some marginals are "
         "those of the file."
     )
-    blocks = [TableBlock(_table(index, one)) for index, one in enumerate(tables.tables)]
+    blocks = [_table(index, one) for index, one in enumerate(tables.tables)]
     return Section("tables", "Tables", lead, blocks)
 
 
-def promises_table(parts: list[MeasuredPart]) -> Table:
+def promises_table(parts: Sequence[MeasuredPart]) -> Table:
     """What is proved of each table, and what it leaves unprotected."""
     promised = [(part.name, part.conditioned) for part in parts if part.conditioned is not None]
     columns = [
