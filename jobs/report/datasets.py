@@ -209,7 +209,7 @@ def kind_of(manifest: Manifest, dataset: Described) -> str:
 def other_files(
     manifest: Manifest | SurveyManifest, meaning: Callable[[str], str]
 ) -> list[tuple[str, str]]:
-    """(path, meaning) of the files beside the datasets.
+    """List (path, meaning) of the files beside the datasets.
 
     Args:
       manifest: Of the release.
@@ -222,7 +222,7 @@ def other_files(
 
 
 def census_files(manifest: Manifest) -> list[tuple[str, str]]:
-    """(path, meaning) of the files beside the datasets of a census."""
+    """List (path, meaning) of the files beside the datasets of a census."""
     return other_files(manifest, lambda path: _meaning(_product(manifest, path)[1]))
 
 
@@ -234,7 +234,7 @@ def _meaning(name: str) -> str:
 def files_section(
     outputs: Sequence[Output], values: Mapping[str, object], *tables: Table
 ) -> Section:
-    """Every file and how to read it.
+    """List every file and say how to read it.
 
     Args:
       outputs: The datasets.

@@ -48,10 +48,10 @@ def size_section(comparison: Comparison) -> Section:
 def _size_lead(comparison: Comparison) -> str:
     lead = "The noise does not depend on how large a geounit is; what solving makes of it does."
     leaf = comparison.levels[-1]
-    known = [row for row in comparison.result(leaf, "total").by_size if row.mae is not None]
-    if len(known) < 2:
+    filled = [row for row in comparison.result(leaf, "total").by_size if row.mae is not None]
+    if len(filled) < 2:
         return lead
-    first, last = known[0], known[-1]
+    first, last = filled[0], filled[-1]
     return (
         f"{lead} At {words(leaf)}, the total of geounits with {first.bin} "
         f"{comparison.records} is off by {text.decimal(first.mae)} on average, that of geounits "
@@ -135,10 +135,10 @@ def _bias_lead(comparison: Comparison, query: str) -> str:
         "and where totals hold, larger cells pay for it."
     )
     leaf = comparison.levels[-1]
-    known = [row for row in comparison.result(leaf, query).by_true if row.bias is not None]
-    if len(known) < 2:
+    filled = [row for row in comparison.result(leaf, query).by_true if row.bias is not None]
+    if len(filled) < 2:
         return lead
-    first, last = known[0], known[-1]
+    first, last = filled[0], filled[-1]
     return (
         f"{lead} At {words(leaf)}, cells with a true count of {first.bin} move by "
         f"{text.signed(first.bias)} on average, those of {last.bin} by {text.signed(last.bias)}."

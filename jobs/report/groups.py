@@ -59,8 +59,8 @@ class Groups:
     def drawn(self) -> list[int]:
         """Numbers of the groups that have the largest errors at the last geolevel."""
         last = self.relative[-1]
-        known = [index for index, value in enumerate(last) if value is not None]
-        return sorted(known, key=lambda index: -(last[index] or 0.0))[:_MOST_DRAWN]
+        there = [index for index, value in enumerate(last) if value is not None]
+        return sorted(there, key=lambda index: -(last[index] or 0.0))[:_MOST_DRAWN]
 
     def along(self, levels: Sequence[str], values: Sequence[float | None]) -> list[float | None]:
         """One of its values for each geolevel of a page, in percent; None where it has none."""

@@ -84,6 +84,6 @@ def write_internal_report(
 
 
 def definitions_section(template: str) -> Section:
-    """What the numbers of an internal report mean."""
+    """Say what the numbers of an internal report mean."""
     lead = "What every number on this page means."
     return Section("definitions", "Definitions", lead, [Prose(template)])

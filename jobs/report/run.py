@@ -29,7 +29,7 @@ def environment_table(
     facts: Sequence[tuple[str, str]],
     shown: Callable[[str, Iterable[str]], Column] = names,
 ) -> Table:
-    """What made a release.
+    """List what made a release.
 
     Args:
       caption: Of what kind the facts are.
@@ -65,7 +65,7 @@ def stages_table(summary: Summary) -> Table:
 
 
 def _unless_zero(title: str, values: Iterable[float | None], show: Show, hint: str) -> Column:
-    """Numbers of stages that have tasks, or geounits; empty for the others."""
+    """Make a column of stages that have tasks, or geounits; empty for the others."""
     cells = [number(value, show) if value else Cell("") for value in values]
     return Column(title, hint=hint, cells=cells)
 

@@ -91,7 +91,7 @@ def _expected_blocks(solved: Sequence[SolvedLevel]) -> list[Table]:
 
 
 def _changed(solved: Sequence[SolvedLevel]) -> list[Column]:
-    """Where the whole numbers closest to a solution did not do."""
+    """Count where the whole numbers closest to a solution did not do."""
     moved = (sum(move.records for move in level.moved) for level in solved)
     return [
         numbers("Widened", (level.widened for level in solved), hint="rounding"),
@@ -127,7 +127,7 @@ def _expected_table(asked: Sequence[tuple[str, ExpectedTotals]]) -> Table:
 def _errors(
     error: EstimatedError | None,
 ) -> tuple[str | None, str | None, float | None, float | None]:
-    """Of one marginal; nothing where too few geounits were seen to estimate any."""
+    """Return those of one marginal; nothing where too few geounits were seen to estimate any."""
     if error is None:
         return None, None, None, None
     return error.query, _WAYS[error.way], error.error, error.difference_error

@@ -131,49 +131,49 @@ def number(value: float | None, show: Show = text.integer) -> Cell:
 
 
 def known_number(value: float | None, show: Show = text.decimal) -> Cell:
-    """A cell with a number; a dash where there is none, as of a group below the floor."""
+    """Make a cell with a number; a dash where there is none, as of a group below the floor."""
     return Cell(EMPTY) if value is None else number(value, show)
 
 
-def exact(value: str | None) -> Cell:
-    """A cell with an exact fraction, sorted by its value; a dash where there is none."""
+def fraction(value: str | None) -> Cell:
+    """Make a cell with an exact fraction, sorted by its value; a dash where there is none."""
     return Cell(EMPTY) if value is None else Cell(value, text.ratio(value), code=True)
 
 
 def names(title: str, values: Iterable[object], hint: str = "") -> Column:
-    """A column of text."""
+    """Make a column of text."""
     return Column(title, False, hint, [*map(name, values)])
 
 
 def labels(title: str, values: Iterable[str | None], hint: str = "") -> Column:
-    """A column of names of queries or geolevels, as `label`."""
+    """Make a column of names of queries or geolevels, as `label`."""
     return Column(title, False, hint, [*map(label, values)])
 
 
 def codes(title: str, values: Iterable[object], hint: str = "") -> Column:
-    """A column of text in a fixed-width face."""
+    """Make a column of text in a fixed-width face."""
     return Column(title, False, hint, [*map(code, values)])
 
 
 def numbers(
     title: str, values: Iterable[float | None], show: Show = text.integer, hint: str = ""
 ) -> Column:
-    """A column of numbers."""
+    """Make a column of numbers."""
     return Column(title, True, hint, [number(value, show) for value in values])
 
 
 def known(
     title: str, values: Iterable[float | None], show: Show = text.decimal, hint: str = ""
 ) -> Column:
-    """A column of numbers, as `known_number`."""
+    """Make a column of numbers, as `known_number`."""
     return Column(title, True, hint, [known_number(value, show) for value in values])
 
 
 def fractions(
     title: str, values: Iterable[str | None], hint: str = "", *, numeric: bool = False
 ) -> Column:
-    """A column of exact fractions."""
-    return Column(title, numeric, hint, [*map(exact, values)])
+    """Make a column of exact fractions."""
+    return Column(title, numeric, hint, [*map(fraction, values)])
 
 
 def bars(
@@ -184,7 +184,7 @@ def bars(
     *,
     total: float | None = None,
 ) -> Column:
-    """A column with bars, the longest for the largest value, and a dash where there is none.
+    """Make a column with bars, the longest for the largest value; a dash where there is none.
 
     Args:
       title: Heading.
@@ -203,7 +203,7 @@ def bars(
 
 
 def gridded(titles: Iterable[str], rows: Sequence[Sequence[Cell]]) -> list[Column]:
-    """Columns of a grid of cells, as `shaded` and `tilted` make them."""
+    """Make columns of a grid of cells, as `shaded` and `tilted` make them."""
     return [Column(title, cells=[row[place] for row in rows]) for place, title in enumerate(titles)]
 
 

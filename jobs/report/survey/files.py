@@ -80,7 +80,7 @@ def _single_files(manifest: SurveyManifest) -> Table:
 
 
 def _kinds(manifest: SurveyManifest) -> dict[str, str]:
-    """What the rows of each dataset are, by its path."""
+    """Name what the rows of each dataset are, by its path."""
     measured = {
         f"{_MEASUREMENTS}/part={part.name}": "table" if part.conditioned else "sums"
         for part in manifest.parts
@@ -90,7 +90,7 @@ def _kinds(manifest: SurveyManifest) -> dict[str, str]:
 
 
 def _described(manifest: SurveyManifest) -> list[Described]:
-    """The datasets, as readers want them."""
+    """Describe the datasets, as readers want them."""
     kinds = _kinds(manifest)
     attributes = {attribute.name for attribute in manifest.attributes}
 

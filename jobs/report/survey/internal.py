@@ -70,7 +70,7 @@ def _worst_tile(evaluation: SurveyEvaluation) -> list[Tile]:
 
 
 def _worst(one: MeanErrors) -> tuple[str | None, int | None]:
-    """The stratum whose mean is furthest off, and its true records; None if none has an error."""
+    """Find the stratum whose mean is furthest off, and its true records; None without errors."""
     found = ((row.stratum, row.records) for row in one.means if row.relative == one.largest)
     return (None, None) if one.largest is None else next(found)
 
@@ -177,8 +177,8 @@ def _groups_section(evaluation: SurveyEvaluation) -> Section:
 
 
 def _groups_figure(index: int, one: GroupErrors) -> list[Figure]:
-    known = [(row.relative, row) for row in one.groups if row.relative is not None]
-    worst = sorted(known, key=lambda pair: -pair[0])
+    erring = [(row.relative, row) for row in one.groups if row.relative is not None]
+    worst = sorted(erring, key=lambda pair: -pair[0])
     by = words(" * ".join(one.attributes))
     caption = (
         f"Error of the one-way tables of groups by {by}, true number of records in brackets, the "

@@ -98,7 +98,7 @@ def survey_budget_table(manifest: SurveyManifest) -> Table:
 
 
 def _exact(manifest: SurveyManifest) -> list[str]:
-    """What is published as it is in the data, beside the number of records."""
+    """Name what is published as it is in the data, beside the number of records."""
     every = exact_marginals(manifest)
     return [f"{words(one)} (table {words(table)})" for one, table in every if one != "total"]
 

@@ -37,7 +37,7 @@ class SurveyRelease:
 
 
 def exact_marginals(manifest: SurveyManifest) -> list[tuple[str, str]]:
-    """(marginal, table) of all that is published as it is in the data."""
+    """List (marginal, table) of all that is published as it is in the data."""
     return [
         (marginal, part.name)
         for part in manifest.parts
@@ -47,7 +47,7 @@ def exact_marginals(manifest: SurveyManifest) -> list[tuple[str, str]]:
 
 
 def part_in_words(part: MeasuredPart) -> str:
-    """What a part is."""
+    """Name a part."""
     if part.name == SYNTHESIS:
         return "microdata"
     return f"{'mean' if part.conditioned is None else 'table'} of {words(part.name)}"
