@@ -7,12 +7,10 @@ from pathlib import Path
 
 from jobs.planning.fairness import FairnessSummary, MethodSpread, Quantiles
 from jobs.report import text
-from jobs.report.page import Block, FigureBlock, Page, Section, TableBlock, Tile
+from jobs.report.page import Block, Page, Section, Tile, write_report
 from jobs.report.plots import Figure, MarkPanel, mark_panels, range_rows
-from jobs.report.render import render
 from jobs.report.table import Cell, Column, Table, label, number, shaded
 from jobs.report.text import words
-from jobs.storage.files import replace_file
 from jobs.storage.modes import READABLE
 
 _SUMMARY = (
@@ -100,7 +98,7 @@ def write_fairness_page(summary: FairnessSummary, out: Path) -> None:
     """
     drawn = [one for one in summary.methods if one.answers.largest > 0]
     sections = [_cells(drawn, summary), _spread(drawn, summary)]
-    sections.append(Section("tables", "Tables", _OWN, [TableBlock(table_table(summary))]))
+    sections.append(Section("tables", "Tables", _OWN, [table_table(summary)]))
     ratios = [one.ratio for one in summary.methods if one.ratio is not None]
     tiles = [
         Tile("Tables", text.integer(len(summary.methods[0].by_table)), summary.workload),
@@ -113,7 +111,7 @@ def write_fairness_page(summary: FairnessSummary, out: Path) -> None:
     facts = [("Schema", summary.schema), ("Geolevel", summary.geolevel)]
     facts += [("Left out", f"{one.method}: {one.reason}") for one in summary.skipped]
     page = Page("Fairness", summary.name, _SUMMARY, facts, [], tiles, sections, summary.records)
-    replace_file(out, render("page.html.j2", {"page": page}), mode=READABLE)
+    write_report(page, out, mode=READABLE)
 
 
 def _decimal(fraction: str) -> float:
@@ -143,7 +141,7 @@ def _cells(drawn: Sequence[MethodSpread], summary: FairnessSummary) -> Section:
         "square). A level line of marks treats all cells alike."
     )
     svg = mark_panels("cells", panels, "Answers of the table", up)
-    blocks: list[Block] = [FigureBlock(Figure("cells", svg, caption, legend))]
+    blocks: list[Block] = [Figure("cells", svg, caption, legend)]
     lead = (
         "Minimizing the sum over all answers favors large tables, which have most of them; the "
         "largest variance is least where all are equal. " + _OWN
@@ -166,7 +164,7 @@ def _spread(drawn: Sequence[MethodSpread], summary: FairnessSummary) -> Section:
     )
     legend = [("released", "least to largest"), ("raw", "median")]
     figure = Figure("spread", range_rows("spread", titles, rows), caption, legend)
-    blocks: list[Block] = [FigureBlock(figure), TableBlock(method_table(summary))]
+    blocks: list[Block] = [figure, method_table(summary)]
     return Section("spread", "Spread of errors by method", "", blocks)
 
 

@@ -27,11 +27,9 @@ from jobs.report.budget import (
     noise_section,
     statements_table,
 )
-from jobs.report.page import FigureBlock, Page, Section, TableBlock, Tile
+from jobs.report.page import Block, Page, Section, Tile, write_report
 from jobs.report.plots import Figure, Panel, line_panels
-from jobs.report.render import render
 from jobs.report.text import words
-from jobs.storage.files import replace_file
 from jobs.storage.modes import READABLE
 
 _SUMMARY = (
@@ -61,7 +59,7 @@ def write_plan_report(summary: PlanSummary, out: Path) -> None:
     geography, predicted = summary.geography or {}, summary.predicted or ()
     levels, privacy = summary.levels, summary.privacy
     spending = spending_of(summary)
-    shape = TableBlock(geography_table(geography))
+    shape = geography_table(geography)
     sections = [
         Section("shape", "Geography", "The geounits among which counts add up.", [shape]),
         budget_section(spending),
@@ -70,22 +68,22 @@ def write_plan_report(summary: PlanSummary, out: Path) -> None:
     if predicted:
         sections.insert(0, _predicted_section(summary))
     if summary.groups is not None:
-        block = TableBlock(groups_table(summary.groups, summary.records))
+        block = groups_table(summary.groups, summary.records)
         sections.insert(1, Section("groups", "Errors of groups", _GROUPS, [block]))
     if summary.optimized is not None:
         sections.insert(1, _optimized_section(summary.optimized, summary))
     if summary.covariances is not None:
-        table = TableBlock(covariance_table(summary.covariances, summary.records))
+        table = covariance_table(summary.covariances, summary.records)
         sections.append(Section("covariances", "Covariances", _LINEAR, [table]))
     lead = f"What a change of one record costs. {privacy.neighborhood.in_words}".strip()
     if privacy.nearest is not None:
         lead += f" {privacy.nearest.in_words}"
     if summary.geounits_source == FROM_DATA:
         lead += f" Exact: {geounits_from_data(levels[-1])}."
-    blocks = [TableBlock(statements_table(summary.statements, privacy.definition))]
+    blocks = [statements_table(summary.statements, privacy.definition)]
     attacks = attacks_of_summary(summary)
     if attacks:
-        blocks.append(TableBlock(attacks_table(attacks, privacy.mu_gdp)))
+        blocks.append(attacks_table(attacks, privacy.mu_gdp))
     sections.append(Section("privacy", "Privacy", lead, blocks))
     n_tables = len({row.table for row in predicted})
     tiles = [
@@ -95,7 +93,7 @@ def write_plan_report(summary: PlanSummary, out: Path) -> None:
     ]
     facts = [("Configuration", summary.configuration_digest[:16])]
     page = Page("Plan", summary.name, _SUMMARY, facts, [], tiles, sections, summary.records)
-    replace_file(out, render("page.html.j2", {"page": page}), mode=READABLE)
+    write_report(page, out, mode=READABLE)
 
 
 def _predicted_section(summary: PlanSummary) -> Section:
@@ -108,15 +106,15 @@ def _predicted_section(summary: PlanSummary) -> Section:
     )
     legend = [("raw", HEADINGS["own"]), ("released", HEADINGS["full"])]
     figure = Figure("predicted", _panels("predicted", own, full, summary), caption, legend)
-    blocks: list[TableBlock | FigureBlock] = [
-        FigureBlock(figure),
-        TableBlock(predicted_table(rows, summary.records)),
+    blocks: list[Block] = [
+        figure,
+        predicted_table(rows, summary.records),
     ]
     return Section("predicted", "Predicted errors", _LINEAR, blocks)
 
 
 def _optimized_section(optimized: OptimizedSummary, summary: PlanSummary) -> Section:
-    blocks: list[TableBlock | FigureBlock] = []
+    blocks: list[Block] = []
     legend = [("raw", optimized.compared_with), ("released", "optimized")]
     for kind, heading in HEADINGS.items():
         before = {(r.table, r.geolevel): getattr(r.before, kind).rmse for r in optimized.predicted}
@@ -124,8 +122,8 @@ def _optimized_section(optimized: OptimizedSummary, summary: PlanSummary) -> Sec
         key = f"optimized-{kind}"
         caption = f"Errors from {heading}, before and with the optimized allocation."
         figure = Figure(key, _panels(key, before, after, summary), caption, legend)
-        blocks.append(FigureBlock(figure))
-    blocks += [TableBlock(table) for table in optimized_tables(optimized, summary.records)]
+        blocks.append(figure)
+    blocks += [table for table in optimized_tables(optimized, summary.records)]
     return Section("optimized", "Optimized allocation", f"{optimized.source}.", blocks)
 
 

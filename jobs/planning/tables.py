@@ -23,7 +23,17 @@ from jobs.report.budget import (
     statements_table,
     strata_table,
 )
-from jobs.report.table import EMPTY, Cell, Column, Table, label, number, shaded, tilted
+from jobs.report.table import (
+    EMPTY,
+    Cell,
+    Column,
+    Table,
+    known_number,
+    label,
+    number,
+    shaded,
+    tilted,
+)
 
 HEADINGS = {"own": "own measurements", "full": "all measurements of the tree"}
 
@@ -152,12 +162,12 @@ def groups_table(rows: Sequence[GroupRow], records: str) -> Table:
     has_targets = any(row.target is not None for row in rows)
     body = []
     for row in rows:
-        cells = [label(row.name), label(row.geolevel), _or_empty(row.persons, text.decimal)]
+        cells = [label(row.name), label(row.geolevel), known_number(row.persons)]
         for error in (row.own, row.full):
             cells += [number(error.rmse, text.decimal), _relative(error)]
         if has_targets:
-            cells.append(_or_empty(row.target, _in_unit(row)))
-            cells += [_or_empty(error.rho_needed, text.decimal) for error in (row.own, row.full)]
+            cells.append(known_number(row.target, _in_unit(row)))
+            cells += [known_number(error.rho_needed) for error in (row.own, row.full)]
         body.append(cells)
     columns = [*_group_columns()]
     for source in ("own", "whole tree"):
@@ -193,7 +203,7 @@ def _group_columns() -> tuple[Column, ...]:
 def _group_change_table(rows: Sequence[ComparedGroup], records: str) -> Table:
     body = []
     for row in rows:
-        cells = [label(row.name), label(row.geolevel), _or_empty(row.persons, text.decimal)]
+        cells = [label(row.name), label(row.geolevel), known_number(row.persons)]
         for old, new in ((row.before.own, row.own), (row.before.full, row.full)):
             cells += [number(old.rmse, text.decimal), number(new.rmse, text.decimal)]
             cells.append(_relative(new))
@@ -214,10 +224,6 @@ def _relative(error: GroupError) -> Cell:
 
 def _in_unit(row: GroupRow) -> Callable[[float | None], str]:
     return text.percent if row.compared is Comparison.RELATIVE else text.decimal
-
-
-def _or_empty(value: float | None, show: Callable[[float | None], str]) -> Cell:
-    return Cell(EMPTY) if value is None else number(value, show)
 
 
 def given_up(optimized: OptimizedSummary) -> str:

@@ -9,7 +9,7 @@ from das.tree.intervals import normal_factor
 from jobs.documents.manifest import LevelGeography, Manifest, expected_rmse
 from jobs.report import text
 from jobs.report.budget import MOST_PANELS, level_grid
-from jobs.report.page import Block, FigureBlock, Section, TableBlock, Tile
+from jobs.report.page import Block, Section, Tile
 from jobs.report.plots import Figure, Panel, line_panels
 from jobs.report.text import words
 from jobs.storage.dataset import Dataset, is_published
@@ -124,7 +124,7 @@ def accuracy_section(manifest: Manifest, accuracy: Accuracy) -> Section:
         "are closer to the truth. Nothing here was compared with confidential data."
     )
     grid = level_grid("accuracy-grid", label, values, (tables, levels), note)
-    blocks: list[Block] = [FigureBlock(figure), TableBlock(grid)]
+    blocks: list[Block] = [figure, grid]
     return Section("accuracy", "Accuracy of the tables", _lead(manifest, accuracy), blocks)
 
 

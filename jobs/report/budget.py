@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from das.definition import Definition
 from das.mechanisms.mechanism import Mechanism
 from das.mechanisms.registry import mechanism_of
-from das.privacy.neighborhoods import Comparable
 from das.privacy.semantics import Change
 from das.queries.sensitivity import Neighbors
 from jobs.documents.account import Account, Grant, Guarantee
@@ -24,9 +23,23 @@ from jobs.documents.manifest import (
     expected_rmse,
 )
 from jobs.report import text
-from jobs.report.page import FigureBlock, Section, TableBlock
+from jobs.report.page import Section
 from jobs.report.plots import Figure, Panel, line_panels
-from jobs.report.table import EMPTY, Cell, Column, Table, label, name, number, shaded
+from jobs.report.table import (
+    EMPTY,
+    Cell,
+    Column,
+    Table,
+    fractions,
+    gridded,
+    known,
+    label,
+    labels,
+    name,
+    names,
+    numbers,
+    shaded,
+)
 from jobs.report.text import words
 
 MOST_PANELS = 16
@@ -73,13 +86,13 @@ def budget_section(spending: Spending) -> Section:
         "Every record lies on one path from the root to a leaf, and the costs along any such path "
         f"add up to exactly {spending.unit}. A query with a larger share has less noise."
     )
-    blocks = [TableBlock(share_table(spending)), TableBlock(measured_table(spending))]
+    blocks = [share_table(spending), measured_table(spending)]
     if spending.strata:
         lead += (
             " Groups of records that are measured apart, strata, do not add up either: a record is "
             "in one of them, so a path is one of geounits and a stratum."
         )
-        blocks.insert(0, TableBlock(strata_table(spending)))
+        blocks.insert(0, strata_table(spending))
     return Section("budget", "Privacy budget", lead, blocks)
 
 
@@ -108,9 +121,7 @@ def noise_section(spending: Spending) -> Section:
     figure = Figure("noise", svg, caption, [("raw", "noisy answer")])
     heading = f"Standard deviation of one raw noisy answer, in {records}"
     grid = level_grid("noise-grid", heading, values, (queries, levels))
-    return Section(
-        "noise", "Noise in the measurements", lead, [FigureBlock(figure), TableBlock(grid)]
-    )
+    return Section("noise", "Noise in the measurements", lead, [figure, grid])
 
 
 def account_table(
@@ -175,37 +186,23 @@ def account_table(
 def statements_table(statements: Sequence[Statement], definition: Definition) -> Table:
     """What smaller changes of a record cost."""
     is_pure = definition.is_pure
-    is_limited = any(statement.in_words for statement in statements)
-    body = []
-    for statement in statements:
-        is_void = statement.comparable is Comparable.NONE
-        loss = Cell(EMPTY)
-        if statement.total is not None:  # exact, sorted by its value
-            loss = Cell(statement.total, text.ratio(statement.total), code=True)
-        epsilons = [
-            Cell(EMPTY) if is_void else Cell(text.upward(value), value)
-            for value in (statement.epsilon, statement.epsilon_simple)
-        ]
-        body.append(
-            [
-                _changed(statement),
-                *([] if is_pure else epsilons),
-                loss,
-                *([Cell(statement.in_words)] if is_limited else []),
-            ]
-        )
-    formulas = [Column(text.EPSILON, hint=f"{kind} formula") for kind in ("best", "textbook")]
     columns = [
-        Column("The two data sets differ in", numeric=False),
-        *([] if is_pure else formulas),
-        Column(text.unit(definition), hint="exact"),
-        *([Column("Limited by what is exact", numeric=False)] if is_limited else []),
+        Column("The two data sets differ in", False, cells=[*map(_changed, statements)]),
+        fractions(text.unit(definition), (one.total for one in statements), "exact", numeric=True),
     ]
-    return Table(
+    if not is_pure:
+        best = (one.epsilon for one in statements)
+        textbook = (one.epsilon_simple for one in statements)
+        columns[1:1] = [
+            known(text.EPSILON, best, text.upward, "best formula"),
+            known(text.EPSILON, textbook, text.upward, "textbook formula"),
+        ]
+    if any(one.in_words for one in statements):
+        columns.append(names("Limited by what is exact", (one.in_words for one in statements)))
+    return Table.of(
         "statements",
         "Loss when one record changes in part",
         columns,
-        body,
         "A change that most measured queries do not see costs less than a change of the whole "
         "record."
         + (
@@ -223,33 +220,21 @@ def strata_table(spending: Spending) -> Table:
         for statement in spending.strata[0].statements
         if statement.change is Change.ATTRIBUTE
     ]
+    strata, unit = spending.strata, spending.unit
+    costs = [{(row.change, row.name): row.total for row in one.statements} for one in strata]
     columns = [
-        Column("Stratum", numeric=False),
-        Column("Cells"),
-        Column(spending.unit, hint="own queries", numeric=False),
-        Column(spending.unit, hint="with those for everybody", numeric=False),
-        *(Column(spending.unit, hint=f"only {words(one.name)}", numeric=False) for one in kinds),
+        labels("Stratum", (one.stratum for one in strata)),
+        numbers("Cells", (one.cells for one in strata)),
+        fractions(unit, (one.own for one in strata), "own queries"),
+        fractions(unit, (spending.privacy.total for _ in strata), "with those for everybody"),
     ]
-    body = []
-    for one in spending.strata:
-        cost = {(row.change, row.name): row.total for row in one.statements}
-        totals = [spending.privacy.total, *(cost[row.change, row.name] for row in kinds)]
-        body.append(
-            [
-                label(one.stratum),
-                number(one.cells),
-                Cell(one.own, text.ratio(one.own), code=True),
-                *(
-                    Cell(EMPTY) if total is None else Cell(total, text.ratio(total), code=True)
-                    for total in totals
-                ),
-            ]
-        )
-    return Table(
+    for kind in kinds:
+        changed = (cost[kind.change, kind.name] for cost in costs)
+        columns.append(fractions(unit, changed, f"only {words(kind.name)}"))
+    return Table.of(
         "strata",
         "Groups that are measured apart",
         columns,
-        body,
         "What one record costs, and what a change of one of its attributes within the stratum "
         "does. A change into another stratum costs half of that here and half there.",
     )
@@ -262,19 +247,14 @@ def attacks_table(bounds: Sequence[Attacks], mu_gdp: float | None) -> Table:
       bounds: From one basis or several, at the same false positive rates.
       mu_gdp: That of continuous noise, if the budget counts rho.
     """
-    rows = zip(*(attacks.rates for attacks in bounds), strict=True)
-    body = []
-    for row in rows:
-        rate = text.ratio(row[0].false_positive_rate)
-        cells = [Cell(text.fine_percent(rate), rate)]
-        for bound in row:
-            for value in (bound.true_positive_rate, bound.predictive_value):
-                cells.append(Cell(text.percent_above(value), value))
-        body.append(cells)
-    columns = [Column("False positives")]
+    rates = (text.ratio(row.false_positive_rate) for row in bounds[0].rates)
+    columns = [numbers("False positives", rates, text.fine_percent)]
     for attacks in bounds:
         basis = f"from {_BASES[attacks.basis]}"
-        columns += [Column(title, hint=basis) for title in ("True positives", "Right, if yes")]
+        found = (row.true_positive_rate for row in attacks.rates)
+        columns.append(numbers("True positives", found, text.percent_above, basis))
+        right = (row.predictive_value for row in attacks.rates)
+        columns.append(numbers("Right, if yes", right, text.percent_above, basis))
     gains = " and ".join(
         f"{text.percent_above(attacks.advantage)} from {_BASES[attacks.basis]}"
         for attacks in bounds
@@ -289,7 +269,7 @@ def attacks_table(bounds: Sequence[Attacks], mu_gdp: float | None) -> Table:
             f"μ = {text.upward(mu_gdp)}; discrete noise is close to "
             "it, and the bounds here hold."
         )
-    return Table("attacks", "What an attacker can gain at most", columns, body, note)
+    return Table.of("attacks", "What an attacker can gain at most", columns, note)
 
 
 _BASES = {"rho": text.RHO, "epsilon": text.EPSILON, "noise": "the noise"}
@@ -353,9 +333,8 @@ def level_grid(
       note: A line under it.
     """
     grid = shaded(values, text.decimal, logarithmic=True)
-    body = [[label(query), *row] for query, row in zip(axes[0], grid, strict=True)]
-    columns = [Column("Query", numeric=False), *(Column(words(level)) for level in axes[1])]
-    return Table(key, caption, columns, body, note)
+    columns = [labels("Query", axes[0]), *gridded(map(words, axes[1]), grid)]
+    return Table.of(key, caption, columns, note)
 
 
 def share_table(spending: Spending) -> Table:
@@ -375,10 +354,7 @@ def share_table(spending: Spending) -> Table:
     levels = [level for level in spending.levels if level in main]
     queries = query_order(spending.rows)
     values = [[share.get((level, query)) for level in levels] for query in queries]
-    body = [
-        [label(query), *row]
-        for query, row in zip(queries, shaded(values, text.fine_percent), strict=True)
-    ]
+    grid = shaded(values, text.fine_percent)
     stratum_of = {row.query: row.stratum for row in spending.rows}
     sums = {"all queries": {*queries}}
     if spending.strata:
@@ -388,15 +364,17 @@ def share_table(spending: Spending) -> Table:
             }
             for one in spending.strata
         }
-    for heading, counted in sums.items():
+    for counted in sums.values():
         some = [row for query, row in zip(queries, values, strict=True) if query in counted]
-        body.append([name(heading), *(_sum(column) for column in zip(*some, strict=True))])
-    headings = [Column(_chain(main[level])) for level in levels]
-    return Table(
+        grid.append([_sum(column) for column in zip(*some, strict=True)])
+    columns = [
+        Column("Query", False, cells=[*map(label, queries), *map(name, sums)]),
+        *gridded((_chain(main[level]) for level in levels), grid),
+    ]
+    return Table.of(
         "budget-shares",
         f"Share of {spending.unit} by query and geolevel",
-        [Column("Query", numeric=False), *headings],
-        body,
+        columns,
         "Ordinary geounits. An only child equals its parent, so it is not measured again: the "
         "topmost geounit of such a chain is measured with the shares of the whole chain.",
     )
@@ -429,40 +407,26 @@ def measured_table(spending: Spending, *, counted: bool = True) -> Table:
       counted: Whether the geounits of each row were counted.
     """
     symbols = " or ".join(kind.symbol for kind in noise_kinds(spending.rows))
+    rows = spending.rows
+    chains = (row.chain_end if row.chain_end != row.geolevel else None for row in rows)
+    deviations = [math.sqrt(row.variance) for row in rows]
     columns = [
-        Column("Query", numeric=False),
-        Column("Geolevel", numeric=False),
-        Column("Down to", numeric=False, hint="only children"),
-        Column("Share", hint=f"of {spending.unit}"),
-        Column(spending.unit, hint="exact", numeric=False),
-        Column(symbols, hint="exact parameter", numeric=False),
-        Column("Std. dev.", hint=spending.records),
-        Column("9 in 10", hint="within ±"),
-        Column("Answers", hint="per geounit"),
-        *([Column("Geounits")] if counted else []),
+        labels("Query", (row.query for row in rows)),
+        labels("Geolevel", (row.geolevel for row in rows)),
+        labels("Down to", chains, "only children"),
+        numbers("Share", map(spending.share, rows), text.fine_percent, f"of {spending.unit}"),
+        fractions(spending.unit, (row.cost for row in rows), "exact"),
+        fractions(symbols, (row.parameter for row in rows), "exact parameter"),
+        numbers("Std. dev.", deviations, text.decimal, spending.records),
+        numbers("9 in 10", (NORMAL_90 * one for one in deviations), text.decimal, "within ±"),
+        numbers("Answers", (row.answers for row in rows), hint="per geounit"),
     ]
-    body = []
-    for row in spending.rows:
-        deviation = math.sqrt(row.variance)
-        is_chain = row.chain_end != row.geolevel
-        body.append(
-            [
-                label(row.query),
-                label(row.geolevel),
-                label(row.chain_end) if is_chain else Cell(EMPTY),
-                number(spending.share(row), text.fine_percent),
-                Cell(row.cost, text.ratio(row.cost), code=True),
-                Cell(row.parameter, text.ratio(row.parameter), code=True),
-                number(deviation, text.decimal),
-                number(NORMAL_90 * deviation, text.decimal),
-                number(row.answers),
-                *([number(row.geounits)] if counted else []),
-            ]
-        )
+    if counted:
+        columns.append(numbers("Geounits", (row.geounits for row in rows)))
     note = (
         "Std. dev. is that of one noisy answer. About 9 in 10 noisy answers lie within 1.645 "
         "standard deviations of the truth."
     )
     if any(row.charged == "together" for row in spending.rows):
         note = f"{note} {text.TOGETHER}"
-    return Table("budget-table", "Every measured query", columns, body, note)
+    return Table.of("budget-table", "Every measured query", columns, note)

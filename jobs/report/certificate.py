@@ -22,7 +22,7 @@ from jobs.report import text
 from jobs.report.budget import Spending, account_table, query_order, share_table
 from jobs.report.guarantee import person_remark
 from jobs.report.render import render
-from jobs.report.table import Cell, Column, Table, name
+from jobs.report.table import Cell, Column, Table, labels, numbers
 from jobs.report.text import words
 from jobs.report.tiles import NOT_VERIFIED
 from jobs.storage.files import replace_file
@@ -88,7 +88,6 @@ def write_certificate(manifest: Manifest, verified: Verified, out: Place) -> Non
     ]  # fmt: skip
     advantages = [] if privacy.attacks is None else [privacy.attacks.advantage]
     context = {
-        "condition": "",
         "neighborhood": privacy.neighborhood.in_words,
         "protects_none": protects_none,
         "changes": changes_table(
@@ -128,6 +127,11 @@ def write_page(
     is_pure = privacy.definition.is_pure
     total = stated_fraction(privacy.total)
     shared = {
+        "condition": "",
+        "neighborhood": "",
+        "protects_none": False,
+        "limits": [],
+        "open_sessions": (),
         "title": manifest.name,
         "one": one_of(records),
         "many": records,
@@ -294,10 +298,12 @@ def _levels_table(spending: Spending) -> Table:
     for row in spending.rows:
         if row.chain_end == row.geolevel:
             shares[row.geolevel] = shares.get(row.geolevel, 0.0) + spending.share(row)
-    rows = [[name(words(level)), Cell(text.fine_percent(v))] for level, v in shares.items()]
-    columns = [Column("Geolevel", numeric=False), Column(f"Share of {spending.unit}")]
+    columns = [
+        labels("Geolevel", shares),
+        numbers(f"Share of {spending.unit}", shares.values(), text.fine_percent),
+    ]
     note = f"{len(query_order(spending.rows))} queries; the report lists each."
-    return Table("budget", "Budget by geolevel", columns, rows, note)
+    return Table.of("budget", "Budget by geolevel", columns, note)
 
 
 def _identity(

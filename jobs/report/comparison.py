@@ -12,9 +12,9 @@ from jobs.documents.evaluation import BySize, ByTrue, Evaluation, Result
 from jobs.documents.manifest import Manifest, expected_rmse
 from jobs.report import text
 from jobs.report.budget import MOST_PANELS, level_grid
-from jobs.report.page import Block, FigureBlock, Row, Section, TableBlock, Tile
+from jobs.report.page import Block, Row, Section, Tile
 from jobs.report.plots import Figure, Panel, line_panels
-from jobs.report.table import Cell, Column, Table, code, label, number, tilted
+from jobs.report.table import Cell, Column, Table, codes, gridded, labels, numbers, tilted
 from jobs.report.text import words
 
 
@@ -113,15 +113,15 @@ def error_section(comparison: Comparison) -> Section:
     if panels:
         label = f"Root mean square error, in {comparison.records}"
         svg = line_panels("error", panels, label)
-        blocks.append(FigureBlock(Figure("error", svg, caption, legend)))
+        blocks.append(Figure("error", svg, caption, legend))
     blocks += [
         Row(
             [
-                TableBlock(level_grid("error-released", "Released: RMSE", released, axes)),
-                TableBlock(level_grid("error-raw", "Raw noise: expected RMSE", noise, axes)),
+                level_grid("error-released", "Released: RMSE", released, axes),
+                level_grid("error-raw", "Raw noise: expected RMSE", noise, axes),
             ]
         ),
-        TableBlock(_full_table(comparison)),
+        _full_table(comparison),
     ]
     return Section("error", "Error by query and geolevel", _error_lead(comparison), blocks)
 
@@ -168,24 +168,19 @@ _FULL = (
 
 
 def _full_table(comparison: Comparison) -> Table:
-    columns = [Column("Query", numeric=False), Column("Geolevel", numeric=False)]
-    columns += [Column(title, hint=hint) for _, title, hint, _ in _FULL]
-    body = [
-        [
-            label(query),
-            label(level),
-            *(number(getattr(result, key), show) for key, _, _, show in _FULL),
-        ]
-        for query in comparison.queries
-        for level in comparison.levels
-        for result in [comparison.result(level, query)]
+    keys = [(level, query) for query in comparison.queries for level in comparison.levels]
+    columns = [
+        labels("Query", (query for _, query in keys)),
+        labels("Geolevel", (level for level, _ in keys)),
     ]
+    for key, title, hint, show in _FULL:
+        columns.append(numbers(title, (comparison.value(*at, key) for at in keys), show, hint))
     note = (
         "All answers of all geounits count, empty ones included. Error is released minus true. "
         "Moved is the share of records counted in another answer than the true one. Quantiles are "
         "of the absolute error."
     )
-    return Table("error-table", "Every statistic by query and geolevel", columns, body, note)
+    return Table.of("error-table", "Every statistic by query and geolevel", columns, note)
 
 
 def changed_section(comparison: Comparison) -> Section:
@@ -193,8 +188,8 @@ def changed_section(comparison: Comparison) -> Section:
     blocks: list[Block] = [
         Row(
             [
-                TableBlock(_changed_table(comparison, "total", "By change of the total")),
-                TableBlock(_changed_table(comparison, "detailed", "By sum of absolute errors")),
+                _changed_table(comparison, "total", "By change of the total"),
+                _changed_table(comparison, "detailed", "By sum of absolute errors"),
             ]
         )
     ]
@@ -211,35 +206,29 @@ def _changed_table(comparison: Comparison, query: str, caption: str) -> Table:
         for level in comparison.levels
         for change in comparison.result(level, query).most_changed
     ]
-    body = [
-        [
-            code(change.geocode),
-            label(level),
-            number(change.persons),
-            number(change.net, text.signed_integer),
-            number(change.l1),
-        ]
-        for level, change in sorted(changed, key=lambda pair: -pair[1].l1)
-    ]
+    changed.sort(key=lambda pair: -pair[1].l1)
+    records, net = comparison.records.capitalize(), (change.net for _, change in changed)
     columns = [
-        Column("Geounit", numeric=False),
-        Column("Geolevel", numeric=False),
-        Column(comparison.records.capitalize(), hint="true"),
-        Column("Change", hint="of the total"),
-        Column("L1", hint="sum of |error|"),
+        codes("Geounit", (change.geocode for _, change in changed)),
+        labels("Geolevel", (level for level, _ in changed)),
+        numbers(records, (change.persons for _, change in changed), hint="true"),
+        numbers("Change", net, text.signed_integer, "of the total"),
+        numbers("L1", (change.l1 for _, change in changed), hint="sum of |error|"),
     ]
-    return Table(f"changed-{query}", caption, columns, body)
+    return Table.of(f"changed-{query}", caption, columns)
 
 
 def bias_table(comparison: Comparison, query: str, kind: str, caption: str) -> Table:
     """Mean error of a query by bin (`kind` is by_size or by_true) and geolevel, two-sided."""
     bins, values = bin_values(comparison, query, kind, "bias")
-    body = [[Cell(bins[index], index), *row] for index, row in enumerate(tilted(values))]
     heading = (
         f"{comparison.records.capitalize()} in the geounit" if kind == "by_size" else "True count"
     )
-    columns = [Column(heading, numeric=False), *(Column(words(v)) for v in comparison.levels)]
-    return Table(f"bias-{query}-{kind}".replace(" ", ""), caption, columns, body)
+    columns = [
+        Column(heading, False, cells=[Cell(size, place) for place, size in enumerate(bins)]),
+        *gridded(map(words, comparison.levels), tilted(values)),
+    ]
+    return Table.of(f"bias-{query}-{kind}".replace(" ", ""), caption, columns)
 
 
 def bin_values(

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from jobs.config.joined import NUMBER
 from jobs.config.tables import file_stems
 from jobs.documents.manifest import Manifest, Output
+from jobs.documents.survey import SurveyManifest
 from jobs.report import text
-from jobs.report.table import Column, Table, code, number
+from jobs.report.page import Block, Prose, Section
+from jobs.report.table import Table, codes, numbers
 from jobs.storage.columns import TEXT
 
 LEVEL = "level=…"  # stands for all geolevels of a dataset
@@ -204,12 +206,24 @@ def kind_of(manifest: Manifest, dataset: Described) -> str:
     return _KINDS.get(_product(manifest, dataset.path)[1], "")
 
 
-def other_files(manifest: Manifest) -> list[tuple[str, str]]:
-    """(path, meaning) of the files beside the datasets."""
+def other_files(
+    manifest: Manifest | SurveyManifest, meaning: Callable[[str], str]
+) -> list[tuple[str, str]]:
+    """List (path, meaning) of the files beside the datasets.
+
+    Args:
+      manifest: Of the release.
+      meaning: What the file of a path is for.
+    """
     seeded = ["NOT_FOR_RELEASE.txt"] if manifest.not_for_release else []
     files = [file.path for file in manifest.files]
     names = dict.fromkeys(["manifest.json", "report.html", *files, *seeded])
-    return [(name, _meaning(_product(manifest, name)[1])) for name in names]
+    return [(name, meaning(name)) for name in names]
+
+
+def census_files(manifest: Manifest) -> list[tuple[str, str]]:
+    """List (path, meaning) of the files beside the datasets of a census."""
+    return other_files(manifest, lambda path: _meaning(_product(manifest, path)[1]))
 
 
 def _meaning(name: str) -> str:
@@ -217,24 +231,30 @@ def _meaning(name: str) -> str:
     return FILES.get(name) or next(by_ending, "")
 
 
+def files_section(
+    outputs: Sequence[Output], values: Mapping[str, object], *tables: Table
+) -> Section:
+    """List every file and say how to read it.
+
+    Args:
+      outputs: The datasets.
+      values: What `files.html.j2` says of them: meanings, other files, an example and a remark.
+      tables: Further ones below that of the datasets.
+    """
+    lead = "All tables are Parquet or CSV; every dataset names its files and their digests."
+    blocks: list[Block] = [Prose("files.html.j2", values), files_table(outputs), *tables]
+    return Section("files", "Files and how to read them", lead, blocks)
+
+
 def files_table(outputs: Sequence[Output]) -> Table:
     """Every dataset of a release with its digest."""
-    body = [
-        [
-            code(output.path),
-            number(output.rows),
-            number(output.bytes, text.size),
-            code(output.sha256),
-        ]
-        for output in outputs
-    ]
     columns = [
-        Column("Path", numeric=False),
-        Column("Rows"),
-        Column("Size"),
-        Column("SHA-256", numeric=False),
+        codes("Path", (output.path for output in outputs)),
+        numbers("Rows", (output.rows for output in outputs)),
+        numbers("Size", (output.bytes for output in outputs), text.size),
+        codes("SHA-256", (output.sha256 for output in outputs)),
     ]
-    return Table("files", "Files of the release", columns, body)
+    return Table.of("files", "Files of the release", columns)
 
 
 def _kind(path: str) -> str:
@@ -263,9 +283,7 @@ def _described(
     def meaning(column: str) -> str:
         if column == "geocode" and census:
             return f"{_GEOCODE} {_whose(manifest, census, bare, levels)}"
-        if bare.startswith("microdata") and column in attributes:
-            return f"The level of {column}, by its label."
-        if bare.startswith("joined") and column in attributes:
+        if bare.startswith(("microdata", "joined")) and column in attributes:
             return f"The level of {column}, by its label."
         if bare.startswith("joined") and column != "geocode":
             units = max((n for n in manifest.products or () if column.startswith(f"{n}_")), key=len)

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from jobs.report import text
 from jobs.report.comparison import Comparison, bias_table, bin_values
-from jobs.report.page import Block, FigureBlock, Row, Section, TableBlock
+from jobs.report.page import Block, Row, Section
 from jobs.report.plots import Figure, Panel, bar_panels, line_panels, share_bars
-from jobs.report.table import EMPTY, Cell, Column, Table, label, number
+from jobs.report.table import Cell, Column, Table, known, labels, numbers
 from jobs.report.text import words
 
 _CLASSES = ("0", "1", "2", "3 to 4", "5 to 9", "10 to 19", "20 to 49", "50 or more")
@@ -40,18 +40,18 @@ def size_section(comparison: Comparison) -> Section:
         )
         meaning = {"total": "total", "detailed": "all cells together"}
         legend = [(roles[q], meaning[q]) for q in queries]
-        blocks.append(FigureBlock(Figure("size", svg, caption, legend)))
-        blocks.append(TableBlock(_size_table(comparison)))
+        blocks.append(Figure("size", svg, caption, legend))
+        blocks.append(_size_table(comparison))
     return Section("size", "Error by size of geounit", _size_lead(comparison), blocks)
 
 
 def _size_lead(comparison: Comparison) -> str:
     lead = "The noise does not depend on how large a geounit is; what solving makes of it does."
     leaf = comparison.levels[-1]
-    known = [row for row in comparison.result(leaf, "total").by_size if row.mae is not None]
-    if len(known) < 2:
+    filled = [row for row in comparison.result(leaf, "total").by_size if row.mae is not None]
+    if len(filled) < 2:
         return lead
-    first, last = known[0], known[-1]
+    first, last = filled[0], filled[-1]
     return (
         f"{lead} At {words(leaf)}, the total of geounits with {first.bin} "
         f"{comparison.records} is off by {text.decimal(first.mae)} on average, that of geounits "
@@ -69,31 +69,28 @@ def _by_size(comparison: Comparison, query: str) -> tuple[list[str], list[list[f
 
 
 def _size_table(comparison: Comparison) -> Table:
+    totals, cells = (
+        [
+            (level, order, one)
+            for level in comparison.levels
+            for order, one in enumerate(comparison.result(level, query).by_size)
+            if one.geounits
+        ]
+        for query in ("total", "detailed")
+    )
+    sizes = [Cell(one.bin, order) for _, order, one in totals]
     columns = [
-        Column("Geolevel", numeric=False),
-        Column(comparison.records.capitalize(), hint="in the geounit", numeric=False),
-        Column("Geounits"),
-        Column("MAE", hint="total"),
-        Column("Bias", hint="total"),
-        Column("Exact", hint="total"),
-        Column("MAE", hint="one cell"),
-        Column("Bias", hint="one cell"),
-        Column("Exact", hint="cells"),
+        labels("Geolevel", (level for level, *_ in totals)),
+        Column(comparison.records.capitalize(), False, "in the geounit", sizes),
+        numbers("Geounits", (one.geounits for *_, one in totals)),
     ]
-    body = []
-    for level in comparison.levels:
-        totals = comparison.result(level, "total").by_size
-        cells = comparison.result(level, "detailed").by_size
-        for order, (total, cell) in enumerate(zip(totals, cells, strict=True)):
-            if not total.geounits:
-                continue
-            row = [label(level), Cell(total.bin, order), number(total.geounits)]
-            for means in (total, cell):
-                row.append(number(means.mae, text.decimal))
-                row.append(number(means.bias, text.signed))
-                row.append(number(means.exact, text.percent))
-            body.append(row)
-    return Table("size-table", "Error by geolevel and size of geounit", columns, body)
+    for rows, of, exact in ((totals, "total", "total"), (cells, "one cell", "cells")):
+        columns += [
+            numbers("MAE", (one.mae for *_, one in rows), text.decimal, of),
+            numbers("Bias", (one.bias for *_, one in rows), text.signed, of),
+            numbers("Exact", (one.exact for *_, one in rows), text.percent, exact),
+        ]
+    return Table.of("size-table", "Error by geolevel and size of geounit", columns)
 
 
 def bias_section(comparison: Comparison) -> Section:
@@ -117,13 +114,13 @@ def bias_section(comparison: Comparison) -> Section:
             "this count."
         )
         legend = [("above", "too many"), ("below", "too few")]
-        blocks.append(FigureBlock(Figure("bias", svg, caption, legend)))
+        blocks.append(Figure("bias", svg, caption, legend))
     kinds = (
         (query, "by_true", "Bias of one cell by true count"),
         ("total", "by_size", "Bias of the total by size of geounit"),
     )
     tables = [
-        TableBlock(bias_table(comparison, asked, kind, caption))
+        bias_table(comparison, asked, kind, caption)
         for asked, kind, caption in kinds
         if bin_values(comparison, asked, kind, "bias")[0]
     ]
@@ -138,10 +135,10 @@ def _bias_lead(comparison: Comparison, query: str) -> str:
         "and where totals hold, larger cells pay for it."
     )
     leaf = comparison.levels[-1]
-    known = [row for row in comparison.result(leaf, query).by_true if row.bias is not None]
-    if len(known) < 2:
+    filled = [row for row in comparison.result(leaf, query).by_true if row.bias is not None]
+    if len(filled) < 2:
         return lead
-    first, last = known[0], known[-1]
+    first, last = filled[0], filled[-1]
     return (
         f"{lead} At {words(leaf)}, cells with a true count of {first.bin} move by "
         f"{text.signed(first.bias)} on average, those of {last.bin} by {text.signed(last.bias)}."
@@ -164,8 +161,8 @@ def distribution_section(comparison: Comparison) -> Section:
             "Answers that are zero in truth and in the release are left out."
         )
         legend = [(f"step-{index}", label) for index, label in enumerate(_CLASSES)]
-        blocks.append(FigureBlock(Figure("distribution", svg, caption, legend)))
-        blocks.append(TableBlock(_distribution_table(comparison)))
+        blocks.append(Figure("distribution", svg, caption, legend))
+        blocks.append(_distribution_table(comparison))
     lead = (
         "How often an answer is exactly right, off by one, by two, and so on. Averages hide this: "
         "a small mean error can be many small errors or few large ones."
@@ -174,21 +171,17 @@ def distribution_section(comparison: Comparison) -> Section:
 
 
 def _distribution_table(comparison: Comparison) -> Table:
+    keys = [(level, query) for query in comparison.queries for level in comparison.levels]
+    results = [comparison.result(*key) for key in keys]
     columns = [
-        Column("Query", numeric=False),
-        Column("Geolevel", numeric=False),
-        Column("Answers", hint="not 0 in both"),
-        *(Column(label, hint=comparison.records) for label in _CLASSES),
+        labels("Query", (query for _, query in keys)),
+        labels("Geolevel", (level for level, _ in keys)),
+        numbers("Answers", (result.live for result in results), hint="not 0 in both"),
     ]
-    body = []
-    for query in comparison.queries:
-        for level in comparison.levels:
-            result = comparison.result(level, query)
-            shares = [number(share, text.percent) for share in result.distribution]
-            cells = shares or [Cell(EMPTY)] * len(_CLASSES)
-            start = [label(query), label(level), number(result.live)]
-            body.append([*start, *cells])
-    return Table("distribution-table", "Share of answers by absolute error", columns, body)
+    for place, title in enumerate(_CLASSES):
+        shares = (one.distribution[place] if one.distribution else None for one in results)
+        columns.append(known(title, shares, text.percent, comparison.records))
+    return Table.of("distribution-table", "Share of answers by absolute error", columns)
 
 
 def _short(label: str) -> str:

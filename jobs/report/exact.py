@@ -5,8 +5,8 @@ from __future__ import annotations
 from invariants.quarters import NAME
 from jobs.documents.manifest import Manifest
 from jobs.neighborhoods import FROM_DATA
-from jobs.report.page import Block, Row, Section, TableBlock
-from jobs.report.table import Cell, Column, Table, label, name, number
+from jobs.report.page import Block, Row, Section
+from jobs.report.table import Table, labels, names, numbers
 from jobs.report.text import words
 
 _FACILITIES = "Facility counts are public; counts of persons must be possible with them."
@@ -21,70 +21,45 @@ _NOTES = {
 
 def exact_section(manifest: Manifest) -> Section:
     """Invariants and geography: what is published without noise."""
-    invariants = Table(
-        "invariants",
-        "Queries published exactly",
-        [Column("Query", numeric=False), Column("Exact at", numeric=False)],
-        [
-            [label(row.query), name(", ".join(map(words, row.geolevels)))]
-            for row in manifest.invariants
-        ]
-        or [[name("none"), name("")]],
-    )
+    stated = [(row.query, ", ".join(map(words, row.geolevels))) for row in manifest.invariants]
+    stated = stated or [("none", "")]
+    columns = [
+        labels("Query", (query for query, _ in stated)),
+        names("Exact at", (levels for _, levels in stated)),
+    ]
+    invariants = Table.of("invariants", "Queries published exactly", columns)
     geography = _geography_table(manifest)
     from_data = manifest.geounits_source == FROM_DATA
     lead = "Invariants carry no noise and lie outside the privacy guarantee. So does the list of "
     lead += "geounits, " + ("taken from the data." if from_data else "which was public before.")
-    blocks: list[Block] = [Row([TableBlock(invariants), TableBlock(geography)])]
+    blocks: list[Block] = [Row([invariants, geography])]
     if manifest.limits:
-        blocks.append(TableBlock(_limits_table(manifest)))
+        blocks.append(_limits_table(manifest))
     return Section("exact", "Published exactly", lead, blocks)
 
 
 def _limits_table(manifest: Manifest) -> Table:
     kinds = {limit.kind for limit in manifest.limits}
     has_facilities, has_quarters = "facilities" in kinds, NAME in kinds
-    return Table(
-        "limits",
-        "Limits that counts keep",
-        [
-            Column("Kind", numeric=False),
-            Column("Of", numeric=False),
-            Column("Types", numeric=False),
-            Column("Holds at", numeric=False),
-        ],
-        [
-            [
-                label(limit.kind),
-                label(limit.name),
-                Cell(", ".join(map(words, limit.types or ()))),
-                Cell(", ".join(map(words, limit.geolevels)) or "every geolevel"),
-            ]
-            for limit in manifest.limits
-        ],
-        _NOTES[has_facilities, has_quarters],
-    )
+    limits = manifest.limits
+    held = (", ".join(map(words, limit.geolevels)) for limit in limits)
+    columns = [
+        labels("Kind", (limit.kind for limit in limits)),
+        labels("Of", (limit.name for limit in limits)),
+        names("Types", (", ".join(map(words, limit.types or ())) for limit in limits)),
+        names("Holds at", (levels or "every geolevel" for levels in held)),
+    ]
+    note = _NOTES[has_facilities, has_quarters]
+    return Table.of("limits", "Limits that counts keep", columns, note)
 
 
 def _geography_table(manifest: Manifest) -> Table:
-    return Table(
-        "geography",
-        "Geounits of each geolevel",
-        [
-            Column("Geolevel", numeric=False),
-            Column("Digits", hint="of geocode"),
-            Column("Geounits"),
-            Column("Measured"),
-            Column("Only children"),
-        ],
-        [
-            [
-                label(row.geolevel),
-                number(row.digits),
-                number(row.geounits),
-                number(row.measured),
-                number(row.only_children),
-            ]
-            for row in manifest.geography
-        ],
-    )
+    rows = manifest.geography
+    columns = [
+        labels("Geolevel", (row.geolevel for row in rows)),
+        numbers("Digits", (row.digits for row in rows), hint="of geocode"),
+        numbers("Geounits", (row.geounits for row in rows)),
+        numbers("Measured", (row.measured for row in rows)),
+        numbers("Only children", (row.only_children for row in rows)),
+    ]
+    return Table.of("geography", "Geounits of each geolevel", columns)

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from jobs.documents.evaluation import Evaluation
 from jobs.report import text
 from jobs.report.groups import MOST_FIGURED, Groups, groups_of
-from jobs.report.page import Block, FigureBlock, Section, TableBlock
+from jobs.report.page import Block, Section
 from jobs.report.plots import DotRow, Figure, dot_rows
-from jobs.report.table import Column, Table, label, name, number, tilted
+from jobs.report.table import Column, Table, gridded, label, name, numbers, tilted
 from jobs.report.text import words
 
 Pair = tuple[Groups, Groups]  # the same groups at the same geolevels, in the release and after
@@ -39,8 +39,8 @@ def changes_section(release: Evaluation, solution: Evaluation) -> Section:
             "the same noise."
         )
         legend = [("released", "this solution"), ("raw", "the release")]
-        blocks.append(FigureBlock(Figure("group-changes", svg, caption, legend)))
-    blocks += [TableBlock(_table(index, pair)) for index, pair in enumerate(pairs)]
+        blocks.append(Figure("group-changes", svg, caption, legend))
+    blocks += [_table(index, pair) for index, pair in enumerate(pairs)]
     title = "Groups beside the release"
     return Section("group-changes", title, _lead(pairs), blocks)
 
@@ -84,22 +84,18 @@ def _changes(pair: Pair) -> list[list[float | None]]:
 
 def _table(index: int, pair: Pair) -> Table:
     after = pair[1]
-    names = [name("everybody"), *map(label, after.labels)]
-    sizes = [sum(after.sizes), *after.sizes]
-    shades = tilted(_changes(pair), _signed_percent)
-    body = [
-        [first, number(size), *shade]
-        for first, size, shade in zip(names, sizes, shades, strict=True)
+    columns = [
+        Column("Group", False, cells=[name("everybody"), *map(label, after.labels)]),
+        numbers("True", [sum(after.sizes), *after.sizes], hint="in all"),
+        *gridded(map(words, after.levels), tilted(_changes(pair), _signed_percent)),
     ]
-    columns = [Column("Group", numeric=False), Column("True", hint="in all")]
-    columns += [Column(words(level)) for level in after.levels]
     note = (
         "By how much the sum of |error| of this solution is larger than that of the release, in "
         "percent of it. Without a value where the release has no error, or the group fewer than "
         f"{after.floor}."
     )
     caption = f"Change of errors by {words(after.name)}"
-    return Table(f"group-changes-{index}", caption, columns, body, note)
+    return Table.of(f"group-changes-{index}", caption, columns, note)
 
 
 def _signed_percent(share: float | None) -> str:

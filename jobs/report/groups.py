@@ -6,15 +6,26 @@ the manifest says is to be expected.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from jobs.documents.evaluation import Evaluation, ParityResult
 from jobs.documents.manifest import Manifest
 from jobs.report import text
-from jobs.report.page import Block, FigureBlock, Prose, Section, TableBlock
+from jobs.report.page import Block, Prose, Section
 from jobs.report.plots import DotRow, Figure, dot_rows
-from jobs.report.table import EMPTY, Cell, Column, Table, label, name, number, shaded
+from jobs.report.table import (
+    Column,
+    Table,
+    gridded,
+    known,
+    known_number,
+    label,
+    labels,
+    name,
+    numbers,
+    shaded,
+)
 from jobs.report.text import words
 
 _MOST_DRAWN = 8  # groups of a query in the figure, those with the largest errors
@@ -48,8 +59,8 @@ class Groups:
     def drawn(self) -> list[int]:
         """Numbers of the groups that have the largest errors at the last geolevel."""
         last = self.relative[-1]
-        known = [index for index, value in enumerate(last) if value is not None]
-        return sorted(known, key=lambda index: -(last[index] or 0.0))[:_MOST_DRAWN]
+        there = [index for index, value in enumerate(last) if value is not None]
+        return sorted(there, key=lambda index: -(last[index] or 0.0))[:_MOST_DRAWN]
 
     def along(self, levels: Sequence[str], values: Sequence[float | None]) -> list[float | None]:
         """One of its values for each geolevel of a page, in percent; None where it has none."""
@@ -73,8 +84,8 @@ def groups_section(evaluation: Evaluation, records: str) -> Section:
     )
     blocks = group_blocks(listed, evaluation.levels, caption, "true")
     if evaluation.parity:
-        blocks.append(TableBlock(_parity_table(evaluation)))
-        blocks.append(TableBlock(_group_table(evaluation, records)))
+        blocks.append(_parity_table(evaluation))
+        blocks.append(_group_table(evaluation, records))
         blocks.append(Prose("groups.html.j2", {"records": records}))
     return Section("groups", "For whom the release is worse", _lead(compared, records), blocks)
 
@@ -113,7 +124,7 @@ def expected_section(manifest: Manifest) -> Section:
     )
     blocks = group_blocks(listed, manifest.levels, caption, "released")
     if listed:
-        blocks.append(TableBlock(_expected_table(manifest)))
+        blocks.append(_expected_table(manifest))
     return Section("groups", "For whom errors are larger", lead, blocks)
 
 
@@ -140,8 +151,8 @@ def group_blocks(
         rows = [row for one in drawn for row in _dots(one, levels)]
         svg = dot_rows("groups", [words(level) for level in levels], rows)
         legend = [("released", "group"), ("raw", "everybody")]
-        blocks.append(FigureBlock(Figure("groups", svg, caption, legend)))
-    blocks += [TableBlock(_grid(index, one, kind)) for index, one in enumerate(listed)]
+        blocks.append(Figure("groups", svg, caption, legend))
+    blocks += [_grid(index, one, kind) for index, one in enumerate(listed)]
     return blocks
 
 
@@ -215,50 +226,37 @@ def _grid(index: int, one: Groups, kind: str) -> Table:
     """Relative errors of the groups of a query by geolevel."""
     by_group = [one.everybody, *zip(*one.relative, strict=True)]
     shades = shaded(by_group, text.fine_percent, logarithmic=True)
-    names = [name("everybody"), *map(label, one.labels)]
-    sizes = [sum(one.sizes), *one.sizes]
-    body = [
-        [first, number(size), *shade]
-        for first, size, shade in zip(names, sizes, shades, strict=True)
+    columns = [
+        Column("Group", False, cells=[name("everybody"), *map(label, one.labels)]),
+        numbers(kind.capitalize(), [sum(one.sizes), *one.sizes], hint="in all"),
+        *gridded(map(words, one.levels), shades),
     ]
-    columns = [Column("Group", numeric=False), Column(kind.capitalize(), hint="in all")]
-    columns += [Column(words(level)) for level in one.levels]
     note = (
         "Sum of |error| of the total over all geounits, as a share of the group. Without a value "
         f"where the group has fewer than {one.floor}."
     )
-    return Table(f"groups-{index}", f"Errors by {words(one.name)}", columns, body, note)
+    return Table.of(f"groups-{index}", f"Errors by {words(one.name)}", columns, note)
 
 
 def _expected_table(manifest: Manifest) -> Table:
+    rows = [(one, level) for one in manifest.expected_groups for level in one.levels]
+    sizes = [dict(zip(one.labels, one.released, strict=True)) for one, _ in rows]
+    errors = [dict(zip(one.labels, level.l1, strict=True)) for one, level in rows]
+    relative = (
+        l1[level.worst] / size[level.worst] if level.worst else None
+        for (_, level), l1, size in zip(rows, errors, sizes, strict=True)
+    )
     columns = [
-        *(Column(title, numeric=False) for title in ("Groups", "Geolevel")),
-        Column("Everybody", hint="relative"),
-        Column("Worst", numeric=False, hint="group"),
-        Column("Worst", hint="relative"),
-        Column("k", hint="groups"),
-        Column("Parity", hint="error, expected"),
-        Column("Parity / k"),
+        labels("Groups", (one.groups for one, _ in rows)),
+        labels("Geolevel", (level.geolevel for _, level in rows)),
+        known("Everybody", (level.everybody for _, level in rows), text.fine_percent, "relative"),
+        labels("Worst", (level.worst or "" for _, level in rows), "group"),
+        known("Worst", relative, text.fine_percent, "relative"),
+        numbers("k", (level.k for _, level in rows), hint="groups"),
+        known("Parity", (level.parity for _, level in rows), hint="error, expected"),
+        known("Parity / k", (level.parity_mean for _, level in rows)),
     ]
-    body = []
-    for one in manifest.expected_groups:
-        sizes = dict(zip(one.labels, one.released, strict=True))
-        for level in one.levels:
-            l1 = dict(zip(one.labels, level.l1, strict=True))
-            worst = level.worst
-            body.append(
-                [
-                    label(one.groups),
-                    label(level.geolevel),
-                    _known(level.everybody, text.fine_percent),
-                    label(worst or ""),
-                    _known(l1[worst] / sizes[worst] if worst else None, text.fine_percent),
-                    number(level.k),
-                    _known(level.parity),
-                    _known(level.parity_mean),
-                ]
-            )
-    return Table("parity", "Expected parity by groups and geolevel", columns, body, _PARITY)
+    return Table.of("parity", "Expected parity by groups and geolevel", columns, _PARITY)
 
 
 _PARITY = (
@@ -269,74 +267,47 @@ _PARITY = (
 
 
 def _parity_table(evaluation: Evaluation) -> Table:
+    rows = evaluation.parity
+    worst = [next((g for g in row.by_group if g.group == row.worst), None) for row in rows]
+    relative = (None if group is None else group.relative for group in worst)
+    times = (None if group is None else group.to_everybody for group in worst)
+    noise = [name("exact") if row.exact else known_number(row.expected_rmse) for row in rows]
     columns = [
-        *(Column(title, numeric=False) for title in ("Groups", "Table", "Geolevel")),
-        Column("Everybody", hint="relative"),
-        Column("Worst", numeric=False, hint="group"),
-        Column("Worst", hint="relative"),
-        Column("Times", hint="everybody"),
-        Column("Noise", hint="expected RMSE"),
-        Column("k", hint="groups"),
-        Column("Parity", hint="error"),
-        Column("Parity / k"),
+        labels("Groups", (row.groups for row in rows)),
+        labels("Table", (row.table for row in rows)),
+        labels("Geolevel", (row.geolevel for row in rows)),
+        known("Everybody", (row.everybody for row in rows), text.fine_percent, "relative"),
+        labels("Worst", (row.worst or "" for row in rows), "group"),
+        known("Worst", relative, text.fine_percent, "relative"),
+        known("Times", times, hint="everybody"),
+        Column("Noise", hint="expected RMSE", cells=noise),
+        numbers("k", (row.k for row in rows), hint="groups"),
+        known("Parity", (row.parity for row in rows), hint="error"),
+        known("Parity / k", (row.parity_mean for row in rows)),
     ]
-    body = []
-    for result in evaluation.parity:
-        worst = next((g for g in result.by_group if g.group == result.worst), None)
-        body.append(
-            [
-                label(result.groups),
-                label(result.table),
-                label(result.geolevel),
-                _known(result.everybody, text.fine_percent),
-                label(result.worst or ""),
-                _known(worst.relative if worst else None, text.fine_percent),
-                _known(worst.to_everybody if worst else None),
-                name("exact") if result.exact else _known(result.expected_rmse),
-                number(result.k),
-                _known(result.parity),
-                _known(result.parity_mean),
-            ]
-        )
     note = f"{_PARITY} Exact: published so by an invariant."
-    return Table("parity", "Parity by groups, table and geolevel", columns, body, note)
-
-
-def _known(value: float | None, show: Callable[[float | None], str] = text.decimal) -> Cell:
-    """A number; a dash where there is none, as of a group below the floor."""
-    return Cell(EMPTY) if value is None else number(value, show)
+    return Table.of("parity", "Parity by groups, table and geolevel", columns, note)
 
 
 def _group_table(evaluation: Evaluation, records: str) -> Table:
-    columns = [
-        *(Column(title, numeric=False) for title in ("Groups", "Group", "Table", "Geolevel")),
-        Column(records.capitalize(), hint="true"),
-        Column("Relative", hint="error"),
-        Column("Times", hint="everybody"),
-        Column("MAE", hint="one answer"),
-        Column("RMSE", hint="one answer"),
-        Column("Bias", hint="mean error"),
-        Column("Net", hint="of the group"),
-        Column("Largest", hint="|error|"),
-    ]
     rows = [(result, group) for result in evaluation.parity for group in result.by_group]
     rows.sort(key=lambda row: -(row[1].relative or 0.0))
-    body = [
-        [
-            label(result.groups),
-            label(group.group),
-            label(result.table),
-            label(result.geolevel),
-            number(group.persons),
-            _known(group.relative, text.fine_percent),
-            _known(group.to_everybody),
-            number(group.mae, text.decimal),
-            number(group.rmse, text.decimal),
-            number(group.bias, text.signed),
-            number(group.released - group.persons, text.signed_integer),
-            number(group.max),
-        ]
-        for result, group in rows[:_MOST_ROWS]
+    shown = rows[:_MOST_ROWS]
+    groups = [group for _, group in shown]
+    net = (group.released - group.persons for group in groups)
+    columns = [
+        labels("Groups", (result.groups for result, _ in shown)),
+        labels("Group", (group.group for group in groups)),
+        labels("Table", (result.table for result, _ in shown)),
+        labels("Geolevel", (result.geolevel for result, _ in shown)),
+        numbers(records.capitalize(), (group.persons for group in groups), hint="true"),
+        known("Relative", (group.relative for group in groups), text.fine_percent, "error"),
+        known("Times", (group.to_everybody for group in groups), hint="everybody"),
+        numbers("MAE", (group.mae for group in groups), text.decimal, "one answer"),
+        numbers("RMSE", (group.rmse for group in groups), text.decimal, "one answer"),
+        numbers("Bias", (group.bias for group in groups), text.signed, "mean error"),
+        numbers("Net", net, text.signed_integer, "of the group"),
+        numbers("Largest", (group.max for group in groups), hint="|error|"),
     ]
     note = "Answers of geounits where nobody is of the group count, too."
     if len(rows) > _MOST_ROWS:
@@ -344,4 +315,4 @@ def _group_table(evaluation: Evaluation, records: str) -> Table:
             f" The {_MOST_ROWS} largest relative errors of {text.integer(len(rows))} rows; all are "
             "in evaluation.json."
         )
-    return Table("group-table", "Every statistic by group", columns, body, note)
+    return Table.of("group-table", "Every statistic by group", columns, note)

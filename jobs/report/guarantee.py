@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
 from das.privacy.attack import attacks_of_total
@@ -9,18 +10,42 @@ from das.privacy.cost import Pure, ZeroConcentrated, of_group
 from das.privacy.neighborhoods import Comparable
 from jobs.documents.account import Account, Guarantee, covering
 from jobs.documents.manifest import Manifest, Privacy, attacks_of
-from jobs.documents.survey import SurveyPrivacy
+from jobs.documents.survey import SurveyManifest, SurveyPrivacy
 from jobs.report import text
 from jobs.report.budget import account_table, attacks_table
-from jobs.report.page import TableBlock
+from jobs.report.page import Block, Prose, Section
+from jobs.report.table import Table
 
-GUARANTEE_LEAD = (
+_LEAD = (
     "The guarantee limits what anyone can learn about one record from this release, whatever "
     "else they know and however much they compute."
 )
 
 
-def guarantee_values(
+def guarantee_section(
+    manifest: Manifest | SurveyManifest,
+    template: str,
+    values: Mapping[str, object],
+    tables: Sequence[Table],
+    *accounts: Account | None,
+) -> Section:
+    """Say what the guarantee is, and what is and is not protected.
+
+    Args:
+      manifest: Of the release.
+      template: What is said of releases of its kind.
+      values: What the template says beside the guarantee.
+      tables: What the release promises beyond it.
+      accounts: As for `covering`.
+    """
+    privacy = manifest.privacy
+    stated = _guarantee_values(privacy, *accounts, is_void=manifest.not_for_release)
+    prose = Prose(template, {**stated, **values})
+    blocks: list[Block] = [prose, *tables, *_loss_tables(privacy, *accounts)]
+    return Section("privacy", "Privacy", _LEAD, blocks)
+
+
+def _guarantee_values(
     privacy: Privacy | SurveyPrivacy, *accounts: Account | None, is_void: bool
 ) -> dict[str, object]:
     """Return what `guarantee.html.j2` says of a guarantee.
@@ -79,7 +104,7 @@ def stated_loss(guarantee: Guarantee) -> str:
     )
 
 
-def loss_tables(privacy: Privacy | SurveyPrivacy, *accounts: Account | None) -> list[TableBlock]:
+def _loss_tables(privacy: Privacy | SurveyPrivacy, *accounts: Account | None) -> list[Table]:
     """List what an attacker gains at most, and what was granted for the same people.
 
     Args:
@@ -89,11 +114,11 @@ def loss_tables(privacy: Privacy | SurveyPrivacy, *accounts: Account | None) -> 
     blocks = []
     whole, account = covering(privacy, *accounts), accounts[0]
     if privacy.attacks is not None and whole is privacy:
-        blocks.append(TableBlock(attacks_table([privacy.attacks], privacy.mu_gdp)))
+        blocks.append(attacks_table([privacy.attacks], privacy.mu_gdp))
     elif privacy.attacks is not None:
         found = attacks_of_total(whole.definition, Fraction(whole.total))
         bounds = attacks_of(found, whole.definition.unit)
-        blocks.append(TableBlock(attacks_table([bounds], None)))
+        blocks.append(attacks_table([bounds], None))
     if account is not None:
-        blocks.append(TableBlock(account_table(account)))
+        blocks.append(account_table(account))
     return blocks

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from jobs.documents.evaluation import HouseholdErrors
 from jobs.report import text
-from jobs.report.page import Section, TableBlock
-from jobs.report.table import Column, Table, label, number
+from jobs.report.page import Section
+from jobs.report.table import Table, labels, numbers
 
 
 def households_section(found: tuple[HouseholdErrors, ...]) -> list[Section]:
@@ -13,29 +13,15 @@ def households_section(found: tuple[HouseholdErrors, ...]) -> list[Section]:
     if not found:
         return []
     columns = [
-        Column("Geolevel", numeric=False),
-        Column("By", numeric=False),
-        Column("Of", numeric=False),
-        Column("Answers"),
-        Column("Records", hint="in truth"),
-        Column("Bias", hint="released, of the records"),
-        Column("Plain", hint="bias without"),
-        Column("Squared error", hint="released, mean"),
-        Column("Plain", hint="squared error without"),
-    ]
-    body = [
-        [
-            label(one.geolevel),
-            label(one.kind),
-            label(one.label),
-            number(one.answers),
-            number(one.records),
-            number(one.bias, text.percent),
-            number(one.bias_plain, text.percent),
-            number(one.mse, text.decimal),
-            number(one.mse_plain, text.decimal),
-        ]
-        for one in found
+        labels("Geolevel", (one.geolevel for one in found)),
+        labels("By", (one.kind for one in found)),
+        labels("Of", (one.label for one in found)),
+        numbers("Answers", (one.answers for one in found)),
+        numbers("Records", (one.records for one in found), hint="in truth"),
+        numbers("Bias", (one.bias for one in found), text.percent, "released, of the records"),
+        numbers("Plain", (one.bias_plain for one in found), text.percent, "bias without"),
+        numbers("Squared error", (one.mse for one in found), text.decimal, "released, mean"),
+        numbers("Plain", (one.mse_plain for one in found), text.decimal, "squared error without"),
     ]
     lead = (
         "Counts are shrunk toward the persons per housing unit of their parent, so places with "
@@ -43,5 +29,5 @@ def households_section(found: tuple[HouseholdErrors, ...]) -> list[Section]:
         "Persons per unit are over those of the parent, in truth; groups are concentrated where "
         "their share is 1.5 times that in the parent; sums are of geounits that form none."
     )
-    table = Table("households", "Errors with and without expected totals", columns, body)
-    return [Section("households", "Housing units as a covariate", lead, [TableBlock(table)])]
+    table = Table.of("households", "Errors with and without expected totals", columns)
+    return [Section("households", "Housing units as a covariate", lead, [table])]

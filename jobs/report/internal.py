@@ -12,13 +12,11 @@ from jobs.report.exact import exact_section
 from jobs.report.group_changes import changes_section
 from jobs.report.groups import groups_section
 from jobs.report.households import households_section
-from jobs.report.page import Banner, Page, Prose, Section
+from jobs.report.page import Banner, Page, Prose, Section, write_report
 from jobs.report.products import products_sections
-from jobs.report.render import render
 from jobs.report.run import run_section
 from jobs.report.solver import solver_section
 from jobs.report.tiles import banners, facts, run_time_tile, tiles
-from jobs.storage.files import replace_file
 from jobs.storage.place import Place
 
 CONFIDENTIAL = Banner(
@@ -26,12 +24,6 @@ CONFIDENTIAL = Banner(
     "CONFIDENTIAL: compares with the truth",
     "This page is computed from confidential records without any protection. Never publish it, "
     "and give it only to those who may see the records themselves.",
-)
-DEFINITIONS = Section(
-    "definitions",
-    "Definitions",
-    "What every number on this page means.",
-    [Prose("definitions.html.j2")],
 )
 _SUMMARY = (
     "How far the released counts lie from the truth, where the error is large and where it leans "
@@ -84,8 +76,14 @@ def write_internal_report(
             exact_section(manifest),
             solver_section(manifest.solve),
             run_section(manifest, summary),
-            DEFINITIONS,
+            definitions_section("definitions.html.j2"),
         ],
         manifest.records,
     )
-    replace_file(out, render("page.html.j2", {"page": page}))
+    write_report(page, out)
+
+
+def definitions_section(template: str) -> Section:
+    """Say what the numbers of an internal report mean."""
+    lead = "What every number on this page means."
+    return Section("definitions", "Definitions", lead, [Prose(template)])

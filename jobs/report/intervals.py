@@ -8,8 +8,8 @@ from das.metrics.accuracy import TRUE_LABELS
 from jobs.documents.intervals import Intervals
 from jobs.documents.manifest import Manifest
 from jobs.report import text
-from jobs.report.page import Section, TableBlock
-from jobs.report.table import Cell, Column, Table, label, shaded, tilted
+from jobs.report.page import Section
+from jobs.report.table import Cell, Column, Table, gridded, labels, numbers, shaded, tilted
 
 _NOTE = (
     "Of {} replicates. Answers are classed by what the release says. Covered is the share of "
@@ -30,8 +30,8 @@ def intervals_section(manifest: Manifest, intervals: Intervals) -> Section:
     bias = tilted(_grid(intervals, places, "bias"))
     leaning = "Mean error by size of the count: which way solving leans"
     blocks = [
-        TableBlock(errors_table(manifest.geolevels, intervals)),
-        TableBlock(_table("interval-bias", leaning, places, bias)),
+        errors_table(manifest.geolevels, intervals),
+        _table("interval-bias", leaning, places, bias),
     ]
     return Section("intervals", "Error of released counts", lead, blocks)
 
@@ -41,10 +41,10 @@ def errors_table(levels: Sequence[str], intervals: Intervals) -> Table:
     places = _places(levels, intervals)
     confidence = text.percent(text.ratio(intervals.confidence), 0)
     note = _NOTE.format(text.integer(intervals.replicates), confidence)
-    covered = [[Cell(text.percent(share), share)] for share in _covered(intervals, places)]
     cells = shaded(_grid(intervals, places, "rmse"), text.decimal, logarithmic=True)
     caption = "Root mean square error of released counts by size of the count"
-    return _table("interval-errors", caption, places, cells, (covered, note))
+    covered = numbers("Covered", _covered(intervals, places), text.percent, "answers")
+    return _table("interval-errors", caption, places, cells, [covered], note)
 
 
 def _places(levels: Sequence[str], intervals: Intervals) -> list[tuple[str, str]]:
@@ -77,17 +77,13 @@ def _table(
     caption: str,
     places: Sequence[tuple[str, str]],
     cells: Sequence[Sequence[Cell]],
-    covered: tuple[Sequence[Sequence[Cell]], str] | None = None,
+    more: Sequence[Column] = (),
+    note: str = "",
 ) -> Table:
     columns = [
-        Column("Geolevel", numeric=False),
-        Column("Query", numeric=False),
-        *map(Column, TRUE_LABELS),
-        *([Column("Covered", hint="answers")] if covered else []),
+        labels("Geolevel", (geolevel for geolevel, _ in places)),
+        labels("Query", (query for _, query in places)),
+        *gridded(TRUE_LABELS, cells),
+        *more,
     ]
-    more = covered[0] if covered else [[] for _ in places]
-    rows = [
-        [label(geolevel), label(query), *own, *last]
-        for (geolevel, query), own, last in zip(places, cells, more, strict=True)
-    ]
-    return Table(key, caption, columns, rows, covered[1] if covered else "")
+    return Table.of(key, caption, columns, note)

@@ -7,7 +7,11 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from jobs.report.plots import Figure
+from jobs.report.render import render
 from jobs.report.table import Table
+from jobs.storage.files import replace_file
+from jobs.storage.place import Place
+from jobs.storage.stores.store import OWNER_ONLY
 
 
 @dataclass(frozen=True)
@@ -41,22 +45,6 @@ class Tile:
 
 
 @dataclass(frozen=True)
-class TableBlock:
-    """A table across the page, or beside another in a `Row`."""
-
-    template: ClassVar[str] = "table.html.j2"
-    table: Table
-
-
-@dataclass(frozen=True)
-class FigureBlock:
-    """A figure across the page."""
-
-    template: ClassVar[str] = "figure.html.j2"
-    figure: Figure
-
-
-@dataclass(frozen=True)
 class Prose:
     """Text of a template of this package, filled with values."""
 
@@ -69,10 +57,10 @@ class Row:
     """Tables side by side where the page is wide enough."""
 
     template: ClassVar[str] = "row.html.j2"
-    blocks: Sequence[TableBlock]
+    blocks: Sequence[Table]
 
 
-Block = TableBlock | FigureBlock | Prose | Row
+Block = Table | Figure | Prose | Row
 START = b"<!DOCTYPE html>"
 """How pages begin."""
 
@@ -117,3 +105,20 @@ class Page:
     tiles: Sequence[Tile]
     sections: Sequence[Section]
     records: str = "persons"
+
+
+def write_report(
+    page: Page, out: Place, *, mode: int = OWNER_ONLY, remedy: str | None = None
+) -> None:
+    """Write a report as one self-contained HTML file.
+
+    Args:
+      page: The report.
+      out: The file; replaced at once.
+      mode: As in `replace_file`.
+      remedy: What to do if it cannot be written; default: see to the disk.
+
+    Raises:
+      OutputError: It cannot be written.
+    """
+    replace_file(out, render("page.html.j2", {"page": page}), mode=mode, remedy=remedy)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from markupsafe import Markup
 
@@ -96,6 +96,7 @@ class Figure:
       legend: (role, meaning) of every color.
     """
 
+    template: ClassVar[str] = "figure.html.j2"
     key: str
     svg: Markup
     caption: str

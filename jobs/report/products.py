@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from jobs.documents.manifest import Manifest
 from jobs.report.budget import account_table, query_order
-from jobs.report.page import Section, TableBlock
-from jobs.report.table import Cell, Column, Table, name, number
+from jobs.report.page import Section
+from jobs.report.table import Cell, Column, Table, names, number, numbers
 from jobs.report.text import words
 
 
@@ -28,29 +28,27 @@ def products_sections(manifest: Manifest) -> list[Section]:
         "The sum holds if one record of each product changes at once. Who knows of one record and "
         "not of the others is bound by the row of its product.",
     )
-    table = TableBlock(_table((manifest, *manifest.products.values())))
-    return [Section("products", "Products", lead, [table, TableBlock(composition)])]
+    table = _table((manifest, *manifest.products.values()))
+    return [Section("products", "Products", lead, [table, composition])]
 
 
 def _table(products: Sequence[Manifest]) -> Table:
-    columns = [
-        Column("Product", numeric=False),
-        Column("Records", hint="in the microdata"),
-        Column("Cells"),
-        Column("Measured", hint="queries", numeric=False),
-        Column("Published exactly", numeric=False),
-    ]
-    body = []
-    for product in products:
-        exact = [words(row.query) for row in product.invariants]
-        exact += [f"limits by {words(limit.name)}" for limit in product.limits]
-        body.append(
+    exact = (
+        ", ".join(
             [
-                name(product.records),
-                Cell("none") if product.counted is None else number(product.counted),
-                number(product.schema.cells),
-                name(", ".join(map(words, query_order(product.budget)))),
-                Cell(", ".join(exact) or "nothing"),
+                *(words(row.query) for row in one.invariants),
+                *(f"limits by {words(limit.name)}" for limit in one.limits),
             ]
         )
-    return Table("products-table", "Products of this run", columns, body)
+        for one in products
+    )
+    queries = (", ".join(map(words, query_order(one.budget))) for one in products)
+    counted = [Cell("none") if one.counted is None else number(one.counted) for one in products]
+    columns = [
+        names("Product", (one.records for one in products)),
+        Column("Records", hint="in the microdata", cells=counted),
+        numbers("Cells", (one.schema.cells for one in products)),
+        names("Measured", queries, "queries"),
+        names("Published exactly", (stated or "nothing" for stated in exact)),
+    ]
+    return Table.of("products-table", "Products of this run", columns)

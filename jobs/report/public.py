@@ -8,30 +8,18 @@ from jobs.documents.intervals import Intervals
 from jobs.documents.manifest import Manifest
 from jobs.neighborhoods import FROM_DATA
 from jobs.report.accuracy import Accuracy, accuracy_section
-from jobs.report.budget import (
-    Spending,
-    budget_section,
-    noise_section,
-    statements_table,
-)
-from jobs.report.datasets import described, example, files_table, other_files
+from jobs.report.budget import Spending, budget_section, noise_section, statements_table
+from jobs.report.datasets import census_files, described, example, files_section
 from jobs.report.exact import exact_section
 from jobs.report.groups import expected_section
-from jobs.report.guarantee import (
-    GUARANTEE_LEAD,
-    guarantee_values,
-    loss_tables,
-    person_remark,
-)
+from jobs.report.guarantee import guarantee_section, person_remark
 from jobs.report.intervals import intervals_section
-from jobs.report.page import Block, Page, Prose, Section, TableBlock
+from jobs.report.page import Page, Section, write_report
 from jobs.report.products import products_sections
-from jobs.report.render import render
 from jobs.report.run import run_section
 from jobs.report.solver import solving_section
 from jobs.report.text import words
 from jobs.report.tiles import banners, facts, tiles
-from jobs.storage.files import replace_file
 from jobs.storage.modes import READABLE
 from jobs.storage.place import Place
 
@@ -78,22 +66,19 @@ def write_public_report(
             noise_section(spending),
             *([expected_section(manifest)] if manifest.expected_groups else []),
             exact_section(manifest),
-            files_section(manifest),
+            census_files_section(manifest),
             solving_section(manifest.solve),
             run_section(manifest),
         ],
         manifest.records,
     )
-    replace_file(out, render("page.html.j2", {"page": page}), mode=READABLE, remedy=remedy)
+    write_report(page, out, mode=READABLE, remedy=remedy)
 
 
 def privacy_section(manifest: Manifest) -> Section:
     """The guarantee, and what is and is not protected."""
     privacy = manifest.privacy
     values = {
-        **guarantee_values(
-            privacy, manifest.account, manifest.together, is_void=manifest.not_for_release
-        ),
         "derived": "counts, tables and microdata",
         "sources": "the measurements, the invariants and public information",
         "person": person_remark(manifest),
@@ -108,12 +93,9 @@ def privacy_section(manifest: Manifest) -> Section:
         "geounits_from_data": manifest.geounits_source == FROM_DATA,
         "open_sessions": manifest.open_sessions,
     }
-    blocks: list[Block] = [
-        Prose("privacy.html.j2", values),
-        TableBlock(statements_table(manifest.statements, privacy.definition)),
-        *loss_tables(privacy, manifest.account, manifest.together),
-    ]
-    return Section("privacy", "Privacy", GUARANTEE_LEAD, blocks)
+    accounts = (manifest.account, manifest.together)
+    statements = statements_table(manifest.statements, privacy.definition)
+    return guarantee_section(manifest, "privacy.html.j2", values, [statements], *accounts)
 
 
 def _statements(manifest: Manifest, comparable: set[Comparable]) -> list[str]:
@@ -131,18 +113,13 @@ def _statements(manifest: Manifest, comparable: set[Comparable]) -> list[str]:
     return sentences
 
 
-def files_section(manifest: Manifest) -> Section:
+def census_files_section(manifest: Manifest) -> Section:
     """Every file and how to read it."""
-    lead = "All tables are Parquet or CSV; every dataset names its files and their digests."
     values = {
         "datasets": described(manifest),
-        "files": other_files(manifest),
+        "files": census_files(manifest),
         "example": example(manifest),
         "remark": "Geocodes are text; their leading zeros are lost where a program takes them for "
         "numbers.",
     }
-    blocks: list[Block] = [
-        Prose("files.html.j2", values),
-        TableBlock(files_table(manifest.outputs)),
-    ]
-    return Section("files", "Files and how to read them", lead, blocks)
+    return files_section(manifest.outputs, values)

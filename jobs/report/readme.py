@@ -10,7 +10,7 @@ from jobs.documents.codebook import Codebook
 from jobs.documents.manifest import Manifest
 from jobs.neighborhoods import FROM_DATA
 from jobs.report import text
-from jobs.report.datasets import FILES, census_levels, described, kind_of, other_files
+from jobs.report.datasets import FILES, census_files, census_levels, described, kind_of
 from jobs.report.guarantee import stated_loss
 from jobs.report.render import render
 from jobs.report.text import words
@@ -37,7 +37,7 @@ def readme(manifest: Manifest, about: AboutConfig) -> str:
         "guarantee": stated_loss(whole),
         "own": None if whole is manifest.privacy else stated_loss(manifest.privacy),
         "datasets": [(one, kind_of(manifest, one)) for one in described(manifest)],
-        "files": {**{name: FILES[name] for name in _WRITTEN}, **dict(other_files(manifest))},
+        "files": {**{name: FILES[name] for name in _WRITTEN}, **dict(census_files(manifest))},
         "exact": [
             (row.query, [words(level) for level in row.geolevels]) for row in manifest.invariants
         ],

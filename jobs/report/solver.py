@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from jobs.documents.manifest import SolvedLevel
 from jobs.documents.statistics import EstimatedError, ExpectedTotals, SlowNode
 from jobs.report import text
-from jobs.report.page import Block, Section, TableBlock
-from jobs.report.table import EMPTY, Cell, Column, Table, bars, code, label, number
+from jobs.report.page import Block, Section
+from jobs.report.table import Column, Table, bars, codes, known, labels, numbers
 
 _WAYS = {"plain": "plain", "totals": "totals expected", "composition": "cells expected"}
 _HARD = 12  # nodes listed as those that took longest
@@ -24,30 +24,26 @@ def solver_section(solved: Sequence[SolvedLevel]) -> Section:
     )
     if any(level.moved for level in solved):
         lead += f" {_failsafe(solved)}"
-    times = bars([level.seconds for level in solved], text.duration)
+    per_node = (level.seconds / level.nodes if level.nodes else None for level in solved)
     columns = [
-        Column("Geolevel", numeric=False, hint="of the children"),
-        Column("Nodes", hint="solved"),
-        Column("Copied", hint="one child"),
-        Column("Trivial", hint="no freedom"),
-        Column("Variables"),
-        Column("Elapsed"),
-        Column("Solver time", hint="all cores"),
-        Column("Per node"),
-        Column("Iterations"),
-        Column("Newton", hint="steps"),
-        Column("Widened", hint="rounding"),
-        Column("Failsafe", hint="parents moved"),
-        Column("Moved", hint="records"),
-        Column("Worst residual"),
+        labels("Geolevel", (level.geolevel for level in solved), "of the children"),
+        numbers("Nodes", (level.nodes for level in solved), hint="solved"),
+        numbers("Copied", (level.copied for level in solved), hint="one child"),
+        numbers("Trivial", (level.trivial for level in solved), hint="no freedom"),
+        numbers("Variables", (level.variables for level in solved)),
+        numbers("Elapsed", (level.wall_seconds for level in solved), text.duration),
+        bars("Solver time", (level.seconds for level in solved), text.duration, "all cores"),
+        known("Per node", per_node, text.duration),
+        numbers("Iterations", (level.iterations for level in solved)),
+        numbers("Newton", (level.newton_steps for level in solved), hint="steps"),
+        *_changed(solved),
+        numbers("Worst residual", (level.max_residual for level in solved), text.scientific),
     ]
-    body = [_row(level, time) for level, time in zip(solved, times, strict=True)]
-    blocks: list[Block] = [
-        TableBlock(Table("solver", "Node problems of each geolevel", columns, body))
-    ]
+    table = Table.of("solver", "Node problems of each geolevel", columns)
+    blocks: list[Block] = [table]
     slow = [(level.geolevel, node) for level in solved for node in level.worst_nodes]
     if slow:
-        blocks.append(TableBlock(_slow_table(slow)))
+        blocks.append(_slow_table(slow))
     blocks += _expected_blocks(solved)
     return Section("solver", "Solver", lead, blocks)
 
@@ -60,30 +56,17 @@ def solving_section(solved: Sequence[SolvedLevel]) -> Section:
         "certificates."
     )
     columns = [
-        Column("Geolevel", numeric=False, hint="of the children"),
-        Column("Problems", hint="solved"),
-        Column("Copied", hint="one child"),
-        Column("Widened", hint="rounding"),
-        Column("Failsafe", hint="parents moved"),
-        Column("Moved", hint="records"),
-    ]
-    body = [
-        [
-            label(level.geolevel),
-            number(level.nodes),
-            number(level.copied),
-            number(level.widened),
-            number(len(level.moved)),
-            number(sum(move.records for move in level.moved)),
-        ]
-        for level in solved
+        labels("Geolevel", (level.geolevel for level in solved), "of the children"),
+        numbers("Problems", (level.nodes for level in solved), hint="solved"),
+        numbers("Copied", (level.copied for level in solved), hint="one child"),
+        *_changed(solved),
     ]
     note = (
         "Widened: no whole numbers next to the solution add up, so the next ones were tried. "
         f"Failsafe: {_failsafe(solved)}"
     )
-    table = Table("solving", "How counts were made", columns, body, note)
-    return Section("solving", "Solving", lead, [TableBlock(table), *_expected_blocks(solved)])
+    table = Table.of("solving", "How counts were made", columns, note)
+    return Section("solving", "Solving", lead, [table, *_expected_blocks(solved)])
 
 
 def _failsafe(solved: Sequence[SolvedLevel]) -> str:
@@ -100,93 +83,62 @@ def _failsafe(solved: Sequence[SolvedLevel]) -> str:
     )
 
 
-def _expected_blocks(solved: Sequence[SolvedLevel]) -> list[TableBlock]:
+def _expected_blocks(solved: Sequence[SolvedLevel]) -> list[Table]:
     """What was expected by housing units, where that was asked for."""
     expected = [(level.geolevel, level.expected_totals) for level in solved]
     asked = [(geolevel, one) for geolevel, one in expected if one is not None]
-    return [TableBlock(_expected_table(asked))] if asked else []
+    return [_expected_table(asked)] if asked else []
 
 
-def _row(level: SolvedLevel, time: Cell) -> list[Cell]:
-    counts: list[tuple[float | None, Callable[[float | None], str]]] = [
-        (level.iterations, text.integer),
-        (level.newton_steps, text.integer),
-        (level.widened, text.integer),
-        (len(level.moved), text.integer),
-        (sum(move.records for move in level.moved), text.integer),
-        (level.max_residual, text.scientific),
-    ]
+def _changed(solved: Sequence[SolvedLevel]) -> list[Column]:
+    """Count where the whole numbers closest to a solution did not do."""
+    moved = (sum(move.records for move in level.moved) for level in solved)
     return [
-        label(level.geolevel),
-        number(level.nodes),
-        number(level.copied),
-        number(level.trivial),
-        number(level.variables),
-        number(level.wall_seconds, text.duration),
-        time,
-        number(level.seconds / level.nodes, text.duration) if level.nodes else Cell(EMPTY),
-        *(number(value, show) for value, show in counts),
+        numbers("Widened", (level.widened for level in solved), hint="rounding"),
+        numbers("Failsafe", (len(level.moved) for level in solved), hint="parents moved"),
+        numbers("Moved", moved, hint="records"),
     ]
 
 
 def _expected_table(asked: Sequence[tuple[str, ExpectedTotals]]) -> Table:
-    body = [
-        [
-            label(geolevel),
-            label(_WAYS[one.way]),
-            number(one.kappa, text.decimal),
-            number(one.children),
-            number(one.flat),
-            *_errors(error),
-        ]
-        for geolevel, one in asked
-        for error in one.errors or (None,)
-    ]
+    rows = [(geolevel, one, error) for geolevel, one in asked for error in one.errors or (None,)]
+    seen = [one for _, one, _ in rows]
+    queries, ways, errors, changes = zip(*(_errors(error) for *_, error in rows), strict=True)
     columns = [
-        Column("Geolevel", numeric=False),
-        Column("Released", numeric=False),
-        Column("Kappa"),
-        Column("Seen", hint="geounits learned from"),
-        Column("Apart", hint="nothing is expected of them"),
-        Column("Marginal", numeric=False),
-        Column("Way", numeric=False),
-        Column("Squared error", hint="estimated"),
-        Column("Of the difference", hint="standard error"),
+        labels("Geolevel", (geolevel for geolevel, *_ in rows)),
+        labels("Released", (_WAYS[one.way] for one in seen)),
+        numbers("Kappa", (one.kappa for one in seen), text.decimal),
+        numbers("Seen", (one.children for one in seen), hint="geounits learned from"),
+        numbers("Apart", (one.flat for one in seen), hint="nothing is expected of them"),
+        labels("Marginal", queries),
+        labels("Way", ways),
+        known("Squared error", errors, hint="estimated"),
+        known("Of the difference", changes, hint="standard error"),
     ]
-    return Table(
+    return Table.of(
         "expected-totals",
         "Totals expected by housing units",
         columns,
-        body,
         "Counts are shrunk toward the mean household of their parent, so geounits with many "
         "persons a unit lose; estimates are not. Errors are estimated from noisy answers alone.",
     )
 
 
-def _errors(error: EstimatedError | None) -> list[Cell]:
-    """Of one marginal; nothing where too few geounits were seen to estimate any."""
+def _errors(
+    error: EstimatedError | None,
+) -> tuple[str | None, str | None, float | None, float | None]:
+    """Return those of one marginal; nothing where too few geounits were seen to estimate any."""
     if error is None:
-        return [Cell(EMPTY)] * 4
-    shown = (error.error, error.difference_error)
-    names = (label(error.query), label(_WAYS[error.way]))
-    return [*names, *(number(value, text.decimal) for value in shown)]
+        return None, None, None, None
+    return error.query, _WAYS[error.way], error.error, error.difference_error
 
 
 def _slow_table(slow: Sequence[tuple[str, SlowNode]]) -> Table:
     ranked = sorted(slow, key=lambda pair: -pair[1].seconds)[:_HARD]
-    body = [
-        [
-            code(node.geocode or "root"),
-            label(geolevel),
-            number(node.seconds, text.duration),
-            number(node.residual, text.scientific),
-        ]
-        for geolevel, node in ranked
-    ]
     columns = [
-        Column("Parent", numeric=False),
-        Column("Geolevel", numeric=False, hint="of the children"),
-        Column("Time"),
-        Column("Residual"),
+        codes("Parent", (node.geocode or "root" for _, node in ranked)),
+        labels("Geolevel", (geolevel for geolevel, _ in ranked), "of the children"),
+        numbers("Time", (node.seconds for _, node in ranked), text.duration),
+        numbers("Residual", (node.residual for _, node in ranked), text.scientific),
     ]
-    return Table("hard-nodes", "The nodes that took longest", columns, body)
+    return Table.of("hard-nodes", "The nodes that took longest", columns)

@@ -5,26 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from jobs.report import text
 
+Show = Callable[[float | None], str]
+"""How numbers are written."""
+
 EMPTY = "\N{EN DASH}"  # a cell without a value
 FILTER_FROM = 9  # rows from which a table gets a filter box
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column.
-
-    Attributes:
-      title: Heading.
-      numeric: Right-aligned, sorted as numbers.
-      hint: Second line of the heading, such as a unit.
-    """
-
-    title: str
-    numeric: bool = True
-    hint: str = ""
 
 
 @dataclass(frozen=True)
@@ -69,6 +58,23 @@ class Cell:
 
 
 @dataclass(frozen=True)
+class Column:
+    """A column.
+
+    Attributes:
+      title: Heading.
+      numeric: Right-aligned, sorted as numbers.
+      hint: Second line of the heading, such as a unit.
+      cells: One per row, of a table that is made by columns.
+    """
+
+    title: str
+    numeric: bool = True
+    hint: str = ""
+    cells: Sequence[Cell] = ()
+
+
+@dataclass(frozen=True)
 class Table:
     """A table.
 
@@ -80,11 +86,18 @@ class Table:
       note: A line under the table.
     """
 
+    template: ClassVar[str] = "table.html.j2"
     key: str
     caption: str
     columns: Sequence[Column]
     rows: Sequence[Sequence[Cell]]
     note: str = ""
+
+    @classmethod
+    def of(cls, key: str, caption: str, columns: Sequence[Column], note: str = "") -> Table:
+        """Make a table of columns that have their cells."""
+        rows = list(zip(*(column.cells for column in columns), strict=True))
+        return cls(key, caption, columns, rows, note)
 
     @property
     def filterable(self) -> bool:
@@ -98,9 +111,12 @@ def name(value: object) -> Cell:
     return Cell(shown, shown)
 
 
-def label(value: str) -> Cell:
-    """A cell with the name of a query or geolevel: in words on a page, as it is on a terminal."""
-    return Cell(text.words(value), value, plain=value)
+def label(value: str | None) -> Cell:
+    """A cell with the name of a query or geolevel: in words on a page, as it is on a terminal.
+
+    A dash where there is none.
+    """
+    return Cell(EMPTY) if value is None else Cell(text.words(value), value, plain=value)
 
 
 def code(value: object) -> Cell:
@@ -109,26 +125,91 @@ def code(value: object) -> Cell:
     return Cell(shown, shown, code=True)
 
 
-def number(value: float | None, show: Callable[[float | None], str] = text.integer) -> Cell:
+def number(value: float | None, show: Show = text.integer) -> Cell:
     """A cell with a number."""
     return Cell(show(value), None if value is None else float(value))
 
 
+def known_number(value: float | None, show: Show = text.decimal) -> Cell:
+    """Make a cell with a number; a dash where there is none, as of a group below the floor."""
+    return Cell(EMPTY) if value is None else number(value, show)
+
+
+def fraction(value: str | None) -> Cell:
+    """Make a cell with an exact fraction, sorted by its value; a dash where there is none."""
+    return Cell(EMPTY) if value is None else Cell(value, text.ratio(value), code=True)
+
+
+def names(title: str, values: Iterable[object], hint: str = "") -> Column:
+    """Make a column of text."""
+    return Column(title, False, hint, [*map(name, values)])
+
+
+def labels(title: str, values: Iterable[str | None], hint: str = "") -> Column:
+    """Make a column of names of queries or geolevels, as `label`."""
+    return Column(title, False, hint, [*map(label, values)])
+
+
+def codes(title: str, values: Iterable[object], hint: str = "") -> Column:
+    """Make a column of text in a fixed-width face."""
+    return Column(title, False, hint, [*map(code, values)])
+
+
+def numbers(
+    title: str, values: Iterable[float | None], show: Show = text.integer, hint: str = ""
+) -> Column:
+    """Make a column of numbers."""
+    return Column(title, True, hint, [number(value, show) for value in values])
+
+
+def known(
+    title: str, values: Iterable[float | None], show: Show = text.decimal, hint: str = ""
+) -> Column:
+    """Make a column of numbers, as `known_number`."""
+    return Column(title, True, hint, [known_number(value, show) for value in values])
+
+
+def fractions(
+    title: str, values: Iterable[str | None], hint: str = "", *, numeric: bool = False
+) -> Column:
+    """Make a column of exact fractions."""
+    return Column(title, numeric, hint, [*map(fraction, values)])
+
+
 def bars(
-    values: Iterable[float | None], show: Callable[[float | None], str] = text.integer
-) -> list[Cell]:
-    """Cells of one column with bars, the longest for the largest value."""
-    numbers = list(values)
-    largest = max((v for v in numbers if v is not None), default=0)
-    return [
-        Cell(show(v), v, bar=v / largest if v is not None and largest > 0 else None)
-        for v in numbers
+    title: str,
+    values: Iterable[float | None],
+    show: Show = text.integer,
+    hint: str = "",
+    *,
+    total: float | None = None,
+) -> Column:
+    """Make a column with bars, the longest for the largest value; a dash where there is none.
+
+    Args:
+      title: Heading.
+      values: Nonnegative.
+      show: Text of a value.
+      hint: Second line of the heading.
+      total: Of a last row, without a bar.
+    """
+    every = list(values)
+    largest = max((v for v in every if v is not None), default=0)
+    shown = [
+        Cell(EMPTY) if v is None else Cell(show(v), v, bar=v / largest if largest > 0 else None)
+        for v in every
     ]
+    return Column(title, True, hint, shown if total is None else [*shown, number(total, show)])
+
+
+def gridded(titles: Iterable[str], rows: Sequence[Sequence[Cell]]) -> list[Column]:
+    """Make columns of a grid of cells, as `shaded` and `tilted` make them."""
+    return [Column(title, cells=[row[place] for row in rows]) for place, title in enumerate(titles)]
 
 
 def shaded(
     rows: Sequence[Sequence[float | None]],
-    show: Callable[[float | None], str],
+    show: Show,
     *,
     empty: str = EMPTY,
     logarithmic: bool = False,
@@ -158,7 +239,7 @@ def shaded(
 
 def tilted(
     rows: Sequence[Sequence[float | None]],
-    show: Callable[[float | None], str] = text.signed,
+    show: Show = text.signed,
     *,
     empty: str = EMPTY,
 ) -> list[list[Cell]]:

@@ -57,9 +57,9 @@ def upward(value: float | None) -> str:
     return NOT_RECORDED if value is None else f"{math.ceil(value * 1e3) / 1e3:,.3f}"
 
 
-def percent_above(value: float) -> str:
+def percent_above(value: float | None) -> str:
     """A probability in percent with one decimal, rounded up."""
-    return f"{math.ceil(value * 1e3) / 10:.1f} %"
+    return NOT_RECORDED if value is None else f"{math.ceil(value * 1e3) / 10:.1f} %"
 
 
 def signed(value: float | None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from jobs.documents.survey import SurveyManifest
 from jobs.report.certificate import Claim, Verified, changes_table, write_page
 from jobs.report.survey.public import survey_budget_table
-from jobs.report.survey.release import SurveyRelease
+from jobs.report.survey.release import exact_marginals
 from jobs.report.text import words
 from jobs.storage.place import Place
 
@@ -33,21 +33,14 @@ def write_survey_certificate(manifest: SurveyManifest, verified: Verified, out: 
     privacy = manifest.privacy
     advantages = [] if privacy.attacks is None else [privacy.attacks.advantage]
     exact = [
-        (marginal, f"in the table {words(part.name)}")
-        for part in manifest.parts
-        if part.conditioned is not None
-        for marginal in part.conditioned.exact
+        (marginal, f"in the table {words(table)}") for marginal, table in exact_marginals(manifest)
     ]
     what = "anything but what is exact" if exact else "anything"
     context = {
         "condition": _CONDITION if exact else "",
-        "neighborhood": "",
-        "protects_none": False,
         "changes": changes_table(manifest, [(what, Claim.of(privacy), advantages)]),
-        "budget": survey_budget_table(SurveyRelease(manifest, None, None)),
+        "budget": survey_budget_table(manifest),
         "exact": exact,
-        "limits": [],
         "remarks": [_PUBLIC],
-        "open_sessions": (),
     }
     write_page(manifest, "persons", context, verified, out)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from jobs.documents.manifest import Output
 from jobs.documents.survey import SurveyManifest
 from jobs.report import text
-from jobs.report.datasets import FILES, Described, files_table, reading
-from jobs.report.page import Block, Prose, Section, TableBlock
-from jobs.report.table import Column, Table, code, number
+from jobs.report.datasets import FILES, Described, files_section, other_files, reading
+from jobs.report.page import Section
+from jobs.report.table import Table, codes, numbers
 
 _MEASUREMENTS = "measurements"
-_MICRODATA = "microdata"
+_MICRODATA = "microdata/parquet"
 _TABLES = "tables/"
 _CODES = f"{_MEASUREMENTS}/part=synthesis"
 
@@ -52,24 +51,15 @@ _FILES = {
 }
 
 
-def files_section(manifest: SurveyManifest) -> Section:
+def survey_files_section(manifest: SurveyManifest) -> Section:
     """Every file and how to read it, with digests."""
-    lead = "All tables are Parquet or CSV; every dataset names its files and their digests."
-    files = [file.path for file in manifest.files]
-    seeded = ["NOT_FOR_RELEASE.txt"] if manifest.not_for_release else []
-    names = dict.fromkeys(["manifest.json", "report.html", *files, *seeded])
     values = {
-        "datasets": [_described(output, manifest) for output in manifest.outputs],
-        "files": [(path, _meaning(path)) for path in names],
+        "datasets": _described(manifest),
+        "files": other_files(manifest, _meaning),
         "example": _example(manifest),
         "remark": "Labels are text, also where they look like numbers.",
     }
-    blocks: list[Block] = [
-        Prose("files.html.j2", values),
-        TableBlock(files_table(manifest.outputs)),
-        TableBlock(_single_files(manifest)),
-    ]
-    return Section("files", "Files and how to read them", lead, blocks)
+    return files_section(manifest.outputs, values, _single_files(manifest))
 
 
 def _meaning(path: str) -> str:
@@ -81,66 +71,59 @@ def _meaning(path: str) -> str:
 
 
 def _single_files(manifest: SurveyManifest) -> Table:
-    return Table(
-        "single-files",
-        "Files beside the datasets",
-        [Column("Place", numeric=False), Column("Size"), Column("SHA-256", numeric=False)],
-        [
-            [code(file.path), number(file.bytes, text.size), code(file.sha256)]
-            for file in manifest.files
-        ],
-    )
+    columns = [
+        codes("Place", (file.path for file in manifest.files)),
+        numbers("Size", (file.bytes for file in manifest.files), text.size),
+        codes("SHA-256", (file.sha256 for file in manifest.files)),
+    ]
+    return Table.of("single-files", "Files beside the datasets", columns)
 
 
-def _described(output: Output, manifest: SurveyManifest) -> Described:
-    kind = "microdata"
-    if output.path.startswith(_MEASUREMENTS):
-        kind = "marginals" if output.path == _CODES else "sums"
-        if output.path in _conditioned(manifest):
-            kind = "table"
-    attributes = {attribute.name for attribute in manifest.attributes}
-    return Described(
-        output.path,
-        (),
-        _ROWS[kind],
-        tuple(
-            (
-                column.name,
-                column.type,
-                f"The level of {column.name}, by its label."
-                if kind == "microdata" and column.name in attributes
-                else _COLUMNS.get(column.name, ""),
-            )
-            for column in output.columns
-        ),
-    )
-
-
-def _conditioned(manifest: SurveyManifest) -> set[str]:
-    """Paths of the measurements that are tables."""
-    return {
-        f"{_MEASUREMENTS}/part={part.name}"
+def _kinds(manifest: SurveyManifest) -> dict[str, str]:
+    """Name what the rows of each dataset are, by its path."""
+    measured = {
+        f"{_MEASUREMENTS}/part={part.name}": "table" if part.conditioned else "sums"
         for part in manifest.parts
-        if part.conditioned is not None
     }
+    measured[_CODES] = "marginals"
+    return {output.path: measured.get(output.path, "microdata") for output in manifest.outputs}
+
+
+def _described(manifest: SurveyManifest) -> list[Described]:
+    """Describe the datasets, as readers want them."""
+    kinds = _kinds(manifest)
+    attributes = {attribute.name for attribute in manifest.attributes}
+
+    def meaning(path: str, column: str) -> str:
+        if kinds[path] == "microdata" and column in attributes:
+            return f"The level of {column}, by its label."
+        return _COLUMNS.get(column, "")
+
+    return [
+        Described(
+            output.path,
+            (),
+            _ROWS[kinds[output.path]],
+            tuple((one.name, one.type, meaning(output.path, one.name)) for one in output.columns),
+        )
+        for output in manifest.outputs
+    ]
 
 
 def _example(manifest: SurveyManifest) -> str:
     """Python that reads what there is of this release, to be run in its folder."""
-    there = [output.path for output in manifest.outputs]
+    kinds, files = _kinds(manifest), [file.path for file in manifest.files]
     lines = [reading("str", "Labels are text."), ""]
-    if any(file.path == "means.csv" for file in manifest.files):
+    if "means.csv" in files:
         lines.append('means = pd.read_csv("means.csv", keep_default_na=False)')
-    tables = [file.path for file in manifest.files if file.path.startswith(_TABLES)]
+    tables = [path for path in files if path.startswith(_TABLES)]
     if tables:
         lines.append(f"counts = pd.read_csv({tables[0]!r}, keep_default_na=False)")
-    others = {_CODES, *_conditioned(manifest)}
-    sums = next((p for p in there if p.startswith(_MEASUREMENTS) and p not in others), None)
-    if sums is not None:
-        lines.append(f"noisy = read({sums!r})")
-    if f"{_MICRODATA}/parquet" in there:
-        lines.append(f'people = read("{_MICRODATA}/parquet")')
-        lines.append(
-            f"shares = people[{manifest.attributes[0].name!r}].value_counts(normalize=True)"
-        )
+    sums = [path for path, kind in kinds.items() if kind == "sums"]
+    if sums:
+        lines.append(f"noisy = read({sums[0]!r})")
+    if _MICRODATA in kinds:
+        first = manifest.attributes[0].name
+        lines.append(f'people = read("{_MICRODATA}")')
+        lines.append(f"shares = people[{first!r}].value_counts(normalize=True)")
     return "\n".join(lines)

@@ -2,36 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from jobs.documents.survey import (
-    GroupErrors,
-    MeanErrors,
-    ReleasedMean,
-    SurveyEvaluation,
-)
+from jobs.documents.survey import GroupErrors, MeanErrors, ReleasedMean, SurveyEvaluation
 from jobs.report import text
-from jobs.report.internal import CONFIDENTIAL
-from jobs.report.page import Block, FigureBlock, Page, Prose, Section, TableBlock, Tile
-from jobs.report.plots import DotRow, Figure, dot_rows
-from jobs.report.render import render
+from jobs.report.internal import CONFIDENTIAL, definitions_section
+from jobs.report.page import Block, Page, Section, Tile, write_report
+from jobs.report.plots import Figure
 from jobs.report.survey.means import mean_figures, shower
-from jobs.report.survey.predictions import predictions_section
+from jobs.report.survey.predictions import group_figure, predictions_section
 from jobs.report.survey.public import survey_budget_section, survey_tiles
 from jobs.report.survey.release import SurveyRelease
-from jobs.report.table import EMPTY, Cell, Column, Table, bars, label, name, number
+from jobs.report.table import Cell, Column, Table, bars, known, labels, names, numbers
 from jobs.report.text import words
 from jobs.report.tiles import banners, origin
-from jobs.storage.files import replace_file
 from jobs.storage.place import Place
 
-_MOST_DRAWN = 40  # groups in the figure, those with the largest errors
-_DEFINITIONS = Section(
-    "definitions",
-    "Definitions",
-    "What every number on this page means.",
-    [Prose("survey_definitions.html.j2")],
-)
+_SHARE = "|error| / |truth|"
 _SUMMARY = (
     "How far released means and microdata lie from the truth, and for whom the error is larger."
 )
@@ -64,32 +51,28 @@ def write_survey_evaluation(
             *([_marginals_section(evaluation)] if evaluation.marginals else []),
             *([_groups_section(evaluation)] if evaluation.groups else []),
             *([predictions_section(evaluation.predictions)] if evaluation.predictions else []),
-            survey_budget_section(release),
-            _DEFINITIONS,
+            survey_budget_section(manifest),
+            definitions_section("survey_definitions.html.j2"),
         ],
         "records",
     )
-    replace_file(out, render("page.html.j2", {"page": page}))
+    write_report(page, out)
 
 
 def _worst_tile(evaluation: SurveyEvaluation) -> list[Tile]:
     """The stratum whose mean is furthest off, over all statistics."""
-    worst = [
-        (row.relative, row.stratum, one.name)
-        for one in evaluation.means
-        for row in one.means
-        if row.relative is not None
-    ]
-    if not worst:
+    erring = [one for one in evaluation.means if one.largest is not None]
+    if not erring:
         return []
-    relative, stratum, statistic = max(worst)
-    return [
-        Tile(
-            "Worst stratum",
-            text.percent(relative),
-            f"off: {words(stratum)}, mean of {words(statistic)}",
-        )
-    ]
+    worst = max(erring, key=lambda one: one.largest or 0.0)
+    detail = f"off: {words(_worst(worst)[0])}, mean of {words(worst.name)}"
+    return [Tile("Worst stratum", text.percent(worst.largest), detail)]
+
+
+def _worst(one: MeanErrors) -> tuple[str | None, int | None]:
+    """Find the stratum whose mean is furthest off, and its true records; None without errors."""
+    found = ((row.stratum, row.records) for row in one.means if row.relative == one.largest)
+    return (None, None) if one.largest is None else next(found)
 
 
 def _means_section(evaluation: SurveyEvaluation, release: SurveyRelease) -> Section:
@@ -103,101 +86,62 @@ def _means_section(evaluation: SurveyEvaluation, release: SurveyRelease) -> Sect
     blocks: list[Block] = []
     by_strata = [one for one in evaluation.means if released[one.name].strata]
     if by_strata:
-        blocks.append(TableBlock(_parity_table(by_strata)))
+        blocks.append(_parity_table(by_strata))
     for index, one in enumerate(evaluation.means):
         mean = released[one.name]
         truth = {row.stratum: row.truth for row in (one.everybody, *one.means)}
-        blocks += [*mean_figures(index, mean, truth), TableBlock(_mean_table(index, one, mean))]
+        blocks += [*mean_figures(index, mean, truth), _mean_table(index, one, mean)]
     return Section("means", "Means against the truth", lead, blocks)
 
 
 def _parity_table(errors: Sequence[MeanErrors]) -> Table:
-    body = []
-    for one in errors:
-        worst = max(
-            (row for row in one.means if row.relative is not None),
-            key=lambda row: row.relative or 0.0,
-            default=None,
-        )
-        body.append(
-            [
-                label(one.name),
-                number(one.groups),
-                _shown(one.parity_error),
-                _shown(one.parity_mean),
-                _shown(one.everybody.relative, text.fine_percent),
-                _shown(one.largest, text.fine_percent),
-                Cell(EMPTY) if worst is None else label(worst.stratum),
-                Cell(EMPTY) if worst is None else number(worst.records),
-            ]
-        )
+    worst = [_worst(one) for one in errors]
     columns = [
-        Column("Statistic", numeric=False),
-        Column("Strata", hint="k"),
-        Column("Parity error"),
-        Column("Parity error", hint="over k"),
-        Column("Everybody", hint="|error| / |truth|"),
-        Column("Worst stratum", hint="|error| / |truth|"),
-        Column("That is", numeric=False),
-        Column("Its records", hint="true"),
+        labels("Statistic", (one.name for one in errors)),
+        numbers("Strata", (one.groups for one in errors), hint="k"),
+        known("Parity error", (one.parity_error for one in errors)),
+        known("Parity error", (one.parity_mean for one in errors), hint="over k"),
+        known("Everybody", (one.everybody.relative for one in errors), text.fine_percent, _SHARE),
+        known("Worst stratum", (one.largest for one in errors), text.fine_percent, _SHARE),
+        labels("That is", (stratum for stratum, _ in worst)),
+        known("Its records", (records for _, records in worst), text.integer, "true"),
     ]
-    return Table("parity", "Parity of the means", columns, body)
+    return Table.of("parity", "Parity of the means", columns)
 
 
 def _mean_table(index: int, one: MeanErrors, mean: ReleasedMean) -> Table:
     show = shower(mean)
     ends = {row.stratum: (row.low, row.high) for row in (mean.everybody, *mean.means)}
     rows = [one.everybody, *(one.means if mean.strata else ())]
-    body = []
-    n_held = n_known = 0
-    for row, share in zip(rows, bars([r.relative for r in rows], text.fine_percent), strict=True):
+    held = []
+    for row in rows:
         low, high = ends[row.stratum]
-        is_held = row.truth is not None and low <= row.truth <= high
-        if row.truth is not None:
-            n_known, n_held = n_known + 1, n_held + is_held
-        body.append(
-            [
-                label(row.stratum),
-                number(row.records),
-                _shown(row.truth, show),
-                number(row.released, show),
-                _shown(row.error, text.signed),
-                share if row.relative is not None else Cell(EMPTY),
-                Cell(EMPTY) if row.truth is None else name("yes" if is_held else "no"),
-            ]
-        )
+        held.append(None if row.truth is None else "yes" if low <= row.truth <= high else "no")
     columns = [
-        Column("Stratum", numeric=False),
-        Column("Records", hint="true"),
-        Column("Mean", hint="true"),
-        Column("Mean", hint="released"),
-        Column("Error"),
-        Column("|Error|", hint="of the true mean"),
-        Column("Interval holds it", numeric=False),
+        labels("Stratum", (row.stratum for row in rows)),
+        numbers("Records", (row.records for row in rows), hint="true"),
+        known("Mean", (row.truth for row in rows), show, "true"),
+        numbers("Mean", (row.released for row in rows), show, "released"),
+        known("Error", (row.error for row in rows), text.signed),
+        bars("|Error|", (row.relative for row in rows), text.fine_percent, "of the true mean"),
+        labels("Interval holds it", held),
     ]
-    note = f"{n_held} of {n_known} intervals hold the mean of the file."
-    return Table(f"mean-errors-{index}", f"Mean of {words(one.name)}", columns, body, note)
+    n_known = len(held) - held.count(None)
+    note = f"{held.count('yes')} of {n_known} intervals hold the mean of the file."
+    return Table.of(f"mean-errors-{index}", f"Mean of {words(one.name)}", columns, note)
 
 
 def _tables_section(evaluation: SurveyEvaluation) -> Section:
     lead = "Released tables of counts beside those of the file."
-    body = [
-        [
-            label(one.name),
-            number(one.l1),
-            number(one.l2, text.decimal),
-            name("yes" if one.exact_held else "no"),
-        ]
-        for one in evaluation.tables
-    ]
+    kept = ["yes" if one.exact_held else "no" for one in evaluation.tables]
     columns = [
-        Column("Table", numeric=False),
-        Column("L1", hint="sum of |error|"),
-        Column("L2", hint="root of squares"),
-        Column("Exact marginals kept", numeric=False),
+        labels("Table", (one.name for one in evaluation.tables)),
+        numbers("L1", (one.l1 for one in evaluation.tables), hint="sum of |error|"),
+        numbers("L2", (one.l2 for one in evaluation.tables), text.decimal, "root of squares"),
+        names("Exact marginals kept", kept),
     ]
-    table = Table("table-errors", "Tables that keep exact marginals", columns, body)
-    return Section("tables", "Tables against the truth", lead, [TableBlock(table)])
+    table = Table.of("table-errors", "Tables that keep exact marginals", columns)
+    return Section("tables", "Tables against the truth", lead, [table])
 
 
 def _marginals_section(evaluation: SurveyEvaluation) -> Section:
@@ -206,27 +150,18 @@ def _marginals_section(evaluation: SurveyEvaluation) -> Section:
         "The L1 distance of two tables of shares is twice the part of the records that would have "
         "to change to turn one into the other; 2 is the largest there is."
     )
-    largest = bars([row.mean_l1 for row in evaluation.marginals], "{:.4f}".format)
-    body = [
-        [
-            Cell(f"{row.order}-way", row.order),
-            number(row.marginals),
-            mean,
-            number(row.largest_l1, "{:.4f}".format),
-            label(" * ".join(row.worst)),
-        ]
-        for row, mean in zip(evaluation.marginals, largest, strict=True)
-    ]
+    rows, shown = evaluation.marginals, "{:.4f}".format
+    orders = [Cell(f"{row.order}-way", row.order) for row in rows]
     columns = [
-        Column("Tables", numeric=False),
-        Column("How many"),
-        Column("L1 distance", hint="mean"),
-        Column("L1 distance", hint="largest"),
-        Column("That is", numeric=False),
+        Column("Tables", numeric=False, cells=orders),
+        numbers("How many", (row.marginals for row in rows)),
+        bars("L1 distance", (row.mean_l1 for row in rows), shown, "mean"),
+        numbers("L1 distance", (row.largest_l1 for row in rows), shown, "largest"),
+        labels("That is", (" * ".join(row.worst) for row in rows)),
     ]
     note = "" if not evaluation.notes else f"Left out: {'; '.join(evaluation.notes)}."
-    table = Table("marginals", "Tables of the microdata", columns, body, note)
-    return Section("marginals", "Microdata against the truth", lead, [TableBlock(table)])
+    table = Table.of("marginals", "Tables of the microdata", columns, note)
+    return Section("marginals", "Microdata against the truth", lead, [table])
 
 
 def _groups_section(evaluation: SurveyEvaluation) -> Section:
@@ -237,55 +172,30 @@ def _groups_section(evaluation: SurveyEvaluation) -> Section:
     )
     blocks: list[Block] = []
     for index, one in enumerate(evaluation.groups):
-        blocks += [
-            *_groups_figure(index, one),
-            TableBlock(_groups_table(index, one, evaluation.floor)),
-        ]
+        blocks += [*_groups_figure(index, one), _groups_table(index, one, evaluation.floor)]
     return Section("groups", "For whom the microdata are worse", lead, blocks)
 
 
-def _groups_figure(index: int, one: GroupErrors) -> list[FigureBlock]:
-    worst = sorted(
-        (row for row in one.groups if row.relative is not None),
-        key=lambda row: -(row.relative or 0.0),
-    )[:_MOST_DRAWN]
-    if len(worst) < 2:
-        return []
-    rows = [
-        DotRow(
-            f"{words(row.group)} ({text.integer(row.records)})", [100 * (row.relative or 0)], [None]
-        )
-        for row in worst
-    ]
+def _groups_figure(index: int, one: GroupErrors) -> list[Figure]:
+    erring = [(row.relative, row) for row in one.groups if row.relative is not None]
+    worst = sorted(erring, key=lambda pair: -pair[0])
     by = words(" * ".join(one.attributes))
     caption = (
         f"Error of the one-way tables of groups by {by}, true number of records in brackets, the "
         "worst group first. A logarithmic scale; no dot means no error."
     )
-    if len(worst) == _MOST_DRAWN:
-        caption += f" At most {_MOST_DRAWN} groups are drawn."
-    key = f"groups-{index}"
-    return [FigureBlock(Figure(key, dot_rows(key, [by], rows), caption))]
+    rows = [(row.group, row.records, [100 * relative], [None]) for relative, row in worst]
+    return group_figure(f"groups-{index}", [by], rows, caption)
 
 
 def _groups_table(index: int, one: GroupErrors, floor: int) -> Table:
-    relative = bars([row.relative for row in one.groups], text.fine_percent)
-    body = [
-        [
-            label(row.group),
-            number(row.records),
-            number(row.released),
-            number(row.released - row.records, text.signed_integer),
-            share if row.relative is not None else Cell(EMPTY),
-        ]
-        for row, share in zip(one.groups, relative, strict=True)
-    ]
+    rows = one.groups
     columns = [
-        Column("Group", numeric=False),
-        Column("Records", hint="true"),
-        Column("Records", hint="released"),
-        Column("Difference"),
-        Column("Error", hint="of its one-way tables"),
+        labels("Group", (row.group for row in rows)),
+        numbers("Records", (row.records for row in rows), hint="true"),
+        numbers("Records", (row.released for row in rows), hint="released"),
+        numbers("Difference", (row.released - row.records for row in rows), text.signed_integer),
+        bars("Error", (row.relative for row in rows), text.fine_percent, "of its one-way tables"),
     ]
     note = f"k = {one.compared} groups with records."
     if one.parity_error is not None and one.parity_mean is not None:
@@ -302,9 +212,4 @@ def _groups_table(index: int, one: GroupErrors, floor: int) -> Table:
             f"{text.fine_percent(worst.released)}."
         )
     caption = f"Groups by {words(' * '.join(one.attributes))}"
-    return Table(f"groups-{index}", caption, columns, body, note)
-
-
-def _shown(value: float | None, show: Callable[[float | None], str] = text.decimal) -> Cell:
-    """A number, empty where there is none."""
-    return Cell(EMPTY) if value is None else number(value, show)
+    return Table.of(f"groups-{index}", caption, columns, note)

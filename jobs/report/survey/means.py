@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from jobs.documents.survey import MeansTable, ReleasedMean, StratumMean
 from jobs.report import text
-from jobs.report.page import Block, FigureBlock, Prose, Section, TableBlock
+from jobs.report.page import Block, Prose, Section
 from jobs.report.plots import Figure, Span, span_rows
-from jobs.report.table import Cell, Column, Table, label, name, number
+from jobs.report.table import Cell, Column, Show, Table, labels, name, numbers
 from jobs.report.text import words
 
 MOST_DRAWN = 60  # strata in a figure, about as high as two screens
@@ -26,7 +26,7 @@ def means_section(means: MeansTable) -> Section:
     for index, one in enumerate(means.statistics):
         blocks += [
             *mean_figures(index, one),
-            TableBlock(_table(index, one)),
+            _table(index, one),
             Prose("survey_mean.html.j2", {"mean": one, "pooled": [words(p) for p in one.pooled]}),
         ]
     return Section("means", "Means", lead, blocks)
@@ -34,7 +34,7 @@ def means_section(means: MeansTable) -> Section:
 
 def mean_figures(
     index: int, mean: ReleasedMean, truth: Mapping[str, float | None] | None = None
-) -> list[FigureBlock]:
+) -> list[Figure]:
     """Intervals of a statistic, everybody first; none of a statistic without strata.
 
     Args:
@@ -63,8 +63,7 @@ def mean_figures(
     legend = [("released", "released mean and its interval")]
     if truth is not None:
         legend.append(("raw", "true mean"))
-    figure = Figure(f"mean-{index}", span_rows(f"mean-{index}", title, spans), caption, legend)
-    return [FigureBlock(figure)]
+    return [Figure(f"mean-{index}", span_rows(f"mean-{index}", title, spans), caption, legend)]
 
 
 def with_strata(mean: ReleasedMean) -> list[StratumMean]:
@@ -72,7 +71,7 @@ def with_strata(mean: ReleasedMean) -> list[StratumMean]:
     return [mean.everybody, *(mean.means if mean.strata else ())]
 
 
-def shower(mean: ReleasedMean) -> Callable[[float | None], str]:
+def shower(mean: ReleasedMean) -> Show:
     """How numbers of a statistic are written: one width for a column."""
     size = max(abs(row.mean) for row in (mean.everybody, *mean.means))
     places = 0 if size >= 1000 else 1 if size >= 100 else 2 if size >= 1 else 4
@@ -86,37 +85,20 @@ def shower(mean: ReleasedMean) -> Callable[[float | None], str]:
 
 
 def _table(index: int, mean: ReleasedMean) -> Table:
-    show = shower(mean)
-    body = []
-    for row in with_strata(mean):
-        weight = text.ratio(row.weight)
-        body.append(
-            [
-                label(row.stratum),
-                number(weight, text.fine_percent),
-                number(row.size),
-                number(row.mean, show),
-                number(row.low, show),
-                number(row.high, show),
-                number(row.standard_error, show),
-                number(row.noise_sd, show),
-                name("outside of its bounds") if row.outside else Cell(""),
-            ]
-        )
-    is_warned = any(row.outside for row in mean.means)
+    show, rows = shower(mean), with_strata(mean)
     columns = [
-        Column("Stratum", numeric=False),
-        Column("Weight", hint="public"),
-        Column("Records", hint="public"),
-        Column("Mean"),
-        Column("From", hint=confidence(mean)),
-        Column("To", hint=confidence(mean)),
-        Column("Std. error", hint="noise, sampling"),
-        Column("Std. dev.", hint="noise alone"),
-        Column("Warning", numeric=False),
+        labels("Stratum", (row.stratum for row in rows)),
+        numbers("Weight", (text.ratio(row.weight) for row in rows), text.fine_percent, "public"),
+        numbers("Records", (row.size for row in rows), hint="public"),
+        numbers("Mean", (row.mean for row in rows), show),
+        numbers("From", (row.low for row in rows), show, confidence(mean)),
+        numbers("To", (row.high for row in rows), show, confidence(mean)),
+        numbers("Std. error", (row.standard_error for row in rows), show, "noise, sampling"),
+        numbers("Std. dev.", (row.noise_sd for row in rows), show, "noise alone"),
     ]
-    if not is_warned:
-        columns, body = columns[:-1], [row[:-1] for row in body]
+    if any(row.outside for row in mean.means):
+        warnings = [name("outside of its bounds") if row.outside else Cell("") for row in rows]
+        columns.append(Column("Warning", numeric=False, cells=warnings))
     note = (
         f"By {_METHODS.get(mean.method, mean.method)}, with a public spread of {mean.spread:,.10g}."
     )
@@ -125,7 +107,7 @@ def _table(index: int, mean: ReleasedMean) -> Table:
             " Means of strata are drawn together as far as their noise says, within their "
             "intervals; standard errors are those before."
         )
-    return Table(f"means-{index}", _heading(mean), columns, body, note)
+    return Table.of(f"means-{index}", _heading(mean), columns, note)
 
 
 def _heading(mean: ReleasedMean) -> str:

@@ -6,13 +6,40 @@ from collections.abc import Sequence
 
 from jobs.documents.survey import GroupPrediction, PredictionParity, Predictions
 from jobs.report import text
-from jobs.report.page import Block, FigureBlock, Section, TableBlock
-from jobs.report.plots import DotRow, Figure, dot_rows
-from jobs.report.table import EMPTY, Cell, Column, Table, label, name, number
+from jobs.report.page import Block, Section
+from jobs.report.plots import DotRow, Figure, Values, dot_rows
+from jobs.report.table import Table, known, labels, names, numbers
 from jobs.report.text import words
 
 _TRAINED = {"release": "the microdata", "truth": "the file itself"}
 _MOST_DRAWN = 40  # groups of a figure
+
+
+def group_figure(
+    key: str,
+    titles: Sequence[str],
+    groups: Sequence[tuple[str, int, Values, Values]],
+    caption: str,
+    legend: Sequence[tuple[str, str]] = (),
+) -> list[Figure]:
+    """Draw percentages of groups as dots; nothing of fewer than two groups.
+
+    Args:
+      key: Unique on the page.
+      titles: Headings of the columns.
+      groups: (name, true records, percentages, what those are compared with), in order.
+      caption: What it shows.
+      legend: Meanings of the colors.
+    """
+    if len(groups) < 2:
+        return []
+    if len(groups) >= _MOST_DRAWN:
+        caption += f" At most {_MOST_DRAWN} groups are drawn."
+    rows = [
+        DotRow(f"{words(group)} ({text.integer(records)})", values, marks)
+        for group, records, values, marks in groups[:_MOST_DRAWN]
+    ]
+    return [Figure(key, dot_rows(key, titles, rows), caption, legend)]
 
 
 def predictions_section(predictions: Predictions) -> Section:
@@ -25,74 +52,52 @@ def predictions_section(predictions: Predictions) -> Section:
         "can be reached. The more frequent answer alone is right for "
         f"{text.percent(predictions.majority_accuracy)}."
     )
-    blocks: list[Block] = [TableBlock(_classifiers_table(predictions))]
+    blocks: list[Block] = [_classifiers_table(predictions)]
     sets = zip(*(one.parity for one in predictions.classifiers), strict=True)
     for index, parity in enumerate(sets):
-        blocks += [*_figure(index, parity), TableBlock(_groups_table(index, parity))]
+        blocks += [*_figure(index, parity), _groups_table(index, parity)]
     return Section("predictions", "What a use of the microdata does to groups", lead, blocks)
 
 
 def _classifiers_table(predictions: Predictions) -> Table:
-    body = [
-        [
-            name(_TRAINED[one.trained_on]),
-            number(one.records),
-            number(one.positive / one.records if one.records else None, text.percent),
-            number(one.accuracy, text.fine_percent),
-            *(
-                Cell(EMPTY) if value is None else number(value, text.decimal)
-                for parity in one.parity
-                for value in (
-                    parity.demographic_parity_ratio,
-                    parity.false_negative_rate_difference,
-                )
-            ),
-        ]
-        for one in predictions.classifiers
-    ]
-    sets = [words(" * ".join(one.attributes)) for one in predictions.classifiers[0].parity]
+    rows = predictions.classifiers
+    positive = (one.positive / one.records if one.records else None for one in rows)
     columns = [
-        Column("Trained on", numeric=False),
-        Column("Records"),
-        Column("Positive"),
-        Column("Accuracy", hint="of the file"),
-        *(
-            Column(title, hint=by)
-            for by in sets
-            for title in ("Demographic parity", "False negatives apart")
-        ),
+        names("Trained on", (_TRAINED[one.trained_on] for one in rows)),
+        numbers("Records", (one.records for one in rows)),
+        numbers("Positive", positive, text.percent),
+        numbers("Accuracy", (one.accuracy for one in rows), text.fine_percent, "of the file"),
     ]
+    for sets in zip(*(one.parity for one in rows), strict=True):
+        by = words(" * ".join(sets[0].attributes))
+        ratios = (one.demographic_parity_ratio for one in sets)
+        columns.append(known("Demographic parity", ratios, hint=by))
+        apart = (one.false_negative_rate_difference for one in sets)
+        columns.append(known("False negatives apart", apart, hint=by))
     note = (
         "Demographic parity: smallest over largest share of positive predictions among groups; 1 "
         "is parity. False negatives apart: largest less smallest false negative rate among groups; "
         "0 is parity."
     )
     caption = f"Classifiers of {words(predictions.attribute)}"
-    return Table("classifiers", caption, columns, body, note)
+    return Table.of("classifiers", caption, columns, note)
 
 
-def _figure(index: int, parity: Sequence[PredictionParity]) -> list[FigureBlock]:
+def _figure(index: int, parity: Sequence[PredictionParity]) -> list[Figure]:
     """Rates by group: a dot of the classifier of the microdata, a line of that of the file."""
-    drawn = sorted(
-        zip(*(one.groups for one in parity), strict=True), key=lambda pair: -pair[0].records
-    )[:_MOST_DRAWN]
-    if len(drawn) < 2:
-        return []
+    pairs = zip(*(one.groups for one in parity), strict=True)
     rows = [
-        DotRow(f"{words(own.group)} ({text.integer(own.records)})", _rates(own), _rates(of_truth))
-        for own, of_truth in drawn
+        (own.group, own.records, _rates(own), _rates(of_truth))
+        for own, of_truth in sorted(pairs, key=lambda pair: -pair[0].records)
     ]
-    key = f"predicted-{index}"
     caption = (
         "Left, how many of a group are predicted to be positive; right, how many of its positive "
         "ones are missed. True number of records in brackets, the largest group first. A "
         "logarithmic scale; no dot where there are too few to tell."
     )
-    if len(drawn) == _MOST_DRAWN:
-        caption += f" At most {_MOST_DRAWN} groups are drawn."
     legend = [("released", "trained on the microdata"), ("raw", "trained on the file itself")]
-    svg = dot_rows(key, ["predicted positive", "positive ones missed"], rows)
-    return [FigureBlock(Figure(key, svg, caption, legend))]
+    titles = ["predicted positive", "positive ones missed"]
+    return group_figure(f"predicted-{index}", titles, rows, caption, legend)
 
 
 def _rates(group: GroupPrediction) -> list[float | None]:
@@ -101,33 +106,20 @@ def _rates(group: GroupPrediction) -> list[float | None]:
 
 
 def _groups_table(index: int, parity: Sequence[PredictionParity]) -> Table:
-    body = []
-    for pair in zip(*(one.groups for one in parity), strict=True):
-        own = pair[0]
-        body.append(
-            [
-                label(own.group),
-                number(own.records),
-                number(own.positive / own.records, text.percent),
-                *(number(one.predicted / one.records, text.percent) for one in pair),
-                *(
-                    Cell(EMPTY)
-                    if one.false_negative_rate is None
-                    else number(one.false_negative_rate, text.percent)
-                    for one in pair
-                ),
-            ]
-        )
+    first = parity[0]
+    by_basis = dict(zip(("by the microdata", "by the file"), parity, strict=True))
+    positive = (own.positive / own.records for own in first.groups)
+    predicted = {by: [g.predicted / g.records for g in p.groups] for by, p in by_basis.items()}
+    missed = {by: [g.false_negative_rate for g in p.groups] for by, p in by_basis.items()}
     columns = [
-        Column("Group", numeric=False),
-        Column("Records", hint="true"),
-        Column("Positive", hint="true"),
-        Column("Predicted", hint="by the microdata"),
-        Column("Predicted", hint="by the file"),
-        Column("Missed", hint="by the microdata"),
-        Column("Missed", hint="by the file"),
+        labels("Group", (own.group for own in first.groups)),
+        numbers("Records", (own.records for own in first.groups), hint="true"),
+        numbers("Positive", positive, text.percent, "true"),
+        *(numbers("Predicted", shares, text.percent, by) for by, shares in predicted.items()),
+        *(known("Missed", shares, text.percent, by) for by, shares in missed.items()),
     ]
-    left_out = ", ".join(map(words, parity[0].left_out))
+    left_out = ", ".join(map(words, first.left_out))
     note = f"Too small to tell: {left_out}." if left_out else ""
-    by = words(" * ".join(parity[0].attributes))
-    return Table(f"predictions-{index}", f"Predictions for groups by {by}", columns, body, note)
+    by = words(" * ".join(first.attributes))
+    caption = f"Predictions for groups by {by}"
+    return Table.of(f"predictions-{index}", caption, columns, note)

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from jobs.documents.survey import SurveyManifest
 from jobs.report import text
-from jobs.report.guarantee import GUARANTEE_LEAD, guarantee_values, loss_tables
-from jobs.report.page import Block, Page, Prose, Section, TableBlock, Tile
-from jobs.report.render import render
-from jobs.report.survey.files import files_section
+from jobs.report.guarantee import guarantee_section
+from jobs.report.page import Block, Page, Prose, Section, Tile, write_report
+from jobs.report.run import environment_table
+from jobs.report.survey.files import survey_files_section
 from jobs.report.survey.means import confidence, means_section, shower
-from jobs.report.survey.release import SYNTHESIS, SurveyRelease
+from jobs.report.survey.release import SYNTHESIS, SurveyRelease, exact_marginals, part_in_words
 from jobs.report.survey.tables import promises_table, tables_section
-from jobs.report.table import Cell, Column, Table, bars, label, name, number
+from jobs.report.table import Table, bars, codes, fractions, labels, names, numbers
 from jobs.report.text import words
 from jobs.report.tiles import banners, origin, privacy_tiles
-from jobs.storage.files import replace_file
 from jobs.storage.modes import READABLE
 from jobs.storage.place import Place
 
@@ -45,16 +44,16 @@ def write_survey_report(release: SurveyRelease, out: Place) -> None:
         survey_tiles(release),
         [
             _privacy_section(release),
-            survey_budget_section(release),
+            survey_budget_section(manifest),
             *([] if release.means is None else [means_section(release.means)]),
             *([] if release.tables is None else [tables_section(release.tables)]),
             *([_microdata_section(manifest)] if manifest.records is not None else []),
-            files_section(manifest),
+            survey_files_section(manifest),
             _software_section(manifest),
         ],
         "records",
     )
-    replace_file(out, render("page.html.j2", {"page": page}), mode=READABLE)
+    write_report(page, out, mode=READABLE)
 
 
 def survey_tiles(release: SurveyRelease) -> list[Tile]:
@@ -64,9 +63,9 @@ def survey_tiles(release: SurveyRelease) -> list[Tile]:
         n_attributes = f"of {len(manifest.attributes)} attributes, in the microdata"
         tiles.append(Tile("Records", text.integer(manifest.records), n_attributes))
     tiles += privacy_tiles(manifest.privacy, manifest.account)
-    if release.exact:
-        exact = str(len(release.exact))
-        tiles.append(Tile("Exact marginals", exact, "published without protection"))
+    exact = _exact(manifest)
+    if exact:
+        tiles.append(Tile("Exact marginals", str(len(exact)), "published without protection"))
     for one in release.statistics[:_MOST_TILES]:
         show, row = shower(one), one.everybody
         ends = f"{show(row.low)} to {show(row.high)} at {confidence(one)}"
@@ -74,63 +73,47 @@ def survey_tiles(release: SurveyRelease) -> list[Tile]:
     return tiles
 
 
-def survey_budget_section(release: SurveyRelease) -> Section:
+def survey_budget_section(manifest: SurveyManifest) -> Section:
     """What each part of the release cost."""
-    manifest = release.manifest
     unit = text.unit(manifest.privacy.definition)
     lead = (
         f"The parts of the release share the budget, and their costs add up to at most {unit}. "
         "Strata have no records in common, so all of them, measured at the full share of a part, "
         "cost what one does."
     )
-    return Section("budget", "Privacy budget", lead, [TableBlock(survey_budget_table(release))])
+    return Section("budget", "Privacy budget", lead, [survey_budget_table(manifest)])
 
 
-def survey_budget_table(release: SurveyRelease) -> Table:
+def survey_budget_table(manifest: SurveyManifest) -> Table:
     """Share and exact cost of each part, of all that was measured, and of what is left."""
-    manifest = release.manifest
     unit = text.unit(manifest.privacy.definition)
-    body = [
-        [
-            name(release.part_in_words(part.name)),
-            share,
-            Cell(part.cost, text.ratio(part.cost), code=True),
-        ]
-        for part, share in zip(
-            manifest.parts,
-            bars([text.ratio(part.share) for part in manifest.parts], text.fine_percent),
-            strict=True,
-        )
-    ]
-    total = text.ratio(manifest.privacy.total) or 1.0
-    spent = text.ratio(manifest.spent) or 0.0
-    share = number(spent / total, text.fine_percent)
-    body.append([name("all that was measured"), share, Cell(manifest.spent, spent, code=True)])
+    shares = [text.ratio(part.share) for part in manifest.parts]
+    spent = (text.ratio(manifest.spent) or 0.0) / (text.ratio(manifest.privacy.total) or 1.0)
     columns = [
-        Column("Part", numeric=False),
-        Column("Share", hint=f"of {unit}"),
-        Column(unit, hint="exact", numeric=False),
+        names("Part", [*map(part_in_words, manifest.parts), "all that was measured"]),
+        bars("Share", shares, text.fine_percent, f"of {unit}", total=spent),
+        fractions(unit, [*(part.cost for part in manifest.parts), manifest.spent], "exact"),
     ]
-    return Table("budget-parts", f"Share of {unit} by part", columns, body)
+    return Table.of("budget-parts", f"Share of {unit} by part", columns)
+
+
+def _exact(manifest: SurveyManifest) -> list[str]:
+    """Name what is published as it is in the data, beside the number of records."""
+    every = exact_marginals(manifest)
+    return [f"{words(one)} (table {words(table)})" for one, table in every if one != "total"]
 
 
 def _privacy_section(release: SurveyRelease) -> Section:
     """The guarantee, and what is and is not protected."""
-    manifest, privacy = release.manifest, release.manifest.privacy
-    has_tables = release.tables is not None
+    manifest = release.manifest
     values = {
-        **guarantee_values(privacy, manifest.account, is_void=manifest.not_for_release),
         "epsilon_by_noise": None,
         "derived": "means, tables and microdata",
-        "exact": release.exact,
+        "exact": _exact(manifest),
         "sources": "the measurements and public information",
     }
-    blocks: list[Block] = [
-        Prose("survey_privacy.html.j2", values),
-        *([TableBlock(promises_table(list(manifest.parts)))] if has_tables else []),
-        *loss_tables(privacy, manifest.account),
-    ]
-    return Section("privacy", "Privacy", GUARANTEE_LEAD, blocks)
+    promises = [] if release.tables is None else [promises_table(manifest.parts)]
+    return guarantee_section(manifest, "survey_privacy.html.j2", values, promises, manifest.account)
 
 
 def _microdata_section(manifest: SurveyManifest) -> Section:
@@ -146,21 +129,13 @@ def _microdata_section(manifest: SurveyManifest) -> Section:
         "strata": [words(attribute) for attribute in manifest.strata],
         "settings": [(words(key), value) for key, value in settings.items() if value is not None],
     }
-    body = [
-        [
-            label(attribute.name),
-            number(len(attribute.levels)),
-            name("; ".join(attribute.levels)),
-        ]
-        for attribute in manifest.attributes
-    ]
     columns = [
-        Column("Attribute", numeric=False),
-        Column("Levels"),
-        Column("Labels, in order", numeric=False),
+        labels("Attribute", (one.name for one in manifest.attributes)),
+        numbers("Levels", (len(one.levels) for one in manifest.attributes)),
+        names("Labels, in order", ("; ".join(one.levels) for one in manifest.attributes)),
     ]
-    table = Table("attributes", "Attributes of the microdata", columns, body)
-    blocks: list[Block] = [Prose("survey_microdata.html.j2", values), TableBlock(table)]
+    table = Table.of("attributes", "Attributes of the microdata", columns)
+    blocks: list[Block] = [Prose("survey_microdata.html.j2", values), table]
     return Section("microdata", "Microdata", lead, blocks)
 
 
@@ -172,10 +147,5 @@ def _software_section(manifest: SurveyManifest) -> Section:
         *sorted(software.libraries.items()),
         ("SHA-256 of the configuration", manifest.configuration_digest),
     ]
-    table = Table(
-        "environment",
-        "Software and configuration",
-        [Column("What", numeric=False), Column("Value", numeric=False)],
-        [[name(key), Cell(value, value, code=True)] for key, value in rows],
-    )
-    return Section("run", "Run", "What made this release.", [TableBlock(table)])
+    table = environment_table("Software and configuration", rows, codes)
+    return Section("run", "Run", "What made this release.", [table])

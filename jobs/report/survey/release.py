@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from jobs.documents.survey import MeansTable, ReleasedMean, SurveyManifest, SurveyTables
+from jobs.documents.survey import (
+    MeansTable,
+    MeasuredPart,
+    ReleasedMean,
+    SurveyManifest,
+    SurveyTables,
+)
 from jobs.report.text import words
 
 SYNTHESIS = "synthesis"  # the part that is the microdata
@@ -29,20 +35,19 @@ class SurveyRelease:
         """The released means."""
         return () if self.means is None else self.means.statistics
 
-    @property
-    def exact(self) -> list[str]:
-        """What is published as it is in the data, beside the number of records."""
-        return [
-            f"{words(marginal)} (table {words(part.name)})"
-            for part in self.manifest.parts
-            if part.conditioned is not None
-            for marginal in part.conditioned.exact
-            if marginal != "total"
-        ]
 
-    def part_in_words(self, part: str) -> str:
-        """What a part is."""
-        if part == SYNTHESIS:
-            return "microdata"
-        is_table = any(p.name == part and p.conditioned is not None for p in self.manifest.parts)
-        return f"{'table' if is_table else 'mean'} of {words(part)}"
+def exact_marginals(manifest: SurveyManifest) -> list[tuple[str, str]]:
+    """List (marginal, table) of all that is published as it is in the data."""
+    return [
+        (marginal, part.name)
+        for part in manifest.parts
+        if part.conditioned is not None
+        for marginal in part.conditioned.exact
+    ]
+
+
+def part_in_words(part: MeasuredPart) -> str:
+    """Name a part."""
+    if part.name == SYNTHESIS:
+        return "microdata"
+    return f"{'mean' if part.conditioned is None else 'table'} of {words(part.name)}"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 
 from jobs.documents.survey import MeasuredPart, ReleasedTable, SurveyTables
 from jobs.report import text
-from jobs.report.page import Block, Section, TableBlock
-from jobs.report.table import Cell, Column, Table, label, name, number
+from jobs.report.page import Section
+from jobs.report.table import Table, fractions, labels, names, numbers
 from jobs.report.text import words
 
 
@@ -17,52 +18,36 @@ def tables_section(tables: SurveyTables) -> Section:
         "Counts with noise, drawn given that no count is negative and that some marginals are "
         "those of the file."
     )
-    blocks: list[Block] = [
-        TableBlock(_table(index, one)) for index, one in enumerate(tables.tables)
-    ]
+    blocks = [_table(index, one) for index, one in enumerate(tables.tables)]
     return Section("tables", "Tables", lead, blocks)
 
 
-def promises_table(parts: list[MeasuredPart]) -> Table:
+def promises_table(parts: Sequence[MeasuredPart]) -> Table:
     """What is proved of each table, and what it leaves unprotected."""
-    body = []
-    for part in parts:
-        promise = part.conditioned
-        if promise is not None:
-            body.append(
-                [
-                    label(part.name),
-                    name("; ".join(words(marginal) for marginal in promise.exact)),
-                    number(promise.k),
-                    Cell(promise.gamma, text.ratio(promise.gamma), code=True),
-                    Cell(promise.epsilon, text.ratio(promise.epsilon), code=True),
-                    Cell(promise.proved, text.ratio(promise.proved), code=True),
-                ]
-            )
+    promised = [(part.name, part.conditioned) for part in parts if part.conditioned is not None]
     columns = [
-        Column("Table", numeric=False),
-        Column("Published exactly", numeric=False),
-        Column("Records", hint="k"),
-        Column("gamma"),
-        Column(text.EPSILON, hint="of the noise"),
-        Column("(1 + gamma) k ε", hint="proved, charged"),
+        labels("Table", (table for table, _ in promised)),
+        names("Published exactly", ("; ".join(map(words, one.exact)) for _, one in promised)),
+        numbers("Records", (one.k for _, one in promised), hint="k"),
+        fractions("gamma", (one.gamma for _, one in promised), numeric=True),
+        fractions(text.EPSILON, (one.epsilon for _, one in promised), "of the noise", numeric=True),
+        fractions(
+            "(1 + gamma) k ε", (one.proved for _, one in promised), "proved, charged", numeric=True
+        ),
     ]
     note = (
         "Of two data sets that agree on what is published exactly and differ in at most k records; "
         "of those that differ in more, K, (1 + gamma) K ε is proved. Parts other than tables cost "
         "their share for one record that changes, K shares for K of them."
     )
-    return Table("promises", "What is proved of tables with exact marginals", columns, body, note)
+    return Table.of("promises", "What is proved of tables with exact marginals", columns, note)
 
 
 def _table(index: int, one: ReleasedTable) -> Table:
-    body = [
-        [*map(name, labels), number(count)]
-        for labels, count in zip(itertools.product(*one.levels), one.counts, strict=True)
-    ]
+    by_attribute = zip(*itertools.product(*one.levels), strict=True)
     columns = [
-        *(Column(words(attribute), numeric=False) for attribute in one.attributes),
-        Column("Count"),
+        *(names(words(of), own) for of, own in zip(one.attributes, by_attribute, strict=True)),
+        numbers("Count", one.counts),
     ]
     kept = "; ".join(
         words(" * ".join(marginal.attributes)) or "the number of records" for marginal in one.exact
@@ -72,6 +57,5 @@ def _table(index: int, one: ReleasedTable) -> Table:
         f"{one.scale}."
     )
     by = words(" * ".join(one.attributes))
-    return Table(
-        f"table-{index}", f"Records by {by} (table {words(one.name)})", columns, body, note
-    )
+    caption = f"Records by {by} (table {words(one.name)})"
+    return Table.of(f"table-{index}", caption, columns, note)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from jobs.report.accuracy import Accuracy, accuracy_section, accuracy_tile
-from jobs.report.page import TableBlock
 from jobs.report.public import write_public_report
+from jobs.report.table import Table
 from tests.unit.jobs.report.report_samples import LEVELS, manifest
 
 HALF_WIDTHS = {
@@ -29,9 +29,7 @@ def test_the_lead_says_what_is_exact_and_how_far_the_rest_is_off() -> None:
 
 
 def test_the_table_has_every_geolevel_and_table() -> None:
-    (grid,) = (
-        b.table for b in accuracy_section(manifest(), ACCURACY).blocks if isinstance(b, TableBlock)
-    )
+    (grid,) = (b for b in accuracy_section(manifest(), ACCURACY).blocks if isinstance(b, Table))
     assert [[cell.text for cell in row] for row in grid.rows] == [
         ["total", "0", "2.50", "12.00"],
         ["sex", "1.00", "3.00", "14.00"],

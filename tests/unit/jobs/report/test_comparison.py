@@ -7,7 +7,9 @@ import pytest
 from jobs.documents.evaluation import Evaluation
 from jobs.report.comparison import Comparison, bin_values, changed_section, error_section, kept_tile
 from jobs.report.error_by_size import bias_section, distribution_section, size_section
-from jobs.report.page import FigureBlock, Row, TableBlock
+from jobs.report.page import Row
+from jobs.report.plots import Figure
+from jobs.report.table import Table
 from tests.unit.jobs.report.report_samples import (
     CANARY,
     LEVELS,
@@ -28,7 +30,7 @@ def compared(change=lambda row: None, **of_manifest) -> Comparison:
 
 def tables(section) -> dict:
     blocks = [b for one in section.blocks for b in (one.blocks if isinstance(one, Row) else [one])]
-    return {block.table.key: block.table for block in blocks if isinstance(block, TableBlock)}
+    return {block.key: block for block in blocks if isinstance(block, Table)}
 
 
 def texts(table) -> list[list[str]]:
@@ -53,7 +55,7 @@ def test_every_section_has_its_figure_and_every_geolevel_in_its_tables() -> None
     comparison = compared()
     for section in (size_section, bias_section, distribution_section, error_section):
         blocks = section(comparison).blocks
-        assert sum(isinstance(block, FigureBlock) for block in blocks) == 1
+        assert sum(isinstance(block, Figure) for block in blocks) == 1
     rows = texts(tables(size_section(comparison))["size-table"])
     assert {row[0] for row in rows} == set(LEVELS)
     assert [row[1] for row in rows[:3]] == ["0", "1 to 9", "10 to 99"]

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from jobs.documents.evaluation import Evaluation
 from jobs.report.group_changes import changes_section
-from jobs.report.page import FigureBlock, TableBlock
-from jobs.report.table import EMPTY
+from jobs.report.plots import Figure
+from jobs.report.table import EMPTY, Table
 from tests.unit.jobs.report.report_samples import evaluation, evaluation_document, made
 
 
@@ -22,7 +22,7 @@ def times(f: float, m: float, everybody: float = 1.0) -> Evaluation:
 
 
 def rows(section) -> list[list[str]]:
-    (table,) = [block.table for block in section.blocks if isinstance(block, TableBlock)]
+    (table,) = [block for block in section.blocks if isinstance(block, Table)]
     return [[cell.text for cell in row] for row in table.rows]
 
 
@@ -36,7 +36,7 @@ def test_changes_are_in_percent_of_the_errors_of_the_release():
     assert found[2][2:] == [EMPTY, "+25.0 %", "+25.0 %"]
     assert "smaller for 1 of 2 groups and larger for 1" in section.lead
     assert "f (sex) \N{MINUS SIGN}50.0 %, m (sex) +25.0 %" in section.lead
-    assert any(isinstance(block, FigureBlock) for block in section.blocks)
+    assert any(isinstance(block, Figure) for block in section.blocks)
 
 
 def test_nothing_changes_against_itself():

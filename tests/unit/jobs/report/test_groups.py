@@ -9,9 +9,10 @@ import pytest
 from jobs.documents.evaluation import Evaluation
 from jobs.report import text
 from jobs.report.groups import expected_section, groups_section
-from jobs.report.page import FigureBlock, Prose, TableBlock
+from jobs.report.page import Prose
+from jobs.report.plots import Figure
 from jobs.report.public import write_public_report
-from jobs.report.table import EMPTY
+from jobs.report.table import EMPTY, Table
 from tests.unit.jobs.report.report_samples import (
     LEVELS,
     evaluation,
@@ -29,7 +30,7 @@ def changed(change=lambda row: None) -> Evaluation:
 
 
 def tables(section) -> dict:
-    return {b.table.key: b.table for b in section.blocks if isinstance(b, TableBlock)}
+    return {b.key: b for b in section.blocks if isinstance(b, Table)}
 
 
 def texts(table) -> list[list[str]]:
@@ -100,7 +101,7 @@ def test_a_group_below_the_floor_has_a_dash():
     section = groups_section(changed(small), "persons")
     rows = texts(tables(section)["groups-0"])
     assert rows[2][2:] == [EMPTY] * 3
-    assert not [b for b in section.blocks if isinstance(b, FigureBlock)]  # one group is no picture
+    assert not [b for b in section.blocks if isinstance(b, Figure)]  # one group is no picture
     assert texts(tables(section)["group-table"])[-1][5] == EMPTY
 
 
@@ -116,7 +117,7 @@ def test_many_groups_are_cut_and_it_is_said():
 @pytest.mark.parametrize("records", ["persons", "units"])
 def test_an_evaluation_without_groups_has_no_tables(records):
     section = groups_section(replace(evaluation(), parity=()), records)
-    assert not [b for b in section.blocks if isinstance(b, TableBlock | FigureBlock | Prose)]
+    assert not [b for b in section.blocks if isinstance(b, Table | Figure | Prose)]
 
 
 EXPECTED = {

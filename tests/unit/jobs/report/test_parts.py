@@ -86,7 +86,7 @@ def test_two_sided_shades_have_the_sign_of_the_value():
 
 
 def test_shares_of_rho_add_up():
-    table = budget_section(Spending.of(manifest())).blocks[0].table
+    table = budget_section(Spending.of(manifest())).blocks[0]
     last = table.rows[-1]
     assert last[0].text == "all queries"
     assert sum(cell.sort for cell in last[1:]) == pytest.approx(1)
@@ -95,7 +95,7 @@ def test_shares_of_rho_add_up():
 def tables_of(section):
     """Tables of a section, those beside each other too, by key."""
     blocks = [b for one in section.blocks for b in (one.blocks if isinstance(one, Row) else [one])]
-    return {block.table.key: block.table for block in blocks}
+    return {block.key: block for block in blocks}
 
 
 def test_internal_reports_say_what_stages_cost_and_which_tasks_lagged():
