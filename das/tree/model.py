@@ -18,12 +18,12 @@ from das.tree.errors import null_space, range_space
 # Combinations of groups of which a span is sought: matrices of 8 MB, a few per query.
 _MOST_SPANNED = 1024
 _RANK = 1e-9  # eigenvalues of exact information below this times the largest are zero
-_LEAST_VARIANCE = 1e-6  # integer noise that is zero but once in a million draws counts as this
+LEAST_VARIANCE = 1e-6  # integer noise that is zero but once in a million draws counts as this
 
 
 def precision(mechanism: Mechanism) -> float:
     """1 / variance of one noisy answer."""
-    return 1.0 / max(mechanism.variance(), _LEAST_VARIANCE)
+    return 1.0 / max(mechanism.variance(), LEAST_VARIANCE)
 
 
 @dataclass(frozen=True, eq=False)

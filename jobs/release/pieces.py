@@ -14,6 +14,7 @@ import pyarrow as pa
 from das.arrays import BoolArray, FloatArray, IntArray, ObjectArray
 from das.errors import VerificationError
 from das.queries.query import Query
+from das.tree.model import LEAST_VARIANCE
 from invariants.linear import LinearRow
 from invariants.quarters import without_quarters
 from jobs.plan import Level, Plan
@@ -324,5 +325,6 @@ def _weights(plan: Plan, level: Level, chain_ends: ObjectArray) -> list[FloatArr
     for index, noisy in enumerate(ordinary):
         usual = noisy.mechanism.continuous_variance
         relative = [float(usual / one[index].mechanism.continuous_variance) for one in chains]
-        weights.append(1.0 / float(usual) * np.array(relative)[which])
+        # Without the bound, answers of a huge budget outweigh all else by more than floats resolve.
+        weights.append(1.0 / max(float(usual), LEAST_VARIANCE) * np.array(relative)[which])
     return weights
