@@ -314,3 +314,22 @@ def test_a_geolevel_all_of_whose_queries_are_lazy_is_solved(tmp_path, das, geole
     code, printed = das("run", config)
     assert code == 0, printed
     assert das("verify", config)[0] == 0
+
+
+def test_a_budget_that_leaves_no_noise_is_solved(tmp_path, das):
+    """Weights of 1e22 of own lazy answers, beside bounded ones of estimates, stop no solver."""
+    queries = {"age": "1/2", "sex": "1/4", "detailed": "1/4"}
+    levels = {level: {"share": "1/4", "queries": queries} for level in toy.LEVELS}
+    path = tmp_path / "allocation.yaml"
+    path.write_text(yaml.safe_dump({"name": "toy", "levels": levels}))
+    configure(
+        tmp_path / "run",
+        ["age"],
+        privacy__rho=None,
+        privacy__definition="pure",
+        privacy__epsilon="1000000000000",
+        privacy__allocation=str(path),
+        solve={},
+    )
+    code, printed = das("run", tmp_path / "run" / "run.yaml")
+    assert code == 0, printed
