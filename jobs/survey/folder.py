@@ -14,10 +14,9 @@ from jobs.storage.dataset import Dataset, find_damage, is_published
 from jobs.storage.files import read_json
 from jobs.storage.ledger import PlannedParts, start_ledger
 from jobs.storage.place import Place, remove_tree
-from jobs.survey.means import means_csv, means_json
 from jobs.survey.microdata import microdata_folders
 from jobs.survey.plan import SYNTHESIS, SurveyPlan, load_survey, stated_configuration
-from jobs.survey.tables import tables_csv, tables_json
+from jobs.survey.results import result_files
 
 
 def is_survey_folder(out: Place) -> bool:
@@ -177,10 +176,7 @@ def files_of_interest(plan: SurveyPlan) -> list[Place]:
     wanted = [
         plan.confidential.evaluation,
         plan.confidential.report,
-        means_csv(made),
-        means_json(made),
-        tables_json(made),
-        *tables_csv(plan),
+        *result_files(plan),
         *microdata_folders(made),
         plan.release.root / "measurements",
         made.manifest,

@@ -27,11 +27,12 @@ from jobs.storage.dataset import is_published
 from jobs.storage.journal import write_whole
 from jobs.storage.ledger import read_ledger_of_parts
 from jobs.storage.place import Place
-from jobs.survey.means import means_csv, means_json
+from jobs.survey.means import means_json
 from jobs.survey.microdata import microdata_folders
 from jobs.survey.plan import SYNTHESIS, SurveyPlan
 from jobs.survey.released import released_configuration
-from jobs.survey.tables import conditioned_of, tables_csv, tables_json
+from jobs.survey.results import result_files
+from jobs.survey.tables import conditioned_of, tables_json
 
 _BACKUP = "restore it from a backup"
 
@@ -43,7 +44,7 @@ def seal_survey(plan: SurveyPlan) -> SurveyManifest:
       OutputError: A dataset is incomplete; or a file lies there that no run writes.
     """
     made, texts = plan.made, dict[Place, str]()
-    written = [means_csv(made), means_json(made), tables_json(made), *tables_csv(plan)]
+    written = result_files(plan)
     if plan.solution is None:
         public = released_configuration(plan)
         texts = {made.configuration / name: text for name, text in public.items()}

@@ -106,8 +106,8 @@ class MeanPlan:
     def steps(self) -> Steps:
         """The steps of coinpress, or the one of a clipped mean."""
         n_steps = 1 if self.config.method == "clipped" else self.config.steps
-        even = Steps.split(self.cost, n_steps, intersect=self.config.intersect)
-        return Steps(even.costs, float(self.config.failure), self.config.intersect)
+        failure, intersect = float(self.config.failure), self.config.intersect
+        return Steps.split(self.cost, n_steps, failure=failure, intersect=intersect)
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,8 +7,6 @@ is compared with the truth. Weights are those that were read: strata, weights an
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,6 +14,7 @@ from das.errors import ConfigError, OutputError
 from jobs.config.files import absolute_path
 from jobs.config.released import RUN_FILE, public_document, yaml_text
 from jobs.documents.survey import read_survey_manifest
+from jobs.storage.csv import csv_text
 from jobs.storage.place import Place
 from jobs.storage.received import received_release
 from jobs.survey.plan import SYNTHESIS, SurveyPlan, load_survey
@@ -79,9 +78,6 @@ def _weights_text(plan: SurveyPlan, path: Path, attributes: Sequence[str]) -> st
     levels = {name: plan.levels(name) for name in attributes}
     public = read_weights(path, levels, plan.config.data.records)
     has_sizes = not any(stratum.is_expected for stratum in public.values())
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*attributes, WEIGHT, *([SIZE] if has_sizes else [])])
-    for labels, stratum in public.items():
-        writer.writerow([*labels, stratum.weight, *([stratum.size] if has_sizes else [])])
-    return text.getvalue()
+    rows: list[list[object]] = [[*attributes, WEIGHT, SIZE]]
+    rows += [[*labels, one.weight, one.size] for labels, one in public.items()]
+    return csv_text(row if has_sizes else row[:-1] for row in rows)

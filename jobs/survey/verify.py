@@ -5,17 +5,17 @@ from __future__ import annotations
 from fractions import Fraction
 
 from das.errors import VerificationError
-from jobs.documents.survey import read_means, read_survey_manifest
+from jobs.documents.survey import MeansTable, read_means, read_survey_manifest, read_tables
 from jobs.release.sealing import verify_contents, verify_manifest
 from jobs.storage.dataset import dataset_digest, verify_files
 from jobs.storage.ledger import read_ledger_of_parts
 from jobs.survey.manifest import manifest_of
-from jobs.survey.means import csv_text, means_csv, means_json, released_mean
-from jobs.survey.measurements import read_sums
+from jobs.survey.means import means_json, released_means
 from jobs.survey.microdata import read_microdata
 from jobs.survey.parts import part_cost, read_part
 from jobs.survey.plan import SurveyPlan
-from jobs.survey.tables import check_tables
+from jobs.survey.results import check_rows
+from jobs.survey.tables import check_tables, tables_json
 
 # Means are made again in floats: on another machine a logarithm may end in another bit, and a few
 # such bits are far below this part of the number; a changed digit of the noise is far above it.
@@ -43,8 +43,14 @@ def verify_survey(plan: SurveyPlan) -> dict[str, int | str]:
         raise VerificationError(str(plan.made.manifest), "is of another configuration")
     verify_contents(plan.made, manifest)
     spent = _check_costs(plan)
-    _check_means(plan)
-    check_tables(plan)
+    if means_json(plan.made).exists():
+        means = read_means(means_json(plan.made))
+        check_rows(plan, means)
+        _check_means(plan, means)
+    if tables_json(plan.made).exists():
+        tables = read_tables(tables_json(plan.made))
+        check_tables(plan, tables)
+        check_rows(plan, tables)
     verify_manifest(plan.made, manifest, manifest_of(plan))
     records = 0
     if manifest.records is not None:
@@ -87,21 +93,14 @@ def _check_costs(plan: SurveyPlan) -> Fraction:
     return sum(ledger.costs.values(), Fraction(0))
 
 
-def _check_means(plan: SurveyPlan) -> None:
-    path = means_json(plan.made)
-    if not path.exists():
-        return
-    table = read_means(path)
-    if means_csv(plan.made).read_text(encoding="utf-8") != csv_text(table):
-        raise VerificationError(str(means_csv(plan.made)), "does not hold the means of means.json")
-    definition = plan.config.privacy.definition
-    for mean, stated in zip(plan.means, table.statistics, strict=True):
-        again = released_mean(mean, read_sums(plan.release.measured_part(mean.name)), definition)
+def _check_means(plan: SurveyPlan, stated: MeansTable) -> None:
+    for again, own in zip(released_means(plan).statistics, stated.statistics, strict=True):
         for one, other in zip(
-            (again.everybody, *again.means), (stated.everybody, *stated.means), strict=True
+            (again.everybody, *again.means), (own.everybody, *own.means), strict=True
         ):
             scale = max(1.0, abs(one.mean))
             if one.stratum != other.stratum or abs(one.mean - other.mean) > _SAME * scale:
                 raise VerificationError(
-                    f"{path}, {mean.name}, {one.stratum}", "does not follow from the noisy sums"
+                    f"{means_json(plan.made)}, {again.name}, {one.stratum}",
+                    "does not follow from the noisy sums",
                 )
