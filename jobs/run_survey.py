@@ -26,6 +26,7 @@ from jobs.storage.dataset import is_published
 from jobs.storage.files import write_json
 from jobs.storage.ledger import seal_ledger
 from jobs.storage.place import Place
+from jobs.survey.checks import SYNTHESIS
 from jobs.survey.folder import (
     begin_ledger,
     files_of_interest,
@@ -38,7 +39,7 @@ from jobs.survey.manifest import is_made, seal_survey
 from jobs.survey.means import released_means
 from jobs.survey.measurements import read_answers
 from jobs.survey.microdata import draw_microdata, write_microdata
-from jobs.survey.plan import SYNTHESIS, SurveyPlan
+from jobs.survey.plan import SurveyPlan
 from jobs.survey.reports import write_internal_page, write_public_page
 from jobs.survey.results import write_results
 from jobs.survey.tables import released_tables

@@ -80,18 +80,19 @@ def refuse_sealed(resolved: Resolved) -> None:
     raise OutputError(
         str(release.root),
         "is sealed, and was made with other settings",
-        got=", ".join(_differences(sealed.settings, wanted)) or None,
+        got=", ".join(differences(sealed.settings, wanted)) or None,
         want="the settings it was made with",
         remedy=f"`das solve {resolved.source} --solution {name}` keeps another solution beside it",
     )
 
 
-def _differences(one: Mapping[str, Any], other: Mapping[str, Any], under: str = "") -> list[str]:
+def differences(one: Mapping[str, Any], other: Mapping[str, Any], under: str = "") -> list[str]:
+    """List what settings were, and what they are now, key by key."""
     found = []
     for key in dict.fromkeys((*one, *other)):
         before, after, where = one.get(key), other.get(key), f"{under}{key}"
         if isinstance(before, Mapping) and isinstance(after, Mapping):
-            found += _differences(before, after, f"{where}.")
+            found += differences(before, after, f"{where}.")
         elif before != after:
             found.append(f"{where} {json.dumps(before)}, now {json.dumps(after)}")
     return found

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 from das.errors import ConfigError, OutputError
 from jobs.documents.survey import read_survey_manifest
-from jobs.folder.identity import Owner, remembered_run
+from jobs.folder.identity import (
+    Owner,
+    refuse_other_configuration,
+    remembered,
+    remembered_run,
+)
 from jobs.folder.roots import remembered_root
+from jobs.folder.solutions import differences
 from jobs.folder.spending import Part, Spending
 from jobs.storage.dataset import Dataset, find_damage, is_published
 from jobs.storage.files import read_json
 from jobs.storage.ledger import PlannedParts, start_ledger
 from jobs.storage.place import Place, remove_tree
+from jobs.survey.checks import SYNTHESIS
 from jobs.survey.microdata import microdata_folders
-from jobs.survey.plan import SYNTHESIS, SurveyPlan, load_survey, stated_configuration
+from jobs.survey.plan import SurveyPlan, load_survey, stated_configuration
 from jobs.survey.results import result_files
 
 
@@ -70,21 +76,10 @@ def load_folder(
     Raises:
       ConfigError: The run file is not where it was, or says something else than it said.
     """
-    document = read_json(out / "run.json", "give the output.directory of a run")
-    source = config or Path(str(document.get("run_file")))
-    if not source.exists():
-        raise ConfigError(
-            str(source), "the run file is not where it was", remedy="say where it is with --config"
-        )
+    document, source = remembered(out, config)
     place = confidential or remembered_root(document)
     plan = load_survey(source, output=out, confidential=place, solution=solution)
-    if document.get("configuration_digest") != plan.digest:
-        raise ConfigError(
-            str(source),
-            "is not the configuration that this folder was begun with",
-            got="another run file, or other weights",
-            remedy="undo the change, or choose another output.directory and a new privacy.grant",
-        )
+    refuse_other_configuration(document, plan.digest, stated_configuration(plan))
     return plan
 
 
@@ -124,11 +119,8 @@ def begin_ledger(plan: SurveyPlan) -> None:
 
 def remove_damaged(plan: SurveyPlan) -> list[OutputError]:
     """Remove damaged microdata, so that they are made again; returns what was wrong."""
-    removed = []
-    for folder in microdata_folders(plan.made):
-        damage = find_damage(folder) if is_published(folder) else []
-        if damage:
-            removed.append(damage[0])
+    there = [folder for folder in microdata_folders(plan.made) if is_published(folder)]
+    removed = [damage for folder in there for damage in find_damage(folder)[:1]]
     if removed:
         remove_tree(plan.made.microdata)
     return removed
@@ -142,32 +134,21 @@ def refuse_other_settings(plan: SurveyPlan, part: str) -> None:
     Raises:
       OutputError: It is sealed.
     """
-    sealed = {}
+    sealed, settings = {}, plan.settings(part)
     if plan.made.manifest.exists():
         manifest = read_survey_manifest(plan.made.manifest)
         sealed = {one.name: one.settings for one in manifest.parts}
-    if part in sealed:
-        if sealed[part] != plan.settings(part):
-            raise OutputError(
-                str(plan.made.root),
-                f"is sealed, and {part} was made with other settings",
-                got=_changed(sealed[part], plan.settings(part)),
-                remedy="undo the change, or make another solution beside it with --solution NAME",
-            )
-        return
-    if part != SYNTHESIS:
-        return
-    for folder in microdata_folders(plan.made):
-        if is_published(folder) and Dataset.open(folder).facts["settings"] != plan.settings(part):
-            remove_tree(folder)
-
-
-def _changed(before: Mapping[str, object], now: Mapping[str, object]) -> str:
-    return ", ".join(
-        f"{key} {before.get(key)} then, {now.get(key)} now"
-        for key in sorted({*before, *now})
-        if before.get(key) != now.get(key)
-    )
+    if sealed.get(part, settings) != settings:
+        raise OutputError(
+            str(plan.made.root),
+            f"is sealed, and {part} was made with other settings",
+            got=", ".join(differences(sealed[part], settings)),
+            remedy="undo the change, or make another solution beside it with --solution NAME",
+        )
+    if part == SYNTHESIS and part not in sealed:
+        for folder in microdata_folders(plan.made):
+            if is_published(folder) and Dataset.open(folder).facts["settings"] != settings:
+                remove_tree(folder)
 
 
 def files_of_interest(plan: SurveyPlan) -> list[Place]:

@@ -18,8 +18,9 @@ from jobs.documents.survey import MeansTable, ReleasedMean, StratumMean
 from jobs.storage.csv import cell, csv_text
 from jobs.storage.layout import ReleaseLayout
 from jobs.storage.place import Place
+from jobs.survey.checks import EVERYBODY
 from jobs.survey.measurements import read_sums
-from jobs.survey.plan import EVERYBODY, MeanPlan, SurveyPlan
+from jobs.survey.plan import MeanPlan, SurveyPlan
 
 
 def means_json(release: ReleaseLayout) -> Place:

@@ -17,8 +17,9 @@ from jobs.documents.survey import read_survey_manifest
 from jobs.storage.csv import csv_text
 from jobs.storage.place import Place
 from jobs.storage.received import received_release
-from jobs.survey.plan import SYNTHESIS, SurveyPlan, load_survey
-from jobs.survey.weights import SIZE, WEIGHT, read_weights
+from jobs.survey.checks import SYNTHESIS
+from jobs.survey.plan import SurveyPlan, load_survey, public_strata
+from jobs.survey.weights import SIZE, WEIGHT
 
 _HEAD = """\
 # The public part of the configuration of this release, with which `das verify` and
@@ -75,8 +76,7 @@ def load_survey_release(root: Place) -> SurveyPlan:
 
 def _weights_text(plan: SurveyPlan, path: Path, attributes: Sequence[str]) -> str:
     """The weights of all strata as CSV."""
-    levels = {name: plan.levels(name) for name in attributes}
-    public = read_weights(path, levels, plan.config.data.records)
+    public = public_strata(plan.config, attributes, path)
     has_sizes = not any(stratum.is_expected for stratum in public.values())
     rows: list[list[object]] = [[*attributes, WEIGHT, SIZE]]
     rows += [[*labels, one.weight, one.size] for labels, one in public.items()]

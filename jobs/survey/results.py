@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from das.errors import VerificationError
 from jobs.documents.document import write_document
-from jobs.documents.survey import MeansTable, SurveyTables
+from jobs.documents.survey import MeansTable, SurveyTables, read_means, read_tables
 from jobs.storage.files import replace_file
+from jobs.storage.layout import ReleaseLayout
 from jobs.storage.place import Place
 from jobs.survey.means import means_csv, means_json, means_text
 from jobs.survey.plan import SurveyPlan
@@ -28,6 +29,19 @@ def write_results(plan: SurveyPlan, found: MeansTable | SurveyTables) -> None:
     for path, text in texts.items():
         replace_file(path, text)
     write_document(document, found)
+
+
+def read_results(made: ReleaseLayout) -> tuple[MeansTable | None, SurveyTables | None]:
+    """Read the means and tables of a release, or of a solution beside it, as far as it has any.
+
+    Raises:
+      OutputError: A file is damaged.
+    """
+    means, tables = means_json(made), tables_json(made)
+    return (
+        read_means(means) if means.exists() else None,
+        read_tables(tables) if tables.exists() else None,
+    )
 
 
 def check_rows(plan: SurveyPlan, found: MeansTable | SurveyTables) -> None:

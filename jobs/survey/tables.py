@@ -62,9 +62,9 @@ def _released(plan: SurveyPlan, table: TablePlan) -> ReleasedTable:
 
 def conditioned_of(plan: SurveyPlan, part: str) -> TablePromise | None:
     """What is promised of a part, if it is a table."""
-    if plan.kind(part) != "tables":
+    table = plan.part(part)
+    if not isinstance(table, TablePlan):
         return None
-    table = plan.table(part)
     return TablePromise(**_proved(table.conditioning), exact=table.exact_names)
 
 

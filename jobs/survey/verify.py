@@ -5,17 +5,17 @@ from __future__ import annotations
 from fractions import Fraction
 
 from das.errors import VerificationError
-from jobs.documents.survey import MeansTable, read_means, read_survey_manifest, read_tables
+from jobs.documents.survey import MeansTable, read_survey_manifest
 from jobs.release.sealing import verify_contents, verify_manifest
 from jobs.storage.dataset import dataset_digest, verify_files
 from jobs.storage.ledger import read_ledger_of_parts
 from jobs.survey.manifest import manifest_of
 from jobs.survey.means import means_json, released_means
+from jobs.survey.measurements import part_cost, read_part
 from jobs.survey.microdata import read_microdata
-from jobs.survey.parts import part_cost, read_part
 from jobs.survey.plan import SurveyPlan
-from jobs.survey.results import check_rows
-from jobs.survey.tables import check_tables, tables_json
+from jobs.survey.results import check_rows, read_results
+from jobs.survey.tables import check_tables
 
 # Means are made again in floats: on another machine a logarithm may end in another bit, and a few
 # such bits are far below this part of the number; a changed digit of the noise is far above it.
@@ -43,25 +43,18 @@ def verify_survey(plan: SurveyPlan) -> dict[str, int | str]:
         raise VerificationError(str(plan.made.manifest), "is of another configuration")
     verify_contents(plan.made, manifest)
     spent = _check_costs(plan)
-    if means_json(plan.made).exists():
-        means = read_means(means_json(plan.made))
+    means, tables = read_results(plan.made)
+    if means is not None:
         check_rows(plan, means)
         _check_means(plan, means)
-    if tables_json(plan.made).exists():
-        tables = read_tables(tables_json(plan.made))
+    if tables is not None:
         check_tables(plan, tables)
         check_rows(plan, tables)
     verify_manifest(plan.made, manifest, manifest_of(plan))
-    records = 0
-    if manifest.records is not None:
-        records = len(read_microdata(plan).codes)
-        if records != manifest.records:
-            raise VerificationError(
-                str(plan.made.microdata),
-                "has another number of records",
-                got=records,
-                want=manifest.records,
-            )
+    records = 0 if manifest.records is None else len(read_microdata(plan).codes)
+    if records != (manifest.records or 0):
+        where, want = str(plan.made.microdata), manifest.records
+        raise VerificationError(where, "has another number of records", got=records, want=want)
     return {
         "parts": len(manifest.parts),
         "datasets": len(manifest.outputs),

@@ -204,7 +204,7 @@ def test_another_promise_in_the_manifest_is_found(das, tmp_path):
         ({"table": "sex * sex"}, {}, "an attribute twice"),
         ({"table": "sex * group", "method": "projected"}, {}, "method"),
         ({"table": "sex * group", "share": "1/2"}, {}, "do not sum to 1"),
-        ({"table": "sex * group", "share": "0"}, {}, "`share` must be positive"),
+        ({"table": "sex * group", "share": "0"}, {}, "share: Input should be greater than 0"),
         ({"table": "sex * group", "name": "synthesis"}, {}, "name of another part"),
         ({"table": "sex * group * age * income", "exact": ["sex"]},
          {"data__columns__age__bins": [*range(0, 90, 3)]}, "has too many cells"),

@@ -292,10 +292,10 @@ def test_other_settings_make_another_solution_without_data_or_noise(das, config,
     (tmp_path / "persons.csv").unlink()
     configure(tmp_path, synthesis__components=5, synthesis__records=100, statistics__0__shrink=True)
     text = refused(das, "solve", config)
-    assert "shrink False then, True now" in text
+    assert "shrink false, now true" in text
     assert "--solution NAME" in text
     configure(tmp_path, synthesis__components=5, synthesis__records=100)
-    assert "components 20 then, 5 now" in refused(das, "solve", config)
+    assert "components 20, now 5" in refused(das, "solve", config)
     configure(tmp_path, synthesis__components=5, synthesis__records=100, statistics__0__shrink=True)
     done(das, "solve", config, "--solution", "few")
     assert json.loads(done(das, "verify", config, "--solution", "few"))["records"] == 100
@@ -596,7 +596,7 @@ def test_weights_that_do_not_fit(das, config, tmp_path, rows, what):
         ({"data__geocode": "place"}, "is not a known key"),
         ({"synthesis__attributes": ["sex"]}, "two attributes or more"),
         ({"synthesis__attributes": ["sex", "place"]}, "names no column"),
-        ({"synthesis__one_way_share": "1"}, "between 0 and 1"),
+        ({"synthesis__one_way_share": "1"}, "one_way_share: Input should be less than 1"),
         ({"synthesis__model": "gem"}, "model"),
         ({"synthesis__model": "tree"}, "`components` says nothing with model tree"),
         ({"synthesis__weighting": "cells"}, "weighting"),

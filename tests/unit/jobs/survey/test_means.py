@@ -36,7 +36,6 @@ def plan_of(method: str, cost: Fraction, **settings: object) -> MeanPlan:
         pooled=(),
         stratum_of=np.arange(K),
         cost=cost,
-        missing=None,
     )
 
 

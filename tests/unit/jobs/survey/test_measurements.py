@@ -18,7 +18,6 @@ from das.mechanisms.entropy import NoiseKey, Streams
 from das.queries.sensitivity import Neighbors
 from das.synthesis.measure import Spending, measure_marginals
 from das.synthesis.records import Domain, Records
-from das.synthesis.targets import strongest_pairs
 from jobs.storage.dataset import publish
 from jobs.survey.measurements import (
     answer_rows,
@@ -63,7 +62,7 @@ def test_marginals_come_back_and_cost_what_is_stated(tmp_path, neighbors):
     rho = Fraction(1, 3)
     measured = measure_marginals(
         Confidential(Records(domain, codes)), rho, neighbors, Streams(KEY),
-        spending=Spending(pairs_again=2), choose=strongest_pairs,
+        spending=Spending(pairs_again=2),
     )  # fmt: skip
     back = read_answers(written(tmp_path / "part=synthesis", answer_rows(measured)), None)
     assert (back.domain.names, back.domain.sizes) == (domain.names, domain.sizes)
@@ -90,7 +89,7 @@ def test_less_noise_than_is_paid_for_is_found():
     codes = np.zeros((50, 2), np.int64)
     measured = measure_marginals(
         Confidential(Records(domain, codes)), Fraction(1), Neighbors.BOUNDED, Streams(KEY),
-        spending=Spending(pairs_again=0), choose=strongest_pairs,
+        spending=Spending(pairs_again=0),
     )  # fmt: skip
     assert cost_of_answers(measured, Neighbors.BOUNDED) == 1
     for phase in ("one_way", "residuals"):
