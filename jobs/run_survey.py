@@ -26,6 +26,7 @@ from jobs.storage.dataset import is_published
 from jobs.storage.files import write_json
 from jobs.storage.ledger import seal_ledger
 from jobs.storage.place import Place
+from jobs.survey.checks import SYNTHESIS
 from jobs.survey.folder import (
     begin_ledger,
     files_of_interest,
@@ -35,12 +36,13 @@ from jobs.survey.folder import (
     spending_of,
 )
 from jobs.survey.manifest import is_made, seal_survey
-from jobs.survey.means import released_mean, write_means
-from jobs.survey.measurements import read_answers, read_sums
+from jobs.survey.means import released_means
+from jobs.survey.measurements import read_answers
 from jobs.survey.microdata import draw_microdata, write_microdata
-from jobs.survey.plan import SYNTHESIS, SurveyPlan
+from jobs.survey.plan import SurveyPlan
 from jobs.survey.reports import write_internal_page, write_public_page
-from jobs.survey.tables import write_tables
+from jobs.survey.results import write_results
+from jobs.survey.tables import released_tables
 from jobs.tasks.progress import Reporter
 
 
@@ -160,22 +162,19 @@ def _measure(job: SurveyJob, *, moved: bool = False) -> None:
 
 
 def _release(job: SurveyJob) -> None:
-    plan, definition = job.plan, job.plan.config.privacy.definition
+    plan = job.plan
     for error in remove_damaged(plan):
         job.reporter.say(f"{error.where}: {error.what}; made again")
     if plan.means:
         with job.reporter.line("solve", "means"):
-            statistics = [
-                released_mean(mean, read_sums(plan.release.measured_part(mean.name)), definition)
-                for mean in plan.means
-            ]
-            write_means(plan, statistics)
-        for statistic in statistics:
+            means = released_means(plan)
+            write_results(plan, means)
+        for statistic in means.statistics:
             for warning in statistic.warnings:
                 job.reporter.say(f"{statistic.name}: {warning}")
     if plan.tables:
         with job.reporter.line("solve", "tables"):
-            write_tables(plan)
+            write_results(plan, released_tables(plan))
     if SYNTHESIS in plan.costs and not is_made(plan, SYNTHESIS):
         with job.reporter.line("solve", "microdata"):
             measured = read_answers(plan.release.measured_part(SYNTHESIS), plan.strata)

@@ -15,13 +15,7 @@ from __future__ import annotations
 
 from das.confidential import Confidential
 from das.definition import Definition
-from das.means.estimates import (
-    Column,
-    MeanEstimates,
-    Narrowing,
-    Steps,
-    Strata,
-)
+from das.means.estimates import Column, MeanEstimates, Steps, Strata
 from das.means.measure import StratumValues, measure_sums
 from das.mechanisms.entropy import Streams
 
@@ -49,7 +43,7 @@ def estimate_means(
       SchemaError, BudgetError: As `estimates.refuse_unmeasurable`; none after the first
         step.
     """
-    known = Narrowing.begin(column, strata)
+    known = MeanEstimates.begin(column, strata)
     for number, cost in enumerate(steps.costs):
         clippings = known.clippings(column, steps, strata)
         sums = measure_sums(
@@ -60,4 +54,4 @@ def estimate_means(
             position=(number,),
         )
         known = known.after(sums, column, steps, strata)
-    return known.estimates()
+    return known

@@ -22,7 +22,6 @@ import numpy as np
 from das.arrays import BoolArray, FloatArray
 from das.definition import Definition
 from das.errors import BudgetError, SchemaError
-from das.means.bounds import clipping_bound
 from das.means.sums import MOST_RADIUS, Clipping, NoisySum
 from das.mechanisms.mechanism import Mechanism
 from das.queries.sensitivity import Neighbors
@@ -128,16 +127,18 @@ class Steps:
             raise BudgetError("steps of a mean", "need positive costs and 0 < failure < 1")
 
     @classmethod
-    def split(cls, rho: Fraction, n_steps: int, *, intersect: bool = True) -> Steps:
+    def split(
+        cls, rho: Fraction, n_steps: int, *, failure: float = 0.1, intersect: bool = True
+    ) -> Steps:
         """Three quarters for the last step, the rest in equal shares for those before.
 
         >>> Steps.split(Fraction(1, 2), 3).costs
         (Fraction(1, 16), Fraction(1, 16), Fraction(3, 8))
         """
         if n_steps == 1:
-            return cls((rho,), intersect=intersect)
+            return cls((rho,), failure, intersect)
         before = rho / (4 * (n_steps - 1))
-        return cls((*[before] * (n_steps - 1), 3 * rho / 4), intersect=intersect)
+        return cls((*[before] * (n_steps - 1), 3 * rho / 4), failure, intersect)
 
     @property
     def rho(self) -> Fraction:
@@ -158,27 +159,15 @@ class Interval:
     high: FloatArray
 
 
-@dataclass(frozen=True, eq=False)
-class MeanEstimates:
-    """Means of strata and how far they may be off; made of noisy sums and public numbers.
+def clipping_bound(size: int, most_mean: float, failure: float) -> float:
+    """Where values of unit variance and a mean in [-R, R] are clipped, R + sqrt(ln(n / gamma)).
 
-    Attributes:
-      means: float64[k].
-      noise_sd: float64[k], standard deviation of the noise of the last step.
-      size_sd: float64[k], that of the last means for sizes that are not exact.
-      interval: Holds the means of the distributions that values are taken to come from, with
-        probability 1 - beta for each stratum.
-      sums: The noisy sums of every step.
-      outside: bool[k], whether the last noisy mean lies outside of the interval before by more than
-        three standard deviations of noise and sampling: a bound or the spread is wrong.
+    Args:
+      size: Records n >= 1.
+      most_mean: R >= 0, in standard deviations.
+      failure: gamma, 0 < gamma < 1: clipping is rare but with about this probability.
     """
-
-    means: FloatArray
-    noise_sd: FloatArray
-    size_sd: FloatArray
-    interval: Interval
-    sums: tuple[tuple[NoisySum, ...], ...]
-    outside: BoolArray
+    return most_mean + math.sqrt(math.log(size / failure))
 
 
 def margin(spread: float, size: int, failure: float) -> float:
@@ -192,32 +181,36 @@ def half_width(spread: float, size: int, noise_sd: float, failure: float) -> flo
 
 
 @dataclass(frozen=True, eq=False)
-class Narrowing:
-    """What is known between two steps.
+class MeanEstimates:
+    """Means of strata and how far they may be off, after some steps or before the first.
+
+    Made of noisy sums and public numbers.
 
     Attributes:
-      interval: Where the means lie.
-      means: float64[k] of the last step.
-      noise_sd: float64[k] of the last step.
-      size_sd: float64[k] of the last step.
-      outside: bool[k], as `MeanEstimates` has it.
-      history: The noisy sums so far.
+      means: float64[k].
+      noise_sd: float64[k], standard deviation of the noise of the last step.
+      size_sd: float64[k], that of the last means for sizes that are not exact.
+      interval: Holds the means of the distributions that values are taken to come from, with
+        probability 1 - beta for each stratum.
+      outside: bool[k], whether the last noisy mean lies outside of the interval before by more than
+        three standard deviations of noise and sampling: a bound or the spread is wrong.
+      sums: The noisy sums of every step so far.
     """
 
-    interval: Interval
     means: FloatArray
     noise_sd: FloatArray
     size_sd: FloatArray
+    interval: Interval
     outside: BoolArray
-    history: tuple[tuple[NoisySum, ...], ...] = ()
+    sums: tuple[tuple[NoisySum, ...], ...] = ()
 
     @classmethod
-    def begin(cls, column: Column, strata: Strata) -> Narrowing:
+    def begin(cls, column: Column, strata: Strata) -> MeanEstimates:
         """Before the first step: the public bounds."""
         k = len(strata.sizes)
         low, high = np.full(k, float(column.low)), np.full(k, float(column.high))
         return cls(
-            Interval(low, high), (low + high) / 2, np.zeros(k), np.zeros(k), np.zeros(k, np.bool_)
+            (low + high) / 2, np.zeros(k), np.zeros(k), Interval(low, high), np.zeros(k, np.bool_)
         )
 
     def clippings(self, column: Column, steps: Steps, strata: Strata) -> list[Clipping]:
@@ -227,9 +220,9 @@ class Narrowing:
           SchemaError: The public bounds are too wide for a first step. A later step, whose bounds
             are noisy, never fails.
         """
-        failure = steps.failure_of(len(self.history))
+        failure = steps.failure_of(len(self.sums))
         middle = (column.low + column.high) // 2
-        limit = partial(Clipping.limited, middle=middle) if self.history else Clipping.around
+        limit = partial(Clipping.limited, middle=middle) if self.sums else Clipping.around
         return [
             limit(math.floor(low - around), math.ceil(high + around))
             for low, high, size in zip(
@@ -240,9 +233,9 @@ class Narrowing:
 
     def after(
         self, sums: tuple[NoisySum, ...], column: Column, steps: Steps, strata: Strata
-    ) -> Narrowing:
+    ) -> MeanEstimates:
         """What is known after the noisy sums of the next step."""
-        counts, failure = list(strata.sizes.values()), steps.failure_of(len(self.history))
+        counts, failure = list(strata.sizes.values()), steps.failure_of(len(self.sums))
         low, high = self.interval.low, self.interval.high
         noise_sd = np.array([one.noise_sd(size) for one, size in zip(sums, counts, strict=True)])
         means = np.array([one.mean(size) for one, size in zip(sums, counts, strict=True)])
@@ -260,14 +253,8 @@ class Narrowing:
         if steps.intersect:
             below, above = np.clip(below, low, high), np.clip(above, low, high)
             means = np.clip(means, low, high)
-        return Narrowing(
-            Interval(below, above), means, noise_sd, size_sd, outside, (*self.history, sums)
-        )
-
-    def estimates(self) -> MeanEstimates:
-        """The means as far as they are known."""
         return MeanEstimates(
-            self.means, self.noise_sd, self.size_sd, self.interval, self.history, self.outside
+            means, noise_sd, size_sd, Interval(below, above), outside, (*self.sums, sums)
         )
 
 
@@ -275,10 +262,10 @@ def estimates_of(
     history: Sequence[tuple[NoisySum, ...]], column: Column, steps: Steps, strata: Strata
 ) -> MeanEstimates:
     """What noisy sums that were measured before say; the same as when they were measured."""
-    known = Narrowing.begin(column, strata)
+    known = MeanEstimates.begin(column, strata)
     for sums in history:
         known = known.after(sums, column, steps, strata)
-    return known.estimates()
+    return known
 
 
 def clipped_noise(
@@ -308,49 +295,11 @@ def refuse_unmeasurable(column: Column, steps: Steps, strata: Strata) -> None:
       BudgetError: A step costs too little for noise that can be drawn exactly, at the widest
         clipping that it may come to.
     """
-    first = Narrowing.begin(column, strata).clippings(column, steps, strata)
+    first = MeanEstimates.begin(column, strata).clippings(column, steps, strata)
     widest = Clipping(-MOST_RADIUS, MOST_RADIUS)
     for number, cost in enumerate(steps.costs):
         for clipping in [widest] if number else first:
             clipping.noise(Definition.ZCDP, cost, strata.neighbors)
-
-
-def exact_weights(names: Sequence[str], weights: Mapping[str, Fraction]) -> tuple[Fraction, ...]:
-    """Weights of strata in the order of their names, matched by name.
-
-    Raises:
-      SchemaError: A stratum has no weight, a weight no stratum, one is negative, or they do not sum
-        to exactly 1.
-    """
-    missing = [name for name in names if name not in weights]
-    unknown = [name for name in weights if name not in set(names)]
-    ordered = tuple(Fraction(weights[name]) for name in names if name in weights)
-    if missing or unknown:
-        raise SchemaError(
-            "weights of strata",
-            "do not name the strata",
-            got=f"none for {missing[:3]}, some for {unknown[:3]}",
-            want="one weight per stratum",
-        )
-    if min(ordered, default=Fraction(0)) < 0 or sum(ordered) != 1:
-        raise SchemaError(
-            "weights of strata",
-            "are not shares of one whole",
-            got=f"sum {sum(ordered)}",
-            want="fractions of at least 0 that sum to 1",
-        )
-    return ordered
-
-
-def weighted_mean(
-    estimates: MeanEstimates, names: Sequence[str], weights: Mapping[str, Fraction]
-) -> tuple[float, float]:
-    """Mean of everybody, sum_i w_i mean_i, and the standard deviation of its noise.
-
-    Public weights: shares of a register, or of records that are not in the data.
-    """
-    shares = np.array([float(weight) for weight in exact_weights(names, weights)])
-    return float(shares @ estimates.means), float(np.sqrt(shares**2 @ estimates.noise_sd**2))
 
 
 def shrink(means: FloatArray, variances: FloatArray) -> FloatArray:

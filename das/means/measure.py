@@ -18,7 +18,9 @@ import numpy as np
 
 from das.arrays import IntArray
 from das.confidential import Confidential
+from das.definition import Definition
 from das.errors import BudgetError, SchemaError
+from das.means.estimates import Column, Steps, Strata, clipped_noise
 from das.means.sums import Clipping, NoisySum
 from das.mechanisms.entropy import Position, Streams
 from das.mechanisms.mechanism import Mechanism
@@ -88,3 +90,34 @@ def measure_sums(
     for i, mechanism in enumerate(mechanisms):
         add_noise_in_place(noisy, mechanism=mechanism, stream=stream, rows=[i])
     return tuple(map(NoisySum, clippings, mechanisms, noisy[:, 0].tolist()))
+
+
+def clipped_sums(
+    truth: Confidential[StratumValues],
+    column: Column,
+    step: Steps,
+    strata: Strata,
+    streams: Streams,
+    *,
+    definition: Definition = Definition.PURE,
+) -> tuple[NoisySum, ...]:
+    """Clip values to mean +- (R + spread sqrt(ln(n / gamma))) and add discrete Laplace noise.
+
+    Costs epsilon, since strata are disjoint (Proposition 8). Divide by the public sizes
+    (`NoisySum.mean`). Under zCDP the noise is discrete Gaussian, and the cost rho. One step, no
+    narrowing.
+
+    Args:
+      truth: Values of k strata.
+      column: Public bounds of the means and spread of values.
+      step: One step: its cost, epsilon or rho, and gamma of every stratum.
+      strata: Names and public sizes.
+      streams: Noise streams, used for nothing else.
+      definition: What the cost is counted in.
+
+    References:
+      Rosenblatt, Stoyanovich & Musco, Equations 2 to 4 and Proposition 8, with the symmetric
+      interval that is meant there.
+    """
+    clippings, mechanisms = clipped_noise(column, step, strata, definition)
+    return measure_sums(truth, clippings, mechanisms, streams=streams, position=(0,))

@@ -17,22 +17,27 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
 
 from das.arrays import FloatArray, IntArray
 from das.confidential import Confidential
-from das.errors import BudgetError, SchemaError
+from das.errors import BudgetError
 from das.mechanisms.entropy import Position, Streams
 from das.mechanisms.exponential import Selection
-from das.queries.factor import identity, total
-from das.queries.query import Query
 from das.queries.sensitivity import Neighbors
-from das.synthesis.answers import ChosenMarginals, Generator, NoisyAnswer, Selected, whole
+from das.synthesis.answers import ChosenMarginals, NoisyAnswer, Selected, whole
 from das.synthesis.graphical import GraphicalModel, fit_model, targets_of_marginals
-from das.synthesis.measure import merge_rare, noise_costing, noisy_answer, recode
+from das.synthesis.measure import (
+    marginal_query,
+    measure_one_way,
+    measure_query,
+    merge_rare,
+    recode,
+    revealed,
+)
 from das.synthesis.records import Domain, Records
 from das.synthesis.tree import Attributes, junction_tree
 
@@ -88,16 +93,14 @@ class _Door:
 
     def measured(self, attributes: Attributes, rho: Fraction, position: Position) -> NoisyAnswer:
         query = marginal_query(self.records.domain, attributes)
-        mechanism = noise_costing(query, self.neighbors, rho)
-        return noisy_answer(self.records, query, mechanism, rho, self.streams, position)
+        return measure_query(self.records, query, rho, self.neighbors, self.streams, position)
 
     def chosen(self, scores: list[int], selection: Selection, position: Position) -> int:
         return selection.choose(scores, self.streams.bits(position))
 
     def one_way(self, rho: Fraction) -> tuple[NoisyAnswer, ...]:
         """All one-way marginals, at rho each."""
-        d = len(self.records.domain.names)
-        return tuple(self.measured((i,), rho, (_ONE_WAY, i)) for i in range(d))
+        return measure_one_way(self.records, rho, self.neighbors, self.streams, _ONE_WAY)
 
 
 def measure_tree(
@@ -121,7 +124,7 @@ def measure_tree(
       BudgetError: rho is not positive.
       SchemaError: Fewer than two attributes, or a marginal is too large.
     """
-    records = _revealed(truth, rho)
+    records = revealed(truth, rho)
     d = len(records.domain.names)
     one_way = _Door(records, neighbors, streams).one_way(rho / 3 / d)
     merging = merge_rare(one_way)
@@ -177,7 +180,7 @@ def measure_adaptively(
       BudgetError: rho is not positive.
       SchemaError: Fewer than two attributes, or a marginal is too large.
     """
-    records = _revealed(truth, rho)
+    records = revealed(truth, rho)
     domain = records.domain
     d = len(domain.names)
     door = _Door(records, neighbors, streams)
@@ -200,18 +203,17 @@ def measure_adaptively(
         cost = left - selection.rho if is_last else for_answer
         variance = 1.0 / (2.0 * float(cost)) * door.moved
         share_spent = float(1 - (left - selection.rho - cost) / rho)
-        drawn = _drawn(domain, model, size, rng)
+        drawn = Records(domain, model.tree.draw(model.beliefs, round(size), rng))
         scores = _scores(door.records, drawn, counted, rounds.order, math.sqrt(variance))
         limit = rounds.most_megabytes * 2**20 / _BYTES_PER_CELL * share_spent
         chosen = _choose_fitting(door, scores, selection, number, model, limit)
         answer = door.measured(chosen, cost, (_ANSWER, number))
         left -= selection.rho + cost
-        measured = ChosenMarginals(
-            domain,
-            measured.merging,
-            measured.one_way,
-            (*measured.selections, Selected(chosen, selection, len(scores))),
-            (*measured.marginals, answer),
+        selected = Selected(chosen, selection, len(scores))
+        measured = replace(
+            measured,
+            selections=(*measured.selections, selected),
+            marginals=(*measured.marginals, answer),
         )
         size, targets = targets_of_marginals(measured)
         if is_last:
@@ -224,29 +226,9 @@ def measure_adaptively(
     return measured
 
 
-def marginal_query(domain: Domain, attributes: Attributes) -> Query:
-    """The counts by the levels of some attributes."""
-    levels = [tuple(map(str, range(size))) for size in domain.sizes]
-    factors = [identity(each) if i in attributes else total(each) for i, each in enumerate(levels)]
-    return Query(" * ".join(domain.names[i] for i in attributes), tuple(factors))
-
-
-def _revealed(truth: Confidential[Records], rho: Fraction) -> Records:
-    if rho <= 0:
-        raise BudgetError("rho", "must be positive", got=rho)
-    records = truth.reveal()
-    if len(records.domain.names) < 2:
-        raise SchemaError("records", "need two or more attributes", got=list(records.domain.names))
-    return records
-
-
 def _distance(records: Records, attributes: Attributes, expected: FloatArray) -> int:
     """L1 distance of counts to expected ones, rounded: whole, so neighbors differ by whole ones."""
     return int(np.abs(records.marginal(attributes) - np.rint(expected).astype(np.int64)).sum())
-
-
-def _drawn(domain: Domain, model: GraphicalModel, size: float, rng: Generator) -> Records:
-    return Records(domain, model.tree.draw(model.beliefs, round(size), rng))
 
 
 def _scores(

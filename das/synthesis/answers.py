@@ -52,27 +52,36 @@ class Merging:
 
 
 @dataclass(frozen=True, eq=False)
-class Measured:
-    """Everything that was measured.
+class _OneWay:
+    """What every model is begun with.
 
     Attributes:
       domain: Of the records.
       merging: Rare levels.
       one_way: Phase 1, one answer per attribute, over `domain`.
-      residuals: Phase 2 over the merged domain: the total, one- and two-way residuals.
-      again: Phase 3, residuals of some pairs once more.
     """
 
     domain: Domain
     merging: Merging
     one_way: tuple[NoisyAnswer, ...]
-    residuals: tuple[NoisyAnswer, ...]
-    again: tuple[NoisyAnswer, ...] = ()
 
     @property
     def merged(self) -> Domain:
-        """The domain of phase 2."""
+        """The domain of what is measured next."""
         return Domain(self.domain.names, self.merging.sizes())
+
+
+@dataclass(frozen=True, eq=False)
+class Measured(_OneWay):
+    """Everything that was measured.
+
+    Attributes:
+      residuals: Phase 2 over the merged domain: the total, one- and two-way residuals.
+      again: Phase 3, residuals of some pairs once more.
+    """
+
+    residuals: tuple[NoisyAnswer, ...]
+    again: tuple[NoisyAnswer, ...] = ()
 
     @property
     def rho(self) -> Fraction:
@@ -98,27 +107,16 @@ class Selected:
 
 
 @dataclass(frozen=True, eq=False)
-class ChosenMarginals:
+class ChosenMarginals(_OneWay):
     """Marginals that were selected by looking at the records, and measured.
 
     Attributes:
-      domain: Of the records.
-      merging: Rare levels.
-      one_way: One answer per attribute, over `domain`.
       selections: In the order in which they were made.
       marginals: Over the merged domain, in the order in which they were measured.
     """
 
-    domain: Domain
-    merging: Merging
-    one_way: tuple[NoisyAnswer, ...]
     selections: tuple[Selected, ...]
     marginals: tuple[NoisyAnswer, ...]
-
-    @property
-    def merged(self) -> Domain:
-        """The domain of `marginals`."""
-        return Domain(self.domain.names, self.merging.sizes())
 
     @property
     def rho(self) -> Fraction:
@@ -148,14 +146,13 @@ def merged_counts(
     return counts, merged * float(answer.mechanism.continuous_variance)
 
 
-def unmerge(merged: IntArray, merging: Merging, attribute: int, rng: Generator) -> IntArray:
-    """Levels of the domain of merged ones, int64[n]; those of a merged one are equally likely."""
-    new, n_kept = merging.new_level[attribute], merging.n_kept[attribute]
-    kept = np.flatnonzero(new < n_kept)
-    rest = np.flatnonzero(new == n_kept)
-    out = np.empty(len(merged), np.int64)
-    is_kept = merged < n_kept
-    out[is_kept] = kept[merged[is_kept]]
-    if not is_kept.all():
-        out[~is_kept] = rng.choice(rest, int((~is_kept).sum()))
+def unmerge(codes: IntArray, merging: Merging, rng: Generator) -> IntArray:
+    """Codes of the domain for merged ones, int64[n, d]; merged levels are equally likely."""
+    out = np.empty_like(codes)
+    for i, (new, n_kept) in enumerate(zip(merging.new_level, merging.n_kept, strict=True)):
+        is_kept = codes[:, i] < n_kept
+        out[is_kept, i] = np.flatnonzero(new < n_kept)[codes[is_kept, i]]
+        if not is_kept.all():
+            rest = np.flatnonzero(new == n_kept)
+            out[~is_kept, i] = rng.choice(rest, int((~is_kept).sum()))
     return out

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from das.arrays import FloatArray
-from das.synthesis.answers import ChosenMarginals, Generator, NoisyAnswer, merged_counts, unmerge
+from das.synthesis.answers import ChosenMarginals, NoisyAnswer, merged_counts, unmerge
 from das.synthesis.records import Domain, Records
 from das.synthesis.tree import Attributes, JunctionTree, junction_tree
 
@@ -161,27 +161,19 @@ class _Point:
         return cls(marginals, loss, slopes)
 
 
-def draw_of_model(
-    model: GraphicalModel, measured: ChosenMarginals, n_records: int, rng: Generator
-) -> Records:
-    """Draw records of the whole domain; the levels of a merged one are equally likely."""
-    codes = model.tree.draw(model.beliefs, n_records, rng)
-    for i in range(codes.shape[1]):
-        codes[:, i] = unmerge(codes[:, i], measured.merging, i, rng)
-    return Records(measured.domain, codes)
-
-
 def synthesize_graphical(
     measured: ChosenMarginals, steps: int, n_records: int, seed: int
 ) -> Records:
     """Fit and draw; a function of noisy answers and public numbers alone.
 
+    The levels of a merged one are equally likely.
     In floats: another processor may add in another order, and records drawn there may differ.
     """
     rng = np.random.default_rng(seed)  # noqa: TID251 - post-processing
     _, targets = targets_of_marginals(measured)
     model = fit_model(measured.merged.sizes, targets, steps)
-    return draw_of_model(model, measured, n_records, rng)
+    codes = model.tree.draw(model.beliefs, n_records, rng)
+    return Records(measured.domain, unmerge(codes, measured.merging, rng))
 
 
 def _table(answer: NoisyAnswer, domain: Domain) -> tuple[FloatArray, FloatArray]:

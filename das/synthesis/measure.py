@@ -14,7 +14,7 @@ Whatever is fitted afterwards sees noise only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -34,7 +34,7 @@ from das.queries.sensitivity import Neighbors, sensitivity
 from das.synthesis.answers import Measured, Merging, NoisyAnswer
 from das.synthesis.records import Domain, Records
 from das.synthesis.strata import MeasuredStrata, Strata
-from das.synthesis.targets import residual_deviation
+from das.synthesis.targets import residual_deviation, strongest_pairs
 from das.workload.choices import Method
 from das.workload.plan import ExactPlan, WorkloadPlan, plan_workload
 from das.workload.workload import AttributeWorkload, Weighting, Workload
@@ -64,7 +64,8 @@ class Spending:
       one_way: Part of phase 1.
       pairs_again: How many pairs a second look takes; 0 for none.
       again: Part of the rest that the second look takes.
-      weighting: How much each marginal counts in phases 2 and 3.
+      weighting: How much each marginal counts in phases 2 and 3, for everybody and in strata.
+      population: Where there are strata: part that measures everybody, without a second look.
 
     Raises:
       BudgetError: A part is out of range.
@@ -74,41 +75,17 @@ class Spending:
     pairs_again: int = 40
     again: Fraction = Fraction(1, 2)
     weighting: Weighting = Weighting.SQUARE_ROOT
+    population: Fraction = POPULATION_SHARE
 
     def __post_init__(self) -> None:
-        if not 0 < self.one_way < 1 or not 0 < self.again < 1 or self.pairs_again < 0:
+        parts = (self.one_way, self.again, self.population)
+        if not 0 < min(parts) <= max(parts) < 1 or self.pairs_again < 0:
             raise BudgetError(
                 "parts of rho",
                 "are out of range",
-                got=f"{self.one_way}, {self.again} and {self.pairs_again} pairs",
+                got=f"{', '.join(map(str, parts))} and {self.pairs_again} pairs",
                 want="parts between 0 and 1",
             )
-
-
-@dataclass(frozen=True)
-class StrataSpending:
-    """How rho is divided between everybody and strata.
-
-    Attributes:
-      population: Part that measures everybody, without a second look.
-      weighting: How much each marginal counts, for everybody and in strata.
-
-    Raises:
-      BudgetError: The part is out of range.
-    """
-
-    population: Fraction = POPULATION_SHARE
-    weighting: Weighting = Weighting.SQUARE_ROOT
-
-    def __post_init__(self) -> None:
-        if not 0 < self.population < 1:
-            raise BudgetError(
-                "population_share", "is out of range", got=self.population, want="between 0 and 1"
-            )
-
-
-# Chooses pairs for the second look from noisy answers; at most as many as asked for.
-Chooser = Callable[["Measured", int], Sequence[tuple[int, int]]]
 
 
 def measure_marginals(
@@ -116,9 +93,7 @@ def measure_marginals(
     rho: Fraction,
     neighbors: Neighbors,
     streams: Streams,
-    *,
-    spending: Spending,
-    choose: Chooser,
+    spending: Spending = Spending(),
 ) -> Measured:
     """Measure all marginals on one and two attributes at zCDP cost rho, exactly.
 
@@ -128,7 +103,6 @@ def measure_marginals(
       neighbors: Which data sets count as neighbors.
       streams: Noise streams, used for nothing else.
       spending: How rho is divided.
-      choose: Which pairs stand out, such as `targets.strongest_pairs`.
 
     Law: every answer is the exact one + independent discrete Gaussian noise, given uniform bits;
     the queries of a phase depend on the records only through the answers of those before.
@@ -137,17 +111,10 @@ def measure_marginals(
       BudgetError: rho is not positive.
       SchemaError: Fewer than two attributes, or a marginal is too large.
     """
-    if rho <= 0:
-        raise BudgetError("rho", "must be positive", got=rho)
-    records = truth.reveal()
+    records = revealed(truth, rho)
     domain = records.domain
-    if len(domain.names) < 2:
-        raise SchemaError("records", "need two or more attributes", got=list(domain.names))
     cost = rho * spending.one_way / len(domain.names)
-    one_way = []
-    for i, query in enumerate(_one_way_queries(domain)):
-        mechanism = noise_costing(query, neighbors, cost)
-        one_way.append(noisy_answer(records, query, mechanism, cost, streams, (1, i)))
+    one_way = measure_one_way(records, cost, neighbors, streams, 1)
     merging = merge_rare(one_way)
     merged = Domain(domain.names, merging.sizes())
     rest = rho - cost * len(one_way)
@@ -158,16 +125,10 @@ def measure_marginals(
         noisy_answer(recoded, exact.query, exact.mechanism, exact.rho, streams, (2, i))
         for i, exact in enumerate(plan.queries())
     ]
-    measured = Measured(domain, merging, tuple(one_way), tuple(residuals))
+    measured = Measured(domain, merging, one_way, tuple(residuals))
     if not later:
         return measured
-    again = _measure_again(
-        recoded,
-        measured,
-        choose(measured, spending.pairs_again),
-        (later, neighbors, spending.weighting),
-        streams,
-    )
+    again = _measure_again(recoded, measured, later, neighbors, spending, streams)
     return replace(measured, again=again)
 
 
@@ -177,7 +138,7 @@ def measure_strata(
     rho: Fraction,
     neighbors: Neighbors,
     streams: Streams,
-    spending: StrataSpending = StrataSpending(),
+    spending: Spending = Spending(),
 ) -> MeasuredStrata:
     """Measure everybody, and all strata in parallel, at zCDP cost rho, exactly.
 
@@ -201,13 +162,11 @@ def measure_strata(
         rho * spending.population,
         neighbors,
         streams,
-        spending=Spending(pairs_again=0, weighting=spending.weighting),
-        choose=_no_pairs,
+        Spending(pairs_again=0, weighting=spending.weighting),
     )
     records = truth.reveal()
     inner = strata.inner(records.domain)
-    merged = everybody.merged
-    domain = Domain(tuple(merged.names[i] for i in inner), tuple(merged.sizes[i] for i in inner))
+    domain = everybody.merged.only(inner)
     codes = recode(records.codes, everybody.merging)[:, inner]
     stratum_of = strata.of_records(records.codes)
     plan = plan_pairs(domain, neighbors, spending.weighting).measure_exactly(rho - everybody.rho)
@@ -217,14 +176,7 @@ def measure_strata(
         part = Records(domain, codes[stratum_of == stratum])
         costs = costs_inside(plan, float(share) * max(1, counted))
         answers = [
-            noisy_answer(
-                part,
-                query,
-                noise_costing(query, neighbors, cost),
-                cost,
-                streams,
-                (_FIRST_STRATUM + stratum, i),
-            )
+            measure_query(part, query, cost, neighbors, streams, (_FIRST_STRATUM + stratum, i))
             for i, (query, cost) in enumerate(costs)
         ]
         inside.append(tuple(answers))
@@ -259,9 +211,50 @@ def costs_inside(plan: ExactPlan, size: float) -> list[tuple[Query, Fraction]]:
     ]
 
 
-def _no_pairs(measured: Measured, n_pairs: int) -> list[tuple[int, int]]:
-    """Nothing is looked at again."""
-    return []
+def revealed(truth: Confidential[Records], rho: Fraction) -> Records:
+    """The records, if they can be measured at a cost.
+
+    Raises:
+      BudgetError: The cost is not positive.
+      SchemaError: They have fewer than two attributes.
+    """
+    if rho <= 0:
+        raise BudgetError("rho", "must be positive", got=rho)
+    records = truth.reveal()
+    if len(records.domain.names) < 2:
+        raise SchemaError("records", "need two or more attributes", got=list(records.domain.names))
+    return records
+
+
+def marginal_query(domain: Domain, attributes: Sequence[int]) -> Query:
+    """The counts by the levels of some attributes."""
+    levels = [tuple(map(str, range(size))) for size in domain.sizes]
+    factors = [identity(each) if i in attributes else total(each) for i, each in enumerate(levels)]
+    return Query(" * ".join(domain.names[i] for i in attributes), tuple(factors))
+
+
+def measure_query(
+    records: Records,
+    query: Query,
+    rho: Fraction,
+    neighbors: Neighbors,
+    streams: Streams,
+    position: Position,
+) -> NoisyAnswer:
+    """Answer a query with the noise that costs rho."""
+    mechanism = noise_costing(query, neighbors, rho)
+    return noisy_answer(records, query, mechanism, rho, streams, position)
+
+
+def measure_one_way(
+    records: Records, rho: Fraction, neighbors: Neighbors, streams: Streams, phase: int
+) -> tuple[NoisyAnswer, ...]:
+    """All one-way marginals, at rho each."""
+    queries = [marginal_query(records.domain, (i,)) for i in range(len(records.domain.names))]
+    return tuple(
+        measure_query(records, query, rho, neighbors, streams, (phase, i))
+        for i, query in enumerate(queries)
+    )
 
 
 def noise_costing(query: Query, neighbors: Neighbors, rho: Fraction) -> Mechanism:
@@ -274,18 +267,19 @@ def noise_costing(query: Query, neighbors: Neighbors, rho: Fraction) -> Mechanis
 def _measure_again(
     recoded: Records,
     measured: Measured,
-    pairs: Sequence[tuple[int, int]],
-    budget: tuple[Fraction, Neighbors, Weighting],
+    rho: Fraction,
+    neighbors: Neighbors,
+    spending: Spending,
     streams: Streams,
 ) -> tuple[NoisyAnswer, ...]:
-    """Measure the residuals of some pairs at a cost in total; what is left over is not spent."""
-    rho, neighbors, weighting = budget
+    """Measure the residuals of pairs that stand out; what is left over is not spent."""
+    pairs = strongest_pairs(measured, spending.pairs_again)
     by_pair = {answer.query.kept: answer for answer in measured.residuals}
     chosen = [by_pair[pair].query for pair in pairs]
     # Shares that minimize sum_B n_B^e x total variance, with the exponent e of phase 2: the root of
     # (n - 1)(m - 1) / (n m) x (n - 1)(m - 1) (n m)^e per pair. Any shares are exact.
     sizes = measured.merged.sizes
-    power = (1.0 - weighting.exponent) / 2
+    power = (1.0 - spending.weighting.exponent) / 2
     weights = []
     for i, j in pairs:
         cells, freedom = sizes[i] * sizes[j], (sizes[i] - 1) * (sizes[j] - 1)
@@ -293,8 +287,7 @@ def _measure_again(
     out = []
     for i, (query, weight) in enumerate(zip(chosen, weights, strict=True)):
         cost = rho * weight / sum(weights)
-        mechanism = noise_costing(query, neighbors, cost)
-        out.append(noisy_answer(recoded, query, mechanism, cost, streams, (3, i)))
+        out.append(measure_query(recoded, query, cost, neighbors, streams, (3, i)))
     return tuple(out)
 
 
@@ -326,15 +319,6 @@ def merge_rare(one_way: Sequence[NoisyAnswer]) -> Merging:
         levels.append(new)
         kept.append(n_kept)
     return Merging(tuple(levels), tuple(kept))
-
-
-def _one_way_queries(domain: Domain) -> list[Query]:
-    levels = [tuple(map(str, range(size))) for size in domain.sizes]
-    totals = [total(each) for each in levels]
-    return [
-        Query(name, (*totals[:i], identity(levels[i]), *totals[i + 1 :]))
-        for i, name in enumerate(domain.names)
-    ]
 
 
 def recode(codes: IntArray, merging: Merging) -> IntArray:

@@ -13,6 +13,7 @@ References:
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -60,14 +61,13 @@ class Mixture:
     domain: Domain
     levels: tuple[FloatArray, ...]
 
-    def marginal(self, attributes: tuple[int, ...]) -> FloatArray:
-        """Shares by the levels of some attributes, float64[n_i, ...]."""
-        table = np.ones((len(self.levels[0]), 1))
-        for i in attributes:
-            table = (table[:, :, None] * self.levels[i][:, None, :]).reshape(len(table), -1)
-        shape = [self.domain.sizes[i] for i in attributes]
-        out: FloatArray = table.mean(0).reshape(shape)
-        return out
+
+def products(levels: Sequence[FloatArray]) -> FloatArray:
+    """Probability of every combination of levels in each component, float64[K, combinations]."""
+    table: FloatArray = np.ones((len(levels[0]), 1))
+    for each in levels:
+        table = (table[:, :, None] * each[:, None, :]).reshape(len(table), -1)
+    return table
 
 
 def fit_mixture(domain: Domain, targets: Targets, fit: Fit, rng: Generator) -> Mixture:
@@ -223,22 +223,17 @@ def draw_records(
         codes = _rounded_cells(mixture, n_records, rng)
     else:
         codes = _by_component(mixture, n_records, rng)
-    for i in range(codes.shape[1]):
-        codes[:, i] = unmerge(codes[:, i], merging, i, rng)
-    return Records(domain, codes[rng.permutation(n_records)])
+    return Records(domain, unmerge(codes, merging, rng)[rng.permutation(n_records)])
 
 
 def _rounded_cells(mixture: Mixture, n_records: int, rng: Generator) -> IntArray:
     """Merged codes in the order of cells, each of which has its expected number up or down."""
     sizes = mixture.domain.sizes
     first = next(k for k in range(len(sizes)) if math.prod(sizes[: k + 1]) ** 2 >= math.prod(sizes))
-    halves = []
-    for levels in (mixture.levels[: first + 1], mixture.levels[first + 1 :]):
-        table = np.ones((len(mixture.levels[0]), 1))
-        for each in levels:
-            table = (table[:, :, None] * each[:, None, :]).reshape(len(table), -1)
-        halves.append(table)
-    expected = (halves[0].T @ halves[1]).reshape(-1)
+    one = products(mixture.levels[: first + 1])
+    rest = mixture.levels[first + 1 :]
+    other = products(rest) if rest else np.ones((len(one), 1))
+    expected = (one.T @ other).reshape(-1)
     # In whole numbers, of which the last digits of a product of floats are no part.
     reached = np.cumsum(np.rint(expected * (_UNITS / expected.sum())).astype(np.int64))
     total = int(reached[-1])

@@ -53,6 +53,12 @@ class Domain:
             raise SchemaError("attributes", "are unknown", got=unknown, want=list(self.names))
         return tuple(place[name] for name in names)
 
+    def only(self, positions: Sequence[int]) -> Domain:
+        """The domain of some of the attributes."""
+        return Domain(
+            tuple(self.names[i] for i in positions), tuple(self.sizes[i] for i in positions)
+        )
+
 
 @dataclass(frozen=True, eq=False)
 class Records:
@@ -76,6 +82,15 @@ class Records:
             raise SchemaError("records", "need int64 codes, one column per attribute")
         if len(codes) and ((codes < 0) | (codes >= np.array(self.domain.sizes))).any():
             raise SchemaError("records", "hold codes that are no level of their attribute")
+
+    def only(self, names: Sequence[str]) -> Records:
+        """The records with some of their attributes.
+
+        Raises:
+          SchemaError: One is unknown.
+        """
+        kept = self.domain.positions(names)
+        return Records(self.domain.only(kept), np.ascontiguousarray(self.codes[:, kept]))
 
     def marginal(self, attributes: Sequence[int]) -> IntArray:
         """Counts by the levels of some attributes, int64[n_i, ...] in the order given.

@@ -27,7 +27,7 @@ import numpy as np
 from das.arrays import FloatArray, IntArray
 from das.errors import SchemaError
 from das.synthesis.answers import Generator, Measured, Merging, NoisyAnswer
-from das.synthesis.mixture import Fit, Mixture, draw_records, fit_mixture, refit_mixture
+from das.synthesis.mixture import Fit, draw_records, fit_mixture, products, refit_mixture
 from das.synthesis.records import Domain, Records
 from das.synthesis.targets import Targets, centered, residual_block, rounded, targets_of
 
@@ -65,7 +65,7 @@ class Strata:
         cls,
         domain: Domain,
         names: Sequence[str],
-        weights: Mapping[tuple[int, ...], float],
+        weights: FloatArray,
         least: float = 0.001,
         sample: int | None = None,
     ) -> Strata:
@@ -73,14 +73,14 @@ class Strata:
 
         Args:
           domain: Of the records.
-          names: Attributes, in the order of the keys of `weights`; others must remain.
-          weights: By levels of every combination, at least 0 and summing to 1; public.
+          names: Attributes, in the order of the axes of `weights`; others must remain.
+          weights: By levels, float64[n_i, ...], at least 0 and summing to 1; public.
           least: Largest weight that is pooled.
           sample: Records of the public sample that the weights are shares of, such as a holdout;
             None if they are exact, such as counts of a census.
 
         Raises:
-          SchemaError: A combination is missing, unknown or negative, weights do not sum to 1, or
+          SchemaError: Weights are not those of all combinations, negative, or do not sum to 1; or
             attributes are unknown, repeat or leave no two for the strata.
         """
         places = domain.positions(names)
@@ -88,25 +88,16 @@ class Strata:
             raise SchemaError(
                 "strata", "need distinct attributes and leave at least two others", got=list(names)
             )
-        expected = {*itertools.product(*(range(domain.sizes[i]) for i in places))}
-        missing, unknown = expected - {*weights}, {*weights} - expected
-        if missing or unknown:
+        shape, total = tuple(domain.sizes[i] for i in places), math.fsum(weights.flat)
+        is_whole = weights.shape == shape and abs(total - 1.0) <= _NEARLY_ONE
+        if not is_whole or weights.min() < 0:
             raise SchemaError(
                 "weights of strata",
-                "must be those of all combinations of levels",
-                got=f"missing {sorted(missing)[:3]}, unknown {sorted(unknown)[:3]}",
-                want=f"{len(expected)} combinations of {' and '.join(names)}",
+                "must be shares of all combinations of levels that sum to 1",
+                got=f"shape {weights.shape} and a sum of {total:.9g}",
+                want=f"shape {shape}",
             )
-        total = math.fsum(weights.values())
-        if min(weights.values()) < 0 or not abs(total - 1.0) <= _NEARLY_ONE:
-            raise SchemaError(
-                "weights of strata", "must be shares that sum to 1", got=f"a sum of {total:.9g}"
-            )
-        table = np.zeros([domain.sizes[i] for i in places])
-        for levels, weight in weights.items():
-            table[levels] = weight / total
-        order = np.argsort(places)
-        table = np.transpose(table, order)
+        table = np.transpose(weights / total, np.argsort(places))
         is_own = table > least
         groups = np.full(table.shape, int(is_own.sum()), np.int64)
         groups[is_own] = np.arange(is_own.sum())
@@ -146,18 +137,14 @@ class MeasuredStrata:
     everybody: Measured
     inside: tuple[tuple[NoisyAnswer, ...], ...]
 
-    def rho_of(self, stratum: int) -> Fraction:
-        """What the records of one stratum pay in all."""
-        parts = [answer.rho for answer in self.inside[stratum]]
-        return self.everybody.rho + sum(parts, Fraction(0))
-
     @property
     def rho(self) -> Fraction:
         """What all of it costs: as much as the dearest stratum, as strata are disjoint.
 
         A changed record that moves from one stratum to another pays half in each.
         """
-        return max(self.rho_of(stratum) for stratum in range(len(self.inside)))
+        zero = Fraction(0)
+        return self.everybody.rho + max(sum((a.rho for a in each), zero) for each in self.inside)
 
 
 def synthesize_strata(
@@ -185,9 +172,12 @@ def synthesize_strata(
         tuple(everybody.merging.new_level[i] for i in inner),
         tuple(everybody.merging.n_kept[i] for i in inner),
     )
-    domain = Domain(tuple(whole.names[i] for i in inner), tuple(whole.sizes[i] for i in inner))
-    merged = Domain(domain.names, merging.sizes())
-    joint = _joint(model, everybody.merging, strata.attributes)
+    domain, merged = whole.only(inner), everybody.merged.only(inner)
+    unmerged = []
+    for i in strata.attributes:
+        new = everybody.merging.new_level[i]
+        unmerged.append(model.levels[i][:, new] / np.bincount(new)[new])
+    joint = products(unmerged)
     weights, variance = _weights(strata, joint.mean(0), targets)
     cells = _apportioned(weights, n_records)
     levels = tuple(model.levels[i] for i in inner)
@@ -384,7 +374,6 @@ def stratum_targets(
     """
     one_way, one_way_sd = [], []
     pairs: dict[tuple[int, int], FloatArray] = {}
-    departures: dict[tuple[int, int], FloatArray] = {}
     pair_sd: dict[tuple[int, int], float] = {}
     for inside, block in blocks.items():
         table = block.shrunk(variances[inside])
@@ -395,11 +384,10 @@ def stratum_targets(
             one_way_sd.append(block.deviation)
         else:
             i, j = inside
-            departures[i, j] = table - block.goal
             pairs[i, j] = rounded(table)
             pair_sd[i, j] = float(rounded(block.deviation, 2.0**20))
     sds = rounded(np.array(one_way_sd), 2.0**20)
-    return Targets(size, tuple(one_way), pairs, sds, pair_sd, departures)
+    return Targets(size, tuple(one_way), pairs, sds, pair_sd)
 
 
 def onto_simplex(values: FloatArray, total: float) -> FloatArray:
@@ -414,16 +402,6 @@ def onto_simplex(values: FloatArray, total: float) -> FloatArray:
     last = np.flatnonzero(falling - excess >= 0)[-1] if total > 0 else 0
     out: FloatArray = np.maximum(values - excess[last], 0.0)
     return out
-
-
-def _joint(model: Mixture, merging: Merging, attributes: tuple[int, ...]) -> FloatArray:
-    """Probability of every combination of levels in each component, float64[K, combinations]."""
-    joint = np.ones((len(model.levels[0]), 1))
-    for i in attributes:
-        new = merging.new_level[i]
-        levels = model.levels[i][:, new] / np.bincount(new)[new]
-        joint = (joint[:, :, None] * levels[:, None, :]).reshape(len(joint), -1)
-    return joint
 
 
 def _weights(

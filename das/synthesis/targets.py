@@ -12,7 +12,7 @@ References:
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -39,7 +39,7 @@ class Targets:
       pairs: Per pair i < j float64[n_i, n_j], its residual: rows and columns sum to 0.
       one_way_sd: Standard deviation of the noise of each one-way residual.
       pair_sd: That of each pair, per cell before centering.
-      departures: Per pair, what of its residual is not that of independent attributes.
+      departures: Of everybody, per pair, what of its residual is not that of independent ones.
     """
 
     size: float
@@ -47,7 +47,7 @@ class Targets:
     pairs: dict[tuple[int, int], FloatArray]
     one_way_sd: FloatArray
     pair_sd: dict[tuple[int, int], float]
-    departures: dict[tuple[int, int], FloatArray]
+    departures: dict[tuple[int, int], FloatArray] = field(default_factory=dict)
 
 
 def residual_block(answer: NoisyAnswer) -> tuple[tuple[int, ...], FloatArray, float]:

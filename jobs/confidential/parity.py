@@ -146,7 +146,7 @@ def _result(
     )
     if weight is None and parity.n_groups:
         weight = 1.0 / parity.n_groups
-    of_all = _number(parity.everybody)
+    of_all = number(parity.everybody)
     return ParityResult(
         geolevel=geolevel,
         kind=found.kind,
@@ -157,11 +157,11 @@ def _result(
         population_weight=weight,
         everybody=of_all,
         k=parity.n_groups,
-        parity=_number(parity.error),
-        parity_mean=_number(parity.mean),
+        parity=number(parity.error),
+        parity_mean=number(parity.mean),
         worst=None if parity.worst is None else labels[parity.worst],
         by_group=tuple(
-            _row(label, errors, index, _number(float(parity.relative[index])), of_all)
+            _row(label, errors, index, number(float(parity.relative[index])), of_all)
             for index, label in enumerate(labels)
         ),
         exact=known.is_exact(found.joint),
@@ -189,5 +189,6 @@ def _row(
     )
 
 
-def _number(value: float) -> float | None:
+def number(value: float) -> float | None:
+    """A number as documents have it: None where it is not defined."""
     return None if math.isnan(value) else value

@@ -44,7 +44,7 @@ class Software:
 
 @document
 class Attribute:
-    """An attribute of the schema.
+    """An attribute of a schema, or of microdata.
 
     Attributes:
       name: Its name.

@@ -8,7 +8,7 @@ from pydantic import JsonValue
 
 from jobs.documents.account import Account, Guarantee
 from jobs.documents.document import ExactText, document, read_document
-from jobs.documents.manifest import Attacks, Output, ReleasedFile, Software
+from jobs.documents.manifest import Attacks, Attribute, Output, ReleasedFile, Software
 from jobs.storage.place import Place
 
 _SOLVED = "run `das run` first; if it was sealed, restore it from a copy"
@@ -173,19 +173,6 @@ class TablePromise(ConditionedPromise):
 
 
 @document
-class SurveyAttribute:
-    """An attribute of the microdata.
-
-    Attributes:
-      name: Its name.
-      levels: Its levels, in order.
-    """
-
-    name: str
-    levels: tuple[str, ...]
-
-
-@document
 class SurveyPrivacy(Guarantee):
     """The guarantee of a survey run.
 
@@ -261,7 +248,7 @@ class SurveyManifest:
     privacy: SurveyPrivacy
     spent: ExactText
     account: Account | None
-    attributes: tuple[SurveyAttribute, ...]
+    attributes: tuple[Attribute, ...]
     parts: tuple[MeasuredPart, ...]
     outputs: tuple[Output, ...]
     files: tuple[ReleasedFile, ...]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import pathlib
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -128,20 +128,6 @@ def remembered_run(out: Place) -> str:
     return str(read_json(out / "run.json", "remove the folder").get("run"))
 
 
-def read_remembered(out: Place, solution: str | None = None) -> dict[str, Any]:
-    """Return what a run folder remembers, of the run file that a solution was made with.
-
-    Args:
-      out: The run folder.
-      solution: Name of a solution beside the release; a new one has the run file of the release.
-
-    Raises:
-      OutputError: It is not the folder of a run.
-    """
-    document = read_json(out / "run.json", "give the output.directory of a run")
-    return {**document, **document.get(_SOLUTIONS, {}).get(solution, {})}
-
-
 def stated_configuration(resolved: Resolved) -> dict[str, object]:
     """What a run folder remembers of its run file: where it is, and digests of what it names."""
     products = resolved.config.products.values()
@@ -149,8 +135,13 @@ def stated_configuration(resolved: Resolved) -> dict[str, object]:
     files += [
         path for product in products for path in (product.schema_, product.privacy.allocation_file)
     ]
+    return stated_files(files)
+
+
+def stated_files(files: Sequence[Place]) -> dict[str, object]:
+    """What a run folder of any kind remembers of its run file, which is the first of some files."""
     digests = {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
-    return dict(zip(_STATED, (str(resolved.source.resolve()), digests), strict=True))
+    return dict(zip(_STATED, (str(files[0]), digests), strict=True))
 
 
 def load_again(
@@ -173,7 +164,40 @@ def load_again(
       OutputError: It is not the folder of a run.
       ConfigError: The run file is not where it was, or says something else than it said.
     """
-    document = read_remembered(out, solution)
+    document, source = remembered(out, config, solution)
+    resolved = load_run(
+        source,
+        output=out,
+        confidential=confidential or remembered_root(document),
+        master=master,
+        solution=solution,
+    )
+    refuse_other_configuration(
+        document,
+        resolved.plan.digest,
+        stated_configuration(resolved),
+        want="changes of `solve` and `output` only",
+    )
+    return resolved
+
+
+def remembered(
+    out: Place, config: pathlib.Path | None, solution: str | None = None
+) -> tuple[dict[str, Any], pathlib.Path]:
+    """Return what a run folder of any kind remembers, and where its run file is now.
+
+    Args:
+      out: The run folder.
+      config: Where the run file is now; default: where it was.
+      solution: Name of a solution beside the release, whose own run file is meant; a new one has
+        the run file of the release.
+
+    Raises:
+      OutputError: It is not the folder of a run.
+      ConfigError: The run file is not where it was.
+    """
+    document = read_json(out / "run.json", "give the output.directory of a run")
+    document |= document.get(_SOLUTIONS, {}).get(solution, {})
     source = config or document.get("run_file")
     if source is None or not pathlib.Path(source).exists():
         raise ConfigError(
@@ -181,28 +205,39 @@ def load_again(
             "the run file is not where it was" if source else "does not name the run file",
             remedy="say where it is with --config",
         )
-    resolved = load_run(
-        pathlib.Path(source),
-        output=out,
-        confidential=confidential or remembered_root(document),
-        master=master,
-        solution=solution,
-    )
-    if document.get("configuration_digest") != resolved.plan.digest:
+    return document, pathlib.Path(source)
+
+
+def refuse_other_configuration(
+    document: Mapping[str, object],
+    digest: str,
+    stated: Mapping[str, object],
+    want: str | None = None,
+) -> None:
+    """Refuse a run file that says something else than the one that a folder was begun with.
+
+    Args:
+      document: What the folder remembers.
+      digest: Of the configuration now.
+      stated: What it states of its files.
+      want: Which changes are allowed.
+
+    Raises:
+      ConfigError: It does.
+    """
+    if document.get("configuration_digest") != digest:
         raise ConfigError(
-            str(source),
+            str(stated["run_file"]),
             "is not the configuration that this folder was begun with",
-            got=_changed_files(document, resolved) or "another run file",
-            want="changes of `solve` and `output` only",
+            got=_changed_files(document, stated) or "another run file",
+            want=want,
             remedy="undo the change, or choose another output.directory and a new privacy.grant",
         )
-    return resolved
 
 
-def _changed_files(document: dict[str, object], resolved: Resolved) -> str:
+def _changed_files(document: Mapping[str, object], stated: Mapping[str, object]) -> str:
     """Which files differ from what they were; empty if that is not known."""
-    before, now = document.get("configuration_files"), stated_configuration(resolved)
-    seen = now["configuration_files"]
+    before, seen = document.get("configuration_files"), stated["configuration_files"]
     if not isinstance(before, dict) or not isinstance(seen, dict):
         return ""
     changed = sorted(name for name in {*before, *seen} if before.get(name) != seen.get(name))

@@ -76,7 +76,7 @@ def other_settings(resolved: Resolved) -> str:
     sealed, wanted = manifest.solution, settings_of(resolved.config)
     if sealed.digest == settings_digest(wanted):
         return ""
-    return ", ".join(_differences(sealed.settings, wanted)) or "others"
+    return ", ".join(differences(sealed.settings, wanted)) or "others"
 
 
 def refuse_sealed(resolved: Resolved) -> None:
@@ -85,26 +85,27 @@ def refuse_sealed(resolved: Resolved) -> None:
     Raises:
       OutputError: It is sealed, and was made with other settings.
     """
-    differences = other_settings(resolved)
-    if not differences:
+    changed = other_settings(resolved)
+    if not changed:
         return
     release = release_layout(resolved.config.output.directory, resolved.solution)
     name = "another name" if resolved.solution else "NAME"
     raise OutputError(
         str(release.root),
         "is sealed, and was made with other settings",
-        got=differences,
+        got=changed,
         want="the settings it was made with",
         remedy=f"`das solve {resolved.source} --solution {name}` keeps another solution beside it",
     )
 
 
-def _differences(one: Mapping[str, Any], other: Mapping[str, Any], under: str = "") -> list[str]:
+def differences(one: Mapping[str, Any], other: Mapping[str, Any], under: str = "") -> list[str]:
+    """List what settings were, and what they are now, key by key."""
     found = []
     for key in dict.fromkeys((*one, *other)):
         before, after, where = one.get(key), other.get(key), f"{under}{key}"
         if isinstance(before, Mapping) and isinstance(after, Mapping):
-            found += _differences(before, after, f"{where}.")
+            found += differences(before, after, f"{where}.")
         elif before != after:
             found.append(f"{where} {json.dumps(before)}, now {json.dumps(after)}")
     return found

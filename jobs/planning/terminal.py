@@ -66,7 +66,7 @@ def _print_summary(console: Console, summary: PlanSummary) -> None:
 
 def _statements(summary: PlanSummary) -> list[str]:
     """The guarantee and what is exact, as lines."""
-    lines = [_guarantee(summary.privacy)]
+    lines = [guarantee_words(summary.privacy)]
     if summary.privacy.epsilon_by_noise is not None:
         privacy = summary.privacy
         lines.append(
@@ -139,7 +139,8 @@ def print_account(
         console.print(terminal_table(table))
 
 
-def _guarantee(budget: Guarantee) -> str:
+def guarantee_words(budget: Guarantee) -> str:
+    """A budget and what it implies, as a sentence."""
     if budget.definition.is_pure:
         return f"epsilon {budget.total} (pure, {budget.neighbors} neighbors)"
     return (

@@ -8,8 +8,11 @@ CSV helps: for them there is `jobs.storage.xlsx`.
 
 from __future__ import annotations
 
+import csv
+import io
 import re
 import uuid
+from collections.abc import Iterable
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -30,6 +33,20 @@ def without_formula(text: str) -> str:
     ("'=1+1", '5-17')
     """
     return f"'{text}" if _FORMULA.match(text) else text
+
+
+def csv_text(rows: Iterable[Iterable[object]]) -> str:
+    """Rows as one small CSV text; fields are quoted where they must be."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()
+
+
+def cell(value: object) -> object:
+    """A value as a published CSV file has it: flags in lower case, and no formula."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return without_formula(value) if isinstance(value, str) else value
 
 
 def without_formulas(table: pa.Table) -> pa.Table:

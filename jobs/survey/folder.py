@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from das.errors import ConfigError, OutputError
 from jobs.documents.survey import read_survey_manifest
-from jobs.folder.identity import Owner, read_remembered, remembered_run
+from jobs.folder.identity import (
+    Owner,
+    refuse_other_configuration,
+    remembered,
+    remembered_run,
+)
 from jobs.folder.roots import remembered_root
+from jobs.folder.solutions import differences
 from jobs.folder.spending import Part, Spending
 from jobs.storage.dataset import Dataset, find_damage, is_published
 from jobs.storage.files import read_json
 from jobs.storage.ledger import PlannedParts, start_ledger
 from jobs.storage.place import Place, remove_tree
-from jobs.survey.means import means_csv, means_json
+from jobs.survey.checks import SYNTHESIS
 from jobs.survey.microdata import microdata_folders
-from jobs.survey.plan import SYNTHESIS, SurveyPlan, load_survey, stated_configuration
-from jobs.survey.tables import tables_csv, tables_json
+from jobs.survey.plan import SurveyPlan, load_survey, stated_configuration
+from jobs.survey.results import result_files
 
 
 def is_survey_folder(out: Place) -> bool:
@@ -73,21 +78,10 @@ def load_folder(
     Raises:
       ConfigError: The run file is not where it was, or says something else than it said.
     """
-    document = read_remembered(out, solution)
-    source = config or Path(str(document.get("run_file")))
-    if not source.exists():
-        raise ConfigError(
-            str(source), "the run file is not where it was", remedy="say where it is with --config"
-        )
+    document, source = remembered(out, config, solution)
     place = confidential or remembered_root(document)
     plan = load_survey(source, output=out, confidential=place, solution=solution)
-    if document.get("configuration_digest") != plan.digest:
-        raise ConfigError(
-            str(source),
-            "is not the configuration that this folder was begun with",
-            got="another run file, or other weights",
-            remedy="undo the change, or choose another output.directory and a new privacy.grant",
-        )
+    refuse_other_configuration(document, plan.digest, stated_configuration(plan))
     return plan
 
 
@@ -127,11 +121,8 @@ def begin_ledger(plan: SurveyPlan) -> None:
 
 def remove_damaged(plan: SurveyPlan) -> list[OutputError]:
     """Remove damaged microdata, so that they are made again; returns what was wrong."""
-    removed = []
-    for folder in microdata_folders(plan.made):
-        damage = find_damage(folder) if is_published(folder) else []
-        if damage:
-            removed.append(damage[0])
+    there = [folder for folder in microdata_folders(plan.made) if is_published(folder)]
+    removed = [damage for folder in there for damage in find_damage(folder)[:1]]
     if removed:
         remove_tree(plan.made.microdata)
     return removed
@@ -153,17 +144,17 @@ def refuse_other_settings(plan: SurveyPlan, part: str) -> None:
             got=changed,
             remedy="undo the change, or make another solution beside it with --solution NAME",
         )
-    if part in _sealed_settings(plan) or part != SYNTHESIS:
-        return
-    for folder in microdata_folders(plan.made):
-        if is_published(folder) and Dataset.open(folder).facts["settings"] != plan.settings(part):
-            remove_tree(folder)
+    if part == SYNTHESIS and part not in _sealed_settings(plan):
+        settings = plan.settings(part)
+        for folder in microdata_folders(plan.made):
+            if is_published(folder) and Dataset.open(folder).facts["settings"] != settings:
+                remove_tree(folder)
 
 
 def _other_settings(plan: SurveyPlan) -> dict[str, str]:
     """What differs from the settings that parts of a release were sealed with, by part."""
     return {
-        part: _changed(settings, plan.settings(part))
+        part: ", ".join(differences(settings, plan.settings(part)))
         for part, settings in _sealed_settings(plan).items()
         if part in plan.costs and settings != plan.settings(part)
     }
@@ -176,24 +167,13 @@ def _sealed_settings(plan: SurveyPlan) -> dict[str, dict[str, Any]]:
     return {one.name: one.settings for one in read_survey_manifest(plan.made.manifest).parts}
 
 
-def _changed(before: Mapping[str, object], now: Mapping[str, object]) -> str:
-    return ", ".join(
-        f"{key} {before.get(key)} then, {now.get(key)} now"
-        for key in sorted({*before, *now})
-        if before.get(key) != now.get(key)
-    )
-
-
 def files_of_interest(plan: SurveyPlan) -> list[Place]:
     """What a command names at its end, as far as it is there."""
     made = plan.made
     wanted = [
         plan.confidential.evaluation,
         plan.confidential.report,
-        means_csv(made),
-        means_json(made),
-        tables_json(made),
-        *tables_csv(plan),
+        *result_files(plan),
         *microdata_folders(made),
         plan.release.root / "measurements",
         made.manifest,

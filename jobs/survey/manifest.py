@@ -8,10 +8,9 @@ from fractions import Fraction
 from das.privacy import attack
 from jobs.documents.account import Account, guarantee_of
 from jobs.documents.document import read_document
-from jobs.documents.manifest import attacks_of
+from jobs.documents.manifest import Attribute, attacks_of
 from jobs.documents.survey import (
     MeasuredPart,
-    SurveyAttribute,
     SurveyManifest,
     SurveyPrivacy,
 )
@@ -27,11 +26,14 @@ from jobs.storage.dataset import is_published
 from jobs.storage.journal import write_whole
 from jobs.storage.ledger import read_ledger_of_parts
 from jobs.storage.place import Place
-from jobs.survey.means import means_csv, means_json
+from jobs.survey.checks import SYNTHESIS
+from jobs.survey.means import means_json
 from jobs.survey.microdata import microdata_folders
-from jobs.survey.plan import SYNTHESIS, SurveyPlan
+from jobs.survey.plan import SurveyPlan
 from jobs.survey.released import released_configuration
-from jobs.survey.tables import conditioned_of, tables_csv, tables_json
+from jobs.survey.results import result_files
+from jobs.survey.table_plan import TablePlan
+from jobs.survey.tables import conditioned_of, tables_json
 
 _BACKUP = "restore it from a backup"
 
@@ -43,7 +45,7 @@ def seal_survey(plan: SurveyPlan) -> SurveyManifest:
       OutputError: A dataset is incomplete; or a file lies there that no run writes.
     """
     made, texts = plan.made, dict[Place, str]()
-    written = [means_csv(made), means_json(made), tables_json(made), *tables_csv(plan)]
+    written = result_files(plan)
     if plan.solution is None:
         public = released_configuration(plan)
         texts = {made.configuration / name: text for name, text in public.items()}
@@ -61,9 +63,10 @@ def manifest_of(plan: SurveyPlan) -> SurveyManifest:
     """
     made, ledger = plan.made, read_ledger_of_parts(plan.release.ledger)
     account = plan.release.account
-    has_microdata = SYNTHESIS in ledger.measured
+    microdata = plan.synthesis if SYNTHESIS in ledger.measured else None
+    strata = None if microdata is None else microdata.strata
     definition, total = plan.budget.definition, plan.budget.total
-    names = plan.microdata_domain.names if has_microdata else ()
+    names = () if microdata is None else plan.microdata_domain.names
     outputs = released_outputs(made)
     return SurveyManifest(
         format=1,
@@ -82,7 +85,7 @@ def manifest_of(plan: SurveyPlan) -> SurveyManifest:
         ),
         spent=str(sum(ledger.costs.values(), Fraction(0))),
         account=read_document(Account, account, remedy=_BACKUP) if account.exists() else None,
-        attributes=tuple(SurveyAttribute(name=name, levels=plan.levels(name)) for name in names),
+        attributes=tuple(Attribute(name=name, levels=plan.levels(name)) for name in names),
         parts=tuple(
             MeasuredPart(
                 name=part,
@@ -98,21 +101,15 @@ def manifest_of(plan: SurveyPlan) -> SurveyManifest:
         outputs=outputs,
         files=released_files(made),
         records=next((one.rows for one in outputs if one.path == "microdata/parquet"), None),
-        model=plan.synthesis.model if has_microdata else None,
-        strata=_strata(plan) if has_microdata else (),
+        model=None if microdata is None else microdata.model,
+        strata=() if strata is None else tuple(strata.attributes),
     )
 
 
 def is_made(plan: SurveyPlan, part: str) -> bool:
     """Whether what is made of a part's measurements is there."""
-    if part == SYNTHESIS:
+    one = plan.part(part)
+    if one is None:
         return all(is_published(folder) for folder in microdata_folders(plan.made))
-    if plan.kind(part) == "tables":
-        return tables_json(plan.made).exists()
-    return means_json(plan.made).exists()
-
-
-def _strata(plan: SurveyPlan) -> tuple[str, ...]:
-    """Attributes whose combinations the microdata are measured by."""
-    strata = plan.synthesis.strata
-    return () if strata is None else tuple(strata.attributes)
+    document = tables_json if isinstance(one, TablePlan) else means_json
+    return document(plan.made).exists()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Sequence
 from dataclasses import fields, replace
@@ -13,15 +11,16 @@ import numpy as np
 
 from das.arrays import FloatArray
 from das.definition import Definition
-from das.means.estimates import Interval, MeanEstimates, estimates_of, exact_weights, shrink
+from das.means.estimates import Interval, MeanEstimates, estimates_of, shrink
 from das.means.sums import NoisySum
-from jobs.documents.document import json_of, write_document
+from jobs.documents.document import json_of
 from jobs.documents.survey import MeansTable, ReleasedMean, StratumMean
-from jobs.storage.csv import without_formula
-from jobs.storage.files import replace_file
+from jobs.storage.csv import cell, csv_text
 from jobs.storage.layout import ReleaseLayout
 from jobs.storage.place import Place
-from jobs.survey.plan import EVERYBODY, MeanPlan, SurveyPlan
+from jobs.survey.checks import EVERYBODY
+from jobs.survey.measurements import read_sums
+from jobs.survey.plan import MeanPlan, SurveyPlan
 
 
 def means_json(release: ReleaseLayout) -> Place:
@@ -34,38 +33,25 @@ def means_csv(release: ReleaseLayout) -> Place:
     return release.root / "means.csv"
 
 
-def write_means(plan: SurveyPlan, statistics: Sequence[ReleasedMean]) -> None:
-    """Write the means as JSON and CSV; files that are there are replaced.
-
-    Raises:
-      OutputError: They cannot be written.
-    """
-    table = MeansTable(format=1, name=plan.config.name, statistics=tuple(statistics))
-    replace_file(means_csv(plan.made), csv_text(table))
-    write_document(means_json(plan.made), table)
+def released_means(plan: SurveyPlan) -> MeansTable:
+    """What is released of all statistics; a function of noisy sums."""
+    definition, part = plan.config.privacy.definition, plan.release.measured_part
+    statistics = [released_mean(one, read_sums(part(one.name)), definition) for one in plan.means]
+    return MeansTable(format=1, name=plan.config.name, statistics=tuple(statistics))
 
 
-def csv_text(table: MeansTable) -> str:
+def means_text(table: MeansTable) -> str:
     """The means as CSV, one row per statistic and stratum; everybody comes first.
 
     The only stratum of a statistic without strata is everybody.
     """
     names = [field.name for field in fields(StratumMean)]
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["statistic", *names])
-    for one in table.statistics:
-        by_stratum = one.means if one.strata else ()
-        for mean in (one.everybody, *by_stratum):
-            row = json_of(mean)
-            writer.writerow([_cell(one.name), *(_cell(row[name]) for name in names)])
-    return text.getvalue()
-
-
-def _cell(value: object) -> object:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return without_formula(value) if isinstance(value, str) else value
+    rows = [
+        (one.name, *json_of(mean).values())
+        for one in table.statistics
+        for mean in (one.everybody, *(one.means if one.strata else ()))
+    ]
+    return csv_text([["statistic", *names], *(map(cell, row) for row in rows)])
 
 
 def released_mean(
@@ -80,17 +66,17 @@ def released_mean(
         Laplace distribution, and intervals are wider.
     """
     config, sizes = mean.config, np.array([*mean.strata.sizes.values()], np.float64)
-    if config.method == "clipped":
-        found = _clipped(mean, history)
-    else:
-        found = estimates_of(history, mean.column, mean.steps, mean.strata)
+    found = estimates_of(history, mean.column, mean.steps, mean.strata)
+    if config.method == "clipped":  # its one step clips wide, and narrows nothing
+        public = found.begin(mean.column, mean.strata).interval
+        slack = 0.0 if config.intersect else math.inf
+        found = replace(found, interval=Interval(public.low - slack, public.high + slack))
     variances = found.noise_sd**2 + found.size_sd**2 + config.spread**2 / sizes
     interval = _interval(found, variances, mean, definition)
     means = found.means
     if config.shrink:
         means = np.clip(shrink(means, variances), interval.low, interval.high)
-    names = mean.strata.names
-    weights = exact_weights(names, mean.weights)
+    names, weights = mean.strata.names, [*mean.weights.values()]
     rows = tuple(
         StratumMean(
             stratum=name,
@@ -135,23 +121,6 @@ def released_mean(
         means=rows,
         warnings=_warnings(rows),
     )
-
-
-def _clipped(mean: MeanPlan, history: Sequence[tuple[NoisySum, ...]]) -> MeanEstimates:
-    """Estimates of one step that clips wide."""
-    config, [sums] = mean.config, history
-    sizes = [*mean.strata.sizes.values()]
-    noise_sd: FloatArray = np.array([s.noise_sd(n) for s, n in zip(sums, sizes, strict=True)])
-    means: FloatArray = np.array([s.mean(n) for s, n in zip(sums, sizes, strict=True)])
-    size_sd = mean.strata.shifts(sums)
-    deviation = np.sqrt(noise_sd**2 + size_sd**2 + config.spread**2 / np.array(sizes))
-    outside = (means < config.low - 3 * deviation) | (means > config.high + 3 * deviation)
-    low, high = np.full(len(means), -np.inf), np.full(len(means), np.inf)
-    if config.intersect:
-        means = np.clip(means, config.low, config.high)
-        low, high = np.full(len(means), config.low), np.full(len(means), config.high)
-    interval = Interval(low, high)
-    return MeanEstimates(means, noise_sd, size_sd, interval, tuple(history), outside)
 
 
 def _interval(

@@ -16,6 +16,7 @@ from das.definition import Definition
 from das.errors import OutputError
 from das.means.sums import Clipping, NoisySum
 from das.mechanisms.exponential import Selection
+from das.mechanisms.mechanism import Mechanism
 from das.mechanisms.registry import read_mechanism
 from das.queries.factor import Factor
 from das.queries.joint_sensitivity import joint_sensitivity
@@ -28,32 +29,22 @@ from das.synthesis.strata import MeasuredStrata, Strata
 from jobs.storage.dataset import Dataset, PartFile, PartWriter
 from jobs.storage.files import understanding
 from jobs.storage.place import Place
-from jobs.survey.table_plan import Conditioning
+from jobs.survey.plan import SurveyPlan
+from jobs.survey.table_plan import Conditioning, TablePlan
 
+_TEXT, _WHOLE, _NUMBER = pa.string(), pa.int64(), pa.int32()
+_NOISE = {"mechanism": _TEXT, "parameter": _TEXT, "cost": _TEXT}
 SUMS = pa.schema(
-    [
-        ("stratum", pa.string()),
-        ("step", pa.int32()),
-        ("lower", pa.int64()),
-        ("upper", pa.int64()),
-        ("mechanism", pa.string()),
-        ("parameter", pa.string()),
-        ("cost", pa.string()),
-        ("answer", pa.int64()),
-    ]
+    {"stratum": _TEXT, "step": _NUMBER, "lower": _WHOLE, "upper": _WHOLE}
+    | _NOISE
+    | {"answer": _WHOLE}
 )
 MARGINALS = pa.schema(
-    [
-        ("query", pa.string()),
-        ("phase", pa.int32()),
-        ("factors", pa.list_(pa.int32())),
-        ("mechanism", pa.string()),
-        ("parameter", pa.string()),
-        ("cost", pa.string()),
-        ("answers", pa.list_(pa.int64())),
-    ]
+    {"query": _TEXT, "phase": _NUMBER, "factors": pa.list_(_NUMBER)}
+    | _NOISE
+    | {"answers": pa.list_(_WHOLE)}
 )
-COUNTS = pa.schema([("cell", pa.int64()), ("count", pa.int64())])
+COUNTS = pa.schema({"cell": _WHOLE, "count": _WHOLE})
 _AGAIN = "restore it from a backup"
 # For many attributes the joint cost is bounded from above, to within a part of 1e-6.
 _CLOSE = Fraction(1, 1 << 19)
@@ -65,6 +56,7 @@ _KINDS = {
     MeasuredStrata: "marginals of everybody and of strata",
 }
 Rows = tuple[pa.Table, dict[str, Any]]  # rows, and facts about them
+NoisySums = tuple[tuple[NoisySum, ...], ...]
 
 
 def write_part(dataset: Place, table: pa.Table) -> PartFile:
@@ -72,6 +64,16 @@ def write_part(dataset: Place, table: pa.Table) -> PartFile:
     writer = PartWriter(dataset, table.schema, key=None)
     writer.write_apart([table])
     return writer.close()
+
+
+def _stated(mechanism: Mechanism, cost: Fraction) -> dict[str, str]:
+    """Noise as a row has it."""
+    values = (mechanism.kind, str(mechanism.parameter), str(cost))
+    return dict(zip(_NOISE, values, strict=True))
+
+
+def _mechanism(row: Mapping[str, Any]) -> Mechanism:
+    return read_mechanism(row["mechanism"], stated_fraction(row["parameter"]))
 
 
 def sum_rows(
@@ -87,9 +89,7 @@ def sum_rows(
             "step": step,
             "lower": one.clipping.lower,
             "upper": one.clipping.upper,
-            "mechanism": one.mechanism.kind,
-            "parameter": str(one.mechanism.parameter),
-            "cost": str(one.cost(definition, neighbors)),
+            **_stated(one.mechanism, one.cost(definition, neighbors)),
             "answer": one.answer,
         }
         for step, sums in enumerate(history, 1)
@@ -98,7 +98,7 @@ def sum_rows(
     return pa.Table.from_pylist(rows, SUMS), {"holds": "sums", "strata": list(names)}
 
 
-def read_sums(dataset: Place) -> tuple[tuple[NoisySum, ...], ...]:
+def read_sums(dataset: Place) -> NoisySums:
     """The noisy sums of a statistic by step.
 
     Raises:
@@ -109,11 +109,7 @@ def read_sums(dataset: Place) -> tuple[tuple[NoisySum, ...], ...]:
         n_strata = len(opened.facts["strata"])
         rows = opened.read().to_pylist()
         sums = [
-            NoisySum(
-                Clipping(row["lower"], row["upper"]),
-                read_mechanism(row["mechanism"], stated_fraction(row["parameter"])),
-                row["answer"],
-            )
+            NoisySum(Clipping(row["lower"], row["upper"]), _mechanism(row), row["answer"])
             for row in rows
         ]
         steps = [tuple(sums[start : start + n_strata]) for start in range(0, len(sums), n_strata)]
@@ -141,6 +137,9 @@ class ConditionedTable:
     counts: IntArray
     exact: tuple[IntArray, ...]
     conditioning: Conditioning
+
+
+PartAnswers = NoisySums | ConditionedTable | Answers
 
 
 def table_rows(found: ConditionedTable) -> Rows:
@@ -187,9 +186,7 @@ def answer_rows(found: Answers) -> Rows:
                     "query": answer.query.name,
                     "phase": phase,
                     "factors": numbers,
-                    "mechanism": answer.mechanism.kind,
-                    "parameter": str(answer.mechanism.parameter),
-                    "cost": str(answer.rho),
+                    **_stated(answer.mechanism, answer.rho),
                     "answers": answer.answers.tolist(),
                 }
             )
@@ -252,7 +249,7 @@ def read_answers(dataset: Place, strata: Strata | None) -> Answers:
         for row in opened.read().to_pylist():
             answer = NoisyAnswer(
                 Query(row["query"], tuple(factors[number] for number in row["factors"])),
-                read_mechanism(row["mechanism"], stated_fraction(row["parameter"])),
+                _mechanism(row),
                 stated_fraction(row["cost"]),
                 np.array(row["answers"], np.int64),
             )
@@ -329,3 +326,43 @@ def _other_cost(name: str, stated: Fraction | int, cost: Fraction | int) -> Outp
     return OutputError(
         f"measurements of {name}", "cost something else than is stated", got=stated, want=cost
     )
+
+
+# --- by kind of part ------------------------------------------------------------------------------
+
+
+def read_part(plan: SurveyPlan, part: str) -> PartAnswers:
+    """Read the published noisy answers of a part.
+
+    Raises:
+      OutputError: They are not published, or damaged.
+    """
+    dataset, one = plan.release.measured_part(part), plan.part(part)
+    if one is None:
+        return read_answers(dataset, plan.strata)
+    return read_table(dataset) if isinstance(one, TablePlan) else read_sums(dataset)
+
+
+def part_cost(plan: SurveyPlan, answers: PartAnswers) -> Fraction:
+    """Compute what noisy answers cost, by their noise alone.
+
+    Raises:
+      OutputError: The noise costs more than is stated with it.
+    """
+    privacy = plan.config.privacy
+    if isinstance(answers, ConditionedTable):
+        return answers.conditioning.cost.epsilon
+    if isinstance(answers, tuple):
+        return cost_of_sums(answers, privacy.definition, privacy.neighbors)
+    return cost_of_answers(answers, privacy.neighbors)
+
+
+def part_rows(plan: SurveyPlan, part: str, answers: PartAnswers) -> Rows:
+    """Return noisy answers as rows of a dataset, and facts about them."""
+    if isinstance(answers, ConditionedTable):
+        return table_rows(answers)
+    if isinstance(answers, tuple):
+        privacy = plan.config.privacy
+        [names] = [one.strata.names for one in plan.means if one.name == part]
+        return sum_rows(answers, names, privacy.definition, privacy.neighbors)
+    return answer_rows(answers)

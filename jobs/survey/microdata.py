@@ -7,20 +7,22 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from das.errors import OutputError
 from das.synthesis.answers import ChosenMarginals
 from das.synthesis.graphical import synthesize_graphical
 from das.synthesis.mixture import Fit, synthesize
-from das.synthesis.records import Domain, Records
+from das.synthesis.records import Records
 from das.synthesis.strata import MeasuredStrata, synthesize_strata
 from das.synthesis.targets import targets_of
 from jobs.storage.csv import CsvPartWriter
 from jobs.storage.dataset import Dataset, PartWriter, publish
 from jobs.storage.layout import MICRODATA, ReleaseLayout
 from jobs.storage.place import Place
+from jobs.survey.checks import SYNTHESIS
 from jobs.survey.measurements import Answers
-from jobs.survey.plan import SYNTHESIS, SurveyPlan
+from jobs.survey.plan import SurveyPlan
 
 
 def microdata_folders(release: ReleaseLayout) -> list[Place]:
@@ -85,19 +87,9 @@ def read_microdata(plan: SurveyPlan) -> Records:
         )
     codes = np.empty((table.num_rows, len(domain.names)), np.int64)
     for i, name in enumerate(domain.names):
-        codes[:, i] = _codes(table.column(name), plan.levels(name), f"{folder}, {name}")
-    return Records(Domain(domain.names, domain.sizes), codes)
-
-
-def _codes(column: pa.ChunkedArray, levels: tuple[str, ...], where: str) -> Any:  # noqa: ANN401
-    number = {label: index for index, label in enumerate(levels)}
-    encoded = column.combine_chunks()
-    if isinstance(encoded, pa.ChunkedArray):
-        encoded = encoded.chunk(0)
-    if not pa.types.is_dictionary(encoded.type):
-        encoded = encoded.dictionary_encode()
-    labels = encoded.dictionary.to_pylist()
-    if encoded.null_count or not set(labels) <= set(number):
-        raise OutputError(where, "holds labels that are no levels")
-    position = np.array([number[label] for label in labels], np.int64)
-    return position[encoded.indices.to_numpy(zero_copy_only=False)]
+        labels = table.column(name).cast(pa.string())
+        found = pc.index_in(labels, pa.array(plan.levels(name)))
+        if found.null_count:
+            raise OutputError(f"{folder}, {name}", "holds labels that are no levels")
+        codes[:, i] = found.to_numpy()
+    return Records(domain, codes)

@@ -7,8 +7,6 @@ is compared with the truth. Weights are those that were read: strata, weights an
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,11 +14,12 @@ from das.errors import ConfigError, OutputError
 from jobs.config.files import absolute_path
 from jobs.config.released import RUN_FILE, public_document, yaml_text
 from jobs.documents.survey import read_survey_manifest
-from jobs.storage.csv import without_formula
+from jobs.storage.csv import csv_text, without_formula
 from jobs.storage.place import Place
 from jobs.storage.received import received_release
-from jobs.survey.plan import SYNTHESIS, SurveyPlan, load_survey
-from jobs.survey.weights import SIZE, WEIGHT, read_weights, spelled
+from jobs.survey.checks import SYNTHESIS
+from jobs.survey.plan import SurveyPlan, load_survey, public_strata
+from jobs.survey.weights import SIZE, WEIGHT, spelled
 
 _HEAD = """\
 # The public part of the configuration of this release, with which `das verify` and
@@ -77,14 +76,11 @@ def load_survey_release(root: Place) -> SurveyPlan:
 
 def _weights_text(plan: SurveyPlan, path: Path, attributes: Sequence[str]) -> str:
     """The weights of all strata as CSV."""
-    levels = {name: plan.levels(name) for name in attributes}
-    public = read_weights(path, levels, plan.config.data.records)
+    public = public_strata(plan.config, attributes, path)
     has_sizes = not any(stratum.is_expected for stratum in public.values())
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    columns = [*map(without_formula, attributes), WEIGHT, *([SIZE] if has_sizes else [])]
-    writer.writerow(columns)
-    for labels, stratum in public.items():
-        row = map(spelled, labels, levels.values())
-        writer.writerow([*row, stratum.weight, *([stratum.size] if has_sizes else [])])
-    return text.getvalue()
+    levels = [plan.levels(name) for name in attributes]
+    rows: list[list[object]] = [[*map(without_formula, attributes), WEIGHT, SIZE]]
+    rows += [
+        [*map(spelled, labels, levels), one.weight, one.size] for labels, one in public.items()
+    ]
+    return csv_text(row if has_sizes else row[:-1] for row in rows)

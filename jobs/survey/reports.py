@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 from jobs.documents.document import read_document
-from jobs.documents.survey import (
-    SurveyEvaluation,
-    read_means,
-    read_survey_manifest,
-    read_tables,
-)
+from jobs.documents.survey import SurveyEvaluation, read_survey_manifest
 from jobs.report.survey.release import SurveyRelease
 from jobs.storage.files import refuse_foreign
 from jobs.storage.layout import (
@@ -19,8 +14,7 @@ from jobs.storage.layout import (
     release_layout,
 )
 from jobs.storage.place import Place
-from jobs.survey.means import means_json
-from jobs.survey.tables import tables_json
+from jobs.survey.results import read_results
 
 
 def write_public_page(made: ReleaseLayout, to: Place | None = None) -> Place:
@@ -85,10 +79,4 @@ def write_pages(roots: Roots, solution: str | None, to: Place | None = None) -> 
 
 
 def _released(made: ReleaseLayout) -> SurveyRelease:
-    manifest = read_survey_manifest(made.manifest)
-    means, tables = means_json(made), tables_json(made)
-    return SurveyRelease(
-        manifest,
-        read_means(means) if means.exists() else None,
-        read_tables(tables) if tables.exists() else None,
-    )
+    return SurveyRelease(read_survey_manifest(made.manifest), *read_results(made))

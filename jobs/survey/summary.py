@@ -10,9 +10,10 @@ from rich.table import Table
 
 from jobs.documents.account import guarantee_of
 from jobs.documents.document import json_of
+from jobs.planning.terminal import guarantee_words
 from jobs.printable import printable, result_console
 from jobs.storage.account import check_account
-from jobs.survey.plan import SurveyPlan
+from jobs.survey.plan import MeanPlan, SurveyPlan
 from jobs.survey.tables import conditioned_of, promise_words
 
 
@@ -27,17 +28,17 @@ def survey_summary(plan: SurveyPlan) -> dict[str, Any]:
     data = plan.config.data
     parts = []
     for part, cost in plan.costs.items():
-        mean = next((one for one in plan.means if one.name == part), None)
-        sizes = {} if mean is None else dict(mean.strata.sizes)
+        mean = plan.part(part)
+        strata = mean.strata.sizes.values() if isinstance(mean, MeanPlan) else ()
         promise = conditioned_of(plan, part)
         parts.append(
             {
                 "part": part,
                 "share": str(cost / plan.budget.total),
                 "cost": str(cost),
-                "strata": len(sizes),
-                "smallest": min(sizes.values(), default=None),
-                "pooled": [] if mean is None else list(mean.pooled),
+                "strata": len(strata),
+                "smallest": min(strata, default=None),
+                "pooled": [*mean.pooled] if isinstance(mean, MeanPlan) else [],
                 "conditioned": None if promise is None else json_of(promise),
             }
         )
@@ -58,13 +59,7 @@ def print_summary(plan: SurveyPlan, *, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(found, indent=1))
         return
-    budget = found["budget"]
-    typer.echo(
-        printable(
-            f"{found['name']}: {budget['definition']} {budget['total']}, epsilon "
-            f"{budget['epsilon']:.4g} at delta {budget['delta']}, {budget['neighbors']} neighbors"
-        )
-    )
+    typer.echo(printable(f"{found['name']}: {guarantee_words(guarantee_of(plan.budget))}"))
     table = Table("part", "share", "cost", "strata", "smallest", "pooled")
     for row in found["parts"]:
         cells = [row["part"], row["share"], row["cost"], row["strata"] or "", row["smallest"] or ""]

@@ -13,12 +13,12 @@ import numpy as np
 
 from das.arrays import IntArray
 from das.definition import Definition
-from das.errors import BudgetError, ConfigError
 from das.mechanisms.conditional import margin_rows, most_steps, refuse_large
 from das.privacy.conditioning import calibrated, conditioned, gamma_of
 from das.privacy.cost import Pure
 from das.queries.sensitivity import Neighbors
 from jobs.config.models.survey import SurveyConfig, TableConfig, attributes_of
+from jobs.survey.checks import check_each, require
 
 CHANGED = 2  # counts that a changed record changes, by 1 each
 _MOST_CELLS = 1 << 8
@@ -156,17 +156,10 @@ def table_plan(config: TableConfig, run: SurveyConfig, budget: Fraction) -> Tabl
       BudgetError: It is too large to be drawn exactly.
     """
     _check_promise(run)
-    attributes, columns = config.attributes, run.data.columns
-    unknown = [name for name in attributes if name not in columns]
-    if unknown:
-        raise ConfigError("table", "names no column of data.columns", got=unknown)
-    if len(set(attributes)) != len(attributes):
-        raise ConfigError("table", "names an attribute twice", got=config.table)
-    shape = tuple(len(columns[name].levels) for name in attributes)
-    if math.prod(shape) > _MOST_CELLS:
-        raise ConfigError(
-            "table", "has too many cells", got=math.prod(shape), want=f"at most {_MOST_CELLS}"
-        )
+    check_each(config.attributes, run.data.columns, "table")
+    shape = tuple(len(run.data.columns[name].levels) for name in config.attributes)
+    n_cells, most = math.prod(shape), f"at most {_MOST_CELLS}"
+    require(n_cells <= _MOST_CELLS, "table", "has too many cells", n_cells, most)
     exact = _exact(config)
     cost, records = budget * config.share, run.data.records
     plans = [TablePlan(config, shape, order, cost) for order in itertools.permutations(exact)]
@@ -177,21 +170,15 @@ def table_plan(config: TableConfig, run: SurveyConfig, budget: Fraction) -> Tabl
 
 def _check_promise(run: SurveyConfig) -> None:
     definition, neighbors = run.privacy.definition, run.privacy.neighbors
-    if definition is not Definition.PURE:
-        raise ConfigError(
-            "method",
-            "conditioned keeps no promise of zCDP: the chance that noise keeps the exact marginals "
-            "may depend on the data without limit",
-            got=f"definition {definition}",
-            want="definition pure",
-        )
-    if neighbors is not Neighbors.BOUNDED:
-        raise ConfigError(
-            "method",
-            "conditioned keeps the number of records, which unbounded neighbors are to protect",
-            got=f"neighbors {neighbors}",
-            want="neighbors bounded",
-        )
+    what = (
+        "conditioned keeps no promise of zCDP: the chance that noise keeps the exact marginals may "
+        "depend on the data without limit"
+    )
+    got = f"definition {definition}"
+    require(definition is Definition.PURE, "method", what, got, "definition pure")
+    what = "conditioned keeps the number of records, which unbounded neighbors are to protect"
+    got = f"neighbors {neighbors}"
+    require(neighbors is Neighbors.BOUNDED, "method", what, got, "neighbors bounded")
 
 
 def _exact(config: TableConfig) -> tuple[tuple[int, ...], ...]:
@@ -200,20 +187,14 @@ def _exact(config: TableConfig) -> tuple[tuple[int, ...], ...]:
     found: list[tuple[int, ...]] = []
     for text in config.exact:
         names = attributes_of(text)
-        unknown = [name for name in names if name not in position]
-        if unknown:
-            raise ConfigError(
-                "exact", f"names what is not in the table {config.table}", got=unknown[0]
-            )
-        axes = tuple(sorted({position[name] for name in names}))
-        if len(axes) == len(position):
-            raise ConfigError(
-                "exact", "is the whole table: nothing of it would be protected", got=text
-            )
-        found.append(axes)
+        what = f"names what is not in the table {config.table}"
+        require({*names} <= {*position}, "exact", what, text)
+        what = "is the whole table: nothing of it would be protected"
+        require({*names} != {*position}, "exact", what, text)
+        found.append(tuple(sorted({position[name] for name in names})))
     for one, other in itertools.permutations(found, 2):
-        if set(one) <= set(other):
-            raise ConfigError("exact", "says a marginal that another one implies", got=config.exact)
-    if len(found) > _MOST_EXACT:
-        raise BudgetError("exact", "has too many marginals", got=len(found), want=_MOST_EXACT)
+        is_new, what = not {*one} <= {*other}, "says a marginal that another one implies"
+        require(is_new, "exact", what, config.exact)
+    n_exact = len(found)
+    require(n_exact <= _MOST_EXACT, "exact", "has too many marginals", n_exact, _MOST_EXACT)
     return tuple(found) or ((),)

@@ -5,17 +5,17 @@ from __future__ import annotations
 from fractions import Fraction
 
 from das.errors import VerificationError
-from jobs.documents.survey import read_means, read_survey_manifest
+from jobs.documents.survey import MeansTable, read_survey_manifest
 from jobs.release.sealing import verify_contents, verify_manifest
 from jobs.storage.dataset import dataset_digest, verify_files
 from jobs.storage.files import understanding
 from jobs.storage.ledger import read_ledger_of_parts
 from jobs.survey.manifest import manifest_of
-from jobs.survey.means import csv_text, means_csv, means_json, released_mean
-from jobs.survey.measurements import read_sums
+from jobs.survey.means import means_json, released_means
+from jobs.survey.measurements import part_cost, read_part
 from jobs.survey.microdata import read_microdata
-from jobs.survey.parts import part_cost, read_part
 from jobs.survey.plan import SurveyPlan
+from jobs.survey.results import check_rows, read_results
 from jobs.survey.tables import check_tables, tables_json
 
 # Means are made again in floats: on another machine a logarithm may end in another bit, and a few
@@ -44,21 +44,20 @@ def verify_survey(plan: SurveyPlan) -> dict[str, int | str]:
         raise VerificationError(str(plan.made.manifest), "is of another configuration")
     verify_contents(plan.made, manifest)
     spent = _check_costs(plan)
-    with understanding(means_json(plan.made)):  # of others, with means of another number
-        _check_means(plan)
-    with understanding(tables_json(plan.made)):
-        check_tables(plan)
+    means, tables = read_results(plan.made)
+    if means is not None:
+        with understanding(means_json(plan.made)):  # of others, with means of another number
+            check_rows(plan, means)
+            _check_means(plan, means)
+    if tables is not None:
+        with understanding(tables_json(plan.made)):
+            check_tables(plan, tables)
+            check_rows(plan, tables)
     verify_manifest(plan.made, manifest, manifest_of(plan))
-    records = 0
-    if manifest.records is not None:
-        records = len(read_microdata(plan).codes)
-        if records != manifest.records:
-            raise VerificationError(
-                str(plan.made.microdata),
-                "has another number of records",
-                got=records,
-                want=manifest.records,
-            )
+    records = 0 if manifest.records is None else len(read_microdata(plan).codes)
+    if records != (manifest.records or 0):
+        where, want = str(plan.made.microdata), manifest.records
+        raise VerificationError(where, "has another number of records", got=records, want=want)
     return {
         "parts": len(manifest.parts),
         "datasets": len(manifest.outputs),
@@ -91,23 +90,14 @@ def _check_costs(plan: SurveyPlan) -> Fraction:
     return sum(ledger.costs.values(), Fraction(0))
 
 
-def _check_means(plan: SurveyPlan) -> None:
-    path = means_json(plan.made)
-    if not path.exists():
-        return
-    table = read_means(path)
-    if means_csv(plan.made).read_text(encoding="utf-8") != csv_text(table):
-        raise VerificationError(str(means_csv(plan.made)), "does not hold the means of means.json")
-    definition = plan.config.privacy.definition
-    for mean, stated in zip(plan.means, table.statistics, strict=True):
-        dataset = plan.release.measured_part(mean.name)
-        with understanding(dataset):
-            again = released_mean(mean, read_sums(dataset), definition)
+def _check_means(plan: SurveyPlan, stated: MeansTable) -> None:
+    for again, own in zip(released_means(plan).statistics, stated.statistics, strict=True):
         for one, other in zip(
-            (again.everybody, *again.means), (stated.everybody, *stated.means), strict=True
+            (again.everybody, *again.means), (own.everybody, *own.means), strict=True
         ):
             scale = max(1.0, abs(one.mean))
             if one.stratum != other.stratum or abs(one.mean - other.mean) > _SAME * scale:
                 raise VerificationError(
-                    f"{path}, {mean.name}, {one.stratum}", "does not follow from the noisy sums"
+                    f"{means_json(plan.made)}, {again.name}, {one.stratum}",
+                    "does not follow from the noisy sums",
                 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -12,9 +11,9 @@ from das.errors import BudgetError, ConfigError
 from das.rational import parse_fraction
 from jobs.input.files import Table, plan_chunks, read_table
 from jobs.storage.csv import without_formula
+from jobs.survey.checks import combinations, require
 
 WEIGHT, SIZE = "weight", "size"
-_MOST_STRATA = 10_000
 _MOST_SIZE = 1 << 34
 
 Labels = tuple[str, ...]
@@ -54,20 +53,6 @@ def spelled(label: str, levels: Sequence[str]) -> str:
     return label if plain in levels else plain
 
 
-def combinations(levels: Sequence[Sequence[str]], where: str) -> list[Labels]:
-    """All combinations of levels, the last attribute running fastest.
-
-    Raises:
-      ConfigError: There are too many.
-    """
-    n_strata = 1
-    for each in levels:
-        n_strata *= len(each)
-    if n_strata > _MOST_STRATA:
-        raise ConfigError(where, "has too many strata", got=n_strata, want=_MOST_STRATA)
-    return list(itertools.product(*levels))
-
-
 def read_weights(
     path: Path, attributes: Mapping[str, Sequence[str]], records: int
 ) -> dict[Labels, PublicStratum]:
@@ -96,42 +81,29 @@ def read_weights(
     found: dict[Labels, PublicStratum] = {}
     for where, row in _rows(path, [*attributes]):
         for name, levels in attributes.items():
-            if row[name] not in known[name]:
-                raise ConfigError(
-                    where,
-                    f"names an unknown level of {name}",
-                    got=row[name],
-                    want=f"one of {list(levels)}",
-                )
+            what, want = f"names an unknown level of {name}", f"one of {list(levels)}"
+            require(row[name] in known[name], where, what, row[name], want)
         labels = tuple(known[name][row[name]] for name in attributes)
-        if labels in found:
-            raise ConfigError(where, "gives a stratum a second time", got=stratum_name(labels))
+        what = "gives a stratum a second time"
+        require(labels not in found, where, what, stratum_name(labels))
         weight = _weight(row[WEIGHT], where)
         size = round(weight * records) if SIZE not in row else _size(row[SIZE], where)
         found[labels] = PublicStratum(weight, size, SIZE not in row)
     missing = [stratum_name(labels) for labels in wanted if labels not in found]
-    if missing:
-        raise ConfigError(
-            str(path),
-            f"lacks {len(missing)} of {len(wanted)} strata",
-            got=f"none of {missing[:3]}",
-            want="a row for every combination of levels; its weight may be 0",
-        )
+    what = f"lacks {len(missing)} of {len(wanted)} strata"
+    want = "a row for every combination of levels; its weight may be 0"
+    require(not missing, str(path), what, f"none of {missing[:3]}", want)
     total = sum((stratum.weight for stratum in found.values()), Fraction(0))
-    if total != 1:
-        raise ConfigError(
-            str(path),
-            "holds weights that are not shares of one whole",
-            got=f"sum {total}, about {float(total):.9g}",
-            want="exactly 1; write fractions such as 3/7, or decimals that add up",
-        )
+    what, got = "holds weights that are not shares of one whole", f"about {float(total):.9g}"
+    want = "exactly 1; write fractions such as 3/7, or decimals that add up"
+    require(total == 1, str(path), what, f"sum {total}, {got}", want)
     return {labels: found[labels] for labels in wanted}
 
 
 def _rows(path: Path, attributes: Sequence[str]) -> Iterator[tuple[str, dict[str, str]]]:
     """Where a row stands, and its fields by column."""
-    if path.suffix.lower() != ".csv":
-        raise ConfigError(str(path), "is no CSV file by its name", want="a name ending in .csv")
+    what, want = "is no CSV file by its name", "a name ending in .csv"
+    require(path.suffix.lower() == ".csv", str(path), what, want=want)
     header = plan_chunks(Table(path, (WEIGHT,)))[0].header
     columns = {name: name if name in header else without_formula(name) for name in attributes}
     columns[WEIGHT] = WEIGHT
@@ -152,14 +124,12 @@ def _weight(text: str, where: str) -> Fraction:
         raise ConfigError(
             where, "holds a weight that is no exact number", got=error.got, want="3/7 or 0.25"
         ) from None
-    if weight < 0:
-        raise ConfigError(where, "holds a negative weight", got=text)
+    require(weight >= 0, where, "holds a negative weight", text)
     return weight
 
 
 def _size(text: str, where: str) -> int:
-    if not text.isascii() or not text.isdecimal() or len(text) > len(str(_MOST_SIZE)):
-        raise ConfigError(where, "holds a size that is no whole number", got=text)
-    if int(text) > _MOST_SIZE:
-        raise ConfigError(where, "holds a size that is too large", got=text, want=_MOST_SIZE)
+    is_whole = text.isascii() and text.isdecimal() and len(text) <= len(str(_MOST_SIZE))
+    require(is_whole, where, "holds a size that is no whole number", text)
+    require(int(text) <= _MOST_SIZE, where, "holds a size that is too large", text, _MOST_SIZE)
     return int(text)

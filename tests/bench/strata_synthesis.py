@@ -33,7 +33,7 @@ from das.synthesis.measure import Spending, measure_marginals, measure_strata
 from das.synthesis.mixture import Fit, synthesize
 from das.synthesis.records import Domain, Records
 from das.synthesis.strata import Strata, synthesize_strata
-from das.synthesis.targets import strongest_pairs, targets_of
+from das.synthesis.targets import targets_of
 from tests.builders.microdata import read_microdata
 
 DELTA = Fraction(1, 10**9)
@@ -50,8 +50,8 @@ def data(seed: int) -> tuple[Records, Strata]:
     codes = every.codes[order]
     places = every.domain.positions(ATTRIBUTES)
     holdout = Records(every.domain, codes[N_PRIVATE:]).marginal(places)
-    weights = {levels: n / holdout.sum() for levels, n in np.ndenumerate(holdout)}
-    strata = Strata.of(every.domain, ATTRIBUTES, weights, 0.001, sample=int(holdout.sum()))
+    total = int(holdout.sum())
+    strata = Strata.of(every.domain, ATTRIBUTES, holdout / total, 0.001, sample=total)
     return Records(every.domain, codes[:N_PRIVATE]), strata
 
 
@@ -63,7 +63,6 @@ def mixture(records: Records, rho: Fraction, key: NoiseKey, n: int, fit: Fit) ->
         Neighbors.UNBOUNDED,
         Streams(key),
         spending=Spending(pairs_again=0),
-        choose=strongest_pairs,
     )
     return synthesize(measured, targets_of(measured), fit, n, 1)
 

@@ -39,7 +39,7 @@ from das.synthesis.graphical import synthesize_graphical
 from das.synthesis.measure import Spending, measure_marginals
 from das.synthesis.mixture import Fit, synthesize
 from das.synthesis.records import Records
-from das.synthesis.targets import strongest_pairs, targets_of
+from das.synthesis.targets import targets_of
 from tests.builders.microdata import read_microdata
 from tests.checkout import ROOT
 
@@ -56,7 +56,6 @@ def release_mixture(truth: Records, rho: Fraction, seed: int) -> Records:
         Neighbors.UNBOUNDED,
         Streams(NoiseKey.for_testing(seed)),
         spending=Spending(),
-        choose=strongest_pairs,
     )
     return synthesize(measured, targets_of(measured), Fit(), len(truth.codes), seed)
 

@@ -4,35 +4,33 @@ from __future__ import annotations
 
 import itertools
 import math
+from typing import Any
 
 import numpy as np
 
 from das.confidential import Confidential, redact_errors
 from das.metrics.microdata import distances_of
+from das.metrics.parity import parity_error
 from das.synthesis.records import Records
-from jobs.confidential.survey.groups import group_errors, parity_error
+from jobs.confidential.survey.groups import group_errors
 from jobs.confidential.survey.predict import predict
 from jobs.confidential.survey.read import SurveyTruth
 from jobs.documents.document import write_document
 from jobs.documents.survey import (
-    GroupErrors,
     MeanError,
     MeanErrors,
-    Predictions,
     ReleasedMean,
     ReleasedTable,
     SurveyEvaluation,
     TableErrors,
     WorkloadError,
-    read_means,
     read_survey_manifest,
-    read_tables,
 )
-from jobs.survey.means import means_json
+from jobs.survey.checks import EVERYBODY
 from jobs.survey.microdata import read_microdata
-from jobs.survey.plan import EVERYBODY, SYNTHESIS, MeanPlan, SurveyPlan
+from jobs.survey.plan import MeanPlan, SurveyPlan
+from jobs.survey.results import read_results
 from jobs.survey.table_plan import TablePlan
-from jobs.survey.tables import tables_json
 
 _HIGHEST_ORDER = 3
 _MOST_WORK = 2_000_000_000  # records times marginals of one order; some 30 s
@@ -46,48 +44,46 @@ def evaluate(plan: SurveyPlan, truth: Confidential[SurveyTruth]) -> SurveyEvalua
     Raises:
       OutputError: Nothing was released, or it cannot be written.
     """
-    data, parts = truth.reveal(), read_survey_manifest(plan.made.manifest).parts
-    released = {one.name for one in parts}
-    means: tuple[MeanErrors, ...] = ()
-    kinds = {plan.kind(part) for part in released}
-    if "means" in kinds:
-        tables = {one.name: one for one in read_means(means_json(plan.made)).statistics}
-        means = tuple(mean_errors(one, tables[one.name], data) for one in plan.means)
-    marginals: list[WorkloadError] = []
-    groups: list[GroupErrors] = []
-    predictions: Predictions | None = None
-    notes: list[str] = []
-    if SYNTHESIS in released:
-        microdata = read_microdata(plan)
-        kept = plan.domain.positions(microdata.domain.names)
-        true = Records(microdata.domain, np.ascontiguousarray(data.records.codes[:, kept]))
-        for order in range(1, min(_HIGHEST_ORDER, len(kept)) + 1):
-            error, left_out = workload_error(true, microdata, order)
-            marginals += error
-            notes += left_out
-        strata = (tuple(one.config.strata) for one in plan.means)
-        for attributes in dict.fromkeys((*strata, *map(tuple, plan.config.evaluate.groups))):
-            if attributes and set(attributes) <= set(microdata.domain.names):
-                groups.append(group_errors(plan, attributes, true, microdata))
-        predictions = predict(plan, true, microdata)
-    errors: tuple[TableErrors, ...] = ()
-    if "tables" in kinds:
-        stated = {one.name: one for one in read_tables(tables_json(plan.made)).tables}
-        errors = tuple(table_errors(one, stated[one.name], data.records) for one in plan.tables)
+    data, made = truth.reveal(), plan.made
+    means, tables = read_results(made)
+    # Older versions released what was measured so far, which is what the plan has first.
+    of_means = zip(plan.means, () if means is None else means.statistics, strict=False)
+    of_tables = zip(plan.tables, () if tables is None else tables.tables, strict=False)
+    found: dict[str, Any] = {"marginals": (), "groups": (), "predictions": None, "notes": ()}
+    if read_survey_manifest(made.manifest).records is not None:
+        found = _microdata_errors(plan, data)
     evaluation = SurveyEvaluation(
         format=1,
         name=plan.config.name,
         records=len(data.records.codes),
-        means=means,
-        marginals=tuple(marginals),
+        means=tuple(mean_errors(mean, own, data) for mean, own in of_means),
         floor=plan.config.evaluate.floor,
-        groups=tuple(groups),
-        predictions=predictions,
-        notes=tuple(notes),
-        tables=errors,
+        tables=tuple(table_errors(table, own, data.records) for table, own in of_tables),
+        **found,
     )
     write_document(plan.confidential.evaluation, evaluation)
     return evaluation
+
+
+def _microdata_errors(plan: SurveyPlan, data: SurveyTruth) -> dict[str, Any]:
+    """What an evaluation says of the microdata, by key."""
+    microdata = read_microdata(plan)
+    names = microdata.domain.names
+    true = data.records.only(names)
+    orders = range(1, min(_HIGHEST_ORDER, len(names)) + 1)
+    errors = [workload_error(true, microdata, order) for order in orders]
+    strata = (tuple(one.config.strata) for one in plan.means)
+    groups = dict.fromkeys((*strata, *map(tuple, plan.config.evaluate.groups)))
+    return {
+        "marginals": tuple(error for found, _ in errors for error in found),
+        "groups": tuple(
+            group_errors(plan, group, true, microdata)
+            for group in groups
+            if group and {*group} <= {*names}
+        ),
+        "predictions": predict(plan, true, microdata),
+        "notes": tuple(note for _, notes in errors for note in notes),
+    }
 
 
 def mean_errors(mean: MeanPlan, released: ReleasedMean, data: SurveyTruth) -> MeanErrors:
@@ -102,7 +98,7 @@ def mean_errors(mean: MeanPlan, released: ReleasedMean, data: SurveyTruth) -> Me
     )
     everybody = _mean_error(EVERYBODY, int(counts.sum()), int(sums.sum()), released.everybody.mean)
     relative = [row.relative for row in rows if row.relative is not None]
-    parity = parity_error(relative, everybody.relative)
+    parity = parity_error(np.array(relative), everybody.relative or 0.0) if relative else None
     return MeanErrors(
         name=mean.name,
         everybody=everybody,

@@ -10,17 +10,12 @@ import numpy as np
 
 from das.arrays import IntArray
 from das.metrics.microdata import disparities
+from das.metrics.parity import parity_of
 from das.synthesis.records import Records
+from jobs.confidential.parity import number
 from jobs.documents.survey import Disparity, GroupError, GroupErrors
 from jobs.survey.plan import SurveyPlan
 from jobs.survey.weights import stratum_name
-
-
-def parity_error(relative: Sequence[float], everybody: float | None) -> float | None:
-    """Definition 11: relative errors of k groups, and that of everybody with weight 1/k."""
-    if not relative:
-        return None
-    return math.fsum(relative) + (everybody or 0.0) / len(relative)
 
 
 def group_errors(
@@ -34,12 +29,7 @@ def group_errors(
         own = counts_by_group(true, inside, table)
         absolute += np.abs(counts_by_group(released, inside, table) - own).sum(1)
         persons += own.sum(1)
-    relative = [
-        int(error) / int(size) if size else None
-        for error, size in zip(absolute, persons, strict=True)
-    ]
-    compared = [one for one in relative if one is not None]
-    parity = parity_error(compared, int(absolute.sum()) / max(1, int(persons.sum())))
+    parity = parity_of(absolute, persons, int(absolute.sum()))
     counts = [counts_by_group(records, inside, []).sum(1) for records in (true, released)]
     names = group_names(plan, attributes)
     n_shares, worst = _worst_share(plan, attributes, true, released)
@@ -50,13 +40,13 @@ def group_errors(
                 group=name,
                 records=int(counts[0][i]),
                 released=int(counts[1][i]),
-                relative=relative[i],
+                relative=number(float(parity.relative[i])),
             )
             for i, name in enumerate(names)
         ),
-        compared=len(compared),
-        parity_error=parity,
-        parity_mean=None if parity is None else parity / len(compared),
+        compared=parity.n_groups,
+        parity_error=number(parity.error),
+        parity_mean=number(parity.mean),
         shares=n_shares,
         max_disparity=worst,
     )
@@ -76,12 +66,9 @@ def _worst_share(
         truth, found = counts / sizes[0], counts_by_group(released, inside, [i]) / sizes[1]
         truth[counts < plan.config.evaluate.floor] = np.nan
         relative = disparities(truth, found)
-        n_own = int(np.isfinite(relative).sum())
-        if not n_own:
-            continue
-        n_shares += n_own
-        spot = np.unravel_index(np.nanargmax(relative), relative.shape)
-        if worst is None or relative[spot] > worst.relative:
+        n_shares += int(np.isfinite(relative).sum())
+        spot = np.unravel_index(np.argmax(np.nan_to_num(relative, nan=-1.0)), relative.shape)
+        if relative[spot] > (-1.0 if worst is None else worst.relative):
             worst = Disparity(
                 group=names[spot[0]],
                 attribute=attribute,

@@ -3,30 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
-
-import numpy as np
 
 from das.confidential import Confidential, redact_errors
 from das.errors import BudgetError
-from das.means.clipped import clipped_sums
 from das.means.coinpress import estimate_means
+from das.means.measure import clipped_sums
 from das.measure import draw_under
 from das.mechanisms.conditional import conditional_table
 from das.mechanisms.entropy import NoiseKey, Streams
 from das.rational import parse_fraction
 from das.synthesis.adaptive import AdaptiveRounds, measure_adaptively, measure_tree
 from das.synthesis.measure import Spending as Phases
-from das.synthesis.measure import StrataSpending, measure_marginals, measure_strata
+from das.synthesis.measure import measure_marginals, measure_strata
 from das.synthesis.records import Records
-from das.synthesis.targets import strongest_pairs
 from jobs.confidential.draw import Drawn, draw_part
 from jobs.confidential.survey.read import SurveyTruth
 from jobs.folder.spending import Part, Spending
 from jobs.storage.dataset import Dataset
-from jobs.survey.measurements import Answers, ConditionedTable, Rows, write_part
-from jobs.survey.parts import PartAnswers, part_cost, part_rows, read_part
-from jobs.survey.plan import SYNTHESIS, SurveyPlan
+from jobs.survey.checks import SYNTHESIS
+from jobs.survey.measurements import (
+    Answers,
+    ConditionedTable,
+    PartAnswers,
+    Rows,
+    part_cost,
+    part_rows,
+    read_part,
+    write_part,
+)
+from jobs.survey.plan import SurveyPlan
 from jobs.survey.table_plan import TablePlan
 
 Truth = Callable[[], Confidential[SurveyTruth]]
@@ -85,22 +92,17 @@ def _draw(plan: SurveyPlan, part: Part, truth: Confidential[SurveyTruth], key: N
 
 
 def _measured(plan: SurveyPlan, part: str, data: SurveyTruth, streams: Streams) -> PartAnswers:
-    if part == SYNTHESIS:
-        kept = plan.domain.positions(plan.microdata_domain.names)
-        records = Records(plan.microdata_domain, np.ascontiguousarray(data.records.codes[:, kept]))
+    one = plan.part(part)
+    if one is None:
+        records = data.records.only(plan.microdata_domain.names)
         return _answers(plan, Confidential(records), streams)
-    if plan.kind(part) == "tables":
-        return _table(plan.table(part), data.records, streams)
-    mean = plan.mean(part)
-    values = Confidential(data.values(mean))
-    if mean.config.method == "clipped":
+    if isinstance(one, TablePlan):
+        return _table(one, data.records, streams)
+    values, public = Confidential(data.values(one)), (one.column, one.steps, one.strata)
+    if one.config.method == "clipped":
         definition = plan.config.privacy.definition
-        return (
-            clipped_sums(
-                values, mean.column, mean.steps, mean.strata, streams, definition=definition
-            ),
-        )
-    return estimate_means(values, mean.column, mean.steps, mean.strata, streams).sums
+        return (clipped_sums(values, *public, streams, definition=definition),)
+    return estimate_means(values, *public, streams).sums
 
 
 def _table(table: TablePlan, records: Records, streams: Streams) -> ConditionedTable:
@@ -118,14 +120,8 @@ def _answers(plan: SurveyPlan, truth: Confidential[Records], streams: Streams) -
     if settings.model == "adaptive":
         rounds = AdaptiveRounds(most_megabytes=settings.megabytes, steps=settings.round_steps)
         return measure_adaptively(truth, rho, neighbors, streams, rounds)
-    if settings.strata is not None and plan.strata is not None:
-        parts = StrataSpending(settings.strata.population_share, settings.weighting)
-        return measure_strata(truth, plan.strata, rho, neighbors, streams, parts)
-    phases = Phases(
-        one_way=settings.one_way_share,
-        pairs_again=settings.pairs_again,
-        weighting=settings.weighting,
-    )
-    return measure_marginals(
-        truth, rho, neighbors, streams, spending=phases, choose=strongest_pairs
-    )
+    phases = Phases(settings.one_way_share, settings.pairs_again, weighting=settings.weighting)
+    if settings.strata is None or plan.strata is None:
+        return measure_marginals(truth, rho, neighbors, streams, phases)
+    phases = replace(phases, population=settings.strata.population_share)
+    return measure_strata(truth, plan.strata, rho, neighbors, streams, phases)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Literal
 
@@ -16,6 +15,7 @@ from das.metrics.microdata import (
     false_negative_rate_difference,
 )
 from das.synthesis.records import Records
+from jobs.confidential.parity import number
 from jobs.confidential.survey.groups import group_names
 from jobs.documents.survey import (
     ClassifierErrors,
@@ -23,7 +23,8 @@ from jobs.documents.survey import (
     PredictionParity,
     Predictions,
 )
-from jobs.survey.plan import SurveyPlan, predict_features
+from jobs.survey.checks import predict_features
+from jobs.survey.plan import SurveyPlan
 
 
 def predict(plan: SurveyPlan, true: Records, released: Records) -> Predictions | None:
@@ -111,12 +112,8 @@ def _parity(
             for i in np.flatnonzero(has_share)
         ),
         left_out=tuple(names[i] for i in np.flatnonzero(~has_share)),
-        demographic_parity_ratio=_known(demographic_parity_ratio(predicted[kept], groups[kept])),
-        false_negative_rate_difference=_known(
+        demographic_parity_ratio=number(demographic_parity_ratio(predicted[kept], groups[kept])),
+        false_negative_rate_difference=number(
             false_negative_rate_difference(actual[rated], predicted[rated], groups[rated])
         ),
     )
-
-
-def _known(value: float) -> float | None:
-    return None if math.isnan(value) else value

@@ -15,7 +15,8 @@ from das.queries.sensitivity import Neighbors
 from das.synthesis.records import Records
 from jobs.input import values
 from jobs.input.files import Batch, Table, read_table
-from jobs.survey.plan import MOST_RECORDS, MeanPlan, SurveyPlan
+from jobs.survey.checks import MOST_RECORDS
+from jobs.survey.plan import MeanPlan, SurveyPlan
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,18 +44,15 @@ class SurveyTruth:
     records: Records
     numbers: Mapping[str, Numbers]
 
-    def strata(self, mean: MeanPlan) -> IntArray:
-        """int64[n]: the stratum of every record."""
-        where = self.records.domain.positions(mean.config.strata)
-        return np.asarray(mean.stratum_of[tuple(self.records.codes[:, i] for i in where)], np.int64)
-
     def values(self, mean: MeanPlan) -> StratumValues:
         """What is averaged, by stratum; without those that are missing, if they are left out."""
-        numbers = self.numbers[mean.config.mean]
+        numbers, missing = self.numbers[mean.config.mean], mean.config.missing
+        where = self.records.domain.positions(mean.config.strata)
         found = numbers.values
-        strata = np.broadcast_to(self.strata(mean), found.shape)
-        if mean.missing is not None:
-            found = np.where(numbers.missing, mean.missing, found)
+        own = np.asarray(mean.stratum_of[tuple(self.records.codes[:, i] for i in where)])
+        strata = np.broadcast_to(own, found.shape)
+        if isinstance(missing, int):
+            found = np.where(numbers.missing, missing, found)
         else:
             found, strata = found[~numbers.missing], strata[~numbers.missing]
         return StratumValues(found, np.ascontiguousarray(strata), len(mean.strata.sizes))
@@ -76,10 +74,7 @@ def read_survey(plan: SurveyPlan) -> Confidential[SurveyTruth]:
         records; or, where that is not protected, has another number of records than is stated.
     """
     columns = plan.config.data.columns
-    codes: dict[str, list[IntArray]] = {name: [] for name in columns}
-    numbers: dict[str, list[Numbers]] = {
-        name: [] for name, column in columns.items() if column.bins is not None
-    }
+    parts: list[dict[str, tuple[IntArray, ...]]] = []
     n_records = 0
     for batch in read_table(table_of(plan)):
         n_records += batch.table.num_rows
@@ -89,42 +84,33 @@ def read_survey(plan: SurveyPlan) -> Confidential[SurveyTruth]:
                 "has more records than one machine works on",
                 want=f"at most {MOST_RECORDS}",
             )
-        for name in columns:
-            own, found = _read(plan, name, batch)
-            codes[name].append(own)
-            if found is not None:
-                numbers[name].append(found)
+        parts.append({name: _read(plan, name, batch) for name in columns})
     _check_number(plan, n_records)
-    joined = np.stack([np.concatenate(codes[name]) for name in columns], axis=1)
-    whole = {
-        name: Numbers(
-            np.concatenate([part.values for part in parts]),
-            np.concatenate([part.missing for part in parts]),
-        )
-        for name, parts in numbers.items()
-    }
-    return Confidential(SurveyTruth(Records(plan.domain, joined), whole))
+
+    def whole(name: str, index: int) -> IntArray:
+        return np.concatenate([part[name][index] for part in parts])
+
+    codes = np.stack([whole(name, 0) for name in columns], axis=1)
+    numeric = [name for name, column in columns.items() if column.bins is not None]
+    numbers = {name: Numbers(whole(name, 1), whole(name, 2) >= 0) for name in numeric}
+    return Confidential(SurveyTruth(Records(plan.domain, codes), numbers))
 
 
-def _read(plan: SurveyPlan, name: str, batch: Batch) -> tuple[IntArray, Numbers | None]:
-    """Codes of an attribute, and its numbers if it has bins."""
+def _read(plan: SurveyPlan, name: str, batch: Batch) -> tuple[IntArray, ...]:
+    """Codes of an attribute; if it has bins also its numbers, and levels of what is missing."""
     column = plan.config.data.columns[name]
     level = {label: index for index, label in enumerate(column.levels)}
+    key = f"data.columns.{name}"
     if column.codes is not None:
         legal = {value: level[label] for value, label in column.codes.items()}
-        remedy = f"say under data.columns.{name}.codes what each value of the file means"
-        return values.codes(batch, column.column, legal, remedy), None
+        remedy = f"say under {key}.codes what each value of the file means"
+        return (values.codes(batch, column.column, legal, remedy),)
     absent = {value: level[label] for value, label in column.missing.items()}
-    found, missing = values.numbers(
-        batch,
-        column.column,
-        absent,
-        f"say under data.columns.{name}.missing what stands for no number",
-    )
+    remedy = f"say under {key}.missing what stands for no number"
+    found, missing = values.numbers(batch, column.column, absent, remedy)
     edges = np.array(column.bins, np.int64)
     binned = np.maximum(np.searchsorted(edges, found, side="right") - 1, 0)
-    is_missing = missing >= 0
-    return np.where(is_missing, missing, binned), Numbers(found, is_missing)
+    return np.where(missing >= 0, missing, binned), found, missing
 
 
 def _check_number(plan: SurveyPlan, n_records: int) -> None:

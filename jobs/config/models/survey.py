@@ -7,13 +7,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import Field, model_validator
 
 from das.workload.workload import Weighting
 from jobs.config.models.products import BudgetConfig
 from jobs.config.models.run import OutputConfig, PrivacyConfig
 from jobs.config.models.values import (
-    LONGEST_NAME,
     SURVEY,
     Delimiter,
     Exact,
@@ -28,10 +27,10 @@ from jobs.config.models.values import (
 
 _LARGEST_VALUE = 1 << 28  # of a numeric column; what a sum may be clipped to
 
+Share = Annotated[Exact, Field(gt=0)]
+Part = Annotated[Exact, Field(gt=0, lt=1)]
+Least = Annotated[Exact, Field(ge=0, lt=1)]
 Value = Annotated[Whole, Field(ge=-_LARGEST_VALUE, le=_LARGEST_VALUE)]
-StatisticName = Annotated[
-    Text, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$", max_length=LONGEST_NAME)
-]
 
 
 class SurveyPrivacyConfig(PrivacyConfig, BudgetConfig):
@@ -119,10 +118,10 @@ class StatisticConfig(Model):
     """A mean of a numeric column, of everybody and by strata."""
 
     mean: Text = Field(description="Attribute with `bins`, whose values are averaged.")
-    name: StatisticName | None = Field(
+    name: ProductName | None = Field(
         default=None, description="What it is called; default: the attribute."
     )
-    share: Exact = Field(description="Of the budget; all shares of the file sum to exactly 1.")
+    share: Share = Field(description="Of the budget; all shares of the file sum to exactly 1.")
     low: Value = Field(description="Public: no stratum has a mean below it.")
     high: Value = Field(description="Public: no stratum has a mean above it.")
     spread: float = Field(
@@ -136,7 +135,7 @@ class StatisticConfig(Model):
         description="coinpress: clip ever narrower, zcdp alone. clipped: clip once.",
     )
     steps: Whole = Field(default=2, ge=1, le=20, description="Steps of coinpress.")
-    failure: Exact = Field(
+    failure: Part = Field(
         default=Fraction(1, 10),
         description="Probability with which the interval of a stratum may miss its mean.",
     )
@@ -163,25 +162,17 @@ class StatisticConfig(Model):
         "perhaps `size`; one row per stratum. Weights are shares of the population, and sum to "
         "exactly 1. Sizes are public numbers of records; default: weight times `data.records`.",
     )
-    least: Exact = Field(
+    least: Least = Field(
         default=Fraction(0),
         description="Strata whose public size is a smaller part of all are pooled.",
     )
 
     @model_validator(mode="after")
     def _fits(self) -> StatisticConfig:
-        if self.share <= 0:
-            raise ValueError(f"`share` must be positive; got {self.share}")
         if self.low >= self.high:
             raise ValueError(f"`low` must be below `high`; got {self.low} and {self.high}")
-        if not 0 < self.failure < 1:
-            raise ValueError(f"`failure` must lie between 0 and 1; got {self.failure}")
-        if not 0 <= self.least < 1:
-            raise ValueError(f"`least` must be at least 0 and below 1; got {self.least}")
         if bool(self.strata) != (self.weights is not None):
             raise ValueError("`strata` and `weights` go together")
-        if len(set(self.strata)) != len(self.strata):
-            raise ValueError("`strata` names an attribute twice")
         if self.method == "clipped" and "steps" in self.model_fields_set:
             raise ValueError("`steps` goes with method coinpress")
         return self
@@ -196,10 +187,10 @@ class TableConfig(Model):
     """A small table of counts, drawn among those that keep some of its marginals exactly."""
 
     table: Text = Field(description='Its attributes, such as "sex * race".')
-    name: StatisticName | None = Field(
+    name: ProductName | None = Field(
         default=None, description="What it is called; default: its attributes, joined by `_`."
     )
-    share: Exact = Field(description="Of the budget; all shares of the file sum to exactly 1.")
+    share: Share = Field(description="Of the budget; all shares of the file sum to exactly 1.")
     exact: list[Text] = Field(
         default=[],
         description="Marginals of the table that are published as they are, without protection, "
@@ -210,12 +201,6 @@ class TableConfig(Model):
         description="conditioned: two-sided geometric noise on every count, given that the "
         "marginals are kept and no count is negative; drawn exactly; definition pure alone.",
     )
-
-    @model_validator(mode="after")
-    def _fits(self) -> TableConfig:
-        if self.share <= 0:
-            raise ValueError(f"`share` must be positive; got {self.share}")
-        return self
 
     @property
     def attributes(self) -> tuple[str, ...]:
@@ -246,31 +231,21 @@ class SynthesisStrataConfig(Model):
     weights: LocalPath = Field(
         description="Public CSV file as for means; its weights are the shares of the microdata."
     )
-    least: Exact = Field(
+    least: Least = Field(
         default=Fraction(1, 1000),
         description="Strata of at most this weight are pooled.",
     )
-    population_share: Exact = Field(
+    population_share: Part = Field(
         default=Fraction(2, 3),
         description="Part of the share that measures everybody; the rest measures all strata at "
         "once.",
     )
 
-    @model_validator(mode="after")
-    def _fits(self) -> SynthesisStrataConfig:
-        if not 0 < self.population_share < 1:
-            raise ValueError(
-                f"`population_share` must lie between 0 and 1; got {self.population_share}"
-            )
-        if not 0 <= self.least < 1:
-            raise ValueError(f"`least` must be at least 0 and below 1; got {self.least}")
-        return self
-
 
 class SynthesisConfig(Model):
     """Microdata from noisy marginals."""
 
-    share: Exact = Field(description="Of the budget; all shares of the file sum to exactly 1.")
+    share: Share = Field(description="Of the budget; all shares of the file sum to exactly 1.")
     attributes: list[Text] | None = Field(
         default=None, description="Attributes of the microdata; default: all."
     )
@@ -283,7 +258,7 @@ class SynthesisConfig(Model):
     strata: SynthesisStrataConfig | None = Field(
         default=None, description="Of a mixture: strata that are measured apart, at no cost."
     )
-    one_way_share: Exact = Field(
+    one_way_share: Part = Field(
         default=Fraction(3, 20),
         description="Of a mixture without strata: part of the share for one-way counts, by which "
         "rare levels are merged.",
@@ -338,10 +313,6 @@ class SynthesisConfig(Model):
 
     @model_validator(mode="after")
     def _fits(self) -> SynthesisConfig:
-        if self.share <= 0:
-            raise ValueError(f"`share` must be positive; got {self.share}")
-        if not 0 < self.one_way_share < 1:
-            raise ValueError(f"`one_way_share` must lie between 0 and 1; got {self.one_way_share}")
         of_mixture = {"strata", "one_way_share", "pairs_again", "weighting", "components", "starts"}
         foreign = set() if self.model == "mixture" else of_mixture
         if self.model != "adaptive":

@@ -887,7 +887,7 @@ FAULTS = (
     Fault(
         "noisy bounds can make a later step fail",
         MEANS,
-        "limit = partial(Clipping.limited, middle=middle) if self.history else Clipping.around",
+        "limit = partial(Clipping.limited, middle=middle) if self.sums else Clipping.around",
         "limit = Clipping.around",
         (MEANS_UNIT + "test_a_later_step_is_refused_before_the_first_or_never",),
     ),
@@ -1194,9 +1194,9 @@ FAULTS = (
     ),
     Fault(
         "parts may spend more than was granted",
-        SURVEY_PLAN,
-        "    if sum(shares) != 1:",
-        "    if sum(shares) < 1:",
+        "jobs/survey/checks.py",
+        "require(total == 1, where",
+        "require(total >= 1, where",
         (SURVEYS + "test_run_files_that_cannot_be_used[changes0-do not sum to 1]",),
     ),
     Fault(

@@ -20,10 +20,9 @@ from das.confidential import Confidential
 from das.mechanisms.entropy import NoiseKey, Streams
 from das.queries.sensitivity import Neighbors
 from das.synthesis.adaptive import AdaptiveRounds, measure_adaptively, measure_tree
-from das.synthesis.measure import Spending, StrataSpending, measure_marginals, measure_strata
+from das.synthesis.measure import Spending, measure_marginals, measure_strata
 from das.synthesis.records import Domain, Records
 from das.synthesis.strata import Strata
-from das.synthesis.targets import strongest_pairs
 
 Cell = tuple[int, ...]
 Columns = list[tuple[Fraction, dict[Cell, Any]]]  # weight, and per cell what a record adds
@@ -70,12 +69,10 @@ def test_no_two_neighbors_differ_by_more_than_was_paid(kind, neighbors, seed):
             neighbors,
             streams,
             spending=Spending(pairs_again=rng.choice((0, 2))),
-            choose=strongest_pairs,
         )
     elif kind == "strata":
-        weights = {(j,): 1 / sizes[0] for j in range(sizes[0])}
-        strata = Strata.of(domain, ["x0"], weights)
-        share = StrataSpending(Fraction(rng.randint(1, 9), 10))
+        strata = Strata.of(domain, ["x0"], np.full(sizes[0], 1 / sizes[0]))
+        share = Spending(population=Fraction(rng.randint(1, 9), 10))
         within = measure_strata(truth, strata, rho, neighbors, streams, share)
         everybody = within.everybody
     elif kind == "tree":

@@ -129,7 +129,7 @@ def test_tables_and_means_spend_one_grant_and_draw_once(das, tmp_path):
     [
         "jobs.run_survey.measure_part",
         "jobs.folder.draws.accept",
-        "jobs.run_survey.write_tables",
+        "jobs.run_survey.write_results",
     ],
 )
 def test_a_run_that_dies_goes_on_and_draws_nothing_twice(das, tmp_path, place):
@@ -173,7 +173,7 @@ def test_a_changed_table_is_found(das, tmp_path):
     file.write_text(kept[file].replace("0 to 15,", "0 to 15,1"))
     assert "is not the one the manifest of the release names" in refused(das, "verify", config)
     state_digest(tmp_path, "tables/ages.csv")
-    assert "does not hold the table of tables.json" in refused(das, "verify", config)
+    assert "does not hold the rows of tables.json" in refused(das, "verify", config)
 
 
 def test_another_promise_in_the_manifest_is_found(das, tmp_path):
@@ -204,7 +204,7 @@ def test_another_promise_in_the_manifest_is_found(das, tmp_path):
         ({"table": "sex * sex"}, {}, "an attribute twice"),
         ({"table": "sex * group", "method": "projected"}, {}, "method"),
         ({"table": "sex * group", "share": "1/2"}, {}, "do not sum to 1"),
-        ({"table": "sex * group", "share": "0"}, {}, "`share` must be positive"),
+        ({"table": "sex * group", "share": "0"}, {}, "share: Input should be greater than 0"),
         ({"table": "sex * group", "name": "synthesis"}, {}, "name of another part"),
         ({"table": "sex * group * age * income", "exact": ["sex"]},
          {"data__columns__age__bins": [*range(0, 90, 3)]}, "has too many cells"),

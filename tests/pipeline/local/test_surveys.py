@@ -292,10 +292,10 @@ def test_other_settings_make_another_solution_without_data_or_noise(das, config,
     (tmp_path / "persons.csv").unlink()
     configure(tmp_path, synthesis__components=5, synthesis__records=100, statistics__0__shrink=True)
     text = refused(das, "solve", config)
-    assert "shrink False then, True now" in text
+    assert "shrink false, now true" in text
     assert "--solution NAME" in text
     configure(tmp_path, synthesis__components=5, synthesis__records=100)
-    assert "components 20 then, 5 now" in refused(das, "solve", config)
+    assert "components 20, now 5" in refused(das, "solve", config)
     configure(tmp_path, synthesis__components=5, synthesis__records=100, statistics__0__shrink=True)
     done(das, "solve", config, "--solution", "few")
     assert json.loads(done(das, "verify", config, "--solution", "few"))["records"] == 100
@@ -339,7 +339,7 @@ def test_the_same_command_again_changes_nothing(das, config, tmp_path):
         ("jobs.confidential.survey.measure.write_part", 1),  # drawn, and nothing written
         ("jobs.folder.draws.accept", 1),  # recorded, and not readable
         ("jobs.confidential.draw.record_measured", 1),  # readable, not in the ledger
-        ("jobs.run_survey.write_means", 1),
+        ("jobs.run_survey.write_results", 1),
         ("jobs.survey.manifest.write_manifest", 1),
     ],
 )
@@ -379,7 +379,7 @@ def test_a_copy_of_the_folder_draws_nothing(das, config, tmp_path):
 @pytest.mark.parametrize("lost", ["rolled back", "release removed", "folder removed", "answers"])
 def test_nothing_that_is_lost_or_rolled_back_is_drawn_again(das, config, tmp_path, lost, moved):
     out = tmp_path / "out"
-    dies_in("jobs.run_survey.write_means", das, "run", config)
+    dies_in("jobs.run_survey.write_results", das, "run", config)
     backup = shutil.copytree(out, tmp_path / "backup")
     shutil.rmtree(backup / "release/measurements/part=synthesis")
     done(das, "run", config)
@@ -459,7 +459,7 @@ def test_a_mean_that_was_changed_is_found(das, config, tmp_path):
     file.write_text(file.read_text().replace("everybody,1,", "everybody,1,1", 1))
     assert "is not the one the manifest of the release names" in refused(das, "verify", config)
     state_digest(tmp_path, "means.csv")
-    assert "does not hold the means of means.json" in refused(das, "verify", config)
+    assert "does not hold the rows of means.json" in refused(das, "verify", config)
 
 
 def test_a_mean_that_does_not_follow_from_the_noisy_sums_is_found(das, config, tmp_path):
@@ -610,7 +610,7 @@ def test_weights_that_do_not_fit(das, config, tmp_path, rows, what):
         ({"data__geocode": "place"}, "is not a known key"),
         ({"synthesis__attributes": ["sex"]}, "two attributes or more"),
         ({"synthesis__attributes": ["sex", "place"]}, "names no column"),
-        ({"synthesis__one_way_share": "1"}, "between 0 and 1"),
+        ({"synthesis__one_way_share": "1"}, "one_way_share: Input should be less than 1"),
         ({"synthesis__model": "gem"}, "model"),
         ({"synthesis__model": "tree"}, "`components` says nothing with model tree"),
         ({"synthesis__weighting": "cells"}, "weighting"),

@@ -14,7 +14,7 @@ from das.confidential import Confidential
 from das.errors import BudgetError, SchemaError
 from das.mechanisms.entropy import NoiseKey, Streams
 from das.queries.sensitivity import Neighbors
-from das.synthesis.measure import StrataSpending, costs_inside, measure_strata, plan_pairs
+from das.synthesis.measure import Spending, costs_inside, measure_strata, plan_pairs
 from das.synthesis.mixture import Fit
 from das.synthesis.records import Domain, Records
 from das.synthesis.strata import (
@@ -31,7 +31,7 @@ from das.synthesis.targets import centered, residual_block
 DOMAIN = Domain(("sex", "b", "race", "c"), (2, 3, 3, 2))
 KEY = NoiseKey(bytes(range(32)))
 SMALL = Fit(components=30, steps=40, starts=1)
-WEIGHTS = {(s, r): (0.25, 0.2, 0.05)[r] for s in range(2) for r in range(3)}
+WEIGHTS = np.array([[0.25, 0.2, 0.05]] * 2)
 
 
 def strata(weights=WEIGHTS, names=("sex", "race"), **more):
@@ -54,8 +54,7 @@ def measured(data=None, rho=Fraction(1, 2), neighbors=Neighbors.UNBOUNDED, **mor
 
 
 def test_weights_follow_labels_and_small_ones_are_pooled():
-    turned = {(r, s): weight for (s, r), weight in WEIGHTS.items()}
-    for made in (strata(least=0.06), strata(turned, ("race", "sex"), least=0.06)):
+    for made in (strata(least=0.06), strata(WEIGHTS.T, ("race", "sex"), least=0.06)):
         assert made.attributes == (0, 2)
         assert made.groups.tolist() == [[0, 1, 4], [2, 3, 4]]
         assert made.shares() == pytest.approx([0.25, 0.2, 0.25, 0.2, 0.1])
@@ -71,7 +70,8 @@ def test_every_pair_of_neighbors_costs_at_most_rho(neighbors):
     rho = Fraction(3, 200)
     result = measured(rho=rho, neighbors=neighbors, least=0.06)
     assert result.rho == rho
-    assert {result.rho_of(stratum) for stratum in range(5)} == {rho}
+    inside = {sum(answer.rho for answer in answers) for answers in result.inside}
+    assert {result.everybody.rho + paid for paid in inside} == {rho}
     everybody = result.everybody
     inner_sizes = tuple(everybody.merged.sizes[i] for i in (1, 3))
     inner = Domain(("b", "c"), inner_sizes)
@@ -135,7 +135,7 @@ def test_records_have_public_shares_and_what_is_their_own():
 
 
 def test_weights_of_a_sample_give_way_to_precise_counts():
-    wrong = {(s, r): (0.15, 0.3, 0.05)[r] for s in range(2) for r in range(3)}
+    wrong = np.array([[0.15, 0.3, 0.05]] * 2)
     data = records()
     true = data.marginal((0, 2)) / len(data.codes)
     for sample, is_near in ((20, True), (None, False)):
@@ -267,11 +267,11 @@ def test_the_nearest_point_of_a_simplex(values, total):
 @pytest.mark.parametrize(
     ("make", "error"),
     [
-        (lambda: strata({k: w for k, w in WEIGHTS.items() if k != (1, 2)}), SchemaError),
-        (lambda: strata(WEIGHTS | {(2, 0): 0.0}), SchemaError),
-        (lambda: strata(WEIGHTS | {(0, 0): 0.3}), SchemaError),
-        (lambda: strata(WEIGHTS | {(0, 0): -0.05, (0, 1): 0.5}), SchemaError),
-        (lambda: strata(WEIGHTS | {(0, 0): float("nan")}), SchemaError),
+        (lambda: strata(WEIGHTS.reshape(-1)), SchemaError),
+        (lambda: strata(np.vstack([WEIGHTS, np.zeros((1, 3))])), SchemaError),
+        (lambda: strata(WEIGHTS * 1.05), SchemaError),
+        (lambda: strata(np.array([[0.75, -0.3, 0.05], [0.25, 0.2, 0.05]])), SchemaError),
+        (lambda: strata(WEIGHTS * float("nan")), SchemaError),
         (lambda: strata(names=("sex", "sex")), SchemaError),
         (lambda: strata(names=("sex", "none")), SchemaError),
         (lambda: strata(names=("sex", "race", "b")), SchemaError),
@@ -282,7 +282,7 @@ def test_the_nearest_point_of_a_simplex(values, total):
                 Fraction(1),
                 Neighbors.BOUNDED,
                 Streams(KEY),
-                StrataSpending(Fraction(1)),
+                Spending(population=Fraction(1)),
             ),
             BudgetError,
         ),

@@ -6,8 +6,8 @@ import pytest
 
 from jobs.documents.survey import ReleasedTable
 from jobs.report.certificate import one_of
-from jobs.survey.means import _cell
-from jobs.survey.tables import csv_text
+from jobs.storage.csv import cell
+from jobs.survey.tables import table_text
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,7 @@ def test_the_singular_of_what_is_counted(records, one):
 
 
 def test_cells_of_survey_means_are_no_formulas():
-    assert [_cell(value) for value in ("=1+1", "a", -1.5, True)] == ["'=1+1", "a", -1.5, "true"]
+    assert [cell(value) for value in ("=1+1", "a", -1.5, True)] == ["'=1+1", "a", -1.5, "true"]
 
 
 def test_cells_of_survey_tables_are_no_formulas():
@@ -27,4 +27,4 @@ def test_cells_of_survey_tables_are_no_formulas():
     table = ReleasedTable(
         **(fields | {"attributes": ("@x",), "levels": (("=1+1",),), "counts": (3,)})
     )
-    assert csv_text(table) == "'@x,count\n'=1+1,3\n"
+    assert table_text(table) == "'@x,count\n'=1+1,3\n"

@@ -10,15 +10,14 @@ import pytest
 
 from das.confidential import Confidential
 from das.definition import Definition
-from das.means.clipped import clipped_sums
 from das.means.coinpress import estimate_means
 from das.means.estimates import Column, Strata
-from das.means.measure import StratumValues
+from das.means.measure import StratumValues, clipped_sums
 from das.mechanisms.entropy import NoiseKey, Streams
 from das.queries.sensitivity import Neighbors
 from jobs.config.models.survey import StatisticConfig
 from jobs.documents.survey import MeansTable
-from jobs.survey.means import csv_text, released_mean
+from jobs.survey.means import means_text, released_mean
 from jobs.survey.plan import MeanPlan
 
 K, N, SPREAD = 400, 80, 1000.0
@@ -37,7 +36,6 @@ def plan_of(method: str, cost: Fraction, **settings: object) -> MeanPlan:
         pooled=(),
         stratum_of=np.arange(K),
         cost=cost,
-        missing=None,
     )
 
 
@@ -143,7 +141,7 @@ def test_without_strata_there_is_one_row_and_everybody_is_it():
     sums = estimate_means(truth, plan.column, plan.steps, alone.strata, streams).sums
     released = released_mean(alone, sums, Definition.ZCDP)
     assert replace(released.everybody, stratum="all") == released.means[0]
-    lines = csv_text(MeansTable(format=1, name="toy", statistics=(released,))).splitlines()
+    lines = means_text(MeansTable(format=1, name="toy", statistics=(released,))).splitlines()
     assert [line.split(",")[1] for line in lines] == ["stratum", "everybody"]
 
 

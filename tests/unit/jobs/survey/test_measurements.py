@@ -21,7 +21,6 @@ from das.synthesis.adaptive import measure_tree
 from das.synthesis.measure import Spending, measure_marginals, measure_strata
 from das.synthesis.records import Domain, Records
 from das.synthesis.strata import Strata as SynthesisStrata
-from das.synthesis.targets import strongest_pairs
 from jobs.storage.dataset import publish
 from jobs.survey.measurements import (
     answer_rows,
@@ -66,7 +65,7 @@ def test_marginals_come_back_and_cost_what_is_stated(tmp_path, neighbors):
     rho = Fraction(1, 3)
     measured = measure_marginals(
         Confidential(Records(domain, codes)), rho, neighbors, Streams(KEY),
-        spending=Spending(pairs_again=2), choose=strongest_pairs,
+        spending=Spending(pairs_again=2),
     )  # fmt: skip
     back = read_answers(written(tmp_path / "part=synthesis", answer_rows(measured)), None)
     assert (back.domain.names, back.domain.sizes) == (domain.names, domain.sizes)
@@ -98,7 +97,7 @@ def test_the_dearest_stratum_counts():
 def test_strata_and_selections_cost_what_is_stated():
     domain = Domain(("a", "b", "c"), (2, 3, 2))
     truth = Confidential(Records(domain, np.zeros((50, 3), np.int64)))
-    groups = SynthesisStrata.of(domain, ["a"], {(0,): 0.5, (1,): 0.5})
+    groups = SynthesisStrata.of(domain, ["a"], np.array([0.5, 0.5]))
     inside = measure_strata(truth, groups, Fraction(1), Neighbors.BOUNDED, Streams(KEY))
     assert cost_of_answers(inside, Neighbors.BOUNDED) == 1
     tree = measure_tree(truth, Fraction(1), Neighbors.UNBOUNDED, Streams(KEY))
@@ -113,7 +112,7 @@ def test_less_noise_than_is_paid_for_is_found():
     codes = np.zeros((50, 2), np.int64)
     measured = measure_marginals(
         Confidential(Records(domain, codes)), Fraction(1), Neighbors.BOUNDED, Streams(KEY),
-        spending=Spending(pairs_again=0), choose=strongest_pairs,
+        spending=Spending(pairs_again=0),
     )  # fmt: skip
     assert cost_of_answers(measured, Neighbors.BOUNDED) == 1
     for phase in ("one_way", "residuals"):

@@ -1,0 +1,170 @@
+"""What the run file of a survey may not say, beyond what each of its sections may not; no data.
+
+Errors name the key; `jobs.survey.plan.load_survey` adds the file.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Collection, Sequence
+
+from das.definition import Definition
+from das.errors import ConfigError
+from das.schema import PLAIN_NAME, is_plain_name
+from jobs.config.models.survey import PredictConfig, StatisticConfig, SurveyConfig, TableConfig
+from jobs.config.models.values import LONGEST_NAME
+
+SYNTHESIS = "synthesis"
+POOLED, EVERYBODY = "pooled", "everybody"
+_TAKEN_LABELS = (POOLED, EVERYBODY)
+
+# Sizes that one machine with 8 GB works on: codes of 40 attributes and 5 million records are
+# 1.6 GB, and the fit holds four matrices of 5,000 by 5,000 levels, 0.6 GB.
+MOST_RECORDS = 5_000_000
+MOST_ATTRIBUTES = 40
+MOST_LEVELS = 5_000
+# Records times pairs of attributes of a classifier; the 55 million of a million records and 11
+# features took 2 to 4 s to train.
+_MOST_TRAINING = 1_000_000_000
+_MOST_STRATA = 10_000
+_OF_FILE = "names no column of data.columns"
+_OF_MICRODATA = "is no attribute of the microdata"
+
+
+def require(holds: object, key: str, what: str, got: object = None, want: object = None) -> None:
+    """Refuse a run file unless something holds.
+
+    Raises:
+      ConfigError: It does not.
+    """
+    if not holds:
+        raise ConfigError(key, what, got=got, want=want)
+
+
+def check_survey(config: SurveyConfig) -> None:
+    """Check a run file as a whole.
+
+    Raises:
+      ConfigError: Its sections do not fit together, or one machine cannot work on it.
+    """
+    stated, columns = config.synthesis, config.data.columns
+    total = sum(one.share for one in config.statistics) + sum(one.share for one in config.tables)
+    total += 0 if stated is None else stated.share
+    where, what = "shares of statistics, tables and synthesis", "do not sum to 1"
+    require(total == 1, where, what, total, "exactly 1: what is granted is spent")
+    n_levels = sum(len(column.levels) for column in columns.values())
+    for key, got, most in (
+        ("data.records", _most_records(config), MOST_RECORDS),
+        ("data.columns", len(columns), MOST_ATTRIBUTES),
+        ("levels of all data.columns", n_levels, MOST_LEVELS),
+    ):
+        require(got <= most, key, "is more than one machine works on", got, most)
+    for name, column in columns.items():
+        where = f"data.columns.{name}"
+        require(is_plain_name(name), where, "cannot be the name of an attribute", want=PLAIN_NAME)
+        for label in column.levels:
+            is_clear = "*" not in label and label not in _TAKEN_LABELS
+            what = "has a level whose label would make names of strata ambiguous"
+            require(is_clear, where, what, label, f"no *, and not {' or '.join(_TAKEN_LABELS)}")
+    _check_synthesis(config)
+    _check_evaluate(config)
+    _check_names(config)
+
+
+def _most_records(config: SurveyConfig) -> int:
+    return max(config.data.records, (config.synthesis and config.synthesis.records) or 0)
+
+
+def _check_synthesis(config: SurveyConfig) -> None:
+    if config.synthesis is None:
+        return
+    names, definition = config.synthesis.attributes, config.privacy.definition
+    check_each(names or [], config.data.columns, "synthesis.attributes")
+    require(len(names or config.data.columns) > 1, SYNTHESIS, "needs two attributes or more")
+    require(
+        definition is Definition.ZCDP,
+        SYNTHESIS,
+        "is measured with Gaussian noise, which has no pure epsilon",
+        f"definition {definition}",
+        "definition zcdp, or statistics and tables alone",
+    )
+
+
+def _check_evaluate(config: SurveyConfig) -> None:
+    where, asked, predict = "evaluate", config.evaluate, config.evaluate.predict
+    if config.synthesis is None:
+        is_empty = not asked.groups and predict is None
+        require(is_empty, where, "compares microdata", want="a section `synthesis`")
+        return
+    names = config.synthesis.attributes or [*config.data.columns]
+    levels = {name: config.data.columns[name].levels for name in names}
+    for index, group in enumerate(asked.groups):
+        check_each(group, names, f"{where}.groups.{index}", _OF_MICRODATA)
+        combinations([levels[name] for name in group], f"{where}.groups.{index}")
+    where, sets = "evaluate.groups", {frozenset(group) for group in asked.groups}
+    require(len(sets) == len(asked.groups), where, "names a set of attributes twice")
+    if predict is None:
+        return
+    target, own = predict.attribute, {*predict.levels}
+    check_each([target], names, "evaluate.predict.attribute", _OF_MICRODATA)
+    is_part = own < {*levels[target]} and len(own) == len(predict.levels)
+    what = f"need some levels of {target}, and not all"
+    require(is_part, "evaluate.predict.levels", what, predict.levels, levels[target])
+    require(asked.groups, where, "is required with `predict`")
+    what = "holds what is predicted, which is the same for all of a group"
+    require(all(target not in group for group in asked.groups), where, what, target)
+    where, features = "evaluate.predict.features", predict_features(predict, names)
+    check_each(features, names, where, _OF_MICRODATA)
+    is_other = features and target not in features
+    require(is_other, where, "needs attributes other than the one that is predicted")
+    records, pairs = _most_records(config), math.comb(len(features), 2)
+    most = f"at most {_MOST_TRAINING}: name fewer features"
+    got = f"{records} records times {pairs} pairs"
+    require(records * pairs <= _MOST_TRAINING, where, "are too many to train with", got, most)
+
+
+def predict_features(predict: PredictConfig, names: Sequence[str]) -> list[str]:
+    """Attributes by which a classifier predicts, of those of the microdata."""
+    if predict.features is not None:
+        return predict.features
+    return [name for name in names if name != predict.attribute]
+
+
+def _check_names(config: SurveyConfig) -> None:
+    parts: list[tuple[str, StatisticConfig | TableConfig]] = [
+        *((f"statistics.{i}", one) for i, one in enumerate(config.statistics)),
+        *((f"tables.{i}", one) for i, one in enumerate(config.tables)),
+    ]
+    names = [one.label for _, one in parts]
+    for (where, _), name in zip(parts, names, strict=True):
+        is_name = re.fullmatch(r"[a-z][a-z0-9_]*", name) and len(name) <= LONGEST_NAME
+        require(is_name, where, "has attributes that make no name: give it a `name`", name)
+        where, own = "statistics and tables", "give each a `name` of its own"
+        require(names.count(name) == 1, where, f"has a name twice: {own}", name)
+        require(name != SYNTHESIS, where, f"has the name of another part: {own}", name)
+
+
+def check_each(
+    asked: Sequence[str], known: Collection[str], key: str, what: str = _OF_FILE
+) -> None:
+    """Check that names are known, each once; by default columns of the file.
+
+    Raises:
+      ConfigError: They are not.
+    """
+    unknown = [name for name in asked if name not in known]
+    require(not unknown, key, what, unknown, [*known])
+    require(len({*asked}) == len(asked), key, "names an attribute twice")
+
+
+def combinations(levels: Sequence[Sequence[str]], where: str) -> list[tuple[str, ...]]:
+    """All combinations of levels, the last attribute running fastest.
+
+    Raises:
+      ConfigError: There are too many.
+    """
+    n_strata = math.prod(map(len, levels))
+    require(n_strata <= _MOST_STRATA, where, "has too many strata", n_strata, _MOST_STRATA)
+    return list(itertools.product(*levels))
