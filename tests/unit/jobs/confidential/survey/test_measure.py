@@ -71,7 +71,7 @@ def test_sums_with_less_noise_than_the_ledger_states_are_found(tmp_path):
     assert _check_costs(plan) == plan.costs[age.name]
     (*before, [last]) = read_sums(age.dataset)
     quiet = replace(last, mechanism=type(last.mechanism)(last.mechanism.parameter / 2))
-    names = plan.mean(age.name).strata.names
+    names = plan.part(age.name).strata.names
     table, facts = sum_rows([*before, [quiet]], names, Definition.ZCDP, Neighbors.BOUNDED)
     shutil.rmtree(age.dataset)
     publish(age.dataset, [write_part(age.dataset, table)], facts)
