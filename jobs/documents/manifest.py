@@ -138,18 +138,12 @@ class Attacks:
 
 
 @document
-class Privacy(Guarantee):
-    """The guarantee of a run.
+class PublishedGuarantee(Guarantee):
+    """The guarantee of a release, where its noise comes from, and what an attacker gains.
 
     Attributes:
       randomness: Where noise comes from: `operating_system`, `seeded_not_for_release`, or
         `elsewhere` if this run did not draw it.
-      lazy_queries: Queries whose noise is drawn only where it is read.
-      neighborhood: What invariants leave of the run's neighbors.
-      epsilon_by_noise: What the noise itself keeps at delta, if the budget was chosen by that; a
-        fraction.
-      nearest: The nearest data sets that agree on what is exact; left out if nothing is, and in
-        older manifests.
       mu_gdp: Continuous Gaussian noise of the same rho would be mu-GDP with this mu, rounded
         up; left out if pure. Discrete noise is not: `attacks` is what holds.
       attacks: What an attacker gains at most; left out if no neighbors are left to tell apart, and
@@ -157,12 +151,27 @@ class Privacy(Guarantee):
     """
 
     randomness: str
+    mu_gdp: float | None = None
+    attacks: Attacks | None = None
+
+
+@document
+class Privacy(PublishedGuarantee):
+    """The guarantee of a run of a census.
+
+    Attributes:
+      lazy_queries: Queries whose noise is drawn only where it is read.
+      neighborhood: What invariants leave of the run's neighbors.
+      epsilon_by_noise: What the noise itself keeps at delta, if the budget was chosen by that; a
+        fraction.
+      nearest: The nearest data sets that agree on what is exact; left out if nothing is, and in
+        older manifests.
+    """
+
     lazy_queries: tuple[str, ...]
     neighborhood: Limited
     epsilon_by_noise: ExactText | None = None
     nearest: Nearest | None = None
-    mu_gdp: float | None = None
-    attacks: Attacks | None = None
 
 
 @document
@@ -501,20 +510,43 @@ class Origin:
 
 
 @document
-class Manifest:
-    """What was released. No times or memory of stages that see the truth.
+class ReleaseManifest:
+    """What every release states, of a census or a survey.
 
     Attributes:
-      format: 3.
+      format: Version of the document.
       name: Name of the run.
       not_for_release: Whether the noise was seeded; then `NOT_FOR_RELEASE.txt` lies beside it.
       created: UTC time of sealing.
       software: What made it.
       configuration_digest: SHA-256 of what fixes the measurements, as in `run.json`.
+      privacy: The guarantee.
+      account: As `account.json`; null if the noise was seeded, or drawn elsewhere.
+      outputs: Every dataset.
+      files: The files beside the datasets.
+    """
+
+    format: int
+    name: str
+    not_for_release: bool
+    created: str
+    software: Software
+    configuration_digest: str
+    privacy: PublishedGuarantee
+    account: Account | None
+    outputs: tuple[Output, ...]
+    files: tuple[ReleasedFile, ...]
+
+
+@document
+class Manifest(ReleaseManifest):
+    """What was released of a census. No times or memory of stages that see the truth.
+
+    Attributes:
+      format: 3.
       schema: What records are counted by.
       privacy: The guarantee.
       statements: What smaller changes of a record cost.
-      account: As `account.json`; null if the noise was seeded, or drawn elsewhere.
       budget: One row per geolevel, chain and query.
       strata: Groups of records with queries of their own; none if all are measured alike.
       invariants: What is published exactly.
@@ -526,8 +558,6 @@ class Manifest:
         encryption; none unless the run file allowed it.
       solve: One row per geolevel, the root first.
       solution: The settings it was made with, and those tried before.
-      outputs: Every dataset.
-      files: The files beside the datasets.
       totals: Records in the microdata under the name of `records`, null without microdata; and
         `leaf_geounits`.
       environment: What the run ran on.
@@ -545,15 +575,9 @@ class Manifest:
     """
 
     format: Literal[3]
-    name: str
-    not_for_release: bool
-    created: str
-    software: Software
-    configuration_digest: str
     schema: CountedSchema
     privacy: Privacy
     statements: tuple[Statement, ...]
-    account: Account | None
     budget: tuple[BudgetRow, ...]
     strata: tuple[StratumStatements, ...] = ()
     invariants: tuple[ExactQuery, ...]
@@ -563,8 +587,6 @@ class Manifest:
     open_sessions: tuple[str, ...]
     solve: tuple[SolvedLevel, ...]
     solution: Solution
-    outputs: tuple[Output, ...]
-    files: tuple[ReleasedFile, ...]
     totals: dict[str, int | None]
     environment: Environment
     records: str

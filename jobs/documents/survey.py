@@ -6,9 +6,8 @@ from typing import Literal
 
 from pydantic import JsonValue
 
-from jobs.documents.account import Account, Guarantee
 from jobs.documents.document import ExactText, document, read_document
-from jobs.documents.manifest import Attacks, Attribute, Output, ReleasedFile, Software
+from jobs.documents.manifest import Attribute, ReleaseManifest
 from jobs.storage.place import Place
 
 _SOLVED = "run `das run` first; if it was sealed, restore it from a copy"
@@ -173,22 +172,6 @@ class TablePromise(ConditionedPromise):
 
 
 @document
-class SurveyPrivacy(Guarantee):
-    """The guarantee of a survey run.
-
-    Attributes:
-      randomness: Where noise comes from: `operating_system`, or `seeded_not_for_release`.
-      mu_gdp: Continuous Gaussian noise of the same rho would be mu-GDP with this mu, rounded
-        up; left out if pure. Discrete noise is not: `attacks` is what holds.
-      attacks: What an attacker gains at most; left out in older manifests.
-    """
-
-    randomness: str
-    mu_gdp: float | None = None
-    attacks: Attacks | None = None
-
-
-@document
 class MeasuredPart:
     """A statistic, a table, or the microdata.
 
@@ -211,25 +194,16 @@ class MeasuredPart:
 
 
 @document
-class SurveyManifest:
+class SurveyManifest(ReleaseManifest):
     """What was released of a survey. No times of stages that see the truth.
 
     Attributes:
       format: 1.
       kind: `survey`.
-      name: Name of the run.
-      not_for_release: Whether the noise was seeded; then `NOT_FOR_RELEASE.txt` lies beside it.
-      created: UTC time of sealing.
-      software: What made it.
-      configuration_digest: SHA-256 of what fixes the measurements, as in `run.json`.
       solution: Name of a solution beside the release; null of the release.
-      privacy: The guarantee.
       spent: What all measured parts cost; a fraction.
-      account: As `account.json`; null if the noise was seeded.
       attributes: Attributes of the microdata; none without microdata.
       parts: What was measured, and released in this folder.
-      outputs: Every dataset.
-      files: The files beside the datasets.
       records: Records of the microdata; null without microdata.
       model: What the microdata were drawn from: `mixture`, `tree` or `adaptive`; left out without
         microdata, and in older manifests.
@@ -239,19 +213,10 @@ class SurveyManifest:
 
     format: Literal[1]
     kind: Literal["survey"]
-    name: str
-    not_for_release: bool
-    created: str
-    software: Software
-    configuration_digest: str
     solution: str | None
-    privacy: SurveyPrivacy
     spent: ExactText
-    account: Account | None
     attributes: tuple[Attribute, ...]
     parts: tuple[MeasuredPart, ...]
-    outputs: tuple[Output, ...]
-    files: tuple[ReleasedFile, ...]
     records: int | None
     model: str | None = None
     strata: tuple[str, ...] = ()

@@ -20,8 +20,7 @@ import pyarrow.parquet as pq
 
 from das.errors import OutputError, VerificationError
 from jobs.documents.document import json_of, read_document, write_document
-from jobs.documents.manifest import Manifest, Output, OutputColumn, ReleasedFile, Software
-from jobs.documents.survey import SurveyManifest
+from jobs.documents.manifest import Output, OutputColumn, ReleasedFile, ReleaseManifest, Software
 from jobs.revision import revision
 from jobs.storage.columns import TEXT, type_words
 from jobs.storage.dataset import (
@@ -50,7 +49,7 @@ _ADDED_LATER = ("attacks", "mu_gdp", "nearest")
 _SAME = 1e-9
 
 
-M = TypeVar("M", Manifest, SurveyManifest)
+M = TypeVar("M", bound=ReleaseManifest)
 
 
 def tidy_release(
@@ -111,7 +110,7 @@ def write_manifest(release: ReleaseLayout, manifest: M, kind: type[M]) -> M:
 
 
 def verify_contents(
-    release: ReleaseLayout, manifest: Manifest | SurveyManifest, products: Collection[str] = ()
+    release: ReleaseLayout, manifest: ReleaseManifest, products: Collection[str] = ()
 ) -> int:
     """Check that a release holds the datasets and files that its manifest names, and no others.
 

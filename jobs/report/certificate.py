@@ -15,8 +15,7 @@ from das.privacy.semantics import Change
 from das.queries.sensitivity import Neighbors
 from das.rational import stated_fraction
 from jobs.documents.account import Guarantee, covering
-from jobs.documents.manifest import Manifest, Statement
-from jobs.documents.survey import SurveyManifest
+from jobs.documents.manifest import Manifest, ReleaseManifest, Statement
 from jobs.neighborhoods import FROM_DATA
 from jobs.report import text
 from jobs.report.budget import Spending, account_table, query_order, share_table
@@ -105,7 +104,7 @@ def write_certificate(manifest: Manifest, verified: Verified, out: Place) -> Non
 
 
 def write_page(
-    manifest: Manifest | SurveyManifest,
+    manifest: ReleaseManifest,
     records: str,
     context: Mapping[str, Any],
     verified: Verified,
@@ -211,14 +210,14 @@ ChangeRow = tuple[str, Claim | None, Sequence[float]]
 an attacker that are known to hold for it, beside that of its cost."""
 
 
-def whole_of(manifest: Manifest | SurveyManifest) -> Guarantee:
+def whole_of(manifest: ReleaseManifest) -> Guarantee:
     """Return the guarantee for everything released about the people of a release."""
     together = manifest.together if isinstance(manifest, Manifest) else None
     return covering(manifest.privacy, manifest.account, together)
 
 
 def _with_whole(
-    manifest: Manifest | SurveyManifest, changes: Sequence[ChangeRow], whole: Guarantee
+    manifest: ReleaseManifest, changes: Sequence[ChangeRow], whole: Guarantee
 ) -> list[ChangeRow]:
     """Put the cost of everything released about the same people before that of one product.
 
@@ -239,7 +238,7 @@ def _with_whole(
     return rows
 
 
-def changes_table(manifest: Manifest | SurveyManifest, changes: Sequence[ChangeRow]) -> Table:
+def changes_table(manifest: ReleaseManifest, changes: Sequence[ChangeRow]) -> Table:
     """For each kind of change: what it costs, as odds, and how often a guess can be right.
 
     Args:
@@ -306,9 +305,7 @@ def _levels_table(spending: Spending) -> Table:
     return Table.of("budget", "Budget by geolevel", columns, note)
 
 
-def _identity(
-    manifest: Manifest | SurveyManifest, verified: Verified
-) -> list[tuple[str, str, bool]]:
+def _identity(manifest: ReleaseManifest, verified: Verified) -> list[tuple[str, str, bool]]:
     """(what, value, whether it is code) of all that says which release this is."""
     software = manifest.software
     ledger = next((file.sha256 for file in manifest.files if file.path == "ledger.jsonl"), None)

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from jobs.config.joined import NUMBER
 from jobs.config.tables import file_stems
-from jobs.documents.manifest import Manifest, Output
-from jobs.documents.survey import SurveyManifest
+from jobs.documents.manifest import Manifest, Output, ReleaseManifest
 from jobs.report import text
 from jobs.report.page import Block, Prose, Section
 from jobs.report.table import Table, codes, numbers
@@ -206,9 +205,7 @@ def kind_of(manifest: Manifest, dataset: Described) -> str:
     return _KINDS.get(_product(manifest, dataset.path)[1], "")
 
 
-def other_files(
-    manifest: Manifest | SurveyManifest, meaning: Callable[[str], str]
-) -> list[tuple[str, str]]:
+def other_files(manifest: ReleaseManifest, meaning: Callable[[str], str]) -> list[tuple[str, str]]:
     """List (path, meaning) of the files beside the datasets.
 
     Args:

@@ -9,8 +9,7 @@ from das.privacy.attack import attacks_of_total
 from das.privacy.cost import Pure, ZeroConcentrated, of_group
 from das.privacy.neighborhoods import Comparable
 from jobs.documents.account import Account, Guarantee, covering
-from jobs.documents.manifest import Manifest, Privacy, attacks_of
-from jobs.documents.survey import SurveyManifest, SurveyPrivacy
+from jobs.documents.manifest import Manifest, PublishedGuarantee, ReleaseManifest, attacks_of
 from jobs.report import text
 from jobs.report.budget import account_table, attacks_table
 from jobs.report.page import Block, Prose, Section
@@ -23,7 +22,7 @@ _LEAD = (
 
 
 def guarantee_section(
-    manifest: Manifest | SurveyManifest,
+    manifest: ReleaseManifest,
     template: str,
     values: Mapping[str, object],
     tables: Sequence[Table],
@@ -46,7 +45,7 @@ def guarantee_section(
 
 
 def _guarantee_values(
-    privacy: Privacy | SurveyPrivacy, *accounts: Account | None, is_void: bool
+    privacy: PublishedGuarantee, *accounts: Account | None, is_void: bool
 ) -> dict[str, object]:
     """Return what `guarantee.html.j2` says of a guarantee.
 
@@ -104,7 +103,7 @@ def stated_loss(guarantee: Guarantee) -> str:
     )
 
 
-def _loss_tables(privacy: Privacy | SurveyPrivacy, *accounts: Account | None) -> list[Table]:
+def _loss_tables(privacy: PublishedGuarantee, *accounts: Account | None) -> list[Table]:
     """List what an attacker gains at most, and what was granted for the same people.
 
     Args:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from jobs.documents.account import Account, Guarantee, covering
-from jobs.documents.manifest import NORMAL_90, Manifest, Software, expected_rmse
+from jobs.documents.manifest import NORMAL_90, Manifest, ReleaseManifest, Software, expected_rmse
 from jobs.documents.summary import Summary
-from jobs.documents.survey import SurveyManifest
 from jobs.report import text
 from jobs.report.accuracy import Accuracy, accuracy_tile
 from jobs.report.budget import query_order
@@ -27,7 +26,7 @@ NOT_VERIFIED = Banner(
 _LONGEST_TOTAL = 22  # characters of an exact fraction that fit under a tile
 
 
-def banners(manifest: Manifest | SurveyManifest) -> list[Banner]:
+def banners(manifest: ReleaseManifest) -> list[Banner]:
     """Warnings that follow from the manifest."""
     elsewhere = manifest.privacy.randomness == "elsewhere"
     return [SEEDED] * manifest.not_for_release + [NOT_VERIFIED] * elsewhere
@@ -118,7 +117,7 @@ def facts(manifest: Manifest) -> list[tuple[str, str]]:
     ]
 
 
-def origin(manifest: Manifest | SurveyManifest, solution: str | None) -> list[tuple[str, str]]:
+def origin(manifest: ReleaseManifest, solution: str | None) -> list[tuple[str, str]]:
     """When, by what and from which configuration a release was made."""
     software = manifest.software
     return [

@@ -8,11 +8,10 @@ from fractions import Fraction
 from das.privacy import attack
 from jobs.documents.account import Account, guarantee_of
 from jobs.documents.document import read_document
-from jobs.documents.manifest import Attribute, attacks_of
+from jobs.documents.manifest import Attribute, PublishedGuarantee, attacks_of
 from jobs.documents.survey import (
     MeasuredPart,
     SurveyManifest,
-    SurveyPrivacy,
 )
 from jobs.release.sealing import (
     SEEDED,
@@ -77,7 +76,7 @@ def manifest_of(plan: SurveyPlan) -> SurveyManifest:
         software=software(),
         configuration_digest=plan.digest,
         solution=plan.solution,
-        privacy=SurveyPrivacy(
+        privacy=PublishedGuarantee(
             **vars(guarantee_of(plan.budget)),
             randomness=ledger.randomness,
             mu_gdp=None if definition.is_pure else attack.mu_gdp(total),
