@@ -950,7 +950,7 @@ def estimate(  # noqa: PLR0913 - one parameter per command-line option
     )
     from jobs.analysis.geocodes import NamedGeounits
     from jobs.analysis.results import ResultFile
-    from jobs.planning.covariances import parse_pair
+    from jobs.documents.covariance import parse_pair
 
     file = ResultFile("das estimate", parquet, csv)
     file.check(CSV_START)

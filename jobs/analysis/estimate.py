@@ -27,8 +27,8 @@ from das.tree.intervals import (
 from das.tree.passes import Moments
 from jobs.analysis.geocodes import NamedGeounits
 from jobs.analysis.results import ResultFile
+from jobs.documents.covariance import Covariance, correlations, pairs_of_answers
 from jobs.plan import Plan
-from jobs.planning.covariances import Covariance, correlations, pairs_of_answers
 from jobs.printable import printable, result_console
 from jobs.release.estimate import LevelEstimator
 from jobs.release.estimate_area import AreaEstimator

@@ -30,8 +30,8 @@ from jobs.analysis.tables import read_table
 from jobs.config.local_path import read_place, without_secrets
 from jobs.config.product import Product, Resolved
 from jobs.config.released import load_release
+from jobs.documents.covariance import parse_pair
 from jobs.documents.manifest import Manifest, read_manifest
-from jobs.planning.covariances import parse_pair
 from jobs.release.verify import verify_run
 from jobs.storage.dataset import Dataset
 from jobs.storage.geography import read_both_geocodes, read_geography

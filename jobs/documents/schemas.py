@@ -14,7 +14,6 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from enum import Enum
-from importlib.resources import files
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -26,11 +25,11 @@ from jobs.documents.codebook import Codebook
 from jobs.documents.evaluation import Evaluation
 from jobs.documents.intervals import Intervals
 from jobs.documents.manifest import Manifest
+from jobs.documents.shipped import SHIPPED
 from jobs.documents.statistics import SolveStatistics
 from jobs.documents.summary import Summary
 from jobs.documents.survey import MeansTable, SurveyEvaluation, SurveyManifest, SurveyTables
 
-FOLDER = Path(__file__).with_name("schemas")
 KINDS: Mapping[str, type] = {
     "manifest": Manifest,
     "account": Account,
@@ -57,7 +56,6 @@ _TITLES = {
     "survey-tables": "`OUT/release/tables.json` of a survey",
     "survey-evaluation": "`OUT/confidential/evaluation.json` of a survey",
 }
-_RELEASED = ("manifest", "account", "codebook", "intervals")
 _PLAIN = {str: "text", bool: "boolean", int: "integer", float: "number", JsonValue: "any JSON"}
 _INTRODUCTION = """# Documents
 
@@ -94,13 +92,6 @@ def schema_of(name: str) -> dict[str, Any]:
 def schema_text(name: str) -> str:
     """The schema as its file has it."""
     return json.dumps(schema_of(name), indent=1) + "\n"
-
-
-def released_schemas() -> dict[str, str]:
-    """The schemas of what a release of a census holds, as shipped: text by the name of the file."""
-    shipped = files("jobs.documents") / "schemas"
-    names = [f"{name}.schema.json" for name in _RELEASED]
-    return {name: (shipped / name).read_text("utf-8") for name in names}
 
 
 def reference() -> str:
@@ -195,9 +186,9 @@ def main() -> None:
     if sys.argv[1:] and sys.argv[1] in KINDS:
         sys.stdout.write(schema_text(sys.argv[1]))
         return
-    FOLDER.mkdir(exist_ok=True)
+    SHIPPED.mkdir(exist_ok=True)
     for name in KINDS:
-        (FOLDER / f"{name}.schema.json").write_text(schema_text(name), encoding="utf-8")
+        (SHIPPED / f"{name}.schema.json").write_text(schema_text(name), encoding="utf-8")
     for path in sys.argv[1:]:
         Path(path).write_text(reference(), encoding="utf-8")
 

@@ -11,6 +11,7 @@ from das.errors import ConfigError
 from das.tree.information import Information
 from geography.lattice import Lattice
 from jobs.config.product import Resolved
+from jobs.documents.covariance import parse_pair
 from jobs.planning.allocation import (
     EVEN,
     GoalFiles,
@@ -18,7 +19,7 @@ from jobs.planning.allocation import (
     read_goal,
     write_allocation,
 )
-from jobs.planning.covariances import parse_pair, predict_covariances
+from jobs.planning.covariances import predict_covariances
 from jobs.planning.equity import optimize_equity, predict_groups
 from jobs.planning.errors import subtree_classes
 from jobs.planning.groups import read_equity

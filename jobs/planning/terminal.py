@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from jobs.documents.account import Account, Guarantee
+from jobs.documents.account import Account
 from jobs.documents.document import json_of
 from jobs.neighborhoods import FROM_DATA, geounits_from_data
 from jobs.planning.summary import PlanSummary
@@ -66,7 +66,7 @@ def _print_summary(console: Console, summary: PlanSummary) -> None:
 
 def _statements(summary: PlanSummary) -> list[str]:
     """The guarantee and what is exact, as lines."""
-    lines = [guarantee_words(summary.privacy)]
+    lines = [text.guarantee(summary.privacy)]
     if summary.privacy.epsilon_by_noise is not None:
         privacy = summary.privacy
         lines.append(
@@ -137,14 +137,3 @@ def print_account(
         )
         table = Table("failed-checks", "Checks of the data that failed", columns, body, note)
         console.print(terminal_table(table))
-
-
-def guarantee_words(budget: Guarantee) -> str:
-    """A budget and what it implies, as a sentence."""
-    if budget.definition.is_pure:
-        return f"epsilon {budget.total} (pure, {budget.neighbors} neighbors)"
-    return (
-        f"rho {budget.total} (zCDP, {budget.neighbors} neighbors): "
-        f"epsilon {text.upward(budget.epsilon)} at delta {budget.delta} "
-        f"({text.upward(budget.epsilon_simple)} by the simple bound)"
-    )

@@ -12,7 +12,7 @@ from jobs.config.product import Product
 from jobs.config.released import released_configuration
 from jobs.config.tables import TablesWanted
 from jobs.documents.manifest import Environment, Manifest
-from jobs.documents.schemas import released_schemas
+from jobs.documents.shipped import released_schemas
 from jobs.documents.statistics import statistics_of
 from jobs.folder.progress import is_sealed
 from jobs.folder.solutions import note_solve, settings_of, solution_of

@@ -8,6 +8,7 @@ from fractions import Fraction
 
 from das.definition import Definition
 from das.rational import stated_fraction
+from jobs.documents.account import Guarantee
 
 NOT_RECORDED = "not recorded"
 SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -55,6 +56,17 @@ def decimal(value: float | None) -> str:
 def upward(value: float | None) -> str:
     """Three decimals, rounded up: a privacy loss must never be printed below what was proved."""
     return NOT_RECORDED if value is None else f"{math.ceil(value * 1e3) / 1e3:,.3f}"
+
+
+def guarantee(budget: Guarantee) -> str:
+    """A budget and what it implies, as a sentence."""
+    if budget.definition.is_pure:
+        return f"epsilon {budget.total} (pure, {budget.neighbors} neighbors)"
+    return (
+        f"rho {budget.total} (zCDP, {budget.neighbors} neighbors): "
+        f"epsilon {upward(budget.epsilon)} at delta {budget.delta} "
+        f"({upward(budget.epsilon_simple)} by the simple bound)"
+    )
 
 
 def percent_above(value: float | None) -> str:

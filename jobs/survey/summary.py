@@ -10,8 +10,8 @@ from rich.table import Table
 
 from jobs.documents.account import guarantee_of
 from jobs.documents.document import json_of
-from jobs.planning.terminal import guarantee_words
 from jobs.printable import printable, result_console
+from jobs.report import text
 from jobs.storage.account import check_account
 from jobs.survey.plan import MeanPlan, SurveyPlan
 from jobs.survey.tables import conditioned_of, promise_words
@@ -59,7 +59,7 @@ def print_summary(plan: SurveyPlan, *, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(found, indent=1))
         return
-    typer.echo(printable(f"{found['name']}: {guarantee_words(guarantee_of(plan.budget))}"))
+    typer.echo(printable(f"{found['name']}: {text.guarantee(guarantee_of(plan.budget))}"))
     table = Table("part", "share", "cost", "strata", "smallest", "pooled")
     for row in found["parts"]:
         cells = [row["part"], row["share"], row["cost"], row["strata"] or "", row["smallest"] or ""]

@@ -10,7 +10,8 @@ import pytest
 from das.errors import ConfigError, DasError
 from das.queries.query import parse_query
 from geography.lattice import Lattice
-from jobs.planning.covariances import MOST_PAIRS, parse_pair, predict_covariances
+from jobs.documents.covariance import MOST_PAIRS, parse_pair
+from jobs.planning.covariances import predict_covariances
 from tests.builders.strategies import dense_matrix
 from tests.unit.das.tree.dense import null_space
 from tests.unit.jobs.planning.test_allocation import (  # noqa: F401 - fixtures
@@ -123,6 +124,6 @@ def test_pairs_that_cannot_be_read(plan, text, match):  # noqa: F811
 
 def test_too_many_pairs_are_refused(plan, monkeypatch):  # noqa: F811
     assert parse_query(plan.schema, "detailed").size ** 2 <= MOST_PAIRS
-    monkeypatch.setattr("jobs.planning.covariances.MOST_PAIRS", 35)
+    monkeypatch.setattr("jobs.documents.covariance.MOST_PAIRS", 35)
     with pytest.raises(ConfigError, match="too many pairs of answers; got 6 x 6"):
         parse_pair(plan.schema, "detailed")
