@@ -18,6 +18,7 @@ from jobs.folder.roots import (
     CONFIDENTIAL,
     claim_root,
     make_folders,
+    read_identity,
     refuse_other_root,
     remembered_root,
     remove_root,
@@ -26,7 +27,7 @@ from jobs.folder.roots import (
 from jobs.folder.solutions import other_settings
 from jobs.storage.account import is_there, read_account
 from jobs.storage.dataset import MANIFEST, PROPOSED
-from jobs.storage.files import create_file, json_text, read_json, write_json
+from jobs.storage.files import create_file, json_text, write_json
 from jobs.storage.journal import journals_under, read_journal
 from jobs.storage.layout import Roots, release_layout
 from jobs.storage.place import Place, is_same, place_of, remove_tree
@@ -90,7 +91,7 @@ def claim_as(wanted: Owner) -> str:
     if not path.exists() and create_file(path, json_text(fresh)):
         claim_root(roots, str(fresh["run"]))
         return str(fresh["run"])
-    document = read_json(path, "remove the folder")
+    document = read_identity(out, "remove the folder")
     owner = document.get("configuration_digest")
     if owner != digest:
         spent = has_spent(out, wanted.account())
@@ -125,7 +126,7 @@ def remembered_run(out: Place) -> str:
     Raises:
       OutputError: It is not the folder of a run.
     """
-    return str(read_json(out / "run.json", "remove the folder").get("run"))
+    return str(read_identity(out, "remove the folder")["run"])
 
 
 def stated_configuration(resolved: Resolved) -> dict[str, object]:
@@ -196,7 +197,7 @@ def remembered(
       OutputError: It is not the folder of a run.
       ConfigError: The run file is not where it was.
     """
-    document = read_json(out / "run.json", "give the output.directory of a run")
+    document = read_identity(out, "give the output.directory of a run")
     document |= document.get(_SOLUTIONS, {}).get(solution, {})
     source = config or document.get("run_file")
     if source is None or not pathlib.Path(source).exists():
@@ -246,7 +247,7 @@ def _changed_files(document: Mapping[str, object], stated: Mapping[str, object])
 
 def is_renamed(out: Place, account: Place) -> bool:
     """Whether an account is not the one that a run folder remembers, which is still there."""
-    before = read_json(out / "run.json", "remove the folder").get("account")
+    before = read_identity(out, "remove the folder").get("account")
     if before is None or before == str(account):
         return False
     other = place_of(before)
@@ -260,7 +261,7 @@ def refuse_other_account(out: Place, account: Place) -> None:
       LedgerError: They were claimed in another one, which this one is not in a new place: a second
         account knows nothing of the draws of copies of this folder.
     """
-    document = read_json(out / "run.json", "remove the folder")
+    document = read_identity(out, "remove the folder")
     before = document.get("account")
     if before is None or before == str(account):
         return
@@ -286,7 +287,7 @@ def note_account(out: Place, account: Place, inputs: Mapping[str, str]) -> None:
       LedgerError: As of `refuse_other_account`.
     """
     refuse_other_account(out, account)
-    document = read_json(out / "run.json", "remove the folder")
+    document = read_identity(out, "remove the folder")
     own = {**document.get("inputs", {}), **inputs}
     noted = {**document, "account": str(account), **({"inputs": own} if own else {})}
     if noted != document:
@@ -300,7 +301,7 @@ def has_spent(out: Place, account: Place) -> str | None:
       out: The run folder.
       account: The account of the other configuration.
     """
-    document = read_json(out / "run.json", "remove the folder")
+    document = read_identity(out, "remove the folder")
     if "account" in document or any(
         grant.run == document["run"] for grant in read_account(account)
     ):

@@ -24,6 +24,7 @@ OWNER = "OWNER.json"
 CONFIDENTIAL = "confidential"
 """Under which a run folder remembers its confidential root, if that is a place of its own."""
 
+_TEXTS = ("run", "configuration_digest", "run_file", "account", CONFIDENTIAL)
 _KEYS = {"run.json": "output.directory", OWNER: "output.confidential"}
 _SAFE = "keep runs in a store that creates a file only if it is absent: docs/storage.md names some"
 
@@ -133,6 +134,21 @@ def remembered_root(document: Mapping[str, Any]) -> Place | None:
     """
     stated = document.get(CONFIDENTIAL)
     return None if stated is None else place_of(str(stated))
+
+
+def read_identity(out: Place, remedy: str) -> dict[str, Any]:
+    """Read run.json of a run folder.
+
+    Raises:
+      OutputError: It is missing or damaged, or holds what no run writes.
+    """
+    path = out / "run.json"
+    document = {"run": None, **read_json(path, remedy)}
+    kinds = {**dict.fromkeys(_TEXTS, str), "inputs": dict, "solutions": dict}
+    for key in sorted(kinds.keys() & document.keys()):
+        if not isinstance(document[key], kinds[key]):
+            raise OutputError(f"{path}: {key}", "is damaged", got=type(document[key]).__name__)
+    return document
 
 
 def remembered_roots(out: Place) -> Roots:

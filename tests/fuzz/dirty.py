@@ -50,6 +50,9 @@ def make_dirty(rng: Rng, folder: Path) -> Case:
     content = dirty_csv(rng, rows)
     path.write_bytes(content)
     table, fault = expected(content, quoting)
+    if fault == "not UTF-8":  # columns that no reader uses may be of any encoding
+        mark = b"\xef\xbb\xbf"
+        table, fault = expected(content.removeprefix(mark).decode("latin-1").encode(), quoting)
     return Case(
         "dirty",
         f"{kind}, {quoting}, {len(content)} bytes; {fault or 'sound'}",

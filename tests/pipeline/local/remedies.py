@@ -56,7 +56,7 @@ class _Remedies:
             if isinstance(node, ast.Call):
                 values = [word.value for word in node.keywords if word.arg == "remedy"]
                 name = getattr(node.func, "id", getattr(node.func, "attr", ""))
-                if name == "read_json" and len(node.args) == 2:
+                if name in ("read_json", "read_identity") and len(node.args) == 2:
                     values.append(node.args[1])
             elif isinstance(node, ast.FunctionDef) and "remedy" in node.name:
                 values = [

@@ -75,3 +75,29 @@ def test_a_folder_without_a_run_file_asks_for_it(resolved):
     resolved.source.unlink()
     with pytest.raises(ConfigError, match="the run file is not where it was"):
         load_again(resolved.config.output.directory, None, None)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [*(("run", one) for one in (None, 7, [])), ("inputs", "x"), ("account", {}), ("run_file", 3)],
+)
+def test_a_run_json_that_holds_what_no_run_writes_is_refused(resolved, key, value):
+    claim_as(owner_of(resolved))
+    out, account = resolved.config.output.directory, account_of(resolved.config)
+    document = json.loads((out / "run.json").read_text())
+    (out / "run.json").write_text(json.dumps({**document, key: value}))
+    for reads in (
+        lambda: claim_as(owner_of(resolved)),
+        lambda: load_again(out, None, None),
+        lambda: note_account(out, account, {}),
+    ):
+        with pytest.raises(OutputError, match=rf"run\.json: {key}: is damaged"):
+            reads()
+
+
+def test_a_run_json_without_a_run_is_refused(resolved):
+    claim_as(owner_of(resolved))
+    out = resolved.config.output.directory
+    (out / "run.json").write_text("{}")
+    with pytest.raises(OutputError, match=r"run\.json: run: is damaged"):
+        has_spent(out, account_of(resolved.config))
