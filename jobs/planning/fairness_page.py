@@ -7,8 +7,9 @@ from pathlib import Path
 
 from jobs.planning.fairness import FairnessSummary, MethodSpread, Quantiles
 from jobs.report import text
-from jobs.report.page import Block, Page, Section, Tile, write_report
+from jobs.report.page import Block, Page, Section, Tile
 from jobs.report.plots import Figure, MarkPanel, mark_panels, range_rows
+from jobs.report.render import write_report
 from jobs.report.table import Cell, Column, Table, label, number, shaded
 from jobs.report.text import words
 from jobs.storage.modes import READABLE

@@ -27,8 +27,9 @@ from jobs.report.budget import (
     noise_section,
     statements_table,
 )
-from jobs.report.page import Block, Page, Section, Tile, write_report
+from jobs.report.page import Block, Page, Section, Tile
 from jobs.report.plots import Figure, Panel, line_panels
+from jobs.report.render import write_report
 from jobs.report.text import words
 from jobs.storage.modes import READABLE
 

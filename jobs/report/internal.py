@@ -12,8 +12,9 @@ from jobs.report.exact import exact_section
 from jobs.report.group_changes import changes_section
 from jobs.report.groups import groups_section
 from jobs.report.households import households_section
-from jobs.report.page import Banner, Page, Prose, Section, write_report
+from jobs.report.page import Banner, Page, Prose, Section
 from jobs.report.products import products_sections
+from jobs.report.render import write_report
 from jobs.report.run import run_section
 from jobs.report.solver import solver_section
 from jobs.report.tiles import banners, facts, run_time_tile, tiles

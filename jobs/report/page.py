@@ -7,11 +7,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from jobs.report.plots import Figure
-from jobs.report.render import render
 from jobs.report.table import Table
-from jobs.storage.files import replace_file
-from jobs.storage.place import Place
-from jobs.storage.stores.store import OWNER_ONLY
 
 
 @dataclass(frozen=True)
@@ -105,20 +101,3 @@ class Page:
     tiles: Sequence[Tile]
     sections: Sequence[Section]
     records: str = "persons"
-
-
-def write_report(
-    page: Page, out: Place, *, mode: int = OWNER_ONLY, remedy: str | None = None
-) -> None:
-    """Write a report as one self-contained HTML file.
-
-    Args:
-      page: The report.
-      out: The file; replaced at once.
-      mode: As in `replace_file`.
-      remedy: What to do if it cannot be written; default: see to the disk.
-
-    Raises:
-      OutputError: It cannot be written.
-    """
-    replace_file(out, render("page.html.j2", {"page": page}), mode=mode, remedy=remedy)

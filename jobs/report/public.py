@@ -14,8 +14,9 @@ from jobs.report.exact import exact_section
 from jobs.report.groups import expected_section
 from jobs.report.guarantee import guarantee_section, person_remark
 from jobs.report.intervals import intervals_section
-from jobs.report.page import Page, Section, write_report
+from jobs.report.page import Page, Section
 from jobs.report.products import products_sections
+from jobs.report.render import write_report
 from jobs.report.run import run_section
 from jobs.report.solver import solving_section
 from jobs.report.text import words

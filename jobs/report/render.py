@@ -12,6 +12,10 @@ import jinja2
 from markupsafe import Markup, escape
 
 from das.errors import OutputError
+from jobs.report.page import Page
+from jobs.storage.files import replace_file
+from jobs.storage.place import Place
+from jobs.storage.stores.store import OWNER_ONLY
 
 _SUPERSCRIPTS = "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"
 _PLAIN = str.maketrans(_SUPERSCRIPTS, "\N{MINUS SIGN}0123456789")
@@ -106,3 +110,20 @@ def cell(value: str) -> str:
 
 def _lower(match: re.Match[str]) -> str:
     return f"<sup>{match.group().translate(_PLAIN)}</sup>"
+
+
+def write_report(
+    page: Page, out: Place, *, mode: int = OWNER_ONLY, remedy: str | None = None
+) -> None:
+    """Write a report as one self-contained HTML file.
+
+    Args:
+      page: The report.
+      out: The file; replaced at once.
+      mode: As in `replace_file`.
+      remedy: What to do if it cannot be written; default: see to the disk.
+
+    Raises:
+      OutputError: It cannot be written.
+    """
+    replace_file(out, render("page.html.j2", {"page": page}), mode=mode, remedy=remedy)

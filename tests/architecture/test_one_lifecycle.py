@@ -12,20 +12,17 @@ from tests.checkout import ROOT
 IMPORTED = "jobs.analysis.import_nmf._write_release"  # takes over answers drawn elsewhere
 REPLICATED = "jobs.replicate.key"  # seeded noise on a release, which spends nothing
 JOURNALS = {
-    f"jobs.{place}"
-    for place in (
-        "folder.draws.begin",
-        "folder.draws.confirm",
-        "folder.draws.fail",
-        "folder.draws.note_account_line",
-        "folder.draws.record",
-        "folder.solutions.note_solve",
-        "storage.account.make_claim",
-        "storage.account.note_failed_check",
-        "storage.journal.begin_journal",
-        "storage.ledger.record_measured",
-        "storage.ledger.seal_ledger",
-    )
+    "jobs.folder.draws.begin",
+    "jobs.folder.draws.confirm",
+    "jobs.folder.draws.fail",
+    "jobs.folder.draws.note_account_line",
+    "jobs.folder.draws.record",
+    "jobs.folder.solutions.note_solve",
+    "jobs.storage.account.make_claim",
+    "jobs.storage.account.note_failed_check",
+    "jobs.storage.journal.begin_journal",
+    "jobs.storage.ledger.record_measured",
+    "jobs.storage.ledger.seal_ledger",
 }
 REPLICATES = "jobs.release.intervals.write_intervals"  # after the seal, beside what it names
 

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from jobs.documents.survey import GroupErrors, MeanErrors, ReleasedMean, SurveyEvaluation
 from jobs.report import text
 from jobs.report.internal import CONFIDENTIAL, definitions_section
-from jobs.report.page import Block, Page, Section, Tile, write_report
+from jobs.report.page import Block, Page, Section, Tile
 from jobs.report.plots import Figure
+from jobs.report.render import write_report
 from jobs.report.survey.means import mean_figures, shower
 from jobs.report.survey.predictions import group_figure, predictions_section
 from jobs.report.survey.public import survey_budget_section, survey_tiles

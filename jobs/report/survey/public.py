@@ -5,7 +5,8 @@ from __future__ import annotations
 from jobs.documents.survey import SurveyManifest
 from jobs.report import text
 from jobs.report.guarantee import guarantee_section
-from jobs.report.page import Block, Page, Prose, Section, Tile, write_report
+from jobs.report.page import Block, Page, Prose, Section, Tile
+from jobs.report.render import write_report
 from jobs.report.run import environment_table
 from jobs.report.survey.files import survey_files_section
 from jobs.report.survey.means import confidence, means_section, shower
