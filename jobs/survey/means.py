@@ -16,6 +16,7 @@ from das.means.sums import NoisySum
 from jobs.documents.document import json_of
 from jobs.documents.survey import MeansTable, ReleasedMean, StratumMean
 from jobs.storage.csv import cell, csv_text
+from jobs.storage.files import understanding
 from jobs.storage.layout import ReleaseLayout
 from jobs.storage.place import Place
 from jobs.survey.checks import EVERYBODY
@@ -34,9 +35,16 @@ def means_csv(release: ReleaseLayout) -> Place:
 
 
 def released_means(plan: SurveyPlan) -> MeansTable:
-    """What is released of all statistics; a function of noisy sums."""
-    definition, part = plan.config.privacy.definition, plan.release.measured_part
-    statistics = [released_mean(one, read_sums(part(one.name)), definition) for one in plan.means]
+    """Compute what is released of all statistics; a function of noisy sums.
+
+    Raises:
+      OutputError: Noisy sums are missing, damaged or not those of the plan.
+    """
+    definition, statistics = plan.config.privacy.definition, []
+    for mean in plan.means:
+        dataset = plan.release.measured_part(mean.name)
+        with understanding(dataset):  # a release of others may have sums of other strata
+            statistics.append(released_mean(mean, read_sums(dataset), definition))
     return MeansTable(format=1, name=plan.config.name, statistics=tuple(statistics))
 
 

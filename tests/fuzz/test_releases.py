@@ -19,7 +19,7 @@ import pytest
 import yaml
 
 from jobs.documents.survey import read_means
-from jobs.survey.means import csv_text
+from jobs.survey.means import means_text
 from tests.bench.fuzz import supervise
 from tests.bench.release_fuzz import FAILURES, try_case, watched
 from tests.builders import toy
@@ -307,7 +307,7 @@ def test_means_and_tables_of_other_numbers_are_refused(worlds, tmp_path):
         document[key].pop()
         path.write_text(json.dumps(document))
         if key == "statistics":
-            (release / "means.csv").write_text(csv_text(read_means(path)))
+            (release / "means.csv").write_text(means_text(read_means(path)))
         reseal(release)
         assert name in refused(tmp_path, "verify", release)
 
