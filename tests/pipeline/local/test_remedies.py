@@ -1406,7 +1406,7 @@ ENTRIES: dict[Key, Entry] = {
      "seeded_not_for_release, seed: ...}`"): NotTried("keys are no part of a run file"),
     ("jobs/planning/fairness.py", "ask for tables of fewer attributes"): fewer_attributes_a_table,
     ("das/workload/variances.py", "ask for fewer or smaller tables"): LARGE,
-    ("jobs/planning/covariances.py", "ask for recodes of fewer groups"): fewer_pairs_of_answers,
+    ("jobs/documents/covariance.py", "ask for recodes of fewer groups"): fewer_pairs_of_answers,
     ("jobs/confidential/survey/read.py", "with bounded neighbors it is public: state it; else use unbounded neighbors"): TriedIn("tests/pipeline/local/test_surveys.py::test_another_number_of_records_is_refused_with_bounded_neighbors_alone"),
     ("jobs/documents/survey.py", "run `das run` first; if it was sealed, restore it from a copy"): TriedIn("tests/pipeline/local/test_surveys.py::test_what_a_folder_holds_is_said"),
     ("jobs/survey/folder.py", "give the output.directory of a run"): TriedIn("tests/pipeline/local/test_surveys.py::test_what_a_folder_holds_is_said"),
