@@ -120,18 +120,6 @@ class Histograms:
         offsets = np.searchsorted(owners, np.arange(n_geounits + 1))
         return cls(n_cells, offsets.astype(np.int64), cells, counts)
 
-    @classmethod
-    def from_dense(cls, counts: npt.NDArray[np.integer]) -> Histograms:
-        """Compress int[G, n] nonnegative counts."""
-        owners, cells = np.nonzero(counts)
-        return cls.from_entries(
-            counts.shape[1],
-            counts.shape[0],
-            owners.astype(np.int64),
-            cells.astype(np.int64),
-            counts[owners, cells].astype(np.int64),
-        )
-
 
 def first_difference(found: Histograms, wanted: Histograms) -> int | None:
     """The first geounit in which two histograms differ, if there is one."""

@@ -282,25 +282,6 @@ def query_cost(budget: Budget, level_share: Fraction, share: Fraction) -> Fracti
     return budget.total * level_share * share
 
 
-def query_mechanism(
-    budget: Budget, query: Query, cost: Fraction, mechanism: str | None = None
-) -> Mechanism:
-    """The mechanism under which releasing the query in every geounit costs exactly `cost`.
-
-    Args:
-      budget: What costs are counted in, and for which neighbors.
-      query: The query.
-      cost: Exact, > 0.
-      mechanism: Name of the noise; None for the default of the budget's definition.
-
-    Raises:
-      BudgetError: The noise is unknown or cannot be charged in the budget's definition.
-    """
-    noise = choose_mechanism(budget.definition, mechanism)
-    norm = noise.norms[budget.definition]
-    return noise.costing(budget.definition, cost, sensitivity(query, budget.neighbors, norm))
-
-
 def strategy_for(
     levels: Sequence[LevelStrategy],
     spine: Sequence[str],

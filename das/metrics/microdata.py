@@ -9,7 +9,6 @@ References:
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterable, Sequence
 
@@ -49,32 +48,6 @@ def shares(codes: IntArray, sizes: Sequence[int], attributes: Sequence[int]) -> 
     for i in attributes:
         spots = spots * sizes[i] + codes[:, i]
     return np.bincount(spots, minlength=cells) / max(1, len(codes))
-
-
-def k_way_error(truth: IntArray, released: IntArray, sizes: Sequence[int], k: int) -> float:
-    """Mean over all sets of k attributes of the L1 distance of shares (Definition 14, c = 1).
-
-    Between 0 and 2; twice the total variation distance.
-
-    Args:
-      truth: int64[n, d], codes.
-      released: int64[m, d], codes; m may differ from n.
-      sizes: d numbers of levels.
-      k: Attributes of a marginal, 1 to d.
-
-    Raises:
-      SchemaError: Columns do not fit, k is out of range or a marginal is too large.
-    """
-    d = len(sizes)
-    if truth.shape[1:] != (d,) or released.shape[1:] != (d,) or not 1 <= k <= d:
-        raise SchemaError(
-            "k-way error",
-            "does not fit the microdata",
-            got=f"{truth.shape}, {released.shape} and k = {k}",
-            want=f"{d} columns in both and k between 1 and {d}",
-        )
-    distances = distances_of(truth, released, sizes, itertools.combinations(range(d), k))
-    return math.fsum(distances.values()) / len(distances)
 
 
 def distances_of(

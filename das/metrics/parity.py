@@ -106,12 +106,6 @@ class GroupErrors:
             object.__setattr__(self, name, frozen_array(getattr(self, name)))
 
 
-def no_errors(n_groups: int) -> GroupErrors:
-    """Of no geounits, the neutral element of `merge_groups`."""
-    zero = np.zeros(n_groups, np.int64)
-    return GroupErrors(zero, zero, zero, zero, (0,) * n_groups, zero)
-
-
 def merge_groups(first: GroupErrors, second: GroupErrors) -> GroupErrors:
     """Combine disjoint sets of geounits; exactly associative and commutative."""
     return GroupErrors(

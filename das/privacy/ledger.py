@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -172,35 +172,3 @@ def costs_of_paths(
                 max(cost + high for cost, (_, high) in below),
             )
     return rest.get(0)
-
-
-def number_of_tilings(n_levels: int, chains: Collection[Chain]) -> int:
-    """How many ways `tilings` yields.
-
-    >>> number_of_tilings(30, [(a, b) for a in range(30) for b in range(a, 30)]) == 2**29
-    True
-    """
-    ways = {n_levels: 1}
-    for first in range(n_levels - 1, -1, -1):
-        ways[first] = sum(ways[last + 1] for top, last in chains if top == first)
-    return ways[0]
-
-
-def tilings(n_levels: int, chains: Collection[Chain]) -> Iterator[tuple[Chain, ...]]:
-    """Yield every way to cut a path of geolevels 0..n_levels - 1 into the given chains.
-
-    There may be 2^(n_levels - 1): ask `number_of_tilings` first.
-
-    >>> list(tilings(2, [(0, 0), (1, 1), (0, 1)]))
-    [((0, 0), (1, 1)), ((0, 1),)]
-    """
-
-    def from_level(start: int) -> Iterator[tuple[Chain, ...]]:
-        if start == n_levels:
-            yield ()
-        for first, last in chains:
-            if first == start:
-                for rest in from_level(last + 1):
-                    yield ((first, last), *rest)
-
-    return from_level(0)

@@ -125,27 +125,6 @@ class Aim:
         return Aim(np.where(noisy, self.scale, 0.0), self.is_sum, limits)
 
 
-def least_largest_error(
-    problem: AllocationProblem,
-    scale: FloatArray,
-    start: FloatArray,
-    limits: FloatArray | None = None,
-) -> LargestError:
-    """Minimize max(scale * mean squared error) within limits.
-
-    Args:
-      problem: Errors as a function of shares.
-      scale: float64[T, L], nonnegative; 0 where an error does not count.
-      start: float64[L, Q], nonnegative; shares to start from, up to a factor.
-      limits: float64[T, L], the largest accepted mean squared errors at rho = 1; infinite, or None
-        for all, where there is none.
-
-    Raises:
-      BudgetError: As `least_within`.
-    """
-    return least_within(problem, Aim(scale, limits=limits), start)
-
-
 def least_within(
     problem: AllocationProblem, aim: Aim, start: FloatArray, gap: float | None = None
 ) -> LargestError:
@@ -289,25 +268,6 @@ def certify(
     most = problem.steepest(slope) - float(prices[over > 0].sum())
     bound = 1 / most if most > 0 else 0.0
     return Certified(solved.mean, float(goal.max()), bound, float(over.max()))
-
-
-def least_rho(problem: AllocationProblem, targets: FloatArray, start: FloatArray) -> LargestError:
-    """Find shares that meet error targets with the least rho.
-
-    Args:
-      problem: Errors as a function of shares.
-      targets: float64[T, L], the largest accepted root mean squared errors; infinite for none.
-      start: float64[L, Q], nonnegative; shares to start from, up to a factor.
-
-    Returns:
-      The shares; `value` is the rho at which they meet every target.
-
-    Raises:
-      BudgetError: A target is not positive, or none is finite where there is noise.
-    """
-    if not (targets > 0).all() or not np.isfinite(targets).any():
-        raise BudgetError("error targets", "must be positive, one of them finite")
-    return least_largest_error(problem, 1.0 / targets**2, start)
 
 
 class _Certified(Exception):  # noqa: N818 - ends a search, which is no error

@@ -129,11 +129,6 @@ class AttributeWorkload:
         """W^T W, float64[n, n]."""
         return self.weighted_gram(np.ones(self.n_rows))
 
-    @cached_property
-    def row_sums(self) -> FloatArray:
-        """W 1, float64[m]."""
-        return self.apply(np.ones((self.size, 1)))[:, 0]
-
     def apply(self, columns: FloatArray) -> FloatArray:
         """Return W @ columns, float64[m, k], for columns float64[n, k]."""
         if self.given is not None:

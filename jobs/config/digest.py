@@ -8,12 +8,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from jobs.config.files import read_model
-from jobs.config.format_1 import PERSONS, UNITS
 from jobs.config.models.allocation import AllocationFile
 from jobs.config.models.products import ProductConfig
 from jobs.config.models.run import RunConfig
 from jobs.config.schema import read_schema
 
+# Run files of format 1, as which the digest still writes what it hashes, had these two products.
+_UNITS_OF_FORMAT_1, _PERSONS_OF_FORMAT_1 = "units", "persons"
 _PRIVACY = ("definition", "rho", "epsilon", "delta", "neighbors", "allocation", "lazy_queries",
             "root_support", "randomness", "product", "grant", "epsilon_from")  # fmt: skip
 
@@ -24,9 +25,8 @@ def run_digest(written: RunConfig, config: RunConfig) -> str:
     That is the run file without its name, speed, account, what follows from measurements (`solve`,
     `output`: `jobs.folder.solutions`) and how it is judged (`evaluate`), with the files it names.
     Data paths count as written, so that a project can move to another folder. The document that is
-    hashed has the last product at its top and the others beside it, which is how run files of
-    format 1 were written: so a folder that was begun with such a file is also that of the same run
-    in format 2.
+    hashed has the last product at its top and the others beside it, as run files of format 1 had
+    them: so a folder that was begun with such a file is also that of the same run in format 2.
 
     Args:
       written: The run file.
@@ -50,7 +50,10 @@ def run_digest(written: RunConfig, config: RunConfig) -> str:
         "invariants": own["invariants"],
         **{name: products[name] for name in others},
     }
-    if [*products] not in ([PERSONS], [UNITS, PERSONS]):
+    if [*products] not in (
+        [_PERSONS_OF_FORMAT_1],
+        [_UNITS_OF_FORMAT_1, _PERSONS_OF_FORMAT_1],
+    ):
         document["products"] = [*products]
     if written.between:
         document["between"] = [entry.model_dump(mode="json") for entry in written.between]
@@ -75,16 +78,16 @@ def _contents(written: ProductConfig, config: ProductConfig) -> dict[str, Any]:
         # What is not named is left out, as allocations were before they could name it.
         unnamed = {key for key in ("mechanism", "strata") if getattr(allocation, key) is None}
         document["privacy"]["allocation"] = allocation.model_dump(mode="json", exclude=unnamed)
-    document["invariants"] = [_invariant(entry) for entry in document["invariants"]]
+    document["invariants"] = [_as_in_format_1(entry) for entry in document["invariants"]]
     return document
 
 
-def _invariant(entry: Mapping[str, Any]) -> dict[str, Any]:
+def _as_in_format_1(entry: Mapping[str, Any]) -> dict[str, Any]:
     """An invariant; facilities that the units count as format 1 wrote them."""
     if "released" in entry and entry["released"] is None:  # as files were before they could
         entry = {key: value for key, value in entry.items() if key != "released"}
     exact = entry.get("exact")
-    if "facilities" not in entry or (exact is not None and exact["product"] != UNITS):
+    if "facilities" not in entry or (exact is not None and exact["product"] != _UNITS_OF_FORMAT_1):
         return dict(entry)
     written = {**entry, "exact": exact and exact["query"]}
-    return {UNITS if key == "exact" else key: value for key, value in written.items()}
+    return {_UNITS_OF_FORMAT_1 if key == "exact" else key: value for key, value in written.items()}

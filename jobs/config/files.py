@@ -11,7 +11,6 @@ from typing import Any, TypeVar, overload
 from pydantic import BaseModel, ValidationError
 
 from das.errors import ConfigError, DasError
-from jobs.config import format_1
 from jobs.config.local_path import is_endless, local_path
 from jobs.config.models.run import RunConfig
 from jobs.config.models.values import SURVEY
@@ -41,28 +40,18 @@ class RunFile:
 
     Attributes:
       path: Where it is.
-      format: The format it is written in.
       config: What it says, paths as written.
       wanted: Tables that an allocation is to be made for, beside those of the run; None where
         every product must name one.
     """
 
     path: Place
-    format: int
     config: RunConfig
     wanted: tuple[str, ...] | None = None
 
-    def keys_of(self, product: str) -> str:
-        """What stands before the keys of a product in this file."""
-        return format_1.keys_of(product) if self.format == 1 else f"products.{product}."
-
-    def written_keys(self, keys: list[str]) -> list[str]:
-        """Where a value of the model stands in this file."""
-        return format_1.written_keys(keys) if self.format == 1 else keys
-
 
 def read_run_file(path: Place) -> RunFile:
-    """Read a run file of any format.
+    """Read a run file.
 
     Raises:
       ConfigError: It cannot be read, or says what no run file may say.
@@ -75,11 +64,18 @@ def read_run_file(path: Place) -> RunFile:
             want="validate, run, means, tables, synthesize, evaluate, verify, certificate or "
             "account",
         )
-    if document.get("format", 1) != 1:
-        return RunFile(path, 2, _validated(path, document, RunConfig))
-    own = {key: value for key, value in document.items() if key != "format"}
-    translated = format_1.to_products(own)
-    return RunFile(path, 1, _validated(path, translated, RunConfig, format_1.written_keys))
+    if document.get("format", 1) == 1 and {"schema", "data"} & document.keys():
+        raise ConfigError(
+            str(path),
+            "is of format 1, which is not read any more",
+            remedy="write `format: 2`; put schema, data, invariants, solve, evaluate, of privacy "
+            "rho, epsilon, epsilon_from, allocation, lazy_queries and product, and of output "
+            "microdata, tables, table_formats and h1 under `products: {persons: ...}`; the section "
+            "units before it, under `products: {units: ...}` with its `privacy: {product: units}`; "
+            "and `exact: {product: units, query: QUERY}` for `units: QUERY` of facilities; the "
+            "folder of the run stays valid (docs/configuration.md)",
+        )
+    return RunFile(path, _validated(path, document, RunConfig))
 
 
 def is_survey(path: Path) -> bool:
@@ -100,16 +96,11 @@ def read_model(path: Place, model: type[ModelT]) -> ModelT:
     return _validated(path, read_map(path), model)
 
 
-def _validated(
-    path: Place,
-    document: dict[Any, Any],
-    model: type[ModelT],
-    written: Callable[[list[str]], list[str]] = list,
-) -> ModelT:
+def _validated(path: Place, document: dict[Any, Any], model: type[ModelT]) -> ModelT:
     try:
         return model.model_validate(document)
     except ValidationError as error:
-        raise _config_error(path, error, written) from None
+        raise _config_error(path, error) from None
 
 
 def named(where: str, build: Callable[[], T]) -> T:
@@ -253,19 +244,11 @@ def _keys(location: Sequence[int | str]) -> list[str]:
     return keys[:place] + keys[place + 1 :]
 
 
-def _config_error(
-    path: Place, error: ValidationError, written: Callable[[list[str]], list[str]]
-) -> ConfigError:
-    """One error naming the first wrong keys, what it got and what it wants.
-
-    Args:
-      path: The file.
-      error: What does not fit the model.
-      written: Turns the keys of the model into those of the file.
-    """
+def _config_error(path: Place, error: ValidationError) -> ConfigError:
+    """One error naming the first wrong keys, what it got and what it wants."""
     problems = []
     for item in error.errors()[:_MOST_PROBLEMS]:
-        key = ".".join(written(_keys(item["loc"])))
+        key = ".".join(_keys(item["loc"]))
         got = item["input"]
         shown = type(got).__name__ if isinstance(got, dict | list) else f"{got!r:.200}"
         kind = item["type"]

@@ -8,7 +8,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import typer
 from pydantic import BaseModel
 
 from das.errors import ConfigError, SchemaError
@@ -16,13 +15,11 @@ from das.queries.query import parse_query
 from jobs.config.between import tied_products
 from jobs.config.digest import run_digest
 from jobs.config.files import RunFile, absolute, absolute_path, named, read_run_file
-from jobs.config.format_1 import NOTICE
 from jobs.config.models.run import RunConfig
 from jobs.config.places import refuse_tangled
 from jobs.config.product import Product, Resolved
 from jobs.config.resolve import Places, resolve_product
 from jobs.config.schema import load_schema
-from jobs.printable import printable
 from jobs.storage.layout import product_confidential, product_release
 from jobs.storage.place import Place
 
@@ -72,7 +69,8 @@ def load_run(
         message names the file and the key.
     """
     check_solution_name(solution)
-    file, folder = _read(path)
+    folder = absolute_path(path).parent
+    file = read_run_file(path)
     config = absolute(file.config, folder)
     if output is not None:
         config = _with(config, "output", directory=absolute_path(output))
@@ -106,7 +104,8 @@ def load_plan(
     Raises:
       ConfigError, SchemaError, GeographyError, BudgetError: As `load_run`.
     """
-    file, folder = _read(path)
+    folder = absolute_path(path).parent
+    file = read_run_file(path)
     file = replace(file, wanted=None if wanted is None else tuple(wanted))
     config = absolute(file.config, folder)
     if master is not None:
@@ -122,15 +121,6 @@ def load_plan(
     return _resolve(config, file, None, planned)
 
 
-def _read(path: Path) -> tuple[RunFile, Path]:
-    """A run file, and its folder."""
-    folder = absolute_path(path).parent
-    file = read_run_file(path)
-    if file.format == 1:
-        typer.echo(printable(f"das: {path}: {NOTICE}"), err=True)
-    return file, folder
-
-
 def _resolve(
     config: RunConfig, file: RunFile, solution: str | None, planned: str | None = None
 ) -> Resolved:
@@ -139,7 +129,7 @@ def _resolve(
     for own in config.products.values():
         named(str(path), partial(getattr, own, "input"))
     _refuse_taken_names(config, path)
-    refuse_tangled(path, config, config.output.roots, file.written_keys)
+    refuse_tangled(path, config, config.output.roots)
     digest = run_digest(file.config, config)
     products: dict[str, Product] = {}
     *others, _ = config.products

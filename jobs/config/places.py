@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from pydantic import BaseModel
@@ -12,9 +12,7 @@ from jobs.storage.layout import Roots
 from jobs.storage.place import Place, StoredPlace, lies_in
 
 
-def refuse_tangled(
-    path: Place, config: BaseModel, roots: Roots, written: Callable[[list[str]], list[str]] = list
-) -> None:
+def refuse_tangled(path: Place, config: BaseModel, roots: Roots) -> None:
     """Refuse roots that lie in each other, and files of the run file that lie in one.
 
     What lies in the folder of a run is published, or removed with what is made again.
@@ -23,7 +21,6 @@ def refuse_tangled(
       path: The run file.
       config: What it says, paths absolute.
       roots: Where everything of the run lies.
-      written: Turns the keys of the model into those of the file.
 
     Raises:
       ConfigError: Some do.
@@ -42,7 +39,7 @@ def refuse_tangled(
         root = next((one for one in (out, confidential) if lies_in(place, one)), None)
         if root is not None and keys[0] != "output":
             raise ConfigError(
-                f"{path}: {'.'.join(written(keys))}",
+                f"{path}: {'.'.join(keys)}",
                 "lies in the folder of the run",
                 got=f"{place} in {root}",
                 remedy="keep it elsewhere: what lies there is published, or removed with the run",

@@ -23,7 +23,6 @@ class Product:
 
     Attributes:
       name: Its name in the run file, which is what its records are called.
-      keys: What stands before its keys in the run file, such as "products.units."; for errors.
       title: The name of the run, and of the product where it is not the last.
       config: Its section of the run file, paths absolute.
       plan: All that the stages after reading need.
@@ -34,7 +33,6 @@ class Product:
     """
 
     name: str
-    keys: str
     title: str
     config: ProductConfig
     plan: Plan
@@ -42,6 +40,11 @@ class Product:
     confidential: ConfidentialLayout
     grouping: Grouping
     seed: int | None = None
+
+    @property
+    def keys(self) -> str:
+        """What stands before its keys in the run file; for errors."""
+        return f"products.{self.name}."
 
     @property
     def bound_by(self) -> tuple[str, ...]:

@@ -71,13 +71,13 @@ file without geography ([surveys](survey.md)), and stands alone. A **file of gro
   cell stays open: give `detailed` a share, or a weight in its `workload`. It is decided exactly,
   for any number of cells; leaving it out is a budget error.
 
-Files of **format 1** have no key `format`. What `products.persons` says stands at their top:
-`schema`, `data`, `invariants` and `solve`; of `privacy` the keys `rho`, `epsilon`, `allocation`,
-`lazy_queries` and `product`; of `output` the keys `microdata`, `tables` and `h1`. What
-`products.units` says stands under `units`, whose `privacy.product` is `units` if it names none,
-and facilities that the units count have `units: QUERY` for `exact: {product: units, query:
-QUERY}`. They are read for one release more, with a notice. The same run has the same digest in
-both formats: a folder that was begun with a file of format 1 goes on with one of format 2.
+Files of **format 1**, which have no key `format`, are refused. What stands at their top belongs
+under `products.persons`: `schema`, `data`, `invariants`, `solve` and `evaluate`; of `privacy` the
+keys `rho`, `epsilon`, `epsilon_from`, `allocation`, `lazy_queries` and `product`; of `output` the
+keys `microdata`, `tables`, `table_formats` and `h1`. The section `units` belongs before it, under
+`products.units`, with `privacy.product: units` if it names none, and `units: QUERY` of facilities
+becomes `exact: {product: units, query: QUERY}`. The same run has the same digest in both formats: a
+folder that was begun with a file of format 1 goes on with one of format 2.
 
 This page is generated from the models in `jobs/config/models` by `make docs`.
 """

@@ -99,7 +99,7 @@ def resolve_product(
     stated, levels = own.invariants, spine.levels
     counted = list(dict.fromkeys((*levels, *census.levels)))
     plans = {other: product.plan for other, product in before.items()}
-    keys = f"{path}: {file.keys_of(name)}"
+    keys = f"{path}: products.{name}."
     attempt = _Attempts()
     if not isinstance(own.data, WithheldData):
         attempt(keys.rstrip(": ."), lambda: check_data(own.input, schema))
@@ -207,7 +207,6 @@ def resolve_product(
     named(str(path), partial(refuse_unsolvable, plan))
     return Product(
         name,
-        file.keys_of(name),
         f"{config.name}, {name}" if place else config.name,
         own,
         plan,

@@ -117,11 +117,6 @@ def only_driver(out: Place, patience_seconds: float | None = None) -> Iterator[H
         os.close(handle)
 
 
-def _say_how_to_go_on(out: Place) -> None:
-    words = f"das resume {shlex.quote(str(out))}"
-    sys.stderr.write(f"das: stopped; nothing is lost, go on with `{words}`\n")
-
-
 @contextmanager
 def _only_stored(out: StoredPlace, patience: float) -> Iterator[StoredPlace]:
     token = uuid.uuid4().hex

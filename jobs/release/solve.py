@@ -388,15 +388,6 @@ def tally_batch(plan: Plan, release: ReleaseLayout, batch: Batch) -> Tallies:
     )
 
 
-def node_problems(plan: Plan, release: ReleaseLayout, batch: Batch) -> Iterator[NodeProblem]:
-    """The node problems of a range with noisy answers, for those who study them."""
-    solving = LevelSolving.of(plan, batch.level)
-    for piece in read_pieces(plan, release, batch):
-        for family in piece.families:
-            if family.has_persons and known_counts(solving.template, piece, family) is None:
-                yield _measured_problem(solving, piece, family)
-
-
 def solve_family(
     solving: LevelSolving, piece: Piece, family: Family
 ) -> tuple[Histograms, SolveStatistics]:

@@ -19,7 +19,6 @@ from fractions import Fraction
 import numpy as np
 
 from das.confidential import Confidential
-from das.histograms import Histograms
 from das.measure import measure
 from das.mechanisms.entropy import NoiseKey, Streams
 from das.privacy.budget import Budget
@@ -37,6 +36,7 @@ from geography.lattice import Lattice, Spine
 from jobs.config.allocation import load_allocation
 from jobs.config.schema import load_schema
 from jobs.config.workload import ZCDP_BOUNDED
+from tests.builders.histograms import from_dense
 from tests.checkout import ROOT
 from tests.unit.das.tree.estimation_trees import LevelAnswers, estimate_tree
 
@@ -106,7 +106,7 @@ def simulate(releases: int, seed: int = 2020) -> dict[str, list[LevelErrors]]:
         kind = ends[measured] - level
         noisy = [
             measure(
-                Confidential(Histograms.from_dense(counts)),
+                Confidential(from_dense(counts)),
                 query,
                 mechanisms=[noise[k][index].mechanism for k in kind] * releases,
                 stream=streams.open((level, index), rows),
@@ -121,7 +121,7 @@ def simulate(releases: int, seed: int = 2020) -> dict[str, list[LevelErrors]]:
                 np.tile(only, releases),
                 tuple(noisy),
                 tuple(
-                    np.tile(q.answer(Histograms.from_dense(truth[level])), (releases, 1))
+                    np.tile(q.answer(from_dense(truth[level])), (releases, 1))
                     for q in terms[level].exact
                 ),
                 np.array([[1 / one.mechanism.variance() for one in row] for row in noise]),
@@ -135,7 +135,7 @@ def simulate(releases: int, seed: int = 2020) -> dict[str, list[LevelErrors]]:
         size = len(truth[level])
         for text in TABLES:
             query = parse_query(schema, text)
-            exact = query.answer(Histograms.from_dense(truth[level])).astype(float)
+            exact = query.answer(from_dense(truth[level])).astype(float)
             values = coordinates.answer(query, found[level].values)
             errors = values.reshape(releases, size, -1) - exact
             variances = coordinates.variances(query, found[level].matrices)

@@ -41,6 +41,7 @@ from jobs.release.verify import verify_run
 from jobs.storage.dataset import MANIFEST, Dataset, is_published, sweep
 from jobs.storage.layout import confidential_layout, release_layout
 from jobs.synthetic.generate import GenerateSpec, generate
+from tests.builders.run_files import to_products
 from tests.pipeline.spark import faults
 from tests.pipeline.spark.cluster import MANY_TASKS, ROOT, Cluster, build_zip, standalone_cluster
 
@@ -144,7 +145,7 @@ class Bench:
             "runtime": {"spark": spark, "batches_per_slot": 2},
         }
         path = home / "run.yaml"
-        path.write_text(yaml.safe_dump(document))
+        path.write_text(yaml.safe_dump(to_products(document)))
         return path
 
 

@@ -34,6 +34,7 @@ from jobs.config.product import Resolved
 from jobs.config.schema import load_schema
 from jobs.storage.layout import release_layout
 from tests.builders.in_process import execute
+from tests.builders.run_files import to_products
 from tests.checkout import ROOT
 
 LEVELS = ("state", "county", "block")
@@ -150,7 +151,7 @@ def write_case(case: Case, folder: Path) -> Path:
         "runtime": {"master": "local[1]", "driver_memory": "1g"},
     }
     path = folder / "run.yaml"
-    path.write_text(yaml.safe_dump(run))
+    path.write_text(yaml.safe_dump(to_products(run)))
     return path
 
 

@@ -43,7 +43,6 @@ import pyarrow.parquet as pq
 import scipy.sparse as sp
 import yaml
 
-from das.histograms import Histograms
 from das.queries.query import parse_query
 from das.schema import Schema
 from jobs.analysis.export_nmf import NmfExport
@@ -61,6 +60,7 @@ from jobs.storage.layout import EstimateLayout
 from jobs.tasks.batches import Sizing
 from jobs.tasks.executor import LocalTasks
 from jobs.tasks.progress import Reporter
+from tests.builders.histograms import from_dense
 from tests.checkout import ROOT
 
 DIGITS = {"nation": 0, "state": 3, "county": 9, "tract": 13, "block_group": 15, "block": 31}
@@ -137,7 +137,7 @@ def write_truth(folder: Path, schema: Schema, blocks: int, seed: int) -> None:
             held = rng.multinomial(20 + int(rng.integers(60)), shares[tract])
             counts[row, kind, 1] = held.reshape(2, 63)
             units[row, kind] = 1
-    histograms = Histograms.from_dense(counts.reshape(len(codes), -1))
+    histograms = from_dense(counts.reshape(len(codes), -1))
     spans = list(zip(histograms.offsets, histograms.offsets[1:], strict=False))
     pq.write_table(
         pa.table(

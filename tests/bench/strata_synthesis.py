@@ -26,7 +26,6 @@ import numpy as np
 
 from das.confidential import Confidential
 from das.mechanisms.entropy import NoiseKey, Streams
-from das.metrics.microdata import k_way_error
 from das.privacy.accounting import rho_from_epsilon
 from das.queries.sensitivity import Neighbors
 from das.synthesis.measure import Spending, measure_marginals, measure_strata
@@ -34,7 +33,7 @@ from das.synthesis.mixture import Fit, synthesize
 from das.synthesis.records import Domain, Records
 from das.synthesis.strata import Strata, synthesize_strata
 from das.synthesis.targets import targets_of
-from tests.builders.microdata import read_microdata
+from tests.builders.microdata import k_way_error, read_microdata
 
 DELTA = Fraction(1, 10**9)
 N_PRIVATE = 196_967  # as the state in the paper

@@ -31,7 +31,6 @@ import numpy as np
 
 from das.confidential import Confidential
 from das.mechanisms.entropy import NoiseKey, Streams
-from das.metrics.microdata import k_way_error
 from das.privacy.accounting import rho_from_epsilon
 from das.queries.sensitivity import Neighbors
 from das.synthesis.adaptive import AdaptiveRounds, measure_adaptively, measure_tree
@@ -40,7 +39,7 @@ from das.synthesis.measure import Spending, measure_marginals
 from das.synthesis.mixture import Fit, synthesize
 from das.synthesis.records import Records
 from das.synthesis.targets import targets_of
-from tests.builders.microdata import read_microdata
+from tests.builders.microdata import k_way_error, read_microdata
 from tests.checkout import ROOT
 
 DELTA = Fraction(1, 10**9)

@@ -19,9 +19,11 @@ from pathlib import Path
 import numpy as np
 
 from jobs.config.load import load_run
-from jobs.release.solve import node_problems
-from jobs.storage.layout import release_layout
-from jobs.tasks.batches import geounit_batches
+from jobs.plan import Plan
+from jobs.release.pieces import read_pieces
+from jobs.release.solve import LevelSolving, _measured_problem, known_counts
+from jobs.storage.layout import ReleaseLayout, release_layout
+from jobs.tasks.batches import Batch, geounit_batches
 from solvers.least_squares.blocks import arrange
 from solvers.least_squares.certificate import origin
 from solvers.least_squares.interior_point import follow_path
@@ -50,7 +52,16 @@ def nodes_of(config: Path, out: Path | None) -> Iterator[NodeProblem]:
     release = release_layout(resolved.config.output.directory)
     for level in resolved.plan.levels:
         for batch in geounit_batches(release, level, 1, 10**9):
-            yield from node_problems(resolved.plan, release, batch)
+            yield from _problems(resolved.plan, release, batch)
+
+
+def _problems(plan: Plan, release: ReleaseLayout, batch: Batch) -> Iterator[NodeProblem]:
+    """The node problems of a range with noisy answers."""
+    solving = LevelSolving.of(plan, batch.level)
+    for piece in read_pieces(plan, release, batch):
+        for family in piece.families:
+            if family.has_persons and known_counts(solving.template, piece, family) is None:
+                yield _measured_problem(solving, piece, family)
 
 
 def main() -> None:

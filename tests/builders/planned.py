@@ -6,6 +6,8 @@ from pathlib import Path
 
 import yaml
 
+from tests.builders.run_files import to_products
+
 LEAVES = ["111", "112", "113", "121", "131", "132", "211", "212", "221", "222", "223", "231"]
 LEVELS = ("nation", "county", "block")
 
@@ -44,5 +46,5 @@ def write_run(folder: Path, schema: str, recode: str, tables: list[str]) -> Path
         "output": {"directory": "out", "tables": tables},
     }
     path = folder / "run.yaml"
-    path.write_text(yaml.safe_dump(run))
+    path.write_text(yaml.safe_dump(to_products(run)))
     return path

@@ -10,9 +10,11 @@ from fractions import Fraction
 import numpy as np
 from hypothesis import strategies as st
 
+from das.mechanisms.mechanism import Mechanism
+from das.mechanisms.registry import choose_mechanism
 from das.privacy.budget import Budget
 from das.queries.query import Factor, Query, marginal
-from das.queries.sensitivity import Neighbors
+from das.queries.sensitivity import Neighbors, sensitivity
 from das.schema import Attribute, Recode, Schema
 from das.strategy import LevelStrategy, QueryShare, Strategy
 from geography.lattice import Spine
@@ -415,3 +417,10 @@ def _move(
         table[d, i] += 1
         table[d, j] -= 1
         table[c, j] += 1
+
+
+def query_mechanism(budget: Budget, query: Query, cost: Fraction) -> Mechanism:
+    """The noise of a query that is measured alone, at a cost."""
+    noise = choose_mechanism(budget.definition)
+    charged = sensitivity(query, budget.neighbors, noise.norms[budget.definition])
+    return noise.costing(budget.definition, cost, charged)

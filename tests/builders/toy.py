@@ -9,8 +9,8 @@ from typing import Any
 
 import yaml
 
-from jobs.config.format_1 import to_products
 from jobs.storage.place import place_of, store_of
+from tests.builders.run_files import to_products
 from tests.checkout import ROOT
 
 LEVELS = ["state", "county", "tract", "block"]
@@ -49,7 +49,7 @@ def write_records(folder: Path, *, empty_county: str = "003") -> list[tuple[str,
 
 
 def run_file(folder: Path) -> dict[str, Any]:
-    """The run file of the toy state whose data are in a folder."""
+    """The run file of the toy state whose data are in a folder, in short (`to_products`)."""
     return {
         "name": "toy",
         "schema": str(ROOT / "conf" / "schema" / "toy.yaml"),
@@ -93,7 +93,7 @@ def upload(folder: Path, url: str) -> dict[str, Any]:
 
 
 def document(folder: Path, **changes: Any) -> dict[str, Any]:
-    """The run file of the toy state as format 1 has it; `changes` as for `configuration`."""
+    """The run file of the toy state in short; `changes` as for `configuration`."""
     document = run_file(folder)
     for dotted, value in changes.items():
         *path, last = dotted.split("__")
@@ -105,10 +105,9 @@ def document(folder: Path, **changes: Any) -> dict[str, Any]:
 
 
 def configuration(folder: Path, **changes: Any) -> Path:
-    """Write run.yaml for the toy state, in format 2.
+    """Write run.yaml for the toy state.
 
-    `changes` replaces keys of the persons or of the run, dotted, with __ for the dot: a run file of
-    one product reads shorter without `products: {persons: ...}`, as files of format 1 did.
+    `changes` replaces keys of the persons or of the run, dotted, with __ for the dot.
     """
     target = folder / "run.yaml"
     text = yaml.safe_dump(to_products(document(folder, **changes)), sort_keys=False)

@@ -35,6 +35,7 @@ from jobs.storage.histograms import SPARSE_SCHEMA, sparse_table
 from jobs.storage.layout import ConfidentialLayout, ReleaseLayout
 from jobs.tasks.batches import Batch, Sizing
 from jobs.tasks.executor import LocalTasks
+from tests.builders.histograms import from_dense
 
 Counts = Mapping[str, Sequence[int]]
 
@@ -118,7 +119,7 @@ def at(geolevel: str, blocks: Counts = BLOCKS) -> dict[str, np.ndarray]:
 def histograms(geolevel: str, blocks: Counts = BLOCKS) -> tuple[list[str], Histograms]:
     """Geocodes and histograms of a geolevel."""
     sums = at(geolevel, blocks)
-    return list(sums), Histograms.from_dense(np.array(list(sums.values())))
+    return list(sums), from_dense(np.array(list(sums.values())))
 
 
 def release(folder: Path, blocks: Counts = BLOCKS) -> ReleaseLayout:

@@ -133,7 +133,7 @@ def toy_allocation() -> dict[str, Any]:
 
 
 def toy_run(folder: Path) -> dict[str, Any]:
-    """A run file of the toy state; its schema and allocation lie beside it."""
+    """A run file of the toy state in short; its schema and allocation lie beside it."""
     run = run_file(folder)
     del run["runtime"]
     run["schema"] = "schema.yaml"

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tests.builders.run_files import to_products
 from tests.builders.toy import LEVELS
 from tests.fuzz.case import (
     Case,
@@ -317,7 +318,7 @@ def make_configuration(rng: Rng, folder: Path) -> Case:
     run = write_toy(folder, rng)
     allocation = toy_allocation()
     variants(rng, folder, run, allocation)
-    documents = {"run": run, "schema": toy_schema(), "allocation": allocation}
+    documents = {"run": to_products(run), "schema": toy_schema(), "allocation": allocation}
     which = rng.choices(list(documents), [5, 2, 3])[0]
     mode, notes = rng.random(), []
     if mode < 0.7:
@@ -431,7 +432,7 @@ def make_strategy(rng: Rng, folder: Path) -> Case:
     for file, document in (
         ("schema", schema),
         ("allocation", {"name": "a", "levels": levels}),
-        ("run", run),
+        ("run", to_products(run)),
     ):
         (folder / f"{file}.yaml").write_text(yaml_text(document))
     command = rng.choice(["validate", "plan", "plan"])

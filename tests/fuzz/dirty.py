@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tests.builders import survey
 from tests.builders.dirty_csv import BROKEN_NOTES, DIRT, NOTES, expected
+from tests.builders.run_files import to_products
 from tests.fuzz.case import Case, Rng, people, write_toy, yaml_text
 
 
@@ -33,7 +34,7 @@ def make_dirty(rng: Rng, folder: Path) -> Case:
     if kind == "census":
         run, path = write_toy(folder, rng), folder / "records.csv"
         run["data"]["quoting"] = quoting
-        (folder / "run.yaml").write_text(yaml_text(run))
+        (folder / "run.yaml").write_text(yaml_text(to_products(run)))
         rows = [("block", "sex", "age"), *people(rng) * times]
     else:
         mean = {"mean": "age", "low": 0, "high": 100, "spread": 25, "share": "1"}

@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from tests.builders.run_files import to_products
 from tests.builders.toy import blocks
 from tests.fuzz.case import Case, Plain, Rng, places, value_at, write_csv, write_toy, yaml_text
 from tests.fuzz.configurations import ANY, INTEGERS, NAMES, PATHS, RAW, flipped
@@ -35,7 +36,7 @@ def _finished(scratch: Path) -> Path:
     for section, key in (("data", "path"), ("privacy", "account"), ("output", "directory")):
         run[section][key] = Path(run[section][key]).name
     run["geography"]["geounits"]["path"] = "blocks.csv"
-    (folder / "run.yaml").write_text(yaml_text(run))
+    (folder / "run.yaml").write_text(yaml_text(to_products(run)))
     with without_spark():
         code, said = command(["run", str(folder / "run.yaml"), "--quiet"])
     if code:

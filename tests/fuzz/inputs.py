@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tests.builders.run_files import to_products
 from tests.builders.toy import AGE, SEX, blocks
 from tests.fuzz.case import Case, Rng, people, write_csv, write_toy, yaml_text
 from tests.fuzz.configurations import flipped
@@ -421,7 +422,7 @@ def make_input(rng: Rng, folder: Path) -> Case:
     if rng.random() < 0.2 and kind != "pl94":
         run["privacy"]["lazy_queries"] = ["detailed"]
         run["solve"] = {"targets": "own"}
-    (folder / "run.yaml").write_text(yaml_text(run))
+    (folder / "run.yaml").write_text(yaml_text(to_products(run)))
     command = "run" if rng.random() < 0.12 else "measure"
     return Case(
         "input",

@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from tests.builders.run_files import to_products
 from tests.builders.toy import LEVELS
 from tests.fuzz.case import Rng, toy_allocation, write_csv, write_toy
 
@@ -148,7 +149,7 @@ def random_census(rng: Rng, folder: Path) -> Path:
     solve: dict[str, Any] = {"targets": rng.choice(("own", "full"))}
     run["solve"] = solve
     (folder / "allocation.yaml").write_text(yaml.safe_dump(allocation, sort_keys=False))
-    return _written(folder, run)
+    return _written(folder, to_products(run))
 
 
 def _written(folder: Path, document: Any) -> Path:

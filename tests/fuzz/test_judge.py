@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from das.errors import ConfigError
+from tests.builders.run_files import to_products
 from tests.fuzz import execute as judge
 from tests.fuzz.case import Case, Rng, write_toy, yaml_text
 from tests.fuzz.dirty import make_dirty
@@ -20,7 +21,7 @@ from tests.fuzz.folders import _WRITING, _damaged, _options
 @pytest.fixture
 def case(tmp_path: Path) -> Case:
     run = write_toy(tmp_path, Rng(1))
-    (tmp_path / "run.yaml").write_text(yaml_text(run))
+    (tmp_path / "run.yaml").write_text(yaml_text(to_products(run)))
     arguments = ["measure", str(tmp_path / "run.yaml"), "--quiet"]
     return Case("input", "", arguments, account=tmp_path / "account.jsonl", out=tmp_path / "out")
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.builders.run_files import to_products
 from tests.builders.toy import LEVELS, blocks
 from tests.fuzz.case import Case, Rng, toy_allocation, toy_schema, write_csv, write_toy, yaml_text
 from tests.fuzz.execute import Outcome, execute, without_spark
@@ -45,7 +46,7 @@ def run(tmp_path: Path) -> dict[str, Any]:
 def das(folder: Path, *arguments: str, run: Any = None, out: bool = False) -> Outcome:
     """Run a command in a folder, after writing its run file if one is given."""
     if run is not None:
-        (folder / "run.yaml").write_text(yaml_text(run))
+        (folder / "run.yaml").write_text(yaml_text(to_products(run)))
     account, where = (folder / "account.jsonl", folder / "out") if out else (None, None)
     case = Case("signature", "", [*arguments], account=account, out=where)
     with without_spark():
@@ -62,7 +63,7 @@ def refused(outcome: Outcome, kind: str, *said: str) -> None:
 @pytest.mark.parametrize("written", YAML.values(), ids=YAML)
 def test_every_yaml_file_has_one_door(tmp_path, run, written, file):
     path = tmp_path / f"{file}.yaml"
-    (tmp_path / "run.yaml").write_text(yaml_text(run))
+    (tmp_path / "run.yaml").write_text(yaml_text(to_products(run)))
     before = path.read_text() if path.exists() else ""
     path.write_text(f"name: {written}\n" + before.replace("name:", "title:"))
     config = str(tmp_path / "run.yaml")
@@ -99,7 +100,7 @@ def test_forty_geolevels_are_planned(tmp_path, run):
 
 @pytest.mark.parametrize("written", ["010", "1:30", "0b11", "1_000"])
 def test_budgets_that_yaml_reads_otherwise_are_refused(tmp_path, run, written):
-    text = yaml_text(run).replace("rho: '1'", f"rho: {written}")
+    text = yaml_text(to_products(run)).replace("rho: '1'", f"rho: {written}")
     (tmp_path / "run.yaml").write_text(text)
     refused(das(tmp_path, "validate", str(tmp_path / "run.yaml")), "ConfigError", f"got {written}")
 

@@ -9,11 +9,9 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from das.arrays import FloatArray, IntArray
 from das.errors import SchemaError
-from das.workload.exact_inverse import invert_exactly
 from das.workload.residual.bases import AttributeBasis, build_basis
 from das.workload.workload import AttributeWorkload, BaseKind
 
@@ -102,22 +100,3 @@ def _frame(workload: AttributeWorkload) -> FloatArray:
 
     order = qr(matrix.T, mode="r", pivoting=True)[1]
     return np.asarray(matrix[np.sort(order[:rank])])
-
-
-def decode_exactly(basis: AttributeBasis) -> tuple[npt.NDArray[np.object_], int]:
-    """Return the right inverse [u | R] of a square B = [1^T; rows] without rounding.
-
-    Args:
-      basis: Integer residual rows, n - 1 of them.
-
-    Returns:
-      Python integers object[n, n] and a common denominator; it takes seconds at n = 100.
-
-    Raises:
-      SchemaError: B is not square or singular.
-    """
-    rows = integer_rows(basis)
-    square = np.concatenate([np.ones((1, rows.shape[1]), np.int64), rows])
-    if square.shape[0] != square.shape[1]:
-        raise SchemaError("residual rows", "have no unique inverse", got=f"shape {square.shape}")
-    return invert_exactly(square)

@@ -23,7 +23,8 @@ from das.privacy.accounting import epsilon_from_rho
 from das.privacy.budget import Budget
 from das.queries.query import parse_query
 from das.queries.sensitivity import Neighbors
-from das.strategy import NoisyQuery, query_mechanism
+from das.strategy import NoisyQuery
+from tests.builders.strategies import query_mechanism
 from tests.evidence.privacy.output_laws import (
     ROUNDING,
     Move,

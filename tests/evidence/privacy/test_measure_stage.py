@@ -14,7 +14,6 @@ import pytest
 import yaml
 
 from das.errors import ConfigError, OutputError
-from das.histograms import Histograms
 from das.mechanisms.entropy import NoiseKey
 from geography.lattice import Lattice
 from jobs.confidential import measure as measuring
@@ -27,6 +26,7 @@ from jobs.tasks.batches import Sizing
 from jobs.tasks.executor import LocalTasks
 from tests.builders import in_process, toy
 from tests.builders.datasets import publish_tables, rows_of
+from tests.builders.histograms import from_dense
 
 PERSONS = 1000  # in every cell of every geounit
 RHO = f"1/{10**18}"  # so little that no answer comes out exact by chance
@@ -60,7 +60,7 @@ def stage_of(persons: int, tmp_path: Path) -> MeasureStage:
     for level, name in enumerate(plan.spine.levels):
         codes = sorted({code[: plan.spine.digits[level]] for code in toy.blocks()})
         counts = np.full((len(codes), plan.schema.size), persons)
-        publish_tables(truth.histograms(name), [sparse_table(codes, Histograms.from_dense(counts))])
+        publish_tables(truth.histograms(name), [sparse_table(codes, from_dense(counts))])
     return MeasureStage(plan, release, truth, LocalTasks(Sizing(4)))
 
 

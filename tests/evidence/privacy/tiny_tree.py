@@ -10,7 +10,6 @@ from types import MappingProxyType
 
 import numpy as np
 
-from das.histograms import Histograms
 from das.privacy.budget import Budget
 from das.queries.query import parse_group, parse_query
 from das.queries.sensitivity import Neighbors
@@ -23,6 +22,7 @@ from das.strategy import (
     Stratum,
     noisy_queries,
 )
+from tests.builders.histograms import from_dense
 from tests.evidence.privacy.output_laws import Move
 
 SCHEMA = Schema("tiny", (Attribute("sex", ("f", "m")), Attribute("age", ("0", "1", "2"))))
@@ -109,9 +109,7 @@ def all_moves(
     for one, other in neighbors_of(tree, relation):
         moves = []
         for noisy, leaves in measurements:
-            both = Histograms.from_dense(
-                np.stack([one[list(leaves)].sum(0), other[list(leaves)].sum(0)])
-            )
+            both = from_dense(np.stack([one[list(leaves)].sum(0), other[list(leaves)].sum(0)]))
             answers = noisy.query.answer(both)
             moves += [
                 Move(noisy.mechanism, abs(int(distance)))

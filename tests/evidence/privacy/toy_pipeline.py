@@ -13,7 +13,6 @@ from functools import cache
 import numpy as np
 
 from das.confidential import Confidential
-from das.histograms import Histograms
 from das.measure import measure
 from das.mechanisms.entropy import NoiseKey, Stream, Streams
 from das.privacy.budget import Budget
@@ -22,6 +21,7 @@ from das.schema import Attribute, Schema
 from das.strategy import LevelStrategy, NoisyQuery, QueryShare, Strategy, noisy_queries
 from solvers.node import NodeSettings, solve_node
 from solvers.problem import LeastSquaresTerm, NodeProblem, RoundingQuery
+from tests.builders.histograms import from_dense
 
 SCHEMA = Schema("toy", (Attribute("kind", ("a", "b")),))
 CELLS = np.arange(SCHEMA.size)
@@ -45,7 +45,7 @@ Measure = Callable[[np.ndarray, NoisyQuery, Stream], np.ndarray]
 
 def honest(counts: np.ndarray, noisy: NoisyQuery, stream: Stream) -> np.ndarray:
     """int64[geounits, answers], as the measuring stage does it."""
-    truth = Confidential(Histograms.from_dense(counts))
+    truth = Confidential(from_dense(counts))
     laws = [noisy.mechanism] * len(stream)
     return measure(truth, noisy.query, mechanisms=laws, stream=stream).answers
 
@@ -66,7 +66,7 @@ def one_stream(counts, noisy, stream) -> np.ndarray:
 
 def exact_zeros(counts, noisy, stream) -> np.ndarray:
     """Noise that depends on the data: none where nobody is."""
-    exact = noisy.query.answer(Histograms.from_dense(counts))
+    exact = noisy.query.answer(from_dense(counts))
     return np.where(exact == 0, 0, honest(counts, noisy, stream))
 
 

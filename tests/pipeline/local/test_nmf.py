@@ -18,11 +18,11 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from das.errors import DasError
-from das.histograms import Histograms
 from das.queries.query import parse_query
 from jobs.cli import app
 from jobs.config.schema import load_schema
 from tests.builders import toy
+from tests.builders.histograms import from_dense
 from tests.builders.in_process import execute, leave_out_figures, patch_spark
 from tests.builders.nmf import SyntheticNmf, constraint, random_counts
 from tests.checkout import ROOT
@@ -148,7 +148,7 @@ def test_answers_without_the_stated_noise_are_not_verified(tmp_path: Path, facto
         below = [code in ("0", "") or leaf.startswith(code) for leaf in LEAVES]
         cells = made.counts[below].sum(0)
         query = queries[row["query_name"].removesuffix("_dpq")]
-        exact = query.answer(Histograms.from_dense(cells[None]))[0]
+        exact = query.answer(from_dense(cells[None]))[0]
         return (exact + factor * (np.asarray(row["value"]) - exact)).tolist()
 
     rewritten(nmf, truth)

@@ -1036,6 +1036,15 @@ ENTRIES: dict[Key, Entry] = {
     ("das/queries/query.py", "write {}"): tables_are_joined_by_stars,
     ("das/queries/query.py", "use attributes and recodes"): strata_are_answers_of_a_partition,
     ("jobs/config/groups.py", "ask fewer groups or fewer tables"): fewer_groups,
+    ("jobs/config/files.py",
+     "write `format: 2`; put schema, data, invariants, solve, evaluate, of privacy rho, epsilon, "
+     "epsilon_from, allocation, lazy_queries and product, and of output microdata, tables, "
+     "table_formats and h1 under "
+     "`products: {persons: ...}`; the section units before it, under `products: {units: ...}` with "
+     "its `privacy: {product: units}`; and `exact: {product: units, query: QUERY}` for "
+     "`units: QUERY` of facilities; the folder of the run stays valid (docs/configuration.md)"):
+        TriedIn("tests/unit/jobs/config/test_formats.py::"
+                "test_format_1_is_refused_and_what_the_message_says_is_read"),
     ("jobs/config/solve.py", 'pip install "topdown-das[{}]"'): INSTALLS,
     ("jobs/config/solve.py", "add an invariant `living_quarters` that names kinds which are "
      "housing units"): housing_units_are_given,

@@ -25,6 +25,7 @@ from jobs.storage.packed import with_lists
 from jobs.synthetic.generate import GenerateSpec, generate
 from jobs.tasks.progress import Reporter
 from jobs.tasks.session import spark_session
+from tests.builders.run_files import to_products
 from tests.pipeline.spark import faults
 from tests.pipeline.spark.cluster import MANY_TASKS, ROOT, Cluster, build_zip, standalone_cluster
 
@@ -86,7 +87,7 @@ def configuration(folder: Path, name: str, randomness: dict[str, Any], **spark: 
         "runtime": {"batches_per_slot": 16, "spark": spark},
     }
     path = folder / f"{name}.yaml"
-    path.write_text(yaml.safe_dump(document))
+    path.write_text(yaml.safe_dump(to_products(document)))
     return path
 
 

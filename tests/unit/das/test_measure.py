@@ -16,6 +16,7 @@ from das.mechanisms.gaussian import DiscreteGaussian
 from das.mechanisms.laplace import DiscreteLaplace
 from das.queries.query import marginal
 from das.schema import Attribute, Schema
+from tests.builders.histograms import from_dense
 from tests.builders.streams import stream
 
 SCHEMA = Schema("s", (Attribute("sex", ("f", "m")), Attribute("age", ("0", "1", "2"))))
@@ -26,7 +27,7 @@ TIGHT = Fraction(1, 10**6)  # so little noise that a draw other than 0 would be 
 
 
 def truth(counts) -> Confidential[Histograms]:
-    return Confidential(Histograms.from_dense(np.array(counts)))
+    return Confidential(from_dense(np.array(counts)))
 
 
 def gaussians(sigma_sq) -> tuple[DiscreteGaussian, ...]:
@@ -43,7 +44,7 @@ def noisy(counts, *, rows=ROWS, sigma_sq=(Fraction(50),) * 3, key=KEY) -> np.nda
 
 
 def exact(counts) -> np.ndarray:
-    return QUERY.answer(Histograms.from_dense(np.array(counts)))
+    return QUERY.answer(from_dense(np.array(counts)))
 
 
 def test_the_same_key_gives_noise_that_does_not_depend_on_the_truth():
@@ -67,7 +68,7 @@ def test_two_queries_of_one_geounit_have_different_noise():
         measure(truth(FIRST), query, mechanisms=laws, stream=streams.open((i,), ROWS)).answers
         for i, query in enumerate((QUERY, other))
     )
-    noise = second - other.answer(Histograms.from_dense(FIRST))
+    noise = second - other.answer(from_dense(FIRST))
     assert not np.array_equal((first - exact(FIRST))[:, :2], noise)
 
 

@@ -9,12 +9,12 @@ import pytest
 
 from das.confidential import Confidential
 from das.errors import BudgetError, SchemaError
-from das.histograms import Histograms
 from das.measure import Part, measure, measure_at
 from das.mechanisms.entropy import NoiseKey
 from das.mechanisms.gaussian import DiscreteGaussian
 from das.queries.query import parse_query
 from das.schema import Attribute, Recode, Schema
+from tests.builders.histograms import from_dense
 from tests.builders.streams import stream
 
 AGE = Attribute("age", ("0", "1", "2"))
@@ -22,7 +22,7 @@ SCHEMA = Schema(
     "s", (Attribute("sex", ("f", "m")), AGE), (Recode("grown", "age", ("n", "y"), (0, 1, 1)),)
 )
 COUNTS = np.arange(18).reshape(3, 6) % 7
-HELD = Histograms.from_dense(COUNTS)
+HELD = from_dense(COUNTS)
 KEY = NoiseKey.for_testing(3)
 QUERIES = ("total", "sex", "sex * grown", "age", "detailed")
 
@@ -70,7 +70,7 @@ def test_draws_of_a_stream_go_to_the_positions_in_order():
 def test_noise_has_the_law_of_the_mechanism():
     """Second and fourth moments of 40,000 draws, six deviations wide."""
     n = 40_000
-    held = Confidential(Histograms.from_dense(np.ones((n // 4, 6), np.int64)))
+    held = Confidential(from_dense(np.ones((n // 4, 6), np.int64)))
     part = Part(slice(0, n // 4), np.array([0, 2, 3, 5]))
     query = parse_query(SCHEMA, "detailed")
     noise = measure_at(
@@ -87,7 +87,7 @@ def test_what_does_not_fit_is_refused():
     query = parse_query(SCHEMA, "prefix(age)")
     with pytest.raises(SchemaError, match="not a partition"):
         query.answer_at(HELD, np.arange(1))
-    other = Histograms.from_dense(np.ones((1, 4), np.int64))
+    other = from_dense(np.ones((1, 4), np.int64))
     with pytest.raises(SchemaError, match="another schema"):
         parse_query(SCHEMA, "sex").answer_at(other, np.arange(1))
     part = Part(slice(0, 3), np.arange(1))

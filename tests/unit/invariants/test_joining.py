@@ -10,6 +10,7 @@ from das.histograms import Histograms
 from das.schema import Attribute, Schema
 from invariants.between import Form, Tie, Ties, tie_types
 from invariants.joining import NO_CODE, Joined, Order, join, places_of
+from tests.builders.histograms import from_dense
 
 # Units: vacant, of one, of two, of three to six, facilities; records: role x adult x group.
 VACANT, ONE, TWO, OPEN, FACILITY = range(5)
@@ -64,7 +65,7 @@ def drawn(rng: np.random.Generator, n_leaves: int) -> tuple[Histograms, Histogra
         records[:, 6 * role : 6 * role + 6] = [
             rng.multinomial(n, share) for n, share in zip(totals, shares, strict=True)
         ]
-    return Histograms.from_dense(units), Histograms.from_dense(records)
+    return from_dense(units), from_dense(records)
 
 
 def names(n_leaves: int) -> list[str]:
@@ -118,7 +119,7 @@ def test_minors_are_alone_only_where_there_are_too_few_adults() -> None:
     records = np.zeros((1, RECORDS.size), np.int64)
     minor_head, adult_head, minor, adult = 0, 3, 6, 9
     records[0, [minor_head, adult_head, minor, adult]] = [2, 2, 0, 2]
-    both = (Histograms.from_dense(units), Histograms.from_dense(records))
+    both = (from_dense(units), from_dense(records))
     found = by_unit(join(places_of(TIES, "persons"), ORDER, ["x"], *both))
     assert found == {(0, 1): [3], (0, 2): [3], (0, 3): [0, 9], (0, 4): [0, 9]}
 
@@ -128,7 +129,7 @@ def test_units_are_of_one_group_as_far_as_may_be() -> None:
     units = np.array([[0, 0, 8, 0, 0]] * 5)
     records = np.zeros((5, RECORDS.size), np.int64)
     records[:, [3, 4, 9, 10]] = [3, 5, 3, 5]
-    both = (Histograms.from_dense(units), Histograms.from_dense(records))
+    both = (from_dense(units), from_dense(records))
     joined = join(places_of(TIES, "persons"), ORDER, names(5), *both)
     pairs = CODES["group"][joined.cells].reshape(-1, 2)
     assert (pairs[:, 0] == pairs[:, 1]).all()
@@ -144,7 +145,7 @@ def test_heads_come_to_units_that_name_their_group() -> None:
     records = np.zeros((1, RECORDS.size), np.int64)
     records[0, [3, 4, 9]] = [4, 4, 4]
     named = Order(ORDER.first, CODES["group"], np.array([NO_CODE, 0, 1, NO_CODE, NO_CODE]), 0)
-    both = (Histograms.from_dense(units), Histograms.from_dense(records))
+    both = (from_dense(units), from_dense(records))
     joined = join(places_of(TIES, "persons"), named, ["x"], *both)
     heads = joined.cells[CODES["role"][joined.cells] == 0]
     assert CODES["group"][heads].tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
@@ -154,7 +155,7 @@ def test_an_open_size_takes_the_rest_evenly() -> None:
     units = np.array([[0, 0, 0, 3, 0]])
     records = np.zeros((1, RECORDS.size), np.int64)
     records[0, [3, 9]] = [3, 11]  # 9 to 18 persons may live there
-    both = (Histograms.from_dense(units), Histograms.from_dense(records))
+    both = (from_dense(units), from_dense(records))
     found = by_unit(join(places_of(TIES, "persons"), ORDER, ["x"], *both))
     assert sorted(map(len, found.values())) == [4, 5, 5]
 
@@ -162,7 +163,7 @@ def test_an_open_size_takes_the_rest_evenly() -> None:
 def test_counts_that_break_a_tie_are_no_file() -> None:
     units, records = np.array([[0, 1, 0, 0, 0]]), np.zeros((1, RECORDS.size), np.int64)
     records[0, [3, 9]] = 1
-    both = (Histograms.from_dense(units), Histograms.from_dense(records))
+    both = (from_dense(units), from_dense(records))
     with pytest.raises(VerificationError, match="no place"):
         join(places_of(TIES, "persons"), ORDER, ["x"], *both)
 

@@ -9,13 +9,13 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from das.histograms import Histograms
 from geography.lattice import Lattice
 from jobs.plan import Level
 from jobs.storage.geography import read_geography, write_geography
 from jobs.storage.histograms import align_histograms, sparse_table
 from jobs.storage.layout import ReleaseLayout
 from jobs.tasks.batches import geounit_batches
+from tests.builders.histograms import from_dense
 from tests.builders.strategies import dense_counts, trees
 
 
@@ -71,7 +71,7 @@ def test_geography_round_trips(drawn):
 @given(dense_counts(5, most_geounits=6), st.data())
 def test_aligned_histograms_are_those_of_a_dict(counts, data):
     codes = [f"{index:02}" for index in range(len(counts))]
-    table = sparse_table(codes, Histograms.from_dense(counts))
+    table = sparse_table(codes, from_dense(counts))
     by_code = dict(zip(codes, counts, strict=True))
     others = st.sampled_from([*codes, "00a", "99", ""])
     wanted = sorted(data.draw(st.sets(others, max_size=7)))

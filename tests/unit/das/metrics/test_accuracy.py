@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from das.errors import SchemaError
-from das.histograms import Histograms
 from das.metrics.accuracy import pack, summarize, summarize_query
 from das.metrics.statistics import describe, moments, quantile
 from das.queries.query import parse_query
 from das.schema import Attribute, Schema
+from tests.builders.histograms import from_dense
 
 SCHEMA = Schema("toy", (Attribute("sex", ("f", "m")),))
 
@@ -72,13 +72,13 @@ def test_answers_that_do_not_fit_are_refused():
 
 
 def test_histograms_of_different_geounits_are_refused():
-    one = Histograms.from_dense(np.ones((1, 2), np.int64))
-    two = Histograms.from_dense(np.ones((2, 2), np.int64))
+    one = from_dense(np.ones((1, 2), np.int64))
+    two = from_dense(np.ones((2, 2), np.int64))
     with pytest.raises(SchemaError, match="different geounits"):
         summarize_query(parse_query(SCHEMA, "sex"), ["a"], one, two)
 
 
 def test_histograms_of_another_schema_are_refused():
-    wide = Histograms.from_dense(np.ones((1, 3), np.int64))
+    wide = from_dense(np.ones((1, 3), np.int64))
     with pytest.raises(SchemaError, match="another schema"):
         summarize_query(parse_query(SCHEMA, "sex"), ["a"], wide, wide)

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from das.histograms import Histograms
 from das.metrics import accuracy
 from das.metrics.accuracy import (
     SIZE_EDGES,
@@ -26,6 +25,7 @@ from das.metrics.accuracy import (
 from das.metrics.statistics import ERROR_EDGES, QUANTILES, describe
 from das.queries.query import Factor, Query, parse_query
 from das.schema import Attribute, Schema
+from tests.builders.histograms import from_dense
 
 SCHEMA = Schema(
     "toy", (Attribute("sex", ("f", "m")), Attribute("age", ("0", "1", "2"))), recodes=()
@@ -47,7 +47,7 @@ def codes(batch, prefix=""):
 
 
 def summary_of(batch, prefix="", query="detailed"):
-    truth, released = (Histograms.from_dense(h) for h in dense(batch))
+    truth, released = (from_dense(h) for h in dense(batch))
     return summarize_query(parse_query(SCHEMA, query), codes(batch, prefix), truth, released)
 
 
@@ -141,7 +141,7 @@ def without_labels(found):
 def test_statistics_equal_the_naive_ones(batch, name):
     query = parse_query(SCHEMA, name)
     truth, released = dense(batch)
-    answers = [query.answer(Histograms.from_dense(h)) for h in (truth, released)]
+    answers = [query.answer(from_dense(h)) for h in (truth, released)]
     expected = naive(codes(batch), truth.sum(1), *answers)
     assert without_labels(describe(summary_of(batch, query=name))) == expected
 
@@ -150,7 +150,7 @@ def test_statistics_equal_the_naive_ones(batch, name):
 def test_sparse_equals_dense(batch, name):
     query = parse_query(SCHEMA, name)
     truth, released = dense(batch)
-    answers = [query.answer(Histograms.from_dense(h)) for h in (truth, released)]
+    answers = [query.answer(from_dense(h)) for h in (truth, released)]
     assert same(summary_of(batch, query=name), summarize(codes(batch), truth.sum(1), *answers))
 
 
@@ -160,7 +160,7 @@ def test_a_query_that_is_no_partition_is_answered_densely(batch):
     query = Query("prefix", (Factor(np.ones((1, 2), np.int64), ("all",)), prefix))
     truth, released = dense(batch)
     assume(truth.any() and released.any())
-    histograms = [Histograms.from_dense(h) for h in (truth, released)]
+    histograms = [from_dense(h) for h in (truth, released)]
     found = summarize_query(query, codes(batch), *histograms)
     answers = [query.answer(h) for h in histograms]
     assert without_labels(describe(found)) == naive(codes(batch), truth.sum(1), *answers)

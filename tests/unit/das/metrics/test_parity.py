@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import reduce
 
 import numpy as np
 import pytest
@@ -10,18 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from das.errors import SchemaError
-from das.histograms import Histograms
 from das.metrics.parity import (
     Areas,
     Differences,
     Restriction,
     expected_absolute,
     merge_groups,
-    no_errors,
     parity_of,
 )
 from das.queries.query import parse_query
 from das.schema import Attribute, Recode, Schema
+from tests.builders.histograms import from_dense
 
 FIELDS = ("answers", "truth", "released", "absolute", "squared", "largest")
 STRATA = Schema("strata", (Attribute("g", ("a", "b", "c")), Attribute("f", ("x", "y"))))
@@ -53,7 +53,7 @@ QUERIES = (
 
 
 def differences(truth: np.ndarray, released: np.ndarray) -> Differences:
-    return Differences.between(Histograms.from_dense(truth), Histograms.from_dense(released))
+    return Differences.between(from_dense(truth), from_dense(released))
 
 
 def restriction(schema: Schema, groups: str, table: str) -> Restriction:
@@ -133,9 +133,7 @@ def test_sparse_sums_are_the_dense_ones(truth, released, groups, table):
     for name, values in dense(asked, truth, released).items():
         assert [*getattr(found, name)] == [*values], name
     parts = [differences(truth[i : i + 1], released[i : i + 1]) for i in range(3)]
-    merged = no_errors(asked.groups.size)
-    for part in reversed(parts):
-        merged = merge_groups(part.by_group(asked), merged)
+    merged = reduce(merge_groups, (part.by_group(asked) for part in reversed(parts)))
     assert same(merged, found)
 
 

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from das.errors import SchemaError
-from das.histograms import Histograms
 from das.metrics.accuracy import SIZE_EDGES, TRUE_EDGES, bins_of, pack
 from das.metrics.replicates import (
     ClassErrors,
@@ -24,6 +23,7 @@ from das.metrics.replicates import (
 )
 from das.queries.query import parse_query
 from das.schema import Attribute, Schema
+from tests.builders.histograms import from_dense
 
 NINE_TENTHS = Fraction(9, 10)
 
@@ -47,12 +47,12 @@ def test_errors_are_counted_by_what_is_seen_on_either_side(schema):
     rng = np.random.default_rng(5)
     release, replicate = rng.poisson(2, (2, 40, 6))
     query = parse_query(schema, "b")
-    found = compare(query, Histograms.from_dense(release), Histograms.from_dense(replicate))
+    found = compare(query, from_dense(release), from_dense(replicate))
     for one, other, errors in (
         (release, replicate, found.by_release),
         (replicate, release, found.by_replicate),
     ):
-        ours, theirs = (query.answer(Histograms.from_dense(x)) for x in (one, other))
+        ours, theirs = (query.answer(from_dense(x)) for x in (one, other))
         size = np.repeat(bins_of(one.sum(1), SIZE_EDGES)[:, None], 3, 1)
         keys = pack(theirs - ours, size, bins_of(ours, TRUE_EDGES)).ravel()
         wanted, counts = np.unique(keys, return_counts=True)
@@ -61,7 +61,7 @@ def test_errors_are_counted_by_what_is_seen_on_either_side(schema):
 
 
 def test_other_geounits_are_refused(schema):
-    one, other = (Histograms.from_dense(np.ones((n, 6), np.int64)) for n in (2, 3))
+    one, other = (from_dense(np.ones((n, 6), np.int64)) for n in (2, 3))
     with pytest.raises(SchemaError, match="other geounits"):
         compare(parse_query(schema, "total"), one, other)
 

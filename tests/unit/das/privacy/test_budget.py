@@ -20,9 +20,9 @@ from das.strategy import (
     Strategy,
     noisy_queries,
     query_cost,
-    query_mechanism,
     strategy_for,
 )
+from tests.builders.strategies import query_mechanism
 
 SCHEMA = Schema("s", (Attribute("sex", ("f", "m")), Attribute("age", ("0", "1", "2"))))
 TOTAL, SEX, DETAILED = (marginal(SCHEMA, axes) for axes in ((), ("sex",), ("sex", "age")))

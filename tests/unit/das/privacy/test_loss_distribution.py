@@ -13,7 +13,6 @@ import pytest
 from dp_accounting.pld import privacy_loss_distribution as distributions
 
 from das.errors import BudgetError
-from das.histograms import Histograms
 from das.mechanisms.gaussian import DiscreteGaussian
 from das.mechanisms.laplace import DiscreteLaplace
 from das.mechanisms.mechanism import Mechanism
@@ -23,6 +22,7 @@ from das.privacy.losses import Losses
 from das.queries.query import Factor, Query, marginal
 from das.queries.sensitivity import Neighbors
 from das.schema import Attribute, Schema
+from tests.builders.histograms import from_dense
 from tests.unit.das.privacy.releases import RELEASES, Release, page_rows, read_release, rounded_up
 
 DELTA = Fraction(1, 10**10)
@@ -178,7 +178,7 @@ def moves(before: np.ndarray, after: np.ndarray) -> list[tuple[Law, Fraction, in
     out = []
     for level, query, sigma_sq in PLAN:
         tables = [t.sum(0, keepdims=True) if level == "nation" else t for t in (before, after)]
-        answers = [query.answer(Histograms.from_dense(table)) for table in tables]
+        answers = [query.answer(from_dense(table)) for table in tables]
         change = (answers[1] - answers[0]).ravel()
         out += [(GAUSSIAN, sigma_sq, int(step)) for step in change if step]
     return out

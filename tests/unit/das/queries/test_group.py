@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from das.errors import SchemaError
-from das.histograms import Histograms
 from das.mechanisms.mechanism import Norm
 from das.queries.query import groups_of, parse_group, parse_query, restricted
 from das.queries.sensitivity import Neighbors, sensitivity
 from das.schema import Attribute, Recode, Schema
+from tests.builders.histograms import from_dense
 
 AGE = Attribute("age", ("0", "1", "2", "3"))
 SCHEMA = Schema(
@@ -48,7 +48,7 @@ def test_a_restricted_query_is_the_query_with_zero_columns_outside(text, conditi
     assert np.array_equal(asked.columns(CELLS), wanted[wanted.any(axis=1)])
     assert len(asked.labels()) == len(set(asked.labels())) == asked.size
     counts = np.arange(1, 2 * SCHEMA.size + 1).reshape(2, -1)
-    answers = asked.answer(Histograms.from_dense(counts))
+    answers = asked.answer(from_dense(counts))
     assert np.array_equal(answers, counts @ asked.columns(CELLS).T)
 
 

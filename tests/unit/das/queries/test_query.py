@@ -23,6 +23,7 @@ from das.queries.factor import (
 )
 from das.queries.query import Query, is_answered_by, is_refinement, kronecker, marginal, parse_query
 from das.schema import Attribute, Recode, Schema
+from tests.builders.histograms import from_dense
 
 SEX = Attribute("sex", ("f", "m"))
 AGE = Attribute("age", ("0-17", "18-64", "65+"))
@@ -156,7 +157,7 @@ def test_a_factor_needs_one_label_per_row():
 
 
 def test_a_histogram_of_another_schema_is_refused():
-    histograms = Histograms.from_dense(np.ones((1, 5), np.int64))
+    histograms = from_dense(np.ones((1, 5), np.int64))
     with pytest.raises(SchemaError) as caught:
         marginal(SCHEMA, ("sex",)).answer(histograms)
     assert str(caught.value) == (
@@ -176,7 +177,7 @@ def test_sums_over_two_axes_of_a_known_array():
         Attribute(name, tuple(map(str, range(size))))
         for name, size in zip("abc", (3, 4, 5), strict=True)
     )
-    histogram = Histograms.from_dense(np.arange(60).reshape(1, 60))
+    histogram = from_dense(np.arange(60).reshape(1, 60))
     answer = marginal(Schema("s", axes), ("b",)).answer(histogram)
     assert answer.tolist() == [[330, 405, 480, 555]]
 
@@ -232,7 +233,7 @@ def test_what_the_sums_of_groups_answer(known, asked, expected):
 def test_a_general_query_of_empty_geounits_is_zero():
     query = Query("diff", (Factor(np.array([[1, -1], [2, 0]]), ("a", "b")),))
     assert query.columns(np.zeros(0, np.int64)).shape == (2, 0)
-    empty = Histograms.from_dense(np.zeros((3, 2), np.int64))
+    empty = from_dense(np.zeros((3, 2), np.int64))
     assert query.answer(empty).tolist() == [[0, 0]] * 3
 
 
@@ -285,7 +286,7 @@ def test_functions_of_one_level_are_its_count():
     schema = Schema("s", (Attribute("only", ("one",)), SEX))
     for function in ("prefix", "ranges"):
         query = parse_query(schema, f"{function}(only) * sex")
-        assert query.answer(Histograms.from_dense(np.array([[3, 4]]))).tolist() == [[3, 4]]
+        assert query.answer(from_dense(np.array([[3, 4]]))).tolist() == [[3, 4]]
         assert query.labels() == ["f", "m"]
 
 
@@ -313,7 +314,7 @@ def test_a_user_gives_any_integer_matrix():
     women = Factor(np.array([[1, 0]]), ("women",))
     query = kronecker(SCHEMA, "years of women", [("age", years), ("sex", women)])
     assert query.labels() == ["women / years", "women / old"]
-    answer = query.answer(Histograms.from_dense(np.array([[1, 2, 3, 9, 9, 9]])))
+    answer = query.answer(from_dense(np.array([[1, 2, 3, 9, 9, 9]])))
     assert answer.tolist() == [[300, 3]]
     ratio = Factor(np.array([[-2, 1]]), ("adults over twice the minors",))
     grouped = kronecker(SCHEMA, "adults", [("voting", ratio)])
@@ -335,7 +336,7 @@ def test_factors_that_do_not_fit_are_refused():
 
 def test_counts_of_ten_billion_persons_keep_their_last_digit():
     many = 10**10 + np.arange(6)
-    histograms = Histograms.from_dense(many.reshape(1, 6))
+    histograms = from_dense(many.reshape(1, 6))
     for text in ("ranges(age) * prefix(sex)", "residual(age) * residual(sex)"):
         query = parse_query(SCHEMA, text)
         expected = [
@@ -348,10 +349,10 @@ def test_counts_of_ten_billion_persons_keep_their_last_digit():
 def test_answers_beyond_63_bits_are_refused_without_saying_how_many_live_there():
     query = Query("large", (Factor(np.array([[1, -(2**40)]]), ("row",)),))
     most = 2**23 - 1
-    fits = Histograms.from_dense(np.array([[most, 0], [0, most]]))
+    fits = from_dense(np.array([[most, 0], [0, most]]))
     assert query.answer(fits).tolist() == [[most], [-most * 2**40]]
     with pytest.raises(SchemaError) as caught:
-        query.answer(Histograms.from_dense(np.array([[2**22, 2**22]])))
+        query.answer(from_dense(np.array([[2**22, 2**22]])))
     assert str(caught.value) == (
         "query large: needs numbers of more than 63 bits; "
         f"got coefficients up to {2**40}, 2 combinations of levels"
@@ -361,7 +362,7 @@ def test_answers_beyond_63_bits_are_refused_without_saying_how_many_live_there()
 def test_the_least_coefficient_is_refused_too():
     least = Query("least", (Factor(np.array([[-(2**63), 1]]), ("row",)),))
     with pytest.raises(SchemaError, match="needs numbers of more than 63 bits"):
-        least.answer(Histograms.from_dense(np.array([[2, 1]])))
+        least.answer(from_dense(np.array([[2, 1]])))
 
 
 def test_a_schema_of_many_cells_is_no_obstacle_unless_a_query_tells_them_apart():
@@ -382,7 +383,7 @@ def test_a_schema_of_many_cells_is_no_obstacle_unless_a_query_tells_them_apart()
 def test_answers_of_thousands_of_cells_never_form_the_kronecker_product():
     schema = Schema("s", tuple(Attribute(a, tuple(map(str, range(16)))) for a in "abc"))
     counts = np.arange(4 * 16**3).reshape(4, -1) % 5
-    histograms = Histograms.from_dense(counts)
+    histograms = from_dense(counts)
     query = parse_query(schema, "prefix(a) * residual(b) * prefix(c)")
     tracemalloc.start()
     try:

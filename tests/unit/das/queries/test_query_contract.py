@@ -10,7 +10,6 @@ import pytest
 
 from das.confidential import Confidential
 from das.errors import SchemaError
-from das.histograms import Histograms
 from das.measure import measure
 from das.mechanisms.entropy import NoiseKey
 from das.mechanisms.gaussian import DiscreteGaussian
@@ -19,8 +18,8 @@ from das.queries.factor import Factor
 from das.queries.query import Query, is_refinement, kronecker, marginal, parse_query
 from das.queries.sensitivity import Neighbors, l1_sensitivity, l2_sensitivity_sq
 from das.schema import Attribute, Recode, Schema
-from das.strategy import query_mechanism
-from tests.builders.strategies import dense_matrix
+from tests.builders.histograms import from_dense
+from tests.builders.strategies import dense_matrix, query_mechanism
 from tests.builders.streams import stream
 
 SEX = Attribute("sex", ("f", "m"))
@@ -61,7 +60,7 @@ QUERIES = {
 }
 PARTITIONS = ("total", "detailed", "marginal", "recode", "crossing recode", "empty row")
 COUNTS = np.arange(2 * SCHEMA.size).reshape(2, -1) % 7
-TRUTH = Histograms.from_dense(COUNTS)
+TRUTH = from_dense(COUNTS)
 
 each_query = pytest.mark.parametrize("query", QUERIES.values(), ids=QUERIES)
 each_relation = pytest.mark.parametrize("neighbors", list(Neighbors))
@@ -78,7 +77,7 @@ def test_answers_are_int64_in_the_order_of_the_rows(query):
 
 @each_query
 def test_answers_add_up_over_geounits(query):
-    parent = Histograms.from_dense(COUNTS.sum(0, keepdims=True))
+    parent = from_dense(COUNTS.sum(0, keepdims=True))
     assert np.array_equal(query.answer(TRUTH).sum(0), query.answer(parent)[0])
 
 
@@ -153,7 +152,7 @@ def test_the_noise_costs_exactly_what_is_paid(query, neighbors):
 @each_query
 def test_measuring_adds_noise_that_does_not_depend_on_the_truth(query):
     key, laws = NoiseKey.for_testing(3), (DiscreteGaussian(Fraction(9)),) * 2
-    other = Histograms.from_dense(COUNTS[::-1] * 5)
+    other = from_dense(COUNTS[::-1] * 5)
     noises = []
     for truth in (TRUTH, other):
         result = measure(Confidential(truth), query, mechanisms=laws, stream=stream(key, 2))

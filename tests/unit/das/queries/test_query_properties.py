@@ -9,11 +9,11 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from das.histograms import Histograms
 from das.queries.factor import FUNCTIONS
 from das.queries.query import Query, is_refinement, marginal, parse_query
 from das.queries.sensitivity import Neighbors, l1_sensitivity, l2_sensitivity_sq
 from das.schema import Attribute, Schema
+from tests.builders.histograms import from_dense
 from tests.builders.strategies import (
     cells_in_order,
     dense_counts,
@@ -69,7 +69,7 @@ def test_answers_are_those_of_the_dense_matrix(asked):
     _, query, counts = asked
     matrix = dense_matrix(query)
     assert (query.size, query.n_cells) == matrix.shape
-    assert np.array_equal(query.answer(Histograms.from_dense(counts)), counts @ matrix.T)
+    assert np.array_equal(query.answer(from_dense(counts)), counts @ matrix.T)
 
 
 @given(_asked(), st.data())
@@ -87,7 +87,7 @@ def test_gram_and_pull_are_those_of_the_dense_matrix(asked, data):
     cells = np.array(drawn, np.int64)
     matrix = dense_matrix(query).astype(float)
     assert np.array_equal(query.gram(cells), (matrix.T @ matrix)[np.ix_(cells, cells)])
-    answers = query.answer(Histograms.from_dense(counts)) - 3
+    answers = query.answer(from_dense(counts)) - 3
     assert np.array_equal(query.adjoint(answers, cells), (answers @ matrix)[:, cells])
 
 
@@ -118,7 +118,7 @@ def test_a_marginal_is_the_naive_sum_by_labels(asked):
                 elif name in recodes and recodes[name].attribute == attribute.name:
                     label.append(recodes[name].groups[recodes[name].codes[positions[axis]]])
         expected[tuple(label)] += int(counts[:, cell].sum())
-    answers = query.answer(Histograms.from_dense(counts)).sum(0)
+    answers = query.answer(from_dense(counts)).sum(0)
     assert answers.tolist() == list(expected.values())
 
 
@@ -184,7 +184,7 @@ NAIVE = {
 @given(_asked(_texts))
 def test_a_function_acts_on_the_marginal_of_its_names(asked):
     schema, text, counts = asked
-    histograms = Histograms.from_dense(counts)
+    histograms = from_dense(counts)
     function_of = {}
     for term in text.replace(")", "").split("*") if text != "total" else ():
         function, _, name = ("(" * ("(" not in term) + term).partition("(")
@@ -217,8 +217,8 @@ def test_recode_then_marginal_is_the_marginal_of_the_recoded(asked):
     np.add.at(moved.T, cells, counts.T)
     others = [a.name for a in schema.attributes if a.name != recode.attribute]
     for axes in ([recode.name], [recode.name, *others], others):
-        ours = marginal(schema, axes).answer(Histograms.from_dense(counts))
-        theirs = marginal(recoded, axes).answer(Histograms.from_dense(moved))
+        ours = marginal(schema, axes).answer(from_dense(counts))
+        theirs = marginal(recoded, axes).answer(from_dense(moved))
         assert np.array_equal(ours, theirs)
 
 

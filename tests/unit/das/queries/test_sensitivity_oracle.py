@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from das.histograms import Histograms
 from das.queries.factor import Factor
 from das.queries.query import Query, parse_query
 from das.queries.sensitivity import Neighbors, l1_sensitivity, l2_sensitivity_sq
 from das.schema import Attribute, Schema
+from tests.builders.histograms import from_dense
 from tests.builders.strategies import dense_matrix
 
 NORMS = {l1_sensitivity: 1, l2_sensitivity_sq: 2}
@@ -89,7 +89,7 @@ def answers(query: Query, records: Records) -> np.ndarray:
     counts = np.zeros((2, SCHEMA.size), np.int64)
     for record in records:
         counts[record] += 1
-    return query.answer(Histograms.from_dense(counts))
+    return query.answer(from_dense(counts))
 
 
 @pytest.mark.parametrize("neighbors", list(Neighbors))

@@ -11,7 +11,6 @@ import pytest
 from das.confidential import Confidential
 from das.errors import BudgetError, SchemaError
 from das.mechanisms.entropy import BitSource, NoiseKey, Position, Streams
-from das.metrics.microdata import k_way_error
 from das.queries.sensitivity import Neighbors, sensitivity
 from das.synthesis.adaptive import (
     AdaptiveRounds,
@@ -22,6 +21,7 @@ from das.synthesis.adaptive import (
 )
 from das.synthesis.graphical import fit_model, synthesize_graphical, targets_of_marginals
 from das.synthesis.records import Domain, Records
+from tests.builders.microdata import k_way_error
 from tests.builders.streams import bits_at
 
 DOMAIN = Domain(("a", "b", "c", "d"), (2, 3, 4, 3))

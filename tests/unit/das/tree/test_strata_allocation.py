@@ -13,7 +13,7 @@ from das.tree.allocation import AllocationProblem, exact_strategy, least_weighte
 from das.tree.classes import SubtreeClasses
 from das.tree.errors import SpineModel
 from das.tree.information import Information
-from das.tree.largest import least_largest_error, least_rho
+from das.tree.largest import Aim, least_within
 from tests.unit.das.tree.test_allocation_oracle import CHAINED, PLAIN, SCHEMA, weights_of
 
 GROUPS = groups_of(SCHEMA, parse_query(SCHEMA, "sex"))
@@ -116,7 +116,7 @@ def test_exact_shares_sum_to_one_in_every_stratum():
 def test_the_largest_error_is_certified_and_no_random_allocation_is_below_the_bound():
     one = problem(PLAIN)
     scale = weights_of(one, 7)
-    found = least_largest_error(one, scale, even(one))
+    found = least_within(one, Aim(scale), even(one))
     for part in one.parts[1:]:
         spent = found.shares[:, one.parts[0]].sum() + found.shares[:, part].sum()
         assert spent == pytest.approx(1)
@@ -135,7 +135,9 @@ def test_targets_of_strata_need_what_the_worst_of_them_needs():
     one = problem(PLAIN, tables, ("detailed",), [f"age where sex={sex}" for sex in "fm"])
     women = np.array([[1.0] * 4, [np.inf] * 4])
     both = np.array([[1.0] * 4, [4.0] * 4])
-    alone, together = (least_rho(one, targets, even(one)).value for targets in (women, both))
+    alone, together = (
+        least_within(one, Aim(1 / targets**2), even(one)).value for targets in (women, both)
+    )
     # Four geolevels at sigma^2 = 1 / rho under bounded neighbors, but for the parts of detailed.
     assert alone == pytest.approx(4, rel=5e-3)
     assert together == pytest.approx(alone, rel=5e-3)

@@ -12,7 +12,6 @@ import pytest
 
 from das.definition import Definition
 from das.errors import SchemaError
-from das.histograms import Histograms
 from das.mechanisms.laplace import DiscreteLaplace
 from das.mechanisms.mechanism import Norm
 from das.queries.sensitivity import Neighbors, l1_sensitivity
@@ -30,6 +29,7 @@ from das.workload.pure import (
 )
 from das.workload.variances import list_average_variances
 from das.workload.workload import AttributeWorkload, Workload
+from tests.builders.histograms import from_dense
 from tests.unit.das.workload.dense import MIXED, listed, marginal_matrix
 
 EPSILON = Fraction(3, 7)
@@ -102,7 +102,7 @@ def test_the_worst_of_all_pairs_of_records_costs_epsilon_exactly(family, neighbo
 def test_answers_without_noise_are_exact_and_the_error_is_that_of_the_rows(family):
     plan = planned(family)
     counts = np.random.default_rng(2).integers(1, 50, plan.queries[0].n_cells)
-    histograms = Histograms.from_dense(counts[None])
+    histograms = from_dense(counts[None])
     noiseless = [query.answer(histograms)[0] for query in plan.queries]
     scales = [float(scale) for scale in plan.scales(EPSILON, Neighbors.BOUNDED)]
     error, means = 0.0, []

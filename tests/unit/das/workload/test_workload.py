@@ -41,7 +41,6 @@ def test_implicit_forms_agree_with_the_matrix(kind):
     np.testing.assert_allclose(workload.apply(columns), matrix @ columns)
     np.testing.assert_allclose(workload.weighted_gram(weights), (matrix.T * weights) @ matrix)
     np.testing.assert_allclose(workload.gram, matrix.T @ matrix)
-    np.testing.assert_allclose(workload.row_sums, matrix.sum(1))
     np.testing.assert_allclose(
         workload.row_forms(root @ root.T), ((matrix @ root) ** 2).sum(1), atol=1e-12
     )

@@ -14,6 +14,7 @@ from geography.lattice import Spine
 from jobs.analysis.respine import summarize_spine
 from jobs.cli import app
 from jobs.config.load import load_run
+from tests.builders.run_files import to_products
 
 SPINE = Spine(("state", "tract", "group", "block"), (1, 2, 3, 4))
 LEAVES = np.array([b"7111", b"7112", b"7121", b"7122", b"7211", b"7212"])
@@ -52,7 +53,7 @@ def run_file(tmp_path):
         "privacy": {"rho": "1", "allocation": "even.yaml"},
         "output": {"directory": "out"},
     }
-    (tmp_path / "run.yaml").write_text(yaml.safe_dump(run))
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(to_products(run)))
     return tmp_path / "run.yaml"
 
 

@@ -15,7 +15,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from das.errors import OutputError
-from das.histograms import Histograms
 from das.metrics.accuracy import merge, summarize_query
 from das.metrics.statistics import describe
 from das.queries.query import parse_query
@@ -39,6 +38,7 @@ from jobs.tasks.batches import Sizing, TaskSize
 from jobs.tasks.executor import LocalTasks, SparkTasks
 from jobs.tasks.session import spark_session
 from tests.builders.datasets import publish_tables
+from tests.builders.histograms import from_dense
 from tests.unit.jobs.report.report_samples import budget_row, manifest, manifest_document
 
 SCHEMA = Schema("toy", (Attribute("sex", ("f", "m")), Attribute("age", ("0", "1", "2"))))
@@ -91,12 +91,12 @@ def _folder(tmp_path: Path) -> Path:
             (release.counts(name), RELEASED),
             (confidential.histograms(name), TRUTH),
         ):
-            publish_tables(dataset, [sparse_table(codes, Histograms.from_dense(held[name]))])
+            publish_tables(dataset, [sparse_table(codes, from_dense(held[name]))])
     return tmp_path
 
 
 def expected(name: str, query: str) -> dict[str, object]:
-    histograms = [Histograms.from_dense(held[name]) for held in (TRUTH, RELEASED)]
+    histograms = [from_dense(held[name]) for held in (TRUTH, RELEASED)]
     return describe(summarize_query(parse_query(SCHEMA, query), CODES[name], *histograms))
 
 
@@ -195,7 +195,7 @@ def test_only_the_rows_of_the_slice_are_compared(folder, start, stop):
         start,
         stop,
     )
-    histograms = [Histograms.from_dense(h["block"]).slice(start, stop) for h in (TRUTH, RELEASED)]
+    histograms = [from_dense(h["block"]).slice(start, stop) for h in (TRUTH, RELEASED)]
     query = parse_query(SCHEMA, "detailed")
     (found,) = compare(piece).summaries
     alone = summarize_query(query, BLOCKS[start:stop], *histograms)
@@ -246,9 +246,7 @@ def test_types_of_geounits_stay_with_them_however_files_and_work_are_cut(
     for table in ("total", "age"):
         for kind, group in enumerate(found[table]):
             truth, released = (
-                parse_query(SCHEMA, table).answer(
-                    Histograms.from_dense(held["block"][kinds == kind])
-                )
+                parse_query(SCHEMA, table).answer(from_dense(held["block"][kinds == kind]))
                 for held in (TRUTH, RELEASED)
             )
             assert group["group"] == labels[kind]
@@ -269,7 +267,7 @@ def test_a_group_that_was_harmed_is_found(folder):
         harmed[:, 5] -= harmed[:, 5] // 2
         path = release_layout(folder).counts(name)
         shutil.rmtree(path)
-        publish_tables(path, [sparse_table(codes, Histograms.from_dense(harmed))])
+        publish_tables(path, [sparse_table(codes, from_dense(harmed))])
     for row in by_group(folder):
         worst = {"sex": "m", "age": "2"}[row["groups"]]
         assert row["worst"] == worst

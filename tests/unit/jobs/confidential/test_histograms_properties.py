@@ -25,6 +25,7 @@ from das.metrics.accuracy import Change, summarize
 from jobs.confidential.histograms import RollUp
 from jobs.input.files import Batch, Chunk, Table
 from jobs.storage.dataset import Dataset, PartFile
+from tests.builders.histograms import from_dense
 from tests.builders.strategies import dense_counts
 
 ENTRIES = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 6), st.integers(0, 3)), max_size=25)
@@ -51,7 +52,7 @@ def test_entries_are_summed_in_any_order(entries):
 
 @given(dense_counts(6, most_geounits=5))
 def test_dense_round_trip(counts):
-    histograms = Histograms.from_dense(counts)
+    histograms = from_dense(counts)
     assert np.array_equal(histograms.dense(), counts)
     assert (histograms.counts > 0).all()
 
@@ -60,7 +61,7 @@ def test_dense_round_trip(counts):
 def test_a_slice_is_the_rows_of_the_dense_table(counts, data):
     start = data.draw(st.integers(0, len(counts)))
     stop = data.draw(st.integers(start, len(counts)))
-    part = Histograms.from_dense(counts).slice(start, stop)
+    part = from_dense(counts).slice(start, stop)
     assert np.array_equal(part.dense(), counts[start:stop])
     assert np.array_equal(part.totals(), counts[start:stop].sum(1))
 
@@ -72,7 +73,7 @@ SECRETS = st.lists(st.integers(10**9, 10**12), min_size=1, max_size=6)
 
 def holders(secrets: list[int]) -> list[object]:
     """One of every class that holds true counts or rows of the input."""
-    histograms = Histograms.from_dense(np.array([secrets, secrets[::-1]], np.int64))
+    histograms = from_dense(np.array([secrets, secrets[::-1]], np.int64))
     here, n = Path("here"), secrets[0]
     chunk, table = Chunk(here, "csv", 0, 9), Table(here, ("n",))
     part = PartFile("part", 1, "1", "1", 9, "", {"persons": n})
@@ -113,8 +114,8 @@ def test_no_text_form_shows_a_count(secrets):
 
 @given(SECRETS)
 def test_the_text_of_histograms_is_their_shape(secrets):
-    both = Histograms.from_dense(np.array([secrets, secrets], np.int64))
-    one = Histograms.from_dense(np.array([secrets, [0] * len(secrets)], np.int64))
+    both = from_dense(np.array([secrets, secrets], np.int64))
+    one = from_dense(np.array([secrets, [0] * len(secrets)], np.int64))
     assert repr(one) == repr(both) == f"Histograms(2 geounits, {len(secrets)} cells)"
 
 
@@ -129,6 +130,6 @@ def test_nothing_confidential_is_pickled(secrets, protocol):
 
 
 def test_histograms_survive_the_way_to_another_process():
-    given_one = Histograms.from_dense(np.array([[1, 0], [2, 3]]))
+    given_one = from_dense(np.array([[1, 0], [2, 3]]))
     copied = pickle.loads(pickle.dumps(given_one))
     assert np.array_equal(copied.dense(), given_one.dense())

@@ -40,6 +40,7 @@ from jobs.config.schema import load_schema
 from jobs.folder.solutions import settings_digest, settings_of
 from jobs.plan import Solving
 from jobs.storage.account import default_account
+from tests.builders.run_files import to_products
 from tests.checkout import ROOT
 
 CONF = ROOT / "conf"
@@ -95,9 +96,15 @@ class Project:
         self.allocation: dict[str, Any] = copy.deepcopy(ALLOCATION)
         self.run: dict[str, Any] = copy.deepcopy(RUN)
 
+    def document(self, name: str) -> Any:
+        """What the file is to say; the run is edited in short."""
+        document = getattr(self, name)
+        is_short = name == "run" and isinstance(document, dict)
+        return to_products(document) if is_short else document
+
     def load(self, **options: Any) -> Resolved:
         for name in ("schema", "allocation", "run"):
-            document = getattr(self, name)
+            document = self.document(name)
             text = (
                 document if isinstance(document, str) else yaml.safe_dump(document, sort_keys=False)
             )
@@ -433,7 +440,7 @@ def drop(document: str, *keys: str | int) -> Edit:
 
 def text(document: str, change: Callable[[str], str]) -> Edit:
     def edit(project: Project) -> None:
-        written = yaml.safe_dump(getattr(project, document), sort_keys=False)
+        written = yaml.safe_dump(project.document(document), sort_keys=False)
         setattr(project, document, change(written))
 
     return edit

@@ -1,4 +1,4 @@
-"""Run files of both formats: one run, one digest, and errors that name the keys of the file."""
+"""Run files of format 2: the digests of folders begun with format 1, and errors that name keys."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ import pytest
 import yaml
 
 from das.errors import ConfigError
-from jobs.config.format_1 import to_products
 from jobs.config.load import load_run
-from jobs.folder.solutions import settings_of
 from tests.builders import toy, units
+from tests.builders.run_files import to_products
 from tests.checkout import ROOT
 
 FACILITIES = {
@@ -43,7 +42,7 @@ CHANGES: dict[str, Callable[[Path], dict[str, Any]]] = {
 }
 
 
-def write(folder: Path, name: str, *, two: bool = False) -> Path:
+def write(folder: Path, name: str) -> Path:
     """A run file whose digest does not depend on where it lies."""
     levels = {level: {"share": "1/4", "queries": {"detailed": "1"}} for level in toy.LEVELS}
     allocation = {"name": "a", "levels": levels}
@@ -60,28 +59,42 @@ def write(folder: Path, name: str, *, two: bool = False) -> Path:
                 section[key] = str(ROOT / section[key])
     if name != "plain":
         document["units"]["privacy"]["allocation"] = "allocation.yaml"
-    document = to_products(document) if two else document
-    path.write_text(json.dumps(document))
+    path.write_text(json.dumps(to_products(document)))
     return path
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_folders_of_format_1_go_on_in_either_format(tmp_path, name, capsys):
-    one = load_run(write(tmp_path, name))
-    assert "format 1 is not read by the next release" in capsys.readouterr().err
-    two = load_run(write(tmp_path, name, two=True))
-    assert capsys.readouterr().err == ""
-    assert one.plan.digest == two.plan.digest == BEGUN[name]
-    assert settings_of(one.config) == settings_of(two.config)
-    assert [*one.products] == [*two.products] == ["units", "persons"][name == "plain" :]
-    assert one.config == two.config
-    assert [product.keys for product in two.products.values()] == [
-        f"products.{product}." for product in two.products
-    ]
+def test_folders_of_format_1_go_on_in_format_2(tmp_path, name):
+    run = load_run(write(tmp_path, name))
+    assert run.plan.digest == BEGUN[name]
+    assert [*run.products] == ["units", "persons"][name == "plain" :]
+
+
+@pytest.mark.parametrize("stated", [{}, {"format": 1}])
+def test_format_1_is_refused_and_what_the_message_says_is_read(tmp_path, stated):
+    path = tmp_path / "run.yaml"
+    document = toy.document(tmp_path)
+    path.write_text(json.dumps({**stated, **document}))
+    with pytest.raises(
+        ConfigError, match=r"run\.yaml: is of format 1, which is not read"
+    ) as caught:
+        load_run(path)
+    assert "write `format: 2`; put schema, data, " in str(caught.value.remedy)
+    persons = {key: document.pop(key) for key in ("schema", "data", "invariants")}
+    persons["privacy"] = {key: document["privacy"].pop(key) for key in ("rho", "allocation")}
+    path.write_text(json.dumps({"format": 2, **document, "products": {"persons": persons}}))
+    assert [*load_run(path).products] == ["persons"]
+
+
+def test_what_is_no_run_file_is_not_said_to_be_of_format_1(tmp_path):
+    path = tmp_path / "run.yaml"
+    path.write_text("name: toy\nproducts: {}\n")
+    with pytest.raises(ConfigError, match="format: is required"):
+        load_run(path)
 
 
 def refused(folder: Path, change: Callable[[dict[str, Any]], object], name: str = "units") -> str:
-    path = write(folder, name, two=True)
+    path = write(folder, name)
     document = json.loads(path.read_text())
     change(document)
     path.write_text(json.dumps(document))
@@ -133,7 +146,7 @@ def test_answers_bind_only_products_that_come_later(tmp_path, product):
 
 
 def test_one_product_may_have_any_name(tmp_path):
-    path = write(tmp_path, "plain", two=True)
+    path = write(tmp_path, "plain")
     document = json.loads(path.read_text())
     document["products"] = {"dwellings": document["products"]["persons"]}
     path.write_text(json.dumps(document))
@@ -144,7 +157,7 @@ def test_one_product_may_have_any_name(tmp_path):
 
 
 def test_products_know_what_binds_them_and_have_noise_of_their_own(tmp_path):
-    dwellings, persons = load_run(write(tmp_path, "facilities", two=True)).products.values()
+    dwellings, persons = load_run(write(tmp_path, "facilities")).products.values()
     assert (dwellings.bound_by, persons.bound_by) == ((), ("units",))
     assert (dwellings.seed, persons.seed) == (6, 5)
     assert (dwellings.account_name, persons.account_name) == ("units", "toy")

@@ -24,6 +24,7 @@ from jobs.config.load import load_run
 from jobs.config.local_path import is_endless, local_path, read_place, without_secrets
 from jobs.config.models.run import RunConfig
 from jobs.storage.place import Place, StoredPlace
+from tests.builders.run_files import to_products
 from tests.servers.s3 import s3_server
 from tests.servers.store import StoreServer
 
@@ -210,7 +211,7 @@ def test_what_is_no_path_is_refused_where_it_stands(tmp_path, keys, text):
         text = "s3a:/bucket/x"
     document = changed(write_files(tmp_path), keys, text)
     before = sorted(tmp_path.rglob("*"))
-    (tmp_path / "run.yaml").write_text(yaml.safe_dump(document))
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(to_products(document)))
     with pytest.raises(ConfigError) as caught:
         load_run(tmp_path / "run.yaml")
     assert ".".join(str(key) for key in keys) in str(caught.value)
@@ -224,7 +225,8 @@ def test_what_is_no_path_is_refused_where_it_stands(tmp_path, keys, text):
 def test_data_run_folder_and_account_may_lie_in_a_store(tmp_path, bucket, keys):
     suffix = "" if keys[-1] != "path" else ".parquet" if keys[0] == "units" else ".csv"
     url = f"{bucket.replace('s3:', 's3a:')}/x{suffix}"
-    (tmp_path / "run.yaml").write_text(yaml.safe_dump(changed(write_files(tmp_path), keys, url)))
+    document = changed(write_files(tmp_path), keys, url)
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(to_products(document)))
     config = load_run(tmp_path / "run.yaml").config
     assert url.replace("s3a:", "s3:") in config.model_dump_json()
 
@@ -334,7 +336,7 @@ def test_what_is_no_path_of_the_command_line_is_refused(
 def test_devices_that_do_not_end_are_refused(tmp_path, monkeypatch, capsys, device):
     document = write_files(tmp_path)
     document["privacy"]["account"] = device
-    (tmp_path / "run.yaml").write_text(json.dumps(document))
+    (tmp_path / "run.yaml").write_text(json.dumps(to_products(document)))
     with pytest.raises(ConfigError, match="is a device that does not end"):
         load_run(tmp_path / "run.yaml")
     monkeypatch.setattr(sys, "argv", ["das", "estimate", "run.yaml", "--area", device])
@@ -345,7 +347,7 @@ def test_devices_that_do_not_end_are_refused(tmp_path, monkeypatch, capsys, devi
 
 
 def test_functions_for_notebooks_tell_addresses_from_paths(tmp_path, bucket):
-    (tmp_path / "run.yaml").write_text(json.dumps(write_files(tmp_path)))
+    (tmp_path / "run.yaml").write_text(json.dumps(to_products(write_files(tmp_path))))
     with pytest.raises(ConfigError, match="must be a file of this machine"):
         load_run(Path("s3a://bucket/run.yaml"))
     with pytest.raises(ConfigError, match="must be a file of this machine"):

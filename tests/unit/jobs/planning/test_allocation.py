@@ -299,9 +299,10 @@ def test_weights_of_nothing_noisy_are_refused(plan, tree, tmp_path):
 
 
 def test_a_pure_budget_is_refused(run_file, tree):
-    run_file.write_text(
-        run_file.read_text().replace("rho: '2'", "epsilon: '2'\n  definition: pure")
-    )
+    run = yaml.safe_load(run_file.read_text())
+    run["privacy"] = {"definition": "pure"}
+    run["products"]["persons"]["privacy"] = {"epsilon": "2", "allocation": "old.yaml"}
+    run_file.write_text(yaml.safe_dump(run))
     pure = load_run(run_file).plan
     with pytest.raises(BudgetError, match="squared sensitivities"):
         optimize_allocation(pure, tree, ["total"], Information.OWN)

@@ -158,7 +158,8 @@ def test_too_many_tables_and_other_noise_are_refused(run_file, monkeypatch):  # 
     with pytest.raises(ConfigError, match="asks for too many tables; got 4"):
         compare(run_file)
     run = yaml.safe_load(run_file.read_text())
-    run["privacy"] = {"definition": "pure", "epsilon": "1", "allocation": "old.yaml"}
+    run["privacy"] = {"definition": "pure"}
+    run["products"]["persons"]["privacy"] = {"epsilon": "1", "allocation": "old.yaml"}
     run_file.write_text(yaml.safe_dump(run))
     with pytest.raises(BudgetError, match="comparison of planners: knows only noise"):
         compare(run_file)

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import yaml
 
-from das.histograms import Histograms
 from jobs.config.load import load_run
 from jobs.config.product import Resolved
 from jobs.plan import Hint
 from jobs.release.hints import _LEAST_VARIANCE, ToldSum, weights_of
 from jobs.release.problems import Constraints, Family, NodeTemplate, Targets, node_problem
 from solvers.problem import GeneralTerm, NodeProblem
+from tests.builders.histograms import from_dense
 from tests.checkout import ROOT
 
 SIZES = np.arange(8)  # vacant, 1 to 7 and more
@@ -121,7 +121,7 @@ def told_node(
     targets = Targets([detailed], [np.zeros((4, 15))], [np.ones(4)], np.arange(4), [told])
     exact = np.zeros((4, kinds.size), np.int64)
     exact[:, 0] = 3
-    family = Family("0", slice(0, 4), Histograms.from_dense(PARENT[None]))
+    family = Family("0", slice(0, 4), from_dense(PARENT[None]))
     template = replace(NodeTemplate.of(plan, level), order=order)
     return node_problem(template, family, targets, Constraints([exact], [], None))
 

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from das.errors import InfeasibleError
-from das.histograms import Histograms
 from invariants.constraints import Limits
 from invariants.linear import LinearRow
 from jobs.documents.statistics import Move
@@ -18,13 +17,14 @@ from jobs.release.problems import Constraints, Family, Targets, node_problem
 from solvers.choices import Failsafe
 from solvers.node import NodeSettings, solve_node
 from tests.builders import two_families as two
+from tests.builders.histograms import from_dense
 
 BLOCK = 2
 
 
 def family(*counts: int) -> Family:
     """Blocks 121 and 122, of a county with these counts."""
-    return Family("12", slice(2, 4), Histograms.from_dense(np.array([counts])))
+    return Family("12", slice(2, 4), from_dense(np.array([counts])))
 
 
 def targets(support=(0, 0, 0, 0)) -> Targets:

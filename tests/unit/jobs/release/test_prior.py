@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from das.histograms import Histograms
 from jobs.release.prior import (
     CellEstimates,
     ChildCounts,
@@ -19,8 +18,9 @@ from jobs.release.prior import (
 from jobs.release.problems import Constraints, Family, Targets, node_problem
 from jobs.release.solve import node_settings
 from tests.builders import two_families as two
+from tests.builders.histograms import from_dense
 
-PARENT = Histograms.from_dense(np.array([[6, 0, 30, 4]]))
+PARENT = from_dense(np.array([[6, 0, 30, 4]]))
 # Of four children in a range; the family has the last two.
 VALUES = np.arange(16.0).reshape(4, 4)
 VARIANCES = np.array([9.0, 9.0, 2.0, 8.0])

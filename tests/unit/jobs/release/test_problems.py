@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from das.histograms import Histograms
 from invariants.constraints import Limits
 from invariants.facilities import Facilities
 from invariants.leaves import add_up
@@ -24,6 +23,7 @@ from jobs.release.problems import (
     node_problem,
 )
 from tests.builders import two_families as two
+from tests.builders.histograms import from_dense
 
 BLOCK = 2
 ANSWERS = np.array([10.0 * block + np.arange(4) for block in range(4)])  # of four blocks, detailed
@@ -37,7 +37,7 @@ def targets(queries=("total", "detailed"), answers=(TOTALS, ANSWERS)) -> Targets
 
 def families() -> tuple[Family, Family]:
     """Counties 11 and 12, the second without female minors."""
-    parents = Histograms.from_dense(np.array([[1, 3, 2, 0], [0, 1, 0, 4]]))
+    parents = from_dense(np.array([[1, 3, 2, 0], [0, 1, 0, 4]]))
     return (
         Family("11", slice(0, 2), parents.slice(0, 1)),
         Family("12", slice(2, 4), parents.slice(1, 2)),
@@ -169,6 +169,6 @@ def test_groups_of_small_and_large_schemas_are_the_same(monkeypatch):
 def test_rows_of_a_family_move_with_its_piece():
     family = families()[1].from_row(2)
     assert (family.rows, family.n_children, family.has_persons) == (slice(0, 2), 2, True)
-    nobody = Histograms.from_dense(np.zeros((1, 4), int))
+    nobody = from_dense(np.zeros((1, 4), int))
     assert not replace(family, parent=nobody).has_persons
     assert replace(family, parent=None).has_persons

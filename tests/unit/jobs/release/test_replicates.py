@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from das.errors import OutputError
-from das.histograms import Histograms
 from das.metrics.replicates import Compared, add_errors, compare
 from das.queries.query import parse_query
 from das.schema import Attribute, Schema
 from jobs.release.replicates import Asked, gather_errors, read_errors, write_errors
+from tests.builders.histograms import from_dense
 
 SCHEMA = Schema("s", (Attribute("a", ("x", "y")), Attribute("b", ("u", "v", "w"))))
 ASKED = tuple(
@@ -27,7 +27,7 @@ def errors(seed: int) -> dict[Asked, Compared]:
     rng = np.random.default_rng(seed)
     found = {}
     for asked in ASKED:
-        one, other = (Histograms.from_dense(rng.poisson(3, (50, 6))) for _ in range(2))
+        one, other = (from_dense(rng.poisson(3, (50, 6))) for _ in range(2))
         found[asked] = compare(parse_query(SCHEMA, asked.query), one, other)
     return found
 

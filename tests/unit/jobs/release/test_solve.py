@@ -16,7 +16,7 @@ from invariants.linear import LinearRow
 from jobs.documents.statistics import statistics_of
 from jobs.plan import Solving
 from jobs.release.implied import publish_implied
-from jobs.release.solve import batch_sizes, node_problems, node_settings, solve_level
+from jobs.release.solve import batch_sizes, node_settings, solve_level
 from jobs.storage.dataset import Dataset, is_published
 from jobs.storage.histograms import read_counts
 from jobs.tasks.batches import Sizing, TaskSize
@@ -170,14 +170,6 @@ def test_an_empty_parent_whose_children_need_persons_is_moved(tmp_path):
     assert (solved[:, 2:].sum(1) >= 1).all()
     statistics = statistics_of(Dataset.open(release.counts("block")))
     assert (statistics.trivial, [move.geocode for move in statistics.moved]) == (0, ["12"])
-
-
-def test_problems_of_a_range_are_those_that_are_solved(tmp_path):
-    plan = two.plan()
-    release = measured(tmp_path, plan)
-    solve(plan, release)
-    problems = node_problems(plan, release, two.whole("block", BLOCKS))
-    assert [problem.geocode for problem in problems] == ["11", "12"]
 
 
 def test_batches_shrink_with_the_live_cells_of_parents(tmp_path):

@@ -9,7 +9,6 @@ import pyarrow as pa
 import pytest
 
 from das.errors import OutputError
-from das.histograms import Histograms
 from jobs.storage.dataset import Dataset, PartWriter, publish
 from jobs.storage.histograms import (
     SPARSE_SCHEMA,
@@ -20,13 +19,14 @@ from jobs.storage.histograms import (
 )
 from jobs.storage.layout import ReleaseLayout
 from tests.builders.datasets import publish_tables
+from tests.builders.histograms import from_dense
 
 CODES = ("01", "02", "03", "04")
 DENSE = np.array([[0, 2, 0], [0, 0, 0], [1, 0, 5], [0, 0, 0]])
 
 
 def test_rows_only_for_geounits_with_persons():
-    table = sparse_table(CODES, Histograms.from_dense(DENSE))
+    table = sparse_table(CODES, from_dense(DENSE))
     assert table.schema == SPARSE_SCHEMA
     assert table.to_pylist() == [
         {"geocode": "01", "cells": [1], "counts": [2]},
@@ -35,23 +35,23 @@ def test_rows_only_for_geounits_with_persons():
 
 
 def test_nobody_anywhere_is_no_row():
-    table = sparse_table(CODES, Histograms.from_dense(DENSE * 0))
+    table = sparse_table(CODES, from_dense(DENSE * 0))
     assert (table.num_rows, table.schema) == (0, SPARSE_SCHEMA)
     assert align_histograms(table, CODES, 3).dense().tolist() == [[0] * 3] * 4
 
 
 def test_no_geounits_is_no_row():
-    empty = Histograms.from_dense(np.zeros((0, 3), np.int64))
+    empty = from_dense(np.zeros((0, 3), np.int64))
     assert sparse_table((), empty).num_rows == 0
 
 
 def test_rows_come_back_where_they_belong():
-    table = sparse_table(CODES, Histograms.from_dense(DENSE))
+    table = sparse_table(CODES, from_dense(DENSE))
     assert np.array_equal(align_histograms(table, CODES, 3).dense(), DENSE)
 
 
 def test_rows_of_other_geounits_are_left_out():
-    table = sparse_table(CODES, Histograms.from_dense(DENSE + 1))
+    table = sparse_table(CODES, from_dense(DENSE + 1))
     for wanted in (["01", "04"], ["03"], ["00", "02", "05"], []):
         expected = [
             (DENSE + 1)[CODES.index(code)].tolist() if code in CODES else [0] * 3 for code in wanted
@@ -60,7 +60,7 @@ def test_rows_of_other_geounits_are_left_out():
 
 
 def test_rows_in_several_chunks():
-    whole = sparse_table(CODES, Histograms.from_dense(DENSE + 1))
+    whole = sparse_table(CODES, from_dense(DENSE + 1))
     chunks = pa.concat_tables([whole.slice(0, 1), whole.slice(1, 2), whole.slice(3, 1)])
     assert np.array_equal(align_histograms(chunks, CODES, 3).dense(), DENSE + 1)
     assert np.array_equal(
@@ -69,7 +69,7 @@ def test_rows_in_several_chunks():
 
 
 def test_histograms_of_several_parts(tmp_path):
-    histograms = Histograms.from_dense(DENSE)
+    histograms = from_dense(DENSE)
     publish_tables(
         tmp_path / "d",
         [
@@ -93,6 +93,6 @@ def test_counts_of_a_geolevel_that_is_not_solved(tmp_path):
 def test_counts_of_a_solved_geolevel(tmp_path):
     layout = ReleaseLayout(tmp_path)
     writer = PartWriter(layout.counts("county"), SPARSE_SCHEMA)
-    writer.write(sparse_table(CODES, Histograms.from_dense(DENSE)))
+    writer.write(sparse_table(CODES, from_dense(DENSE)))
     publish(layout.counts("county"), [writer.close()], {})
     assert np.array_equal(read_counts(layout, "county", CODES, 3).dense(), DENSE)

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from das.errors import SchemaError
-from das.histograms import Histograms
 from das.queries.factor import FactorKind
 from das.queries.sensitivity import Neighbors
 from das.workload.hdmm.attribute import p_identity_solver
@@ -16,6 +15,7 @@ from das.workload.hdmm.integer import round_to_integers
 from das.workload.hdmm.marginals import optimize_marginals
 from das.workload.hdmm.strategies import optimize_kronecker, optimize_union
 from das.workload.workload import AttributeWorkload, Workload
+from tests.builders.histograms import from_dense
 from tests.unit.das.queries.pairs_of_records import pair_costs
 from tests.unit.das.workload.dense import GROUPED, MIXED, listed, marginal_matrix
 
@@ -53,7 +53,7 @@ def test_the_cost_is_one_exactly(family, neighbors):
 def test_answers_without_noise_are_exact_and_the_error_is_that_of_the_rows(family):
     found = round_to_integers(FAMILIES[family](WORKLOAD), scale=64)
     counts = np.random.default_rng(2).integers(1, 50, 40)
-    histograms = Histograms.from_dense(counts[None])
+    histograms = from_dense(counts[None])
     noiseless = [query.answer(histograms)[0] for query in found.queries]
     error = 0.0
     for weight, members in zip(WORKLOAD.weights, listed(WORKLOAD.marginals), strict=True):
