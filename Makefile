@@ -50,7 +50,7 @@ zip: $(VENV)/.run
 	@mkdir -p build/zip
 	cp -R das geography invariants solvers jobs build/zip
 	cp -R conf build/zip/jobs/conf
-	-$(BIN)/python -c "from jobs.revision import revision; print(revision() or '')" > build/zip/jobs/REVISION
+	-$(BIN)/python -c "from jobs.pipeline.revision import revision; print(revision() or '')" > build/zip/jobs/REVISION
 	find build/zip -name __pycache__ -prune -exec rm -r {} +
 	cd build/zip && $(abspath $(BIN))/python -m zipfile -c $(abspath dist)/das.zip *
 
@@ -70,8 +70,8 @@ SITE := $(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going --conf-di
 
 # The pages that are written from the code, and the site of all pages: build/site/index.html.
 docs: $(VENV)/.docs
-	$(BIN)/python -m jobs.config.reference docs/configuration.md
-	$(BIN)/python -m jobs.documents.schemas docs/documents.md
+	$(BIN)/python -m jobs.cli.reference docs/configuration.md
+	$(BIN)/python -m jobs.cli.schemas docs/documents.md
 	$(SITE) build/site
 
 # Whether what the pages link to outside of the project answers; needs the network.

@@ -10,10 +10,10 @@ from setuptools.command.sdist import sdist
 
 
 def record_revision(folder: Path) -> None:
-    """Write `jobs/REVISION` as `jobs.revision` says it; one that is there stays without git."""
+    """Write `jobs/REVISION`, the commit of a checkout; one that is there stays without git."""
     if not Path(".git").exists():
         return
-    found = run_path(str(Path("jobs", "revision.py")))["revision"]()
+    found = run_path(str(Path("jobs", "pipeline", "revision.py")))["revision"]()
     if found:
         (folder / "jobs").mkdir(parents=True, exist_ok=True)
         (folder / "jobs" / "REVISION").write_text(f"{found}\n", encoding="utf-8")

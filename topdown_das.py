@@ -4,7 +4,7 @@
 
 opens a release; docs/api.md has all that it offers, docs/inference.md what fits models to its noisy
 answers. The command sees that what it starts is its own
-and starts `jobs.cli`.
+and starts `jobs.cli.main`.
 
 The packages das, geography, invariants, solvers and jobs have plain names. Another distribution
 with a package of such a name shares its folder in one environment: what is installed last
@@ -191,7 +191,7 @@ def main() -> int:
             f"too: installing or removing it breaks this program; {_REMEDY}\n"
         )
     try:
-        from jobs.cli import main as das
+        from jobs.cli.main import main as das
     except Exception:
         found = neighbors()
         for what in strangers(found):

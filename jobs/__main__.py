@@ -1,4 +1,4 @@
-"""Entry point of `python -m jobs`, `python jobs/__main__.py` and spark-submit; see `jobs.cli`.
+"""Entry point of `python -m jobs`, `python jobs/__main__.py` and spark-submit; see `jobs.cli.main`.
 
 Run as a script, Python puts this folder first on the path, where a module such as `inspect` would
 take the place of the standard one. So nothing but `os` and `sys`, which every Python has loaded
@@ -26,7 +26,7 @@ def _as_a_package() -> None:
 if not __package__:
     _as_a_package()
 
-from jobs.cli import main  # noqa: E402
+from jobs.cli.main import main  # noqa: E402
 
 if __name__ == "__main__":
     sys.exit(main())

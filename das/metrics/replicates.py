@@ -130,7 +130,7 @@ TOLERANCE = Fraction(2, 100)  # of coverage
 # from one step to the next, beyond which a class counts as shifted. Classes of blocks that are
 # within two points among replicates held 88.4 % of the truths in Delaware and 86.4 % in a generated
 # state of 2,016 cells; those that are not shifted, 89.8 and 87.9 %
-# (`python -m tests.bench.replicate_coverage`).
+# (`python -m bench.replicate_coverage`).
 MOST_DRIFT = 0.02
 MOST_CHANGE = 0.1
 _LEAST_SPREAD = 0.3  # of errors of a class that are nearly all 0

@@ -44,11 +44,11 @@ from das.workload.workload import AttributeWorkload, Weighting, Workload
 RARE = 3.0
 ONE_WAY_SHARE = Fraction(3, 20)  # 0.3 raised three-way errors on Adult from 0.131 to 0.140
 # Part of rho that measures everybody where there are strata. At epsilon 0.1 the error for everybody
-# is then 15 % above that without strata (tests.bench.strata_synthesis, four seeds); with half of it
+# is then 15 % above that without strata (bench.strata_synthesis, four seeds); with half of it
 # it was 18 % where two thirds gave 11 % (seed 0, before strata divided their part by size).
 POPULATION_SHARE = Fraction(2, 3)
 # Standard deviation of shares of pairs between strata, for which pairs of strata are measured. It
-# was 0.002 to 0.024 on ACS at epsilon 5, about 0.01 in the middle (tests.bench.strata_synthesis).
+# was 0.002 to 0.024 on ACS at epsilon 5, about 0.01 in the middle (bench.strata_synthesis).
 PAIRS_VARY = 0.01
 
 # Positions of streams begin with the number of the phase, 1 to 3, or of the stratum after these.

@@ -39,7 +39,7 @@ class Fit:
 
     What pairs leave open, a single fit fills by chance; the mean of several does not. Adult's
     three-way error at epsilon 1 fell from 0.124 with 800 components and 800 steps to 0.109 with
-    twelve fits of these, at half of the time each (`tests.bench.synthesis`).
+    twelve fits of these, at half of the time each (`bench.synthesis`).
 
     Attributes:
       components: Of each fit. Fewer than 200 lost what epsilon 5 can know.

@@ -37,7 +37,7 @@ _SURPRISE = 3.0  # standard deviations by which a noisy size must contradict the
 _HALVINGS = 60  # of an interval; what remains of it is 10^-18
 # Standard deviations of a sum of squares. With 1, the error for everybody at epsilon 0.1 was 18 %
 # above that without strata, with 2, 15 %; at epsilon 5 it did not matter (four seeds of
-# tests.bench.strata_synthesis).
+# bench.strata_synthesis).
 _STRICT = 2.0
 _MOST_VARIANCE = 1e6  # of shares, for that of one record; the noise of a stratum is then all kept
 _LEAST_OF_PRIOR = 1e-3  # of what is expected of a level remains possible

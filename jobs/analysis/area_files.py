@@ -21,8 +21,8 @@ import pyarrow.csv as pv
 
 from das.arrays import Geocodes, IntArray
 from das.errors import InputError
-from jobs.input.lines import split_fields
-from jobs.storage.place import Place
+from jobs.pipeline.input.lines import split_fields
+from jobs.pipeline.storage.place import Place
 
 _DELIMITERS = (",", "\t", "|", ";")
 _LOOKED_AT = 1000  # rows from which the layout is told

@@ -27,19 +27,19 @@ from das.queries.query import Query, parse_query
 from das.tree.intervals import central_intervals, normal_factor
 from jobs.analysis.area_files import AreaFile, read_areas
 from jobs.analysis.geocodes import NamedGeounits
-from jobs.config.product import Resolved
-from jobs.documents.intervals import digest_of
-from jobs.plan import Plan, without_estimates
-from jobs.printable import printable, result_console
-from jobs.release.estimate import LevelEstimator
-from jobs.release.estimate_area import AreaEstimator
-from jobs.release.verify import verify_datasets
-from jobs.storage.dataset import Dataset, RangeReader, is_published
-from jobs.storage.files import read_json
-from jobs.storage.geography import read_public_geocodes
-from jobs.storage.histograms import read_histograms
-from jobs.storage.layout import EstimateLayout, ReleaseLayout, replicates_folder
-from jobs.storage.place import Place
+from jobs.pipeline.config.product import Resolved
+from jobs.pipeline.documents.intervals import digest_of
+from jobs.pipeline.plan import Plan, without_estimates
+from jobs.pipeline.printable import printable, result_console
+from jobs.pipeline.release.estimate import LevelEstimator
+from jobs.pipeline.release.estimate_area import AreaEstimator
+from jobs.pipeline.release.verify import verify_datasets
+from jobs.pipeline.storage.dataset import Dataset, RangeReader, is_published
+from jobs.pipeline.storage.files import read_json
+from jobs.pipeline.storage.geography import read_public_geocodes
+from jobs.pipeline.storage.histograms import read_histograms
+from jobs.pipeline.storage.layout import EstimateLayout, ReleaseLayout, replicates_folder
+from jobs.pipeline.storage.place import Place
 
 CSV_START = b'"area","table","label"'
 """How CSV files start that are written, and may be written again."""

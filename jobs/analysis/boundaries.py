@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from das.errors import ConfigError, InputError
 from jobs.analysis.results import check_place
-from jobs.storage.files import replace_file
+from jobs.pipeline.storage.files import replace_file
 
 _EXAMPLES = 3
 

@@ -27,12 +27,12 @@ from das.tree.intervals import (
 from das.tree.passes import Moments
 from jobs.analysis.geocodes import NamedGeounits
 from jobs.analysis.results import ResultFile
-from jobs.documents.covariance import Covariance, correlations, pairs_of_answers
-from jobs.plan import Plan
-from jobs.printable import printable, result_console
-from jobs.release.estimate import LevelEstimator
-from jobs.release.estimate_area import AreaEstimator
-from jobs.storage.layout import ReleaseLayout
+from jobs.pipeline.documents.covariance import Covariance, correlations, pairs_of_answers
+from jobs.pipeline.plan import Plan
+from jobs.pipeline.printable import printable, result_console
+from jobs.pipeline.release.estimate import LevelEstimator
+from jobs.pipeline.release.estimate_area import AreaEstimator
+from jobs.pipeline.storage.layout import ReleaseLayout
 
 Areas = Mapping[str, Sequence[str] | Geocodes]
 

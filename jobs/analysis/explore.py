@@ -19,21 +19,21 @@ from das.queries.query import Query, parse_query
 from das.tree.intervals import normal_factor
 from jobs.analysis.outlines import outlines
 from jobs.analysis.polygons import Polygons, read_polygons
-from jobs.config.product import Product
-from jobs.documents.intervals import digest_of
-from jobs.documents.manifest import read_manifest
-from jobs.plan import Plan
-from jobs.report.embedded import Block, Embedding, Packed, pack_arrays, pack_text
-from jobs.report.explore import write_explore_page
-from jobs.storage.columns import flattened, texts
-from jobs.storage.dataset import Dataset, is_published
-from jobs.storage.estimates import read_tables
-from jobs.storage.files import understanding
-from jobs.storage.geography import read_both_geocodes, read_geography
-from jobs.storage.histograms import read_counts
-from jobs.storage.layout import EstimateLayout, IntervalLayout, ReleaseLayout
-from jobs.storage.modes import READABLE
-from jobs.storage.stores.store import OWNER_ONLY
+from jobs.pipeline.config.product import Product
+from jobs.pipeline.documents.intervals import digest_of
+from jobs.pipeline.documents.manifest import read_manifest
+from jobs.pipeline.plan import Plan
+from jobs.pipeline.report.embedded import Block, Embedding, Packed, pack_arrays, pack_text
+from jobs.pipeline.report.explore import write_explore_page
+from jobs.pipeline.storage.columns import flattened, texts
+from jobs.pipeline.storage.dataset import Dataset, is_published
+from jobs.pipeline.storage.estimates import read_tables
+from jobs.pipeline.storage.files import understanding
+from jobs.pipeline.storage.geography import read_both_geocodes, read_geography
+from jobs.pipeline.storage.histograms import read_counts
+from jobs.pipeline.storage.layout import EstimateLayout, IntervalLayout, ReleaseLayout
+from jobs.pipeline.storage.modes import READABLE
+from jobs.pipeline.storage.stores.store import OWNER_ONLY
 
 Errors = Callable[[str, Query], IntArray]
 """Released minus true answers of a query in all geounits of a geolevel, int64[G, m]."""

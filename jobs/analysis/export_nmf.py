@@ -39,18 +39,18 @@ from jobs.analysis.nmf_files import (
     drafted,
 )
 from jobs.analysis.nmf_noise import NOISE
-from jobs.config.product import Product, Resolved
-from jobs.plan import Level, Plan
-from jobs.release.given import facility_counts
-from jobs.storage.answers import read_answers, rows_about
-from jobs.storage.columns import lists, repeated, texts
-from jobs.storage.dataset import Dataset
-from jobs.storage.files import writing
-from jobs.storage.geography import read_public_geocodes
-from jobs.storage.layout import ReleaseLayout
-from jobs.storage.packed import unpacked
-from jobs.tasks.batches import Batch
-from jobs.tasks.progress import Reporter
+from jobs.pipeline.config.product import Product, Resolved
+from jobs.pipeline.plan import Level, Plan
+from jobs.pipeline.release.given import facility_counts
+from jobs.pipeline.storage.answers import read_answers, rows_about
+from jobs.pipeline.storage.columns import lists, repeated, texts
+from jobs.pipeline.storage.dataset import Dataset
+from jobs.pipeline.storage.files import writing
+from jobs.pipeline.storage.geography import read_public_geocodes
+from jobs.pipeline.storage.layout import ReleaseLayout
+from jobs.pipeline.storage.packed import unpacked
+from jobs.pipeline.tasks.batches import Batch
+from jobs.pipeline.tasks.progress import Reporter
 
 _CHUNK_NUMBERS = 20_000_000  # answers held at once
 _TEXT = pa.string()

@@ -13,10 +13,10 @@ import numpy as np
 
 from das.arrays import Geocodes
 from das.errors import ConfigError, InputError
-from jobs.plan import Plan
-from jobs.storage.dataset import LAST
-from jobs.storage.geography import read_both_geocodes, read_public_geocodes
-from jobs.storage.layout import ReleaseLayout
+from jobs.pipeline.plan import Plan
+from jobs.pipeline.storage.dataset import LAST
+from jobs.pipeline.storage.geography import read_both_geocodes, read_public_geocodes
+from jobs.pipeline.storage.layout import ReleaseLayout
 
 
 @dataclass(frozen=True, eq=False)

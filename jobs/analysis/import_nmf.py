@@ -57,24 +57,24 @@ from jobs.analysis.nmf_noise import (
     derived,
     first_difference,
 )
-from jobs.config.allocation import load_allocation
-from jobs.config.load import load_run
-from jobs.config.product import Product, Resolved
-from jobs.config.ready import ready_files
-from jobs.config.schema import load_schema
-from jobs.documents.document import json_of
-from jobs.documents.manifest import Origin
-from jobs.folder.identity import claim_as, owner_of
-from jobs.folder.lock import only_driver
-from jobs.folder.roots import make_roots
-from jobs.plan import Level, Plan
-from jobs.planning.ledger import planned_ledger
-from jobs.release.given import publish_given_counts
-from jobs.release.implied import publish_implied
-from jobs.storage.answers import (
+from jobs.pipeline.config.allocation import load_allocation
+from jobs.pipeline.config.load import load_run
+from jobs.pipeline.config.product import Product, Resolved
+from jobs.pipeline.config.ready import ready_files
+from jobs.pipeline.config.schema import load_schema
+from jobs.pipeline.documents.document import json_of
+from jobs.pipeline.documents.manifest import Origin
+from jobs.pipeline.folder.identity import claim_as, owner_of
+from jobs.pipeline.folder.lock import only_driver
+from jobs.pipeline.folder.roots import make_roots
+from jobs.pipeline.plan import Level, Plan
+from jobs.pipeline.planned_ledger import planned_ledger
+from jobs.pipeline.release.given import publish_given_counts
+from jobs.pipeline.release.implied import publish_implied
+from jobs.pipeline.storage.answers import (
     ANSWERS as ANSWERS_SCHEMA,
 )
-from jobs.storage.answers import (
+from jobs.pipeline.storage.answers import (
     MEASUREMENTS,
     MEASUREMENTS_FORMAT,
     ORIGIN,
@@ -82,13 +82,13 @@ from jobs.storage.answers import (
     described,
     measurement_table,
 )
-from jobs.storage.dataset import PartWriter, dataset_digest, publish
-from jobs.storage.geography import write_geography
-from jobs.storage.layout import ReleaseLayout
-from jobs.storage.ledger import record_measured, seal_ledger, start_ledger
-from jobs.tasks.batches import Sizing
-from jobs.tasks.executor import LocalTasks
-from jobs.tasks.progress import Reporter
+from jobs.pipeline.storage.dataset import PartWriter, dataset_digest, publish
+from jobs.pipeline.storage.geography import write_geography
+from jobs.pipeline.storage.layout import ReleaseLayout
+from jobs.pipeline.storage.ledger import record_measured, seal_ledger, start_ledger
+from jobs.pipeline.tasks.batches import Sizing
+from jobs.pipeline.tasks.executor import LocalTasks
+from jobs.pipeline.tasks.progress import Reporter
 
 RUN_FILE = "run.yaml"
 BEGIN_LOWER = "if files of other states were left out, begin with the state by --root state"

@@ -13,21 +13,21 @@ from rich.box import SIMPLE
 from rich.table import Table
 
 from das.errors import InputError, OutputError
-from jobs.documents.manifest import read_manifest
-from jobs.printable import printable, result_console
-from jobs.storage.answers import read_listed
-from jobs.storage.dataset import MANIFEST, Dataset
-from jobs.storage.estimates import read_tables
-from jobs.storage.files import read_json, understanding
-from jobs.storage.layout import (
+from jobs.pipeline.documents.manifest import read_manifest
+from jobs.pipeline.printable import printable, result_console
+from jobs.pipeline.storage.answers import read_listed
+from jobs.pipeline.storage.dataset import MANIFEST, Dataset
+from jobs.pipeline.storage.estimates import read_tables
+from jobs.pipeline.storage.files import read_json, understanding
+from jobs.pipeline.storage.layout import (
     EstimateLayout,
     ReleaseLayout,
     is_release,
     release_layout,
     solutions_of,
 )
-from jobs.storage.place import Place, found_under, names_below
-from jobs.storage.received import received_release
+from jobs.pipeline.storage.place import Place, found_under, names_below
+from jobs.pipeline.storage.received import received_release
 
 
 def _layout(out: Place, solution: str | None) -> ReleaseLayout:

@@ -9,10 +9,10 @@ import numpy.typing as npt
 
 from das.errors import OutputError
 from das.mechanisms.mechanism import Mechanism
-from jobs.storage.answers import read_measured
-from jobs.storage.dataset import Dataset, is_published
-from jobs.storage.layout import ReleaseLayout
-from jobs.storage.place import Place
+from jobs.pipeline.storage.answers import read_measured
+from jobs.pipeline.storage.dataset import Dataset, is_published
+from jobs.pipeline.storage.layout import ReleaseLayout
+from jobs.pipeline.storage.place import Place
 
 
 @dataclass(frozen=True, eq=False)

@@ -27,15 +27,15 @@ from jobs.analysis.estimate import (
 from jobs.analysis.geocodes import NamedGeounits
 from jobs.analysis.measurements import NoisyAnswers, read_measurements
 from jobs.analysis.tables import read_table
-from jobs.config.local_path import read_place, without_secrets
-from jobs.config.product import Product, Resolved
-from jobs.config.released import load_release
-from jobs.documents.covariance import parse_pair
-from jobs.documents.manifest import Manifest, read_manifest
-from jobs.release.verify import verify_run
-from jobs.storage.dataset import Dataset
-from jobs.storage.geography import read_both_geocodes, read_geography
-from jobs.storage.place import Place
+from jobs.pipeline.config.local_path import read_place, without_secrets
+from jobs.pipeline.config.product import Product, Resolved
+from jobs.pipeline.config.released import load_release
+from jobs.pipeline.documents.covariance import parse_pair
+from jobs.pipeline.documents.manifest import Manifest, read_manifest
+from jobs.pipeline.release.verify import verify_run
+from jobs.pipeline.storage.dataset import Dataset
+from jobs.pipeline.storage.geography import read_both_geocodes, read_geography
+from jobs.pipeline.storage.place import Place
 
 _MEASURED = pa.schema(
     [

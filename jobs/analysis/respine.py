@@ -11,9 +11,9 @@ from das.errors import ConfigError
 from geography.lattice import Lattice
 from geography.offspine import offspine_distances
 from geography.respine import Respined
-from jobs.config.product import Resolved
-from jobs.input.geounits import list_geounits
-from jobs.input.spine import respined
+from jobs.pipeline.config.product import Resolved
+from jobs.pipeline.input.geounits import list_geounits
+from jobs.pipeline.input.spine import respined
 
 
 def summarize_spine(resolved: Resolved) -> dict[str, Any]:
@@ -26,7 +26,7 @@ def summarize_spine(resolved: Resolved) -> dict[str, Any]:
 
     Raises:
       ConfigError: The run file designs no spine.
-      InputError, GeographyError: As `jobs.input.spine.respined`.
+      InputError, GeographyError: As `jobs.pipeline.input.spine.respined`.
     """
     geography, census = resolved.config.geography, resolved.plan.census
     if census is None or geography.geounits is None:

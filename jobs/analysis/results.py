@@ -10,8 +10,8 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from das.errors import ConfigError, OutputError
-from jobs.storage.csv import without_formulas
-from jobs.storage.files import refuse_foreign
+from jobs.pipeline.storage.csv import without_formulas
+from jobs.pipeline.storage.files import refuse_foreign
 
 _OTHERS = (
     ("--parquet", {".csv": "--csv", ".txt": "--csv", ".tsv": "--csv"}),

@@ -18,15 +18,15 @@ from das.errors import ConfigError
 from das.queries.query import Query
 from das.rational import stated_fraction
 from das.tree.intervals import normal_factor
-from jobs.config.product import Product, Resolved
-from jobs.config.tables import H1, TablesWanted, table_query
-from jobs.documents.intervals import read_intervals
-from jobs.plan import without_estimates
-from jobs.release.census_estimates import CensusEstimates
-from jobs.release.estimate import CONFIDENCE, LevelEstimator
-from jobs.release.evidence import LevelRange, select_moments
-from jobs.release.intervals import ClassTable, class_tables
-from jobs.release.tables import (
+from jobs.pipeline.config.product import Product, Resolved
+from jobs.pipeline.config.tables import H1, TablesWanted, table_query
+from jobs.pipeline.documents.intervals import read_intervals
+from jobs.pipeline.plan import without_estimates
+from jobs.pipeline.release.census_estimates import CensusEstimates
+from jobs.pipeline.release.estimate import CONFIDENCE, LevelEstimator
+from jobs.pipeline.release.evidence import LevelRange, select_moments
+from jobs.pipeline.release.intervals import ClassTable, class_tables
+from jobs.pipeline.release.tables import (
     Estimates,
     GeolevelTable,
     H1Table,
@@ -34,13 +34,13 @@ from jobs.release.tables import (
     Tabulated,
     write_table,
 )
-from jobs.release.verify import verify_datasets
-from jobs.storage.dataset import Dataset, RangeReader, is_published
-from jobs.storage.estimates import read_moments
-from jobs.storage.files import refuse_foreign, writing
-from jobs.storage.layout import EstimateLayout, IntervalLayout
-from jobs.tasks.batches import Batch, Piece, even_pieces, geounit_batches
-from jobs.tasks.progress import Reporter
+from jobs.pipeline.release.verify import verify_datasets
+from jobs.pipeline.storage.dataset import Dataset, RangeReader, is_published
+from jobs.pipeline.storage.estimates import read_moments
+from jobs.pipeline.storage.files import refuse_foreign, writing
+from jobs.pipeline.storage.layout import EstimateLayout, IntervalLayout
+from jobs.pipeline.tasks.batches import Batch, Piece, even_pieces, geounit_batches
+from jobs.pipeline.tasks.progress import Reporter
 
 FORMATS = ("csv", "parquet", "xlsx")
 _STARTS = {"csv": b'"geolevel","geocode"', "parquet": b"PAR1", "xlsx": b"PK\x03\x04"}

@@ -13,8 +13,8 @@ from collections.abc import Collection, Sequence
 from das.definition import Definition
 from das.errors import ConfigError
 from das.schema import PLAIN_NAME, is_plain_name
-from jobs.config.models.survey import PredictConfig, StatisticConfig, SurveyConfig, TableConfig
-from jobs.config.models.values import LONGEST_NAME
+from jobs.pipeline.config.models.values import LONGEST_NAME
+from jobs.survey.models import PredictConfig, StatisticConfig, SurveyConfig, TableConfig
 
 SYNTHESIS = "synthesis"
 POOLED, EVERYBODY = "pooled", "everybody"

@@ -6,21 +6,21 @@ from pathlib import Path
 from typing import Any
 
 from das.errors import ConfigError, OutputError
-from jobs.documents.survey import read_survey_manifest
-from jobs.folder.identity import (
+from jobs.pipeline.folder.identity import (
     Owner,
     refuse_other_configuration,
     remembered,
     remembered_run,
 )
-from jobs.folder.roots import remembered_root
-from jobs.folder.solutions import differences
-from jobs.folder.spending import Part, Spending
-from jobs.storage.dataset import Dataset, find_damage, is_published
-from jobs.storage.files import read_json
-from jobs.storage.ledger import PlannedParts, start_ledger
-from jobs.storage.place import Place, remove_tree
+from jobs.pipeline.folder.roots import remembered_root
+from jobs.pipeline.folder.solutions import differences
+from jobs.pipeline.folder.spending import Part, Spending
+from jobs.pipeline.storage.dataset import Dataset, find_damage, is_published
+from jobs.pipeline.storage.files import read_json
+from jobs.pipeline.storage.ledger import PlannedParts, start_ledger
+from jobs.pipeline.storage.place import Place, remove_tree
 from jobs.survey.checks import SYNTHESIS
+from jobs.survey.documents import read_survey_manifest
 from jobs.survey.microdata import microdata_folders
 from jobs.survey.plan import SurveyPlan, load_survey, stated_configuration
 from jobs.survey.results import result_files

@@ -6,14 +6,10 @@ from datetime import UTC, datetime
 from fractions import Fraction
 
 from das.privacy import attack
-from jobs.documents.account import Account, guarantee_of
-from jobs.documents.document import read_document
-from jobs.documents.manifest import Attribute, PublishedGuarantee, attacks_of
-from jobs.documents.survey import (
-    MeasuredPart,
-    SurveyManifest,
-)
-from jobs.release.sealing import (
+from jobs.pipeline.documents.account import Account, guarantee_of
+from jobs.pipeline.documents.document import read_document
+from jobs.pipeline.documents.manifest import Attribute, PublishedGuarantee, attacks_of
+from jobs.pipeline.release.sealing import (
     SEEDED,
     released_files,
     released_outputs,
@@ -21,11 +17,15 @@ from jobs.release.sealing import (
     tidy_release,
     write_manifest,
 )
-from jobs.storage.dataset import is_published
-from jobs.storage.journal import write_whole
-from jobs.storage.ledger import read_ledger_of_parts
-from jobs.storage.place import Place
+from jobs.pipeline.storage.dataset import is_published
+from jobs.pipeline.storage.journal import write_whole
+from jobs.pipeline.storage.ledger import read_ledger_of_parts
+from jobs.pipeline.storage.place import Place
 from jobs.survey.checks import SYNTHESIS
+from jobs.survey.documents import (
+    MeasuredPart,
+    SurveyManifest,
+)
 from jobs.survey.means import means_json
 from jobs.survey.microdata import microdata_folders
 from jobs.survey.plan import SurveyPlan

@@ -13,13 +13,13 @@ from das.arrays import FloatArray
 from das.definition import Definition
 from das.means.estimates import Interval, MeanEstimates, estimates_of, shrink
 from das.means.sums import NoisySum
-from jobs.documents.document import json_of
-from jobs.documents.survey import MeansTable, ReleasedMean, StratumMean
-from jobs.storage.csv import cell, csv_text
-from jobs.storage.files import understanding
-from jobs.storage.layout import ReleaseLayout
-from jobs.storage.place import Place
+from jobs.pipeline.documents.document import json_of
+from jobs.pipeline.storage.csv import cell, csv_text
+from jobs.pipeline.storage.files import understanding
+from jobs.pipeline.storage.layout import ReleaseLayout
+from jobs.pipeline.storage.place import Place
 from jobs.survey.checks import EVERYBODY
+from jobs.survey.documents import MeansTable, ReleasedMean, StratumMean
 from jobs.survey.measurements import read_sums
 from jobs.survey.plan import MeanPlan, SurveyPlan
 

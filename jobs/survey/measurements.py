@@ -26,9 +26,9 @@ from das.rational import stated_fraction
 from das.synthesis.answers import ChosenMarginals, Measured, Merging, NoisyAnswer, Selected
 from das.synthesis.records import Domain
 from das.synthesis.strata import MeasuredStrata, Strata
-from jobs.storage.dataset import Dataset, PartFile, PartWriter
-from jobs.storage.files import understanding
-from jobs.storage.place import Place
+from jobs.pipeline.storage.dataset import Dataset, PartFile, PartWriter
+from jobs.pipeline.storage.files import understanding
+from jobs.pipeline.storage.place import Place
 from jobs.survey.plan import SurveyPlan
 from jobs.survey.table_plan import Conditioning, TablePlan
 

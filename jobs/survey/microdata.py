@@ -16,10 +16,10 @@ from das.synthesis.mixture import Fit, synthesize
 from das.synthesis.records import Records
 from das.synthesis.strata import MeasuredStrata, synthesize_strata
 from das.synthesis.targets import targets_of
-from jobs.storage.csv import CsvPartWriter
-from jobs.storage.dataset import Dataset, PartWriter, publish
-from jobs.storage.layout import MICRODATA, ReleaseLayout
-from jobs.storage.place import Place
+from jobs.pipeline.storage.csv import CsvPartWriter
+from jobs.pipeline.storage.dataset import Dataset, PartWriter, publish
+from jobs.pipeline.storage.layout import MICRODATA, ReleaseLayout
+from jobs.pipeline.storage.place import Place
 from jobs.survey.checks import SYNTHESIS
 from jobs.survey.measurements import Answers
 from jobs.survey.plan import SurveyPlan

@@ -23,8 +23,8 @@ from das.privacy.budget import Budget, changed_record_bound
 from das.synthesis.records import Domain
 from das.synthesis.strata import Strata as SynthesisStrata
 from das.workload.workload import Weighting
-from jobs.config.data import check_suffix
-from jobs.config.files import (
+from jobs.pipeline.config.data import check_suffix
+from jobs.pipeline.config.files import (
     absolute,
     absolute_path,
     is_survey,
@@ -32,25 +32,19 @@ from jobs.config.files import (
     read_model,
     refuse_other_folders,
 )
-from jobs.config.load import check_solution_name
-from jobs.config.models.survey import (
-    ReleasedSurveyConfig,
-    StatisticConfig,
-    SurveyConfig,
-    SynthesisConfig,
-)
-from jobs.config.models.values import SURVEY
-from jobs.config.places import refuse_tangled
-from jobs.config.resolve import budget_of
-from jobs.folder.identity import stated_files
-from jobs.storage.account import Claim, default_account
-from jobs.storage.layout import (
+from jobs.pipeline.config.load import check_solution_name
+from jobs.pipeline.config.models.values import SURVEY
+from jobs.pipeline.config.places import refuse_tangled
+from jobs.pipeline.config.resolve import budget_of
+from jobs.pipeline.folder.identity import stated_files
+from jobs.pipeline.storage.account import Claim, default_account
+from jobs.pipeline.storage.layout import (
     ConfidentialLayout,
     ReleaseLayout,
     confidential_layout,
     release_layout,
 )
-from jobs.storage.place import Place
+from jobs.pipeline.storage.place import Place
 from jobs.survey.checks import (
     EVERYBODY,
     POOLED,
@@ -58,6 +52,12 @@ from jobs.survey.checks import (
     check_each,
     check_survey,
     require,
+)
+from jobs.survey.models import (
+    ReleasedSurveyConfig,
+    StatisticConfig,
+    SurveyConfig,
+    SynthesisConfig,
 )
 from jobs.survey.table_plan import TablePlan, table_plan
 from jobs.survey.weights import Labels, PublicStratum, read_weights, stratum_name

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from das.errors import ConfigError, OutputError
-from jobs.config.files import absolute_path
-from jobs.config.released import RUN_FILE, public_document, yaml_text
-from jobs.documents.survey import read_survey_manifest
-from jobs.storage.csv import csv_text, without_formula
-from jobs.storage.place import Place
-from jobs.storage.received import received_release
+from jobs.pipeline.config.files import absolute_path
+from jobs.pipeline.config.released import RUN_FILE, public_document, yaml_text
+from jobs.pipeline.storage.csv import csv_text, without_formula
+from jobs.pipeline.storage.place import Place
+from jobs.pipeline.storage.received import received_release
 from jobs.survey.checks import SYNTHESIS
+from jobs.survey.documents import read_survey_manifest
 from jobs.survey.plan import SurveyPlan, load_survey, public_strata
 from jobs.survey.weights import SIZE, WEIGHT, spelled
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from jobs.documents.document import read_document
-from jobs.documents.survey import SurveyEvaluation, read_survey_manifest
-from jobs.report.survey.release import SurveyRelease
-from jobs.storage.files import refuse_foreign
-from jobs.storage.layout import (
+from jobs.pipeline.documents.document import read_document
+from jobs.pipeline.storage.files import refuse_foreign
+from jobs.pipeline.storage.layout import (
     ConfidentialLayout,
     ReleaseLayout,
     Roots,
     confidential_layout,
     release_layout,
 )
-from jobs.storage.place import Place
+from jobs.pipeline.storage.place import Place
+from jobs.survey.documents import SurveyEvaluation, read_survey_manifest
+from jobs.survey.report.release import SurveyRelease
 from jobs.survey.results import read_results
 
 
@@ -30,7 +30,7 @@ def write_public_page(made: ReleaseLayout, to: Place | None = None) -> Place:
     Raises:
       OutputError: The release is not sealed, or it cannot be written.
     """
-    from jobs.report.survey.public import write_survey_report  # draws plots: slow to import
+    from jobs.survey.report.public import write_survey_report  # draws plots: slow to import
 
     file = made.report if to is None else to / made.report.name
     if to is not None:
@@ -48,7 +48,7 @@ def write_internal_page(made: ReleaseLayout, confidential: ConfidentialLayout) -
     Raises:
       OutputError: The release is not sealed or not evaluated, or it cannot be written.
     """
-    from jobs.report.survey.internal import write_survey_evaluation
+    from jobs.survey.report.internal import write_survey_evaluation
 
     evaluation = read_document(
         SurveyEvaluation, confidential.evaluation, remedy="run `das evaluate`"

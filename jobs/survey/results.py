@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from das.errors import VerificationError
-from jobs.documents.document import write_document
-from jobs.documents.survey import MeansTable, SurveyTables, read_means, read_tables
-from jobs.storage.files import replace_file
-from jobs.storage.layout import ReleaseLayout
-from jobs.storage.place import Place
+from jobs.pipeline.documents.document import write_document
+from jobs.pipeline.storage.files import replace_file
+from jobs.pipeline.storage.layout import ReleaseLayout
+from jobs.pipeline.storage.place import Place
+from jobs.survey.documents import MeansTable, SurveyTables, read_means, read_tables
 from jobs.survey.means import means_csv, means_json, means_text
 from jobs.survey.plan import SurveyPlan
 from jobs.survey.tables import table_text, tables_csv, tables_json

@@ -8,11 +8,11 @@ from typing import Any
 import typer
 from rich.table import Table
 
-from jobs.documents.account import guarantee_of
-from jobs.documents.document import json_of
-from jobs.printable import printable, result_console
-from jobs.report import text
-from jobs.storage.account import check_account
+from jobs.pipeline.documents.account import guarantee_of
+from jobs.pipeline.documents.document import json_of
+from jobs.pipeline.printable import printable, result_console
+from jobs.pipeline.report import text
+from jobs.pipeline.storage.account import check_account
 from jobs.survey.plan import MeanPlan, SurveyPlan
 from jobs.survey.tables import conditioned_of, promise_words
 

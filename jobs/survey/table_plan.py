@@ -17,8 +17,8 @@ from das.mechanisms.conditional import margin_rows, most_steps, refuse_large
 from das.privacy.conditioning import calibrated, conditioned, gamma_of
 from das.privacy.cost import Pure
 from das.queries.sensitivity import Neighbors
-from jobs.config.models.survey import SurveyConfig, TableConfig, attributes_of
 from jobs.survey.checks import check_each, require
+from jobs.survey.models import SurveyConfig, TableConfig, attributes_of
 
 CHANGED = 2  # counts that a changed record changes, by 1 each
 _MOST_CELLS = 1 << 8

@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 
 from das.errors import VerificationError
-from jobs.documents.survey import (
+from jobs.pipeline.storage.csv import cell, csv_text
+from jobs.pipeline.storage.layout import ReleaseLayout
+from jobs.pipeline.storage.place import Place
+from jobs.survey.documents import (
     ConditionedPromise,
     ExactMarginal,
     ReleasedTable,
     SurveyTables,
     TablePromise,
 )
-from jobs.storage.csv import cell, csv_text
-from jobs.storage.layout import ReleaseLayout
-from jobs.storage.place import Place
 from jobs.survey.measurements import read_table
 from jobs.survey.plan import SurveyPlan
 from jobs.survey.table_plan import TOTAL, Conditioning, TablePlan

@@ -5,11 +5,11 @@ from __future__ import annotations
 from fractions import Fraction
 
 from das.errors import VerificationError
-from jobs.documents.survey import MeansTable, read_survey_manifest
-from jobs.release.sealing import verify_contents, verify_manifest
-from jobs.storage.dataset import dataset_digest, verify_files
-from jobs.storage.files import understanding
-from jobs.storage.ledger import read_ledger_of_parts
+from jobs.pipeline.release.sealing import verify_contents, verify_manifest
+from jobs.pipeline.storage.dataset import dataset_digest, verify_files
+from jobs.pipeline.storage.files import understanding
+from jobs.pipeline.storage.ledger import read_ledger_of_parts
+from jobs.survey.documents import MeansTable, read_survey_manifest
 from jobs.survey.manifest import manifest_of
 from jobs.survey.means import means_json, released_means
 from jobs.survey.measurements import part_cost, read_part

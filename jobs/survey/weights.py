@@ -9,8 +9,8 @@ from pathlib import Path
 
 from das.errors import BudgetError, ConfigError
 from das.rational import parse_fraction
-from jobs.input.files import Table, plan_chunks, read_table
-from jobs.storage.csv import without_formula
+from jobs.pipeline.input.files import Table, plan_chunks, read_table
+from jobs.pipeline.storage.csv import without_formula
 from jobs.survey.checks import combinations, require
 
 WEIGHT, SIZE = "weight", "size"

@@ -2,7 +2,7 @@
 
 Child by child on their own cells, in place of padded arrays, so that small supports cost little:
 3 to 5 times as fast as NumPy, from nodes of 4 variables up to those of 3,570
-(`python -m tests.bench.newton_step`). Their definition in arrays stands in the tests, which
+(`python -m bench.newton_step`). Their definition in arrays stands in the tests, which
 compare the two. Loaded on first use, by `machine_code`.
 
 Arrays are copied in loops: the message of `a[:] = b` for other shapes takes the compiler seconds.

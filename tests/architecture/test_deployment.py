@@ -21,8 +21,8 @@ import pyspark
 import pytest
 import yaml
 
-from jobs.config.protection import ENCRYPT_FILES, NAME_OF_SECRET, missing_protection
-from jobs.tasks.java import SUPPORTED_JAVA
+from jobs.pipeline.config.protection import ENCRYPT_FILES, NAME_OF_SECRET, missing_protection
+from jobs.pipeline.tasks.java import SUPPORTED_JAVA
 from tests.checkout import ROOT
 
 SPARK = Path(pyspark.__file__).parent

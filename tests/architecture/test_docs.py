@@ -16,8 +16,8 @@ import yaml
 
 from das.privacy.accounting import epsilon_bun_steinke, epsilon_from_rho
 from das.queries.factor import FUNCTIONS
-from jobs.cli import app
-from jobs.config.load import load_run
+from jobs.cli.main import app
+from jobs.pipeline.config.load import load_run
 from tests.checkout import ROOT
 
 SKIPPED = {"build", "dist", "node_modules"}

@@ -10,21 +10,23 @@ import pytest
 from tests.checkout import ROOT
 
 IMPORTED = "jobs.analysis.import_nmf._write_release"  # takes over answers drawn elsewhere
-REPLICATED = "jobs.replicate.key"  # seeded noise on a release, which spends nothing
+REPLICATED = "jobs.analysis.replicate.key"  # seeded noise on a release, which spends nothing
 JOURNALS = {
-    "jobs.folder.draws.begin",
-    "jobs.folder.draws.confirm",
-    "jobs.folder.draws.fail",
-    "jobs.folder.draws.note_account_line",
-    "jobs.folder.draws.record",
-    "jobs.folder.solutions.note_solve",
-    "jobs.storage.account.make_claim",
-    "jobs.storage.account.note_failed_check",
-    "jobs.storage.journal.begin_journal",
-    "jobs.storage.ledger.record_measured",
-    "jobs.storage.ledger.seal_ledger",
+    "jobs.pipeline.folder.draws.begin",
+    "jobs.pipeline.folder.draws.confirm",
+    "jobs.pipeline.folder.draws.fail",
+    "jobs.pipeline.folder.draws.note_account_line",
+    "jobs.pipeline.folder.draws.record",
+    "jobs.pipeline.folder.solutions.note_solve",
+    "jobs.pipeline.storage.account.make_claim",
+    "jobs.pipeline.storage.account.note_failed_check",
+    "jobs.pipeline.storage.journal.begin_journal",
+    "jobs.pipeline.storage.ledger.record_measured",
+    "jobs.pipeline.storage.ledger.seal_ledger",
 }
-REPLICATES = "jobs.release.intervals.write_intervals"  # after the seal, beside what it names
+REPLICATES = (
+    "jobs.pipeline.release.intervals.write_intervals"  # after the seal, beside what it names
+)
 
 
 def calls() -> Iterator[tuple[str, str]]:
@@ -51,24 +53,34 @@ def callers(*called: str) -> set[str]:
 @pytest.mark.parametrize(
     ("called", "expected"),
     [
-        ("make_claim", {"jobs.folder.spending.claim_grants"}),
-        ("NoiseKey.draw", {"jobs.confidential.draw.draw_part", "jobs.confidential.draw.give_out"}),
+        ("make_claim", {"jobs.pipeline.folder.spending.claim_grants"}),
+        (
+            "NoiseKey.draw",
+            {
+                "jobs.pipeline.confidential.draw.draw_part",
+                "jobs.pipeline.confidential.draw.give_out",
+            },
+        ),
         (
             "NoiseKey.for_testing",
-            {"jobs.confidential.draw.draw_part", "jobs.confidential.draw.give_out", REPLICATED},
+            {
+                "jobs.pipeline.confidential.draw.draw_part",
+                "jobs.pipeline.confidential.draw.give_out",
+                REPLICATED,
+            },
         ),
         ("append_to_journal", JOURNALS),
-        ("begin_journal", {"jobs.storage.ledger.start_ledger"}),
-        ("draws.begin", {"jobs.folder.draws.draw_once"}),
-        ("draws.record", {"jobs.folder.draws.draw_once"}),
-        ("draws.fail", {"jobs.folder.draws.draw_once"}),
+        ("begin_journal", {"jobs.pipeline.storage.ledger.start_ledger"}),
+        ("draws.begin", {"jobs.pipeline.folder.draws.draw_once"}),
+        ("draws.record", {"jobs.pipeline.folder.draws.draw_once"}),
+        ("draws.fail", {"jobs.pipeline.folder.draws.draw_once"}),
         (
             "write_document(release.manifest, manifest, mode=READABLE)",
-            {"jobs.release.sealing.write_manifest"},
+            {"jobs.pipeline.release.sealing.write_manifest"},
         ),
-        ("sweep", {"jobs.release.sealing.tidy_release"}),
-        ("open_to_readers", {"jobs.release.sealing.write_manifest", REPLICATES}),
-        ("record_measured", {"jobs.confidential.draw.draw_part", IMPORTED}),
+        ("sweep", {"jobs.pipeline.release.sealing.tidy_release"}),
+        ("open_to_readers", {"jobs.pipeline.release.sealing.write_manifest", REPLICATES}),
+        ("record_measured", {"jobs.pipeline.confidential.draw.draw_part", IMPORTED}),
     ],
 )
 def test_one_function_does_it(called, expected):
@@ -78,15 +90,19 @@ def test_one_function_does_it(called, expected):
 @pytest.mark.parametrize(
     ("called", "census", "survey"),
     [
-        ("refuse_spent_grants", "jobs.folder.open.open_folder", "jobs.folder.open.open_folder"),
-        ("claim_grants", "jobs.run.", "jobs.run_survey."),
-        ("draw_part", "jobs.confidential.stages.", "jobs.confidential.survey.measure."),
-        ("start_ledger", "jobs.confidential.stages.", "jobs.survey.folder."),
-        ("seal_ledger", "jobs.release.stages.", "jobs.run_survey."),
-        ("tidy_release", "jobs.release.stages.", "jobs.survey.manifest."),
-        ("write_manifest", "jobs.release.manifest.", "jobs.survey.manifest."),
-        ("verify_contents", "jobs.release.verify.", "jobs.survey.verify."),
-        ("verify_manifest", "jobs.release.verify.", "jobs.survey.verify."),
+        (
+            "refuse_spent_grants",
+            "jobs.pipeline.folder.open.open_folder",
+            "jobs.pipeline.folder.open.open_folder",
+        ),
+        ("claim_grants", "jobs.pipeline.run.", "jobs.survey.run."),
+        ("draw_part", "jobs.pipeline.confidential.stages.", "jobs.survey.confidential.measure."),
+        ("start_ledger", "jobs.pipeline.confidential.stages.", "jobs.survey.folder."),
+        ("seal_ledger", "jobs.pipeline.release.stages.", "jobs.survey.run."),
+        ("tidy_release", "jobs.pipeline.release.stages.", "jobs.survey.manifest."),
+        ("write_manifest", "jobs.pipeline.release.manifest.", "jobs.survey.manifest."),
+        ("verify_contents", "jobs.pipeline.release.verify.", "jobs.survey.verify."),
+        ("verify_manifest", "jobs.pipeline.release.verify.", "jobs.survey.verify."),
     ],
 )
 def test_both_kinds_of_run_reach_it(called, census, survey):
@@ -97,4 +113,4 @@ def test_both_kinds_of_run_reach_it(called, census, survey):
 
 def test_no_other_function_writes_a_document_named_manifest():
     written = {(c, f) for c, f in CALLS if f.startswith("write_document(") and "manifest" in f}
-    assert {caller for caller, _ in written} == {"jobs.release.sealing.write_manifest"}
+    assert {caller for caller, _ in written} == {"jobs.pipeline.release.sealing.write_manifest"}

@@ -19,9 +19,8 @@ from tests.checkout import ROOT, project_files
 
 RUNS = sorted((ROOT / "conf" / "run").glob("*.yaml"))
 BENCHES = sorted(
-    f"tests.{path.parent.name}.{path.stem}"
-    for folder in ("bench", "studies")
-    for path in (ROOT / "tests" / folder).glob("*.py")
+    ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    for path in (ROOT / "bench").rglob("*.py")
     if '__name__ == "__main__"' in path.read_text(encoding="utf-8")
 )
 UPWARD = re.compile(r"(?<![\w.])((?:\.\./)+)|(?<!\w)parents\[(\d+)\]|\bROOT\.(parent)\b")
@@ -73,7 +72,7 @@ def calls() -> Iterator[tuple[str, str, list[str]]]:
         if name.suffix in {".md", ".py", ".yaml"}:
             text = (ROOT / name).read_text(encoding="utf-8").replace("\\\n", " ")
             for line in re.split(r"[\n`#]", text):
-                found = re.search(r"python -m (tests\.(?:bench|studies)\.\w+)(.*)", line)
+                found = re.search(r"python -m (bench(?:\.\w+)+)(.*)", line)
                 if found:
                     yield (
                         str(name),
@@ -161,7 +160,7 @@ def test_a_run_file_names_data_that_is_there_or_says_how_to_make_it(path):
         commands = [
             f"build/{made[1]}",
             "make demo",
-            "python -m tests.bench.delaware_group_quarters",
+            "python -m bench.delaware_group_quarters",
         ]
         assert any(command in heading for command in commands), f"{key}: who makes {written}?"
 

@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from jobs.run import EVALUATING, MEASURING, SOLVING, STAGES
+from jobs.pipeline.run import EVALUATING, MEASURING, SOLVING, STAGES
 from tests.checkout import ROOT
 
 
@@ -19,7 +19,7 @@ def module_of(function: object) -> str:
 @pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage.name)
 def test_what_sees_the_truth_stands_in_its_room(stage):
     """The import contract `firewall` then proves that the others cannot."""
-    assert stage.sees_truth == module_of(stage.function).startswith("jobs.confidential.")
+    assert stage.sees_truth == module_of(stage.function).startswith("jobs.pipeline.confidential.")
 
 
 def test_every_stage_is_of_one_part_of_a_run():

@@ -21,7 +21,7 @@ HEAVY = {
 RUN_FILE = {"cryptography", "numpy", "pydantic", "yaml"}
 _PROBE = """
 import sys
-from jobs.cli import main
+from jobs.cli.main import main
 code = main()
 print(*{name.partition(".")[0] for name in sys.modules}, file=sys.stderr)
 sys.exit(code)

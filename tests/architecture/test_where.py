@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import typer.main
 
-from jobs.cli import app
+from jobs.cli.main import app
 from tests.checkout import ROOT
 
 PAGE = ROOT / "docs" / "where.md"

@@ -17,8 +17,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from jobs.config.load import load_run
-from jobs.release.solve import solve_batch
+from jobs.pipeline.config.load import load_run
+from jobs.pipeline.release.solve import solve_batch
 from tests.builders import toy
 from tests.builders.in_process import execute
 from tests.checkout import ROOT

@@ -20,13 +20,13 @@ from typing import ClassVar
 import typer.testing
 import yaml
 
-from jobs.cli import app
-from jobs.config.load import load_run
-from jobs.run import run
-from jobs.storage.geography import read_public_geocodes
-from jobs.storage.layout import release_layout
-from jobs.synthetic.generate import GenerateSpec, generate
-from jobs.tasks.progress import Reporter
+from jobs.cli.main import app
+from jobs.design.synthetic.generate import GenerateSpec, generate
+from jobs.pipeline.config.load import load_run
+from jobs.pipeline.run import run
+from jobs.pipeline.storage.geography import read_public_geocodes
+from jobs.pipeline.storage.layout import release_layout
+from jobs.pipeline.tasks.progress import Reporter
 from tests.browser.chromium import chromium
 from tests.builders.boundaries import write_boundaries
 from tests.builders.in_process import tasks_of

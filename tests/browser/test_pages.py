@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from jobs.report.certificate import write_certificate
+from jobs.pipeline.report.certificate import write_certificate
 from tests.browser.chromium import Browser, Page, chromium, find_chromium, pages_of
 from tests.browser.pictures import Pages, make_pages
 from tests.builders import toy
-from tests.unit.jobs.report.test_certificate import standard, verified
+from tests.unit.jobs.pipeline.report.test_certificate import standard, verified
 
 pytestmark = pytest.mark.skipif(find_chromium() is None, reason="no Chromium is installed")
 WIDTHS = (1300, 400)

@@ -15,7 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tests.bench.covariates import CELLS, real
+from bench.covariates import CELLS, real
 
 
 def write(source: Path, target: Path, every: int) -> None:

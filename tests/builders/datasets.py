@@ -11,10 +11,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from jobs.storage.answers import MEASUREMENTS
-from jobs.storage.dataset import MANIFEST, Dataset, PartWriter, publish
-from jobs.storage.packed import with_lists
-from jobs.storage.place import Place, found_under, names_below, open_input
+from jobs.pipeline.storage.answers import MEASUREMENTS
+from jobs.pipeline.storage.dataset import MANIFEST, Dataset, PartWriter, publish
+from jobs.pipeline.storage.packed import with_lists
+from jobs.pipeline.storage.place import Place, found_under, names_below, open_input
 
 MEASUREMENTS_OF_FORMAT_1 = pa.schema(
     [

@@ -11,15 +11,15 @@ from typing import TypeVar
 import pytest
 from markupsafe import Markup
 
-from jobs.config.load import load_run
-from jobs.config.models.run import RunConfig
-from jobs.config.product import Resolved
-from jobs.report import budget, comparison, error_by_size, group_changes, groups
-from jobs.run import run
-from jobs.tasks.batches import Sizing, TaskSize
-from jobs.tasks.encoding import decode, encode
-from jobs.tasks.executor import LocalTasks, Tasks
-from jobs.tasks.progress import Reporter
+from jobs.pipeline.config.load import load_run
+from jobs.pipeline.config.models.run import RunConfig
+from jobs.pipeline.config.product import Resolved
+from jobs.pipeline.report import budget, comparison, error_by_size, group_changes, groups
+from jobs.pipeline.run import run
+from jobs.pipeline.tasks.batches import Sizing, TaskSize
+from jobs.pipeline.tasks.encoding import decode, encode
+from jobs.pipeline.tasks.executor import LocalTasks, Tasks
+from jobs.pipeline.tasks.progress import Reporter
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -50,15 +50,15 @@ def tasks_of(config: RunConfig) -> LocalTasks:
 
 @contextmanager
 def open_here(config: RunConfig, tell: Callable[[str], None] = print) -> Iterator[Tasks]:
-    """Stands in for `jobs.tasks.executor.open_tasks`."""
+    """Stands in for `jobs.pipeline.tasks.executor.open_tasks`."""
     yield tasks_of(config)
 
 
 def patch_spark(patch: pytest.MonkeyPatch) -> None:
     """Let commands, which nothing can be passed to, run their tasks in this process."""
-    patch.setattr("jobs.run.open_tasks", open_here)
-    patch.setattr("jobs.replicate.open_tasks", open_here)
-    patch.setattr("jobs.confidential.geounits.open_tasks", open_here)
+    patch.setattr("jobs.pipeline.run.open_tasks", open_here)
+    patch.setattr("jobs.analysis.replicate.open_tasks", open_here)
+    patch.setattr("jobs.pipeline.confidential.geounits.open_tasks", open_here)
 
 
 def leave_out_figures(patch: pytest.MonkeyPatch) -> None:
@@ -77,7 +77,7 @@ def execute(config: Path | Resolved, tasks: Tasks | None = None, *, figures: boo
     """
     resolved = load_run(config) if isinstance(config, Path) else config
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("jobs.run.write_internal_reports", lambda *_: [])
+        patch.setattr("jobs.pipeline.run.write_internal_reports", lambda *_: [])
         if not figures:
             leave_out_figures(patch)
         run(resolved, Reporter(quiet=True), tasks=tasks or tasks_of(resolved.config))

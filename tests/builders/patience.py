@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from jobs.storage.stores import objects
+from jobs.pipeline.storage.stores import objects
 
 
 def lose_patience(patch: pytest.MonkeyPatch, *, silence_seconds: float) -> None:
@@ -20,5 +20,5 @@ def lose_patience(patch: pytest.MonkeyPatch, *, silence_seconds: float) -> None:
     patch.setattr(objects, "_CONNECT", timedelta(seconds=2))
     patch.setattr(objects, "_RETRIES", timedelta(seconds=6))
     patch.setattr(objects, "_WAITS", (0.1, 0.3, 1.0))
-    patch.setattr("jobs.folder.lock._SILENCE", silence_seconds)
-    patch.setattr("jobs.folder.lock._LOOK", 0.1)
+    patch.setattr("jobs.pipeline.folder.lock._SILENCE", silence_seconds)
+    patch.setattr("jobs.pipeline.folder.lock._LOOK", 0.1)

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from jobs.storage.place import place_of, store_of
+from jobs.pipeline.storage.place import place_of, store_of
 from tests.builders.run_files import to_products
 from tests.checkout import ROOT
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from jobs.storage.stores.objects import ObjectStoreFiles
+from jobs.pipeline.storage.stores.objects import ObjectStoreFiles
 
 OPERATIONS = ("create", "replace", "read", "read_range", "stat", "files", "entries", "remove")
 GO = "goes on"

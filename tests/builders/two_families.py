@@ -24,17 +24,17 @@ from das.strategy import LevelStrategy, QueryShare, Strategy
 from geography.lattice import Lattice, Spine
 from invariants.exact import Invariant
 from invariants.zeros import StructuralZeros
-from jobs.documents.document import json_of
-from jobs.plan import Plan, Solving
-from jobs.release.problems import NodeTemplate
-from jobs.release.statistics import total
-from jobs.storage.answers import ANSWERS, MEASUREMENTS, answer_table, measurement_table
-from jobs.storage.dataset import PartWriter, publish
-from jobs.storage.geography import write_geography
-from jobs.storage.histograms import SPARSE_SCHEMA, sparse_table
-from jobs.storage.layout import ConfidentialLayout, ReleaseLayout
-from jobs.tasks.batches import Batch, Sizing
-from jobs.tasks.executor import LocalTasks
+from jobs.pipeline.documents.document import json_of
+from jobs.pipeline.plan import Plan, Solving
+from jobs.pipeline.release.problems import NodeTemplate
+from jobs.pipeline.release.statistics import total
+from jobs.pipeline.storage.answers import ANSWERS, MEASUREMENTS, answer_table, measurement_table
+from jobs.pipeline.storage.dataset import PartWriter, publish
+from jobs.pipeline.storage.geography import write_geography
+from jobs.pipeline.storage.histograms import SPARSE_SCHEMA, sparse_table
+from jobs.pipeline.storage.layout import ConfidentialLayout, ReleaseLayout
+from jobs.pipeline.tasks.batches import Batch, Sizing
+from jobs.pipeline.tasks.executor import LocalTasks
 from tests.builders.histograms import from_dense
 
 Counts = Mapping[str, Sequence[int]]

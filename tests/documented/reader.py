@@ -16,15 +16,15 @@ from typing import Any, TypeVar
 import yaml
 
 from das.errors import DasError
-from jobs.config.load import load_run
-from jobs.config.models.equity import EquityFile
-from jobs.config.models.run import RunConfig
-from jobs.config.product import Resolved
-from jobs.config.schema import load_schema
+from jobs.pipeline.config.load import load_run
+from jobs.pipeline.config.models.equity import EquityFile
+from jobs.pipeline.config.models.run import RunConfig
+from jobs.pipeline.config.product import Resolved
+from jobs.pipeline.config.schema import load_schema
 from jobs.survey.plan import load_survey
 from tests.checkout import environment
 from tests.documented.blocks import PYTHON, SHELL, Block, instead
-from tests.unit.jobs.confidential.read import reading
+from tests.unit.jobs.pipeline.confidential.read import reading
 
 T = TypeVar("T")
 

@@ -48,7 +48,7 @@ def main(words: Sequence[str] | None = None) -> int:
         if not (folder / "build/toy/release/manifest.json").exists():
             for command in _TOY:
                 environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-                whole = [sys.executable, "-m", "jobs.cli", *command]
+                whole = [sys.executable, "-m", "jobs.cli.main", *command]
                 subprocess.run(whole, cwd=folder, env=environment, check=True, capture_output=True)
         failed = 0
         for block in recipes():

@@ -21,10 +21,10 @@ from types import FrameType
 import pytest
 import typer.main
 
-import jobs.cli
-from jobs.documents.summary import SUMMARY
-from jobs.storage.account import read_account
-from jobs.storage.dataset import MANIFEST, Dataset
+import jobs.cli.main
+from jobs.pipeline.documents.summary import SUMMARY
+from jobs.pipeline.storage.account import read_account
+from jobs.pipeline.storage.dataset import MANIFEST, Dataset
 from tests.builders.in_process import patch_spark
 from tests.checkout import ROOT
 from tests.fuzz.case import Case
@@ -84,7 +84,7 @@ def without_spark() -> Iterator[None]:
         patch_spark(patch)
         patch.setattr("os.fsync", lambda _: None)
         patch.setattr("typer.main.get_command", _get_command)
-        patch.setattr("jobs.run.write_internal_reports", lambda *_: [])
+        patch.setattr("jobs.pipeline.run.write_internal_reports", lambda *_: [])
         yield
 
 
@@ -99,7 +99,7 @@ def command(arguments: list[str]) -> tuple[int, str]:
             contextlib.redirect_stderr(said),
             warnings.catch_warnings(action="ignore"),  # as the program does, unlike the tests
         ):
-            code = jobs.cli.main()
+            code = jobs.cli.main.main()
     finally:
         sys.argv = before
     return code, said.getvalue()

@@ -21,10 +21,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
-from jobs.run_survey import run_survey
-from jobs.storage.dataset import MANIFEST
+from jobs.pipeline.storage.dataset import MANIFEST
+from jobs.pipeline.tasks.progress import Reporter
 from jobs.survey.plan import load_survey
-from jobs.tasks.progress import Reporter
+from jobs.survey.run import run_survey
 from tests.builders import in_process, toy
 from tests.builders.survey import write_survey
 from tests.builders.units import section, write_units

@@ -1,7 +1,7 @@
 """A release of others is hostile input: nothing outside of it is opened or written, nothing hangs.
 
 Every change is sealed as the program seals, so none is refused for a wrong digest. A slice of
-`python -m tests.bench.release_fuzz` follows what is tried by name.
+`python -m bench.release_fuzz` follows what is tried by name.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from jobs.documents.survey import read_means
+from bench.fuzz import supervise
+from bench.release_fuzz import FAILURES, try_case, watched
+from jobs.survey.documents import read_means
 from jobs.survey.means import means_text
-from tests.bench.fuzz import supervise
-from tests.bench.release_fuzz import FAILURES, try_case, watched
 from tests.builders import toy
 from tests.fuzz.execute import attempt, without_spark
 from tests.fuzz.releases import BAIT_LABEL, World, copy_release, make_worlds, reseal, write_bait
@@ -390,8 +390,8 @@ def test_a_slice_opens_and_writes_nothing_outside_and_has_no_traceback(worlds, t
 
 def test_a_link_that_is_followed_is_counted(worlds, tmp_path, monkeypatch):
     """Plant the fault: nothing looks for links or leading names."""
-    monkeypatch.setattr("jobs.storage.received._strange", lambda _: iter(()))
-    monkeypatch.setattr("jobs.config.released.refuse_other_folders", lambda *_: None)
+    monkeypatch.setattr("jobs.pipeline.storage.received._strange", lambda _: iter(()))
+    monkeypatch.setattr("jobs.pipeline.config.released.refuse_other_folders", lambda *_: None)
     monkeypatch.setattr("tests.fuzz.releases._CHANGES", {"link": (link_schemas, 1)})
     tried = (try_case(1, index, worlds, tmp_path) for index in range(12))
     assert any(one.outcome == "opens_outside" for one in tried)
@@ -409,5 +409,5 @@ def link_schemas(_rng: object, release: Path, bait: Path) -> str:
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("seed", [101, 102])
 def test_many_releases(seed):
-    tried = supervise(seed, range(600), lambda one: None, "tests.bench.release_fuzz")
+    tried = supervise(seed, range(600), lambda one: None, "bench.release_fuzz")
     assert [one for one in tried if one.outcome in FAILURES] == []

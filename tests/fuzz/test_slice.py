@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench.fuzz import FAILURES, MAKERS, supervise, try_case
+from bench.fuzz import FAILURES, MAKERS, supervise, try_case
 
 
 def test_a_slice_has_no_traceback_and_no_hang_and_loses_nothing(tmp_path: Path) -> None:

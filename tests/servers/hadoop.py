@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from xml.sax.saxutils import escape
 
-from jobs.tasks.java import find_java_home
+from jobs.pipeline.tasks.java import find_java_home
 from tests.servers.downloads import maven_jars
 
 VERSION = "3.5.0"

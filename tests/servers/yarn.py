@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from jobs.tasks.java import find_java_home
+from jobs.pipeline.tasks.java import find_java_home
 from tests.pipeline.spark.cluster import free_port
 from tests.servers.hadoop import java_command, write_properties
 from tests.servers.processes import running, wait_until

@@ -17,7 +17,9 @@ from tests.checkout import ROOT
 from topdown_das import PACKAGES
 
 _CLI = "import sys\ndef main():\n    print('ran', *sys.argv[1:])\n    return 0\n"
-_OURS = {f"{name}/__init__.py": f'"""Our {name}."""\n' for name in PACKAGES} | {"jobs/cli.py": _CLI}
+_OURS = {f"{name}/__init__.py": f'"""Our {name}."""\n' for name in PACKAGES} | {
+    "jobs/cli/main.py": _CLI
+}
 
 
 @dataclass(frozen=True)
@@ -118,8 +120,8 @@ def test_a_command_that_cannot_be_imported_says_why(site: Site) -> None:
 
 
 def test_a_file_that_was_overwritten_is_found_wherever_it_is(site: Site) -> None:
-    site.install("other", {"jobs/cli.py": "def main():\n    print('theirs')\n"})
-    assert "jobs/cli.py: is not the file of topdown-das" in refused(site.das("validate"))
+    site.install("other", {"jobs/cli/main.py": "def main():\n    print('theirs')\n"})
+    assert "jobs/cli/main.py: is not the file of topdown-das" in refused(site.das("validate"))
 
 
 @pytest.mark.parametrize("package", PACKAGES)
@@ -144,7 +146,7 @@ def test_a_neighbor_whose_list_names_no_file_is_known_by_its_packages(site: Site
 
 
 def test_an_error_of_ours_is_not_laid_upon_others(site: Site) -> None:
-    (site.folder / "jobs" / "cli.py").write_text("import no_such_module\n")
+    (site.folder / "jobs" / "cli" / "main.py").write_text("import no_such_module\n")
     done = site.das("inspect")
     assert done.returncode == 1
     assert "ModuleNotFoundError: No module named 'no_such_module'" in done.stderr

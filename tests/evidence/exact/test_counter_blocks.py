@@ -20,16 +20,16 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.digests import CASES, generated, on_toy, with_units
 from das.mechanisms.entropy import NoiseKey
 from das.mechanisms.gaussian import DiscreteGaussian
 from das.mechanisms.noise import add_noise
-from jobs.config.load import load_run
-from jobs.replicate import ReplicateSettings, replicate
-from jobs.run import MEASURING, do_stages, open_job
-from jobs.run_survey import measure_survey
+from jobs.analysis.replicate import ReplicateSettings, replicate
+from jobs.pipeline.config.load import load_run
+from jobs.pipeline.run import MEASURING, do_stages, open_job
+from jobs.pipeline.tasks.progress import Reporter
 from jobs.survey.plan import load_survey
-from jobs.tasks.progress import Reporter
-from tests.bench.digests import CASES, generated, on_toy, with_units
+from jobs.survey.run import measure_survey
 from tests.builders import in_process
 from tests.builders.stream_watch import assert_once, watched
 from tests.builders.streams import bits_at, stream

@@ -40,9 +40,9 @@ CHANGES = "das/change_costs.py"
 MEASUREMENT = "das/workload/residual/integer_plan.py"
 LEDGER = "das/privacy/ledger.py"
 ACCOUNTING = "das/privacy/accounting.py"
-STAGE = "jobs/confidential/measure.py"
-DRAW = "jobs/confidential/draw.py"
-DRAWS = "jobs/folder/draws.py"
+STAGE = "jobs/pipeline/confidential/measure.py"
+DRAW = "jobs/pipeline/confidential/draw.py"
+DRAWS = "jobs/pipeline/folder/draws.py"
 STRUCTURE = "solvers/least_squares/blocks.py"
 KERNELS = "solvers/least_squares/kernels.py"
 OPTIMALITY = "solvers/least_squares/certificate.py"
@@ -53,9 +53,9 @@ AREA = "das/tree/area.py"
 INTERVALS = "das/tree/intervals.py"
 POSTERIOR = "das/tree/prior.py"
 LARGEST = "das/tree/largest.py"
-GROUPS = "jobs/planning/groups.py"
-PROPOSALS = "jobs/drafting/attributes.py"
-SPINE_FILES = "jobs/input/spine.py"
+GROUPS = "jobs/design/planning/groups.py"
+PROPOSALS = "jobs/design/drafting/attributes.py"
+SPINE_FILES = "jobs/pipeline/input/spine.py"
 RESPINE = "geography/respine.py"
 OFFSPINE = "geography/offspine.py"
 SUMS = "das/means/sums.py"
@@ -70,7 +70,7 @@ CONDITIONAL = "das/mechanisms/conditional.py"
 TABLE_PLAN = "jobs/survey/table_plan.py"
 CHAIN = "das/inference/conditional.py"
 LIKELIHOOD = "das/inference/expectation_maximization.py"
-SURVEY_FILES = "jobs/confidential/survey/read.py"
+SURVEY_FILES = "jobs/survey/confidential/read.py"
 SURVEY_PLAN = "jobs/survey/plan.py"
 SURVEY_COSTS = "jobs/survey/measurements.py"
 IMPLIED = "invariants/implied.py"
@@ -82,11 +82,11 @@ BOUNDED = "solvers/objectives/bounded.py"
 METHODS = "solvers/objectives/in_node.py"
 PENALTY = "solvers/objectives/penalty.py"
 NODE_CHECK = "solvers/verify.py"
-ACCOUNT = "jobs/storage/account.py"
+ACCOUNT = "jobs/pipeline/storage/account.py"
 BUDGET = "das/privacy/budget.py"
-SEALING = "jobs/release/sealing.py"
-VERIFYING = "jobs/release/verify.py"
-RESIDUALS = "jobs/release/residuals.py"
+SEALING = "jobs/pipeline/release/sealing.py"
+VERIFYING = "jobs/pipeline/release/verify.py"
+RESIDUALS = "jobs/pipeline/release/residuals.py"
 
 TABLE_LAW = "tests/evidence/exact/test_table_law.py::"
 REFERENCE_LAW = "tests/evidence/exact/test_reference_law.py::"
@@ -97,24 +97,24 @@ ENTROPY_UNIT = "tests/unit/das/mechanisms/test_entropy.py::"
 NOISE_UNIT = "tests/unit/das/mechanisms/test_noise.py::"
 MECHANISM_UNIT = "tests/unit/das/mechanisms/test_mechanism.py::"
 MEASURE_UNIT = "tests/unit/das/test_measure.py::"
-NOISE_KEY_UNIT = "tests/unit/jobs/confidential/test_noise_key.py::"
+NOISE_KEY_UNIT = "tests/unit/jobs/pipeline/confidential/test_noise_key.py::"
 JOINT_ORACLE = "tests/unit/das/queries/test_joint_sensitivity_oracle.py::"
 CHANGES_UNIT = "tests/unit/das/test_change_costs.py::"
 BUDGET_UNIT = "tests/unit/das/privacy/test_budget.py::"
 LEDGER_UNIT = "tests/unit/das/privacy/test_ledger.py::"
-SPINE_FILES_UNIT = "tests/unit/jobs/input/test_spine.py::"
+SPINE_FILES_UNIT = "tests/unit/jobs/pipeline/input/test_spine.py::"
 RESPINE_UNIT = "tests/unit/geography/test_respine.py::"
 RESPINE_LAWS = "tests/unit/geography/test_respine_properties.py::"
 OFFSPINE_ORACLE = "tests/unit/geography/test_offspine_oracle.py::"
-PROPOSALS_UNIT = "tests/unit/jobs/drafting/test_attributes.py::"
+PROPOSALS_UNIT = "tests/unit/jobs/design/drafting/test_attributes.py::"
 DIVERGENCE = "tests/evidence/privacy/test_divergence.py::"
 SOLVER_UNIT = "tests/unit/solvers/least_squares/test_solve.py::"
 STAGE_TEST = "tests/evidence/privacy/test_measure_stage.py::"
-MEASURE_TEST = "tests/unit/jobs/confidential/test_measure.py::"
+MEASURE_TEST = "tests/unit/jobs/pipeline/confidential/test_measure.py::"
 SURVEYS = "tests/pipeline/local/test_surveys.py::"
 ESTIMATION = "tests/unit/das/tree/test_estimation_oracle.py::"
 LARGEST_UNIT = "tests/unit/das/tree/test_largest_oracle.py::"
-EQUITY_UNIT = "tests/unit/jobs/planning/test_equity.py::"
+EQUITY_UNIT = "tests/unit/jobs/design/planning/test_equity.py::"
 INTERVALS_UNIT = "tests/unit/das/tree/test_intervals.py::"
 POSTERIOR_UNIT = "tests/unit/das/tree/test_prior.py::"
 MEANS_UNIT = "tests/unit/das/means/test_coinpress.py::"
@@ -127,21 +127,21 @@ TABLE_PLAN_UNIT = "tests/unit/jobs/survey/test_table_plan.py::"
 CONDITIONAL_ORACLE = "tests/unit/das/mechanisms/test_conditional_oracle.py::"
 CHAIN_ORACLE = "tests/unit/das/inference/test_conditional_oracle.py::"
 LIKELIHOOD_ORACLE = "tests/unit/das/inference/test_expectation_maximization_oracle.py::"
-SURVEY_PARTS_UNIT = "tests/unit/jobs/confidential/survey/test_measure.py::"
-SURVEY_FILES_UNIT = "tests/unit/jobs/confidential/survey/test_read.py::"
+SURVEY_PARTS_UNIT = "tests/unit/jobs/survey/confidential/test_measure.py::"
+SURVEY_FILES_UNIT = "tests/unit/jobs/survey/confidential/test_read.py::"
 SURVEY_PLAN_UNIT = "tests/unit/jobs/survey/test_plan.py::"
 IMPLIED_UNIT = "tests/unit/invariants/test_implied.py::"
 LEAVES_UNIT = "tests/unit/invariants/test_leaves.py::"
 BETWEEN_UNIT = "tests/unit/invariants/test_between.py::"
-INVARIANTS_UNIT = "tests/unit/jobs/config/test_invariants_section.py::"
+INVARIANTS_UNIT = "tests/unit/jobs/pipeline/config/test_invariants_section.py::"
 EXACT_UNIT = "tests/unit/invariants/test_exact.py::"
 OBJECTIVES_ORACLE = "tests/unit/solvers/objectives/test_postprocessing_oracle.py::"
 PENALTY_UNIT = "tests/unit/solvers/objectives/test_penalty.py::"
 NODE_CHECK_UNIT = "tests/unit/solvers/test_verify.py::"
-ACCOUNT_UNIT = "tests/unit/jobs/storage/test_account.py::"
-SEALING_UNIT = "tests/unit/jobs/release/test_sealing.py::"
-LIMITS_UNIT = "tests/unit/jobs/release/test_verify_limits.py::"
-RESIDUALS_UNIT = "tests/unit/jobs/release/test_residuals.py::"
+ACCOUNT_UNIT = "tests/unit/jobs/pipeline/storage/test_account.py::"
+SEALING_UNIT = "tests/unit/jobs/pipeline/release/test_sealing.py::"
+LIMITS_UNIT = "tests/unit/jobs/pipeline/release/test_verify_limits.py::"
+RESIDUALS_UNIT = "tests/unit/jobs/pipeline/release/test_residuals.py::"
 
 FAULTS = (
     # --- tables ---
@@ -545,7 +545,7 @@ FAULTS = (
         "if spent > self.granted:",
         "if spent > 2 * self.granted:",
         (
-            "tests/unit/jobs/storage/test_ledger.py::test_overspending_is_refused_before_it_is_recorded",
+            "tests/unit/jobs/pipeline/storage/test_ledger.py::test_overspending_is_refused_before_it_is_recorded",
         ),
     ),
     Fault(
@@ -593,7 +593,7 @@ FAULTS = (
     ),
     Fault(
         "the share of a key stays when its tasks are done",
-        "jobs/confidential/noise_key.py",
+        "jobs/pipeline/confidential/noise_key.py",
         "        with writing(file):\n            file.unlink(missing_ok=True)",
         "        pass",
         (
@@ -610,10 +610,12 @@ FAULTS = (
     ),
     Fault(
         "sessions ask nobody for a secret",
-        "jobs/config/protection.py",
+        "jobs/pipeline/config/protection.py",
         "if allow_open and (is_off or not is_local(master)):",
         "if is_off or not is_local(master):",
-        ("tests/unit/jobs/config/test_protection.py::test_every_session_is_started_protected",),
+        (
+            "tests/unit/jobs/pipeline/config/test_protection.py::test_every_session_is_started_protected",
+        ),
     ),
     Fault(
         "a published geolevel is measured again",
@@ -1163,7 +1165,7 @@ FAULTS = (
     # --- surveys ---
     Fault(
         "a part may cost more than was planned",
-        "jobs/confidential/survey/measure.py",
+        "jobs/survey/confidential/measure.py",
         "if cost > plan.costs[part.name]:",
         "if False:",
         (SURVEY_PARTS_UNIT + "test_what_costs_more_than_was_planned_is_not_published",),
@@ -1541,7 +1543,7 @@ FAULTS = (
         "    wrong = first_difference(sums, expected)\n    if wrong is not None:",
         "    wrong = None\n    if wrong is not None:",
         (
-            "tests/unit/jobs/release/test_verify.py::test_the_parent_that_is_not_the_sum_is_named[0]",
+            "tests/unit/jobs/pipeline/release/test_verify.py::test_the_parent_that_is_not_the_sum_is_named[0]",
         ),
     ),
     Fault(

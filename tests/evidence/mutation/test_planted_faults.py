@@ -21,7 +21,7 @@ from tests.evidence.mutation.faults import FAULTS, Fault
 
 pytestmark = pytest.mark.slow
 
-COPIED = ("das", "geography", "invariants", "solvers", "jobs", "tests", "conf")
+COPIED = ("das", "geography", "invariants", "solvers", "jobs", "bench", "tests", "conf")
 TESTS_FAILED = 1  # how pytest exits then; other faults, such as an unknown test, have other numbers
 
 

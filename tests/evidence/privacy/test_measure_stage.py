@@ -16,14 +16,14 @@ import yaml
 from das.errors import ConfigError, OutputError
 from das.mechanisms.entropy import NoiseKey
 from geography.lattice import Lattice
-from jobs.confidential import measure as measuring
-from jobs.confidential.measure import MeasureStage, MeasureTask
-from jobs.config.load import load_run
-from jobs.storage.geography import write_geography
-from jobs.storage.histograms import sparse_table
-from jobs.storage.layout import confidential_layout, release_layout
-from jobs.tasks.batches import Sizing
-from jobs.tasks.executor import LocalTasks
+from jobs.pipeline.confidential import measure as measuring
+from jobs.pipeline.confidential.measure import MeasureStage, MeasureTask
+from jobs.pipeline.config.load import load_run
+from jobs.pipeline.storage.geography import write_geography
+from jobs.pipeline.storage.histograms import sparse_table
+from jobs.pipeline.storage.layout import confidential_layout, release_layout
+from jobs.pipeline.tasks.batches import Sizing
+from jobs.pipeline.tasks.executor import LocalTasks
 from tests.builders import in_process, toy
 from tests.builders.datasets import publish_tables, rows_of
 from tests.builders.histograms import from_dense

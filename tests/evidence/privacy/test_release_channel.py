@@ -15,9 +15,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from jobs.config.load import load_run
-from jobs.run import MEASURING, do_stages, open_job
-from jobs.tasks.progress import Reporter
+from jobs.pipeline.config.load import load_run
+from jobs.pipeline.run import MEASURING, do_stages, open_job
+from jobs.pipeline.tasks.progress import Reporter
 from tests.builders import in_process, toy
 from tests.fuzz.case import write_csv
 
@@ -109,7 +109,7 @@ def test_nothing_but_answers_differs(
 
 def test_a_fact_that_depends_on_the_data_is_seen(tmp_path: Path, monkeypatch) -> None:
     """How many persons there are, told by the size of a file."""
-    from jobs.confidential import draw
+    from jobs.pipeline.confidential import draw
 
     publish = draw.publish
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import yaml
 
-from jobs.storage.layout import release_layout
+from jobs.pipeline.storage.layout import release_layout
 from tests.builders import in_process, toy
 from tests.builders.datasets import rows_of
 

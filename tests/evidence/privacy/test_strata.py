@@ -24,8 +24,8 @@ from das.privacy.semantics import Change, statements
 from das.queries.query import Group, groups_of, parse_query, restricted
 from das.queries.sensitivity import Neighbors
 from das.strategy import LevelStrategy, QueryShare, Strategy, Stratum
-from jobs.config.models.allocation import WorkloadConfig
-from jobs.config.workload import BudgetKind, plan_group_shares, plan_shares
+from jobs.pipeline.config.models.allocation import WorkloadConfig
+from jobs.pipeline.config.workload import BudgetKind, plan_group_shares, plan_shares
 from tests.evidence.privacy.tiny_tree import (
     ONLY_CHILD,
     SCHEMA,

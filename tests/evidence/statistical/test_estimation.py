@@ -7,7 +7,7 @@ from functools import cache
 
 import pytest
 
-from tests.bench.coverage import (
+from bench.coverage import (
     SPINE,
     coverage,
     positive_coverage,

@@ -11,13 +11,13 @@ import pytest
 
 from das.queries.query import parse_query
 from das.tree.intervals import normal_factor
-from jobs.config.load import load_run
-from jobs.storage.answers import read_drawn
-from jobs.storage.columns import texts
-from jobs.storage.dataset import Dataset
-from jobs.storage.estimates import read_tables
-from jobs.storage.geography import read_geography
-from jobs.storage.layout import EstimateLayout, release_layout
+from jobs.pipeline.config.load import load_run
+from jobs.pipeline.storage.answers import read_drawn
+from jobs.pipeline.storage.columns import texts
+from jobs.pipeline.storage.dataset import Dataset
+from jobs.pipeline.storage.estimates import read_tables
+from jobs.pipeline.storage.geography import read_geography
+from jobs.pipeline.storage.layout import EstimateLayout, release_layout
 from tests.builders import toy
 from tests.builders.in_process import execute
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 import pytest
 import typer.main
 
-from jobs.cli import app, main
-from jobs.tasks.session import spark_session
+from jobs.cli.main import app, main
+from jobs.pipeline.tasks.session import spark_session
 from tests.builders import in_process
 
 COMMANDS = typer.main.get_command(app).commands
@@ -26,7 +26,7 @@ def session() -> Iterator[None]:
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
     """All tasks in this process; a second driver is refused at once."""
     in_process.patch_spark(monkeypatch)
-    monkeypatch.setattr("jobs.folder.lock._PATIENCE", 0.0)
+    monkeypatch.setattr("jobs.pipeline.folder.lock._PATIENCE", 0.0)
 
 
 @pytest.fixture

@@ -13,12 +13,12 @@ import pytest
 
 from das.errors import BudgetError, ConfigError, LedgerError, RuntimeSetupError, VerificationError
 from das.mechanisms import entropy
-from jobs.config.claims import account_of
-from jobs.config.load import load_run
-from jobs.folder.damage import repair
-from jobs.release.verify import verify_release
-from jobs.storage.account import read_account
-from jobs.storage.layout import release_layout
+from jobs.pipeline.config.claims import account_of
+from jobs.pipeline.config.load import load_run
+from jobs.pipeline.folder.damage import repair
+from jobs.pipeline.release.verify import verify_release
+from jobs.pipeline.storage.account import read_account
+from jobs.pipeline.storage.layout import release_layout
 from tests.builders import toy
 from tests.builders.in_process import execute
 from tests.release_checks import sparse, totals_are_exact, tree_is_consistent

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from jobs.storage.account import read_account
-from jobs.storage.place import found_under, place_of, store_of
+from jobs.pipeline.storage.account import read_account
+from jobs.pipeline.storage.place import found_under, place_of, store_of
 from tests.builders import toy
 from tests.builders.survey import write_survey
 from tests.servers.faults import FORBIDDEN, fault_proxy
@@ -172,7 +172,7 @@ def test_out_may_be_an_address_where_the_run_file_names_a_folder(
 def test_a_store_that_refuses_is_told_in_words(
     config: Path, bucket: str, das: Das, here: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from jobs.storage.stores.objects import ObjectStoreFiles
+    from jobs.pipeline.storage.stores.objects import ObjectStoreFiles
 
     def refuse(self: ObjectStoreFiles, folder: str) -> Iterator[tuple[str, bool]]:
         raise PermissionError(13, "it does not let this process list", self._root)
@@ -199,7 +199,7 @@ def wrong_store(server: StoreServer, monkeypatch: pytest.MonkeyPatch, **changes:
 def test_a_store_that_ignores_conditions_is_refused(
     tmp_path: Path, das: Das, here: None, monkeypatch: pytest.MonkeyPatch, lie: Lie, command: str
 ) -> None:
-    monkeypatch.setattr("jobs.storage.stores.objects._WAITS", (0.0,) * 6)
+    monkeypatch.setattr("jobs.pipeline.storage.stores.objects._WAITS", (0.0,) * 6)
     with s3_server(lie) as server:
         wrong_store(server, monkeypatch)
         toy.write_records(tmp_path)
@@ -250,7 +250,7 @@ def test_missing_credentials_are_told(
 ) -> None:
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
-    monkeypatch.setattr("jobs.storage.stores.kinds._CLIENTS", {})
+    monkeypatch.setattr("jobs.pipeline.storage.stores.kinds._CLIENTS", {})
     toy.write_records(tmp_path)
     config = toy.configuration(tmp_path, **root_keys(f"{bucket}/x")[key])
     text = refused(das, command, config)
@@ -274,7 +274,7 @@ def test_a_bucket_that_may_only_be_read_is_told(
     config = toy.configuration(tmp_path, **root_keys(f"{bucket}/x")[key])
     with fault_proxy(server) as (proxy, seen):
         wrong_store(seen, monkeypatch)
-        monkeypatch.setattr("jobs.storage.stores.kinds._CLIENTS", {})
+        monkeypatch.setattr("jobs.pipeline.storage.stores.kinds._CLIENTS", {})
         proxy.rule(FORBIDDEN, "PUT", "")
         text = refused(das, command, config)
         assert names(bucket) == []
@@ -294,7 +294,7 @@ def test_a_client_that_is_not_installed_is_named(
 ) -> None:
     toy.write_records(tmp_path)
     config = toy.configuration(tmp_path, output__directory=f"{bucket}/x")
-    monkeypatch.setattr("jobs.storage.stores.kinds._CLIENTS", {})
+    monkeypatch.setattr("jobs.pipeline.storage.stores.kinds._CLIENTS", {})
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     text = refused(das, command, config)
     assert "needs the package obstore, which is not installed here" in text

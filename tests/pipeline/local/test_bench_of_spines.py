@@ -1,4 +1,4 @@
-"""`python -m tests.bench.spines` says what of its input cannot be compared, before any release."""
+"""`python -m bench.spines` says what of its input cannot be compared, before any release."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 import pyarrow.parquet as pq
 import pytest
 
-from tests.bench import spines
+from bench import spines
 
 
 @pytest.mark.parametrize(

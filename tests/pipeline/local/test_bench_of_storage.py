@@ -1,4 +1,4 @@
-"""`python -m tests.bench.storage` puts a driver to sleep before each step of a draw, or says why not."""
+"""`python -m bench.storage` puts a driver to sleep before each step of a draw, or says why not."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import uuid
 
 import pytest
 
+from bench.storage import STEPS, sleeping_driver
 from das.errors import InputError
-from tests.bench.storage import STEPS, sleeping_driver
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -19,6 +19,6 @@ def test_a_driver_that_fails_before_it_sleeps_says_why(tmp_path, monkeypatch) ->
     def refuse(*_: object) -> None:
         raise InputError("records.csv", "is of another state")
 
-    monkeypatch.setattr("jobs.run.refuse_unreadable", refuse)
+    monkeypatch.setattr("jobs.pipeline.run.refuse_unreadable", refuse)
     with pytest.raises(SystemExit, match=r"nobody slept before begin: records.csv: is of another"):
         sleeping_driver(str(tmp_path), "begin")

@@ -21,21 +21,21 @@ import yaml
 from typer.testing import CliRunner
 
 from das.errors import ConfigError, InputError, SchemaError, VerificationError
-from jobs.cli import app
-from jobs.config.joined import joining_of
-from jobs.config.load import load_run
-from jobs.release.joined import joined_schema
-from jobs.release.verify import _verify_ties, verify_run
-from jobs.release.verify_joined import verify_joined
-from jobs.replicate import ReplicateSettings, replicate
-from jobs.storage.csv import CsvPartWriter
-from jobs.storage.dataset import Dataset, PartWriter, publish, replace_published, sweep
-from jobs.storage.histograms import SPARSE_SCHEMA
-from jobs.storage.layout import IntervalLayout, ReleaseLayout
-from jobs.synthetic.generate import GenerateSpec, generate
-from jobs.tasks.batches import Batch, Sizing
-from jobs.tasks.executor import LocalTasks
-from jobs.tasks.progress import Reporter
+from jobs.analysis.replicate import ReplicateSettings, replicate
+from jobs.cli.main import app
+from jobs.design.synthetic.generate import GenerateSpec, generate
+from jobs.pipeline.config.joined import joining_of
+from jobs.pipeline.config.load import load_run
+from jobs.pipeline.release.joined import joined_schema
+from jobs.pipeline.release.verify import _verify_ties, verify_run
+from jobs.pipeline.release.verify_joined import verify_joined
+from jobs.pipeline.storage.csv import CsvPartWriter
+from jobs.pipeline.storage.dataset import Dataset, PartWriter, publish, replace_published, sweep
+from jobs.pipeline.storage.histograms import SPARSE_SCHEMA
+from jobs.pipeline.storage.layout import IntervalLayout, ReleaseLayout
+from jobs.pipeline.tasks.batches import Batch, Sizing
+from jobs.pipeline.tasks.executor import LocalTasks
+from jobs.pipeline.tasks.progress import Reporter
 from tests.builders.in_process import execute, leave_out_figures
 from tests.checkout import ROOT
 from tests.release_checks import geography, sparse, tree_is_consistent

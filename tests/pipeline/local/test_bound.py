@@ -19,12 +19,12 @@ from das.errors import (
     OutputError,
     VerificationError,
 )
-from jobs.confidential.inputs import check_present
-from jobs.config.load import load_run
-from jobs.release.verify import verify_run
-from jobs.run import do_stages, open_job
-from jobs.storage.account import read_account
-from jobs.tasks.progress import Reporter
+from jobs.pipeline.confidential.inputs import check_present
+from jobs.pipeline.config.load import load_run
+from jobs.pipeline.release.verify import verify_run
+from jobs.pipeline.run import do_stages, open_job
+from jobs.pipeline.storage.account import read_account
+from jobs.pipeline.tasks.progress import Reporter
 from tests.builders import toy
 from tests.builders.datasets import rows_of
 from tests.builders.in_process import execute, tasks_of

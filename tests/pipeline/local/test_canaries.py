@@ -393,9 +393,9 @@ def _failing(stage: Stage) -> dict[str, Path]:
 _RUN_ALL = """
 import sys
 from pathlib import Path
-from jobs.cli import main
-from jobs.config.load import load_run
-from jobs.tasks.session import spark_session
+from jobs.cli.main import main
+from jobs.pipeline.config.load import load_run
+from jobs.pipeline.tasks.session import spark_session
 configs = sys.argv[1:]
 runtime = load_run(Path(configs[0])).config.runtime
 with spark_session("all", master=runtime.master, properties=runtime.spark):

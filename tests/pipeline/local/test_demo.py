@@ -14,8 +14,8 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from das.errors import OutputError
-from jobs.cli import app
-from jobs.config.ready import ready_files
+from jobs.cli.main import app
+from jobs.pipeline.config.ready import ready_files
 from tests.builders.in_process import patch_spark
 from tests.checkout import ROOT
 
@@ -102,7 +102,7 @@ def test_in_a_checkout_it_uses_the_conf_that_is_there(
     (tmp_path / "README.md").write_text("of the checkout")
     times = {path: path.stat().st_mtime_ns for path in (tmp_path / "conf").rglob("*.yaml")}
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("jobs.demo.run", lambda run, _: [run.config.output.directory])
+    monkeypatch.setattr("jobs.design.demo.run", lambda run, _: [run.config.output.directory])
     done = das("demo", ".", *_BLOCKS)
     assert done.exit_code == 0, (done.output, done.exception)
     assert f"{tmp_path / 'build' / 'demo'}" in done.stdout

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from das.queries.query import Query, parse_query
-from jobs.config.load import load_run
-from jobs.release.verify import verify_run
-from jobs.synthetic.generate import GenerateSpec, generate
+from jobs.design.synthetic.generate import GenerateSpec, generate
+from jobs.pipeline.config.load import load_run
+from jobs.pipeline.release.verify import verify_run
 from tests.builders.dhc import LEVELS, run_file
 from tests.builders.in_process import execute
 from tests.release_checks import sparse, tree_is_consistent

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench import digests
+from bench import digests
 from tests.processors import PROCESSORS
 
 FEW = ("toy-solve/full", "toy-solve/learned-prior", "toy-planned/orp/sum_of_variances")
@@ -22,7 +22,7 @@ def line(
     *arguments: str,
 ) -> dict[str, str]:
     """What the bench prints in a process of its own."""
-    command = [sys.executable, "-m", "tests.bench.digests", "--quick", *arguments]
+    command = [sys.executable, "-m", "bench.digests", "--quick", *arguments]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     return json.loads(done.stdout)
 

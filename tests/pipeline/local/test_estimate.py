@@ -25,17 +25,17 @@ from jobs.analysis.estimate import (
     report_estimates,
 )
 from jobs.analysis.results import ResultFile
-from jobs.cli import app, main
-from jobs.config.load import load_run
-from jobs.plan import Plan
-from jobs.release.estimate import EstimateStage, LevelEstimator
-from jobs.run import do_stages, open_job
-from jobs.storage.dataset import MANIFEST, Dataset
-from jobs.storage.estimates import read_tables
-from jobs.storage.layout import EstimateLayout, ReleaseLayout, release_layout
-from jobs.storage.packed import with_lists
-from jobs.tasks.batches import TaskSize, all_geounits
-from jobs.tasks.progress import Reporter
+from jobs.cli.main import app, main
+from jobs.pipeline.config.load import load_run
+from jobs.pipeline.plan import Plan
+from jobs.pipeline.release.estimate import EstimateStage, LevelEstimator
+from jobs.pipeline.run import do_stages, open_job
+from jobs.pipeline.storage.dataset import MANIFEST, Dataset
+from jobs.pipeline.storage.estimates import read_tables
+from jobs.pipeline.storage.layout import EstimateLayout, ReleaseLayout, release_layout
+from jobs.pipeline.storage.packed import with_lists
+from jobs.pipeline.tasks.batches import TaskSize, all_geounits
+from jobs.pipeline.tasks.progress import Reporter
 from tests.builders import toy
 from tests.builders.datasets import rows_of
 from tests.builders.strategies import dense_matrix

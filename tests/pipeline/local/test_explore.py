@@ -19,9 +19,9 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
 
-from jobs.documents.manifest import read_manifest
-from jobs.report.accuracy import read_accuracy
-from jobs.storage.layout import ReleaseLayout
+from jobs.pipeline.documents.manifest import read_manifest
+from jobs.pipeline.report.accuracy import read_accuracy
+from jobs.pipeline.storage.layout import ReleaseLayout
 from tests.builders import toy
 from tests.builders.boundaries import invented, write_boundaries
 from tests.builders.in_process import execute

@@ -15,12 +15,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from das.errors import DasError, InfeasibleError, InputError, VerificationError
-from jobs.config.load import load_run
-from jobs.release.verify import _verify_limits, verify_release
-from jobs.storage.dataset import Dataset, PartWriter, replace_published, sweep
-from jobs.storage.histograms import SPARSE_SCHEMA
-from jobs.storage.layout import release_layout
-from jobs.tasks.batches import Batch
+from jobs.pipeline.config.load import load_run
+from jobs.pipeline.release.verify import _verify_limits, verify_release
+from jobs.pipeline.storage.dataset import Dataset, PartWriter, replace_published, sweep
+from jobs.pipeline.storage.histograms import SPARSE_SCHEMA
+from jobs.pipeline.storage.layout import release_layout
+from jobs.pipeline.tasks.batches import Batch
 from tests.builders import toy
 from tests.builders.in_process import execute
 from tests.release_checks import sparse, tree_is_consistent

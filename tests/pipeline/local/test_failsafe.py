@@ -14,16 +14,16 @@ from typing import Any
 
 import pytest
 
-import jobs.release.solve
+import jobs.pipeline.release.solve
 from das.errors import InfeasibleError
-from jobs.cli import main
-from jobs.config.load import load_run
-from jobs.documents.manifest import read_manifest
-from jobs.documents.statistics import HOLDS
-from jobs.release import problems
-from jobs.release.verify import verify_release
-from jobs.storage.dataset import Dataset, is_published
-from jobs.storage.layout import ReleaseLayout, release_layout
+from jobs.cli.main import main
+from jobs.pipeline.config.load import load_run
+from jobs.pipeline.documents.manifest import read_manifest
+from jobs.pipeline.documents.statistics import HOLDS
+from jobs.pipeline.release import problems
+from jobs.pipeline.release.verify import verify_release
+from jobs.pipeline.storage.dataset import Dataset, is_published
+from jobs.pipeline.storage.layout import ReleaseLayout, release_layout
 from solvers.node import solve_node
 from tests.builders import in_process, toy
 from tests.pipeline.local.test_facilities import configuration
@@ -81,7 +81,7 @@ def mended(tmp_path_factory: pytest.TempPathFactory) -> Interrupted:
     folder = tmp_path_factory.mktemp("failsafe")
     config = configure(folder)
     release = release_layout(folder / "out")
-    carry_up = jobs.release.solve.carry_up
+    carry_up = jobs.pipeline.release.solve.carry_up
 
     def dies(level: int, **rest: Any) -> None:
         if level == 3:
@@ -90,12 +90,12 @@ def mended(tmp_path_factory: pytest.TempPathFactory) -> Interrupted:
 
     with pytest.MonkeyPatch.context() as patch:
         hide_what_leaves_imply(patch)
-        patch.setattr("jobs.release.solve.carry_up", dies)
+        patch.setattr("jobs.pipeline.release.solve.carry_up", dies)
         with pytest.raises(KeyboardInterrupt):
             in_process.execute(config)
         assert is_published(release.counts("block"))
         before = {level: sparse(release.counts(level)) for level in toy.LEVELS}
-        patch.setattr("jobs.release.solve.carry_up", carry_up)
+        patch.setattr("jobs.pipeline.release.solve.carry_up", carry_up)
         out = in_process.execute(config)
     return Interrupted(config, out, before)
 
@@ -181,7 +181,7 @@ def test_families_beside_a_moved_one_are_solved_once(tmp_path, monkeypatch):
         attempts[problem.geocode].append(len(problem.terms))
         return solve_node(problem, settings)
 
-    monkeypatch.setattr("jobs.release.solve.solve_node", solve)
+    monkeypatch.setattr("jobs.pipeline.release.solve.solve_node", solve)
     # With as little noise as this, some parents can stay as they are.
     out = in_process.execute(configure(tmp_path, rho="1/20", learned_prior=["block"]))
     statistics = Dataset.open(release_layout(out).counts("block")).facts["statistics"]

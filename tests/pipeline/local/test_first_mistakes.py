@@ -11,7 +11,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from jobs.cli import app
+from jobs.cli.main import app
 from tests.builders import toy
 from tests.checkout import ROOT
 

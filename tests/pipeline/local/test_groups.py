@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import yaml
 
-from jobs.config.load import load_run
-from jobs.storage.dataset import Dataset
-from jobs.storage.histograms import read_histograms
-from jobs.storage.layout import confidential_layout, release_layout
+from jobs.pipeline.config.load import load_run
+from jobs.pipeline.storage.dataset import Dataset
+from jobs.pipeline.storage.histograms import read_histograms
+from jobs.pipeline.storage.layout import confidential_layout, release_layout
 from tests.builders import toy
 from tests.builders.in_process import execute
 from tests.builders.units import section, write_units

@@ -11,8 +11,8 @@ import yaml
 from typer.testing import CliRunner
 
 from das.errors import ConfigError
-from jobs.cli import app
-from jobs.tasks.progress import Reporter
+from jobs.cli.main import app
+from jobs.pipeline.tasks.progress import Reporter
 from tests.builders import toy
 from tests.builders.in_process import execute
 

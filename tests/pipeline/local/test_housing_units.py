@@ -14,12 +14,12 @@ import yaml
 from typer.testing import CliRunner
 
 from das.errors import ConfigError
-from jobs.cli import app
-from jobs.config.load import load_run
-from jobs.documents.document import adapter
-from jobs.documents.evaluation import Evaluation
-from jobs.report.households import households_section
-from jobs.storage.dataset import Dataset
+from jobs.cli.main import app
+from jobs.pipeline.config.load import load_run
+from jobs.pipeline.documents.document import adapter
+from jobs.pipeline.documents.evaluation import Evaluation
+from jobs.pipeline.report.households import households_section
+from jobs.pipeline.storage.dataset import Dataset
 from tests.builders import toy
 from tests.builders.in_process import execute
 from tests.checkout import ROOT
@@ -153,7 +153,7 @@ def test_how_work_is_cut_changes_nothing(state: State, certified: Path) -> None:
 def test_families_solved_one_by_one_have_the_same_counts(
     state: State, certified: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jobs.release.solve.questions_of", lambda *_: None)
+    monkeypatch.setattr("jobs.pipeline.release.solve.questions_of", lambda *_: None)
     other = state.run("single", {"housing_units": ASKED})
     same = state.totals(other) == state.totals(certified)
     assert same.mean() > 0.99  # where two roundings cost the same, either may be taken

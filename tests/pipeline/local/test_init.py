@@ -15,8 +15,8 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from jobs.config.load import load_run
-from jobs.config.schema import load_schema
+from jobs.pipeline.config.load import load_run
+from jobs.pipeline.config.schema import load_schema
 from tests.builders import foreign
 from tests.builders.in_process import execute
 from tests.checkout import ROOT

@@ -15,9 +15,9 @@ from typer.testing import CliRunner
 
 from das.errors import DasError
 from das.queries.query import parse_query
-from jobs.cli import app
-from jobs.config.load import load_run
-from jobs.release.verify import verify_run
+from jobs.cli.main import app
+from jobs.pipeline.config.load import load_run
+from jobs.pipeline.release.verify import verify_run
 from tests.builders.in_process import execute
 from tests.builders.large import SF2_PERSONS, write_run
 from tests.release_checks import sparse, totals_are_exact, tree_is_consistent

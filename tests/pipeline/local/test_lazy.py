@@ -14,22 +14,22 @@ import yaml
 from das.errors import ConfigError, LedgerError, OutputError
 from das.mechanisms.entropy import NoiseKey
 from das.queries.query import parse_query
-from jobs.confidential.measure import MeasureStage
-from jobs.config.load import load_run
-from jobs.config.product import Resolved
-from jobs.release.estimate import EstimateStage, LevelEstimator
-from jobs.release.pieces import read_pieces
-from jobs.release.solve import solve_level
-from jobs.run import do_stages, open_job
-from jobs.storage.answers import MEASUREMENTS, read_drawn, refuse_mixed
-from jobs.storage.dataset import Dataset, PartWriter, dataset_digest, is_published, publish
-from jobs.storage.geography import read_geography
-from jobs.storage.histograms import read_counts
-from jobs.storage.journal import read_journal
-from jobs.storage.layout import ReleaseLayout, release_layout
-from jobs.storage.ledger import record_measured, recorded_draws
-from jobs.tasks.batches import Batch
-from jobs.tasks.progress import Reporter
+from jobs.pipeline.confidential.measure import MeasureStage
+from jobs.pipeline.config.load import load_run
+from jobs.pipeline.config.product import Resolved
+from jobs.pipeline.release.estimate import EstimateStage, LevelEstimator
+from jobs.pipeline.release.pieces import read_pieces
+from jobs.pipeline.release.solve import solve_level
+from jobs.pipeline.run import do_stages, open_job
+from jobs.pipeline.storage.answers import MEASUREMENTS, read_drawn, refuse_mixed
+from jobs.pipeline.storage.dataset import Dataset, PartWriter, dataset_digest, is_published, publish
+from jobs.pipeline.storage.geography import read_geography
+from jobs.pipeline.storage.histograms import read_counts
+from jobs.pipeline.storage.journal import read_journal
+from jobs.pipeline.storage.layout import ReleaseLayout, release_layout
+from jobs.pipeline.storage.ledger import record_measured, recorded_draws
+from jobs.pipeline.tasks.batches import Batch
+from jobs.pipeline.tasks.progress import Reporter
 from tests.builders import in_process, toy
 from tests.builders.datasets import MEASUREMENTS_OF_FORMAT_1, publish_tables, rows_of
 from tests.checkout import ROOT
@@ -132,7 +132,7 @@ def test_counts_are_those_of_complete_measurements_with_the_same_numbers(
     Lazy families are solved one by one. So are the others here, since the compiled loop for
     families may break a tie between two roundings in another way.
     """
-    monkeypatch.setattr("jobs.release.solve.pack_families", lambda *_: None)
+    monkeypatch.setattr("jobs.pipeline.release.solve.pack_families", lambda *_: None)
     resolved, lazy, _ = both
     eager = configure(tmp_path / "filled", []).plan
     release = ReleaseLayout(tmp_path / "release")

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from das.errors import SchemaError
-from jobs.config.load import load_run
-from jobs.release.evidence import LevelRange
-from jobs.storage.dataset import Dataset
-from jobs.storage.estimates import read_tables
-from jobs.storage.layout import EstimateLayout, release_layout
-from jobs.tasks.batches import all_geounits
+from jobs.pipeline.config.load import load_run
+from jobs.pipeline.release.evidence import LevelRange
+from jobs.pipeline.storage.dataset import Dataset
+from jobs.pipeline.storage.estimates import read_tables
+from jobs.pipeline.storage.layout import EstimateLayout, release_layout
+from jobs.pipeline.tasks.batches import all_geounits
 from tests.builders import toy
 from tests.builders.datasets import rows_of
 from tests.builders.in_process import execute

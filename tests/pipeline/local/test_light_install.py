@@ -127,7 +127,7 @@ def test_a_fresh_environment_with_the_light_lock_reads_a_release(
     subprocess.run([*build, "--wheel-dir", tmp_path, project], check=True)
     (wheel,) = tmp_path.glob("*.whl")
     with zipfile.ZipFile(wheel) as file:
-        assert "jobs/report/readme.md.j2" in file.namelist()
+        assert "jobs/pipeline/report/readme.md.j2" in file.namelist()
     subprocess.run([*pip, "--no-deps", wheel], check=True)
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "SPARK", "JAVA"))}
 

@@ -14,15 +14,15 @@ import pytest
 from typer.testing import CliRunner
 
 from das.errors import InfeasibleError, InputError, VerificationError
-from jobs.cli import app
-from jobs.config.load import load_run
-from jobs.config.product import Resolved
-from jobs.release.families import questions_of
-from jobs.release.verify import _verify_limits, verify_release
-from jobs.storage.dataset import Dataset, PartWriter, replace_published, sweep
-from jobs.storage.histograms import SPARSE_SCHEMA
-from jobs.storage.layout import release_layout
-from jobs.tasks.batches import Batch
+from jobs.cli.main import app
+from jobs.pipeline.config.load import load_run
+from jobs.pipeline.config.product import Resolved
+from jobs.pipeline.release.families import questions_of
+from jobs.pipeline.release.verify import _verify_limits, verify_release
+from jobs.pipeline.storage.dataset import Dataset, PartWriter, replace_published, sweep
+from jobs.pipeline.storage.histograms import SPARSE_SCHEMA
+from jobs.pipeline.storage.layout import release_layout
+from jobs.pipeline.tasks.batches import Batch
 from tests.builders import toy
 from tests.builders.in_process import execute
 from tests.release_checks import sparse, tree_is_consistent

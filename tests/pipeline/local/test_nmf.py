@@ -19,8 +19,8 @@ from typer.testing import CliRunner, Result
 
 from das.errors import DasError
 from das.queries.query import parse_query
-from jobs.cli import app
-from jobs.config.schema import load_schema
+from jobs.cli.main import app
+from jobs.pipeline.config.schema import load_schema
 from tests.builders import toy
 from tests.builders.histograms import from_dense
 from tests.builders.in_process import execute, leave_out_figures, patch_spark

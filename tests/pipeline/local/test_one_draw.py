@@ -17,17 +17,17 @@ from pathlib import Path
 import pytest
 
 from das.errors import DasError, InputError, LedgerError, OutputError
-from jobs.confidential.measure import MeasureStage
-from jobs.config.claims import account_of
-from jobs.config.load import load_run
-from jobs.folder.draws import Draws
-from jobs.folder.identity import claim_as, owner_of
-from jobs.run import do_stages, open_job
-from jobs.storage.account import is_keyed, read_account
-from jobs.storage.dataset import MANIFEST, dataset_digest
-from jobs.storage.journal import append_to_journal, read_journal
-from jobs.storage.layout import release_layout
-from jobs.tasks.progress import Reporter
+from jobs.pipeline.confidential.measure import MeasureStage
+from jobs.pipeline.config.claims import account_of
+from jobs.pipeline.config.load import load_run
+from jobs.pipeline.folder.draws import Draws
+from jobs.pipeline.folder.identity import claim_as, owner_of
+from jobs.pipeline.run import do_stages, open_job
+from jobs.pipeline.storage.account import is_keyed, read_account
+from jobs.pipeline.storage.dataset import MANIFEST, dataset_digest
+from jobs.pipeline.storage.journal import append_to_journal, read_journal
+from jobs.pipeline.storage.layout import release_layout
+from jobs.pipeline.tasks.progress import Reporter
 from tests.builders import toy
 from tests.builders.units import section, write_units
 
@@ -63,7 +63,7 @@ def dies_at(geolevel: str, config: Path) -> Path:
             raise Died
         return begin(self, name, **options)
 
-    dies_with("jobs.folder.draws.Draws.begin", dying, config)
+    dies_with("jobs.pipeline.folder.draws.Draws.begin", dying, config)
     return load_run(config).config.output.directory
 
 
@@ -155,7 +155,7 @@ def test_an_older_backup_is_refused_with_the_true_reason(config, tmp_path):
 def test_a_folder_rolled_back_while_it_drew_is_refused_until_it_is_said_to_go_on(config, tmp_path):
     out = dies_at("tract", config)
     backup = Path(shutil.copytree(out, tmp_path / "backup"))
-    dies_with("jobs.confidential.measure.MeasureStage.draw", dying, config)
+    dies_with("jobs.pipeline.confidential.measure.MeasureStage.draw", dying, config)
     shutil.rmtree(out)
     backup.rename(out)
     with pytest.raises(LedgerError, match=r"another copy of this folder began to draw it later"):
@@ -295,13 +295,13 @@ def after(call: Callable) -> Callable:
 @pytest.mark.parametrize(
     ("place", "when", "is_drawn"),
     [
-        ("jobs.folder.draws.Draws.begin", before, False),
-        ("jobs.folder.draws.Draws.begin", after, False),
-        ("jobs.confidential.draw.propose", before, False),
-        ("jobs.confidential.draw.propose", after, True),
-        ("jobs.folder.draws.Draws.record", after, True),
-        ("jobs.folder.draws.accept", after, True),
-        ("jobs.confidential.draw.record_measured", after, True),
+        ("jobs.pipeline.folder.draws.Draws.begin", before, False),
+        ("jobs.pipeline.folder.draws.Draws.begin", after, False),
+        ("jobs.pipeline.confidential.draw.propose", before, False),
+        ("jobs.pipeline.confidential.draw.propose", after, True),
+        ("jobs.pipeline.folder.draws.Draws.record", after, True),
+        ("jobs.pipeline.folder.draws.accept", after, True),
+        ("jobs.pipeline.confidential.draw.record_measured", after, True),
     ],
 )
 def test_whatever_the_driver_dies_between_the_folder_goes_on(config, place, when, is_drawn):
@@ -320,16 +320,16 @@ def test_whatever_the_driver_dies_between_the_folder_goes_on(config, place, when
 def test_a_driver_that_is_killed_while_it_draws_goes_on(config, tmp_path):
     """A process of its own, ended by the system between the record and the publication."""
     script = (
-        "import os, pathlib, signal, sys, jobs.folder.draws\n"
+        "import os, pathlib, signal, sys, jobs.pipeline.folder.draws\n"
         "import pytest; from tests.builders import in_process\n"
         "from tests.pipeline.local.test_one_draw import measure\n"
         "patch = pytest.MonkeyPatch(); in_process.patch_spark(patch)\n"
-        "accept, places = jobs.folder.draws.accept, []\n"
+        "accept, places = jobs.pipeline.folder.draws.accept, []\n"
         "def killed(dataset, attempt):\n"
         "    places.append(dataset)\n"
         "    kills = len(places) == 3\n"
         "    os.kill(os.getpid(), signal.SIGKILL) if kills else accept(dataset, attempt)\n"
-        "jobs.folder.draws.accept = killed\n"
+        "jobs.pipeline.folder.draws.accept = killed\n"
         "measure(pathlib.Path(sys.argv[1]))\n"
     )
     done = subprocess.run([sys.executable, "-c", script, str(config)], check=False, cwd=toy.ROOT)
@@ -344,7 +344,7 @@ def test_a_driver_that_is_killed_while_it_draws_goes_on(config, tmp_path):
 
 def test_what_waits_to_be_accepted_and_is_lost_stays_lost(config):
     out = dies_at("county", config)
-    dies_with("jobs.folder.draws.accept", dying, config)
+    dies_with("jobs.pipeline.folder.draws.accept", dying, config)
     next(release_layout(out).measurements("county").glob("part-*")).unlink()
     with pytest.raises(LedgerError, match="noisy answers are drawn once"):
         measure(config)
@@ -353,7 +353,7 @@ def test_what_waits_to_be_accepted_and_is_lost_stays_lost(config):
 
 def test_repairs_keep_what_waits_to_be_accepted(config, das):
     out = dies_at("county", config)
-    dies_with("jobs.folder.draws.accept", dying, config)
+    dies_with("jobs.pipeline.folder.draws.accept", dying, config)
     known = recorded(config)
     assert das("resume", out, "--quiet")[0] == 0
     assert known.items() <= recorded(config).items()
@@ -526,7 +526,7 @@ def test_an_account_that_cannot_be_written_is_refused_before_anything_is_made(
     account, access = account_of(load_run(config).config), os.access
     read_only = lambda path, mode: Path(path) != account.parent and access(path, mode)  # noqa: E731
     with monkeypatch.context() as patch:
-        patch.setattr("jobs.storage.account.os.access", read_only)
+        patch.setattr("jobs.pipeline.storage.account.os.access", read_only)
         for command in ("validate", "run"):
             code, printed = das(command, config)
             assert code == OutputError.exit_code
@@ -544,7 +544,7 @@ def test_a_disk_that_turns_read_only_stops_before_the_first_draw(config, tmp_pat
         return opened(path, *rest)
 
     with monkeypatch.context() as patch:
-        patch.setattr("jobs.storage.journal.os.open", refused)
+        patch.setattr("jobs.pipeline.storage.journal.os.open", refused)
         with pytest.raises(OutputError, match=r"account.jsonl: cannot be written; got Read-only"):
             measure(config)
     assert not (tmp_path / "out" / "release" / "measurements").exists()
@@ -579,7 +579,7 @@ def test_who_stops_a_run_is_told_how_to_go_on(config, tmp_path, monkeypatch, das
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("jobs.confidential.stages.publish_given_counts", interrupted)
+        patch.setattr("jobs.pipeline.confidential.stages.publish_given_counts", interrupted)
         code, printed = das("run", config, "--quiet")
     assert code == 130
     line = f"das: stopped; nothing is lost, go on with `das resume {tmp_path / 'out'}`\n"

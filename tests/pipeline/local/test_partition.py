@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from jobs.config.load import load_run
-from jobs.release.verify import verify_run
-from jobs.storage.place import StoredPlace
+from jobs.pipeline.config.load import load_run
+from jobs.pipeline.release.verify import verify_run
+from jobs.pipeline.storage.place import StoredPlace
 from tests.builders import in_process, toy
 from tests.checkout import ROOT
 from tests.servers import faults

@@ -15,11 +15,11 @@ import yaml
 from das.errors import BudgetError, LedgerError, VerificationError
 from das.queries.factor import Factor
 from das.queries.query import Query
-from jobs.config import workload
-from jobs.config.load import load_run
-from jobs.release.verify import verify_release
-from jobs.storage.layout import release_layout
-from jobs.storage.ledger import record_measured
+from jobs.pipeline.config import workload
+from jobs.pipeline.config.load import load_run
+from jobs.pipeline.release.verify import verify_release
+from jobs.pipeline.storage.layout import release_layout
+from jobs.pipeline.storage.ledger import record_measured
 from tests.builders import toy
 from tests.builders.datasets import rows_of
 from tests.builders.in_process import execute
@@ -216,7 +216,7 @@ def measured_first(folder: Path) -> Path:
         record_measured(path, *arguments, **named)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("jobs.confidential.draw.record_measured", dies)
+        patch.setattr("jobs.pipeline.confidential.draw.record_measured", dies)
         with pytest.raises(KeyboardInterrupt):
             execute(config)
     return config

@@ -8,10 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from das.errors import ConfigError, SchemaError
-from jobs.confidential.inputs import check_geounits
-from jobs.config.load import load_run
-from tests.bench.planner_grid import (
+from bench.planner_grid import (
     REFUSED,
     SOLVED,
     Case,
@@ -21,6 +18,9 @@ from tests.bench.planner_grid import (
     run_case,
     write_case,
 )
+from das.errors import ConfigError, SchemaError
+from jobs.pipeline.confidential.inputs import check_geounits
+from jobs.pipeline.config.load import load_run
 from tests.checkout import ROOT
 
 ORDINARY = [

@@ -11,14 +11,14 @@ import yaml
 from typer.testing import CliRunner
 
 from das.privacy.accounting import epsilon_bun_steinke
-from jobs.cli import app
-from jobs.config.load import load_run
-from jobs.release.verify import verify_run
-from jobs.report.certificate import odds
-from jobs.report.finished import write_internal_reports
-from jobs.report.text import RHO
-from jobs.storage.layout import Roots
-from jobs.storage.ledger import read_ledger
+from jobs.cli.main import app
+from jobs.pipeline.config.load import load_run
+from jobs.pipeline.release.verify import verify_run
+from jobs.pipeline.report.certificate import odds
+from jobs.pipeline.report.finished import write_internal_reports
+from jobs.pipeline.report.text import RHO
+from jobs.pipeline.storage.layout import Roots
+from jobs.pipeline.storage.ledger import read_ledger
 from tests.builders import toy
 from tests.builders.in_process import execute
 from tests.builders.units import section, write_units

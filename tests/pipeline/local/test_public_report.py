@@ -13,13 +13,13 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from jobs.documents.document import json_of, read_document
-from jobs.documents.evaluation import Evaluation
-from jobs.documents.manifest import Manifest
-from jobs.documents.summary import read_summary
-from jobs.report import datasets
-from jobs.storage.dataset import Dataset
-from jobs.storage.files import json_text
+from jobs.pipeline.documents.document import json_of, read_document
+from jobs.pipeline.documents.evaluation import Evaluation
+from jobs.pipeline.documents.manifest import Manifest
+from jobs.pipeline.documents.summary import read_summary
+from jobs.pipeline.report import datasets
+from jobs.pipeline.storage.dataset import Dataset
+from jobs.pipeline.storage.files import json_text
 from tests.builders import toy, units
 from tests.builders.in_process import execute
 

@@ -12,10 +12,10 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from das.errors import ConfigError, DasError, InputError, OutputError
-from jobs.cli import app
-from jobs.config.load import load_run
-from jobs.run import do_stages, open_job
-from jobs.tasks.progress import Reporter
+from jobs.cli.main import app
+from jobs.pipeline.config.load import load_run
+from jobs.pipeline.run import do_stages, open_job
+from jobs.pipeline.tasks.progress import Reporter
 from tests.builders import toy
 from tests.builders.in_process import execute, patch_spark
 

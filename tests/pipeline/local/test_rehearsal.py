@@ -12,11 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from jobs.config.load import load_run
+from jobs.pipeline.config.load import load_run
 from tests.builders import foreign, toy
 from tests.builders.in_process import execute
 from tests.checkout import ROOT
-from tests.unit.jobs.confidential.read import reading
+from tests.unit.jobs.pipeline.confidential.read import reading
 
 VILLAGES = ROOT / "tests" / "data" / "villages"
 

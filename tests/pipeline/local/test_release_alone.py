@@ -15,9 +15,9 @@ import yaml
 
 from das.errors import ConfigError, SchemaError
 from jobs.analysis.measurements import read_measurements
-from jobs.config.released import load_release
-from jobs.documents.codebook import Codebook
-from jobs.documents.document import read_document
+from jobs.pipeline.config.released import load_release
+from jobs.pipeline.documents.codebook import Codebook
+from jobs.pipeline.documents.document import read_document
 from tests.builders import toy
 from tests.builders.in_process import execute
 from tests.builders.units import section, write_units

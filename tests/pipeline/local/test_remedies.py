@@ -17,7 +17,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from das.errors import DasError
-from jobs.cli import app
+from jobs.cli.main import app
 from tests.builders import toy, units
 from tests.builders.in_process import leave_out_figures, patch_spark
 from tests.pipeline.local.remedies import Entry, Key, NotTried, TriedIn, collected, exists, says
@@ -1011,7 +1011,7 @@ _CONNECT = "tests/pipeline/spark/test_connect.py"
 _BOUND = "tests/pipeline/local/test_bound.py"
 _DRAWS = "tests/pipeline/local/test_one_draw.py"
 _SHELL = NotTried("the cluster, its secret and its files are made outside of a test; "
-                  "tests/unit/jobs/config/test_protection.py follows the key of the run file")  # fmt: skip
+                  "tests/unit/jobs/pipeline/config/test_protection.py follows the key of the run file")  # fmt: skip
 _LARGE = "tests/pipeline/local/test_large_schemas.py"
 LARGE = NotTried("needs a schema that takes longer to plan than a test may")
 LIBRARY = NotTried("an argument of a function for analysts and planners; no run file has it")
@@ -1027,118 +1027,118 @@ ENTRIES: dict[Key, Entry] = {
      "`levels`"): every_geolevel_needs_a_share,
     ("das/strategy.py", "give detailed a share, or a weight among the tables of a "
      "workload, however small"): detailed_needs_a_share,
-    ("jobs/config/allocation.py", "use total, detailed, attributes and recodes; functions of them are "
+    ("jobs/pipeline/config/allocation.py", "use total, detailed, attributes and recodes; functions of them are "
      "for output.tables"): functions_are_for_tables,
-    ("jobs/config/allocation.py", "give each stratum a share and queries at the root at least"):
+    ("jobs/pipeline/config/allocation.py", "give each stratum a share and queries at the root at least"):
         every_stratum_needs_a_share,
     ("das/strategy.py", "give it a share, however small, at every geolevel above its last one"):
         strata_have_no_gap,
     ("das/queries/query.py", "write {}"): tables_are_joined_by_stars,
     ("das/queries/query.py", "use attributes and recodes"): strata_are_answers_of_a_partition,
-    ("jobs/config/groups.py", "ask fewer groups or fewer tables"): fewer_groups,
-    ("jobs/config/files.py",
+    ("jobs/pipeline/config/groups.py", "ask fewer groups or fewer tables"): fewer_groups,
+    ("jobs/pipeline/config/files.py",
      "write `format: 2`; put schema, data, invariants, solve, evaluate, of privacy rho, epsilon, "
      "epsilon_from, allocation, lazy_queries and product, and of output microdata, tables, "
      "table_formats and h1 under "
      "`products: {persons: ...}`; the section units before it, under `products: {units: ...}` with "
      "its `privacy: {product: units}`; and `exact: {product: units, query: QUERY}` for "
      "`units: QUERY` of facilities; the folder of the run stays valid (docs/configuration.md)"):
-        TriedIn("tests/unit/jobs/config/test_formats.py::"
+        TriedIn("tests/unit/jobs/pipeline/config/test_formats.py::"
                 "test_format_1_is_refused_and_what_the_message_says_is_read"),
-    ("jobs/config/solve.py", 'pip install "topdown-das[{}]"'): INSTALLS,
-    ("jobs/config/solve.py", "add an invariant `living_quarters` that names kinds which are "
+    ("jobs/pipeline/config/solve.py", 'pip install "topdown-das[{}]"'): INSTALLS,
+    ("jobs/pipeline/config/solve.py", "add an invariant `living_quarters` that names kinds which are "
      "housing units"): housing_units_are_given,
-    ("jobs/config/solvable.py", "choose method nnls"): maxfit_takes_no_rows,
-    ("jobs/config/solvable.py", "raise the budget, or the shares of geolevel and query"):
+    ("jobs/pipeline/config/solvable.py", "choose method nnls"): maxfit_takes_no_rows,
+    ("jobs/pipeline/config/solvable.py", "raise the budget, or the shares of geolevel and query"):
         noise_is_within_what_floats_resolve,
-    ("jobs/config/solvable.py", "set round_passes: false"): passes_are_rounded_beside_nnls,
-    ("jobs/config/solvable.py", "name such a query, if one is measured, or set round_passes: false"):
+    ("jobs/pipeline/config/solvable.py", "set round_passes: false"): passes_are_rounded_beside_nnls,
+    ("jobs/pipeline/config/solvable.py", "name such a query, if one is measured, or set round_passes: false"):
         rounded_passes_get_finer,
-    ("jobs/config/solvable.py", "round {} in the place of {}"): rounded_passes_nest_with_rounding,
-    ("jobs/config/solvable.py", "choose failsafe exact"): TriedIn(
-        "tests/unit/jobs/config/test_config.py::"
+    ("jobs/pipeline/config/solvable.py", "round {} in the place of {}"): rounded_passes_nest_with_rounding,
+    ("jobs/pipeline/config/solvable.py", "choose failsafe exact"): TriedIn(
+        "tests/unit/jobs/pipeline/config/test_config.py::"
         "test_a_penalty_beside_rows_is_refused_where_matrices_are_too_large"),
-    ("jobs/release/sealing.py", "move it elsewhere, then go on with `das resume`"): TriedIn(
+    ("jobs/pipeline/release/sealing.py", "move it elsewhere, then go on with `das resume`"): TriedIn(
         "tests/pipeline/local/test_sealing.py::"
         "test_what_attempts_left_is_removed_and_what_no_run_writes_is_refused"),
-    ("jobs/release/sealing.py", "find out who put it there; whoever has a copy has it too"):
+    ("jobs/pipeline/release/sealing.py", "find out who put it there; whoever has a copy has it too"):
         NotTried("asks for an inquiry"),
-    ("jobs/release/bound.py", "name the account of that release under privacy.account"): TriedIn(
+    ("jobs/pipeline/release/bound.py", "name the account of that release under privacy.account"): TriedIn(
         "tests/pipeline/local/test_bound.py::"
         "test_a_run_is_paid_from_the_account_of_the_release_it_is_bound_to"),
-    ("jobs/release/bound.py", "restore it from a copy of the release"): DAMAGED,
-    ("jobs/config/solvable.py", "choose targets own"): full_targets_need_complete_queries,
-    ("jobs/release/estimate_area.py", "name another query; a run that does not list what it needs "
+    ("jobs/pipeline/release/bound.py", "restore it from a copy of the release"): DAMAGED,
+    ("jobs/pipeline/config/solvable.py", "choose targets own"): full_targets_need_complete_queries,
+    ("jobs/pipeline/release/estimate_area.py", "name another query; a run that does not list what it needs "
      "among privacy.lazy_queries has estimates of it"): other_queries_have_estimates,
-    ("jobs/storage/received.py", "copy the release with `cp -rL`, if you trust whoever made it"):
+    ("jobs/pipeline/storage/received.py", "copy the release with `cp -rL`, if you trust whoever made it"):
         TriedIn("tests/fuzz/test_releases.py::"
                 "test_a_release_is_found_by_a_link_to_it_and_copied_without_those_in_it"),
-    ("jobs/storage/answers.py", "go on with the version that drew them"):
+    ("jobs/pipeline/storage/answers.py", "go on with the version that drew them"):
         NotTried("needs an older version"),
     ("das/tree/span.py", "measure fewer recodes, prefixes or ranges"): LARGE,
-    ("jobs/config/solvable.py", "leave them out, or solve in one pass with method nnls"): LARGE,
-    ("jobs/config/off_spine.py", "name a geolevel of the spine; only output.tables, das tables, das "
+    ("jobs/pipeline/config/solvable.py", "leave them out, or solve in one pass with method nnls"): LARGE,
+    ("jobs/pipeline/config/off_spine.py", "name a geolevel of the spine; only output.tables, das tables, das "
      "estimate, das areas and das explore know those off it"): TriedIn(
         "tests/pipeline/local/test_spines.py::"
         "test_a_geolevel_off_the_spine_is_refused_where_it_cannot_be"),
-    ("jobs/folder/draws.py", "go on there"): TriedIn(
+    ("jobs/pipeline/folder/draws.py", "go on there"): TriedIn(
         f"{_DRAWS}::test_a_copy_that_draws_at_the_same_time_leaves_one_of_both"),
-    ("jobs/config/solvable.py", "leave it out, or plan with hdmm on plain counts, whose queries "
+    ("jobs/pipeline/config/solvable.py", "leave it out, or plan with hdmm on plain counts, whose queries "
      "are partitions"): LARGE,
-    ("jobs/config/support.py", "name the query in privacy.lazy_queries, and for the root in "
+    ("jobs/pipeline/config/support.py", "name the query in privacy.lazy_queries, and for the root in "
      "privacy.root_support queries that say where it is drawn"): TriedIn(
         f"{_LARGE}::test_what_is_as_large_as_the_schema_is_refused_with_what_to_do"),
-    ("jobs/config/tables.py", "ask fewer attributes or groups of levels; counts and microdata have a "
+    ("jobs/pipeline/config/tables.py", "ask fewer attributes or groups of levels; counts and microdata have a "
      "row for what is there alone"): TriedIn(
         f"{_LARGE}::test_what_is_as_large_as_the_schema_is_refused_with_what_to_do"),
-    ("jobs/config/data.py", "give the data as records or histograms"): TriedIn(
+    ("jobs/pipeline/config/data.py", "give the data as records or histograms"): TriedIn(
         f"{_LARGE}::test_what_is_as_large_as_the_schema_is_refused_with_what_to_do"),
-    ("jobs/config/invariants.py", "leave it out; structural zeros and exact queries take schemas of "
+    ("jobs/pipeline/config/invariants.py", "leave it out; structural zeros and exact queries take schemas of "
      "any size"): TriedIn(f"{_LARGE}::test_what_is_as_large_as_the_schema_is_refused_with_what_to_do"),
-    ("jobs/config/solvable.py", "ask prefixes, ranges or recodes of fewer attributes"): LARGE,
-    ("jobs/config/workload.py", "plan with hdmm, or list `queries` with shares"):
+    ("jobs/pipeline/config/solvable.py", "ask prefixes, ranges or recodes of fewer attributes"): LARGE,
+    ("jobs/pipeline/config/workload.py", "plan with hdmm, or list `queries` with shares"):
         residuals_need_zcdp,
-    ("jobs/config/workload.py", "list `queries` with shares instead of a workload"):
+    ("jobs/pipeline/config/workload.py", "list `queries` with shares instead of a workload"):
         one_cell_has_nothing_to_plan,
-    ("jobs/config/workload.py", "say under `bases` what is asked of an attribute"):
+    ("jobs/pipeline/config/workload.py", "say under `bases` what is asked of an attribute"):
         recodes_are_asked_under_bases,
-    ("jobs/config/yaml_file.py", "put quotes around text; write numbers in plain decimal, such "
+    ("jobs/pipeline/config/yaml_file.py", "put quotes around text; write numbers in plain decimal, such "
      'as 10, 0.5 or "1/4"'): plain_numbers,
-    ("jobs/confidential/inputs.py", "paths are relative to the folder of the run file"): relative_paths,
-    ("jobs/plan.py", "put it into the run file, before this one"): units_are_a_section,
-    ("jobs/plan.py", "add it to the invariants of that product"): facilities_need_exact_units,
-    ("jobs/input/files.py", "its columns are separated by {}: set {}"): another_separator,
-    ("jobs/input/files.py", "its columns are separated by {}: write it with commas"):
+    ("jobs/pipeline/confidential/inputs.py", "paths are relative to the folder of the run file"): relative_paths,
+    ("jobs/pipeline/plan.py", "put it into the run file, before this one"): units_are_a_section,
+    ("jobs/pipeline/plan.py", "add it to the invariants of that product"): facilities_need_exact_units,
+    ("jobs/pipeline/input/files.py", "its columns are separated by {}: set {}"): another_separator,
+    ("jobs/pipeline/input/files.py", "its columns are separated by {}: write it with commas"):
         another_separator_of_sizes,
-    ("jobs/input/lines.py", "write the file without line breaks in fields; if it was written without "
+    ("jobs/pipeline/input/lines.py", "write the file without line breaks in fields; if it was written without "
      "quoting, so that a quotation mark is text, say `quoting: none` beside the path of the data"):
         fields_without_line_breaks,
-    ("jobs/input/files.py", "unpack or convert them, put folders in the place of links, or move them "
+    ("jobs/pipeline/input/files.py", "unpack or convert them, put folders in the place of links, or move them "
      "out"): a_folder_of_data_alone,
-    ("jobs/input/lines.py", "save it as CSV in UTF-8, without null bytes"): without_null_bytes,
-    ("jobs/input/lines.py", "end every line with a line feed, and write fields without carriage "
+    ("jobs/pipeline/input/lines.py", "save it as CSV in UTF-8, without null bytes"): without_null_bytes,
+    ("jobs/pipeline/input/lines.py", "end every line with a line feed, and write fields without carriage "
      "returns"): without_carriage_returns,
-    ("jobs/input/lines.py", 'remove the line, or write "" in it if it is a row whose value is '
+    ("jobs/pipeline/input/lines.py", 'remove the line, or write "" in it if it is a row whose value is '
      "missing"): no_blank_line,
-    ("jobs/input/files.py", "the first line of a CSV file must hold the names of its columns"):
+    ("jobs/pipeline/input/files.py", "the first line of a CSV file must hold the names of its columns"):
         a_header,
-    ("jobs/confidential/read/records.py", "say under data.columns.{}.codes what each code of the file means"):
+    ("jobs/pipeline/confidential/read/records.py", "say under data.columns.{}.codes what each code of the file means"):
         codes_of_the_file,
-    ("jobs/input/values.py", "programs that read geocodes as numbers drop leading zeros: write "
+    ("jobs/pipeline/input/values.py", "programs that read geocodes as numbers drop leading zeros: write "
      "them as text, or say `leading_zeros: lost` beside the path"): leading_zeros,
     **{(f"jobs/{module}.py", text): TriedIn(f"{_INIT}::{test}") for module, text, test in (
-        ("confidential/look", "save it as CSV in UTF-8: spreadsheets offer it, and so does `iconv`",
+        ("pipeline/confidential/look", "save it as CSV in UTF-8: spreadsheets offer it, and so does `iconv`",
          _REFUSED),
-        ("confidential/look", "name another separator by --delimiter, or remove lines above the header",
+        ("pipeline/confidential/look", "name another separator by --delimiter, or remove lines above the header",
          _REFUSED),
-        ("confidential/look", "put a line with the names of the columns before it", _REFUSED),
-        ("drafting/geolevels", "name it by --geocode, or, root first, all columns that make it, with commas",
+        ("pipeline/confidential/look", "put a line with the names of the columns before it", _REFUSED),
+        ("design/drafting/geolevels", "name it by --geocode, or, root first, all columns that make it, with commas",
          _REFUSED),
-        ("drafting/geolevels", "call it {} in this list, as in the data",
+        ("design/drafting/geolevels", "call it {} in this list, as in the data",
          "test_a_list_without_a_geocode_of_the_data_is_refused_and_helped"),
-        ("drafting/draft", "name another column by --geocode, or complete it", _REFUSED),
-        ("drafting/draft", "name the column by --geocode, and lengths by --geolevels", _REFUSED),
-        ("drafting/draft", "name a new one, or remove it", "test_nothing_is_overwritten"),
+        ("design/drafting/draft", "name another column by --geocode, or complete it", _REFUSED),
+        ("design/drafting/draft", "name the column by --geocode, and lengths by --geolevels", _REFUSED),
+        ("design/drafting/draft", "name a new one, or remove it", "test_nothing_is_overwritten"),
     )},
     **{(module, text): TriedIn(f"{_BETWEEN}::test_remedies_of_constraints_help") for module, text in (
         ("invariants/between.py", "count what lies within a bound in that bound, too"),
@@ -1148,54 +1148,54 @@ ENTRIES: dict[Key, Entry] = {
         ("invariants/between.py", "state what bounds the others by the same cells"),
         ("invariants/joining.py", "state one lower and one upper bound of the same cells"),
         ("invariants/joining.py", "count what lies within a bound in that bound, too"),
-        ("jobs/config/joined.py", "state what the two must agree on under `between`"),
-        ("jobs/config/between.py", "put this product before the other one"),
-        ("jobs/config/between.py", "state a row among the invariants of that product"),
-        ("jobs/config/between.py",
+        ("jobs/pipeline/config/joined.py", "state what the two must agree on under `between`"),
+        ("jobs/pipeline/config/between.py", "put this product before the other one"),
+        ("jobs/pipeline/config/between.py", "state a row among the invariants of that product"),
+        ("jobs/pipeline/config/between.py",
          "state what facilities hold as constraints too, at_least and at_most"),
     )},
-    ("jobs/confidential/between.py", "correct the data or the constraint"):
+    ("jobs/pipeline/confidential/between.py", "correct the data or the constraint"):
         TriedIn(f"{_BETWEEN}::test_data_that_contradict_each_other_are_refused_before_anything_is_spent"),
-    ("jobs/synthetic/rehearsal.py", "choose another or remove it"):
+    ("jobs/design/synthetic/rehearsal.py", "choose another or remove it"):
         TriedIn(f"{_REHEARSAL}::test_a_full_folder_and_other_formats_are_refused"),
-    ("jobs/synthetic/own_schema.py", "choose another or remove it"):
+    ("jobs/design/synthetic/own_schema.py", "choose another or remove it"):
         TriedIn(f"{_REHEARSAL}::test_persons_of_a_schema_of_ones_own"),
-    ("jobs/synthetic/own_schema.py", "name it by --columns"):
+    ("jobs/design/synthetic/own_schema.py", "name it by --columns"):
         TriedIn(f"{_REHEARSAL}::test_persons_of_a_schema_over_a_list_of_ones_own"),
-    ("jobs/input/values.py", "correct the counts; none can be that large"):
+    ("jobs/pipeline/input/values.py", "correct the counts; none can be that large"):
         NotTried("needs a table of more than 2^50 persons"),
-    ("jobs/confidential/leaves.py", "correct the data, or complete the list"): complete_the_list,
-    ("jobs/confidential/leaves.py", "correct the counts; none can be that large"):
+    ("jobs/pipeline/confidential/leaves.py", "correct the data, or complete the list"): complete_the_list,
+    ("jobs/pipeline/confidential/leaves.py", "correct the counts; none can be that large"):
         NotTried("needs input of more than 2^50 persons in several files"),
-    ("jobs/confidential/read/block_table.py", "correct the data, or the configuration of data.checks"):
+    ("jobs/pipeline/confidential/read/block_table.py", "correct the data, or the configuration of data.checks"):
         sums_that_are_checked,
-    ("jobs/confidential/read/pl94.py", "unpack it and pack it anew"): NotTried("the standard library packs no "
+    ("jobs/pipeline/confidential/read/pl94.py", "unpack it and pack it anew"): NotTried("the standard library packs no "
      "archive by a method that it cannot read"),
-    ("jobs/confidential/read/pl94.py", "unpack it and name the folder"): NotTried("the standard library writes "
-     "no encrypted archive; folders are read in tests/unit/jobs/confidential/read/test_pl94.py"),
-    ("jobs/confidential/check.py", "correct the data or the invariant"): data_that_break_an_invariant,
-    ("jobs/confidential/check.py", "correct the table one of them comes from, or leave one out"):
+    ("jobs/pipeline/confidential/read/pl94.py", "unpack it and name the folder"): NotTried("the standard library writes "
+     "no encrypted archive; folders are read in tests/unit/jobs/pipeline/confidential/read/test_pl94.py"),
+    ("jobs/pipeline/confidential/check.py", "correct the data or the invariant"): data_that_break_an_invariant,
+    ("jobs/pipeline/confidential/check.py", "correct the table one of them comes from, or leave one out"):
         invariants_that_contradict_each_other,
-    ("jobs/confidential/check.py", "bind the run to the release of these data"):
+    ("jobs/pipeline/confidential/check.py", "bind the run to the release of these data"):
         TriedIn(f"{_BOUND}::test_a_release_of_other_persons_is_refused"),
-    ("jobs/confidential/check.py", "make that release with the same living quarters, or leave them out"):
+    ("jobs/pipeline/confidential/check.py", "make that release with the same living quarters, or leave them out"):
         TriedIn(f"{_BOUND}::test_people_of_the_release_where_nobody_can_live_are_refused"),
-    ("jobs/release/bound.py", "bind the run to a release of the same geounits"):
+    ("jobs/pipeline/release/bound.py", "bind the run to a release of the same geounits"):
         TriedIn(f"{_BOUND}::test_a_release_of_other_geounits_is_refused"),
-    ("jobs/release/bound.py", "make it again with noise of the operating system"):
+    ("jobs/pipeline/release/bound.py", "make it again with noise of the operating system"):
         TriedIn(f"{_BOUND}::test_a_seeded_release_binds_no_run_for_release"),
-    ("jobs/release/bound.py", "recode the levels of the schema to those of the release, or name the "
+    ("jobs/pipeline/release/bound.py", "recode the levels of the schema to those of the release, or name the "
      "answers under `answers`"):
         TriedIn(f"{_BOUND}::test_answers_go_by_the_names_they_have_in_the_release"),
-    ("jobs/release/bound.py", "state the same structural zeros when the release is made, or leave "
+    ("jobs/pipeline/release/bound.py", "state the same structural zeros when the release is made, or leave "
      "them out"): TriedIn(f"{_BOUND}::test_persons_whom_structural_zeros_leave_no_cell_are_refused"),
-    ("jobs/config/invariants.py", "leave one of them out"):
+    ("jobs/pipeline/config/invariants.py", "leave one of them out"):
         TriedIn(f"{_BOUND}::test_rows_beside_an_earlier_release_are_refused"),
-    ("jobs/folder/fingerprint.py", "give another output.directory; noise must not be drawn for other data here"):
+    ("jobs/pipeline/folder/fingerprint.py", "give another output.directory; noise must not be drawn for other data here"):
         input_that_changed,
-    ("jobs/folder/identity.py", "choose another output.directory"): a_folder_of_another_configuration,
-    ("jobs/folder/open.py", "choose another place for the log"): a_log_in_the_release,
-    ("jobs/run.py", "`das import-nmf` has read them; go on with `das solve` or `das estimate`"):
+    ("jobs/pipeline/folder/identity.py", "choose another output.directory"): a_folder_of_another_configuration,
+    ("jobs/pipeline/folder/open.py", "choose another place for the log"): a_log_in_the_release,
+    ("jobs/pipeline/run.py", "`das import-nmf` has read them; go on with `das solve` or `das estimate`"):
         TriedIn(f"{_NMF}::test_files_become_counts_estimates_and_files_again"),
     ("jobs/analysis/import_nmf.py", "choose a new folder for the import"):
         TriedIn(f"{_NMF}::test_a_full_folder_is_not_imported_into"),
@@ -1216,36 +1216,36 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/analysis/inspect.py", "run `das measure`"): measure_first,
     ("jobs/analysis/inspect.py", "give the output.directory of a run, or the folder of a release"):
         no_folder_of_a_run,
-    ("jobs/config/models/products.py", "use the run file that made it"): TriedIn(f"{_ALONE}::test_it_runs_nothing"),
-    ("jobs/config/released.py", "releases of older versions need their run file"): TriedIn(f"{_ALONE}::test_what_is_no_release_is_named"),
-    ("jobs/storage/dataset.py", "run the stage that writes it"): estimates_need_their_stage,
-    ("jobs/storage/dataset.py", "`das resume` with the run folder says what can be made again, and makes "
+    ("jobs/pipeline/config/models/products.py", "use the run file that made it"): TriedIn(f"{_ALONE}::test_it_runs_nothing"),
+    ("jobs/pipeline/config/released.py", "releases of older versions need their run file"): TriedIn(f"{_ALONE}::test_what_is_no_release_is_named"),
+    ("jobs/pipeline/storage/dataset.py", "run the stage that writes it"): estimates_need_their_stage,
+    ("jobs/pipeline/storage/dataset.py", "`das resume` with the run folder says what can be made again, and makes "
      "it"): damage_is_made_again,
-    ("jobs/storage/dataset.py", "remove it"): files_that_no_manifest_names,
-    ("jobs/folder/damage.py", "`das resume` with the run folder makes it again"):
+    ("jobs/pipeline/storage/dataset.py", "remove it"): files_that_no_manifest_names,
+    ("jobs/pipeline/folder/damage.py", "`das resume` with the run folder makes it again"):
         counts_below_lost_counts,
-    ("jobs/folder/identity.py", "give the output.directory of a run"): no_folder_of_a_run_to_resume,
-    ("jobs/folder/identity.py", "say where it is with --config"): a_run_file_that_moved,
-    ("jobs/demo.py", "remove it, or go on in that folder by `das run {}`"): TriedIn(f"{_DEMO}::test_the_commands_it_prints_work_as_printed"),
-    ("jobs/demo.py", "choose a new folder for the demo"): TriedIn(f"{_DEMO}::test_the_files_it_names_are_there"),
-    ("jobs/synthetic/generate.py", "choose another or remove it"): generated_into_a_full_folder,
-    ("jobs/config/resolve.py", "das plan --optimize FILE makes one for the tables and the budget"):
+    ("jobs/pipeline/folder/identity.py", "give the output.directory of a run"): no_folder_of_a_run_to_resume,
+    ("jobs/pipeline/folder/identity.py", "say where it is with --config"): a_run_file_that_moved,
+    ("jobs/design/demo.py", "remove it, or go on in that folder by `das run {}`"): TriedIn(f"{_DEMO}::test_the_commands_it_prints_work_as_printed"),
+    ("jobs/design/demo.py", "choose a new folder for the demo"): TriedIn(f"{_DEMO}::test_the_files_it_names_are_there"),
+    ("jobs/design/synthetic/generate.py", "choose another or remove it"): generated_into_a_full_folder,
+    ("jobs/pipeline/config/resolve.py", "das plan --optimize FILE makes one for the tables and the budget"):
         an_allocation_that_is_made,
-    ("jobs/planning/allocation.py", "name another file or remove it"): another_name_for_the_allocation,
-    ("jobs/planning/allocation.py", "raise the budget or the targets"): targets_beyond_the_budget,
-    ("jobs/planning/equity.py", "raise the budget or the targets"): targets_of_groups_beyond_the_budget,
+    ("jobs/design/planning/allocation.py", "name another file or remove it"): another_name_for_the_allocation,
+    ("jobs/design/planning/allocation.py", "raise the budget or the targets"): targets_beyond_the_budget,
+    ("jobs/design/planning/equity.py", "raise the budget or the targets"): targets_of_groups_beyond_the_budget,
     ("das/tree/largest.py", "raise the budget or the limits"): limits_beyond_the_budget,
-    ("jobs/planning/groups.py", "name one under sizes, or compare the groups as absolute"):
+    ("jobs/design/planning/groups.py", "name one under sizes, or compare the groups as absolute"):
         sizes_of_groups,
-    ("jobs/planning/groups.py", "add their public numbers of persons"): sizes_of_all_groups,
-    ("jobs/planning/groups.py", "compare the errors of a group that nobody is in as absolute"):
+    ("jobs/design/planning/groups.py", "add their public numbers of persons"): sizes_of_all_groups,
+    ("jobs/design/planning/groups.py", "compare the errors of a group that nobody is in as absolute"):
         groups_that_nobody_is_in,
-    ("jobs/planning/groups.py", "name {} for {} in groups"): targets_in_a_known_unit,
-    ("jobs/planning/allocation.py", "set privacy.definition to zcdp"): optimization_needs_zcdp,
-    ("jobs/storage/files.py", "name a new file, or remove this one"): a_log_over_another_file,
-    ("jobs/cli.py", "`das report {} --to FOLDER` writes it elsewhere"):
+    ("jobs/design/planning/groups.py", "name {} for {} in groups"): targets_in_a_known_unit,
+    ("jobs/design/planning/allocation.py", "set privacy.definition to zcdp"): optimization_needs_zcdp,
+    ("jobs/pipeline/storage/files.py", "name a new file, or remove this one"): a_log_over_another_file,
+    ("jobs/cli/main.py", "`das report {} --to FOLDER` writes it elsewhere"):
         a_release_that_cannot_be_written_to,
-    ("jobs/cli.py", "name another folder"): a_folder_for_reports_that_is_a_file,
+    ("jobs/cli/main.py", "name another folder"): a_folder_for_reports_that_is_a_file,
     ("jobs/analysis/results.py", "use {} {}"): estimates_into_a_file_of_another_kind,
     ("jobs/analysis/results.py", "make it first"): estimates_into_a_folder_that_is_not_there,
     ("jobs/analysis/areas.py", "ask fewer attributes or groups of levels, or fewer areas"): TriedIn(
@@ -1257,13 +1257,13 @@ ENTRIES: dict[Key, Entry] = {
      "-f GeoJSON`"): NotTried("the programs that convert shapes are not installed for tests"),
     ("jobs/analysis/explore.py", "add a property with geocodes of the release, and name it with --join"):
         TriedIn(f"{_EXPLORE}::test_geoparquet_and_outlines_that_do_not_fit"),
-    ("jobs/confidential/errors.py", "use the folder of the run, where it was made"):
+    ("jobs/pipeline/confidential/errors.py", "use the folder of the run, where it was made"):
         TriedIn(f"{_EXPLORE}::test_errors_stay_where_the_truth_is"),
-    ("jobs/release/replicates.py", "remove it, and run `das replicate` again"):
+    ("jobs/pipeline/release/replicates.py", "remove it, and run `das replicate` again"):
         TriedIn(f"{_REPLICATE}::test_damaged_errors_are_named"),
-    ("jobs/documents/intervals.py", "remove it, and run `das replicate` again"):
+    ("jobs/pipeline/documents/intervals.py", "remove it, and run `das replicate` again"):
         TriedIn(f"{_REPLICATE}::test_a_damaged_document_is_made_again"),
-    ("jobs/replicate.py", "remove the folder"): DAMAGED,
+    ("jobs/analysis/replicate.py", "remove the folder"): DAMAGED,
     ("jobs/analysis/area_files.py", "save it as UTF-8"): areas_in_utf_8,
     ("jobs/analysis/area_files.py", "leave the other columns out, or name one: das areas "
      "--column NAME"): areas_with_more_columns,
@@ -1274,107 +1274,107 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/analysis/area_files.py", "correct the row, or remove it"): areas_of_unknown_blocks,
     ("jobs/analysis/area_files.py", "programs that read geocodes as numbers drop leading zeros: write them "
      "as text"): areas_without_leading_zeros,
-    ("jobs/storage/account.py", "go on in that folder; or grant a new budget for the same people by "
+    ("jobs/pipeline/storage/account.py", "go on in that folder; or grant a new budget for the same people by "
      "another privacy.grant, and its cost is added to what they have lost"): a_grant_that_is_spent,
-    ("jobs/storage/account.py", "make it writable for those who measure, or name another file under "
+    ("jobs/pipeline/storage/account.py", "make it writable for those who measure, or name another file under "
      "privacy.account"): MACHINE,
-    ("jobs/storage/account.py", "name that one under privacy.account, or move it to the new place"):
+    ("jobs/pipeline/storage/account.py", "name that one under privacy.account, or move it to the new place"):
         TriedIn(f"{_DRAWS}::test_a_second_account_for_the_same_data_is_noticed"),
-    ("jobs/storage/journal.py", "restore it from a backup; never edit or shorten it"):
+    ("jobs/pipeline/storage/journal.py", "restore it from a backup; never edit or shorten it"):
         an_account_that_was_edited,
-    ("jobs/folder/draws.py", "go on there; if that copy is lost, `das resume {} --moved`"): TriedIn(
+    ("jobs/pipeline/folder/draws.py", "go on there; if that copy is lost, `das resume {} --moved`"): TriedIn(
         f"{_DRAWS}::test_a_folder_rolled_back_while_it_drew_is_refused_until_it_is_said_to_go_on"),
-    ("jobs/folder/draws.py", "go on there; if it shall be given up, `das resume {} --moved`"): TriedIn(
+    ("jobs/pipeline/folder/draws.py", "go on there; if it shall be given up, `das resume {} --moved`"): TriedIn(
         f"{_DRAWS}::test_a_folder_that_moved_goes_on_and_the_one_left_behind_does_not"),
-    ("jobs/folder/draws.py", "restore the account from a later backup; if there is none, and all was "
+    ("jobs/pipeline/folder/draws.py", "restore the account from a later backup; if there is none, and all was "
      "measured in this folder, `das resume {} --moved`"): TriedIn(
         f"{_DRAWS}::test_an_account_that_was_rolled_back_is_refused_and_learns_what_a_complete_folder_measured"),
-    ("jobs/folder/draws.py", "go on there, or restore the measurements from a later backup" + _ANOTHER):
+    ("jobs/pipeline/folder/draws.py", "go on there, or restore the measurements from a later backup" + _ANOTHER):
         TriedIn(f"{_DRAWS}::test_copies_of_a_folder_draw_nothing"),
-    ("jobs/folder/draws.py", "use those and remove this folder; never publish what is in it"): TriedIn(
+    ("jobs/pipeline/folder/draws.py", "use those and remove this folder; never publish what is in it"): TriedIn(
         f"{_DRAWS}::test_a_copy_that_draws_at_the_same_time_leaves_one_of_both"),
-    ("jobs/folder/draws.py", "restore it from a backup, or name the account that the run was begun "
+    ("jobs/pipeline/folder/draws.py", "restore it from a backup, or name the account that the run was begun "
      "with"): NotTried("needs a driver that dies between two draws and an account that is lost"),
-    ("jobs/folder/identity.py", "undo the change, or choose another output.directory and a new "
+    ("jobs/pipeline/folder/identity.py", "undo the change, or choose another output.directory and a new "
      "privacy.grant"): a_run_file_that_changed,
-    ("jobs/folder/draws.py", "restore the file from a backup" + _ANOTHER): lost_noisy_answers,
-    ("jobs/folder/spending.py", "restore it from a backup" + _ANOTHER): a_lost_ledger,
-    ("jobs/folder/lock.py", "wait for its end, or end it"):
+    ("jobs/pipeline/folder/draws.py", "restore the file from a backup" + _ANOTHER): lost_noisy_answers,
+    ("jobs/pipeline/folder/spending.py", "restore it from a backup" + _ANOTHER): a_lost_ledger,
+    ("jobs/pipeline/folder/lock.py", "wait for its end, or end it"):
         TriedIn("tests/pipeline/local/test_resume.py::test_a_second_driver_is_refused"),
-    ("jobs/storage/ledger.py", "run `das measure`; if it was measured before, restore it from a "
+    ("jobs/pipeline/storage/ledger.py", "run `das measure`; if it was measured before, restore it from a "
      "backup"): a_lost_ledger_of_a_release,
-    ("jobs/storage/ledger.py", "restore them from a backup, or grant a new budget and measure anew"):
-        TriedIn("tests/unit/jobs/storage/test_ledger.py::"
+    ("jobs/pipeline/storage/ledger.py", "restore them from a backup, or grant a new budget and measure anew"):
+        TriedIn("tests/unit/jobs/pipeline/storage/test_ledger.py::"
                 "test_other_measurements_of_a_geolevel_are_refused"),
-    ("jobs/storage/journal.py", "remove the run folder"):
-        TriedIn("tests/unit/jobs/storage/test_ledger.py::test_another_plan_or_grant_is_refused"),
-    ("jobs/folder/fingerprint.py", "restore it; or go on from the measurements with `das solve`"):
+    ("jobs/pipeline/storage/journal.py", "remove the run folder"):
+        TriedIn("tests/unit/jobs/pipeline/storage/test_ledger.py::test_another_plan_or_grant_is_refused"),
+    ("jobs/pipeline/folder/fingerprint.py", "restore it; or go on from the measurements with `das solve`"):
         lost_notes_on_the_input,
-    ("jobs/documents/manifest.py", "run `das solve` first; if it was sealed, restore it from a copy of "
+    ("jobs/pipeline/documents/manifest.py", "run `das solve` first; if it was sealed, restore it from a copy of "
      "the release"): what_needs_a_release,
-    ("jobs/folder/draws.py", "restore them from a backup, or grant a new budget in a new run folder"):
+    ("jobs/pipeline/folder/draws.py", "restore them from a backup, or grant a new budget in a new run folder"):
         TriedIn("tests/pipeline/local/test_accounting.py::"
                 "test_measurements_that_are_gone_are_not_drawn_again"),
-    ("jobs/folder/identity.py", "remove the folder"): DAMAGED,
-    ("jobs/confidential/stages.py", "remove the run folder"): DAMAGED,
-    ("jobs/release/manifest.py", "run `das measure`"): DAMAGED,
-    ("jobs/report/finished.py", "run `das evaluate`"): DAMAGED,
+    ("jobs/pipeline/folder/identity.py", "remove the folder"): DAMAGED,
+    ("jobs/pipeline/confidential/stages.py", "remove the run folder"): DAMAGED,
+    ("jobs/pipeline/release/manifest.py", "run `das measure`"): DAMAGED,
+    ("jobs/pipeline/report/finished.py", "run `das evaluate`"): DAMAGED,
     ("jobs/survey/reports.py", "run `das evaluate`"): DAMAGED,
-    ("jobs/documents/document.py", "use the version that wrote it"):
+    ("jobs/pipeline/documents/document.py", "use the version that wrote it"):
         NotTried("needs another version of this program"),
-    ("jobs/documents/statistics.py", "remove it; then go on with `das resume`"):
+    ("jobs/pipeline/documents/statistics.py", "remove it; then go on with `das resume`"):
         NotTried("needs a published manifest that somebody wrote over"),
-    ("jobs/documents/summary.py", "remove it: only what the run cost so far is lost"):
-        TriedIn("tests/unit/jobs/documents/test_documents.py::test_a_damaged_summary_may_be_removed"),
-    ("jobs/folder/solutions.py", "`das solve {} --solution {}` keeps another solution beside it"):
+    ("jobs/pipeline/documents/summary.py", "remove it: only what the run cost so far is lost"):
+        TriedIn("tests/unit/jobs/pipeline/documents/test_documents.py::test_a_damaged_summary_may_be_removed"),
+    ("jobs/pipeline/folder/solutions.py", "`das solve {} --solution {}` keeps another solution beside it"):
         other_settings_of_a_sealed_release,
-    ("jobs/folder/solutions.py", "run `das measure`"): a_solution_of_nothing,
-    ("jobs/config/frozen.py", "restore it from a backup; the measurements name the same "
+    ("jobs/pipeline/folder/solutions.py", "run `das measure`"): a_solution_of_nothing,
+    ("jobs/pipeline/config/frozen.py", "restore it from a backup; the measurements name the same "
      "matrices"): NotTried("needs a backup that is newer than the damage; the message names it"),
-    ("jobs/config/frozen.py", "start again: it is read then"):
+    ("jobs/pipeline/config/frozen.py", "start again: it is read then"):
         NotTried("needs libraries that change while the run is planned"),
-    ("jobs/confidential/stages.py", "restore {} from a backup"):
+    ("jobs/pipeline/confidential/stages.py", "restore {} from a backup"):
         NotTried("needs libraries that plan otherwise, and a plan that is lost"),
-    ("jobs/folder/identity.py", "name that one under privacy.account, or move it to the new place"):
+    ("jobs/pipeline/folder/identity.py", "name that one under privacy.account, or move it to the new place"):
         an_account_in_another_place,
-    ("jobs/storage/answers.py", "restore those counts from a backup; or remove them and solve them again "
+    ("jobs/pipeline/storage/answers.py", "restore those counts from a backup; or remove them and solve them again "
      "with the libraries and the machine that solved them first"):
         NotTried("needs counts that another machine solves otherwise"),
-    ("jobs/config/workload.py", "give detailed a larger weight"): too_small_a_weight,
-    ("jobs/tasks/capacity.py", "start the master, or give the address of one that runs (docs/cluster.md)"):
+    ("jobs/pipeline/config/workload.py", "give detailed a larger weight"): too_small_a_weight,
+    ("jobs/pipeline/tasks/capacity.py", "start the master, or give the address of one that runs (docs/cluster.md)"):
         TriedIn("tests/pipeline/spark/test_capacity.py::test_a_master_that_is_not_there_is_missed_before_java_starts"),
-    ("jobs/tasks/capacity.py", "ask for less by the file of --cluster, such as conf/cluster/small-cluster.yaml, "
+    ("jobs/pipeline/tasks/capacity.py", "ask for less by the file of --cluster, such as conf/cluster/small-cluster.yaml, "
      "or start workers that offer more (--cores and --memory of a worker)"):
         TriedIn("tests/pipeline/spark/test_capacity.py::test_a_cluster_says_what_it_lacks_and_starts_what_fits"),
-    ("jobs/tasks/capacity.py", "see with the tools of the cluster why, such as a queue that is full or an image "
+    ("jobs/pipeline/tasks/capacity.py", "see with the tools of the cluster why, such as a queue that is full or an image "
      "that is not found; where it takes longer, raise under runtime.spark {}"):
         TriedIn("tests/pipeline/spark/test_capacity.py::test_a_cluster_says_what_it_lacks_and_starts_what_fits"),
-    ("jobs/tasks/capacity.py", "read the logs of the cluster and of its executors: they die as they start where "
+    ("jobs/pipeline/tasks/capacity.py", "read the logs of the cluster and of its executors: they die as they start where "
      "Java or Python is not found, or where they do not reach the driver"):
         NotTried("needs executors that die ten times as they start"),
-    ("jobs/config/places.py", "leave output.confidential out for OUT/confidential, or name a folder "
+    ("jobs/pipeline/config/places.py", "leave output.confidential out for OUT/confidential, or name a folder "
      "elsewhere"): TriedIn(f"{_ROOTS}::test_roots_in_each_other_are_refused"),
-    ("jobs/config/places.py", "keep it elsewhere: what lies there is published, or removed with the "
+    ("jobs/pipeline/config/places.py", "keep it elsewhere: what lies there is published, or removed with the "
      "run"): TriedIn(f"{_ROOTS}::test_what_a_run_file_names_lies_in_neither_root"),
-    ("jobs/folder/roots.py", "name another one by output.confidential, or by --confidential"): TriedIn(
+    ("jobs/pipeline/folder/roots.py", "name another one by output.confidential, or by --confidential"): TriedIn(
         f"{_ROOTS}::test_the_truth_lies_in_a_folder_of_its_own"),
-    ("jobs/folder/roots.py", "name that one by output.confidential, or by --confidential"): TriedIn(
+    ("jobs/pipeline/folder/roots.py", "name that one by output.confidential, or by --confidential"): TriedIn(
         f"{_ROOTS}::test_the_truth_lies_in_a_folder_of_its_own"),
-    ("jobs/folder/roots.py", "choose another {}"): TriedIn(
+    ("jobs/pipeline/folder/roots.py", "choose another {}"): TriedIn(
         f"{_ROOTS}::test_a_folder_with_other_files_is_no_confidential_root"),
-    ("jobs/folder/roots.py", "give the output.directory of a run"): DAMAGED,
-    ("jobs/folder/roots.py", "remove the folder"): DAMAGED,
-    ("jobs/storage/journal.py", "restore both from one copy"): TriedIn(
-        "tests/unit/jobs/storage/test_journal.py::test_a_copy_that_goes_on_differently_is_refused"),
-    ("jobs/folder/roots.py", "keep runs in a store that creates a file only if it is absent: "
+    ("jobs/pipeline/folder/roots.py", "give the output.directory of a run"): DAMAGED,
+    ("jobs/pipeline/folder/roots.py", "remove the folder"): DAMAGED,
+    ("jobs/pipeline/storage/journal.py", "restore both from one copy"): TriedIn(
+        "tests/unit/jobs/pipeline/storage/test_journal.py::test_a_copy_that_goes_on_differently_is_refused"),
+    ("jobs/pipeline/folder/roots.py", "keep runs in a store that creates a file only if it is absent: "
      "docs/storage.md names some"): TriedIn(
         f"{_ADDRESSES}::test_a_store_that_ignores_conditions_is_refused"),
-    ("jobs/tasks/failures.py", "give it room, then `das resume`"): MACHINE,
-    ("jobs/tasks/failures.py", "see to the store, then go on with `das resume`, or start again"): TriedIn(
+    ("jobs/pipeline/tasks/failures.py", "give it room, then `das resume`"): MACHINE,
+    ("jobs/pipeline/tasks/failures.py", "see to the store, then go on with `das resume`, or start again"): TriedIn(
         f"{_ADDRESSES}::test_a_store_that_refuses_is_told_in_words"),
-    ("jobs/storage/stores/kinds.py", "pip install 'topdown-das[{}]', on driver and workers"): INSTALLS,
-    ("jobs/tasks/failures.py", "see to memory, disks and machines, then go on with `das resume`"): MACHINE,
-    **{("jobs/storage/files.py", f"{text}; then go on with `das resume`, or where it is no run, with the same "
+    ("jobs/pipeline/storage/stores/kinds.py", "pip install 'topdown-das[{}]', on driver and workers"): INSTALLS,
+    ("jobs/pipeline/tasks/failures.py", "see to memory, disks and machines, then go on with `das resume`"): MACHINE,
+    **{("jobs/pipeline/storage/files.py", f"{text}; then go on with `das resume`, or where it is no run, with the same "
         "command"): tried for text, tried in (
         ("give the disk room", MACHINE),
         ("see to the disk", MACHINE),
@@ -1385,46 +1385,46 @@ ENTRIES: dict[Key, Entry] = {
     )},
     ("jobs/survey/released.py", "give the run file: solutions, and releases of older versions, need it"): TriedIn(
         "tests/pipeline/local/test_surveys.py::test_a_release_without_its_configuration_needs_the_run_file"),
-    ("jobs/storage/modes.py", "put it on a file system with permissions, in a folder of the user of the "
+    ("jobs/pipeline/storage/modes.py", "put it on a file system with permissions, in a folder of the user of the "
      "run"): MACHINE,
-    ("jobs/confidential/noise_key.py", "nothing, if another attempt of this task was done; else go on with "
+    ("jobs/pipeline/confidential/noise_key.py", "nothing, if another attempt of this task was done; else go on with "
      "`das resume`"): MACHINE,
-    ("jobs/tasks/java.py", "install a Java runtime 17 or 21, or `pip install 'topdown-das[java]'`"):
+    ("jobs/pipeline/tasks/java.py", "install a Java runtime 17 or 21, or `pip install 'topdown-das[java]'`"):
         INSTALLS,
-    ("jobs/tasks/connect_session.py", "`pip install 'topdown-das[connect]'`"): INSTALLS,
-    ("jobs/tasks/installed.py", "`pip install 'topdown-das[run]'`, or '.[run]' in a clone"): INSTALLS,
-    ("jobs/tasks/connect_session.py", "see that it runs and listens there, that the token is the one it asks "
+    ("jobs/pipeline/tasks/connect_session.py", "`pip install 'topdown-das[connect]'`"): INSTALLS,
+    ("jobs/pipeline/tasks/installed.py", "`pip install 'topdown-das[run]'`, or '.[run]' in a clone"): INSTALLS,
+    ("jobs/pipeline/tasks/connect_session.py", "see that it runs and listens there, that the token is the one it asks "
      "for, and that `use_ssl=true` is given if it speaks TLS, and only then (docs/cluster.md)"): TriedIn(
         f"{_CONNECT}::test_who_does_not_know_the_token_is_told_so_before_anything_is_read"),
-    ("jobs/tasks/connect_session.py", "start it with a token and with these properties on, and reach it by TLS, or "
+    ("jobs/pipeline/tasks/connect_session.py", "start it with a token and with these properties on, and reach it by TLS, or "
      "as localhost on its own machine (docs/cluster.md); or accept the risk by "
      "`runtime.allow_open_cluster: true`, which the release then states"): TriedIn(
         f"{_CONNECT}::test_a_server_that_lets_in_everybody_is_refused_unless_the_run_file_accepts_it"),
-    ("jobs/tasks/connect_session.py", "leave it out, and give it where the server is started"): TriedIn(
+    ("jobs/pipeline/tasks/connect_session.py", "leave it out, and give it where the server is started"): TriedIn(
         f"{_CONNECT}::test_properties_of_a_session_are_set_and_others_refused"),
-    ("jobs/tasks/connect_session.py", "give its Python those of requirements/run.txt (docs/cluster.md)"): MACHINE,
-    ("jobs/tasks/connect_session.py", "install this version there, or none, and start the server again"): MACHINE,
-    ("jobs/config/protection.py", "set them to true where the session is opened, and a secret of the "
+    ("jobs/pipeline/tasks/connect_session.py", "give its Python those of requirements/run.txt (docs/cluster.md)"): MACHINE,
+    ("jobs/pipeline/tasks/connect_session.py", "install this version there, or none, and start the server again"): MACHINE,
+    ("jobs/pipeline/config/protection.py", "set them to true where the session is opened, and a secret of the "
      "cluster (docs/cluster.md); or accept the risk by `runtime.allow_open_cluster: true`, which "
      "the release then states"): _SHELL,
-    ("jobs/config/protection.py", "make one by `python -c 'import secrets; "
+    ("jobs/pipeline/config/protection.py", "make one by `python -c 'import secrets; "
      "print(secrets.token_hex(32))'`, write it to a properties file that only its owner can read, "
      "and give that file to all three by --properties-file (docs/cluster.md); or accept the risk "
      "by `runtime.allow_open_cluster: true`, which the release then states"): _SHELL,
-    ("jobs/confidential/measure.py", "give no key; or a run file with `privacy.randomness: {source: "
+    ("jobs/pipeline/confidential/measure.py", "give no key; or a run file with `privacy.randomness: {source: "
      "seeded_not_for_release, seed: ...}`"): NotTried("keys are no part of a run file"),
-    ("jobs/planning/fairness.py", "ask for tables of fewer attributes"): fewer_attributes_a_table,
+    ("jobs/design/planning/fairness.py", "ask for tables of fewer attributes"): fewer_attributes_a_table,
     ("das/workload/variances.py", "ask for fewer or smaller tables"): LARGE,
-    ("jobs/documents/covariance.py", "ask for recodes of fewer groups"): fewer_pairs_of_answers,
-    ("jobs/confidential/survey/read.py", "with bounded neighbors it is public: state it; else use unbounded neighbors"): TriedIn("tests/pipeline/local/test_surveys.py::test_another_number_of_records_is_refused_with_bounded_neighbors_alone"),
-    ("jobs/documents/survey.py", "run `das run` first; if it was sealed, restore it from a copy"): TriedIn("tests/pipeline/local/test_surveys.py::test_what_a_folder_holds_is_said"),
+    ("jobs/pipeline/documents/covariance.py", "ask for recodes of fewer groups"): fewer_pairs_of_answers,
+    ("jobs/survey/confidential/read.py", "with bounded neighbors it is public: state it; else use unbounded neighbors"): TriedIn("tests/pipeline/local/test_surveys.py::test_another_number_of_records_is_refused_with_bounded_neighbors_alone"),
+    ("jobs/survey/documents.py", "run `das run` first; if it was sealed, restore it from a copy"): TriedIn("tests/pipeline/local/test_surveys.py::test_what_a_folder_holds_is_said"),
     ("jobs/survey/folder.py", "give the output.directory of a run"): TriedIn("tests/pipeline/local/test_surveys.py::test_what_a_folder_holds_is_said"),
-    ("jobs/run_survey.py", "run `das measure`"): TriedIn("tests/pipeline/local/test_surveys.py::test_measuring_and_solving_are_two_commands_under_one_grant"),
-    ("das/measure.py", "report this defect; the budget of this part is spent, and another privacy.grant and output.directory are needed"): TriedIn("tests/unit/jobs/confidential/survey/test_measure.py::test_an_error_after_a_draw_shows_no_value"),
+    ("jobs/survey/run.py", "run `das measure`"): TriedIn("tests/pipeline/local/test_surveys.py::test_measuring_and_solving_are_two_commands_under_one_grant"),
+    ("das/measure.py", "report this defect; the budget of this part is spent, and another privacy.grant and output.directory are needed"): TriedIn("tests/unit/jobs/survey/confidential/test_measure.py::test_an_error_after_a_draw_shows_no_value"),
     ("jobs/survey/folder.py", "undo the change, or make another solution beside it with --solution NAME"): TriedIn("tests/pipeline/local/test_surveys.py::test_other_settings_make_another_solution_without_data_or_noise"),
     ("jobs/survey/manifest.py", "restore it from a backup"): TriedIn("tests/pipeline/local/test_surveys.py::test_a_lost_account_is_said"),
     ("das/mechanisms/conditional.py", "keep fewer marginals, or ask for a table of fewer cells"): TriedIn("tests/pipeline/local/test_survey_tables.py::test_a_table_that_is_too_large_is_refused_and_with_fewer_marginals_drawn"),
-    ("jobs/synthetic/survey.py", "choose another or remove it"): TriedIn("tests/unit/jobs/synthetic/test_survey.py::test_an_invented_survey_is_the_same_for_the_same_seed"),
+    ("jobs/design/synthetic/survey.py", "choose another or remove it"): TriedIn("tests/unit/jobs/design/synthetic/test_survey.py::test_an_invented_survey_is_the_same_for_the_same_seed"),
     ("das/means/estimates.py", "pool small strata by their public sizes"): TriedIn(
         "tests/unit/das/means/test_coinpress.py::"
         "test_a_stratum_of_nobody_is_refused_and_pooled_with_another_estimated"
@@ -1480,7 +1480,7 @@ ENTRIES: dict[Key, Entry] = {
         "tests/unit/das/privacy/test_target_oracle.py::"
         "test_it_refuses_noise_whose_cost_is_not_inverse_to_its_parameter"
     ),
-    ("jobs/config/target.py", "leave epsilon_from out"): TriedIn(
+    ("jobs/pipeline/config/target.py", "leave epsilon_from out"): TriedIn(
         "tests/pipeline/local/test_accounting.py::test_what_a_target_cannot_be_is_refused"
     ),
     ("das/mechanisms/conditional.py", "keep the total too"): TriedIn(
@@ -1526,7 +1526,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     config = toy.configuration(folder)
     with pytest.MonkeyPatch.context() as patch:
         patch_spark(patch)
-        patch.setattr("jobs.run.write_internal_reports", lambda *_: [])
+        patch.setattr("jobs.pipeline.run.write_internal_reports", lambda *_: [])
         Desk(folder, config).done("run", config, "--quiet")
     return config
 
@@ -1558,7 +1558,7 @@ def test_the_remedy_helps(
     key: Key, scenario: Any, shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     patch_spark(monkeypatch)
-    monkeypatch.setattr("jobs.run.write_internal_reports", lambda *_: [tmp_path])
+    monkeypatch.setattr("jobs.pipeline.run.write_internal_reports", lambda *_: [tmp_path])
     leave_out_figures(monkeypatch)
     message = scenario(Desk(tmp_path, shared))
     assert says(message, key[1]), message

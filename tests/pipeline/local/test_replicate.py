@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from das.errors import ConfigError, OutputError
-from jobs.folder.progress import is_sealed
-from jobs.storage.dataset import Dataset
-from jobs.storage.layout import IntervalLayout, release_layout
+from jobs.pipeline.folder.progress import is_sealed
+from jobs.pipeline.storage.dataset import Dataset
+from jobs.pipeline.storage.layout import IntervalLayout, release_layout
 from tests.builders import toy
 from tests.builders.datasets import rows_of
 from tests.builders.in_process import execute, leave_out_figures

@@ -17,16 +17,16 @@ from py4j.java_gateway import GatewayClient, GatewayParameters
 from py4j.protocol import Py4JError, Py4JNetworkError
 from typer.testing import CliRunner
 
-import jobs.storage.dataset
+import jobs.pipeline.storage.dataset
 from das.errors import ConfigError, InputError, LedgerError, OutputError, RuntimeSetupError
-from jobs.cli import app
-from jobs.config.load import load_run
-from jobs.folder.identity import claim_as, owner_of
-from jobs.folder.lock import only_driver
-from jobs.release.verify import verify_run
-from jobs.report.finished import write_internal_reports
-from jobs.storage.dataset import MANIFEST, Dataset
-from jobs.storage.layout import Roots, release_layout
+from jobs.cli.main import app
+from jobs.pipeline.config.load import load_run
+from jobs.pipeline.folder.identity import claim_as, owner_of
+from jobs.pipeline.folder.lock import only_driver
+from jobs.pipeline.release.verify import verify_run
+from jobs.pipeline.report.finished import write_internal_reports
+from jobs.pipeline.storage.dataset import MANIFEST, Dataset
+from jobs.pipeline.storage.layout import Roots, release_layout
 from tests.builders import in_process, toy
 from tests.pipeline.local.test_failsafe import configure, hide_what_leaves_imply
 
@@ -204,7 +204,7 @@ def test_a_driver_that_dies_again_and_again_ends_like_one_that_lives(
     while out is None:
         start += 1
         with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
-            patch.setattr(jobs.storage.dataset.os, "link", dies)
+            patch.setattr(jobs.pipeline.storage.dataset.os, "link", dies)
             out = in_process.execute(config)
     assert start == 13
     assert contents(out) == contents(finished)
@@ -304,7 +304,7 @@ def test_what_the_machine_did_is_an_error_of_one_line(monkeypatch, das, error, k
         finally:
             raise ConnectionRefusedError  # as stopping a session that is gone does
 
-    monkeypatch.setattr("jobs.cli.app", fails)
+    monkeypatch.setattr("jobs.cli.main.app", fails)
     code, printed = das("resume")
     assert code == kind.exit_code
     assert f"das: {kind.__name__} " in printed
@@ -329,7 +329,7 @@ def test_a_connection_that_breaks_prints_no_frames(monkeypatch, das, caplog):
     def fails():
         raise Py4JNetworkError(client.send_command("x"))
 
-    monkeypatch.setattr("jobs.cli.app", fails)
+    monkeypatch.setattr("jobs.cli.main.app", fails)
     code, printed = das("resume")
     assert code == RuntimeSetupError.exit_code
     assert printed.count("\n") == 1
@@ -345,7 +345,7 @@ def test_defects_keep_their_frames(monkeypatch, das, defect):
     def fails():
         raise defect
 
-    monkeypatch.setattr("jobs.cli.app", fails)
+    monkeypatch.setattr("jobs.cli.main.app", fails)
     with pytest.raises(type(defect)):
         das("resume")
 
@@ -363,7 +363,7 @@ def test_who_stops_a_run_is_told_how_it_goes_on(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("jobs.release.stages.EstimateStage.run", stopped)
+        patch.setattr("jobs.pipeline.release.stages.EstimateStage.run", stopped)
         with pytest.raises(KeyboardInterrupt):
             in_process.execute(config)
     told = re.search(r"stopped; .*`(.*)`", capsys.readouterr().err)

@@ -12,9 +12,9 @@ import yaml
 from typer.testing import CliRunner
 
 from das.queries.query import parse_query
-from jobs.cli import app
-from jobs.config.load import load_run
-from jobs.storage.dataset import dataset_digest
+from jobs.cli.main import app
+from jobs.pipeline.config.load import load_run
+from jobs.pipeline.storage.dataset import dataset_digest
 from tests.builders import toy
 from tests.builders.datasets import rows_of
 from tests.builders.in_process import execute, leave_out_figures, patch_spark

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from das.errors import VerificationError
-from jobs.release.sealing import verify_statements
+from jobs.pipeline.release.sealing import verify_statements
 from tests.builders import toy
 from tests.builders.survey import write_survey
 from tests.builders.units import section, write_units
@@ -132,7 +132,7 @@ def test_a_draw_that_does_not_count_is_in_no_release(tmp_path, das, monkeypatch)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("jobs.confidential.draw.propose", dies)
+        patch.setattr("jobs.pipeline.confidential.draw.propose", dies)
         das("run", config)
     first = [*release_of(config).glob("measurements/*/part-*")]
     assert len(first) == 1
@@ -206,7 +206,7 @@ def test_every_field_of_the_manifest_is_gathered_again(sealed, das, monkeypatch,
     text = file.read_text()
     document = json.loads(text)
     assert das("verify", sealed)[0] == 0
-    monkeypatch.setattr("jobs.release.verify.verify_release", lambda *_: {"datasets": 0})
+    monkeypatch.setattr("jobs.pipeline.release.verify.verify_release", lambda *_: {"datasets": 0})
     monkeypatch.setattr("jobs.survey.verify.verify_contents", lambda *_: 0)
     believed, seen = [], {*FREE, "format", "kind", "configuration_digest"}
     for key in leaves(document):

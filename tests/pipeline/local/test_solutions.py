@@ -12,11 +12,11 @@ import pytest
 
 import solvers.objectives.in_node
 from das.errors import ConfigError, LedgerError, OutputError, SolverError
-from jobs.config.claims import account_of
-from jobs.config.load import load_run
-from jobs.release.verify import verify_run
-from jobs.storage.dataset import MANIFEST, Dataset, dataset_digest
-from jobs.storage.journal import read_journal
+from jobs.pipeline.config.claims import account_of
+from jobs.pipeline.config.load import load_run
+from jobs.pipeline.release.verify import verify_run
+from jobs.pipeline.storage.dataset import MANIFEST, Dataset, dataset_digest
+from jobs.pipeline.storage.journal import read_journal
 from tests.builders import toy
 from tests.builders.units import section, write_units
 from tests.release_checks import sparse, totals_are_exact, tree_is_consistent
@@ -106,14 +106,14 @@ def test_a_method_that_does_not_fit_is_changed_by_solve_and_by_resume(folder, da
 def test_targets_rounding_tables_and_formats_may_change_before_the_seal(folder, das, monkeypatch):
     config = real(folder, output__microdata=["parquet", "csv"])
     with monkeypatch.context() as patch:
-        patch.setattr("jobs.release.stages.is_sealed", interrupted)
+        patch.setattr("jobs.pipeline.release.stages.is_sealed", interrupted)
         assert das("run", config)[0] == 130
     out = folder / "out" / "release"
     before, counts = measured(out), dataset_digest(out / "counts" / "level=block")
     estimates = dataset_digest(out / "estimates" / "whole" / "level=tract")
     changed = real(folder, output__microdata=["csv"], output__tables=["total", "age"])
     with monkeypatch.context() as patch:
-        patch.setattr("jobs.release.stages.is_sealed", interrupted)
+        patch.setattr("jobs.pipeline.release.stages.is_sealed", interrupted)
         assert das("solve", changed)[0] == 130
     assert dataset_digest(out / "counts" / "level=block") == counts
     assert not (out / "microdata" / "parquet").exists()
@@ -150,7 +150,7 @@ def test_what_fixes_the_measurements_may_not_change(folder, das):
 def test_nothing_is_made_again_without_a_change(folder, das, monkeypatch):
     """A run that died after solving keeps its counts, and one that is sealed its manifest."""
     with monkeypatch.context() as patch:
-        patch.setattr("jobs.release.stages.write_tables", interrupted)
+        patch.setattr("jobs.pipeline.release.stages.write_tables", interrupted)
         assert das("run", real(folder))[0] == 130
     out = folder / "out" / "release"
     counts = files_of(out / "counts")
@@ -303,7 +303,7 @@ def test_lazy_geolevels_go_on_with_other_settings_and_have_one_solution(folder, 
     lazy = {"privacy__lazy_queries": ["detailed"]}
     config = real(folder, **lazy, solve={"targets": "own"})
     with monkeypatch.context() as patch:
-        patch.setattr("jobs.release.stages.write_microdata", interrupted)
+        patch.setattr("jobs.pipeline.release.stages.write_microdata", interrupted)
         assert das("run", config)[0] == 130
     out = folder / "out" / "release"
     (out / "counts" / "level=block" / MANIFEST).unlink()

@@ -15,19 +15,19 @@ import pytest
 from das.mechanisms.gaussian import Gaussian
 from das.mechanisms.laplace import Laplace
 from das.tree.prior import learn_prior, merge, tally
-from jobs.config.load import load_run
-from jobs.plan import Plan
-from jobs.release.estimate import CONFIDENCE, LevelEstimator
-from jobs.release.solve import node_settings
-from jobs.release.verify import verify_release
-from jobs.run import run
-from jobs.storage.dataset import Dataset
-from jobs.storage.geography import read_geography
-from jobs.storage.layout import ReleaseLayout, release_layout
-from jobs.storage.packed import with_lists
-from jobs.tasks.batches import Sizing, TaskSize, all_geounits
-from jobs.tasks.executor import LocalTasks
-from jobs.tasks.progress import Reporter
+from jobs.pipeline.config.load import load_run
+from jobs.pipeline.plan import Plan
+from jobs.pipeline.release.estimate import CONFIDENCE, LevelEstimator
+from jobs.pipeline.release.solve import node_settings
+from jobs.pipeline.release.verify import verify_release
+from jobs.pipeline.run import run
+from jobs.pipeline.storage.dataset import Dataset
+from jobs.pipeline.storage.geography import read_geography
+from jobs.pipeline.storage.layout import ReleaseLayout, release_layout
+from jobs.pipeline.storage.packed import with_lists
+from jobs.pipeline.tasks.batches import Sizing, TaskSize, all_geounits
+from jobs.pipeline.tasks.executor import LocalTasks
+from jobs.pipeline.tasks.progress import Reporter
 from solvers.choices import LeastSquaresSolver
 from solvers.least_squares.passes import solve_in_passes
 from solvers.least_squares.solve import solve_quadratic
@@ -115,8 +115,8 @@ def released(folder: Path) -> dict[str, Released]:
         config = configure(folder, name)
         with pytest.MonkeyPatch.context() as patch:
             in_process.patch_spark(patch)
-            patch.setattr("jobs.release.solve.solve_node", solve)
-            patch.setattr("jobs.release.solve.questions_of", lambda plan, level: None)
+            patch.setattr("jobs.pipeline.release.solve.solve_node", solve)
+            patch.setattr("jobs.pipeline.release.solve.questions_of", lambda plan, level: None)
             out = in_process.execute(config)
         found[name] = Released(load_run(config).plan, out, nodes)
     return found

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from das.errors import ConfigError
-from jobs.storage.dataset import Dataset
+from jobs.pipeline.storage.dataset import Dataset
 from tests.builders import toy
 from tests.builders.boundaries import write_boundaries
 from tests.pipeline.local.test_explore import block, header, numbers
@@ -422,9 +422,9 @@ def test_a_block_that_is_not_listed_is_refused_by_its_row(here, das, tmp_path):
 def test_counts_that_leaves_do_not_add_up_to_are_found(here, das, tmp_path):
     config = configured(tmp_path, SPLIT, ON_AIAN)
     assert das("run", config)[0] == 0
-    from jobs.config.load import load_run
-    from jobs.release.census import census_codes
-    from jobs.release.verify import _verify_census
+    from jobs.pipeline.config.load import load_run
+    from jobs.pipeline.release.census import census_codes
+    from jobs.pipeline.release.verify import _verify_census
 
     product = load_run(config).last
     census = census_codes(product.plan, product.release)

@@ -13,19 +13,19 @@ from typing import Any
 import pytest
 
 from das.errors import DasError, LedgerError, OutputError
-from jobs.config.claims import account_of
-from jobs.config.load import load_run
-from jobs.folder.draws import Draws
-from jobs.folder.lock import only_driver
-from jobs.release.verify import verify_run
-from jobs.run import MEASURING, do_stages, open_job
-from jobs.storage.dataset import MANIFEST, Dataset, dataset_digest
-from jobs.storage.journal import read_journal
-from jobs.storage.layout import release_layout
-from jobs.storage.place import Place, StoredPlace, found_under, place_of
-from jobs.storage.stores import objects
-from jobs.storage.stores.objects import ObjectStoreFiles
-from jobs.tasks.progress import Reporter
+from jobs.pipeline.config.claims import account_of
+from jobs.pipeline.config.load import load_run
+from jobs.pipeline.folder.draws import Draws
+from jobs.pipeline.folder.lock import only_driver
+from jobs.pipeline.release.verify import verify_run
+from jobs.pipeline.run import MEASURING, do_stages, open_job
+from jobs.pipeline.storage.dataset import MANIFEST, Dataset, dataset_digest
+from jobs.pipeline.storage.journal import read_journal
+from jobs.pipeline.storage.layout import release_layout
+from jobs.pipeline.storage.place import Place, StoredPlace, found_under, place_of
+from jobs.pipeline.storage.stores import objects
+from jobs.pipeline.storage.stores.objects import ObjectStoreFiles
+from jobs.pipeline.tasks.progress import Reporter
 from tests.builders import in_process, toy
 from tests.builders.datasets import contents
 from tests.builders.patience import lose_patience
@@ -80,7 +80,7 @@ def proxy(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[FaultProxy, str]]:
 @pytest.fixture
 def memory(monkeypatch: pytest.MonkeyPatch) -> str:
     """A store of this process alone, which run files may not name otherwise."""
-    monkeypatch.setattr("jobs.config.local_path.MEMORY", "allowed here")
+    monkeypatch.setattr("jobs.pipeline.config.local_path.MEMORY", "allowed here")
     return f"memory://{uuid.uuid4().hex}"
 
 
@@ -146,8 +146,8 @@ def test_a_store_that_is_gone_is_named_and_the_run_goes_on_when_it_is_back(
 
 
 def test_a_second_driver_is_told_who_works_on_the_folder(tmp_path, memory, monkeypatch):
-    monkeypatch.setattr("jobs.folder.lock._BEAT", 0.05)
-    monkeypatch.setattr("jobs.folder.lock._LOOK", 0.01)
+    monkeypatch.setattr("jobs.pipeline.folder.lock._BEAT", 0.05)
+    monkeypatch.setattr("jobs.pipeline.folder.lock._LOOK", 0.01)
     config = configuration(tmp_path, memory)
     with (
         only_driver(load_run(config).config.output.directory),
@@ -296,9 +296,9 @@ def test_a_driver_that_sleeps_while_another_finishes_changes_nothing(
     tmp_path, memory, monkeypatch, operation, name, told
 ):
     """It stops before it writes a file; the other one takes over, and works to the end."""
-    monkeypatch.setattr("jobs.folder.lock._SILENCE", 0.3)
-    monkeypatch.setattr("jobs.folder.lock._BEAT", 1000.0)
-    monkeypatch.setattr("jobs.folder.lock._LOOK", 0.1)
+    monkeypatch.setattr("jobs.pipeline.folder.lock._SILENCE", 0.3)
+    monkeypatch.setattr("jobs.pipeline.folder.lock._BEAT", 1000.0)
+    monkeypatch.setattr("jobs.pipeline.folder.lock._LOOK", 0.1)
     account = f"{memory}/account.jsonl"
     config = configuration(tmp_path, memory, privacy__randomness=SYSTEM, privacy__account=account)
     slept: list[str] = []

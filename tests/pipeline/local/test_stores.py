@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from jobs.config.load import load_run
-from jobs.storage.place import StoredPlace
+from jobs.pipeline.config.load import load_run
+from jobs.pipeline.storage.place import StoredPlace
 from tests.builders import in_process, toy
 from tests.servers.azure import azure_server
 from tests.servers.hdfs import hdfs_server

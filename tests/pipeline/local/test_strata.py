@@ -12,11 +12,11 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from jobs.cli import app
-from jobs.config.load import load_run
-from jobs.release.verify import verify_release
-from jobs.storage.layout import release_layout
-from jobs.storage.ledger import read_ledger
+from jobs.cli.main import app
+from jobs.pipeline.config.load import load_run
+from jobs.pipeline.release.verify import verify_release
+from jobs.pipeline.storage.layout import release_layout
+from jobs.pipeline.storage.ledger import read_ledger
 from tests.builders import toy
 from tests.builders.datasets import rows_of
 from tests.builders.in_process import execute

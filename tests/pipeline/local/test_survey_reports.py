@@ -13,8 +13,8 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from jobs.report.table import EMPTY
-from jobs.storage.dataset import Dataset
+from jobs.pipeline.report.table import EMPTY
+from jobs.pipeline.storage.dataset import Dataset
 from tests.builders.survey import RECORDS, write_survey
 
 Das = Callable[..., tuple[int, str]]

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from jobs.storage.journal import read_journal
+from jobs.pipeline.storage.journal import read_journal
 from tests.builders.survey import GROUPS, RECORDS, SEXES, configure, people, write_survey
 from tests.pipeline.local.test_surveys import (
     claims,
@@ -127,9 +127,9 @@ def test_tables_and_means_spend_one_grant_and_draw_once(das, tmp_path):
 @pytest.mark.parametrize(
     "place",
     [
-        "jobs.run_survey.measure_part",
-        "jobs.folder.draws.accept",
-        "jobs.run_survey.write_results",
+        "jobs.survey.run.measure_part",
+        "jobs.pipeline.folder.draws.accept",
+        "jobs.survey.run.write_results",
     ],
 )
 def test_a_run_that_dies_goes_on_and_draws_nothing_twice(das, tmp_path, place):

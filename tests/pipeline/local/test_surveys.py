@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from jobs.storage.journal import read_journal
+from jobs.pipeline.storage.journal import read_journal
 from tests.builders.survey import RECORDS, WEIGHTS, configure, people, write_people, write_survey
 
 Das = Callable[..., tuple[int, str]]
@@ -30,7 +30,7 @@ class Died(BaseException):
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jobs.folder.lock._PATIENCE", 0.0)
+    monkeypatch.setattr("jobs.pipeline.folder.lock._PATIENCE", 0.0)
 
 
 @pytest.fixture
@@ -242,7 +242,7 @@ def test_microdata_of_strata_have_the_public_shares(das, tmp_path):
 
 
 def test_parquet_gives_the_codes_that_csv_gives(das, tmp_path):
-    from jobs.confidential.survey.read import read_survey
+    from jobs.survey.confidential.read import read_survey
     from jobs.survey.plan import load_survey
 
     own = read_survey(load_survey(write_survey(tmp_path))).reveal()
@@ -334,12 +334,12 @@ def test_the_same_command_again_changes_nothing(das, config, tmp_path):
 @pytest.mark.parametrize(
     ("place", "claimed"),
     [
-        ("jobs.run_survey.claim_grants", 0),
-        ("jobs.run_survey.measure_part", 1),  # between claim and draw
-        ("jobs.confidential.survey.measure.write_part", 1),  # drawn, and nothing written
-        ("jobs.folder.draws.accept", 1),  # recorded, and not readable
-        ("jobs.confidential.draw.record_measured", 1),  # readable, not in the ledger
-        ("jobs.run_survey.write_results", 1),
+        ("jobs.survey.run.claim_grants", 0),
+        ("jobs.survey.run.measure_part", 1),  # between claim and draw
+        ("jobs.survey.confidential.measure.write_part", 1),  # drawn, and nothing written
+        ("jobs.pipeline.folder.draws.accept", 1),  # recorded, and not readable
+        ("jobs.pipeline.confidential.draw.record_measured", 1),  # readable, not in the ledger
+        ("jobs.survey.run.write_results", 1),
         ("jobs.survey.manifest.write_manifest", 1),
     ],
 )
@@ -357,14 +357,14 @@ def test_a_run_that_dies_goes_on_and_draws_nothing_twice(das, config, tmp_path, 
 
 
 def test_what_was_recorded_before_a_crash_is_what_is_released(das, config, tmp_path):
-    dies_in("jobs.folder.draws.accept", das, "run", config)
+    dies_in("jobs.pipeline.folder.draws.accept", das, "run", config)
     proposed = next((tmp_path / "out/release/measurements").glob("*/_proposed-*.json")).read_text()
     done(das, "run", config)
     assert measurements(tmp_path)["part=income"] == proposed
 
 
 def test_a_copy_of_the_folder_draws_nothing(das, config, tmp_path):
-    dies_in("jobs.run_survey.measure_part", das, "run", config)
+    dies_in("jobs.survey.run.measure_part", das, "run", config)
     copy = Path(shutil.copytree(tmp_path / "out", tmp_path / "copy/out"))
     text = refused(das, "run", config, "--out", copy)
     assert "a copy of the folder" in text
@@ -379,7 +379,7 @@ def test_a_copy_of_the_folder_draws_nothing(das, config, tmp_path):
 @pytest.mark.parametrize("lost", ["rolled back", "release removed", "folder removed", "answers"])
 def test_nothing_that_is_lost_or_rolled_back_is_drawn_again(das, config, tmp_path, lost, moved):
     out = tmp_path / "out"
-    dies_in("jobs.run_survey.write_results", das, "run", config)
+    dies_in("jobs.survey.run.write_results", das, "run", config)
     backup = shutil.copytree(out, tmp_path / "backup")
     shutil.rmtree(backup / "release/measurements/part=synthesis")
     done(das, "run", config)
@@ -397,7 +397,7 @@ def test_nothing_that_is_lost_or_rolled_back_is_drawn_again(das, config, tmp_pat
 
 
 def test_of_copies_the_one_that_is_said_to_go_on_draws(das, config, tmp_path):
-    dies_in("jobs.run_survey.measure_part", das, "run", config)
+    dies_in("jobs.survey.run.measure_part", das, "run", config)
     copies = [tmp_path / f"copy{i}" for i in range(3)]
     for copy in copies:
         shutil.copytree(tmp_path / "out", copy / "out")
@@ -773,7 +773,7 @@ def test_a_survey_without_means_or_without_microdata(das, tmp_path):
 def test_what_a_folder_holds_is_said(das, config, tmp_path):
     assert "run `das run` first" in refused(das, "verify", config)
     assert "give the output.directory of a run" in refused(das, "resume", tmp_path)
-    dies_in("jobs.run_survey.write_microdata", das, "run", config)
+    dies_in("jobs.survey.run.write_microdata", das, "run", config)
     text = done(das, "resume", tmp_path / "out", "--check")
     assert [line.split() for line in text.splitlines()] == [
         ["income", "released"], ["age", "released"], ["synthesis", "measured"]
@@ -844,7 +844,7 @@ def test_a_part_that_failed_after_its_draw_is_spent(das, config, tmp_path, monke
         raise ValueError(f"noisy answers {arguments}")
 
     with monkeypatch.context() as patch:
-        patch.setattr("jobs.confidential.survey.measure.part_rows", fails)
+        patch.setattr("jobs.survey.confidential.measure.part_rows", fails)
         text = refused(das, "run", config)
     assert "failed after noise was drawn" in text
     assert "noisy answers" not in text
@@ -862,7 +862,7 @@ def test_what_the_machine_does_wrong_is_drawn_anew(das, config, tmp_path, monkey
         raise error
 
     with monkeypatch.context() as patch:
-        patch.setattr("jobs.confidential.survey.measure.write_part", fails)
+        patch.setattr("jobs.survey.confidential.measure.write_part", fails)
         with suppress(MemoryError):  # a full disk is said, this one is not
             refused(das, "run", config)
     done(das, "resume", tmp_path / "out")

@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from das.errors import ConfigError, InputError, OutputError, SchemaError, VerificationError
-from jobs.config.load import load_run
-from jobs.release.verify import verify_run
+from jobs.pipeline.config.load import load_run
+from jobs.pipeline.release.verify import verify_run
 from tests.builders import toy
 from tests.builders.datasets import rows_of_csv
 from tests.builders.in_process import execute

@@ -40,11 +40,11 @@ from das.mechanisms.mechanism import (
 from das.mechanisms.noise import add_noise
 from das.privacy.loss_distribution import UnitShifts, losses_of_paths
 from das.queries.sensitivity import Neighbors
-from jobs.config.load import load_run
-from jobs.release.solve import node_settings
-from jobs.release.verify import verify_release
-from jobs.storage.layout import release_layout
-from jobs.storage.ledger import read_ledger
+from jobs.pipeline.config.load import load_run
+from jobs.pipeline.release.solve import node_settings
+from jobs.pipeline.release.verify import verify_release
+from jobs.pipeline.storage.layout import release_layout
+from jobs.pipeline.storage.ledger import read_ledger
 from tests.builders import toy
 from tests.builders.in_process import execute
 from tests.builders.streams import stream

@@ -15,14 +15,14 @@ import pytest
 import yaml
 
 from das.errors import DasError, InputError, OutputError, VerificationError
-from jobs.config.load import load_run
-from jobs.folder.damage import repair
-from jobs.release.verify import verify_release
-from jobs.run import run
-from jobs.storage.dataset import is_published
-from jobs.storage.histograms import SPARSE_SCHEMA
-from jobs.storage.layout import release_layout
-from jobs.tasks.progress import Reporter
+from jobs.pipeline.config.load import load_run
+from jobs.pipeline.folder.damage import repair
+from jobs.pipeline.release.verify import verify_release
+from jobs.pipeline.run import run
+from jobs.pipeline.storage.dataset import is_published
+from jobs.pipeline.storage.histograms import SPARSE_SCHEMA
+from jobs.pipeline.storage.layout import release_layout
+from jobs.pipeline.tasks.progress import Reporter
 from tests.builders import toy
 from tests.builders.in_process import execute
 from tests.release_checks import (

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from jobs.config.load import load_run
-from jobs.folder.roots import OWNER
-from jobs.storage.layout import Roots, confidential_layout
+from jobs.pipeline.config.load import load_run
+from jobs.pipeline.folder.roots import OWNER
+from jobs.pipeline.storage.layout import Roots, confidential_layout
 from tests.builders import toy
 from tests.builders.survey import write_survey
 
@@ -103,7 +103,7 @@ def test_a_folder_that_is_taken_over_gives_up_its_other_root(
         def stop(*_: object) -> None:
             raise Died
 
-        patch.setattr("jobs.run.refuse_damage", stop)
+        patch.setattr("jobs.pipeline.run.refuse_damage", stop)
         with pytest.raises(Died):
             das("measure", config)
     closed = confidential_layout(Roots.of(tmp_path / "out", tmp_path / "closed")).root

@@ -17,17 +17,17 @@ import pytest
 import yaml
 
 from das.errors import ConfigError, InputError, LedgerError, OutputError, VerificationError
-from jobs.config.claims import account_of
-from jobs.config.load import load_run
-from jobs.folder.damage import repair
-from jobs.plan import exact_query
-from jobs.release.verify import verify_run
-from jobs.report.finished import write_internal_reports
-from jobs.storage.account import read_account, read_failed_checks
-from jobs.storage.answers import read_available
-from jobs.storage.dataset import Dataset
-from jobs.storage.layout import Roots, release_layout
-from jobs.storage.ledger import read_ledger
+from jobs.pipeline.config.claims import account_of
+from jobs.pipeline.config.load import load_run
+from jobs.pipeline.folder.damage import repair
+from jobs.pipeline.plan import exact_query
+from jobs.pipeline.release.verify import verify_run
+from jobs.pipeline.report.finished import write_internal_reports
+from jobs.pipeline.storage.account import read_account, read_failed_checks
+from jobs.pipeline.storage.answers import read_available
+from jobs.pipeline.storage.dataset import Dataset
+from jobs.pipeline.storage.layout import Roots, release_layout
+from jobs.pipeline.storage.ledger import read_ledger
 from tests.builders import toy
 from tests.builders.datasets import rows_of, rows_of_csv
 from tests.builders.in_process import execute

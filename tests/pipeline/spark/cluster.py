@@ -18,7 +18,7 @@ from pathlib import Path
 import psutil
 import pyspark
 
-from jobs.tasks.java import find_java_home
+from jobs.pipeline.tasks.java import find_java_home
 from tests.checkout import ROOT, checkout, environment
 
 SPARK = Path(pyspark.__file__).parent
@@ -30,7 +30,7 @@ SECRET_FILE = "secret.conf"
 RUN_FILE = "conf/run/demo.yaml"
 # Appended to a module: small states are cut into as many tasks as large ones.
 MANY_TASKS = {
-    "jobs/tasks/executor.py": """
+    "jobs/pipeline/tasks/executor.py": """
 from dataclasses import fields, replace
 
 _ordinary = Sizing

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from jobs.tasks.batches import Sizing
-from jobs.tasks.executor import SparkTasks
-from jobs.tasks.session import spark_session
+from jobs.pipeline.tasks.batches import Sizing
+from jobs.pipeline.tasks.executor import SparkTasks
+from jobs.pipeline.tasks.session import spark_session
 
 
 @pytest.fixture(scope="session")

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import psutil
 
-from jobs.config.protection import TOKEN_VARIABLE
-from jobs.tasks.java import class_archive, driver_options, find_java_home
+from jobs.pipeline.config.protection import TOKEN_VARIABLE
+from jobs.pipeline.tasks.java import class_archive, driver_options, find_java_home
 from tests.checkout import ROOT
 from tests.pipeline.spark.cluster import SPARK, free_port
 

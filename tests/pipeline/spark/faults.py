@@ -17,7 +17,7 @@ from typing import TypeVar
 
 import psutil
 
-from jobs.storage.dataset import MANIFEST, Dataset, is_published
+from jobs.pipeline.storage.dataset import MANIFEST, Dataset, is_published
 from tests.pipeline.spark.cluster import Cluster
 
 T = TypeVar("T")

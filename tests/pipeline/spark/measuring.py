@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from das.mechanisms.entropy import NoiseKey
-from jobs.confidential import measure as measuring
-from jobs.confidential.measure import MeasureTask
-from jobs.config.load import load_run
-from jobs.run import do_stages, open_job
-from jobs.tasks.progress import Reporter
+from jobs.pipeline.confidential import measure as measuring
+from jobs.pipeline.confidential.measure import MeasureTask
+from jobs.pipeline.config.load import load_run
+from jobs.pipeline.run import do_stages, open_job
+from jobs.pipeline.tasks.progress import Reporter
 
 
 def main() -> None:

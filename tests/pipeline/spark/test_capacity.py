@@ -29,8 +29,8 @@ SMALL = {
 SESSIONS = """
 import json, sys
 from das.errors import DasError
-from jobs.tasks import capacity
-from jobs.tasks.session import spark_session
+from jobs.pipeline.tasks import capacity
+from jobs.pipeline.tasks.session import spark_session
 
 master, sessions, patience, longest = json.loads(sys.argv[1])
 capacity.PATIENCE_SECONDS = patience

@@ -11,9 +11,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from jobs.config.load import load_run
-from jobs.storage.dataset import MANIFEST, is_published
-from jobs.storage.layout import release_layout
+from jobs.pipeline.config.load import load_run
+from jobs.pipeline.storage.dataset import MANIFEST, is_published
+from jobs.pipeline.storage.layout import release_layout
 from tests.builders import in_process, toy
 from tests.pipeline.spark.cluster import MANY_TASKS, Cluster, build_zip, standalone_cluster
 from tests.pipeline.spark.faults import Submitted

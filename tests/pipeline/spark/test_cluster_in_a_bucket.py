@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from jobs.config.load import load_run
-from jobs.release.verify import verify_run
-from jobs.storage.dataset import MANIFEST, Dataset
-from jobs.storage.layout import confidential_layout, release_layout
-from jobs.storage.place import Place, found_under, names_below
+from jobs.pipeline.config.load import load_run
+from jobs.pipeline.release.verify import verify_run
+from jobs.pipeline.storage.dataset import MANIFEST, Dataset
+from jobs.pipeline.storage.layout import confidential_layout, release_layout
+from jobs.pipeline.storage.place import Place, found_under, names_below
 from tests.builders import in_process, toy
 from tests.pipeline.spark import faults
 from tests.pipeline.spark.cluster import MANY_TASKS, build_zip, standalone_cluster
@@ -78,8 +78,8 @@ def test_workers_that_share_nothing_make_the_release_of_one_process(tmp_path: Pa
     folder = tmp_path / "cluster"
     appended = {
         **MANY_TASKS,
-        "jobs/tasks/session.py": KEPT_PICKLES,
-        "jobs/storage/dataset.py": DYING_TASKS,
+        "jobs/pipeline/tasks/session.py": KEPT_PICKLES,
+        "jobs/pipeline/storage/dataset.py": DYING_TASKS,
     }
     events, pickles = folder / "events", folder / "pickles"
     events.mkdir(parents=True)

@@ -13,17 +13,17 @@ from pathlib import Path
 import psutil
 import pytest
 
+from bench.digests import digests_of
 from das.errors import RuntimeSetupError
-from jobs.config.load import load_run
-from jobs.config.protection import REMOTE_VARIABLE, TOKEN_VARIABLE
-from jobs.tasks import connect_session as sessions
-from jobs.tasks.batches import Sizing
-from jobs.tasks.connect import ConnectTasks
-from jobs.tasks.connect_session import connect_session, is_connect_wanted
-from jobs.tasks.executor import open_tasks
-from jobs.tasks.failures import machine_failure
-from jobs.tasks.java import find_java_home
-from tests.bench.digests import digests_of
+from jobs.pipeline.config.load import load_run
+from jobs.pipeline.config.protection import REMOTE_VARIABLE, TOKEN_VARIABLE
+from jobs.pipeline.tasks import connect_session as sessions
+from jobs.pipeline.tasks.batches import Sizing
+from jobs.pipeline.tasks.connect import ConnectTasks
+from jobs.pipeline.tasks.connect_session import connect_session, is_connect_wanted
+from jobs.pipeline.tasks.executor import open_tasks
+from jobs.pipeline.tasks.failures import machine_failure
+from jobs.pipeline.tasks.java import find_java_home
 from tests.builders import in_process, toy
 from tests.checkout import checkout, environment
 from tests.pipeline.spark.cluster import MANY_TASKS, RUN_FILE, free_port
@@ -121,13 +121,13 @@ def test_the_documented_commands(project: Path, state: Path, tmp_path: Path) -> 
 def test_workers_get_the_project_of_the_driver(server: Server, project: Path) -> None:
     script = """
 import json
-from jobs.tasks.batches import Sizing
-from jobs.tasks.connect import ConnectTasks
-from jobs.tasks.connect_session import connect_session
+from jobs.pipeline.tasks.batches import Sizing
+from jobs.pipeline.tasks.connect import ConnectTasks
+from jobs.pipeline.tasks.connect_session import connect_session
 
 def where(_):
-    import jobs.tasks.executor
-    return jobs.tasks.executor.__file__, jobs.tasks.executor.Sizing.__module__
+    import jobs.pipeline.tasks.executor
+    return jobs.pipeline.tasks.executor.__file__, jobs.pipeline.tasks.executor.Sizing.__module__
 
 with connect_session(None) as opened:
     print(json.dumps(ConnectTasks(opened.session, Sizing(4), 2, False).run("where", [0, 1], where)))
@@ -144,7 +144,7 @@ with connect_session(None) as opened:
     for file, changed_by in json.loads(done.stdout):
         assert ".zip/jobs/" in file
         assert not file.startswith(str(project))
-        assert changed_by == "jobs.tasks.executor"
+        assert changed_by == "jobs.pipeline.tasks.executor"
 
 
 @pytest.mark.parametrize("token", [None, "another"])

@@ -17,14 +17,14 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from jobs.config.load import load_run
-from jobs.run import do_stages, open_job
-from jobs.storage.dataset import Dataset, is_published
-from jobs.storage.layout import release_layout
-from jobs.storage.packed import with_lists
-from jobs.synthetic.generate import GenerateSpec, generate
-from jobs.tasks.progress import Reporter
-from jobs.tasks.session import spark_session
+from jobs.design.synthetic.generate import GenerateSpec, generate
+from jobs.pipeline.config.load import load_run
+from jobs.pipeline.run import do_stages, open_job
+from jobs.pipeline.storage.dataset import Dataset, is_published
+from jobs.pipeline.storage.layout import release_layout
+from jobs.pipeline.storage.packed import with_lists
+from jobs.pipeline.tasks.progress import Reporter
+from jobs.pipeline.tasks.session import spark_session
 from tests.builders.run_files import to_products
 from tests.pipeline.spark import faults
 from tests.pipeline.spark.cluster import MANY_TASKS, ROOT, Cluster, build_zip, standalone_cluster

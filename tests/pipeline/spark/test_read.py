@@ -15,23 +15,23 @@ import pytest
 
 from das.errors import InputError
 from geography.lattice import Lattice, Spine
-from jobs.confidential.histograms import write_truth
-from jobs.confidential.leaves import EntrySource
-from jobs.confidential.read.formats import read_entries, read_geocodes
-from jobs.config.models.data import (
+from jobs.pipeline.confidential.histograms import write_truth
+from jobs.pipeline.confidential.leaves import EntrySource
+from jobs.pipeline.confidential.read.formats import read_entries, read_geocodes
+from jobs.pipeline.config.models.data import (
     BlockTableData,
     DataConfig,
     HistogramsData,
     Pl94Data,
     RecordsData,
 )
-from jobs.config.models.run import GeounitsFile
-from jobs.config.schema import load_schema
-from jobs.input import files
-from jobs.storage.layout import confidential_layout
-from jobs.tasks.executor import SparkTasks
-from tests.unit.jobs.confidential.read import test_pl94 as pl94_files
-from tests.unit.jobs.confidential.read.reading import ROOT, TOY, read
+from jobs.pipeline.config.models.run import GeounitsFile
+from jobs.pipeline.config.schema import load_schema
+from jobs.pipeline.input import files
+from jobs.pipeline.storage.layout import confidential_layout
+from jobs.pipeline.tasks.executor import SparkTasks
+from tests.unit.jobs.pipeline.confidential.read import test_pl94 as pl94_files
+from tests.unit.jobs.pipeline.confidential.read.reading import ROOT, TOY, read
 
 pytestmark = pytest.mark.spark
 SPINE = Spine(("state", "block"), (2, 4))

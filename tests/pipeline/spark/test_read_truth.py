@@ -17,17 +17,17 @@ from das.confidential import Confidential
 from das.errors import GeographyError, InputError, OutputError
 from das.schema import Schema
 from geography.lattice import Lattice, Spine
-from jobs.confidential.histograms import read_truth, write_truth
-from jobs.confidential.read.formats import read_entries, read_geocodes
-from jobs.config.load import load_run
-from jobs.config.models.data import HistogramsData
-from jobs.storage.dataset import Dataset, is_published, verify_files
-from jobs.storage.layout import ConfidentialLayout, confidential_layout
-from jobs.synthetic.generate import GenerateSpec, generate
-from jobs.synthetic.schemas import schema_named
-from jobs.tasks.batches import TaskSize
-from jobs.tasks.executor import SparkTasks
-from tests.unit.jobs.confidential.read.reading import ROOT, read
+from jobs.design.synthetic.generate import GenerateSpec, generate
+from jobs.design.synthetic.schemas import schema_named
+from jobs.pipeline.confidential.histograms import read_truth, write_truth
+from jobs.pipeline.confidential.read.formats import read_entries, read_geocodes
+from jobs.pipeline.config.load import load_run
+from jobs.pipeline.config.models.data import HistogramsData
+from jobs.pipeline.storage.dataset import Dataset, is_published, verify_files
+from jobs.pipeline.storage.layout import ConfidentialLayout, confidential_layout
+from jobs.pipeline.tasks.batches import TaskSize
+from jobs.pipeline.tasks.executor import SparkTasks
+from tests.unit.jobs.pipeline.confidential.read.reading import ROOT, read
 
 pytestmark = pytest.mark.spark
 

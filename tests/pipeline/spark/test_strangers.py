@@ -19,8 +19,8 @@ from typing import Any
 import psutil
 import pytest
 
-from jobs.storage.dataset import Dataset
-from jobs.storage.layout import confidential_layout, release_layout
+from jobs.pipeline.storage.dataset import Dataset
+from jobs.pipeline.storage.layout import confidential_layout, release_layout
 from tests.builders import toy
 from tests.pipeline.spark.stranger import FAILURE, Door, RefusedError, ask_for_block, doors
 

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from das.errors import DasError, InfeasibleError, InputError, RuntimeSetupError
-from jobs.tasks.batches import Sizing
-from jobs.tasks.connect import ConnectTasks
-from jobs.tasks.connect_session import connect_session
-from jobs.tasks.executor import LocalTasks, SparkTasks, Tasks
-from jobs.tasks.failures import machine_failure
-from jobs.tasks.resources import Meter
-from jobs.tasks.session import spark_session
-from jobs.tasks.step import Step, watching
+from jobs.pipeline.tasks.batches import Sizing
+from jobs.pipeline.tasks.connect import ConnectTasks
+from jobs.pipeline.tasks.connect_session import connect_session
+from jobs.pipeline.tasks.executor import LocalTasks, SparkTasks, Tasks
+from jobs.pipeline.tasks.failures import machine_failure
+from jobs.pipeline.tasks.resources import Meter
+from jobs.pipeline.tasks.session import spark_session
+from jobs.pipeline.tasks.step import Step, watching
 from tests.pipeline.spark.connect import connect_server
 
 pytestmark = pytest.mark.spark

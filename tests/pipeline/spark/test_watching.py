@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import pytest
 
 from das.errors import InputError
-from jobs.documents.summary import Straggler
-from jobs.tasks import step as steps
-from jobs.tasks.resources import Meter
-from jobs.tasks.step import Step, watching
+from jobs.pipeline.documents.summary import Straggler
+from jobs.pipeline.tasks import step as steps
+from jobs.pipeline.tasks.resources import Meter
+from jobs.pipeline.tasks.step import Step, watching
 
 pytestmark = pytest.mark.spark
 

@@ -17,10 +17,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from jobs.config.load import load_run
-from jobs.storage.dataset import MANIFEST, is_published
-from jobs.storage.layout import release_layout
-from jobs.storage.place import Place, found_under, place_of
+from jobs.pipeline.config.load import load_run
+from jobs.pipeline.storage.dataset import MANIFEST, is_published
+from jobs.pipeline.storage.layout import release_layout
+from jobs.pipeline.storage.place import Place, found_under, place_of
 from tests.builders import in_process, toy
 from tests.checkout import ROOT
 from tests.pipeline.spark.cluster import MANY_TASKS, SPARK, build_zip

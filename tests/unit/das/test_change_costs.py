@@ -14,8 +14,8 @@ from das.queries.query import parse_query
 from das.queries.sensitivity import Neighbors
 from das.schema import Attribute, Schema
 from das.strategy import LevelStrategy, QueryShare, noisy_queries, strategy_for
-from jobs.config.models.allocation import WorkloadConfig
-from jobs.config.workload import BudgetKind, plan_shares
+from jobs.pipeline.config.models.allocation import WorkloadConfig
+from jobs.pipeline.config.workload import BudgetKind, plan_shares
 from tests.unit.das.queries.pairs_of_records import pair_costs
 
 SCHEMA = Schema("s", (Attribute("sex", ("f", "m")), Attribute("age", ("0", "1", "2"))))

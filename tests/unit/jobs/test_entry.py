@@ -28,17 +28,17 @@ def main():
 # The command with its tasks in its own process, which says where it comes from.
 _HERE = """
 import contextlib, sys
-import jobs.cli, jobs.run
-from jobs.tasks.batches import Sizing
-from jobs.tasks.executor import LocalTasks
+import jobs.cli.main, jobs.pipeline.run
+from jobs.pipeline.tasks.batches import Sizing
+from jobs.pipeline.tasks.executor import LocalTasks
 
 @contextlib.contextmanager
 def open_here(*_):
     yield LocalTasks(Sizing(1), slots=1)
 
-jobs.run.open_tasks = open_here
-print(jobs.cli.__file__)
-sys.exit(jobs.cli.main())
+jobs.pipeline.run.open_tasks = open_here
+print(jobs.cli.main.__file__)
+sys.exit(jobs.cli.main.main())
 """
 # Started by Python before any script, or not importable here; or they act when imported.
 _APART = {"antigravity", "idlelib", "lib2to3", "this", "turtle", "turtledemo"}
@@ -137,7 +137,7 @@ def test_a_run_from_the_zip_alone_makes_a_whole_release(tmp_path):
     words = ["demo", "made here", "--blocks", "20", "--quiet"]
     done = run(["-c", _HERE, *words], tmp_path, PYTHONPATH=str(archive))
     assert done.returncode == 0, done.stderr
-    assert f"{archive}/jobs/cli.py" in done.stdout
+    assert f"{archive}/jobs/cli/main.py" in done.stdout
     out = tmp_path / "made here" / "build" / "demo"
     for report in ("confidential/report.html", "release/report.html"):
         assert (out / report).read_text().startswith("<!DOCTYPE html>")

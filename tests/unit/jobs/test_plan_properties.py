@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from geography.lattice import Lattice
-from jobs.plan import Level
-from jobs.storage.geography import read_geography, write_geography
-from jobs.storage.histograms import align_histograms, sparse_table
-from jobs.storage.layout import ReleaseLayout
-from jobs.tasks.batches import geounit_batches
+from jobs.pipeline.plan import Level
+from jobs.pipeline.storage.geography import read_geography, write_geography
+from jobs.pipeline.storage.histograms import align_histograms, sparse_table
+from jobs.pipeline.storage.layout import ReleaseLayout
+from jobs.pipeline.tasks.batches import geounit_batches
 from tests.builders.histograms import from_dense
 from tests.builders.strategies import dense_counts, trees
 

@@ -7,6 +7,13 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from bench.studies.matrix_mechanisms_published import (
+    K_WAY_PREFIX,
+    NUMERIC,
+    PREFIX_LARGEST_KNOWN,
+    PREFIX_RMSE,
+    SIZES,
+)
 from das.mechanisms.entropy import NoiseKey
 from das.mechanisms.noise import add_noise
 from das.workload.bounds import minimize_over_all_strategies
@@ -17,13 +24,6 @@ from das.workload.residual.bases import oblique_basis
 from das.workload.residual.total_variance import minimize_noise
 from das.workload.workload import AttributeWorkload, BaseKind, Workload
 from tests.builders.streams import stream
-from tests.studies.matrix_mechanisms_published import (
-    K_WAY_PREFIX,
-    NUMERIC,
-    PREFIX_LARGEST_KNOWN,
-    PREFIX_RMSE,
-    SIZES,
-)
 from tests.unit.das.workload.dense import marginal_matrix
 
 
@@ -44,7 +44,7 @@ def numeric(name):
     ],
 )
 def test_below_both_columns_of_table_8(name, order):
-    """He et al., ResidualPlanner+, Table 8; `tests.studies.matrix_mechanisms` has all of it."""
+    """He et al., ResidualPlanner+, Table 8; `bench.studies.matrix_mechanisms` has all of it."""
     plan = plan_workload(Workload.all_k_way(numeric(name), order))
     found = certify(plan, dense_cells=0)
     assert found.root_mean_square_error < 0.98 * min(c[order - 1] for c in PREFIX_RMSE[name])

@@ -9,7 +9,7 @@ import pytest
 
 from das.errors import InputError, OutputError
 from jobs.analysis.inspect import inspect_geounit, inspect_run, print_inspection
-from jobs.storage.layout import ReleaseLayout
+from jobs.pipeline.storage.layout import ReleaseLayout
 from tests.builders import two_families as two
 
 PLAN = two.plan(("total", "sex * age"))

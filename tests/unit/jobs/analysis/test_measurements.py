@@ -12,7 +12,7 @@ from das.errors import OutputError
 from das.mechanisms.gaussian import DiscreteGaussian
 from das.mechanisms.laplace import DiscreteLaplace
 from jobs.analysis.measurements import read_measurements
-from jobs.storage.layout import ReleaseLayout
+from jobs.pipeline.storage.layout import ReleaseLayout
 from tests.builders.datasets import MEASUREMENTS_OF_FORMAT_1, publish_tables
 
 ROWS = [

@@ -24,12 +24,12 @@ from jobs.analysis.export_nmf import NmfExport
 from jobs.analysis.import_nmf import NmfImport
 from jobs.analysis.measurements import read_measurements
 from jobs.analysis.nmf_noise import Chain, Variance, derived
-from jobs.config.load import load_run
-from jobs.config.schema import load_schema
-from jobs.run import run_solving
-from jobs.storage.dataset import Dataset
-from jobs.storage.layout import release_layout
-from jobs.tasks.progress import Reporter
+from jobs.pipeline.config.load import load_run
+from jobs.pipeline.config.schema import load_schema
+from jobs.pipeline.run import run_solving
+from jobs.pipeline.storage.dataset import Dataset
+from jobs.pipeline.storage.layout import release_layout
+from jobs.pipeline.tasks.progress import Reporter
 from tests.builders.in_process import leave_out_figures, tasks_of
 from tests.builders.nmf import SyntheticNmf, constraint, random_counts
 from tests.checkout import ROOT

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 from das.errors import ConfigError, DasError
 from geography.lattice import Spine
 from jobs.analysis.respine import summarize_spine
-from jobs.cli import app
-from jobs.config.load import load_run
+from jobs.cli.main import app
+from jobs.pipeline.config.load import load_run
 from tests.builders.run_files import to_products
 
 SPINE = Spine(("state", "tract", "group", "block"), (1, 2, 3, 4))

@@ -15,9 +15,9 @@ from das.means.estimates import Column, Strata
 from das.means.measure import StratumValues, clipped_sums
 from das.mechanisms.entropy import NoiseKey, Streams
 from das.queries.sensitivity import Neighbors
-from jobs.config.models.survey import StatisticConfig
-from jobs.documents.survey import MeansTable
+from jobs.survey.documents import MeansTable
 from jobs.survey.means import means_text, released_mean
+from jobs.survey.models import StatisticConfig
 from jobs.survey.plan import MeanPlan
 
 K, N, SPREAD = 400, 80, 1000.0

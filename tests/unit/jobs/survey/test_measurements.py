@@ -21,7 +21,7 @@ from das.synthesis.adaptive import measure_tree
 from das.synthesis.measure import Spending, measure_marginals, measure_strata
 from das.synthesis.records import Domain, Records
 from das.synthesis.strata import Strata as SynthesisStrata
-from jobs.storage.dataset import publish
+from jobs.pipeline.storage.dataset import publish
 from jobs.survey.measurements import (
     answer_rows,
     cost_of_answers,

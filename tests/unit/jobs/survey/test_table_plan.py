@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from jobs.config.models.survey import TableConfig
+from jobs.survey.models import TableConfig
 from jobs.survey.table_plan import Conditioning, TablePlan, compared_records, margin_of
 
 
@@ -82,7 +82,7 @@ def test_a_marginal_counts_cells_in_the_order_of_its_attributes():
 
 
 def test_tables_come_back_from_their_files(tmp_path):
-    from jobs.storage.dataset import publish
+    from jobs.pipeline.storage.dataset import publish
     from jobs.survey.measurements import ConditionedTable, read_table, table_rows, write_part
 
     plan = plan_of((2, 2), ((0,),), Fraction(1, 3))

@@ -14,7 +14,7 @@ import pytest
 import scipy.sparse as sp
 
 from das.errors import DasError, RuntimeSetupError
-from jobs.config.models.products import SolveConfig
+from jobs.pipeline.config.models.products import SolveConfig
 from solvers.backends.registry import (
     PACKAGES,
     IntegerSolver,

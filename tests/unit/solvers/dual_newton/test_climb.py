@@ -10,6 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba.core.dispatcher import Dispatcher
 
+from bench.l2_nodes import node
+from bench.large_node import large_node
 from solvers.dual_newton import climb
 from solvers.dual_newton import solve as in_arrays
 from solvers.dual_newton.climb import solve_compiled
@@ -20,8 +22,6 @@ from solvers.least_squares.passes import solve_in_passes
 from solvers.least_squares.solve import solve_quadratic
 from solvers.node import NodeSettings, estimate_node
 from solvers.problem import ExactTerm, LeastSquaresTerm, NodeProblem, Status, group_sums
-from tests.bench.l2_nodes import node
-from tests.bench.large_node import large_node
 from tests.builders.strategies import random_node, shapes
 from tests.unit.solvers.dual_newton.test_solve_oracle import KINDS, close, crossing_node
 from tests.unit.solvers.least_squares.quadratic import best_of_all_supports

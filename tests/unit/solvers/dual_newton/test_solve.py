@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from bench.large_node import large_node
 from das.errors import SolverError
 from solvers.dual_newton.face import conjugate_gradients
 from solvers.dual_newton.layers import FORBIDDEN, lift
 from solvers.dual_newton.solve import DualIterate, certify, project, solve_matrix_free
 from solvers.problem import ExactTerm, GeneralTerm, LeastSquaresTerm, NodeProblem, Status
-from tests.bench.large_node import large_node
 
 
 def small_node(answers: tuple[tuple[float, ...], ...], parent: tuple[int, ...]) -> NodeProblem:

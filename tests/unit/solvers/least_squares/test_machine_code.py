@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from jobs.cli import app
-from jobs.tasks import java
+from jobs.cli.main import app
+from jobs.pipeline.tasks import java
 from solvers.least_squares import machine_code
 from solvers.least_squares.machine_code import is_kept
 from tests.pipeline.spark.cluster import ROOT, build_zip
@@ -117,7 +117,7 @@ def test_prepare_names_the_compiled_solvers(monkeypatch):
 
 def test_workers_are_forked_with_kernels_where_they_are_kept(tmp_path):
     code = (
-        "import jobs.tasks.warm_daemon, sys; "
+        "import jobs.pipeline.tasks.warm_daemon, sys; "
         "print({'solvers.least_squares.kernels', 'solvers.dual_newton.kernels'} <= {*sys.modules})"
     )
     assert lines(code, ROOT) == ["True"]
@@ -204,7 +204,7 @@ def test_where_nothing_can_be_kept_kernels_are_compiled_in_memory(tmp_path):
 def test_nothing_is_compiled_before_a_node_is_solved_nor_matplotlib_imported_before_a_figure():
     """Neither `das --help` nor `das validate` waits for them, nor does naming the solvers."""
     code = (
-        "import sys, jobs.cli, jobs.config.load, jobs.planning.terminal, jobs.run, solvers.node; "
+        "import sys, jobs.cli.main, jobs.pipeline.config.load, jobs.design.planning.terminal, jobs.pipeline.run, solvers.node; "
         "print({'numba', 'matplotlib'} & {*sys.modules})"
     )
     assert lines(code, ROOT) == ["set()"]

@@ -8,6 +8,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from bench.studies.postprocessing_methods import TableMethod, fit_largest, post_process
+from bench.studies.postprocessing_posterior import classify
+from bench.studies.postprocessing_table import NoisyQuery, NoisyTable
 from das.errors import SolverError
 from das.mechanisms.gaussian import Gaussian
 from das.mechanisms.laplace import Laplace
@@ -22,9 +25,6 @@ from solvers.objectives.in_node import apply_method, fit_largest_in_node, reweig
 from solvers.objectives.reweighted import downweight, find_low_answers
 from solvers.problem import GeneralTerm, RowsTerm
 from tests.builders.strategies import Shape, random_node
-from tests.studies.postprocessing_methods import TableMethod, fit_largest, post_process
-from tests.studies.postprocessing_posterior import classify
-from tests.studies.postprocessing_table import NoisyQuery, NoisyTable
 
 
 def table_of(histogram, draws, seed=0, scale=8.0):

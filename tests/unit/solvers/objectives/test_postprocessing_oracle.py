@@ -9,6 +9,13 @@ import pytest
 from scipy.optimize import linprog, minimize, nnls
 from scipy.stats import laplace, norm
 
+from bench.studies.postprocessing_methods import (
+    TableMethod,
+    fit_nonnegative,
+    fit_reweighted,
+    post_process,
+)
+from bench.studies.postprocessing_table import NoisyQuery, NoisyTable
 from das.mechanisms.gaussian import Gaussian
 from das.mechanisms.laplace import Laplace
 from solvers.objectives.bounded import (
@@ -19,13 +26,6 @@ from solvers.objectives.bounded import (
 )
 from solvers.objectives.in_node import fit_largest_in_node, reweight
 from tests.builders.strategies import Shape, random_node
-from tests.studies.postprocessing_methods import (
-    TableMethod,
-    fit_nonnegative,
-    fit_reweighted,
-    post_process,
-)
-from tests.studies.postprocessing_table import NoisyQuery, NoisyTable
 
 
 def random_table(seed, draws=20, shape=(4, 6), law=Laplace):

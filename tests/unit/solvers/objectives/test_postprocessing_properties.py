@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.studies.postprocessing_methods import TableMethod, post_process
+from bench.studies.postprocessing_table import NoisyQuery, NoisyTable
 from das.mechanisms.gaussian import Gaussian
 from das.mechanisms.laplace import Laplace
-from tests.studies.postprocessing_methods import TableMethod, post_process
-from tests.studies.postprocessing_table import NoisyQuery, NoisyTable
 
 
 @st.composite

@@ -1,0 +1,171 @@
+"""Coverage of the intervals of released counts against the truth, by geolevel and size class.
+
+    python -m bench.replicate_coverage [--quick] [--states ri,de,pl94] [--runs N] [--count R]
+
+Each run measures and solves a state with its own noise: Rhode Island and Delaware, the blocks of
+`tests/data`, and a generated state of 2,016 cells. `das replicate` then makes replicates of the
+release alone, and intervals of all tables. An interval covers if the true answer lies in it; answers
+that invariants fix are left out. Coverage is a mean over answers of all runs; its standard error is over runs.
+By mark of the class too: `within`, `above`, `below` and `unknown` are what the product says without
+the truth. Prints a table and one line of JSON: geolevel -> size class -> coverage.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from bench.accuracy import DATA, blocks_of, resolve
+from bench.state import generated, persons_of
+from das.metrics.accuracy import TRUE_EDGES, TRUE_LABELS, bins_of
+from das.queries.query import parse_query
+from jobs.analysis.replicate import ReplicateSettings, replicate
+from jobs.pipeline.confidential.histograms import read_truth
+from jobs.pipeline.config.load import load_run
+from jobs.pipeline.config.product import Product, Resolved
+from jobs.pipeline.documents.intervals import read_intervals
+from jobs.pipeline.release.intervals import MARKS, class_tables
+from jobs.pipeline.run import MEASURING, SOLVING, do_stages, open_job
+from jobs.pipeline.storage.dataset import Dataset
+from jobs.pipeline.storage.geography import read_public_geocodes
+from jobs.pipeline.storage.histograms import read_counts
+from jobs.pipeline.storage.layout import IntervalLayout
+from jobs.pipeline.tasks.batches import Sizing
+from jobs.pipeline.tasks.executor import LocalTasks
+from jobs.pipeline.tasks.progress import Reporter
+
+CONFIDENCE = Fraction(9, 10)
+BLOCKS = 600  # of the generated state
+BLOCK16 = ["total", "votingage", "ethnicity_race", "detailed"]
+TABLES = {
+    "ri": BLOCK16,
+    "de": BLOCK16,
+    "pl94": ["total", "hhgq", "votingage * hispanic", "cenrace", "detailed"],
+}
+
+Cell = tuple[str, str, str]  # geolevel, size class, mark
+Covered = dict[Cell, tuple[int, int]]  # answers covered, and all
+
+
+def run_of(state: str, seed: int, folder: Path) -> Resolved:
+    """The run of a state, its detailed table among its tables."""
+    if state == "pl94":
+        path = generated("demo.yaml", folder, BLOCKS)
+    else:
+        resolve(blocks_of(state, DATA), "full", seed, folder / "out")
+        path = folder / "run.yaml"
+    document = yaml.safe_load(path.read_text())
+    document["privacy"] = {"randomness": {"source": "seeded_not_for_release", "seed": seed}}
+    persons_of(document)["output"] = {"microdata": [], "tables": TABLES[state]}
+    path.write_text(yaml.safe_dump(document))
+    return load_run(path)
+
+
+def covered_of(product: Product) -> Iterator[tuple[Cell, int, int]]:
+    """Answers of a release that their intervals cover, and all, by query."""
+    plan, release = product.plan, product.release
+    layout = IntervalLayout.of(release)
+    tables = class_tables(read_intervals(layout.document, release.manifest))
+    for level in plan.levels:
+        codes = read_public_geocodes(release, level.name)
+        counts = read_counts(release, level.name, codes, plan.schema.size)
+        dataset = Dataset.open(product.confidential.histograms(level.name))
+        truth = read_truth(dataset, codes, plan.schema.size).reveal()
+        exact = {query.name for query in level.exact}
+        for text in product.tables:
+            query = parse_query(plan.schema, text)
+            if query.name in exact:
+                continue
+            seen, true = query.answer(counts), query.answer(truth)
+            lower, upper, mark = tables[level.name, query.name].at(counts.totals(), seen, least=0)
+            inside = (true >= lower) & (true <= upper)
+            bins = bins_of(seen, TRUE_EDGES)
+            for one in np.unique(bins).tolist():
+                for said in np.unique(mark[bins == one]).tolist():
+                    here = (bins == one) & (mark == said)
+                    cell = (level.name, TRUE_LABELS[one], MARKS[said])
+                    yield cell, int(inside[here].sum()), int(here.sum())
+
+
+def one_run(state: str, seed: int, count: int) -> Covered:
+    """Coverage in one run."""
+    found: Covered = {}
+    with tempfile.TemporaryDirectory() as name:
+        resolved = run_of(state, seed, Path(name))
+        tasks = LocalTasks(Sizing(resolved.config.runtime.batches_per_slot))
+        with open_job(resolved, Reporter(quiet=True), tasks=tasks) as job:
+            do_stages(job, (*MEASURING, *SOLVING))
+        settings = ReplicateSettings(count, 1, CONFIDENCE)
+        replicate(resolved, settings, Reporter(quiet=True), tasks)
+        for cell, inside, number in covered_of(resolved.last):
+            before = found.get(cell, (0, 0))
+            found[cell] = (before[0] + inside, before[1] + number)
+    return found
+
+
+def shares(runs: list[Covered], key: Callable[[Cell], Any]) -> dict[Any, dict[str, float]]:
+    """Coverage by a key of cells: mean over answers of all runs, its standard error over runs."""
+    out = {}
+    for one in dict.fromkeys(key(cell) for run in runs for cell in run):
+        sums = np.array(
+            [
+                np.sum([run[cell] for cell in run if key(cell) == one], axis=0)
+                if any(key(cell) == one for cell in run)
+                else (0, 0)
+                for run in runs
+            ]
+        )
+        inside, number = sums.sum(0)
+        share = inside / number
+        error = np.sqrt(((sums[:, 0] - share * sums[:, 1]) ** 2).sum()) / number
+        out[one] = {
+            "coverage": round(float(share), 4),
+            "error": round(float(error), 4),
+            "answers": int(number),
+        }
+    return out
+
+
+def main() -> None:
+    """Run, print tables, and print the result as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="2 runs of each, 12 replicates")
+    parser.add_argument("--runs", type=int)
+    parser.add_argument("--count", type=int)
+    parser.add_argument("--states", default="ri,de,pl94")
+    arguments = parser.parse_args()
+    runs = arguments.runs or (2 if arguments.quick else 10)
+    count = arguments.count or (12 if arguments.quick else 40)
+    result: dict[str, Any] = {}
+    for state in arguments.states.split(","):
+        found = [one_run(state, seed, count) for seed in range(1, runs + 1)]
+        by_cell = shares(found, lambda cell: cell)
+        by_size = shares(found, lambda cell: cell[:2])
+        by_mark = shares(found, lambda cell: cell[2])
+        print(f"\n{state}: {runs} runs, {count} replicates of each")
+        print(f"{'geolevel':<14}{'count':<14}{'coverage':>9}{'error':>8}{'answers':>10}  marks")
+        for (geolevel, size), row in by_size.items():
+            marks = {c[2]: r for c, r in by_cell.items() if c[:2] == (geolevel, size)}
+            said = ", ".join(f"{m} {r['coverage']:.3f} of {r['answers']}" for m, r in marks.items())
+            print(
+                f"{geolevel:<14}{size:<14}{row['coverage']:>9.3f}{row['error']:>8.3f}"
+                f"{row['answers']:>10}  {said}"
+            )
+        levels: dict[str, dict[str, float]] = {}
+        for (geolevel, size), row in by_size.items():
+            levels.setdefault(geolevel, {})[size] = row["coverage"]
+        result[state] = {"levels": levels, "marks": by_mark}
+    first = next(iter(result.values()))["levels"]
+    print(json.dumps({"runs": runs, "replicates": count, **first, "states": result}))
+
+
+if __name__ == "__main__":
+    main()

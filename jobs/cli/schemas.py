@@ -1,0 +1,197 @@
+"""JSON Schemas of the documents, and the page about them: `python -m jobs.cli.schemas`.
+
+Both are made from the types and their docstrings. The schemas lie in this package, so a release can
+be checked wherever the program is installed; a test keeps the written files equal to what this
+module makes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from enum import Enum
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from pydantic import JsonValue, TypeAdapter
+
+from jobs.pipeline.documents.account import Account
+from jobs.pipeline.documents.codebook import Codebook
+from jobs.pipeline.documents.evaluation import Evaluation
+from jobs.pipeline.documents.intervals import Intervals
+from jobs.pipeline.documents.manifest import Manifest
+from jobs.pipeline.documents.shipped import SHIPPED
+from jobs.pipeline.documents.statistics import SolveStatistics
+from jobs.pipeline.documents.summary import Summary
+from jobs.survey.documents import MeansTable, SurveyEvaluation, SurveyManifest, SurveyTables
+
+KINDS: Mapping[str, type] = {
+    "manifest": Manifest,
+    "account": Account,
+    "codebook": Codebook,
+    "statistics": SolveStatistics,
+    "evaluation": Evaluation,
+    "intervals": Intervals,
+    "summary": Summary,
+    "survey-manifest": SurveyManifest,
+    "survey-means": MeansTable,
+    "survey-tables": SurveyTables,
+    "survey-evaluation": SurveyEvaluation,
+}
+_TITLES = {
+    "manifest": "`OUT/release/manifest.json`",
+    "account": "`OUT/release/account.json`",
+    "codebook": "`OUT/release/codebook.json`",
+    "statistics": "`facts.statistics` of counts",
+    "evaluation": "`OUT/confidential/evaluation.json`",
+    "intervals": "`OUT/release/intervals/intervals.json`",
+    "summary": "`OUT/summary.json`",
+    "survey-manifest": "`OUT/release/manifest.json` of a survey",
+    "survey-means": "`OUT/release/means.json` of a survey",
+    "survey-tables": "`OUT/release/tables.json` of a survey",
+    "survey-evaluation": "`OUT/confidential/evaluation.json` of a survey",
+}
+_PLAIN = {str: "text", bool: "boolean", int: "integer", float: "number", JsonValue: "any JSON"}
+_INTRODUCTION = """# Documents
+
+The JSON documents of a run, key by key. Every key is there unless its type says that it may be
+absent; other keys are refused when a document is read. `format` is the version of a document: a
+reader of another format says so. Exact fractions are text, such as `"16/3"`.
+
+Each kind has a [JSON Schema](https://json-schema.org) in `jobs/pipeline/documents/schemas`, which
+is part of the installed package: `python -m jobs.cli.schemas manifest` prints the one of manifests,
+for checking a release with any validator.
+
+This page is generated from the types in `jobs/pipeline/documents` by `make docs`.
+"""
+
+
+def schema_of(name: str) -> dict[str, Any]:
+    """The JSON Schema of a kind of document, with the meaning of every key."""
+    kind = KINDS[name]
+    schema = TypeAdapter(kind).json_schema()
+    definitions = schema.get("$defs", {})
+    for own in definitions.values():
+        if "enum" in own:
+            own.pop("description", None)  # of the program's own, not of the document
+    for each in nested(kind):
+        own = definitions.get(each.__name__)
+        own = schema if own is None else own
+        own["description"] = summary_of_type(each)
+        for key, meaning in meanings(each).items():
+            if key in own.get("properties", {}):
+                own["properties"][key]["description"] = meaning
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+
+
+def schema_text(name: str) -> str:
+    """The schema as its file has it."""
+    return json.dumps(schema_of(name), indent=1) + "\n"
+
+
+def reference() -> str:
+    """The page about all documents, as Markdown."""
+    parts, seen = [_INTRODUCTION], set()
+    for name, kind in KINDS.items():
+        parts.append(f"## {_TITLES[name]}\n")
+        for each in nested(kind):
+            if each not in seen:
+                seen.add(each)
+                parts.append(_section(each))
+    return "\n".join(parts)
+
+
+def nested(kind: type) -> Iterator[type]:
+    """A document and every type its fields hold, each once, depth first."""
+    seen: dict[type, None] = {}
+
+    def visit(annotation: Any) -> None:  # noqa: ANN401 - any type annotation
+        if dataclasses.is_dataclass(annotation) and isinstance(annotation, type):
+            if annotation not in seen:
+                seen[annotation] = None
+                for own in _hints(annotation).values():
+                    visit(own)
+            return
+        for argument in get_args(annotation):
+            visit(argument)
+
+    visit(kind)
+    yield from seen
+
+
+def summary_of_type(kind: type) -> str:
+    """The first line of a docstring."""
+    return (inspect.getdoc(kind) or "").partition("\n")[0]
+
+
+def meanings(kind: type) -> dict[str, str]:
+    """What each field means, by the `Attributes` of the docstrings of a type and its bases."""
+    out: dict[str, str] = {}
+    for each in reversed(kind.__mro__):
+        section = (inspect.getdoc(each) or "").partition("Attributes:\n")[2]
+        for key, text in re.findall(r"^  (\w+): (.*(?:\n    .*)*)", section, re.MULTILINE):
+            out[key] = " ".join(text.split())
+    return out
+
+
+def words(annotation: Any) -> str:  # noqa: ANN401 - any type annotation
+    """Say a type in words.
+
+    >>> words(tuple[int, ...] | None)
+    'list of integer or null'
+    """
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if annotation in _PLAIN:
+        return _PLAIN[annotation]
+    if annotation is NoneType:
+        return "null"
+    if origin in (Union, UnionType):
+        return " or ".join(words(argument) for argument in arguments)
+    if origin is Literal:
+        return " or ".join(f"`{value}`" for value in arguments)
+    if origin is tuple:
+        return f"list of {words(arguments[0])}"
+    if origin is dict:
+        return f"map of {words(arguments[0])} to {words(arguments[1])}"
+    if isinstance(annotation, type) and issubclass(annotation, Enum):
+        return " or ".join(f"`{member.value}`" for member in annotation)
+    return f"[{annotation.__name__}](#{annotation.__name__.lower()})"
+
+
+def _hints(kind: type) -> dict[str, Any]:
+    hints = get_type_hints(kind)
+    return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
+
+
+def _section(kind: type) -> str:
+    meaning, rows = meanings(kind), []
+    for field in dataclasses.fields(kind):
+        annotation = _hints(kind)[field.name]
+        shown = words(annotation)
+        if field.default is not dataclasses.MISSING:
+            shown = shown.removesuffix(" or null") + "; may be absent"
+        cells = (f"`{field.name}`", shown, meaning[field.name])
+        rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    head = ["| Key | Type | Meaning |", "|---|---|---|"]
+    return "\n".join([f"### {kind.__name__}\n", f"{summary_of_type(kind)}\n", *head, *rows, ""])
+
+
+def main() -> None:
+    """Print the schema of a kind; or write all schemas, and the page to the file that is named."""
+    if sys.argv[1:] and sys.argv[1] in KINDS:
+        sys.stdout.write(schema_text(sys.argv[1]))
+        return
+    SHIPPED.mkdir(exist_ok=True)
+    for name in KINDS:
+        (SHIPPED / f"{name}.schema.json").write_text(schema_text(name), encoding="utf-8")
+    for path in sys.argv[1:]:
+        Path(path).write_text(reference(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+"""`das demo`: the ready files, a synthetic state and the run of it, in a folder of the user's."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+import pyarrow.parquet as pq
+
+from das.errors import OutputError
+from jobs.design.synthetic.generate import GenerateSpec, generate
+from jobs.pipeline.config.product import Resolved
+from jobs.pipeline.config.ready import ready_files
+from jobs.pipeline.run import run
+from jobs.pipeline.storage.files import writing
+from jobs.pipeline.storage.layout import Roots
+from jobs.pipeline.storage.place import Place
+from jobs.pipeline.tasks.installed import require_run_packages
+from jobs.pipeline.tasks.java import find_java_home
+from jobs.pipeline.tasks.progress import Reporter
+
+_CONF = PurePosixPath("conf")
+_RUN_FILE = _CONF / "run" / "demo.yaml"
+_DATA = PurePosixPath("build/demo-data")  # as the run file names them
+_OUT = PurePosixPath("build/demo")
+
+
+@dataclass(frozen=True)
+class Demo:
+    """What a demonstration is made of.
+
+    Attributes:
+      folder: Where all of it lies: a new or empty folder, or one that holds the ready files.
+      blocks: About how many blocks the synthetic state has.
+      seed: Of the synthetic state. The noise is secret, as in every release.
+    """
+
+    folder: Path
+    blocks: int = 2500
+    seed: int = 2020
+
+    def run(
+        self, load: Callable[[Path], Resolved], reporter: Reporter
+    ) -> tuple[list[Place], Roots]:
+        """Write the ready files and the state, and do every stage of conf/run/demo.yaml.
+
+        Args:
+          load: Reads a run file.
+          reporter: Who watches.
+
+        Returns:
+          The files of interest, and the roots of the run.
+
+        Raises:
+          OutputError: The folder holds other things or cannot be written.
+          RuntimeSetupError: There is no Java, or this installation makes no releases; nothing was
+            written.
+        """
+        require_run_packages()
+        spec = GenerateSpec(seed=self.seed, blocks=self.blocks)
+        self._refuse_others()
+        if "PYSPARK_GATEWAY_PORT" not in os.environ:  # spark-submit has brought one
+            find_java_home()
+        for name, content in ready_files().items():
+            path = self.folder / _CONF / name
+            with writing(path):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                if not path.exists():  # it is the same
+                    path.write_bytes(content)
+        with reporter.line("generate", f"{self.blocks} blocks") as tick:
+            generate(spec, self.folder / _DATA, progress=tick)
+        resolved = load(self.folder / _RUN_FILE)
+        return run(resolved, reporter), resolved.config.output.roots
+
+    def next_commands(self) -> list[str]:
+        """Command lines to go on with, to be given where this one was."""
+        first = pq.read_table(self.folder / _DATA / "geounits.parquet", columns=["geocode"])[0][0]
+        county = str(first)[:5]
+        here = self.folder.resolve() == Path.cwd()
+        return [
+            *([] if here else [f"cd {shlex.quote(str(self.folder))}"]),
+            f"das inspect {_OUT}",
+            f"das verify {_RUN_FILE}",
+            f'das estimate {_RUN_FILE} --query "votingage * hispanic" --geounit {county}',
+            f"das validate {_RUN_FILE}",
+        ]
+
+    def _refuse_others(self) -> None:
+        """Refuse a folder that holds other things than the ready files."""
+        if not self.folder.exists():
+            return
+        for made in (_DATA, _OUT):
+            if (self.folder / made).exists():
+                raise OutputError(
+                    str(self.folder / made),
+                    "is there from an earlier demonstration",
+                    remedy=f"remove it, or go on in that folder by `das run {_RUN_FILE}`",
+                )
+        if not self.folder.is_dir() or (any(self.folder.iterdir()) and not self._is_ready()):
+            raise OutputError(
+                str(self.folder), "holds other things", remedy="choose a new folder for the demo"
+            )
+
+    def _is_ready(self) -> bool:
+        """Whether the folder has all ready files as they are here."""
+        conf = self.folder / _CONF
+        return all(
+            (conf / name).is_file() and (conf / name).read_bytes() == content
+            for name, content in ready_files().items()
+        )

@@ -1,0 +1,268 @@
+"""Which columns of a file become attributes, with which levels; why the others do not."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, Literal
+
+from das.errors import ConfigError
+from jobs.pipeline.confidential.look import MOST_CODES, Column
+
+# The 1940 census of conf/schema has 44,544 cells and runs on a machine of two cores
+# (docs/performance.md); a first proposal stays near it.
+MOST_CELLS = 50_000
+
+OLDEST = 125  # nobody has been older
+_TOP = 100  # single years end here
+_FIVE = 5
+_AGES = frozenset({"age", "ages", "alter", "edad", "idade", "eta", "età", "leeftijd", "âge", "yas"})
+_GROUPED = frozenset({"grp", "group", "groups", "class", "cat", "category", "band", "bracket"})
+_LONGEST_LABEL = 100  # characters
+_FEW_CODES = 20  # an attribute of whole numbers with more is not one of codes
+FILE: Final = "file"
+AGES: Final = "ages"  # that can be
+CODEBOOK: Final = "code list"
+Source = Literal["file", "ages", "code list"]
+_RESERVED = frozenset({"total", "detailed", "geocode", "where"})
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A column as an attribute.
+
+    Attributes:
+      column: Its name in the file.
+      name: Of the attribute.
+      levels: Labels in order.
+      codes: Value in the file to label; empty if the values are the labels.
+      recodes: Name to {group: levels}.
+      source: Where its levels come from.
+    """
+
+    column: str
+    name: str
+    levels: tuple[str, ...]
+    codes: Mapping[str, str]
+    recodes: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
+    source: Source = FILE
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is asked of the columns of a file.
+
+    Attributes:
+      left_out: Columns that are not to be used.
+      kept: Columns of codes, though they look like something else.
+      tables: What they name is not left out because the schema would be large.
+      codebook: Public code lists by column, each from code to label.
+    """
+
+    left_out: Collection[str] = ()
+    kept: Collection[str] = ()
+    tables: Sequence[str] = ()
+    codebook: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Proposed:
+    """What is proposed of the columns of a file.
+
+    Attributes:
+      attributes: In the order of the file.
+      left_out: Column to the reason why it is no attribute.
+    """
+
+    attributes: tuple[Proposal, ...]
+    left_out: Mapping[str, str]
+
+    @property
+    def cells(self) -> int:
+        """Size of the schema."""
+        return math.prod(len(one.levels) for one in self.attributes)
+
+
+def propose(columns: Iterable[Column], following: Collection[str], wanted: Wanted) -> Proposed:
+    """Propose attributes.
+
+    Args:
+      columns: Of the file, without those of the geocodes.
+      following: Columns with one value in every geounit.
+      wanted: What is asked of them.
+
+    Raises:
+      ConfigError: No column is left.
+    """
+    left_out: dict[str, str] = {}
+    attributes: list[Proposal] = []
+    taken: set[str] = set()
+    for column in columns:
+        listed = wanted.codebook.get(column.name.strip())
+        reason = _reason(column, following, wanted)
+        if reason:
+            left_out[column.name] = reason
+            continue
+        name = _free(attribute_name(column.name), taken)
+        if listed is not None:
+            levels = tuple(dict.fromkeys(listed.values()))
+            made = Proposal(column.name, name, levels, listed, source=CODEBOOK)
+        else:
+            made = _ages(column, name) if is_age(column) else _coded(column, name)
+        taken |= {made.name, *made.recodes}
+        attributes.append(made)
+    proposed = _smaller(Proposed(tuple(attributes), left_out), wanted.tables)
+    if not proposed.attributes:
+        raise ConfigError(
+            "das init",
+            "finds no column to count persons by",
+            got="; ".join(f"{name}: {why}" for name, why in proposed.left_out.items()) or None,
+            want=f"a column of at most {MOST_CODES} codes, or of ages",
+        )
+    return proposed
+
+
+def attribute_name(column: str) -> str:
+    """A name for queries: letters and digits of any script, joined by `_`.
+
+    >>> attribute_name("Marital status "), attribute_name("total"), attribute_name("%")
+    ('marital_status', 'total_', 'attribute')
+    """
+    name = re.sub(r"\W+", "_", column.lower()).strip("_")
+    if not name:
+        return "attribute"
+    return f"{name}_" if name in _RESERVED else name
+
+
+def is_age(column: Column) -> bool:
+    """Whether a column has ages in years: by its name and its numbers."""
+    words = set(re.split(r"[\W_]+", column.name.casefold()))
+    if not words & _AGES or words & _GROUPED or not column.is_number:
+        return False
+    return column.least >= 0 and _FEW_CODES < column.most <= OLDEST
+
+
+def _reason(column: Column, following: Collection[str], wanted: Wanted) -> str:
+    """Why a column is no attribute; empty if it is one."""
+    if column.name in wanted.left_out:
+        return "is left out, as asked for"
+    if column.fault:
+        return column.fault
+    if column.name.strip() in wanted.codebook:
+        return ""
+    if column.name in wanted.kept and column.codes is not None:
+        return ""
+    if column.name in following:
+        return "has one value in every geounit: it belongs to the geography"
+    if is_age(column):
+        return ""
+    if column.is_unique:
+        return "has another value in every row, as numbers of persons do"
+    if column.codes is None:
+        return f"has more than {MOST_CODES} values: numbers, names or identifiers"
+    if column.longest > _LONGEST_LABEL:
+        return f"has values of more than {_LONGEST_LABEL} characters"
+    if len(column.codes) < 2:
+        return "has one value alone"
+    if column.is_number and len(column.codes) > _FEW_CODES:
+        return f"has more than {_FEW_CODES} whole numbers; --keep takes them for codes"
+    return ""
+
+
+def _coded(column: Column, name: str) -> Proposal:
+    """The values as levels, in the order in which people would write them."""
+    codes: dict[str, str] = {}
+    for code in sorted(column.codes or (), key=_in_order):
+        codes[code] = label_of(code)
+    levels = tuple(dict.fromkeys(codes.values()))
+    same = all(code == label for code, label in codes.items())
+    return Proposal(column.name, name, levels, {} if same else codes)
+
+
+def label_of(code: str) -> str:
+    """A label for a code: itself, without what a spreadsheet would take for a formula.
+
+    >>> [label_of(code) for code in ("0-4", " 1 ", "2.0", "-9", "")]
+    ['0-4', '1', '2', 'code -9', 'missing']
+    """
+    text = code.strip()
+    text = text.removesuffix(".0") if re.fullmatch(r"-?[0-9]+\.0", text) else text
+    if not text:
+        return "missing"
+    return f"code {text}" if text[0] in "=+-@" else text
+
+
+def _in_order(code: str) -> tuple[object, ...]:
+    """Numbers by their value, text by its letters; what is missing comes last.
+
+    >>> sorted(["10-14", "85+", "0-4", "", "5-9"], key=_in_order)
+    ['0-4', '5-9', '10-14', '85+', '']
+    """
+    parts = re.split(r"([0-9]+)", code.strip().casefold())
+    key = tuple((0, int(part), "") if part.isdigit() else (1, 0, part) for part in parts if part)
+    return (not code.strip(), key, code)
+
+
+def _ages(column: Column, name: str, *, years: int = 1) -> Proposal:
+    """Ages by single years or groups of years up to 100, whatever ages the data have."""
+    starts = range(0, _TOP, years)
+    top = f"{_TOP} and over"
+    label = {age: _span(age - age % years, years) if age < _TOP else top
+             for age in range(OLDEST + 1)}  # fmt: skip
+    levels = (*(_span(start, years) for start in starts), top)
+    codes = {form.format(age): label[age] for form in _forms(column) for age in label}
+    if column.has_missing:
+        codes[""] = "missing"
+        levels = (*levels, "missing")
+    recodes = {}
+    if years == 1:
+        groups = {
+            _span(start, _FIVE): tuple(_span(age, 1) for age in range(start, start + _FIVE))
+            for start in range(0, _TOP, _FIVE)
+        }
+        groups |= {level: (level,) for level in levels if level in (top, "missing")}
+        recodes[f"{name}_{_FIVE}"] = groups
+    return Proposal(column.name, name, levels, codes, recodes, AGES)
+
+
+def _forms(column: Column) -> list[str]:
+    """How the file writes whole numbers: 5, 05, 5.0; of each form, every number gets a code."""
+    seen = column.codes or frozenset()
+    widths = sorted({len(code) for code in seen if code.isdigit() and code[0] == "0"} - {1})
+    decimal = ["{}.0"] if any(code.endswith(".0") for code in seen) else []
+    return ["{}", *(f"{{:0{width}d}}" for width in widths), *decimal]
+
+
+def _span(start: int, years: int) -> str:
+    return f"{start}" if years == 1 else f"{start} to {start + years - 1}"
+
+
+def _smaller(proposed: Proposed, tables: Sequence[str]) -> Proposed:
+    """With ages in groups, then with fewer attributes, until the schema is small enough."""
+    named = set(re.split(r"[^\w]+", " ".join(tables)))
+    attributes, left_out = list(proposed.attributes), dict(proposed.left_out)
+    for index, one in enumerate(attributes):
+        if proposed.cells > MOST_CELLS and one.source == AGES and one.name not in named:
+            column = Column(one.column, codes=frozenset(one.codes), has_missing="" in one.codes)
+            attributes[index] = _ages(column, one.name, years=_FIVE)
+            proposed = replace(proposed, attributes=tuple(attributes))
+    while proposed.cells > MOST_CELLS:
+        spare = [one for one in attributes if not named & {one.name, *one.recodes}]
+        if not spare or len(attributes) == 1:
+            break
+        largest = max(spare, key=lambda one: len(one.levels))
+        attributes.remove(largest)
+        left_out[largest.column] = (
+            f"makes a schema of {proposed.cells:,} cells; a first run has at most "
+            f"{MOST_CELLS:,}. Name it in --table to keep it"
+        )
+        proposed = Proposed(tuple(attributes), left_out)
+    return proposed
+
+
+def _free(name: str, taken: Collection[str]) -> str:
+    """The name, or the name with a number if it is taken."""
+    names = (name, *(f"{name}_{number}" for number in range(2, len(taken) + 3)))
+    return next(one for one in names if one not in taken and f"{one}_{_FIVE}" not in taken)

@@ -1,0 +1,560 @@
+"""From a file of person records to a folder with schema, run file and allocation."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import accumulate, pairwise
+from pathlib import Path
+
+from das.errors import ConfigError, InputError, OutputError
+from das.queries.query import parse_query
+from das.rational import parse_fraction
+from das.schema import Attribute, Recode, Schema
+from das.tree.information import Information
+from geography.lattice import Lattice, Spine
+from jobs.design.drafting.attributes import CODEBOOK, Proposed, Wanted, attribute_name, propose
+from jobs.design.drafting.codebook import read_codebook
+from jobs.design.drafting.geolevels import (
+    Geolevel,
+    find_geocode,
+    is_of_places,
+    propose_geolevels,
+    propose_names,
+    read_geolevels,
+)
+from jobs.design.drafting.texts import (
+    ALLOCATION,
+    GeounitsText,
+    RunText,
+    allocation_head,
+    checks_of,
+    quoted,
+    run_text,
+    schema_text,
+)
+from jobs.design.planning.allocation import EVEN, Goal, allocation_text, optimize_allocation
+from jobs.design.planning.errors import subtree_classes
+from jobs.pipeline.confidential.look import Column, Geography, Look, look_at, look_at_geocodes
+from jobs.pipeline.config.files import named
+from jobs.pipeline.config.load import load_plan, load_run
+from jobs.pipeline.config.models.values import GeocodeColumns, GeocodePart, names_of
+from jobs.pipeline.input.geounits import list_geounits
+from jobs.pipeline.storage.files import writing
+from jobs.pipeline.storage.place import Place
+from jobs.pipeline.storage.stores.store import OWNER_ONLY
+
+_RHO = "1"
+_NEARLY = 0.9  # of the geocodes of the data are in a list that belongs to it
+
+
+@dataclass(frozen=True)
+class Request:
+    """What `das init` is asked.
+
+    Attributes:
+      data: A CSV or Parquet file of person records, or a folder of such files.
+      folder: Where the proposal is written: a new or empty folder.
+      geocode: Column of the geocodes, or several that make them, with commas between; found out if
+        None.
+      geolevels: Names and lengths, such as "province 2"; proposed if there are none.
+      geounits: Public list of all geounits.
+      tables: Wanted, such as "sex * age".
+      rho: The budget, a fraction.
+      codebook: Public table of columns, codes and labels.
+      left_out: Columns that are not to be used.
+      kept: Columns of codes, though they look like something else.
+      delimiter: Of a CSV file; found out if None.
+      rows: How many rows to look at.
+    """
+
+    data: Place
+    folder: Path
+    geocode: str | None = None
+    geolevels: Sequence[str] = ()
+    geounits: Place | None = None
+    tables: Sequence[str] = ()
+    rho: str | None = None
+    codebook: Place | None = None
+    left_out: Sequence[str] = ()
+    kept: Sequence[str] = ()
+    delimiter: str | None = None
+    rows: int = 1_000_000
+
+
+@dataclass(frozen=True)
+class Draft:
+    """What was written.
+
+    Attributes:
+      files: Schema, allocation and run file.
+      checks: What the office has to look at.
+      is_whole: Whether all rows of the data were looked at.
+    """
+
+    files: tuple[Path, ...]
+    checks: tuple[str, ...]
+    is_whole: bool
+
+
+@dataclass(frozen=True)
+class _Listed:
+    """The public list of geounits."""
+
+    path: Place
+    geocode: GeocodeColumns
+    column: Column
+    look: Look
+    geography: Geography
+
+
+@dataclass(frozen=True)
+class _Geography:
+    """What was found out about geounits.
+
+    Attributes:
+      levels: Geolevels, root first.
+      lost: Whether geocodes of the data lost leading zeros.
+      list_lost: Whether those of the list did.
+      notes: To be checked.
+    """
+
+    levels: list[Geolevel]
+    lost: bool
+    list_lost: bool
+    notes: list[str]
+
+
+def draft(request: Request) -> Draft:
+    """Look at a file of person records and write a run that `das validate` accepts.
+
+    The same file and the same request give the same proposal. Nothing is counted.
+
+    Raises:
+      InputError: The file cannot be read.
+      ConfigError, SchemaError, BudgetError: What is asked for does not fit it.
+      OutputError: The folder holds something or cannot be written.
+    """
+    folder = request.folder
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise OutputError(
+            str(folder), "is not an empty folder", remedy="name a new one, or remove it"
+        )
+    rho = parse_fraction(_RHO if request.rho is None else request.rho, "--rho")
+    if request.rows < 1:
+        raise ConfigError("--rows", "is not positive", got=request.rows)
+    look = look_at(request.data, request.rows, request.delimiter)
+    _refuse_unknown(look, request)
+    usable = [one for one in look.columns if one.name not in request.left_out]
+    place = request.geounits
+    list_look = None if place is None else look_at(place, 1 << 62, alone=True)
+    held = None if list_look is None else _held_by_list(request, look, usable, list_look)
+    names_known = request.geocode is not None or held is not None
+    names = _asked_columns(request, look) or (held or find_geocode(usable),)
+    columns = [_of_codes(request.data, look, name) for name in names]
+    geocode: GeocodeColumns = names[0]
+    if len(names) > 1:
+        geocode = _parts(names, [look, *([list_look] if list_look else [])], request.geolevels)
+    others = [one.name for one in usable if one.name not in names and not one.fault]
+    geography = look_at_geocodes(request.data, look, geocode, others, request.rows)
+    column = columns[0]
+    if not isinstance(geocode, str):
+        column = _as_one(geocode, columns)
+        geography = replace(geography, prefixes=_ends(geocode))
+    listed = None
+    if place is not None and list_look is not None:
+        listed = _listed(place, list_look, geocode, geography.geocodes)
+    found = _geography(request, geocode, column, geography, listed)
+    apart = [name for name in others if name not in geography.said]
+    notes = [
+        f"{geocode} does not tell {quoted(one.name)}: if a geocode has both as its parts, name "
+        "all of them by --geocode, root first, with commas between"
+        for one in usable
+        if one.name in apart and is_of_places(one) and not names_known
+    ]
+    asked = [_by_attributes(table, usable) for table in request.tables]
+    kept = {*request.kept, *_named(usable, asked)}
+    codebook = {} if request.codebook is None else read_codebook(request.codebook)
+    wanted = Wanted(request.left_out, kept, asked, codebook)
+    counted = [one for one in look.columns if one.name not in names]
+    proposed = propose(counted, geography.following - kept, wanted)
+    name = attribute_name(request.data.stem)
+    tables = asked or ["total", *(one.name for one in proposed.attributes)]
+    _refuse_unknown_tables(tables, name, proposed)
+    text = RunText(
+        name,
+        request.data.name,
+        _written(request.data, folder),
+        geocode,
+        not names_known,
+        look.delimiter,
+        found.lost,
+        found.levels,
+        None if listed is None else _geounits_text(listed, folder, found),
+        proposed,
+        tables,
+        rho,
+        request.rho is not None,
+        bool(request.tables),
+        [*notes, *found.notes, *_unlisted(look, proposed)],
+    )
+    files = _write(folder, text)
+    checks = [check for path in files for check in checks_of(path.read_text(encoding="utf-8"))]
+    return Draft(files, tuple(dict.fromkeys(checks)), look.is_whole)
+
+
+def _refuse_unknown(look: Look, request: Request) -> None:
+    """Refuse names of columns that the file does not have."""
+    known = [one.name for one in look.columns]
+    asked = {"--leave-out": request.left_out, "--keep": request.kept}
+    asked["--geocode"] = _asked_columns(request, look)
+    for option, names in asked.items():
+        unknown = [name for name in names if name not in known]
+        if unknown:
+            raise ConfigError(
+                option, "names a column that is not there", got=unknown, want=f"of {known}"
+            )
+
+
+def _asked_columns(request: Request, look: Look) -> tuple[str, ...]:
+    """The columns that `--geocode` names; none if it does not."""
+    if request.geocode is None:
+        return ()
+    if look.column(request.geocode) is not None:  # a name may hold a comma
+        return (request.geocode,)
+    return tuple(name.strip() for name in request.geocode.split(","))
+
+
+def _of_codes(path: Place, look: Look, name: str) -> Column:
+    """A column that holds geocodes or parts of them.
+
+    Raises:
+      InputError: It holds something else, or there is no such.
+    """
+    column = look.column(name)
+    if column is None or not column.is_code:
+        raise InputError(
+            f"{path}, column {name}",
+            "holds values that are no geocodes",
+            want="ASCII letters and digits in every row",
+            remedy="name another column by --geocode, or complete it",
+        )
+    return column
+
+
+def _parts(
+    names: Sequence[str], looks: Sequence[Look], geolevels: Sequence[str]
+) -> list[GeocodePart]:
+    """How long the part of a geocode in each of several columns is.
+
+    What geolevels say, if each column is a step from one to the next; else the longest text.
+
+    Args:
+      names: The columns, in their order.
+      looks: Of the data, and of the list of geounits.
+      geolevels: As the command line has them.
+
+    Raises:
+      ConfigError: A part is longer, or shorter and no number that lost zeros.
+    """
+    ends = [0, *(level.digits for level in read_geolevels(geolevels) if level.digits)]
+    seen = [[one for look in looks if (one := look.column(name)) is not None] for name in names]
+    longest = [max(one.longest for one in columns) for columns in seen]
+    steps = [below - above for above, below in pairwise(ends)]
+    digits = steps if len(steps) == len(names) else longest
+    for name, columns, length in zip(names, seen, digits, strict=True):
+        for one in columns:
+            _refuse_lengths(one, length, f"its part of a geocode, {name}")
+    return [
+        GeocodePart(column=name, digits=length) for name, length in zip(names, digits, strict=True)
+    ]
+
+
+def _refuse_lengths(column: Column, digits: int, of: str) -> None:
+    """Refuse codes that are longer, or shorter without being numbers that lost zeros.
+
+    Raises:
+      ConfigError: There are such.
+    """
+    if column.longest > digits or (column.shortest < digits and not column.is_number):
+        raise ConfigError(
+            f"column {column.name}",
+            f"has geocodes of other lengths than those of {of}",
+            got=f"{column.shortest} to {column.longest} characters",
+            want=f"{digits}",
+            remedy="name the column by --geocode, and lengths by --geolevels",
+        )
+
+
+def _as_one(geocode: Sequence[GeocodePart], columns: Sequence[Column]) -> Column:
+    """Several columns as that of the geocodes that they make, called like the last of them."""
+    digits = sum(part.digits for part in geocode)
+    lost = any(
+        one.shortest < part.digits or not one.is_text
+        for part, one in zip(geocode, columns, strict=True)
+    )
+    return Column(columns[-1].name, shortest=digits, longest=digits, is_code=True, is_text=not lost)
+
+
+def _ends(geocode: Sequence[GeocodePart]) -> dict[str, int]:
+    """Length of the geocode up to each of its columns but the last."""
+    ends = accumulate(part.digits for part in geocode)
+    return {part.column: end for part, end in zip(geocode[:-1], ends, strict=False)}
+
+
+def _refuse_unknown_tables(tables: Sequence[str], name: str, proposed: Proposed) -> None:
+    """Refuse tables that are no queries, saying so of columns that are no attributes.
+
+    Raises:
+      ConfigError: A table names a column that was left out.
+      SchemaError: It names something else that is not there.
+    """
+    why = {attribute_name(column): reason for column, reason in proposed.left_out.items()}
+    for table in tables:
+        for term in (term.strip() for term in table.split("*")):
+            if term in why:
+                raise ConfigError("--table", f"{term} cannot be an attribute: it {why[term]}")
+        named("--table", partial(parse_query, _schema(name, proposed), table))
+
+
+def _schema(name: str, proposed: Proposed) -> Schema:
+    attributes = {one.name: Attribute(one.name, one.levels) for one in proposed.attributes}
+    recodes = [
+        Recode.from_groups(recode, attributes[one.name], groups)
+        for one in proposed.attributes
+        for recode, groups in one.recodes.items()
+    ]
+    return Schema(name, (*attributes.values(),), tuple(recodes))
+
+
+def _named(columns: Sequence[Column], tables: Sequence[str]) -> set[str]:
+    """Columns whose attributes tables name, by themselves."""
+    terms = {term.strip() for table in tables for term in table.split("*")}
+    return {one.name for one in columns if attribute_name(one.name) in terms}
+
+
+def _by_attributes(table: str, columns: Sequence[Column]) -> str:
+    """A table with names of columns, as the file has them, replaced by those of attributes."""
+    names = {one.name.strip(): attribute_name(one.name) for one in columns}
+    known = {*names.values()}
+    terms = [term.strip() for term in table.split("*")]
+    return " * ".join(term if term in known else names.get(term, term) for term in terms)
+
+
+def _held_by_list(
+    request: Request, look: Look, usable: Sequence[Column], list_look: Look
+) -> str | None:
+    """The column of the data that a list of geounits says to be that of the geocodes.
+
+    Nearly all of its values are among the longest codes of the list, with or without zeros. Names
+    are not asked, so it may be called anything. None if no column is so, or several are alike.
+    """
+    if request.geocode is not None or request.geounits is None:
+        return None
+    listed = [one for one in list_look.columns if one.is_code and not one.fault]
+    longest = max((one.longest for one in listed), default=0)
+    known = [
+        _bare(look_at_geocodes(request.geounits, list_look, one.name, (), 1 << 62).geocodes)
+        for one in listed
+        if one.longest == longest
+    ]
+    found = []
+    for one in usable:
+        if one.is_code and not one.fault and one.longest <= longest:
+            codes = _bare(
+                look_at_geocodes(request.data, look, one.name, (), request.rows).geocodes
+                if one.codes is None
+                else one.codes
+            )
+            if any(len(codes & of) >= _NEARLY * len(codes) for of in known):
+                found.append(one)
+    finest = [one.name for one in found if one.longest == max(each.longest for each in found)]
+    return finest[0] if len(finest) == 1 else None
+
+
+def _bare(codes: Collection[str]) -> set[str]:
+    """Codes without leading zeros, which spreadsheets lose."""
+    return {code.lstrip("0") for code in codes}
+
+
+def _listed(path: Place, look: Look, geocode: GeocodeColumns, geocodes: Collection[str]) -> _Listed:
+    """What a list of geounits says.
+
+    Where several columns of the data make a geocode, those of the same names, if it has them all.
+    Its column is that with the name that the data give it, or the one that holds most of the
+    geocodes of the data, with or without their zeros; else names and lengths tell.
+
+    Raises:
+      InputError, ConfigError: It holds no geocodes, or its column is not clear.
+    """
+    names = names_of(geocode)
+    if not isinstance(geocode, str) and all(look.column(name) for name in names):
+        columns = [_of_codes(path, look, name) for name in names]
+        others = [one.name for one in look.columns if one.name not in names and not one.fault]
+        geography = look_at_geocodes(path, look, geocode, others, 1 << 62)
+        together = replace(geography, prefixes=_ends(geocode))
+        return _Listed(path, geocode, _as_one(geocode, columns), look, together)
+    known = (*names, "geocode") if isinstance(geocode, str) else ("geocode",)
+    by_name = next((look.column(name) for name in known if look.column(name)), None)
+    if by_name is None and len(look.columns) == 1:
+        by_name = look.columns[0]
+    if by_name is None:
+        by_name = _holding(path, look, geocodes)
+    if by_name is None:
+        by_name = look.column(named(str(path), partial(find_geocode, look.columns, names[-1])))
+    if by_name is None or not by_name.is_code:
+        raise InputError(str(path), "holds no geocodes", want="letters and digits in every row")
+    others = [one.name for one in look.columns if one.name != by_name.name and not one.fault]
+    geography = look_at_geocodes(path, look, by_name.name, others, 1 << 62)
+    return _Listed(path, by_name.name, by_name, look, geography)
+
+
+def _holding(path: Place, look: Look, geocodes: Collection[str]) -> Column | None:
+    """The column of a list that holds most of the geocodes of the data; None if none holds any."""
+    wanted = _bare(geocodes)
+    held: dict[str, int] = {}
+    for one in look.columns:
+        if one.is_code and not one.fault:
+            codes = look_at_geocodes(path, look, one.name, (), 1 << 62).geocodes
+            held[one.name] = len(wanted & _bare(codes))
+    most = max(held.values(), default=0)
+    found = [name for name, number in held.items() if number == most]
+    return look.column(found[0]) if most and len(found) == 1 else None
+
+
+def _geography(
+    request: Request,
+    geocode: GeocodeColumns,
+    column: Column,
+    geography: Geography,
+    listed: _Listed | None,
+) -> _Geography:
+    """Geolevels, and whether geocodes of the data lost leading zeros.
+
+    Raises:
+      ConfigError: Geocodes differ in length, or geolevels do not fit them.
+    """
+    source, of = (column, geography) if listed is None else (listed.column, listed.geography)
+    given = read_geolevels(request.geolevels)
+    digits = given[-1].digits if given else max(source.longest, column.longest)
+    for one in {id(column): column, id(source): source}.values():
+        _refuse_lengths(one, digits, "the last geolevel")
+    codes = {code.zfill(digits) for code in of.geocodes}
+    lost, list_lost = (one.shortest < digits or not one.is_text for one in (column, source))
+    notes = []
+    if listed is not None and not {code.zfill(digits) for code in geography.geocodes} <= codes:
+        notes.append(
+            "some geocodes of the data are not in the list of geounits: das run will refuse them "
+            "and name the rows"
+        )
+    if given:
+        levels = given
+        if len({code[: given[0].digits] for code in codes}) > 1:
+            levels = [Geolevel(_free_root(given), 0), *given]
+    else:
+        if lost and not isinstance(geocode, str) and (listed is None or list_lost):
+            notes.append(
+                "the digits of each column of the geocodes are those of its largest number here: "
+                "can your office's codes be longer?"
+            )
+        levels = propose_geolevels(codes, {**geography.prefixes, **of.prefixes}, column.name)
+    return _Geography(levels, lost, list_lost, notes)
+
+
+def _free_root(given: Sequence[Geolevel]) -> str:
+    taken = {one.name for one in given}
+    return next(name for name in ("country", "nation", "whole") if name not in taken)
+
+
+def _geounits_text(listed: _Listed, folder: Path, found: _Geography) -> GeounitsText:
+    digits = found.levels[-1].digits
+    said = {
+        column: {code.zfill(digits): text for code, text in of_code.items()}
+        for column, of_code in listed.geography.said.items()
+    }
+    return GeounitsText(
+        _written(listed.path, folder),
+        listed.geocode,
+        listed.look.delimiter or ",",
+        found.list_lost,
+        propose_names(said, found.levels),
+    )
+
+
+def _unlisted(look: Look, proposed: Proposed) -> list[str]:
+    """Columns with codes that their code list lacks."""
+    notes = []
+    for one in proposed.attributes:
+        column = look.column(one.column)
+        if one.source == CODEBOOK and column is not None:
+            if column.codes is None or not column.codes <= set(one.codes):
+                notes.append(
+                    f"column {quoted(one.column)} has codes that are not in the code list: das run "
+                    "will refuse them and name the rows"
+                )
+    return notes
+
+
+def _written(place: Place, folder: Path) -> str:
+    """A place as the run file has it: relative to its folder, if it is of this machine."""
+    if not isinstance(place, Path):
+        return str(place)
+    named = place.parent.resolve() / place.name  # a link at the end may point elsewhere later
+    return Path(os.path.relpath(named, folder.resolve())).as_posix()
+
+
+def _write(folder: Path, text: RunText) -> tuple[Path, ...]:
+    """Write the files, all or none, and load them as `das validate` does."""
+    with writing(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        made = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    try:
+        _fill(made, text)
+        with writing(folder):
+            for file in made.iterdir():  # levels are read from the confidential file
+                file.chmod(OWNER_ONLY)
+            made.rename(folder)
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+    return tuple(folder / name for name in ("schema.yaml", "allocation.yaml", "run.yaml"))
+
+
+def _fill(made: Path, text: RunText) -> None:
+    schema, allocation, run = (
+        made / name for name in ("schema.yaml", "allocation.yaml", "run.yaml")
+    )
+    written = run_text(text)
+    with writing(made):
+        schema.write_text(schema_text(text.name, text.file, text.proposed), encoding="utf-8")
+        without = written.replace(f"{ALLOCATION}\n", "")
+        run.write_text(without, encoding="utf-8")
+    resolved = load_plan(run, text.tables)
+    public = resolved.config.geography.geounits
+    spine = resolved.plan.spine
+    lattice = _regular(spine)
+    if public is not None:
+        lattice = Lattice.from_leaves(spine, list_geounits(public, spine))
+    best = optimize_allocation(
+        resolved.plan,
+        subtree_classes(lattice),
+        text.tables,
+        Information.OWN,
+        Goal(reference=EVEN),
+    )
+    head = allocation_head(text.tables, dict(zip(spine.levels, spine.digits, strict=True)))
+    with writing(made):
+        allocation.write_text(head + allocation_text(best, text.name), encoding="utf-8")
+        run.write_text(written, encoding="utf-8")
+    load_run(run)
+
+
+def _regular(spine: Spine) -> Lattice:
+    """A tree in which every geounit has two parts: what is planned for it knows no data."""
+    codes = ["0" * spine.digits[0]]
+    for above, digits in pairwise(spine.digits):
+        codes = [f"{code}{part:0{digits - above}d}" for code in codes for part in (0, 1)]
+    return Lattice.from_leaves(spine, codes)

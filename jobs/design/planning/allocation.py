@@ -1,0 +1,582 @@
+"""Find the allocation that makes given tables most accurate, and write it as a file.
+
+The tables come with weights, to be made as accurate as the budget allows, perhaps within floors of
+accuracy, or with targets, to be met with as little of it as possible. Nothing here reads data.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from das.arrays import FloatArray
+from das.errors import BudgetError, ConfigError, DasError, OutputError
+from das.mechanisms.mechanism import Norm
+from das.mechanisms.registry import choose_mechanism
+from das.queries.query import Query, parse_query, restricted
+from das.strategy import LevelStrategy, Strategy
+from das.tree.allocation import (
+    DENOMINATOR,
+    Allocation,
+    AllocationProblem,
+    detailed_column,
+    exact_strategy,
+    strategy_shares,
+)
+from das.tree.classes import SubtreeClasses
+from das.tree.information import Information
+from das.tree.largest import Aim
+from das.tree.search import find_shares
+from jobs.design.planning.errors import Prediction, parse_tables, predict, spine_model
+from jobs.pipeline.config.off_spine import refuse_off_spine
+from jobs.pipeline.config.yaml_file import read_map
+from jobs.pipeline.plan import Plan
+
+OPTIMIZATION = "optimization of an allocation"
+
+# Limits are sought a little lower than they are, since shares are rounded to 1/DENOMINATOR
+# afterwards, and lower still where the rounded shares miss one.
+_BELOW_LIMITS = 0.998
+
+_SMALL = 1e-3  # of a geolevel
+_IDLE = 5e-3  # relative growth of a squared error: less than the search itself leaves open
+
+REPLACED = "the allocation it replaces"
+EVEN = "even shares of geolevels and tables"
+
+AimOf = Callable[[Information], Aim]
+
+
+@dataclass(frozen=True, eq=False)
+class TableNumbers:
+    """One number per table and geolevel.
+
+    Attributes:
+      tables: The tables, T of them.
+      numbers: float64[T, L]; what is not named is 0 for weights and infinite for targets.
+    """
+
+    tables: tuple[Query, ...]
+    numbers: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class Floors:
+    """How accurate tables must stay, whatever is made better.
+
+    Attributes:
+      limits: The largest accepted root mean squared errors, in persons; None if none are given.
+      others: Factor by which no table may be worse at any geolevel than under the allocation that
+        is replaced; infinite for any.
+    """
+
+    limits: TableNumbers | None = None
+    others: float = math.inf
+
+
+@dataclass(frozen=True, eq=False)
+class Goal:
+    """What the best allocation is: weights or targets, one of them at most, or equal weights.
+
+    Attributes:
+      weights: Of tables.
+      targets: Of tables; without floors.
+      floors: Of tables.
+      reference: What errors are compared with.
+    """
+
+    weights: TableNumbers | None = None
+    targets: TableNumbers | None = None
+    floors: Floors | None = None
+    reference: str = REPLACED
+
+
+@dataclass(frozen=True, eq=False)
+class Optimized:
+    """An allocation and what it attains.
+
+    Attributes:
+      strategy: Exact shares.
+      before: Predicted errors of the allocation of the run file.
+      after: Predicted errors of the strategy, at the same budget.
+      value: With weights, the weighted mean of squared errors over those before; with targets, the
+        least rho; before shares are rounded.
+      bound: No allocation over the same queries has a lower value.
+      source: How it was made, for the file.
+      information: What estimates may use.
+    """
+
+    strategy: Strategy
+    before: Prediction
+    after: Prediction
+    value: float
+    bound: float
+    source: str
+    information: Information
+
+
+@dataclass(frozen=True, eq=False)
+class Compared:
+    """What an allocation replaces.
+
+    Attributes:
+      before: Predicted errors of the allocation of the run file.
+      source: How the new one was made, for the file.
+    """
+
+    before: Prediction
+    source: str
+
+
+@dataclass(frozen=True)
+class GoalFiles:
+    """What the command line says of the best allocation.
+
+    Attributes:
+      out: The file to write.
+      weights: YAML with the weight of each table.
+      targets: YAML with the largest root mean squared error of each table.
+      floors: YAML with the largest accepted root mean squared errors.
+      others: Factor by which no table may get worse.
+      allocation: What it is compared with, if not that of the run file.
+    """
+
+    out: Path | None = None
+    weights: Path | None = None
+    targets: Path | None = None
+    floors: Path | None = None
+    others: float | None = None
+    allocation: Path | None = None
+
+
+def read_goal(plan: Plan, files: GoalFiles) -> Goal:
+    """Read what the command line asks for.
+
+    Raises:
+      ConfigError: Options contradict each other, one is without a place for the result, or a factor
+        is not positive.
+      OutputError: The place exists.
+      DasError: As `read_numbers`.
+    """
+    out, weights, targets = files.out, files.weights, files.targets
+    if weights is not None and targets is not None:
+        raise ConfigError("das plan", "takes --weights or --targets, not both")
+    has_floors = files.floors is not None or files.others is not None
+    if has_floors and targets is not None:
+        raise ConfigError("das plan", "takes --targets or --floors and --others, not both")
+    if out is None and (weights is not None or targets is not None or has_floors):
+        raise ConfigError("das plan", "needs --optimize with --weights, --targets or --floors")
+    if out is not None and out.exists():
+        raise OutputError(str(out), "exists", remedy="name another file or remove it")
+    floors = None
+    if has_floors:
+        others = math.inf if files.others is None else files.others
+        if not others > 0:
+            raise ConfigError("--others", "must be a positive factor", got=others)
+        limits = None if files.floors is None else read_numbers(plan, files.floors, math.inf)
+        floors = Floors(limits, others)
+    return Goal(
+        None if weights is None else read_numbers(plan, weights, 0.0),
+        None if targets is None else read_numbers(plan, targets, math.inf),
+        floors,
+    )
+
+
+def optimize_allocation(
+    plan: Plan,
+    tree: SubtreeClasses,
+    tables: Sequence[str],
+    information: Information,
+    goal: Goal | None = None,
+) -> Optimized:
+    """Optimize for targets, for weights, or for equal weights of `tables`."""
+    goal = goal or Goal()
+    if goal.targets is not None:
+        return optimize_targets(plan, tree, information, goal.targets)
+    return optimize_weights(plan, tree, tables, information, goal)
+
+
+def read_numbers(plan: Plan, path: Path, missing: float) -> TableNumbers:
+    """Read a file of weights or targets: table to a number, or to {geolevel: number}.
+
+    A number stands for all geolevels; what is not named does not count.
+
+    Raises:
+      ConfigError: The file cannot be used: not such a map, an unknown geolevel, a number that is
+        negative or not finite.
+      SchemaError: A table is not a query on the schema.
+    """
+    document = read_map(path)
+    if not document:
+        raise ConfigError(
+            str(path), "must map tables to numbers", want="total: 1, or total: {tract: 1}"
+        )
+    levels = plan.spine.levels
+    tables: dict[str, Query] = {}
+    numbers: dict[str, FloatArray] = {}
+    for text, given in document.items():
+        where = f"{path}: {text}"
+        try:
+            table = parse_query(plan.schema, str(text))
+        except DasError as error:
+            raise type(error)(
+                f"{where}: {error.where}", error.what, got=error.got, want=error.want
+            ) from None
+        if table.name in tables:
+            raise ConfigError(where, "names a table twice", got=table.name)
+        per_level = given if isinstance(given, dict) else dict.fromkeys(levels, given)
+        refuse_off_spine(where, per_level, levels, plan.census_spine.levels)
+        unknown = [str(name) for name in per_level if name not in levels]
+        if unknown:
+            raise ConfigError(where, "names an unknown geolevel", got=unknown, want=list(levels))
+        tables[table.name] = table
+        numbers[table.name] = np.array(
+            [_number(f"{where}.{name}", per_level.get(name, missing), missing) for name in levels]
+        )
+    return TableNumbers(tuple(tables.values()), np.stack(list(numbers.values())))
+
+
+def _number(where: str, value: object, missing: float) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise ConfigError(where, "must be a number", got=repr(value))
+    if value != missing and not (math.isfinite(value) and value >= 0):
+        raise ConfigError(where, "must not be negative or infinite", got=value)
+    return float(value)
+
+
+def optimize_weights(
+    plan: Plan,
+    tree: SubtreeClasses,
+    tables: Sequence[str],
+    information: Information,
+    goal: Goal | None = None,
+) -> Optimized:
+    """Make tables as accurate as the budget allows.
+
+    Minimizes the weighted mean, over tables and geolevels with noise, of the mean squared error
+    divided by that under the allocation of the run file, within the floors.
+
+    Args:
+      plan: Budget, invariants and the allocation to compare with.
+      tree: Classes of equal subtrees.
+      tables: Tables of equal weight if no weights are given; floors by a factor hold for them, too.
+      information: What estimates may use.
+      goal: Weights per table and geolevel, and floors.
+
+    Raises:
+      BudgetError: The cost of the noise is not proportional to squared sensitivities, no table
+        with noise has weight, or the floors need more than the budget; the message says how much.
+    """
+    require_squares(plan, OPTIMIZATION)
+    goal = goal or Goal()
+    weights, floors = goal.weights, goal.floors or Floors()
+    named = parse_tables(plan, tables)
+    weighed = weights.tables if weights is not None else named
+    limited = floors.limits.tables if floors.limits is not None else ()
+    others = named if math.isfinite(floors.others) else ()
+    queries = tuple({query.name: query for query in (*weighed, *others, *limited)}.values())
+    before = predict(plan, plan.strategy, tree, queries)
+    shape = (len(queries), len(plan.spine.levels))
+    noisy = before.errors[information].mean > 0
+    asked = _spread(weights, queries, shape[1], 0.0)
+    if weights is None:
+        names = [query.name for query in named]
+        asked = np.array([[float(query.name in names)] * shape[1] for query in queries])
+    given = np.where(noisy, asked, 0.0)
+    if not given.any():
+        raise BudgetError("weights of tables", "leave no table with noise at any geolevel")
+    given /= given.sum()
+    rho = float(plan.budget.total)
+    most = _spread(floors.limits, queries, shape[1], math.inf) ** 2 * rho
+    compared = [query.name in {other.name for other in others} for query in queries]
+
+    def aim(kind: Information) -> Aim:
+        errors = before.errors[kind].mean
+        relative = np.divide(given, rho * errors, out=np.zeros(shape), where=noisy)
+        limits = most.copy()
+        if others:
+            worst = np.where(noisy, floors.others**2 * rho * errors, np.inf)
+            limits[compared] = np.minimum(limits, worst)[compared]
+        return Aim(relative, is_sum=True, limits=limits if np.isfinite(limits).any() else None)
+
+    kind = "equal weights" if weights is None else "given weights"
+    within = "" if goal.floors is None else ", within floors"
+
+    def source(allocation: Allocation) -> str:
+        return (
+            f"{kind} of squared errors relative to {goal.reference}"
+            f"{within}, {information} information: {allocation.value:.4f} of it, least possible "
+            f"{allocation.bound:.4f}; tables: {', '.join(table.name for table in queries)}"
+        )
+
+    return optimize_within(plan, tree, Sought(queries, information, aim), before, source)
+
+
+def _spread(
+    given: TableNumbers | None, queries: Sequence[Query], levels: int, missing: float
+) -> FloatArray:
+    """float64[T, L]: numbers of tables, among other tables."""
+    rows = dict(zip([q.name for q in given.tables], given.numbers, strict=True)) if given else {}
+    empty = np.full(levels, missing)
+    return np.stack([rows.get(query.name, empty) for query in queries])
+
+
+@dataclass(frozen=True, eq=False)
+class Sought:
+    """What an allocation is sought for.
+
+    Attributes:
+      tables: Tables of the model.
+      information: What estimates may use.
+      aim: What is made least, and limits; own measurements come first where all of the tree are
+        asked for.
+      offered: Candidates besides those of the plan, where they can be measured; None for the
+        tables.
+    """
+
+    tables: tuple[Query, ...]
+    information: Information
+    aim: AimOf
+    offered: tuple[Query, ...] | None = None
+
+
+def optimize_within(
+    plan: Plan,
+    tree: SubtreeClasses,
+    sought: Sought,
+    before: Prediction,
+    source: Callable[[Allocation], str],
+) -> Optimized:
+    """Search, round the shares, and search again where the rounded shares miss a limit."""
+    rho = float(plan.budget.total)
+    limits = sought.aim(sought.information).limits
+    below, start = _BELOW_LIMITS, None
+    while True:  # until the shares keep the limits, or the search finds these too low
+        lowered = replace(sought, aim=_lowered(sought.aim, below))
+        problem, allocation = search_shares(plan, tree, lowered, start)
+        compared = Compared(before, source(allocation))
+        found = optimized_of(plan, tree, problem, allocation, compared)
+        if limits is None:
+            return found
+        missed = float((rho * found.after.errors[sought.information].mean / limits).max())
+        if missed <= 1.0:
+            return found
+        below, start = below * (_BELOW_LIMITS / missed), allocation.shares
+
+
+def _lowered(aim: AimOf, factor: float) -> AimOf:
+    def lowered(kind: Information) -> Aim:
+        found = aim(kind)
+        limits = found.limits
+        return found if limits is None else replace(found, limits=limits * factor)
+
+    return lowered
+
+
+def optimize_targets(
+    plan: Plan, tree: SubtreeClasses, information: Information, targets: TableNumbers
+) -> Optimized:
+    """Meet targets of root mean squared errors, in persons, with the least rho.
+
+    The allocation is then used with the whole budget of the plan.
+
+    Raises:
+      BudgetError: The cost of the noise is not proportional to squared sensitivities, a target is
+        0, none is given, or the targets need more
+        rho than the budget; the message says how much.
+    """
+    require_squares(plan, OPTIMIZATION)
+    if not (targets.numbers > 0).all() or not np.isfinite(targets.numbers).any():
+        raise BudgetError("error targets", "must be positive, one of them finite")
+    before = predict(plan, plan.strategy, tree, targets.tables)
+    # What invariants determine has no error, so it meets any target.
+    aim = Aim(1.0 / targets.numbers**2)
+    problem, allocation = search_shares(
+        plan, tree, Sought(targets.tables, information, lambda _: aim)
+    )
+    rho = float(plan.budget.total)
+    if allocation.value > rho:
+        raise BudgetError(
+            "error targets",
+            "need more than the budget",
+            got=f"rho {rho:.6g}",
+            want=f"rho {allocation.value:.6g} (none below {allocation.bound:.6g} can do)",
+            remedy="raise the budget or the targets",
+        )
+    source = (
+        f"error targets, {information} information: they need rho "
+        f"{allocation.value:.6g}, least possible {allocation.bound:.6g}; "
+        f"tables: {', '.join(table.name for table in targets.tables)}"
+    )
+    return optimized_of(plan, tree, problem, allocation, Compared(before, source))
+
+
+def require_squares(plan: Plan, what: str) -> None:
+    """Refuse noise whose cost is not proportional to squared sensitivities, by what needs it.
+
+    Raises:
+      BudgetError: It is not.
+    """
+    definition = plan.budget.definition
+    noise = choose_mechanism(definition, plan.strategy.mechanism)
+    if noise.norms[definition] is not Norm.L2_SQUARED:
+        raise BudgetError(
+            what,
+            "knows only noise that costs in proportion to squared sensitivities",
+            got=f"{noise.title} noise under {definition}",
+            remedy="set privacy.definition to zcdp",
+        )
+
+
+def search_shares(
+    plan: Plan, tree: SubtreeClasses, sought: Sought, start: FloatArray | None = None
+) -> tuple[AllocationProblem, Allocation]:
+    """Search with own measurements first, which is fast; full information starts from there.
+
+    Args:
+      plan: Its measured queries are candidates, from whose shares the search starts.
+      tree: Classes of equal subtrees.
+      sought: What for.
+      start: Shares to start from instead, without a search with own measurements.
+    """
+    offered = sought.tables if sought.offered is None else sought.offered
+    candidates = {
+        query.name: query
+        for query in (
+            parse_query(plan.schema, "detailed"),
+            *(query for level in plan.levels for query in level.queries),
+            *offered,
+        )
+        if query.is_partition and query.is_listed
+    }
+    strata = None
+    if plan.strategy.strata:
+        of_strata = _of_strata(plan, list(candidates.values()))
+        numbers = [0] * len(candidates) + [number for number, _ in of_strata]
+        candidates |= {query.name: query for _, query in of_strata}
+        strata = np.array(numbers)
+    model = spine_model(plan, tree, list(candidates.values()), sought.tables)
+    neighbors, information = plan.budget.neighbors, sought.information
+    own = AllocationProblem(model, neighbors, Information.OWN, strata)
+    full = AllocationProblem(model, neighbors, Information.FULL, strata)
+    asked = own if information is Information.OWN else full
+    if start is not None:
+        return asked, find_shares(asked, sought.aim(information), start)
+    start = strategy_shares(own, plan.strategy)
+    if information is Information.FULL:
+        # Own errors are larger, and limits in persons may be beyond them: no limits yet.
+        first = replace(sought.aim(Information.OWN), limits=None)
+        start = find_shares(own, first, start).shares
+    return asked, find_shares(asked, sought.aim(information), start)
+
+
+def _of_strata(plan: Plan, candidates: Sequence[Query]) -> list[tuple[int, Query]]:
+    """Candidates of each stratum, with its number from 1: what it measures, and the others."""
+    out = []
+    for number, stratum in enumerate(plan.strategy.strata, 1):
+        measured = [entry.query for level in stratum.levels for entry in level.queries]
+        every = [query for query in measured if query.counts_once and query.is_listed]
+        every += [restricted(query, stratum.group) for query in candidates]
+        # Two texts may ask the same of a stratum, such as its total and its recode.
+        distinct = {tuple(f.matrix.tobytes() for f in q.factors): q for q in reversed(every)}
+        out += [(number, query) for query in reversed(distinct.values())]
+    return out
+
+
+def optimized_of(
+    plan: Plan,
+    tree: SubtreeClasses,
+    problem: AllocationProblem,
+    allocation: Allocation,
+    compared: Compared,
+) -> Optimized:
+    """The exact strategy of an allocation, with its errors before and after."""
+    mechanism = plan.strategy.mechanism
+    shares = _without_idle(problem, allocation.shares)
+    groups = [stratum.group for stratum in plan.strategy.strata]
+    strategy = exact_strategy(problem, shares, plan.spine.levels, mechanism, groups)
+    after = predict(plan, strategy, tree, problem.model.tables)
+    return Optimized(
+        strategy,
+        compared.before,
+        after,
+        allocation.value,
+        allocation.bound,
+        compared.source,
+        problem.information,
+    )
+
+
+def _without_idle(problem: AllocationProblem, shares: FloatArray) -> FloatArray:
+    """Shares without small ones that no error needs: each is a query to measure everywhere.
+
+    A search leaves something to every candidate. What has less than _SMALL of its geolevel goes to
+    the others there, if no error grows by more than _IDLE.
+    """
+    out = shares.copy()
+    for part in problem.parts:
+        own = shares[:, part]
+        is_small = own < _SMALL * own.sum(axis=1, keepdims=True)
+        is_small[:, part == detailed_column(problem)] = False
+        kept = np.where(is_small, 0.0, own)
+        out[:, part] = kept * (own.sum(axis=1) / kept.sum(axis=1))[:, None]
+    before, after = problem.errors(shares), problem.errors(out)
+    return out if (after <= (1 + _IDLE) * before).all() else shares
+
+
+def _level_document(levels: Sequence[LevelStrategy]) -> dict[str, Any]:
+    """Geolevels as an allocation file has them; queries of a stratum without its condition."""
+    return {
+        level.geolevel: {
+            "share": str(level.share),
+            "queries": {
+                entry.query.name.partition(" where ")[0]: str(entry.share)
+                for entry in level.queries
+            },
+        }
+        for level in levels
+    }
+
+
+def allocation_text(optimized: Optimized, name: str) -> str:
+    """The strategy as the text of an allocation file of this name."""
+    strategy = optimized.strategy
+    strata = {}
+    if strategy.strata:
+        strata["strata"] = {
+            "query": " * ".join(strategy.strata[0].group.axes),
+            "levels": {
+                stratum.group.label: _level_document(stratum.levels) for stratum in strategy.strata
+            },
+        }
+    document = {
+        "name": name,
+        "source": f"{optimized.source}. Shares are multiples of 1/{DENOMINATOR}.",
+        **({"mechanism": strategy.mechanism} if strategy.mechanism else {}),
+        "levels": _level_document(strategy.levels),
+        **strata,
+    }
+    return str(yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=100))
+
+
+def write_allocation(optimized: Optimized, path: Path) -> None:
+    """Write the strategy as an allocation file; an existing file is not replaced.
+
+    Raises:
+      OutputError: The file exists or cannot be written.
+    """
+    text = allocation_text(optimized, path.stem)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise OutputError(str(path), "exists", remedy="name another file or remove it") from None
+    except OSError as error:
+        raise OutputError(str(path), "cannot be written", got=error.strerror) from None

@@ -1,0 +1,320 @@
+"""Find the allocation that leaves no group behind: the largest error over groups made least.
+
+Errors of groups are compared within one query, table and geolevel, relative to public sizes or in
+persons. The largest of each such comparison is divided by what it is under the allocation of the
+run file, and the largest of these ratios is made least: relative errors of blocks are hundreds of
+times those of counties, and would decide alone otherwise. With targets, these are met with the
+least rho.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from das.arrays import FloatArray
+from das.errors import BudgetError
+from das.queries.query import parse_query
+from das.tree.allocation import Allocation, AllocationProblem
+from das.tree.classes import SubtreeClasses
+from das.tree.information import Information
+from das.tree.largest import Aim
+from das.tree.search import find_shares
+from jobs.design.planning.allocation import (
+    OPTIMIZATION,
+    Compared,
+    Optimized,
+    Sought,
+    optimize_within,
+    optimized_of,
+    require_squares,
+    search_shares,
+)
+from jobs.design.planning.errors import Prediction, parse_tables, predict
+from jobs.design.planning.groups import Equity
+from jobs.pipeline.config.models.equity import Comparison
+from jobs.pipeline.documents.document import document
+from jobs.pipeline.plan import Plan
+
+_MOST_UNREACHABLE = 10  # named, with the rho that each needs
+
+
+@document
+class GroupError:
+    """Predicted error of a group.
+
+    Attributes:
+      rmse: Root mean squared error of one answer.
+      relative: That over the persons that an answer counts in a typical geounit, if public sizes
+        are known.
+      is_worst: Whether no other group compared with it has a larger error.
+      rho_needed: With which the allocation would meet the target, if there is one.
+    """
+
+    rmse: float
+    relative: float | None
+    is_worst: bool
+    rho_needed: float | None
+
+
+@document
+class GroupRow:
+    """Predicted errors of a table of a group at a geolevel.
+
+    Attributes:
+      name: The group, and the table if it is not the total.
+      query: The partition query whose answer the group is.
+      group: Label of the answer.
+      table: Name of the table.
+      geolevel: The geolevel.
+      persons: Of the group in a typical geounit, if it is known.
+      compared: How its errors are compared with those of other groups; None if they are not.
+      target: Largest accepted error, in the unit of `compared`.
+      own: Of estimates from the geounit's own measurements.
+      full: Of estimates from the measurements of the whole tree.
+    """
+
+    name: str
+    query: str
+    group: str
+    table: str
+    geolevel: str
+    persons: float | None
+    compared: Comparison | None
+    target: float | None
+    own: GroupError
+    full: GroupError
+
+
+@document
+class ComparedGroup(GroupRow):
+    """Predicted errors of a group under an optimized allocation.
+
+    Attributes:
+      before: Under the allocation of the run file.
+    """
+
+    before: GroupRow
+
+
+@dataclass(frozen=True, eq=False)
+class Units:
+    """What errors of groups are divided by.
+
+    Attributes:
+      scale: float64[T, L]: 1 / squared unit of the mean squared error of one answer; 0 where it is
+        not compared.
+      persons: float64[T, L]: persons of the group in a typical geounit; not a number if unknown.
+      blocks: int64[T, L]: errors with the same number are compared with each other.
+    """
+
+    scale: FloatArray
+    persons: FloatArray
+    blocks: npt.NDArray[np.int64]
+
+
+def units_of(plan: Plan, tree: SubtreeClasses, equity: Equity) -> Units:
+    """Units of all errors of groups."""
+    levels = plan.spine.levels
+    persons = equity.persons(levels, tree.level_sizes())
+    scale = np.zeros_like(persons)
+    blocks = np.zeros(persons.shape, np.int64)
+    numbers: dict[tuple[str, str, str], int] = {}
+    for index, row in enumerate(equity.rows):
+        for level, name in enumerate(levels):
+            number = numbers.setdefault((row.query, row.table, name), len(numbers))
+            blocks[index, level] = number
+            kind = row.compared.get(name)
+            if kind is Comparison.ABSOLUTE:
+                scale[index, level] = 1.0
+            elif kind is Comparison.RELATIVE and persons[index, level] >= equity.floor:
+                scale[index, level] = (row.restricted.size / persons[index, level]) ** 2
+    return Units(scale, persons, blocks)
+
+
+def largest_of_blocks(blocks: npt.NDArray[np.int64], values: FloatArray) -> FloatArray:
+    """float64[T, L]: the largest value of the block that each belongs to."""
+    largest = np.zeros(int(blocks.max()) + 1)
+    np.maximum.at(largest, blocks.ravel(), values.ravel())
+    return largest[blocks]
+
+
+def predict_groups(plan: Plan, tree: SubtreeClasses, equity: Equity) -> tuple[GroupRow, ...]:
+    """Errors of groups under the allocation of the run file."""
+    found = predict(plan, plan.strategy, tree, [row.restricted for row in equity.rows])
+    return group_rows(plan, tree, equity, found)
+
+
+def group_rows(
+    plan: Plan, tree: SubtreeClasses, equity: Equity, prediction: Prediction
+) -> tuple[GroupRow, ...]:
+    """One row per group, table and geolevel.
+
+    Args:
+      plan: Budget and geolevels.
+      tree: Classes of equal subtrees.
+      equity: The groups.
+      prediction: Its first tables are those of the groups.
+    """
+    units = units_of(plan, tree, equity)
+    number = len(equity.rows)
+    found = {}
+    for kind, errors in prediction.errors.items():
+        mean = errors.mean[:number]
+        compared = mean * units.scale
+        is_worst = (compared > 0) & (compared == largest_of_blocks(units.blocks, compared))
+        found[kind] = (mean, compared, is_worst)
+    rho = float(plan.budget.total)
+
+    def error(kind: Information, index: int, level: int) -> GroupError:
+        mean, compared, is_worst = found[kind]
+        rmse = float(mean[index, level]) ** 0.5
+        persons = float(units.persons[index, level])
+        target = float(equity.targets[index, level])
+        return GroupError(
+            rmse=rmse,
+            relative=None
+            if np.isnan(persons)
+            else rmse * equity.rows[index].restricted.size / persons,
+            is_worst=bool(is_worst[index, level]),
+            rho_needed=None
+            if np.isinf(target)
+            else rho * float(compared[index, level]) / target**2,
+        )
+
+    def known(value: float) -> float | None:
+        return float(value) if np.isfinite(value) else None
+
+    return tuple(
+        GroupRow(
+            name=row.name,
+            query=row.query,
+            group=row.group,
+            table=row.table,
+            geolevel=name,
+            persons=known(units.persons[index, level]),
+            compared=row.compared.get(name),
+            target=known(equity.targets[index, level]),
+            own=error(Information.OWN, index, level),
+            full=error(Information.FULL, index, level),
+        )
+        for index, row in enumerate(equity.rows)
+        for level, name in enumerate(plan.spine.levels)
+    )
+
+
+def optimize_equity(
+    plan: Plan,
+    tree: SubtreeClasses,
+    tables: Sequence[str],
+    information: Information,
+    equity: Equity,
+) -> Optimized:
+    """Make the largest error over groups least, or meet targets of groups with the least rho.
+
+    Args:
+      plan: Budget, invariants and the allocation to compare with.
+      tree: Classes of equal subtrees.
+      tables: Tables of the run, which may be limited to grow no more than `equity.others`; their
+        errors come after those of the groups in the predictions.
+      information: What estimates may use.
+      equity: What is asked.
+
+    Raises:
+      BudgetError: The cost of the noise is not proportional to squared sensitivities, no group has
+        noise, or limits or targets need more rho than the budget; the message says how much.
+    """
+    require_squares(plan, OPTIMIZATION)
+    others = parse_tables(plan, tables)
+    limited, most = equity.limited
+    asked = (*(row.restricted for row in equity.rows), *others, *limited)
+    before = predict(plan, plan.strategy, tree, asked)
+    units = units_of(plan, tree, equity)
+    rho, number = float(plan.budget.total), len(equity.rows)
+    noisy = ~before.model.is_determined[:number]
+    if not (units.scale[noisy] > 0).any():
+        raise BudgetError(
+            "groups",
+            "have no error with noise to compare: invariants give them, or none has as many "
+            "persons as floor says",
+        )
+    padding = np.zeros((len(asked) - number, len(plan.spine.levels)))
+
+    def of_groups(information: Information) -> Aim:
+        errors = before.errors[information].mean
+        compared = errors[:number] * units.scale
+        largest = rho * largest_of_blocks(units.blocks, compared)
+        scale = np.divide(units.scale, largest, out=np.zeros_like(compared), where=compared > 0)
+        limits = np.full_like(errors, np.inf)
+        if np.isfinite(equity.others):
+            rows = slice(number, number + len(others))
+            grown = equity.others**2 * rho * errors[rows]
+            limits[rows] = np.where(errors[rows] > 0, grown, np.inf)
+        limits[number + len(others) :] = rho * most**2
+        return Aim(np.concatenate([scale, padding]), limits=limits)
+
+    queries = {row.query: parse_query(plan.schema, row.query) for row in equity.rows}
+    offered, shown = (*queries.values(), *others, *limited), ", ".join(queries)
+
+    def source(allocation: Allocation) -> str:
+        return (
+            f"largest squared error over groups relative to that of "
+            f"the allocation it replaces, {information} information: {allocation.value:.4f} of it, "
+            f"least possible {allocation.bound:.4f}; groups: {shown}"
+        )
+
+    if not equity.has_targets:
+        sought = Sought(asked, information, of_groups, offered)
+        return optimize_within(plan, tree, sought, before, source)
+    of_targets = Aim(1.0 / _targets_in_persons(equity, units, noisy, padding) ** 2)
+    sought = Sought(asked, information, lambda _: of_targets, offered)
+    problem, allocation = search_shares(plan, tree, sought)
+    if allocation.value > rho:
+        raise _unreachable(plan, equity, units, problem, allocation)
+    stated = (
+        f"targets of groups, {information} information: they "
+        f"need rho {allocation.value:.6g}, least possible {allocation.bound:.6g}; "
+        f"groups: {shown}"
+    )
+    return optimized_of(plan, tree, problem, allocation, Compared(before, stated))
+
+
+def _targets_in_persons(
+    equity: Equity, units: Units, noisy: npt.NDArray[np.bool_], padding: FloatArray
+) -> FloatArray:
+    asked = np.isfinite(equity.targets) & noisy & (units.scale > 0)
+    targets = np.full_like(units.scale, np.inf)
+    targets[asked] = equity.targets[asked] / np.sqrt(units.scale[asked])
+    return np.concatenate([targets, np.full_like(padding, np.inf)])
+
+
+def _unreachable(
+    plan: Plan,
+    equity: Equity,
+    units: Units,
+    problem: AllocationProblem,
+    allocation: Allocation,
+) -> BudgetError:
+    """Targets that the budget does not reach, with the rho that each would need alone."""
+    rho, number = float(plan.budget.total), len(equity.rows)
+    ratios = problem.errors(allocation.shares)[:number] * units.scale / equity.targets**2
+    spots = [(int(a), int(b)) for a, b in np.argwhere(ratios > rho)]
+    spots.sort(key=lambda spot: -float(ratios[spot]))
+    named = []
+    for index, level in spots[:_MOST_UNREACHABLE]:
+        alone = np.zeros((len(problem.model.tables), ratios.shape[1]))
+        alone[index, level] = units.scale[index, level] / equity.targets[index, level] ** 2
+        least = find_shares(problem, Aim(alone), allocation.shares)
+        where = f"{equity.rows[index].name} at {plan.spine.levels[level]}"
+        named.append(f"{where} alone needs rho {least.value:.6g}")
+    more = len(spots) - len(named)
+    return BudgetError(
+        "targets of groups",
+        "need more than the budget: " + "; ".join([*named, *([f"{more} more"] if more else [])]),
+        got=f"rho {rho:.6g}",
+        want=f"rho {allocation.value:.6g} for all (none below {allocation.bound:.6g} can do)",
+        remedy="raise the budget or the targets",
+    )

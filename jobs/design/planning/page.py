@@ -1,0 +1,150 @@
+"""Plan report: budget and predicted errors as tables and plots, before any data is read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from markupsafe import Markup
+
+from jobs.design.planning.summary import OptimizedSummary, PlanSummary
+from jobs.design.planning.tables import (
+    HEADINGS,
+    attacks_of_summary,
+    covariance_table,
+    geography_table,
+    groups_table,
+    optimized_tables,
+    predicted_table,
+    spending_of,
+)
+from jobs.pipeline.neighborhoods import FROM_DATA, geounits_from_data
+from jobs.pipeline.report import text
+from jobs.pipeline.report.budget import (
+    MOST_PANELS,
+    attacks_table,
+    budget_section,
+    noise_section,
+    statements_table,
+)
+from jobs.pipeline.report.page import Block, Page, Section, Tile
+from jobs.pipeline.report.plots import Figure, Panel, line_panels
+from jobs.pipeline.report.render import write_report
+from jobs.pipeline.report.text import words
+from jobs.pipeline.storage.modes import READABLE
+
+_SUMMARY = (
+    "What will be measured where, and how large the error of every table will be. Computed from "
+    "the budget and the public list of geounits alone; no data was read."
+)
+_LINEAR = (
+    "The errors are those of the best unbiased linear estimate. Nonnegativity and rounding come "
+    "after it: they make small counts more accurate than this on average, and biased."
+)
+_GROUPS = (
+    "For whom the tables will be worse, by the allocation of the run file: errors of the tables "
+    "restricted to each group."
+)
+
+
+def write_plan_report(summary: PlanSummary, out: Path) -> None:
+    """Write the summary of a plan as one self-contained HTML file.
+
+    Args:
+      summary: With `optimized`, also the allocation found and its errors.
+      out: The file; replaced at once.
+
+    Raises:
+      OutputError: It cannot be written.
+    """
+    geography, predicted = summary.geography or {}, summary.predicted or ()
+    levels, privacy = summary.levels, summary.privacy
+    spending = spending_of(summary)
+    shape = geography_table(geography)
+    sections = [
+        Section("shape", "Geography", "The geounits among which counts add up.", [shape]),
+        budget_section(spending),
+        noise_section(spending),
+    ]
+    if predicted:
+        sections.insert(0, _predicted_section(summary))
+    if summary.groups is not None:
+        block = groups_table(summary.groups, summary.records)
+        sections.insert(1, Section("groups", "Errors of groups", _GROUPS, [block]))
+    if summary.optimized is not None:
+        sections.insert(1, _optimized_section(summary.optimized, summary))
+    if summary.covariances is not None:
+        table = covariance_table(summary.covariances, summary.records)
+        sections.append(Section("covariances", "Covariances", _LINEAR, [table]))
+    lead = f"What a change of one record costs. {privacy.neighborhood.in_words}".strip()
+    if privacy.nearest is not None:
+        lead += f" {privacy.nearest.in_words}"
+    if summary.geounits_source == FROM_DATA:
+        lead += f" Exact: {geounits_from_data(levels[-1])}."
+    blocks = [statements_table(summary.statements, privacy.definition)]
+    attacks = attacks_of_summary(summary)
+    if attacks:
+        blocks.append(attacks_table(attacks, privacy.mu_gdp))
+    sections.append(Section("privacy", "Privacy", lead, blocks))
+    n_tables = len({row.table for row in predicted})
+    tiles = [
+        Tile("Geounits", text.integer(geography[levels[-1]].geounits), levels[-1]),
+        Tile("Tables", text.integer(n_tables), "with predicted errors"),
+        Tile(text.EPSILON, text.upward(privacy.epsilon), f"{privacy.total} granted"),
+    ]
+    facts = [("Configuration", summary.configuration_digest[:16])]
+    page = Page("Plan", summary.name, _SUMMARY, facts, [], tiles, sections, summary.records)
+    write_report(page, out, mode=READABLE)
+
+
+def _predicted_section(summary: PlanSummary) -> Section:
+    rows = summary.predicted or ()
+    own = {(row.table, row.geolevel): row.own.rmse for row in rows}
+    full = {(row.table, row.geolevel): row.full.rmse for row in rows}
+    caption = (
+        "Predicted root mean squared error by table (panel) and geolevel, on one logarithmic "
+        "scale with zero. Zero means that an invariant gives the table exactly."
+    )
+    legend = [("raw", HEADINGS["own"]), ("released", HEADINGS["full"])]
+    figure = Figure("predicted", _panels("predicted", own, full, summary), caption, legend)
+    blocks: list[Block] = [
+        figure,
+        predicted_table(rows, summary.records),
+    ]
+    return Section("predicted", "Predicted errors", _LINEAR, blocks)
+
+
+def _optimized_section(optimized: OptimizedSummary, summary: PlanSummary) -> Section:
+    blocks: list[Block] = []
+    legend = [("raw", optimized.compared_with), ("released", "optimized")]
+    for kind, heading in HEADINGS.items():
+        before = {(r.table, r.geolevel): getattr(r.before, kind).rmse for r in optimized.predicted}
+        after = {(r.table, r.geolevel): getattr(r, kind).rmse for r in optimized.predicted}
+        key = f"optimized-{kind}"
+        caption = f"Errors from {heading}, before and with the optimized allocation."
+        figure = Figure(key, _panels(key, before, after, summary), caption, legend)
+        blocks.append(figure)
+    blocks += [table for table in optimized_tables(optimized, summary.records)]
+    return Section("optimized", "Optimized allocation", f"{optimized.source}.", blocks)
+
+
+def _panels(
+    key: str,
+    raw: Mapping[tuple[str, str], float],
+    released: Mapping[tuple[str, str], float],
+    summary: PlanSummary,
+) -> Markup:
+    """Two errors of the first tables by geolevel, as panels of lines."""
+    tables = list(dict.fromkeys(table for table, _ in raw))[:MOST_PANELS]
+    panels = [
+        Panel(
+            words(table),
+            [words(level) for level in summary.levels],
+            {
+                "raw": [raw[table, level] for level in summary.levels],
+                "released": [released[table, level] for level in summary.levels],
+            },
+        )
+        for table in tables
+    ]
+    return line_panels(key, panels, f"Root mean squared error of one answer, in {summary.records}")

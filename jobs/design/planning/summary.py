@@ -1,0 +1,430 @@
+"""What a configuration will measure and how far off it will be, before any data is touched.
+
+`das validate` and `das plan` print this value, as JSON or as the tables of
+`jobs.design.planning.tables`; the page of `das plan --report` shows the same tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from das.errors import SchemaError
+from das.privacy.attack import AttacksByLosses
+from das.privacy.ledger import Ledger
+from das.privacy.loss_distribution import losses_of_paths, unit_shift
+from das.schema import Schema
+from das.tree.classes import SubtreeClasses
+from das.tree.information import Information
+from geography.lattice import Lattice
+from jobs.design.planning.allocation import EVEN, REPLACED, Optimized
+from jobs.design.planning.covariances import CovarianceRow
+from jobs.design.planning.equity import ComparedGroup, GroupRow, group_rows
+from jobs.design.planning.errors import (
+    PredictedRow,
+    parse_tables,
+    predict,
+    prediction_rows,
+)
+from jobs.design.planning.groups import Equity
+from jobs.pipeline.config.product import Product
+from jobs.pipeline.documents.document import document
+from jobs.pipeline.documents.manifest import (
+    NORMAL_90,
+    Attacks,
+    BudgetRow,
+    ExactQuery,
+    Limit,
+    Privacy,
+    Statement,
+    StratumStatements,
+    attacks_of,
+)
+from jobs.pipeline.plan import Plan, without_estimates
+from jobs.pipeline.planned_ledger import ordinary_ledger, planned_ledger
+from jobs.pipeline.release.statements import (
+    budget_rows,
+    exact_queries,
+    limits_of,
+    privacy_statement,
+    privacy_statements,
+    stratum_statements,
+)
+
+
+@document
+class NamedSchema:
+    """What records are counted by.
+
+    Attributes:
+      name: Name of the schema.
+      cells: Number of combinations of levels.
+    """
+
+    name: str
+    cells: int
+
+
+@document
+class LevelShape:
+    """The geounits of a geolevel.
+
+    Attributes:
+      geounits: How many there are.
+      only_children: How many are not measured, because they equal their parent.
+      largest_family: Most children of one parent.
+      mean_family: Children per parent.
+    """
+
+    geounits: int
+    only_children: int
+    largest_family: int
+    mean_family: float
+
+
+@document
+class PlannedRow(BudgetRow):
+    """A query that will be measured.
+
+    Attributes:
+      expected_rmse: Of one noisy answer.
+      half_width_90: Within which 9 in 10 noisy answers lie.
+    """
+
+    expected_rmse: float
+    half_width_90: float
+
+
+@document
+class ComparedRow(PredictedRow):
+    """Predicted errors of a table under an optimized allocation.
+
+    Attributes:
+      before: Under the allocation it is compared with.
+      given_up: By what part the root mean squared error grows, of estimates from the measurements
+        that the allocation was optimized for; 0 if it does not.
+    """
+
+    before: PredictedRow
+    given_up: float
+
+
+@document
+class ShareRow:
+    """A share of an allocation.
+
+    Attributes:
+      geolevel: Where.
+      level_share: Of the geolevel; a fraction.
+      query: Name of the query.
+      share: Of the query, of the geolevel's; a fraction.
+    """
+
+    geolevel: str
+    level_share: str
+    query: str
+    share: str
+
+
+@document
+class OptimizedSummary:
+    """An optimized allocation.
+
+    Attributes:
+      path: The file it was written to.
+      source: How it was made.
+      value: What was minimized, as attained.
+      bound: No allocation has less.
+      compared_with: What the errors before are those of.
+      information: From which measurements it makes estimates accurate.
+      predicted: Errors at the same budget.
+      shares: Its shares.
+      groups: Errors of groups at the same budget, if it was made for them.
+    """
+
+    path: str
+    source: str
+    value: float
+    bound: float
+    compared_with: str
+    information: str
+    predicted: tuple[ComparedRow, ...]
+    shares: tuple[ShareRow, ...]
+    groups: tuple[ComparedGroup, ...] | None = None
+
+
+@document
+class NoiseGuarantee:
+    """What the distribution of the noise says, which is more than its rho does.
+
+    Attributes:
+      epsilon: At `delta`, rounded up.
+      delta: A fraction.
+      attacks: What an attacker gains at most; left out if no neighbors are left to tell apart.
+    """
+
+    epsilon: float
+    delta: str
+    attacks: Attacks | None = None
+
+
+@document
+class PlanSummary:
+    """What a configuration will measure.
+
+    Attributes:
+      name: Name of the run, and of the product where it is not the last.
+      records: What records are called: the name of the product.
+      configuration_digest: SHA-256 of what fixes the measurements.
+      schema: What records are counted by.
+      geounits_source: `public list` or `data`.
+      levels: Geolevels, the root first.
+      privacy: The guarantee.
+      by_noise: The same by the privacy losses of the noise, if that was asked for.
+      statements: What smaller changes of a record cost.
+      invariants: What is published exactly.
+      limits: The other invariants.
+      formulas: Names and labels that a spreadsheet would compute.
+      budget: Measured queries; of a plan with their errors.
+      strata: Groups of records with queries of their own.
+      geography: By geolevel, of a plan.
+      predicted: Errors of tables, of a plan.
+      not_predicted: Why there are none.
+      groups: Predicted errors of groups, if they were asked for.
+      optimized: The optimized allocation, if one was asked for.
+      covariances: Of pairs of answers, if they were asked for.
+      without_estimates: Tables that will have no estimates, each with the geolevels, since they do
+        not follow from what is measured completely.
+      absent: Files that do not exist yet.
+      closed: Files that this user may not read, so that their columns are not checked.
+    """
+
+    name: str
+    records: str
+    configuration_digest: str
+    schema: NamedSchema
+    geounits_source: str
+    levels: tuple[str, ...]
+    privacy: Privacy
+    by_noise: NoiseGuarantee | None = None
+    statements: tuple[Statement, ...]
+    invariants: tuple[ExactQuery, ...]
+    limits: tuple[Limit, ...]
+    formulas: tuple[str, ...]
+    budget: tuple[BudgetRow, ...]
+    strata: tuple[StratumStatements, ...] = ()
+    geography: dict[str, LevelShape] | None = None
+    predicted: tuple[PredictedRow, ...] | None = None
+    not_predicted: str | None = None
+    groups: tuple[GroupRow, ...] | None = None
+    optimized: OptimizedSummary | None = None
+    covariances: tuple[CovarianceRow, ...] | None = None
+    without_estimates: dict[str, tuple[str, ...]] | None = None
+    absent: tuple[str, ...] | None = None
+    closed: tuple[str, ...] | None = None
+
+
+def budget_summary(product: Product, source: str, *, losses: bool = False) -> PlanSummary:
+    """Resolved budget: one row per geolevel and query, for geounits outside of chains.
+
+    Args:
+      product: A product of the run.
+      source: Where the list of geounits comes from, as manifests call it.
+      losses: Whether to compute the privacy losses of the noise too.
+
+    Raises:
+      BudgetError: `losses`, and a query is not a partition or its noise has too many.
+    """
+    return _summary(product, source, ordinary_ledger(product.plan), losses)
+
+
+def _summary(product: Product, source: str, ledger: Ledger, losses: bool) -> PlanSummary:
+    plan, privacy = product.plan, privacy_statement(product.plan, source)
+    return PlanSummary(
+        name=product.title,
+        records=product.name,
+        configuration_digest=plan.digest,
+        schema=NamedSchema(name=plan.schema.name, cells=plan.schema.size),
+        geounits_source=source,
+        levels=tuple(plan.spine.levels),
+        privacy=privacy,
+        by_noise=_by_noise(plan, ledger, privacy) if losses else None,
+        statements=privacy_statements(plan, ledger, source),
+        invariants=exact_queries(plan),
+        limits=limits_of(plan),
+        formulas=formulas(plan.schema),
+        budget=budget_rows(plan, ledger),
+        strata=stratum_statements(plan, ledger, source),
+        without_estimates=without_estimates(plan, product.tables) if plan.lazy else None,
+    )
+
+
+def _by_noise(plan: Plan, ledger: Ledger, privacy: Privacy) -> NoiseGuarantee:
+    position = {name: index for index, name in enumerate(ledger.spine)}
+    noise = {
+        chain: plan.noise(*chain)
+        for chain in {(position[e.geolevel], position[e.chain_end]) for e in ledger.entries}
+    }
+    strata = [
+        {
+            chain: tuple(
+                unit_shift(noisy.query, noisy.mechanism)
+                for noisy in measured
+                if noisy.stratum in ("", stratum)
+            )
+            for chain, measured in noise.items()
+        }
+        for stratum in ledger.strata or ("",)
+    ]
+    budget = plan.budget
+    losses = losses_of_paths(len(ledger.spine), strata, budget.neighbors, budget.delta)
+    attacks = attacks_of(AttacksByLosses(losses), "noise")
+    return NoiseGuarantee(
+        epsilon=losses.epsilon(budget.delta),
+        delta=str(budget.delta),
+        attacks=None if privacy.attacks is None else attacks,
+    )
+
+
+def formulas(schema: Schema) -> tuple[str, ...]:
+    """Names and labels that a spreadsheet would compute when it opens a CSV file that holds them.
+
+    >>> from das.schema import Attribute
+    >>> formulas(Schema("s", (Attribute("age", ("0-4", "-5", "=1+1", "85+")),)))
+    ('-5', '=1+1')
+    """
+    names = [*(a.name for a in schema.attributes), *(r.name for r in schema.recodes)]
+    labels = [
+        *(level for attribute in schema.attributes for level in attribute.levels),
+        *(group for recode in schema.recodes for group in recode.groups),
+    ]
+    return tuple(
+        text
+        for text in dict.fromkeys([*names, *labels])
+        if text.lstrip()[:1] in {"=", "+", "-", "@"}
+    )
+
+
+def plan_summary(
+    product: Product,
+    source: str,
+    lattice: Lattice,
+    classes: SubtreeClasses,
+    tables: Sequence[str] | None = None,
+    *,
+    losses: bool = False,
+) -> PlanSummary:
+    """Budget per geolevel, chain and query, and the predicted error of every table.
+
+    Args:
+      product: A product of the run.
+      source: Where the list of geounits comes from, as manifests call it.
+      lattice: All its geounits.
+      classes: Its subtree classes.
+      tables: Tables whose errors are predicted. Default: those it publishes, and the total of
+        each stratum.
+      losses: Whether to compute the privacy losses of the noise too.
+
+    Raises:
+      SchemaError: A table is not a query on the schema.
+    """
+    plan = product.plan
+    if tables is None:
+        strata = plan.strategy.strata
+        tables = [*product.tables, *(f"total where {stratum.name}" for stratum in strata)]
+    queries = parse_tables(plan, tables)
+    predicted: tuple[PredictedRow, ...] = ()
+    not_predicted = None
+    try:
+        predicted = prediction_rows(plan, predict(plan, plan.strategy, classes, queries))
+    except SchemaError as error:  # nothing else of a plan depends on the prediction
+        not_predicted = str(error)
+    summary = _summary(product, source, planned_ledger(plan, lattice), losses)
+    return replace(
+        summary,
+        budget=tuple(
+            PlannedRow(
+                **vars(row),
+                expected_rmse=row.variance**0.5,
+                half_width_90=NORMAL_90 * row.variance**0.5,
+            )
+            for row in summary.budget
+        ),
+        geography={
+            name: LevelShape(
+                geounits=len(lattice.codes[level]),
+                only_children=int(lattice.is_only_child[level].sum()),
+                largest_family=int(lattice.n_children(level).max()),
+                mean_family=float(np.mean(lattice.n_children(level))),
+            )
+            for level, name in enumerate(lattice.spine.levels)
+        },
+        predicted=predicted,
+        not_predicted=not_predicted,
+    )
+
+
+def optimized_summary(
+    plan: Plan, optimized: Optimized, path: Path, *, is_even: bool = False
+) -> OptimizedSummary:
+    """Shares and predicted errors of an optimized allocation, the errors before in `before`.
+
+    Args:
+      plan: The plan it was made for.
+      optimized: The allocation.
+      path: The file it was written to.
+      is_even: Whether the run file has no allocation, and that of the plan has even shares.
+    """
+    before = prediction_rows(plan, optimized.before)
+    after = prediction_rows(plan, optimized.after)
+    return OptimizedSummary(
+        path=str(path),
+        source=optimized.source,
+        value=optimized.value,
+        bound=optimized.bound,
+        compared_with=EVEN if is_even else REPLACED,
+        information=str(optimized.information),
+        predicted=tuple(
+            ComparedRow(**vars(row), before=old, given_up=_growth(row, old, optimized.information))
+            for row, old in zip(after, before, strict=True)
+        ),
+        shares=tuple(
+            ShareRow(
+                geolevel=level.geolevel,
+                level_share=str(level.share),
+                query=entry.query.name,
+                share=str(entry.share),
+            )
+            for index in range(len(optimized.strategy.levels))
+            for _, level in optimized.strategy.parts(index)
+            for entry in level.queries
+        ),
+    )
+
+
+def _growth(row: PredictedRow, before: PredictedRow, information: Information) -> float:
+    own = information is Information.OWN
+    new, old = (row.own, before.own) if own else (row.full, before.full)
+    return max(0.0, new.rmse / old.rmse - 1) if old.rmse else 0.0
+
+
+def equity_summary(
+    plan: Plan,
+    tree: SubtreeClasses,
+    optimized: Optimized,
+    equity: Equity,
+    path: Path,
+    *,
+    is_even: bool = False,
+) -> OptimizedSummary:
+    """As `optimized_summary`, with the errors of groups apart from those of other tables."""
+    found = optimized_summary(plan, optimized, path, is_even=is_even)
+    after = group_rows(plan, tree, equity, optimized.after)
+    before = group_rows(plan, tree, equity, optimized.before)
+    groups = tuple(
+        ComparedGroup(**vars(row), before=old) for row, old in zip(after, before, strict=True)
+    )
+    return replace(found, predicted=found.predicted[len(groups) :], groups=groups)

@@ -1,0 +1,139 @@
+"""Summaries of plans and accounts on a terminal, as JSON or as tables."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from jobs.design.planning.summary import PlanSummary
+from jobs.design.planning.tables import plan_tables
+from jobs.pipeline.documents.account import Account
+from jobs.pipeline.documents.document import json_of
+from jobs.pipeline.neighborhoods import FROM_DATA, geounits_from_data
+from jobs.pipeline.printable import printable, result_console
+from jobs.pipeline.report import text
+from jobs.pipeline.report.budget import account_table
+from jobs.pipeline.report.console import terminal_table
+from jobs.pipeline.report.table import Column, Table
+from jobs.pipeline.report.table import name as named
+from jobs.pipeline.storage.account import FailedCheck
+from jobs.pipeline.storage.place import Place
+
+_MOST_FORMULAS = 5  # shown
+
+
+def print_summaries(
+    summaries: Mapping[str, PlanSummary], *, as_json: bool, together: Account | None = None
+) -> None:
+    """Print the summaries of the products of a run, in the order of work, as JSON or as tables.
+
+    Args:
+      summaries: By product.
+      as_json: Whether as JSON.
+      together: What they cost together; None of one product.
+    """
+    *others, last = summaries
+    if as_json:
+        document = json_of(summaries[last]) | {name: json_of(summaries[name]) for name in others}
+        if together is not None:
+            document["together"] = json_of(together)
+        typer.echo(json.dumps(document, indent=1))
+        return
+    console = result_console()
+    for name in (last, *others):
+        _print_summary(console, summaries[name])
+    if together is not None:
+        table = account_table(together, "together", "What the products cost together")
+        console.print(terminal_table(table))
+
+
+def _print_summary(console: Console, summary: PlanSummary) -> None:
+    schema = f" schema {printable(summary.schema.name)}, {summary.schema.cells:,} cells"
+    console.print(Text(printable(summary.name), "bold"), schema)
+    for line in _statements(summary):
+        console.print(printable(line))
+    for table in plan_tables(summary):
+        console.print(terminal_table(table))
+    for line in _notes(summary):
+        console.print(printable(line))
+    console.print(f"configuration {summary.configuration_digest[:16]}")
+
+
+def _statements(summary: PlanSummary) -> list[str]:
+    """The guarantee and what is exact, as lines."""
+    lines = [text.guarantee(summary.privacy)]
+    if summary.privacy.epsilon_by_noise is not None:
+        privacy = summary.privacy
+        lines.append(
+            f"epsilon {privacy.epsilon_by_noise} at delta {privacy.delta} by the noise, for which "
+            "this rho was chosen: it is kept in every geography"
+        )
+    if summary.by_noise is not None:
+        epsilon = text.upward(summary.by_noise.epsilon)
+        lines.append(
+            f"epsilon {epsilon} at delta {summary.by_noise.delta} by the losses of the noise"
+        )
+    if summary.privacy.neighborhood.in_words:
+        lines.append(summary.privacy.neighborhood.in_words)
+    if summary.privacy.nearest is not None:
+        lines.append(summary.privacy.nearest.in_words)
+    if summary.geounits_source == FROM_DATA:
+        lines.append(f"exact: {geounits_from_data(summary.levels[-1])}")
+    lines += [f"exact: {row.query} at {', '.join(row.geolevels)}" for row in summary.invariants]
+    for limit in summary.limits:
+        lines.append(
+            f"limit: {limit.kind} {limit.name} at {', '.join(limit.geolevels) or 'every geolevel'}"
+        )
+    return lines
+
+
+def _notes(summary: PlanSummary) -> list[str]:
+    """What a user should know besides, as lines."""
+    lines = []
+    if summary.formulas:
+        shown = ", ".join(repr(formula) for formula in summary.formulas[:_MOST_FORMULAS])
+        more = len(summary.formulas) - _MOST_FORMULAS
+        lines.append(
+            "note: a spreadsheet computes text that begins with = + - or @, so in CSV files an "
+            f"apostrophe stands before {shown}{f' and {more} more' if more > 0 else ''}"
+        )
+    if summary.not_predicted:
+        lines.append(f"no predicted errors: {summary.not_predicted}")
+    for query, geolevels in (summary.without_estimates or {}).items():
+        places = "" if len(geolevels) >= len(summary.levels) else f" at {', '.join(geolevels)}"
+        lines.append(
+            f"no estimates of {query}{places}: it does not follow from what is measured completely"
+        )
+    if summary.optimized is not None:
+        lines.append(f"optimized allocation {summary.optimized.path}: {summary.optimized.source}")
+    lines += [f"does not exist yet: {line}" for line in summary.absent or ()]
+    lines += [f"cannot be read here, so not checked: {line}" for line in summary.closed or ()]
+    return lines
+
+
+def print_account(
+    path: Place, account: Account, failed: Sequence[FailedCheck], *, as_json: bool
+) -> None:
+    """Print the grants of an account, what they compose to, and the checks that failed."""
+    if as_json:
+        document = {**json_of(account), "failed_checks": [asdict(check) for check in failed]}
+        typer.echo(json.dumps(document, indent=1))
+        return
+    console = result_console()
+    console.print(printable(f"{path}: {len(account.grants)} grants"))
+    console.print(terminal_table(account_table(account)))
+    if failed:
+        titles = ("Product", "Where", "When", "Folder")
+        columns = [Column(title, numeric=False) for title in titles]
+        body = [[named(c.product), named(c.geounit), named(c.at), named(c.folder)] for c in failed]
+        note = (
+            f"{len(failed)} checks of the data failed; each told exactly, and unpaid for, that a "
+            "row of the data does not fit, or that a geounit breaks an invariant."
+        )
+        table = Table("failed-checks", "Checks of the data that failed", columns, body, note)
+        console.print(terminal_table(table))

@@ -1,0 +1,184 @@
+"""Write the schema of households: `python -m jobs.design.synthetic.household_schema conf/schema`.
+
+`dhc_households.yaml` has the 522 household types and the groups that queries, tables and structural
+zeros need of them; all follow from `jobs.design.synthetic.household_types`, so nobody types them. A
+test keeps the written file equal to what this module makes.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import yaml
+
+from jobs.design.synthetic.household_types import (
+    COUPLES,
+    LARGEST_SIZE,
+    NO_MINORS,
+    HouseholdType,
+    household_types,
+)
+
+FILE = "dhc_households.yaml"
+HEAD = """\
+# Households of the Demographic and Housing Characteristics: 2 x 9 x 2 x 7 x 4 x 3 x 522 = 1,578,528
+# cells. One record is one household, and sex, age, race and ethnicity are its householder's.
+# Written by `python -m jobs.design.synthetic.household_schema conf/schema` from the definition of
+# household types in jobs/design/synthetic/household_types.py. Do not edit.
+"""
+AGES = (
+    "15_to_24", "25_to_34", "35_to_44", "45_to_54", "55_to_59", "60_to_64", "65_to_74", "75_to_84",
+    "85_and_over",
+)  # fmt: skip
+ELDERLY = ("none", "60_to_64", "65_to_74", "75_and_over")  # age of the oldest, if 60 or more
+RACES = ("white", "black", "aian", "asian", "nhpi", "sor", "two_or_more")
+TENURES = ("mortgage", "owned", "rented")
+_OWN = (NO_MINORS, "under_6", "6_to_17", "both")
+_SIZES = tuple(
+    f"size_{size}" + ("_or_more" if size == LARGEST_SIZE else "")
+    for size in range(1, LARGEST_SIZE + 1)
+)
+
+
+def schema_document() -> dict[str, object]:
+    """The schema as a schema file has it."""
+    types = household_types()
+    attributes = {
+        "sex": ("male", "female"),
+        "hhage": AGES,
+        "hispanic": ("not_hispanic", "hispanic"),
+        "race": RACES,
+        "elderly": ELDERLY,
+        "tenure": TENURES,
+        "hhtype": tuple(one.label for one in types),
+    }
+    recodes: dict[tuple[str, str], Mapping[str, tuple[str, ...]]] = {
+        ("hhage3", "hhage"): {
+            "15_to_34": AGES[:2], "35_to_64": AGES[2:6], "65_and_over": AGES[6:],
+        },
+        ("elderly60", "elderly"): {"nobody": ELDERLY[:1], "60_and_over": ELDERLY[1:]},
+        ("elderly65", "elderly"): {"nobody": ELDERLY[:2], "65_and_over": ELDERLY[2:]},
+        ("elderly75", "elderly"): {"nobody": ELDERLY[:3], "75_and_over": ELDERLY[3:]},
+        ("tenure2", "tenure"): {"owner": TENURES[:2], "renter": TENURES[2:]},
+        **{
+            (name, "hhtype"): _groups(types, group, order)
+            for name, (group, order) in RECODES.items()
+        },
+    }  # fmt: skip
+    return {
+        "name": "dhc_households",
+        "attributes": [{"name": name, "levels": [*levels]} for name, levels in attributes.items()],
+        "recodes": [
+            {
+                "name": name,
+                "attribute": attribute,
+                "groups": {
+                    label: _runs(levels, attributes[attribute]) for label, levels in groups.items()
+                },
+            }
+            for (name, attribute), groups in recodes.items()
+        ],
+    }
+
+
+def schema_text() -> str:
+    """The schema file."""
+    body = yaml.safe_dump(schema_document(), sort_keys=False, default_flow_style=None, width=100)
+    return HEAD + body
+
+
+def _runs(levels: Sequence[str], known: Sequence[str]) -> list[str]:
+    """Levels in order, consecutive ones as a range."""
+    place = {level: index for index, level in enumerate(known)}
+    runs: list[list[str]] = []
+    for level in levels:
+        if runs and place[level] == place[runs[-1][-1]] + 1:
+            runs[-1].append(level)
+        else:
+            runs.append([level])
+    return [run[0] if len(run) == 1 else f"{run[0]}..{run[-1]}" for run in runs]
+
+
+def _partner(one: HouseholdType) -> str:
+    return one.couple.partition("_")[0] if one.has_partner else one.couple
+
+
+def _partner_children(one: HouseholdType) -> str:
+    return f"{_partner(one)}-own_{one.own}"
+
+
+def _size(one: HouseholdType) -> str:
+    return _SIZES[one.size - 1]
+
+
+def _family(one: HouseholdType) -> str:
+    generations = "-three_generations" if one.generations else ""
+    return f"{one.couple}{generations}-own_{one.own}-{_size(one)}"
+
+
+def _kind(one: HouseholdType) -> str:
+    if one.is_married:
+        return "married_couple_family"
+    if one.relatives:
+        return "other_family"
+    return "living_alone" if one.size == 1 else "nonfamily_not_alone"
+
+
+def _members(one: HouseholdType) -> str:
+    """Households all of whose members are known, which is what structural zeros are about."""
+    both = one.own == "both"
+    if one.size == 1:
+        return "minor_alone" if one.minor_head else "alone"
+    if one.size == 2:
+        if one.has_partner:
+            return "couple_with_minor" if one.minor_head else "couple"
+        return (
+            "one_and_minor"
+            if one.minors != NO_MINORS
+            else "minor_and_one"
+            if one.minor_head
+            else "others"
+        )
+    if one.size == 3 and one.has_partner and one.own != NO_MINORS:
+        return "couple_and_child"
+    if one.size == 3 and both:
+        return "one_and_two_children"
+    if one.size == 4 and one.has_partner and both:
+        return "couple_and_two_children"
+    return "others"
+
+
+def _groups(
+    types: tuple[HouseholdType, ...],
+    group: Callable[[HouseholdType], str],
+    order: tuple[str, ...] | None,
+) -> dict[str, tuple[str, ...]]:
+    """Labels of types by group; groups in the order given, else in that of their first types."""
+    names = order or tuple(dict.fromkeys(group(one) for one in types))
+    return {name: tuple(one.label for one in types if group(one) == name) for name in names}
+
+
+RECODES: dict[str, tuple[Callable[[HouseholdType], str], tuple[str, ...] | None]] = {
+    "household_size": (_size, _SIZES),
+    "couple": (lambda one: one.couple, COUPLES),
+    "multigenerational": (
+        lambda one: "three_generations" if one.generations else "fewer",
+        ("fewer", "three_generations"),
+    ),
+    "own_children": (lambda one: one.own, _OWN),
+    "partner_children": (_partner_children, None),
+    "minors": (lambda one: "under_18" if one.has_minors else "nobody", ("nobody", "under_18")),
+    "household_kind": (
+        _kind,
+        ("married_couple_family", "other_family", "living_alone", "nonfamily_not_alone"),
+    ),
+    "family": (_family, None),
+    "members": (_members, None),
+}
+"""Recodes of household types: the group of a type, and the order of groups."""
+
+
+if __name__ == "__main__":
+    (Path(sys.argv[1]) / FILE).write_text(schema_text(), encoding="utf-8")

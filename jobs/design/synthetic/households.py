@@ -1,0 +1,230 @@
+"""Synthetic households: who lives with a householder, and what the 2020 schema says of them.
+
+People are put together household by household: partners near the householder's age, children born
+when the householder was of an age to have them, parents a generation older. What a household is
+counted as follows from its people, so that age, children, elderly and size fit each other as in a
+census, and no household is of a cell that cannot be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from das.arrays import BoolArray, FloatArray, IntArray
+from das.schema import Schema
+from jobs.design.synthetic.household_types import COUPLES, LARGEST_SIZE, household_types
+from jobs.design.synthetic.persons import Entries
+
+Uniform = Callable[[int], FloatArray]
+
+# Householders by age: first ages of the levels of hhage, and their weights.
+_FIRST_AGES = np.array([15, 25, 35, 45, 55, 60, 65, 75, 85, 101])
+_AGES = np.array([0.035, 0.155, 0.17, 0.175, 0.095, 0.095, 0.16, 0.085, 0.03])
+# By level of hhage: who has a partner, which of these are married, who owns, who of these pays.
+_PARTNERED = np.array([0.25, 0.5, 0.62, 0.62, 0.61, 0.6, 0.58, 0.42, 0.22])
+_MARRIED = np.array([0.35, 0.68, 0.84, 0.86, 0.88, 0.9, 0.93, 0.95, 0.96])
+_OWNERS = np.array([0.14, 0.4, 0.58, 0.68, 0.72, 0.74, 0.78, 0.76, 0.66])
+_MORTGAGES = np.array([0.86, 0.9, 0.88, 0.78, 0.66, 0.56, 0.4, 0.24, 0.14])
+_SAME_SEX = 0.016  # of couples
+_CHILDREN = np.array([0.24, 0.2, 0.3, 0.15, 0.07, 0.04]).cumsum()  # ever born, 0 to 5
+_NO_PAY = 0.03  # of renters
+# How much more often those of each race own, and Hispanics.
+_OWNER_TILT = np.array([1.12, 0.7, 0.85, 0.98, 0.72, 0.8, 0.9])
+_HISPANIC_TILT = 0.8
+
+
+@dataclass(frozen=True, eq=False)
+class _People:
+    """Who lives in H households, beside the householder.
+
+    Attributes:
+      age: int64[H] of the householder.
+      is_male: bool[H].
+      couple: int64[H], position in `COUPLES`.
+      young: Number of minors under 6 and of 6 to 17, int64[H, 2]: own children.
+      others_young: The same of all others.
+      adults: int64[H], grown persons beside householder and partner.
+      has_child: bool[H], a child of the householder of any age.
+      has_generation: bool[H], a grandchild or a parent.
+      has_relative: bool[H], anybody related.
+      has_minor_head: bool[H], householder or partner under 18.
+      oldest: int64[H], age of the oldest.
+    """
+
+    age: IntArray
+    is_male: BoolArray
+    couple: IntArray
+    young: IntArray
+    others_young: IntArray
+    adults: IntArray
+    has_child: BoolArray
+    has_generation: BoolArray
+    has_relative: BoolArray
+    has_minor_head: BoolArray
+    oldest: IntArray
+
+
+def add_household_details(
+    uniform: Uniform, schema: Schema, races: IntArray, entries: Entries
+) -> Entries:
+    """Draw what the redistricting cells of householders do not say, for every household.
+
+    Args:
+      uniform: Gives so many uniform numbers in [0, 1).
+      schema: `dhc_households`.
+      races: int64[63], the level of race of each combination of races.
+      entries: Row, cell of pl94 and householders of every entry.
+
+    Returns:
+      Row, cell of the schema and 1 of every household, in any order.
+    """
+    rows, cells, counts = entries
+    rows, cells = np.repeat(rows, counts), np.repeat(cells, counts)
+    n_cells = len(races)
+    hispanic, race = cells // n_cells % 2, races[cells % n_cells]
+    people = _draw_people(uniform, len(rows))
+    level = _level_of(people.age)
+    likely = _OWNERS[level] * _OWNER_TILT[race] * np.where(hispanic == 1, _HISPANIC_TILT, 1.0)
+    owns = uniform(len(rows)) < likely + 0.1 * (people.couple < 2)  # the married
+    pays = uniform(len(rows)) < _MORTGAGES[level]
+    codes = {
+        "sex": (~people.is_male).astype(np.int64),
+        "hhage": level,
+        "hispanic": hispanic,
+        "race": race,
+        "elderly": np.searchsorted([60, 65, 75], people.oldest, side="right"),
+        "tenure": np.where(owns, np.where(pays, 0, 1), 2),
+        "hhtype": _types_of(people),
+    }
+    return rows, schema.cells_of(codes), np.ones(len(rows), np.int64)
+
+
+def tenure_of(uniform: Uniform, schema: Schema, entries: Entries, n_rows: int) -> IntArray:
+    """int64[R, 4]: households of each row by the tenure that units have; some pay no rent."""
+    rows, cells, counts = entries
+    rows, cells = np.repeat(rows, counts), np.repeat(cells, counts)
+    tenure = schema.codes_of(cells)["tenure"]
+    tenure = tenure + ((tenure == 2) & (uniform(len(rows)) < _NO_PAY))
+    return np.bincount(4 * rows + tenure, minlength=4 * n_rows).reshape(n_rows, 4)
+
+
+def _level_of(age: IntArray) -> IntArray:
+    return np.asarray(np.searchsorted(_FIRST_AGES, age, side="right") - 1, np.int64)
+
+
+def _draw_people(uniform: Uniform, size: int) -> _People:
+    def chance(probability: FloatArray | float) -> BoolArray:
+        return np.asarray(uniform(size) < probability, np.bool_)
+
+    def between(low: IntArray | int, high: IntArray | int) -> IntArray:
+        """Ages from low to high - 1; those in the middle are more frequent."""
+        middle = (uniform(size) + uniform(size)) / 2
+        return np.asarray(np.floor(low + middle * (np.asarray(high) - low)), np.int64)
+
+    age = _householder_ages(uniform, size)
+    level, is_male = _level_of(age), chance(0.5)
+    has_partner = chance(np.where(age < 18, 0.05, _PARTNERED[level]))
+    cohabits, same_sex = chance(1 - _MARRIED[level]), chance(_SAME_SEX)
+    couple = np.where(has_partner, 2 * cohabits + same_sex, len(COUPLES) - 1)
+    partner = np.maximum(16, between(age - 14, age + 15))
+    oldest = np.maximum(age, np.where(has_partner, partner, 0))
+
+    born = np.searchsorted(_CHILDREN, uniform(size), side="right")
+    lives_here = np.where(has_partner | ~is_male, 0.95, 0.3)
+    young, grown = np.zeros((size, 2), np.int64), np.zeros(size, np.int64)
+    for child in range(len(_CHILDREN) - 1):
+        # At birth the householder was 16 to 44, or 51: no structural zero is about these.
+        of_age = age - between(16, np.where(is_male, 52, 45))
+        stays = chance(np.where(of_age < 18, lives_here, np.where(of_age < 25, 0.5, 0.1)))
+        there = (child < born) & (of_age >= 0) & stays
+        young[:, 0] += there & (of_age < 6)
+        young[:, 1] += there & (of_age >= 6) & (of_age < 18)
+        grown += there & (of_age >= 18)
+
+    minors = np.zeros((size, 2), np.int64)
+    is_old_enough = age >= 38
+    has_grandchild = is_old_enough & chance(np.where(grown > 0, 0.18, 0.02))
+    kind = np.minimum(np.searchsorted([0.42, 0.88], uniform(size)), np.where(age < 55, 1, 2))
+    for column in (0, 1):
+        minors[:, column] += has_grandchild & (kind == column)
+        minors[:, column] += has_grandchild & chance(0.25)
+    grandchildren = (has_grandchild & (kind == 2)).astype(np.int64)
+
+    has_parent = chance(0.035) & (age < 80)
+    oldest = np.maximum(oldest, np.where(has_parent, between(age + 17, age + 36), 0))
+    has_relative = np.zeros(size, np.bool_)
+    adults = grown + grandchildren + has_parent
+    for is_related, frequency in ((True, 0.06), (False, 0.03)):
+        alone = np.where(~has_partner & ~is_related, 3 - 2 * (age > 40), 1)
+        some = chance(frequency * alone)
+        number = some * (1 + chance(0.2))
+        oldest = np.maximum(oldest, np.where(some, between(18, 75), 0))
+        adults = adults + number
+        nearby = [chance(0.008), chance(0.01)]
+        minors += np.column_stack(nearby)
+        if is_related:
+            has_relative |= some | nearby[0] | nearby[1]
+    has_child = (young.sum(1) + grown) > 0
+    has_generation = has_grandchild | has_parent
+    return _People(
+        age,
+        is_male,
+        couple,
+        young,
+        minors,
+        adults,
+        has_child,
+        has_generation,
+        has_relative | has_child | has_generation | (has_partner & ~cohabits),
+        (age < 18) | (has_partner & (partner < 18)),
+        oldest,
+    )
+
+
+def _householder_ages(uniform: Uniform, size: int) -> IntArray:
+    """int64[H]: ages from 15 to 100; few of the first level are minors."""
+    level = np.searchsorted(_AGES.cumsum() / _AGES.sum(), uniform(size), side="right")
+    within = uniform(size)
+    within = np.where(level == 0, within**0.25, within)
+    first, next_first = _FIRST_AGES[level], _FIRST_AGES[level + 1]
+    return np.asarray(np.floor(first + within * (next_first - first)), np.int64)
+
+
+def _types_of(people: _People) -> IntArray:
+    """int64[H]: the household type, as its number."""
+    minors = people.young + people.others_young
+    has_partner = people.couple < len(COUPLES) - 1
+    size = 1 + has_partner + minors.sum(1) + people.adults
+    found = _numbers()[
+        people.couple,
+        _ages(people.young),
+        _ages(minors),
+        people.has_relative.astype(np.int64),
+        (people.has_minor_head & (minors.sum(1) == 0)).astype(np.int64),
+        (people.has_child & people.has_generation).astype(np.int64),
+        np.minimum(size, LARGEST_SIZE),
+    ]
+    if (found < 0).any():
+        raise AssertionError("a household is of no type")
+    return np.asarray(found, np.int64)
+
+
+def _ages(minors: IntArray) -> IntArray:
+    """int64[H]: 0 for none, 1 and 2 for those under 6 and of 6 to 17 alone, 3 for both."""
+    return np.asarray((minors[:, 0] > 0) + 2 * (minors[:, 1] > 0), np.int64)
+
+
+@lru_cache
+def _numbers() -> IntArray:
+    """The number of a household type by its facts; -1 where there is none."""
+    out = np.full((len(COUPLES), 4, 4, 2, 2, 2, LARGEST_SIZE + 1), -1)
+    ages = ("none", "under_6", "6_to_17", "both")
+    for number, one in enumerate(household_types()):
+        facts = (COUPLES.index(one.couple), ages.index(one.own), ages.index(one.minors))
+        flags = (int(one.relatives), int(one.minor_head), int(one.generations))
+        out[*facts, *flags, one.size] = number
+    return out

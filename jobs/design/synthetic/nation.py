@@ -1,0 +1,475 @@
+"""A seeded synthetic nation: blocks and persons that look like a census, of any size.
+
+Every tract is drawn from its own seed, so the data depend on the specification alone, not on how
+the work is cut; memory stays constant. The numbers below give roughly the shape of the 2010 and
+2020 redistricting data: about 40 % of blocks empty, skewed block sizes of 40 persons on average,
+2.5 % of persons in group quarters concentrated in few blocks, and segregated race mixes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import combinations, groupby
+
+import numpy as np
+
+from das.arrays import FloatArray, IntArray
+from jobs.design.synthetic.households import add_household_details, tenure_of
+from jobs.design.synthetic.persons import Entries, add_persons_details, facility_shares
+from jobs.design.synthetic.prims import block_codes, tract_subsets
+from jobs.design.synthetic.residents import (
+    DWELLINGS,
+    RESIDENTS,
+    by_size,
+    drawn_households,
+    householders,
+    members,
+)
+from jobs.design.synthetic.schemas import schema_named
+
+COMBINATIONS = [c for size in range(1, 7) for c in combinations(range(6), size)]  # of races
+HOUSEHOLDS = "dhc_households"
+"""The schema whose records are households; its householders are drawn as persons are."""
+REDISTRICTING = "redistricting"
+"""Folder of the redistricting cells of the same persons."""
+_BLOCKS_PER_GROUP = 34
+_TRACT_PERSONS = 96 * 40
+# Eight groups as in block16: weight in the nation, share of minors.
+_GROUP_WEIGHTS = np.array([0.185, 0.58, 0.12, 0.008, 0.058, 0.002, 0.006, 0.041])
+_GROUP_MINORS = np.array([0.30, 0.18, 0.24, 0.28, 0.20, 0.28, 0.25, 0.42])
+# Group quarters after household: facilities per tract, mean persons, share of minors.
+_FACILITIES = np.array([0.02, 0.03, 0.22, 0.03, 0.06, 0.004, 0.4])
+_FACILITY_SIZES = np.array([1000.0, 40.0, 85.0, 60.0, 550.0, 900.0, 35.0])
+_FACILITY_MINORS = np.array([0.0, 0.95, 0.0, 0.15, 0.02, 0.01, 0.10])
+# How much more often each group lives in each type than in households.
+_FACILITY_TILT = np.array(
+    [
+        [1.3, 0.7, 3.0, 2.0, 0.2, 1.0, 1.0, 0.8],
+        [1.3, 0.8, 2.5, 2.0, 0.3, 1.0, 1.0, 1.2],
+        [0.4, 1.3, 1.0, 0.8, 0.6, 0.6, 0.5, 0.5],
+        [1.0, 1.0, 1.3, 1.2, 0.5, 1.0, 1.0, 1.0],
+        [0.7, 1.0, 1.1, 0.6, 2.0, 1.0, 1.0, 1.3],
+        [0.9, 1.0, 1.3, 1.0, 0.7, 2.0, 1.0, 1.5],
+        [1.0, 0.8, 2.0, 1.8, 0.6, 1.2, 1.0, 1.1],
+    ]
+)
+
+
+# Of vacant units, in the order of the levels of dhc_units.
+_VACANCIES = np.array([0.22, 0.04, 0.08, 0.04, 0.32, 0.005, 0.295])
+# Of listed blocks: share of housing units that are occupied, persons in each, and persons of an
+# address of group quarters over those of a facility above. With the 142 million units and 193,000
+# addresses of 2021 that is 334 million persons, 8.1 million of them in group quarters.
+_OCCUPIED = (18.0, 2.0)
+_PERSONS_PER_UNIT = 2.52
+_PERSONS_PER_ADDRESS = 0.35
+
+
+@dataclass(frozen=True)
+class Places:
+    """What leaves and tracts look like.
+
+    Attributes:
+      persons: Mean persons of a leaf.
+      log_persons: Mean logarithm of the persons of a leaf that is not empty, and its deviation.
+      empty: Parameters of the beta distribution of the share of empty leaves in a tract.
+      largest: Most persons of a leaf.
+      leaves: Mean leaves of a tract.
+      tracts: Least mean number of tracts of a county.
+      most_counties: Counties of a state beyond which their mean size grows.
+    """
+
+    persons: int = 40
+    log_persons: tuple[float, float] = (3.57, 1.05)
+    empty: tuple[float, float] = (8, 12)
+    largest: int = 4000
+    leaves: int = 96
+    tracts: float = 8.0
+    most_counties: int = 150
+
+
+_BLOCKS = Places()
+_MOST_COUNTIES = 499  # odd numbers of three digits
+# 152,000 enumeration districts of 132 million persons in 3,200 districts of 3,100 counties.
+_ENUMERATION_DISTRICTS = Places(870, (6.62, 0.55), (1, 49), 10_000, 48, 1.03, 400)
+
+
+@dataclass(frozen=True)
+class Nation:
+    """What is drawn; equal ones are equal.
+
+    Attributes:
+      seed: Any nonnegative integer.
+      states: Number of states, 1 to 99.
+      blocks: Number of blocks, at least one per state.
+      schema: One of `jobs.design.synthetic.schemas.NAMES`.
+      with_prims: Whether geocodes are those of `jobs.design.synthetic.prims`, and the redistricting
+        cells of the same persons are kept.
+      tracts: Mean number of tracts of a county; None for one that fits the size of the state.
+    """
+
+    seed: int
+    states: int
+    blocks: int
+    schema: str
+    with_prims: bool = False
+    tracts: float | None = None
+
+    @property
+    def places(self) -> Places:
+        """Blocks, or the enumeration districts of 1940."""
+        return places_of(self.schema)
+
+
+def places_of(schema: str) -> Places:
+    """What leaves and tracts look like under a schema."""
+    return _ENUMERATION_DISTRICTS if schema == "census1940" else _BLOCKS
+
+
+@dataclass(frozen=True)
+class Tract:
+    """One tract to draw.
+
+    Attributes:
+      state: Number of the state, from 0.
+      county: Number of the county in the state, from 0.
+      tract: Number of the tract in the county, from 0.
+      n_blocks: Its blocks.
+      subsets: Geocodes of 12 characters of its one or two tract subsets; none without prims.
+    """
+
+    state: int
+    county: int
+    tract: int
+    n_blocks: int
+    subsets: tuple[str, ...] = ()
+
+    @property
+    def geocode(self) -> str:
+        """11 digits: state 2, county 3, tract 6."""
+        return f"{self.state + 1:02d}{2 * self.county + 1:03d}{100 * (self.tract + 1):06d}"
+
+
+@dataclass(frozen=True, eq=False)
+class Blocks:
+    """The drawn blocks of a tract.
+
+    Attributes:
+      geocodes: B geocodes of 15 digits, or of 16 characters with prims, sorted.
+      housing_units: int64[B, 2], occupied and vacant.
+      facilities: int64[B, 7] group-quarters facilities by type.
+      rows: int64[m] block of every entry, increasing.
+      cells: int64[m] cell of the requested schema, increasing within a block.
+      counts: int64[m] persons, positive.
+      census_geocodes: With prims, the geocodes of 15 digits; else none.
+      beside: What else is written of these blocks: name of the folder to rows, cells and counts.
+      together: Of everybody in a household the row, the number of the household and the cell, if
+        it is drawn who lives with whom.
+    """
+
+    geocodes: list[str]
+    housing_units: IntArray
+    facilities: IntArray
+    rows: IntArray
+    cells: IntArray
+    counts: IntArray
+    census_geocodes: Sequence[str] = ()
+    beside: Mapping[str, Entries] = field(default_factory=dict)
+    together: Entries | None = None
+
+
+def plan_tracts(nation: Nation) -> list[Tract]:
+    """Split the blocks over states, counties and tracts; sizes add up to `nation.blocks`."""
+    rng = _rng(nation.seed, 0)
+    weights = rng.lognormal(0, 0.9, nation.states)
+    share = (nation.blocks - nation.states) * weights / weights.sum()
+    edges = np.rint(np.concatenate(([0.0], np.cumsum(share)))).astype(np.int64)
+    out = []
+    for state, n_blocks in enumerate(np.diff(edges) + 1):
+        leaves = nation.places.leaves
+        sizes = _sizes(_rng(nation.seed, 1, state), int(n_blocks), leaves, 0.8, 1500)
+        fitting = max(nation.places.tracts, len(sizes) / nation.places.most_counties)
+        mean_tracts = max(nation.tracts or fitting, len(sizes) / _MOST_COUNTIES)
+        per_county = _sizes(_rng(nation.seed, 2, state), len(sizes), mean_tracts, 0.9, 9000)
+        places = [(county, t) for county, n in enumerate(per_county) for t in range(n)]
+        for (county, number), size in zip(places, sizes, strict=True):
+            out.append(Tract(state, county, number, int(size)))
+    return _with_subsets(nation.seed, out) if nation.with_prims else out
+
+
+def _with_subsets(seed: int, tracts: Sequence[Tract]) -> list[Tract]:
+    """The tracts of a nation with their tract subsets, drawn county by county."""
+    out: list[Tract] = []
+    for _, group in groupby(tracts, key=lambda tract: (tract.state, tract.county)):
+        county = [*group]
+        first = county[0]
+        rng = _rng(seed, 8, first.state, first.county)
+
+        def choose(n: int, k: int, rng: np.random.Generator = rng) -> IntArray:
+            return np.asarray(rng.choice(n, k, replace=False), np.int64)
+
+        subsets = tract_subsets(choose, first.geocode[:5], len(county))
+        out += [replace(one, subsets=own) for one, own in zip(county, subsets, strict=True)]
+    return out
+
+
+def block_geocodes(nation: Nation) -> Iterator[str]:
+    """Geocodes of all blocks of a nation, sorted, without anybody in them."""
+    for tract in plan_tracts(nation):
+        yield from _geocodes(_rng(nation.seed, 7, tract.state, tract.county, tract.tract), tract)
+
+
+def draw_tract(nation: Nation, tract: Tract) -> Blocks:
+    """Draw one tract; depends on the seed and the tract alone."""
+    rng = _rng(nation.seed, 3, tract.state, tract.county, tract.tract)
+    mix = _tract_mix(nation.seed, tract, rng)
+    persons, units = _households(rng, tract.n_blocks, nation.places)
+    facilities, residents = _group_quarters(rng, tract.n_blocks, nation.places)
+    if nation.schema == HOUSEHOLDS:
+        persons, residents = units[:, 0], 0 * residents
+    drawn = _draw_persons(rng, mix, persons, residents)
+    beside: dict[str, Entries] = {}
+    together = None
+    if nation.schema == RESIDENTS:
+        own = _rng(nation.seed, 8, tract.state, tract.county, tract.tract)
+        records = householders(own, units[:, 0], drawn)
+        homes = drawn_households(own, persons, units[:, 0])
+        beside = {DWELLINGS: _dwellings(homes, units, facilities)}
+        together = members(own, homes, records)
+    else:
+        records = _to_schema(rng, nation.schema, *drawn)
+    codes = _geocodes(rng, tract)
+    if nation.schema == HOUSEHOLDS:
+        beside = _units_beside(rng, records, units, facilities)
+    elif nation.with_prims:
+        beside |= {REDISTRICTING: _to_schema(rng, "pl94", *drawn)}
+    if not nation.with_prims:
+        return Blocks(codes, units, facilities, *records, beside=beside, together=together)
+    of_prims = block_codes(tract.subsets, codes)
+    return Blocks(of_prims, units, facilities, *records, codes, beside, together)
+
+
+def draw_listed(
+    seed: int,
+    schema: str,
+    tract: Tract,
+    geocodes: list[str],
+    housing_units: IntArray,
+    group_quarters: IntArray,
+) -> Blocks:
+    """Draw the persons of a tract whose blocks are given; depends on the arguments alone.
+
+    Args:
+      seed: Of the nation.
+      schema: One of `jobs.design.synthetic.schemas.NAMES`.
+      tract: Its numbers are those of its geocode.
+      geocodes: B geocodes of 15 digits, sorted.
+      housing_units: int64[B]. A tenth is vacant, 2.5 persons live in each of the others.
+      group_quarters: int64[B] addresses of facilities, of any type.
+    """
+    rng = _rng(seed, 6, tract.state, tract.county, tract.tract)
+    mix = _tract_mix(seed, tract, rng)
+    occupied = rng.binomial(housing_units, rng.beta(*_OCCUPIED))
+    others = rng.lognormal(np.log(_PERSONS_PER_UNIT - 1), 0.15, len(geocodes))
+    persons = occupied + rng.poisson(occupied * others)
+    kinds = _FACILITIES / _FACILITIES.sum()
+    facilities = rng.multinomial(group_quarters, kinds)
+    sizes = _FACILITY_SIZES * _PERSONS_PER_ADDRESS * rng.lognormal(-0.3, 0.8, facilities.shape)
+    residents = np.ceil(facilities * sizes).astype(np.int64)
+    units = np.column_stack([occupied, housing_units - occupied])
+    if schema == HOUSEHOLDS:
+        persons, residents = occupied, 0 * residents
+    drawn = _draw_persons(rng, mix, persons, residents)
+    beside: dict[str, Entries] = {}
+    together = None
+    if schema == RESIDENTS:
+        own = _rng(seed, 8, tract.state, tract.county, tract.tract)
+        records = householders(own, occupied, drawn)
+        homes = drawn_households(own, persons, occupied)
+        beside = {DWELLINGS: _dwellings(homes, units, facilities)}
+        together = members(own, homes, records)
+    else:
+        records = _to_schema(rng, schema, *drawn)
+    if schema == HOUSEHOLDS:
+        beside = _units_beside(rng, records, units, facilities)
+    return Blocks(geocodes, units, facilities, *records, beside=beside, together=together)
+
+
+def _units_beside(
+    rng: np.random.Generator, households: Entries, units: IntArray, facilities: IntArray
+) -> dict[str, Entries]:
+    """The units that these households live in, the vacant ones and the facilities: two schemas."""
+    tenure = tenure_of(rng.random, schema_named(HOUSEHOLDS), households, len(units))
+    vacant = rng.multinomial(units[:, 1], _VACANCIES)
+    by_type = [
+        rng.multinomial(facilities[:, kind], shares)
+        for kind, shares in enumerate(facility_shares())
+    ]
+    return {
+        "dhc_units": _sparse(np.hstack([tenure, vacant, *by_type])),
+        "h1_units": _sparse(np.hstack([units, *by_type])),
+    }
+
+
+def _dwellings(
+    households: tuple[IntArray, IntArray], units: IntArray, facilities: IntArray
+) -> Entries:
+    """Units by size and facilities; every occupied one has a household."""
+    sizes = by_size(*households, len(units))
+    return _sparse(np.hstack([units[:, 1:], sizes, facilities]))
+
+
+def _sparse(counts: IntArray) -> Entries:
+    """Rows, cells and counts of what is not zero."""
+    rows, cells = np.nonzero(counts)
+    return rows, cells, counts[rows, cells]
+
+
+def _draw_persons(
+    rng: np.random.Generator, mix: FloatArray, persons: IntArray, residents: IntArray
+) -> tuple[IntArray, IntArray, IntArray]:
+    """Entries over the 2,016 cells of households of int64[B] persons and int64[B, 7] residents."""
+    size = len(persons)
+    minors = np.clip(_GROUP_MINORS * rng.lognormal(0, 0.2), 0, 0.6)
+    block_mix = rng.gamma(np.broadcast_to(mix * 10 + 0.01, (size, 8))) + 1e-12
+    parts = [(0, persons, block_mix, minors)]
+    for kind in range(7):
+        tilted = np.broadcast_to(mix * _FACILITY_TILT[kind], (size, 8))
+        parts.append((kind + 1, residents[:, kind], tilted, np.full(8, _FACILITY_MINORS[kind])))
+    return _draw_cells(rng, parts)
+
+
+def _rng(*key: int) -> np.random.Generator:
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(list(key))))
+
+
+def _sizes(
+    rng: np.random.Generator, total: int, mean: float, sigma: float, largest: int
+) -> IntArray:
+    """Positive lognormal sizes that add up to the total."""
+    count = max(1, round(total / mean), -(-total // largest))
+    weights = np.minimum(rng.lognormal(0, sigma, count), 8.0)
+    share = (total - count) * weights / weights.sum()
+    edges = np.rint(np.concatenate(([0.0], np.cumsum(share)))).astype(np.int64)
+    return np.asarray(np.diff(edges) + 1, np.int64)
+
+
+def _tract_mix(seed: int, tract: Tract, rng: np.random.Generator) -> FloatArray:
+    """float64[8]: weights of the groups; states differ, counties more, tracts most."""
+    state = _rng(seed, 4, tract.state).dirichlet(_GROUP_WEIGHTS * 60)
+    county = _rng(seed, 5, tract.state, tract.county).dirichlet(state * 25 + 1e-3)
+    return np.asarray(rng.dirichlet(county * 5 + 2e-3), np.float64)
+
+
+def _households(rng: np.random.Generator, size: int, places: Places) -> tuple[IntArray, IntArray]:
+    """Persons in households, and int64[B, 2] occupied and vacant housing units, of every block."""
+    empty = rng.random(size) < rng.beta(*places.empty)
+    drawn = rng.lognormal(*places.log_persons, size) * rng.lognormal(0, 0.2)
+    persons = np.where(empty, 0, np.minimum(np.ceil(drawn).astype(np.int64), places.largest))
+    per_unit = rng.lognormal(np.log(2.5), 0.15, size)
+    occupied = np.minimum(persons, np.ceil(persons / per_unit)).astype(np.int64)
+    vacant = rng.poisson(np.where(empty, 0.1, 0.1 * occupied))
+    return persons, np.column_stack([occupied, vacant])
+
+
+def _group_quarters(
+    rng: np.random.Generator, size: int, places: Places
+) -> tuple[IntArray, IntArray]:
+    """int64[B, 7] facilities and their residents; a few blocks attract most facilities."""
+    facilities = np.zeros((size, 7), np.int64)
+    residents = np.zeros((size, 7), np.int64)
+    attraction = rng.lognormal(0, 2.0, size)
+    for kind, number in enumerate(
+        rng.poisson(_FACILITIES * size * places.persons / _TRACT_PERSONS)
+    ):
+        for block in rng.choice(size, number, p=attraction / attraction.sum()):
+            facilities[block, kind] += 1
+            residents[block, kind] += int(np.ceil(_FACILITY_SIZES[kind] * rng.lognormal(-0.3, 0.8)))
+    return facilities, residents
+
+
+def _group_cells() -> FloatArray:
+    """float64[8, 126]: for each group the probabilities of (hispanic, cenrace)."""
+    weights = np.array([0.5, 0.2, 0.12, 0.12, 0.02, 0.3])
+    many = np.array([np.prod(weights[list(c)]) * 0.15 ** (len(c) - 2) for c in COMBINATIONS[6:]])
+    out = np.zeros((8, 2, 63))
+    for race in range(6):
+        out[race + 1, 0, race] = 1
+    out[7, 0, 6:] = many / many.sum()
+    out[0, 1, :6] = [0.22, 0.02, 0.025, 0.004, 0.001, 0.42]
+    out[0, 1, 6:] = 0.06 * many / many.sum()
+    out[0, 1, COMBINATIONS.index((0, 5))] += 0.25
+    return np.asarray(out.reshape(8, 126) / out.reshape(8, 126).sum(1, keepdims=True), np.float64)
+
+
+_GROUP_CELLS = _group_cells()
+
+
+def _draw_cells(
+    rng: np.random.Generator, parts: list[tuple[int, IntArray, FloatArray, FloatArray]]
+) -> tuple[IntArray, IntArray, IntArray]:
+    """Draw persons of (hhgq, persons[B], group weights[B, 8], minors[8]) over the 2,016 cells."""
+    batches = []
+    for hhgq, persons, mix, minors in parts:
+        live = np.flatnonzero(persons)
+        if len(live) == 0:
+            continue
+        of_group = np.hstack([_GROUP_CELLS * minors[:, None], _GROUP_CELLS * (1 - minors)[:, None]])
+        chance = mix[live] / mix[live].sum(1, keepdims=True) @ of_group
+        drawn = rng.multinomial(persons[live], chance / chance.sum(1, keepdims=True))
+        rows, cells = np.nonzero(drawn)
+        batches.append((live[rows], cells + 252 * hhgq, drawn[rows, cells]))
+    if not batches:
+        none = np.zeros(0, np.int64)
+        return none, none, none
+    rows, cells, counts = (np.concatenate(column) for column in zip(*batches, strict=True))
+    return rows, cells, counts
+
+
+def _to_schema(
+    rng: np.random.Generator, name: str, rows: IntArray, cells: IntArray, counts: IntArray
+) -> tuple[IntArray, IntArray, IntArray]:
+    """Recode cells of pl94 to those of another schema, summed and sorted by (row, cell)."""
+    n_cells = schema_named(name).size
+    adult, hispanic, race = cells // 126 % 2, cells // 63 % 2, cells % 63
+    if name == "pl94_tables":
+        cells = cells % 252
+    elif name == "group_quarters":
+        cells = cells // 252
+    elif name == "block16":
+        cells = 8 * adult + np.where(hispanic == 1, 0, np.minimum(race, 6) + 1)
+    elif name == HOUSEHOLDS:
+        entries = (rows, cells, counts)
+        races = np.minimum(np.arange(len(COMBINATIONS)), 6)  # two or more together
+        rows, cells, counts = add_household_details(rng.random, schema_named(name), races, entries)
+    elif name in ("dhc_persons", "census1940"):
+        schema = schema_named(name)
+        first = np.array([c[0] for c in COMBINATIONS])
+        races = np.arange(63) if name == "dhc_persons" else first
+        entries = (rows, cells, counts)
+        rows, cells, counts = add_persons_details(rng.random, schema, races, entries)
+    elif name == "toy":
+        male = rng.binomial(counts, 0.49)
+        old = [rng.binomial(part * adult, 0.21) for part in (counts - male, male)]
+        young = [part - some for part, some in zip((counts - male, male), old, strict=True)]
+        cells = np.concatenate([adult, 2 + 0 * adult, 3 + adult, 5 + 0 * adult])
+        counts = np.concatenate([young[0], old[0], young[1], old[1]])
+        rows = np.tile(rows, 4)
+    keys, inverse = np.unique(rows * n_cells + cells, return_inverse=True)
+    sums = np.zeros(len(keys), np.int64)
+    np.add.at(sums, inverse, counts)
+    keys, sums = keys[sums > 0], sums[sums > 0]
+    return keys // n_cells, keys % n_cells, sums
+
+
+def _geocodes(rng: np.random.Generator, tract: Tract) -> list[str]:
+    n_groups = min(9, tract.n_blocks, 1 + rng.poisson(tract.n_blocks / _BLOCKS_PER_GROUP * 0.65))
+    n_groups = max(n_groups, -(-tract.n_blocks // 900))
+    sizes = np.full(n_groups, tract.n_blocks // n_groups)
+    sizes[: tract.n_blocks % n_groups] += 1
+    return [
+        f"{tract.geocode}{group + 1}{block:03d}"
+        for group, size in enumerate(sizes)
+        for block in range(size)
+    ]

@@ -1,0 +1,35 @@
+"""The schemas that can be generated: files of conf/schema."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from importlib.resources import as_file
+
+from das.schema import Schema
+from jobs.pipeline.config.ready import ready_folder
+from jobs.pipeline.config.schema import load_schema
+
+NAMES = (
+    "pl94",
+    "pl94_tables",
+    "block16",
+    "group_quarters",
+    "dhc_persons",
+    "dhc_households",
+    "census1940",
+    "toy",
+    "residents",
+)
+
+
+@lru_cache
+def schema_named(name: str) -> Schema:
+    """A schema of conf/schema."""
+    with as_file(ready_folder() / "schema" / f"{name}.yaml") as path:
+        return load_schema(path)
+
+
+def levels_of(name: str, attribute: str) -> tuple[str, ...]:
+    """Levels of an attribute of a schema of conf/schema."""
+    attributes = schema_named(name).attributes
+    return next(one.levels for one in attributes if one.name == attribute)

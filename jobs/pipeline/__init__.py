@@ -1,0 +1,1 @@
+"""The engine: plan, read, check, measure, estimate, solve, write, finalize, verify, evaluate."""

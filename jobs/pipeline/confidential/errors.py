@@ -1,0 +1,46 @@
+"""Errors of a release, geounit by geounit, for the internal page of `das explore`. Confidential."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from das.arrays import IntArray
+from das.confidential import redact_errors
+from das.errors import OutputError
+from das.queries.query import Query
+from jobs.pipeline.confidential.histograms import read_truth
+from jobs.pipeline.config.product import Product
+from jobs.pipeline.storage.dataset import Dataset, is_published
+from jobs.pipeline.storage.geography import read_public_geocodes
+from jobs.pipeline.storage.histograms import read_counts
+
+
+def errors_of(product: Product) -> Callable[[str, Query], IntArray]:
+    """How far the answers of a release are from the truth.
+
+    Args:
+      product: Whose release; its true histograms must be there.
+
+    Returns:
+      Of a geolevel and a query: released minus true answers, int64[G, m], geounits by geocode.
+
+    Raises:
+      OutputError: The true histograms are not there.
+    """
+    truth = product.confidential.histograms(product.plan.leaf.name)
+    if not is_published(truth):
+        raise OutputError(
+            str(truth),
+            "is not there: errors are told from the truth",
+            remedy="use the folder of the run, where it was made",
+        )
+    n_cells = product.plan.schema.size
+
+    @redact_errors
+    def errors(geolevel: str, query: Query) -> IntArray:
+        codes = read_public_geocodes(product.release, geolevel)
+        true = read_truth(Dataset.open(product.confidential.histograms(geolevel)), codes, n_cells)
+        released = read_counts(product.release, geolevel, codes, n_cells)
+        return query.answer(released) - query.answer(true.reveal())
+
+    return errors

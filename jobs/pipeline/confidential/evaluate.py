@@ -1,0 +1,336 @@
+"""Evaluation: how far the release is from the truth. Its output is confidential.
+
+Every task compares the geounits of one range of one geolevel and returns exact, mergeable
+summaries whose size does not grow with the number of geounits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from das.confidential import redact_errors
+from das.errors import OutputError
+from das.metrics.accuracy import ErrorSummary, empty_summary, merge, summarize_query
+from das.metrics.parity import Areas, GroupErrors
+from das.metrics.statistics import describe
+from das.queries.query import Query, parse_query
+from das.schema import Schema
+from das.strategy import Strategy
+from geography.lattice import Spine
+from invariants.exact import Invariant, invariants_at
+from jobs.pipeline.confidential.histograms import read_truth
+from jobs.pipeline.confidential.parity import Asked, Known, asked_at, merged, parity_results
+from jobs.pipeline.config.files import named
+from jobs.pipeline.config.groups import Grouping
+from jobs.pipeline.documents.document import adapter, write_document
+from jobs.pipeline.documents.evaluation import Evaluation, ParityResult, Result
+from jobs.pipeline.documents.manifest import expected_rmse, read_manifest
+from jobs.pipeline.input.areas import read_areas
+from jobs.pipeline.storage.dataset import Dataset, RangeReader
+from jobs.pipeline.storage.geography import read_public_geocodes
+from jobs.pipeline.storage.histograms import read_histograms
+from jobs.pipeline.storage.layout import ConfidentialLayout, ReleaseLayout
+from jobs.pipeline.storage.place import open_input
+from jobs.pipeline.tasks.executor import Tasks
+
+BATCH = 4_096  # geounits read and compared at a time by a task
+# Every slice reads part files of two datasets from their start: 25,181 blocks take 0.5 to 0.8 s
+# with two slices a slot, 0.9 to 1.3 s with four (`python -m bench.state`).
+_SLICES_PER_SLOT = 2
+
+
+class Design(Protocol):
+    """What the evaluation needs to know of a run; a resolved configuration has it."""
+
+    @property
+    def schema(self) -> Schema:
+        """Attributes and cells."""
+
+    @property
+    def spine(self) -> Spine:
+        """Geolevels."""
+
+    @property
+    def geolevels(self) -> Sequence[str]:
+        """All that have counts: those of the spine, and those of the census that are off it."""
+
+    @property
+    def strategy(self) -> Strategy:
+        """Measured queries."""
+
+    @property
+    def invariants(self) -> Sequence[Invariant]:
+        """Exact queries."""
+
+
+@dataclass(frozen=True)
+class Slice:
+    """The geounits of one task: rows start..stop-1 of one file of the geography.
+
+    Attributes:
+      release: The publishable half of the run.
+      confidential: The other half.
+      queries: What is compared.
+      geolevel: The geolevel.
+      file: Path of the geography's part file, relative to its dataset.
+      start: First row.
+      stop: Row after the last.
+      asked: What is compared by group.
+    """
+
+    release: ReleaseLayout
+    confidential: ConfidentialLayout
+    queries: tuple[Query, ...]
+    geolevel: str
+    file: str
+    start: int
+    stop: int
+    asked: Asked = field(default_factory=Asked)
+
+    @property
+    def cost(self) -> int:
+        """Predicted cost, in geounits."""
+        return self.stop - self.start
+
+
+@dataclass(frozen=True, eq=False)
+class Compared:
+    """What was found in a slice.
+
+    Attributes:
+      summaries: Of every query.
+      groups: Of everything that is asked by group.
+    """
+
+    summaries: Sequence[ErrorSummary]
+    groups: Sequence[GroupErrors]
+
+
+def evaluate(
+    release: ReleaseLayout,
+    confidential: ConfidentialLayout,
+    design: Design,
+    tasks: Tasks,
+    *,
+    queries: Sequence[str] = (),
+    grouping: Grouping | None = None,
+) -> Evaluation:
+    """Compare the protected counts with the truth at every geolevel and write the evaluation.
+
+    Evaluated are the listed queries measured at any geolevel, the invariants, every single
+    attribute, the total, the detailed query and `queries`.
+
+    Args:
+      release: Has the geography and the counts; its manifest, if written, gives the noise.
+      confidential: Has the true histograms and receives the evaluation.
+      design: Schema, spine, strategy and invariants of the run.
+      tasks: What runs the step.
+      queries: Further queries.
+      grouping: For whom errors are added up; None for everybody alone.
+
+    Returns:
+      The evaluation written.
+
+    Raises:
+      OutputError: A dataset is not complete, or the evaluation cannot be written.
+      SchemaError: A query is unknown.
+      InputError: The types of geounits cannot be read.
+    """
+    compared = evaluated_queries(design, queries)
+    levels = design.geolevels
+    areas = _areas(release, grouping, design.spine.levels)
+    asked = {name: asked_at(grouping, areas.get(name, {})) for name in levels}
+    slices = [
+        piece
+        for geolevel in levels
+        for piece in _slices(release, confidential, compared, asked[geolevel], geolevel, tasks)
+    ]
+    slices.sort(key=lambda piece: -piece.cost)
+    found = tasks.run("evaluate", slices, compare)
+    noise = _noise(release)
+    summaries = _merged(slices, [one.summaries for one in found])
+    parity = [
+        row
+        for name in levels
+        if grouping is not None
+        for errors in [
+            merged(one.groups for s, one in zip(slices, found, strict=True) if s.geolevel == name)
+        ]
+        for row in parity_results(grouping, name, asked[name], errors, _known(design, name, noise))
+    ]
+    evaluation = _evaluation(design, compared, summaries, parity, noise)
+    write_document(confidential.evaluation, evaluation)
+    return evaluation
+
+
+def evaluated_queries(design: Design, further: Sequence[str] = ()) -> tuple[Query, ...]:
+    """The evaluated queries, coarse before fine, each once.
+
+    Raises:
+      SchemaError: One of `further` is unknown.
+    """
+    schema = design.schema
+    wanted = ["total", *(a.name for a in schema.attributes), "detailed", *further]
+    wanted += [
+        entry.query.name
+        for level in range(len(design.spine.levels))
+        for entry in design.strategy.measured(level)
+        if entry.query.is_listed
+    ]
+    wanted += [invariant.query.name for invariant in design.invariants]
+    parsed = {query.name: query for query in (parse_query(schema, text) for text in wanted)}
+    return tuple(sorted(parsed.values(), key=lambda query: (query.size, query.name)))
+
+
+@redact_errors
+def compare(piece: Slice) -> Compared:
+    """Compare truth and release in one slice."""
+    geocodes = _geocodes(piece)
+    true = RangeReader(Dataset.open(piece.confidential.histograms(piece.geolevel)))
+    protected = RangeReader(Dataset.open(piece.release.counts(piece.geolevel)))
+    n_cells = piece.queries[0].n_cells
+    summaries = [empty_summary() for _ in piece.queries]
+    groups = []
+    for low in range(0, len(geocodes), BATCH):
+        batch = geocodes[low : low + BATCH]
+        truth = read_truth(true, batch, n_cells).reveal()
+        released = read_histograms(protected, batch, n_cells)
+        for index, query in enumerate(piece.queries):
+            summary = summarize_query(query, batch, truth, released)
+            summaries[index] = merge(summaries[index], summary)
+        groups.append(piece.asked.slice(low, low + BATCH).compare(truth, released))
+    return Compared(summaries, merged(groups))
+
+
+def _slices(
+    release: ReleaseLayout,
+    confidential: ConfidentialLayout,
+    queries: tuple[Query, ...],
+    asked: Asked,
+    geolevel: str,
+    tasks: Tasks,
+) -> list[Slice]:
+    """Cut a geolevel into slices of similar size without reading its rows."""
+    geography = Dataset.open(release.geography(geolevel))
+    size = tasks.sizing.evaluate_geounits
+    step = min(max(-(-geography.rows // (_SLICES_PER_SLOT * tasks.slots)), size.least), size.most)
+    slices, before = [], 0  # rows in the files before
+    for part in geography.parts:
+        for start in range(0, part.rows, step):
+            stop = min(start + step, part.rows)
+            own = asked.slice(before + start, before + stop)
+            slices.append(
+                Slice(release, confidential, queries, geolevel, part.file, start, stop, own)
+            )
+        before += part.rows
+    return slices
+
+
+def _known(design: Design, geolevel: str, noise: Mapping[tuple[str, str], float]) -> Known:
+    """What is published at a geolevel."""
+    measured = {
+        entry.query.name: entry.query for level in design.strategy.levels for entry in level.queries
+    }
+    noisy = [
+        (query, noise[geolevel, name])
+        for name, query in measured.items()
+        if query.is_partition and (geolevel, name) in noise
+    ]
+    return Known(noisy, [one.query for one in invariants_at(design.invariants, geolevel)])
+
+
+def _areas(
+    release: ReleaseLayout, grouping: Grouping | None, levels: Sequence[str]
+) -> dict[str, dict[str, Areas]]:
+    """Geolevel to what has types, the same or one above, to the types of its geounits, in order."""
+    found: dict[str, dict[str, Areas]] = {name: {} for name in levels}
+    for above, file in ({} if grouping is None else grouping.areas).items():
+        codes = read_public_geocodes(release, above).astype(np.bytes_)
+        types = named(f"evaluate.areas.{above}", partial(read_areas, file, codes))
+        for name in levels[levels.index(above) :]:
+            below = read_public_geocodes(release, name).astype(np.bytes_)
+            within = np.searchsorted(codes, below.astype(codes.dtype))  # geocodes are prefixes
+            found[name][above] = Areas(types.labels, types.of_geounits[within])
+    return found
+
+
+def _geocodes(piece: Slice) -> list[str]:
+    """Read the geocodes of a slice; row groups outside it are skipped."""
+    path = piece.release.geography(piece.geolevel) / piece.file
+    try:
+        with pq.ParquetFile(open_input(path)) as file:
+            first, wanted, row = None, [], 0
+            for group in range(file.num_row_groups):
+                after = row + file.metadata.row_group(group).num_rows
+                if after > piece.start and row < piece.stop:
+                    first = row if first is None else first
+                    wanted.append(group)
+                row = after
+            column = file.read_row_groups(wanted, columns=["geocode"], use_threads=False)
+    except (OSError, pa.ArrowException) as error:
+        raise OutputError(str(path), "cannot be read", got=error) from None
+    start = piece.start - (first or 0)
+    geocodes: list[str] = column.column("geocode").to_pylist()
+    return geocodes[start : start + piece.stop - piece.start]
+
+
+def _merged(
+    slices: Sequence[Slice], found: Sequence[Sequence[ErrorSummary]]
+) -> dict[tuple[str, str], ErrorSummary]:
+    """One summary per (geolevel, query)."""
+    sums: dict[tuple[str, str], ErrorSummary] = {}
+    for piece, summaries in zip(slices, found, strict=True):
+        for query, summary in zip(piece.queries, summaries, strict=True):
+            key = (piece.geolevel, query.name)
+            sums[key] = merge(sums.get(key, empty_summary()), summary)
+    return sums
+
+
+def _evaluation(
+    design: Design,
+    queries: Sequence[Query],
+    summaries: Mapping[tuple[str, str], ErrorSummary],
+    parity: Sequence[ParityResult],
+    noise: Mapping[tuple[str, str], float],
+) -> Evaluation:
+    measured = {
+        (name, entry.query.name)
+        for level, name in enumerate(design.spine.levels)
+        for entry in design.strategy.measured(level)
+    }
+    results = [
+        {
+            "geolevel": level,
+            "query": query.name,
+            "size": query.size,
+            "measured": (level, query.name) in measured,
+            "expected_rmse": noise.get((level, query.name)),
+            **describe(summaries.get((level, query.name), empty_summary())),
+        }
+        for level in design.geolevels
+        for query in queries
+    ]
+    return Evaluation(
+        format=1,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        levels=tuple(design.geolevels),
+        queries=tuple(query.name for query in queries),
+        results=adapter(tuple[Result, ...]).validate_python(results),
+        parity=tuple(parity),
+    )
+
+
+def _noise(release: ReleaseLayout) -> dict[tuple[str, str], float]:
+    """Expected error of the raw noisy answers, as far as a manifest was written."""
+    if not release.manifest.exists():
+        return {}
+    manifest = read_manifest(release)
+    return expected_rmse(manifest.budget, manifest.levels)

@@ -1,0 +1,49 @@
+"""The leaf geounits of a run: those of the public list, else those in the data."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from das.arrays import Geocodes
+from geography.lattice import Lattice
+from jobs.pipeline.confidential.inputs import check_inputs
+from jobs.pipeline.confidential.read.formats import read_geocodes
+from jobs.pipeline.config.claims import account_of, claim_of
+from jobs.pipeline.config.product import Resolved
+from jobs.pipeline.input.geounits import list_geounits
+from jobs.pipeline.input.spine import public_lattice, run_leaves
+from jobs.pipeline.storage.account import noted_failures
+from jobs.pipeline.storage.geography import Census
+from jobs.pipeline.tasks.executor import Tasks, open_tasks
+
+
+def planned_geounits(resolved: Resolved, tasks: Tasks) -> tuple[Lattice, Census | None]:
+    """All geounits of a run, and those of the census where the spine has others."""
+    census = resolved.plan.census_spine
+    return run_leaves(resolved.config.geography, census, _leaf_geocodes(resolved, tasks))
+
+
+def _leaf_geocodes(resolved: Resolved, tasks: Tasks) -> Geocodes:
+    """Geocodes of the public list; without one, those in the data of all products."""
+    public, spine = resolved.config.geography.geounits, resolved.plan.census_spine
+    if public is not None:
+        return list_geounits(public, spine)
+    data = [product.config.input for product in resolved.products.values()]
+    return np.unique(
+        np.concatenate([read_geocodes(source, None, spine=spine, tasks=tasks) for source in data])
+    )
+
+
+def lattice_of(resolved: Resolved) -> Lattice:
+    """All geounits of a run that need not have begun; starts Spark if there is no public list.
+
+    Raises:
+      DasError: A geocode does not fit, or, without a list, an input file.
+    """
+    geography = resolved.config.geography
+    if geography.geounits is not None:
+        return public_lattice(geography, resolved.plan.census_spine)[0]
+    check_inputs(resolved)
+    noted = noted_failures(account_of(resolved.config), claim_of(resolved, resolved.last, ""))
+    with open_tasks(resolved.config) as tasks, noted:
+        return planned_geounits(resolved, tasks)[0]

@@ -1,0 +1,213 @@
+"""The truth: exact histograms of every geolevel, confidential.
+
+The leaf geolevel is gathered from the input; every coarser geolevel is the sum of the one below
+it, made by tasks over contiguous ranges of geocodes without any shuffle.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+
+from das.arrays import ObjectArray
+from das.confidential import Confidential, redact_errors
+from das.errors import GeographyError, VerificationError
+from das.histograms import Histograms
+from das.schema import Schema
+from geography.lattice import ROOT_CODE, Lattice
+from jobs.pipeline.confidential.leaves import EntrySource, gather_leaves, remove_runs
+from jobs.pipeline.storage.census import CensusCodes
+from jobs.pipeline.storage.dataset import (
+    Dataset,
+    PartFile,
+    PartWriter,
+    RangeReader,
+    is_published,
+    publish,
+)
+from jobs.pipeline.storage.histograms import (
+    SPARSE_SCHEMA,
+    read_histograms,
+    sparse_arrays,
+    sparse_table,
+)
+from jobs.pipeline.storage.layout import ConfidentialLayout
+from jobs.pipeline.storage.place import Place
+from jobs.pipeline.tasks.executor import Tasks
+
+T = TypeVar("T")
+
+
+def write_truth(
+    entries: EntrySource[T],
+    lattice: Lattice,
+    *,
+    schema: Schema,
+    layout: ConfidentialLayout,
+    tasks: Tasks,
+    census: CensusCodes | None = None,
+) -> None:
+    """Write the histograms of all geolevels, leaves first; published geolevels are skipped.
+
+    Args:
+      entries: From `confidential.read.formats`; not read if the leaves are published.
+      lattice: All geounits.
+      schema: Its cells.
+      layout: Where to write; all workers must see the folder.
+      tasks: What runs its steps.
+      census: The leaves under the geocodes of the data, where those of the lattice are others.
+
+    Raises:
+      InputError: The data breaks its format, or holds a geocode that is not in the lattice.
+      OutputError: A folder cannot be written.
+      VerificationError: Two geolevels do not hold the same persons.
+    """
+    levels = lattice.spine.levels
+    leaf = levels[-1]
+    if not is_published(layout.histograms(leaf)):
+        gather_leaves(
+            entries,
+            lattice.codes[-1],
+            n_cells=schema.size,
+            dataset=layout.histograms(leaf),
+            tasks=tasks,
+            census=census,
+        )
+    remove_runs(layout.histograms(leaf))
+    for level in range(len(levels) - 2, -1, -1):
+        if not is_published(layout.histograms(levels[level])):
+            _roll_up(lattice, level, schema=schema, layout=layout, tasks=tasks)
+    if census is not None:
+        _sum_census(census, leaf, schema=schema, layout=layout, tasks=tasks)
+
+
+def read_truth(
+    dataset: Dataset | RangeReader, geocodes: Sequence[str] | ObjectArray, n_cells: int
+) -> Confidential[Histograms]:
+    """Read the true histograms of some geounits.
+
+    Args:
+      dataset: The true histograms of a geolevel, or what reads them piece by piece.
+      geocodes: G geocodes, sorted, best contiguous in the geolevel.
+      n_cells: n, the number of cells of the schema.
+
+    Returns:
+      G histograms in the order of `geocodes`; geounits without persons are empty.
+
+    Raises:
+      OutputError: A file is missing or damaged.
+      GeographyError: The geocodes are not sorted and unique.
+    """
+    if any(first >= second for first, second in itertools.pairwise(geocodes)):
+        raise GeographyError(str(dataset.path), "geocodes are not sorted and unique")
+    return Confidential(read_histograms(dataset, geocodes, n_cells))
+
+
+@dataclass(frozen=True, slots=True)
+class RollUp:
+    """One task: the geounits of a geolevel whose children lie in low..high.
+
+    Attributes:
+      fine: Dataset of the children, those parts of it that hold some of them.
+      coarse: Dataset to write.
+      low: Geocode of the first child.
+      high: Geocode of the last child.
+      digits: Prefix length of the coarse geolevel.
+      n_cells: n.
+    """
+
+    fine: Dataset
+    coarse: Place
+    low: str
+    high: str
+    digits: int
+    n_cells: int
+
+
+@redact_errors
+def roll_up(task: RollUp) -> PartFile:
+    """Sum the children of some geounits and write them."""
+    table = task.fine.read(task.low, task.high)
+    writer = PartWriter(task.coarse, SPARSE_SCHEMA)
+    persons = 0
+    if table.num_rows:
+        codes, lengths, cells, counts = sparse_arrays(table)
+        prefixes = (
+            codes.astype(f"U{task.digits}") if task.digits else np.full(len(codes), ROOT_CODE)
+        )
+        unique, owners = np.unique(prefixes, return_inverse=True)
+        histograms = Histograms.from_entries(
+            task.n_cells, len(unique), np.repeat(owners, lengths), cells, counts
+        )
+        writer.write(sparse_table(unique, histograms))
+        persons = int(histograms.counts.sum())
+    return writer.close(persons=persons)
+
+
+def _roll_up(
+    lattice: Lattice,
+    level: int,
+    *,
+    schema: Schema,
+    layout: ConfidentialLayout,
+    tasks: Tasks,
+) -> None:
+    names = lattice.spine.levels
+    fine, coarse = (
+        Dataset.open(layout.histograms(names[level + 1])),
+        layout.histograms(names[level]),
+    )
+    children, first = lattice.codes[level + 1], lattice.first_child[level]
+    size = tasks.sizing.truth_children
+    n_tasks = max(
+        min(tasks.batches, len(children) // size.least + 1), len(children) // size.most + 1
+    )
+    edges = np.unique(
+        np.searchsorted(first, np.linspace(0, len(children), min(n_tasks, len(first) - 1) + 1))
+    )
+    sums = []
+    for start, stop in zip(first[edges[:-1]], first[edges[1:]], strict=True):
+        low, high = children[start].decode(), children[stop - 1].decode()
+        digits = lattice.spine.digits[level]
+        sums.append(RollUp(fine.within(low, high), coarse, low, high, digits, schema.size))
+    name = names[level]
+    written = tasks.run(f"truth {name}", sums, roll_up)
+    if _persons(written) != _persons(fine.parts):
+        raise VerificationError(str(coarse), "does not hold the persons of the geolevel below")
+    publish(coarse, written, {"n_cells": schema.size})
+
+
+def _sum_census(
+    census: CensusCodes, leaf: str, *, schema: Schema, layout: ConfidentialLayout, tasks: Tasks
+) -> None:
+    """Write the histograms of census geolevels that are not on the spine."""
+    missing = [name for name in census.digits if not is_published(layout.histograms(name))]
+    if not missing:
+        return
+    leaves = Dataset.open(layout.histograms(leaf))
+
+    @redact_errors
+    def run(item: tuple[str, str, str]) -> PartFile:
+        geolevel, low, high = item
+        codes, sums = census.sums(leaves, geolevel, low, high, schema.size)
+        writer = PartWriter(layout.histograms(geolevel), SPARSE_SCHEMA)
+        writer.write(sparse_table(codes, sums))
+        return writer.close(persons=int(sums.counts.sum()))
+
+    ranges = census.ranges(tasks.sizing.merge_leaves.most)
+    items = [(name, low, high) for name in missing for low, high in ranges]
+    written = tasks.run("truth census", items, run)
+    for name in missing:
+        parts = [part for item, part in zip(items, written, strict=True) if item[0] == name]
+        place = layout.histograms(name)
+        if _persons(parts) != _persons(leaves.parts):
+            raise VerificationError(str(place), "does not hold the persons of the leaves")
+        publish(place, parts, {"n_cells": schema.size})
+
+
+def _persons(parts: Iterable[PartFile]) -> int:
+    return sum(int(part.facts["persons"]) for part in parts)

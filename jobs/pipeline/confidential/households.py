@@ -1,0 +1,191 @@
+"""Who gains and who loses where totals are expected by housing units. Its output is confidential.
+
+Families of the geolevel are solved again without what is expected, and released counts and these
+are compared with the truth: by persons per unit over those of the parent, where groups of records
+are concentrated, and in sums of half the children of each parent, which are no geounits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from das.arrays import BoolArray, FloatArray, IntArray
+from das.confidential import redact_errors
+from das.histograms import Histograms
+from das.queries.query import Query, parse_query
+from jobs.pipeline.confidential.histograms import read_truth
+from jobs.pipeline.documents.evaluation import HouseholdErrors
+from jobs.pipeline.plan import Level, Plan
+from jobs.pipeline.release.covariate import MOST_CERTIFIED, is_certified
+from jobs.pipeline.release.pieces import Piece, read_pieces
+from jobs.pipeline.release.problems import Family
+from jobs.pipeline.release.solve import LevelSolving, batch_sizes, solve_family
+from jobs.pipeline.storage.dataset import Dataset
+from jobs.pipeline.storage.histograms import read_counts
+from jobs.pipeline.storage.layout import ConfidentialLayout, ReleaseLayout
+from jobs.pipeline.tasks.batches import Batch, geounit_batches
+from jobs.pipeline.tasks.executor import Tasks
+
+_HOUSEHOLDS = (0.0, 0.5, 0.8, 1.2, 1.5, np.inf)  # persons per unit over those of the parent
+_CONCENTRATED = 1.5  # share of a group over that in the parent, from which it is concentrated
+_FEWEST = 5  # records of a group of which a share is told
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """Errors of some geounits of one kind; exact and mergeable.
+
+    Attributes:
+      kind: What the geounits have in common.
+      label: Which of them.
+      sums: int64[6], geounits, records, sums of errors as released and without, sums of squares.
+    """
+
+    kind: str
+    label: str
+    sums: IntArray
+
+
+def household_errors(
+    plan: Plan, release: ReleaseLayout, confidential: ConfidentialLayout, tasks: Tasks
+) -> tuple[HouseholdErrors, ...]:
+    """Errors with and without what is expected, of every geolevel where that was asked for.
+
+    Raises:
+      OutputError: A dataset is not complete.
+    """
+    covariate = plan.solving.covariate
+    rows: list[HouseholdErrors] = []
+    for level in plan.levels if covariate is not None else ():
+        if covariate is not None and level.name in covariate.geolevels:
+            rows += _of_level(plan, level, release, confidential, tasks)
+    return tuple(rows)
+
+
+def _of_level(
+    plan: Plan,
+    level: Level,
+    release: ReleaseLayout,
+    confidential: ConfidentialLayout,
+    tasks: Tasks,
+) -> list[HouseholdErrors]:
+    largest, smallest = batch_sizes(plan, release, level, tasks.sizing)
+    batches = geounit_batches(release, level, tasks.batches, largest, smallest)
+    share = min(1.0, MOST_CERTIFIED / Dataset.open(release.geography(level.name)).rows)
+
+    @redact_errors
+    def run(batch: Batch) -> list[Found]:
+        return added_up(_of_batch(plan, release, confidential, batch, share))
+
+    parts = tasks.run(f"households {level.name}", batches, run)
+    return [_row(level.name, one) for one in added_up(one for part in parts for one in part)]
+
+
+def added_up(parts: Iterable[Found]) -> list[Found]:
+    """One of each kind and label, in the order in which they are seen first."""
+    sums: dict[tuple[str, str], IntArray] = {}
+    for one in parts:
+        key = one.kind, one.label
+        sums[key] = sums.get(key, np.zeros(6, np.int64)) + one.sums
+    return [Found(kind, label, total) for (kind, label), total in sorted(sums.items())]
+
+
+def _of_batch(
+    plan: Plan,
+    release: ReleaseLayout,
+    confidential: ConfidentialLayout,
+    batch: Batch,
+    share: float,
+) -> Iterator[Found]:
+    solving = LevelSolving.of(plan, batch.level)
+    level, n_cells = solving.template.level, plan.schema.size
+    attributes = [parse_query(plan.schema, one.name) for one in plan.schema.attributes]
+    truth = Dataset.open(confidential.histograms(level.name))
+    for piece in read_pieces(plan, release, batch):
+        for family in piece.families:
+            if family.n_children < 2 or not is_certified(family.geocode, share):
+                continue
+            codes = piece.codes[family.rows]
+            plain, _ = solve_family(solving, piece, family)
+            yield from compared(
+                read_truth(truth, codes, n_cells).reveal(),
+                read_counts(release, level.name, codes, n_cells),
+                plain,
+                _usual_units(plan, piece, family),
+                attributes,
+            )
+
+
+def _usual_units(plan: Plan, piece: Piece, family: Family) -> IntArray:
+    """int64[C]: housing units of children without facilities, else 0."""
+    limits, quarters = piece.constraints.limits, plan.limits.quarters
+    if limits is None or limits.quarters is None or quarters is None:
+        raise ValueError("no living quarters are known")
+    counts = limits.quarters[family.rows]
+    return np.where(quarters.facilities(counts) > 0, 0, quarters.housing_units(counts))
+
+
+def compared(
+    truth: Histograms,
+    released: Histograms,
+    plain: Histograms,
+    units: IntArray,
+    attributes: Sequence[Query],
+) -> Iterator[Found]:
+    """Errors of one family.
+
+    Args:
+      truth: Of the C children.
+      released: Their released counts.
+      plain: Their counts without what is expected.
+      units: int64[C], housing units; 0 for children whose records they do not count.
+      attributes: In whose answers groups are concentrated.
+    """
+    totals = [_totals(one) for one in (truth, released, plain)]
+    yield _found("totals", "all", *totals)
+    half = slice(0, len(units) // 2)
+    yield _found("sums", "first half of the children", *(one[half].sum()[None] for one in totals))
+    is_usual = (units > 0) & (totals[0] > 0)
+    per_unit = totals[0][is_usual].sum() / max(1, units[is_usual].sum())
+    ratio: FloatArray = totals[0] / np.maximum(units, 1) / max(per_unit, 1e-9)
+    for low, high in pairwise(_HOUSEHOLDS):
+        here: BoolArray = is_usual & (ratio >= low) & (ratio < high)
+        label = f"{low:g} to {high:g}" if np.isfinite(high) else f"{low:g} and more"
+        yield _found("persons per unit", label, *(one[here] for one in totals))
+    for query in attributes:
+        true, *others = (query.answer(one) for one in (truth, released, plain))
+        shares = true.sum(0) / max(1, true.sum())
+        own = true / np.maximum(totals[0], 1)[:, None]
+        many = (true >= _FEWEST) & (own > _CONCENTRATED * shares) & (shares <= 1 / 2)
+        yield _found("concentrated groups", query.name, true[many], *(o[many] for o in others))
+
+
+def _totals(counts: Histograms) -> IntArray:
+    sums = np.zeros(counts.n_geounits, np.int64)
+    np.add.at(sums, counts.owners(), counts.counts)
+    return sums
+
+
+def _found(kind: str, label: str, truth: IntArray, released: IntArray, plain: IntArray) -> Found:
+    off = [released - truth, plain - truth]
+    sums = [len(truth), truth.sum(), *(o.sum() for o in off), *((o**2).sum() for o in off)]
+    return Found(kind, label, np.array(sums, np.int64))
+
+
+def _row(geolevel: str, found: Found) -> HouseholdErrors:
+    answers, records, released, plain, released_squares, plain_squares = found.sums.tolist()
+    return HouseholdErrors(
+        geolevel=geolevel,
+        kind=found.kind,
+        label=found.label,
+        answers=answers,
+        records=records,
+        bias=released / records if records else None,
+        bias_plain=plain / records if records else None,
+        mse=released_squares / answers if answers else None,
+        mse_plain=plain_squares / answers if answers else None,
+    )

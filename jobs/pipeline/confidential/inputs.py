@@ -1,0 +1,275 @@
+"""Input files before anything is read: whether they are there, and fit the run file.
+
+Opens no more than the names of columns of confidential files, and of public ones the list of
+geounits and tables of counts. What can be told here is told before Spark is started. Whatever opens
+files is imported where it is used: a run file whose files are not there yet is checked without
+Arrow.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from pathlib import Path
+
+from das.errors import DasError, InputError
+from geography.lattice import Lattice
+from jobs.pipeline.config.files import named
+from jobs.pipeline.config.models.invariants import (
+    InvariantConfig,
+    PublicTable,
+    ReleasedCounts,
+    ZeroConfig,
+    table_of,
+)
+from jobs.pipeline.config.product import Product, Resolved
+from jobs.pipeline.config.solvable import refuse_large_families
+from jobs.pipeline.storage.place import Place
+
+
+def absent_files(resolved: Resolved) -> list[str]:
+    """What a run file names and is not there, each with its key.
+
+    Raises:
+      InputError: The store that one lies in does not let this process see it.
+    """
+    return [f"{key}: {path}" for key, path in _named_files(resolved) if not _is_there(key, path)]
+
+
+def _is_there(key: str, path: Place) -> bool:
+    try:
+        return path.exists()
+    except OSError as error:
+        raise InputError(f"{key}: {path}", "cannot be read", got=error.strerror) from None
+
+
+def check_geounits(resolved: Resolved) -> None:
+    """Check the public list of geounits against the spine, if there is one.
+
+    Raises:
+      InputError, GeographyError: A geocode does not fit, appears twice, or has another root; or a
+        geounit has two names.
+      ConfigError: A family of geounits is too large for the method that solves it.
+      InputError: An earlier release that is there and binds a product has other geounits, or a
+        public table of counts has some that the list has not.
+    """
+    public = resolved.config.geography.geounits
+    if public is not None and _is_open(public.path):
+        from jobs.pipeline.input.geounits import list_names
+        from jobs.pipeline.input.spine import public_lattice
+
+        geography = resolved.config.geography
+        entities = None if geography.spine is None else geography.spine.entities
+        if entities is not None and not _is_open(entities.path):
+            return
+        lattice, census = public_lattice(geography, resolved.plan.census_spine)
+        under_census = lattice if census is None else census.lattice
+        list_names(public, under_census)
+        for product in resolved.products.values():
+            refuse_large_families(product.plan, lattice)
+            check_areas(product, lattice)
+            for entry, config in _bound_entries(product):
+                _check_bound_geounits(product, entry, config, under_census)
+            for where, geolevel, table in _tables(product):
+                _check_table_geounits(where, geolevel, table, under_census)
+
+
+def check_areas(product: Product, lattice: Lattice) -> None:
+    """Check the types of geounits by which a product is evaluated; files not there are skipped.
+
+    Raises:
+      InputError: A file does not fit the geounits.
+    """
+    for name, file in product.grouping.areas.items():
+        if file.path.exists():
+            from jobs.pipeline.input.areas import read_areas
+
+            where = f"{product.keys}evaluate.areas.{name}"
+            codes = lattice.codes[product.plan.level(name).index]
+            named(where, partial(read_areas, file, codes))
+
+
+def refuse_unreadable(resolved: Resolved) -> None:
+    """Check the input of a run that has not read it yet.
+
+    Raises:
+      DasError: As `check_inputs`.
+    """
+    from jobs.pipeline.storage.dataset import is_published
+
+    products, levels = resolved.products.values(), resolved.plan.geolevels
+    read = [product.confidential.histograms(level) for product in products for level in levels]
+    if not all(is_published(dataset) for dataset in read):
+        check_inputs(resolved)
+
+
+def check_inputs(resolved: Resolved) -> None:
+    """Check that all input files are there, readable and have the columns that the run file names.
+
+    Raises:
+      DasError: Some are not; all are named.
+    """
+    _raise_all([partial(_refuse_absent, absent_files(resolved)), *_present_checks(resolved)])
+
+
+def check_present(resolved: Resolved) -> list[str]:
+    """Check the columns of the input files that are there, and the list of geounits.
+
+    Of confidential files no more is read than the names of columns. Who checks a run file need not
+    have the right to do that.
+
+    Returns:
+      Files that this user may not read, each with its key.
+
+    Raises:
+      DasError: Files do not fit the run file; all are named.
+    """
+    _raise_all(_present_checks(resolved))
+    return [f"{key}: {path}" for key, path in _named_files(resolved) if _is_closed(path)]
+
+
+def _is_closed(path: Place) -> bool:
+    """Whether a file of this machine is there and not readable; a store says so when asked."""
+    return isinstance(path, Path) and path.exists() and not os.access(path, os.R_OK)
+
+
+def _raise_all(checks: Iterable[Callable[[], object]]) -> None:
+    """Do all checks, and raise their errors as one.
+
+    Raises:
+      DasError: Some fail; of the kind of the first.
+    """
+    errors = []
+    for check in checks:
+        try:
+            check()
+        except DasError as error:
+            errors.append(error)
+    if len(errors) > 1:
+        first, *others = errors
+        own = str(first).removeprefix(f"{first.where}: ")
+        raise type(first)(first.where, " | ".join([own, *map(str, others)]))
+    if errors:
+        raise errors[0]
+
+
+def _refuse_absent(absent: list[str]) -> None:
+    if absent:
+        raise InputError(
+            "input",
+            "does not exist",
+            got=", ".join(absent),
+            remedy="paths are relative to the folder of the run file",
+        )
+
+
+def _present_checks(resolved: Resolved) -> Iterator[Callable[[], object]]:
+    """One check of names and columns for every input that is there, cheap however large it is."""
+    inputs = [(p, p.config.input) for p in resolved.products.values()]
+    if any(_is_open(data.path) for _, data in inputs):
+        from jobs.pipeline.confidential.read.columns import check_columns
+
+        for product, data in inputs:
+            if _is_open(data.path):
+                yield partial(check_columns, data, product.plan.schema)
+    for product in resolved.products.values():
+        for _, _, table in _tables(product):
+            yield partial(_check_table_columns, table)
+        for entry, config in _bound_entries(product):
+            yield partial(_check_bound, resolved, product, entry, config)
+    yield partial(check_geounits, resolved)
+
+
+def _tables(product: Product) -> Iterator[tuple[str, str, PublicTable]]:
+    """Public tables among the invariants that are there, each with its key and geolevel."""
+    for index, entry in enumerate(product.config.invariants):
+        table = table_of(entry)
+        if not isinstance(entry, ZeroConfig) and table is not None and _is_open(table.path):
+            yield f"{product.keys}invariants.{index}", entry.geolevel, table
+
+
+def _check_table_columns(table: PublicTable) -> None:
+    """Check that a public table has the columns that the run file names."""
+    from jobs.pipeline.input.files import Table, plan_chunks
+
+    columns = (table.geocode, *table.columns.values())
+    plan_chunks(Table(table.path, columns, table.delimiter, "the delimiter of this table"))
+
+
+def _check_table_geounits(where: str, geolevel: str, table: PublicTable, lattice: Lattice) -> None:
+    """Read a public table of counts, and check that the list has all of its geounits."""
+    from jobs.pipeline.input.public_tables import read_public
+    from jobs.pipeline.release.given import refuse_strange
+
+    try:
+        _check_table_columns(table)
+    except DasError:  # told by the check of the columns
+        return
+    place = lattice.spine.levels.index(geolevel)
+    codes, _ = named(
+        where, lambda: read_public(table, [*table.columns], lattice.spine.digits[place])
+    )
+    named(where, lambda: refuse_strange(str(table.path), codes, lattice.codes[place], geolevel))
+
+
+def _bound_entries(product: Product) -> Iterator[tuple[InvariantConfig, ReleasedCounts]]:
+    """Invariants that are counts of earlier releases, those that are there."""
+    for entry in product.config.invariants:
+        if isinstance(entry, InvariantConfig) and entry.released is not None:
+            path = entry.released.path
+            if path is not None and _is_open(path):
+                yield entry, entry.released
+
+
+def _check_bound(
+    resolved: Resolved, product: Product, entry: InvariantConfig, config: ReleasedCounts
+) -> None:
+    """Check that an earlier release is whole, has the answers of an invariant, and its account."""
+    from jobs.pipeline.config.claims import account_of
+    from jobs.pipeline.release.bound import check_released, open_released, refuse_other_account
+
+    where = f"{product.keys}invariants"
+    released = named(where, lambda: open_released(product.plan, entry, config))
+    named(where, lambda: check_released(released))
+    if product.plan.spends:
+        named(where, lambda: refuse_other_account(released, account_of(resolved.config)))
+
+
+def _check_bound_geounits(
+    product: Product, entry: InvariantConfig, config: ReleasedCounts, lattice: Lattice
+) -> None:
+    """Check that an earlier release has the geounits of the run."""
+    from jobs.pipeline.release.bound import check_geounits as check_bound_geounits
+    from jobs.pipeline.release.bound import open_released
+
+    try:
+        released = open_released(product.plan, entry, config)
+    except DasError:  # told by the check of the release
+        return
+    codes = lattice.codes[lattice.spine.levels.index(entry.geolevel)]
+    named(f"{product.keys}invariants", lambda: check_bound_geounits(released, codes))
+
+
+def _is_open(path: Place) -> bool:
+    return path.exists() and not _is_closed(path)
+
+
+def _named_files(resolved: Resolved) -> Iterator[tuple[str, Place]]:
+    geounits = resolved.config.geography.geounits
+    if geounits is not None:
+        yield "geography.geounits.path", geounits.path
+    spine = resolved.config.geography.spine
+    if spine is not None and spine.entities is not None:
+        yield "geography.spine.entities.path", spine.entities.path
+    for product in resolved.products.values():
+        yield f"{product.keys}data.path", product.config.input.path
+        for index, entry in enumerate(product.config.invariants):
+            table = table_of(entry)
+            if table is not None:
+                yield f"{product.keys}invariants.{index}.table.path", table.path
+            released = getattr(entry, "released", None)
+            if released is not None and released.path is not None:
+                yield f"{product.keys}invariants.{index}.released.path", released.path
+        for name, file in product.grouping.areas.items():
+            yield f"{product.keys}evaluate.areas.{name}.path", file.path

@@ -1,0 +1,319 @@
+"""Measure: noisy answers of every geounit, written once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from das.arrays import IntArray
+from das.confidential import Confidential, redact_errors
+from das.errors import ConfigError
+from das.histograms import Histograms
+from das.measure import Part, draw_under, measure, measure_at
+from das.mechanisms.entropy import NoiseKey, Stream, Streams
+from das.mechanisms.mechanism import Mechanism
+from das.queries.query import Query
+from jobs.pipeline.confidential.draw import Drawn
+from jobs.pipeline.confidential.histograms import read_truth
+from jobs.pipeline.confidential.noise_key import LentKey, lent
+from jobs.pipeline.plan import Level, Plan
+from jobs.pipeline.release.support import read_support
+from jobs.pipeline.storage.answers import (
+    LAZY_MEASUREMENTS,
+    MEASUREMENTS,
+    MEASUREMENTS_FORMAT,
+    DrawnAnswers,
+    described,
+    measurement_table,
+)
+from jobs.pipeline.storage.columns import texts
+from jobs.pipeline.storage.dataset import (
+    Dataset,
+    PartFile,
+    PartWriter,
+    RangeReader,
+    is_published,
+    publish,
+)
+from jobs.pipeline.storage.geography import families, read_geography
+from jobs.pipeline.storage.histograms import read_counts
+from jobs.pipeline.storage.layout import ConfidentialLayout, ReleaseLayout
+from jobs.pipeline.storage.place import Place
+from jobs.pipeline.tasks.batches import Batch, geounit_batches
+from jobs.pipeline.tasks.executor import Tasks
+
+_CHUNK_NUMBERS = 4_000_000  # numbers held at once in a task
+
+
+@dataclass(frozen=True, eq=False)
+class MeasureTask:
+    """All that a measuring task knows.
+
+    Attributes:
+      plan: The plan.
+      level: The geolevel.
+      release: Where noisy answers go.
+      confidential: Where the truth lies.
+      key: Of the noise.
+      is_lazy: Whether the lazy queries are drawn, or all others.
+    """
+
+    plan: Plan
+    level: Level
+    release: ReleaseLayout
+    confidential: ConfidentialLayout
+    key: LentKey
+    is_lazy: bool = False
+
+    @property
+    def queries(self) -> tuple[Query, ...]:
+        """What is drawn."""
+        return self.level.lazy if self.is_lazy else self.level.whole
+
+    @property
+    def dataset(self) -> Place:
+        """Where it goes."""
+        layout = self.release
+        return (layout.lazy_measurements if self.is_lazy else layout.measurements)(self.level.name)
+
+
+@dataclass(frozen=True, eq=False)
+class MeasureStage:
+    """The stage, with all it works on.
+
+    Attributes:
+      plan: The plan.
+      release: Where measurements go.
+      confidential: Where the truth lies.
+      tasks: What runs its steps; whether they are open to others is stated with the measurements.
+    """
+
+    plan: Plan
+    release: ReleaseLayout
+    confidential: ConfidentialLayout
+    tasks: Tasks
+
+    def draw(self, index: int, key: NoiseKey, *, is_lazy: bool = False) -> Drawn:
+        """Draw the noisy answers of one geolevel, and write them to part files.
+
+        The key is lent to the tasks and cannot be put together again when they are done. A task
+        that is run again draws the same noise.
+
+        Lazy queries are drawn once the geolevel above is solved, for answers about cells in which
+        the published counts of the parent are positive; at the root for those below the positive
+        counts of its support.
+
+        Args:
+          index: Position of the geolevel.
+          key: Of this part alone.
+          is_lazy: Whether the lazy queries are drawn, or all others.
+
+        Raises:
+          ConfigError: The key can be guessed, and the plan is not marked as not for release.
+          OutputError: Lazy queries are wanted, and the geolevel above is not solved.
+          SpentError: Measuring failed after noise was drawn.
+        """
+        plan, level = self.plan, self.plan.levels[index]
+        if key.is_for_testing and not plan.not_for_release:
+            raise ConfigError(
+                "noise key",
+                "can be made again by anyone, so it must not protect what is to be released",
+                remedy="give no key; or a run file with `privacy.randomness: {source: "
+                "seeded_not_for_release, seed: ...}`",
+            )
+        if is_lazy and level.index:
+            Dataset.open(self.release.counts(plan.levels[level.index - 1].name))
+        elif is_lazy:
+            Dataset.open(self.release.support(level.name))
+        with lent(key, self.confidential.keys) as lent_key:
+            task = MeasureTask(plan, level, self.release, self.confidential, lent_key, is_lazy)
+            asked = sum(query.size for query in task.queries)
+            size = self.tasks.sizing.measure_numbers
+            # Of lazy queries nobody knows before how many answers are drawn: as many as of others.
+            drawn = sum(query.size for query in level.whole)
+            largest = max(1, size.most // max(1, drawn))
+            batches = self._batches(level, largest, size.least // max(1, asked))
+            label = f"measure {level.name}{' lazily' if is_lazy else ''}"
+            parts = self.tasks.run(label, batches, _measurer(task))
+        facts = {
+            "format": MEASUREMENTS_FORMAT,
+            "geolevel": level.name,
+            "configuration_digest": plan.digest,
+            "not_for_release": plan.not_for_release,
+            "queries": [described(query) for query in task.queries],
+            "lazy_queries": sorted(query.name for query in task.queries) if is_lazy else [],
+            "open_session": self.tasks.is_open,
+        }
+        return parts, facts
+
+    def measure(self, index: int, key: NoiseKey, *, is_lazy: bool = False) -> None:
+        """Draw a geolevel and publish it, outside of any account; what is published is kept.
+
+        For replicates, whose truth is a release. Runs go through `draw_part`.
+
+        Args:
+          index: Position of the geolevel.
+          key: Nothing secret: the plan is marked as not for release.
+          is_lazy: As of `draw`; a geolevel without lazy queries is left as it is.
+
+        Raises:
+          ConfigError, OutputError, SpentError: As of `draw`.
+        """
+        level = self.plan.levels[index]
+        layout = self.release
+        dataset = (layout.lazy_measurements if is_lazy else layout.measurements)(level.name)
+        if not is_published(dataset) and (level.lazy or not is_lazy):
+            publish(dataset, *self.draw(index, key, is_lazy=is_lazy))
+
+    def _batches(self, level: Level, largest: int, smallest: int) -> list[Batch]:
+        return geounit_batches(self.release, level, self.tasks.batches, largest, smallest)
+
+
+def _measurer(task: MeasureTask) -> Callable[[Batch], PartFile]:
+    def run(batch: Batch) -> PartFile:
+        return measure_batch(batch, task)
+
+    return run
+
+
+@redact_errors
+def measure_batch(batch: Batch, task: MeasureTask) -> PartFile:
+    """Measure the geounits of one range that are not only children."""
+    plan, level = task.plan, task.level
+    table = read_geography(task.release, level.name, batch.low, batch.high)
+    measured = table.filter(pc.invert(table.column("only_child")))
+    rows = _measured_numbers(batch, table)
+    codes = texts(measured)
+    ends = texts(measured, "chain_end")
+    above = _Above.read(task, texts(measured, "parent"))
+    every = 0 if task.is_lazy else sum(query.size for query in task.queries)
+    numbers = np.cumsum(every + len(level.lazy) * above.live_cells() + 1)
+    noise = {
+        end: {
+            noisy.query.name: noisy.mechanism
+            for noisy in plan.noise(level.index, plan.level(end).index)
+        }
+        for end in set(ends)
+    }
+    writer = PartWriter(task.dataset, LAZY_MEASUREMENTS if task.is_lazy else MEASUREMENTS)
+    histograms = RangeReader(Dataset.open(task.confidential.histograms(level.name)))
+
+    def draw(streams: Streams) -> None:
+        start = 0
+        while start < len(codes):
+            most = (numbers[start - 1] if start else 0) + _CHUNK_NUMBERS
+            stop = max(start + 1, int(np.searchsorted(numbers, most, side="right")))
+            chunk = list(codes[start:stop])
+            truth = read_truth(histograms, chunk, plan.schema.size)
+            tables = []
+            for query in task.queries:
+                number = level.queries.index(query)
+                mechanisms = [noise[end][query.name] for end in ends[start:stop]]
+                if task.is_lazy:
+                    drawn = above.part(start, stop)
+                    open_rows = partial(_open_rows, streams, number, rows[start:stop])
+                    tables.append(_lazy_table(truth, query, drawn, chunk, mechanisms, open_rows))
+                else:
+                    stream = streams.open((number,), rows[start:stop])
+                    noisy = measure(truth, query, mechanisms=mechanisms, stream=stream)
+                    tables.append(measurement_table(chunk, query.name, mechanisms, noisy.answers))
+            writer.write_apart(tables)
+            start = stop
+
+    draw_under(task.key.key(), draw)
+    return writer.close()
+
+
+def _measured_numbers(batch: Batch, geography: pa.Table) -> IntArray:
+    """int64[G]: numbers in their geolevel of the geounits of a range that are no only children.
+
+    Raises:
+      ConfigError: Nobody counted the geounits before the range.
+    """
+    if batch.first is None:
+        raise ConfigError(
+            f"geounits {batch.low} to {batch.high}", "have no numbers", want="geounit_batches"
+        )
+    only_child = geography.column("only_child").to_numpy()
+    return batch.first + np.flatnonzero(~only_child)
+
+
+def _open_rows(streams: Streams, number: int, rows: IntArray, some: slice) -> Stream:
+    """Open the streams of some geounits of a chunk for a query of the plan."""
+    return streams.open((number,), rows[some])
+
+
+@dataclass(frozen=True, eq=False)
+class _Above:
+    """The published counts of the parents of some geounits, where lazy queries are drawn.
+
+    Attributes:
+      counts: Of the parents, or a person in each cell of the support of the root; none where all
+        others are.
+      parent: int64[G], its number for each geounit, rising.
+    """
+
+    counts: Histograms | None
+    parent: IntArray
+
+    @classmethod
+    def read(cls, task: MeasureTask, parents: npt.NDArray[np.object_]) -> _Above:
+        level, plan = task.level, task.plan
+        starts = np.array([start for start, _ in families(parents)], np.int64)
+        number = np.searchsorted(starts, np.arange(len(parents)), side="right") - 1
+        if not task.is_lazy:
+            return cls(None, number)
+        if not level.index:
+            return cls(_alive(read_support(plan, task.release).cells, plan.schema.size), number)
+        above = plan.levels[level.index - 1].name
+        return cls(read_counts(task.release, above, parents[starts], plan.schema.size), number)
+
+    def live_cells(self) -> IntArray:
+        """int64[G]: positive cells of the parent of each geounit."""
+        if self.counts is None:
+            return np.zeros(len(self.parent), np.int64)
+        return np.diff(self.counts.offsets)[self.parent]
+
+    def part(self, start: int, stop: int) -> _Above:
+        """The geounits start..stop-1."""
+        return _Above(self.counts, self.parent[start:stop])
+
+    def families(self) -> Iterator[tuple[slice, IntArray]]:
+        """Geounits of one parent, and its positive cells."""
+        for start, stop in families(self.parent):
+            if self.counts is not None:
+                number = int(self.parent[start])
+                yield slice(start, stop), self.counts.slice(number, number + 1).cells
+
+
+def _alive(cells: IntArray, n_cells: int) -> Histograms:
+    """One geounit with a person in each of some cells."""
+    return Histograms(n_cells, np.array([0, len(cells)]), cells, np.ones(len(cells), np.int64))
+
+
+def _lazy_table(
+    truth: Confidential[Histograms],
+    query: Query,
+    above: _Above,
+    codes: Sequence[str],
+    mechanisms: Sequence[Mechanism],
+    open_rows: Callable[[slice], Stream],
+) -> pa.Table:
+    """One row per geounit: the answers about positive cells of the parent, and their positions."""
+    answers, places, lengths = [], [], []
+    for rows, cells in above.families():
+        positions = np.unique(query.rows_of(cells))
+        part = Part(rows, positions)
+        noisy = measure_at(truth, query, part, mechanisms=mechanisms[rows], stream=open_rows(rows))
+        answers.append(noisy.answers.ravel())
+        places.append(np.tile(positions, len(noisy.answers)))
+        lengths.append(np.full(len(noisy.answers), len(positions)))
+    offsets = np.concatenate([[0], *lengths]).cumsum()
+    drawn = DrawnAnswers(offsets, np.concatenate(places), np.concatenate(answers))
+    return measurement_table(codes, query.name, mechanisms, drawn, LAZY_MEASUREMENTS)

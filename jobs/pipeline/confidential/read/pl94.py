@@ -1,0 +1,401 @@
+"""Official 2020 PL 94-171 summary files: a geographic header and three segments per state.
+
+The files are pipe-delimited Latin-1 text without a header line, all four in the order of the
+logical record number; they are streamed side by side, straight from the zip.
+
+References:
+  U.S. Census Bureau, 2020 Census State Redistricting Data (Public Law 94-171) Summary File,
+  Technical Documentation, chapter 6 (data dictionary).
+"""
+
+from __future__ import annotations
+
+import io
+import lzma
+import re
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import IO, NoReturn
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pa_csv
+
+from das.arrays import IntArray
+from das.errors import InputError
+from jobs.pipeline.confidential.read import pl94_tables
+from jobs.pipeline.config.models.data import Pl94Data
+from jobs.pipeline.input import values
+from jobs.pipeline.input.lines import count_rows, parse_line, read_blocks, read_line
+from jobs.pipeline.storage.place import Place, StoredPlace
+
+BLOCK = "750"  # summary level of blocks
+BATCH_ROWS = 4096
+_NAME = re.compile(
+    r"(?P<state>[a-z]{2})(?:geo|0000(?P<segment>[123]))(?P<rest>\d{4}.*)\.pl", re.IGNORECASE
+)
+_GEO = ("FILEID", "STUSAB", "SUMLEV", "GEOVAR", "GEOCOMP", "CHARITER", "CIFSN", "LOGRECNO",
+        "GEOID", "GEOCODE")  # fmt: skip
+_GEO_FIELDS = 97
+_LEAD = ("FILEID", "STUSAB", "CHARITER", "CIFSN", "LOGRECNO")
+
+
+@dataclass(frozen=True)
+class StateFiles:
+    """The four files of one state.
+
+    Attributes:
+      holder: The zip, or the folder.
+      names: File names in it: geographic header, segments 1, 2, 3.
+    """
+
+    holder: Place
+    names: tuple[str, str, str, str]
+
+    def where(self, file: int) -> str:
+        """Path of one of the files, for messages."""
+        return f"{self.holder}/{self.names[file]}"
+
+
+def find_files(path: Place) -> list[StateFiles]:
+    """Find the files of every state: in a zip, in a folder, or in the zips of a folder.
+
+    Raises:
+      InputError: There is nothing there, a zip is damaged, or a state lacks one of its files.
+    """
+    if path.is_file():
+        return _states_of(path, _zip_names(path))
+    if not path.is_dir():
+        raise InputError(str(path), "does not exist")
+    names = sorted(file.name for file in path.iterdir() if file.is_file())
+    zips = [path / name for name in names if name.lower().endswith(".zip")]
+    plain = [name for name in names if name.lower().endswith(".pl")]
+    found = [state for file in zips for state in _states_of(file, _zip_names(file))]
+    if plain or not zips:
+        found += _states_of(path, plain)
+    headers = [state.names[0].rpartition("/")[2].lower() for state in found]
+    twice = sorted({name for name in headers if headers.count(name) > 1})
+    if twice:
+        raise InputError(str(path), "holds a state twice", got=twice)
+    return found
+
+
+def read_entries(state: StateFiles, data: Pl94Data, *, digits: int) -> Iterator[pa.RecordBatch]:
+    """Turn the block records of a state into entries.
+
+    Args:
+      state: Its files.
+      data: Says which product is wanted.
+      digits: Length of a leaf geocode.
+
+    Yields:
+      Entries with positive counts.
+
+    Raises:
+      InputError: A line or a table does not fit; names file and line.
+    """
+    segments = pl94_tables.SEGMENTS[data.product]
+    total = 0.0
+    for first, geo, parts in _side_by_side(state, segments):
+        rows = np.flatnonzero(np.asarray(pc.equal(geo["SUMLEV"], BLOCK)))
+        geocodes = _geocodes(state, geo["GEOCODE"].take(pa.array(rows)), rows + first, digits)
+        tables = {
+            name: _table(state, segment, parts[segment], name, rows, first)
+            for segment in segments
+            for name in pl94_tables.SIZES[segment]
+        }
+        wrong = partial(_wrong, state, rows + first)
+        counts = pl94_tables.cells_of(data.product, tables, wrong)
+        total = values.add_rows(
+            total,
+            counts.sum(1, dtype=np.float64),
+            lambda index, lines=rows + first: f"{state.where(0)}, row {lines[index]}",  # type: ignore[misc]
+        )
+        at, cells = np.nonzero(counts)
+        yield values.entries(geocodes, at, cells, counts[at, cells])
+
+
+def read_geocodes(state: StateFiles, *, digits: int) -> Iterator[pa.Array]:
+    """Stream the geocodes of all block records of a state.
+
+    Raises:
+      InputError: A line does not fit, or the state has no block records.
+    """
+    blocks = 0
+    for first, geo, _ in _side_by_side(state, ()):
+        rows = np.flatnonzero(np.asarray(pc.equal(geo["SUMLEV"], BLOCK)))
+        blocks += len(rows)
+        yield _geocodes(state, geo["GEOCODE"].take(pa.array(rows)), rows + first, digits)
+    if not blocks:
+        raise InputError(state.where(0), f"has no block records (SUMLEV {BLOCK})")
+
+
+def line_of(state: StateFiles, geocode: str) -> int | None:
+    """Line of the geographic header that holds a block."""
+    for first, geo, _ in _side_by_side(state, ()):
+        found = np.flatnonzero(np.asarray(pc.equal(geo["GEOCODE"], geocode)))
+        for row in found:
+            if geo["SUMLEV"][int(row)].as_py() == BLOCK:
+                return first + int(row)
+    return None
+
+
+def _zip_names(path: Place) -> list[str]:
+    try:
+        with zipfile.ZipFile(_openable(path)) as archive:
+            return archive.namelist()
+    except _UNREADABLE as error:
+        raise InputError(
+            str(path), "is not a readable zip file", got=type(error).__name__
+        ) from None
+
+
+def _states_of(holder: Place, names: Sequence[str]) -> list[StateFiles]:
+    sets: dict[tuple[str, str, str], dict[int, str]] = {}
+    for name in names:
+        folder, _, base = name.rpartition("/")
+        match = _NAME.fullmatch(base)
+        if match:
+            key = (folder, match["state"].lower(), match["rest"])
+            of_state = sets.setdefault(key, {})
+            segment = int(match["segment"] or 0)
+            if segment in of_state:  # one of them would not be read
+                raise InputError(str(holder), "has a file twice", got=[of_state[segment], name])
+            of_state[segment] = name
+    wanted = ("{}geo{}.pl", "{}00001{}.pl", "{}00002{}.pl", "{}00003{}.pl")
+    if not sets:
+        raise InputError(
+            str(holder),
+            "holds no PL 94-171 files",
+            want=[text.format("<state>", "2020") for text in wanted],
+        )
+    for (_, state, rest), files in sets.items():
+        missing = [wanted[i].format(state, rest) for i in range(4) if i not in files]
+        if missing:
+            raise InputError(
+                str(holder), "lacks files", got=sorted(files.values()), want=f"also {missing}"
+            )
+    return [StateFiles(holder, (f[0], f[1], f[2], f[3])) for _, f in sorted(sets.items())]
+
+
+@contextmanager
+def _opened(state: StateFiles, file: int) -> Iterator[IO[bytes]]:
+    with ExitStack() as stack:
+        try:
+            handle: IO[bytes]
+            if state.holder.is_dir():
+                handle = stack.enter_context((state.holder / state.names[file]).open("rb"))
+            else:
+                archive = stack.enter_context(zipfile.ZipFile(_openable(state.holder)))
+                handle = stack.enter_context(archive.open(state.names[file]))
+        except _UNREADABLE as error:
+            raise _unreadable(state, file, error) from None
+        yield io.BufferedReader(_Checked(handle, state, file))
+
+
+def _openable(path: Place) -> Path | IO[bytes]:
+    """What zipfile reads: the path, or ranges of a stored file."""
+    return path.open("rb") if isinstance(path, StoredPlace) else path
+
+
+# What the library raises for a zip that is damaged, encrypted or packed by another method.
+_UNREADABLE = (
+    OSError,
+    EOFError,
+    KeyError,
+    NotImplementedError,
+    RuntimeError,
+    ValueError,
+    lzma.LZMAError,
+    struct.error,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+
+
+def _unreadable(state: StateFiles, file: int, error: BaseException) -> InputError:
+    if isinstance(error, NotImplementedError):
+        got, remedy = "a method of compression that is not known", "unpack it and pack it anew"
+    elif isinstance(error, RuntimeError):
+        got, remedy = "an encrypted file", "unpack it and name the folder"
+    else:
+        got, remedy = type(error).__name__, None
+    return InputError(state.where(file), "cannot be read", got=got, remedy=remedy)
+
+
+class _Checked(io.RawIOBase):
+    """A file of a zip or folder; what goes wrong while it is read is said of that file."""
+
+    def __init__(self, handle: IO[bytes], state: StateFiles, file: int) -> None:
+        super().__init__()
+        self._handle, self._state, self._file = handle, state, file
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        try:
+            data = self._handle.read(len(buffer))
+        except _UNREADABLE as error:
+            raise _unreadable(self._state, self._file, error) from None
+        buffer[: len(data)] = data
+        return len(data)
+
+
+def _fields(file: int) -> tuple[str, ...]:
+    """Names of all fields of a file."""
+    if file == 0:
+        return _GEO + tuple(f"field {i + 1}" for i in range(len(_GEO), _GEO_FIELDS))
+    sizes = pl94_tables.SIZES[file]
+    return _LEAD + tuple(
+        pl94_tables.variable(table, i) for table, size in sizes.items() for i in range(size)
+    )
+
+
+def _side_by_side(
+    state: StateFiles, segments: Sequence[int]
+) -> Iterator[tuple[int, pa.Table, dict[int, pa.Table]]]:
+    """Stream the header and some segments in step: first line number, header, segments."""
+    with ExitStack() as stack:
+        streams = [
+            _rows(state, file, stack.enter_context(_opened(state, file))) for file in (0, *segments)
+        ]
+        first = 1
+        while True:
+            parts = [next(stream, None) for stream in streams]
+            geo = parts[0]
+            for file, part in zip(segments, parts[1:], strict=True):
+                _check_step(state, file, geo, part, first)
+            if geo is None:
+                break
+            yield (
+                first,
+                geo,
+                {f: p for f, p in zip(segments, parts[1:], strict=True) if p is not None},
+            )
+            first += geo.num_rows
+        if first == 1:
+            raise InputError(state.where(0), "is empty")
+
+
+def _check_step(
+    state: StateFiles, file: int, geo: pa.Table | None, part: pa.Table | None, first: int
+) -> None:
+    want = [] if geo is None else geo["LOGRECNO"].to_pylist()
+    got = [] if part is None else part["LOGRECNO"].to_pylist()
+    if want == got:
+        return
+    row = next(
+        (i for i, (a, b) in enumerate(zip(want, got, strict=False)) if a != b),
+        min(len(want), len(got)),
+    )
+    raise InputError(
+        f"{state.where(file)}, row {first + row}",
+        "is not of the same record as that row of the geographic header",
+        got="another LOGRECNO" if row < len(got) else "the end of the file",
+        want="the same LOGRECNO" if row < len(want) else "the end of the file",
+    )
+
+
+def _rows(state: StateFiles, file: int, handle: IO[bytes]) -> Iterator[pa.Table]:
+    """Stream the needed fields of a file, BATCH_ROWS lines at a time."""
+    waiting: list[pa.Table] = []
+    for block in read_blocks(handle, state.where(file)):
+        rows = _parse(file, block)
+        if rows is None:
+            _explain(state, file)
+            raise InputError(state.where(file), "cannot be read")
+        waiting.append(rows)
+        while sum(table.num_rows for table in waiting) >= BATCH_ROWS:
+            table = pa.concat_tables(waiting)
+            yield table.slice(0, BATCH_ROWS).combine_chunks()
+            waiting = [table.slice(BATCH_ROWS)]
+    if sum(table.num_rows for table in waiting):
+        yield pa.concat_tables(waiting).combine_chunks()
+
+
+def _parse(file: int, block: bytes) -> pa.Table | None:
+    """The needed fields of whole lines; None if there is one that is no row."""
+    n_rows, n_blank = count_rows(block, "|", quotes=False) or (-1, 0)
+    if n_rows < 0 or n_blank:
+        return None
+    fields = _fields(file)
+    wanted = ("SUMLEV", "LOGRECNO", "GEOCODE") if file == 0 else fields[4:]
+    kinds = {name: pa.string() if name in _GEO else pa.int64() for name in wanted}
+    try:
+        rows = pa_csv.read_csv(
+            pa.BufferReader(block),
+            pa_csv.ReadOptions(
+                use_threads=False,
+                block_size=2 * len(block) + 1,  # in UTF-8, a character of Latin-1 has two bytes
+                column_names=list(fields),
+                encoding="latin-1" if file == 0 else "utf8",
+            ),
+            pa_csv.ParseOptions(delimiter="|", quote_char=False),
+            pa_csv.ConvertOptions(
+                column_types=kinds, include_columns=list(wanted), strings_can_be_null=False
+            ),
+        )
+    except pa.ArrowInvalid:  # its text may quote the data
+        return None
+    return rows if rows.num_rows == n_rows else None
+
+
+def _explain(state: StateFiles, file: int) -> None:
+    """Raise for the first malformed line; its content is not quoted."""
+    fields = _fields(file)
+    size = 0
+    with _opened(state, file) as handle:
+        while line := read_line(handle, f"{state.where(file)}, row {size + 1}"):
+            size += 1
+            where = f"{state.where(file)}, row {size}"
+            parts = parse_line(line, where, "|", quotes=False)
+            if len(parts) != len(fields):
+                raise InputError(
+                    where, "has the wrong number of fields", got=len(parts), want=len(fields)
+                )
+            for name, text in zip(fields[5:], parts[5:], strict=True):
+                if file and not re.fullmatch(rb"-?[0-9]{1,18}", text):
+                    raise InputError(f"{where}, {name}", "count is not an integer")
+    if size == 0:
+        raise InputError(state.where(file), "is empty")
+
+
+def _geocodes(state: StateFiles, column: pa.Array, lines: IntArray, digits: int) -> pa.Array:
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    fits = pc.and_(pc.equal(pc.binary_length(array), digits), pc.ascii_is_alnum(array))
+    bad = np.flatnonzero(~np.asarray(fits, np.bool_))
+    if len(bad):
+        raise InputError(
+            f"{state.where(0)}, row {lines[bad[0]]}, GEOCODE",
+            "geocode does not fit the leaf geolevel",
+            want=f"{digits} letters or digits",
+        )
+    return array
+
+
+def _table(
+    state: StateFiles, file: int, part: pa.Table, name: str, rows: IntArray, first: int
+) -> IntArray:
+    """int64[blocks, columns] of one table."""
+    columns = []
+    for index in range(pl94_tables.SIZES[file][name]):
+        variable = pl94_tables.variable(name, index)
+        column = part[variable].combine_chunks().take(pa.array(rows))
+        if column.null_count:
+            at = int(np.flatnonzero(np.asarray(pc.is_null(column)))[0])
+            _wrong(state, rows + first, file, at, f"{variable}: count is missing")
+        columns.append(np.asarray(column, np.int64))
+    return np.stack(columns, axis=1) if columns else np.zeros((len(rows), 0), np.int64)
+
+
+def _wrong(state: StateFiles, lines: IntArray, file: int, index: int, what: str) -> NoReturn:
+    variable, _, text = what.partition(": ")
+    raise InputError(f"{state.where(file)}, row {lines[index]}, {variable}", text)

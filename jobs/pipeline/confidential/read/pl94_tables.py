@@ -1,0 +1,128 @@
+"""Tables P1 to P5 and H1 of the 2020 redistricting data: columns, subtotals and cells.
+
+P1 and P3 (voting age) have 71 columns: the total, the population of one race, six races alone,
+two or more races, and then, for two to six races, a subtotal and its combinations. P2 and P4
+(voting age) put Hispanic and not Hispanic after the total and repeat the rest for the latter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from itertools import accumulate
+from math import comb
+
+import numpy as np
+import numpy.typing as npt
+
+from das.arrays import IntArray
+
+# Called with (segment, index of the block, "variable: what is wrong"); raises.
+Wrong = Callable[[int, int, str], None]
+
+SIZES: Mapping[int, Mapping[str, int]] = {
+    1: {"P1": 71, "P2": 73},
+    2: {"P3": 71, "P4": 73, "H1": 3},
+    3: {"P5": 10},
+}
+SEGMENTS: Mapping[str, tuple[int, ...]] = {
+    "persons": (1, 2),
+    "group_quarters": (1, 3),
+    "housing_units": (2,),
+}
+
+
+def _race_columns() -> tuple[IntArray, list[tuple[int, list[int]]]]:
+    """Columns of the 63 combinations after the total, and every subtotal with its parts."""
+    sizes = [comb(6, k) for k in range(2, 7)]
+    heads = list(accumulate(sizes, lambda head, size: head + size + 1, initial=9))[:-1]
+    combos = [list(range(h + 1, h + 1 + s)) for h, s in zip(heads, sizes, strict=True)]
+    alone = list(range(2, 8))
+    subtotals = [(0, [1, 8]), (1, alone), (8, heads), *zip(heads, combos, strict=True)]
+    return np.array(alone + [column for group in combos for column in group]), subtotals
+
+
+# Columns count from 0 within P1; in P2 everything after the total lies two columns later.
+RACES, _SUBTOTALS = _race_columns()
+SUBTOTALS: Mapping[str, list[tuple[int, list[int]]]] = {
+    "P1": _SUBTOTALS,
+    "P2": [(0, [1, 2]), *((t + 2, [p + 2 for p in parts]) for t, parts in _SUBTOTALS)],
+    "P5": [(0, [1, 6]), (1, [2, 3, 4, 5]), (6, [7, 8, 9])],
+    "H1": [(0, [1, 2])],
+}
+_SAME = {"P3": "P1", "P4": "P2"}
+_LARGEST_COUNT = 10**15  # of a block; then sums of a table are exact in int64
+_TYPES = [2, 3, 4, 5, 7, 8, 9]  # columns of P5 in the order of the levels of hhgq
+
+
+def variable(table: str, column: int) -> str:
+    """Official name of a column: table, then the column counted from 1, such as P0010001."""
+    return f"{table[0]}{int(table[1:]):03d}{column + 1:04d}"
+
+
+def cells_of(product: str, tables: Mapping[str, IntArray], wrong: Wrong) -> IntArray:
+    """Derive the cells of a product, checking every subtotal on the way.
+
+    Args:
+      product: A key of `jobs.pipeline.config.data.PL94_AXES`.
+      tables: int64[G, columns] of every table of the product's segments.
+      wrong: Raises the error for a block.
+
+    Returns:
+      int64[G, n], nonnegative.
+    """
+    segment_of = {name: segment for segment, sizes in SIZES.items() for name in sizes}
+    for name, counts in tables.items():
+        _check_table(name, counts, partial(wrong, segment_of[name]))
+    if product == "housing_units":
+        return tables["H1"][:, 1:]
+    if product == "group_quarters":
+        household = tables["P1"][:, 0] - tables["P5"][:, 0]
+        _refuse(household < 0, "P0050001: exceeds P0010001", 3, wrong)
+        return np.column_stack([household, tables["P5"][:, _TYPES]])
+    return _person_cells(tables, wrong)
+
+
+def _person_cells(tables: Mapping[str, IntArray], wrong: Wrong) -> IntArray:
+    _refuse(tables["P2"][:, 0] != tables["P1"][:, 0], "P0020001: differs from P0010001", 1, wrong)
+    _refuse(tables["P4"][:, 0] != tables["P3"][:, 0], "P0040001: differs from P0030001", 2, wrong)
+    all_ages, not_hispanic = tables["P1"][:, RACES], tables["P2"][:, RACES + 2]
+    adults, adults_not_hispanic = tables["P3"][:, RACES], tables["P4"][:, RACES + 2]
+    adults_hispanic = adults - adults_not_hispanic
+    parts = [
+        ("P2 and P4", 2, not_hispanic - adults_not_hispanic),
+        ("P1 to P4", 2, all_ages - not_hispanic - adults_hispanic),
+        ("P4", 2, adults_not_hispanic),
+        ("P3 and P4", 2, adults_hispanic),
+    ]
+    for names, segment, counts in parts:
+        rows, races = np.nonzero(counts < 0)
+        if len(rows):
+            column = RACES[races[0]]
+            wrong(
+                segment,
+                int(rows[0]),
+                f"{variable('P3', column)} or {variable('P4', column + 2)}: "
+                f"{names} give a negative count",
+            )
+    return np.concatenate([counts for _, _, counts in parts], axis=1)
+
+
+def _check_table(name: str, counts: IntArray, wrong: Callable[[int, str], None]) -> None:
+    rows, columns = np.nonzero(counts < 0)
+    if len(rows):
+        wrong(int(rows[0]), f"{variable(name, int(columns[0]))}: count is negative")
+    rows, columns = np.nonzero(counts > _LARGEST_COUNT)
+    if len(rows):
+        wrong(int(rows[0]), f"{variable(name, int(columns[0]))}: count is too large")
+    for total, parts in SUBTOTALS[_SAME.get(name, name)]:
+        differs = np.flatnonzero(counts[:, parts].sum(1) != counts[:, total])
+        if len(differs):
+            names = " + ".join(variable(name, part) for part in parts)
+            wrong(int(differs[0]), f"{variable(name, total)}: is not {names}")
+
+
+def _refuse(mask: npt.NDArray[np.bool_], what: str, segment: int, wrong: Wrong) -> None:
+    found = np.flatnonzero(mask)
+    if len(found):
+        wrong(segment, int(found[0]), what)

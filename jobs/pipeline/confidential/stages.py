@@ -1,0 +1,245 @@
+"""The stages that see the truth: plan, read, settle, measure, evaluate."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from functools import partial
+
+from das.errors import LedgerError
+from das.mechanisms.entropy import NoiseKey
+from geography.lattice import Lattice
+from jobs.pipeline.confidential.between import check_ties
+from jobs.pipeline.confidential.check import check_input
+from jobs.pipeline.confidential.draw import Drawn, draw_part
+from jobs.pipeline.confidential.evaluate import evaluate as write_evaluation
+from jobs.pipeline.confidential.exact import publish_invariants
+from jobs.pipeline.confidential.geounits import planned_geounits
+from jobs.pipeline.confidential.histograms import write_truth
+from jobs.pipeline.confidential.households import household_errors
+from jobs.pipeline.confidential.inputs import check_areas
+from jobs.pipeline.confidential.measure import MeasureStage
+from jobs.pipeline.confidential.read.formats import read_entries
+from jobs.pipeline.config.allocation import planned_parts
+from jobs.pipeline.config.claims import account_of, claim_of
+from jobs.pipeline.config.frozen import freeze
+from jobs.pipeline.config.product import Product
+from jobs.pipeline.config.solvable import refuse_large_families
+from jobs.pipeline.documents.document import write_document
+from jobs.pipeline.folder.fingerprint import check_same_input, input_files
+from jobs.pipeline.folder.grants import spending_of
+from jobs.pipeline.input.geounits import list_names
+from jobs.pipeline.input.values import geocode_bytes
+from jobs.pipeline.job import Job
+from jobs.pipeline.neighborhoods import FROM_DATA, geounits_from_data
+from jobs.pipeline.plan import Level
+from jobs.pipeline.planned_ledger import planned_ledger
+from jobs.pipeline.release.bound import bound_parts
+from jobs.pipeline.release.census import census_codes
+from jobs.pipeline.release.given import publish_given_counts
+from jobs.pipeline.release.implied import publish_implied
+from jobs.pipeline.storage.account import noted_failures
+from jobs.pipeline.storage.answers import refuse_mixed
+from jobs.pipeline.storage.dataset import is_published
+from jobs.pipeline.storage.files import read_json, write_json
+from jobs.pipeline.storage.geography import read_geography, write_geography
+from jobs.pipeline.storage.journal import remove_journal
+from jobs.pipeline.storage.ledger import read_ledger, seal_ledger, start_ledger
+from jobs.pipeline.storage.place import remove_tree
+
+
+def plan(job: Job) -> None:
+    """Write the public geounits and the planned ledgers.
+
+    Without a public list, the geounits are those of the input.
+
+    Raises:
+      InputError: The input is not the one that was read before.
+    """
+    config, levels = job.resolved.config, job.resolved.plan.geolevels
+    seen = job.resolved.last.confidential.root / "input.json"
+    read = [p.confidential.histograms(level) for p in job.products for level in levels]
+    read += [job.release.geography(level) for level in levels]
+    measured = any((p.release.root / "measurements").exists() for p in job.products)
+    if measured or all(is_published(dataset) for dataset in read):
+        check_same_input(config, seen)
+    if all(is_published(dataset) for dataset in read):
+        return
+    if seen.exists() and read_json(seen, "remove the run folder") != input_files(config):
+        # Nothing was measured yet. What an earlier start made of other input must not be mixed in.
+        remove_tree(job.release.root / "geography")
+        for product in job.products:
+            remove_tree(product.confidential.root / "histograms")
+            remove_journal(product.release.ledger)
+    write_json(seen, input_files(config))
+    is_from_data = config.geography.source == FROM_DATA
+    if is_from_data:
+        job.reporter.say(f"exact: {geounits_from_data(job.resolved.plan.leaf.name)}")
+    noted = _noted(job, job.resolved.last) if is_from_data else nullcontext()
+    with job.stage("plan", "geounits"), noted:
+        lattice, census = planned_geounits(job.resolved, job.tasks)
+        for product in job.products:
+            refuse_large_families(product.plan, lattice)
+            check_areas(product, lattice)
+        for product in job.products:
+            plan = product.plan
+            freeze_strategy(product)
+            granted = {**plan.budget.exact(), "randomness": plan.randomness}
+            start_ledger(product.release.ledger, granted, planned_ledger(plan, lattice))
+        listed = config.geography.geounits
+        named = lattice if census is None else census.lattice
+        names = {} if listed is None else list_names(listed, named)
+        write_geography(lattice, job.release, names, census)
+
+
+def freeze_strategy(product: Product) -> None:
+    """Keep what was planned, for every machine that works on this folder later."""
+    plan = product.plan
+    planned = planned_parts(plan.strategy)
+    if planned:
+        freeze(product.release.planned, plan.digest, planned)
+
+
+def read(job: Job) -> None:
+    """Write the confidential histograms of every product."""
+    for product in job.products:
+        plan, layout = product.plan, product.confidential
+        if all(is_published(layout.histograms(level)) for level in plan.geolevels):
+            continue
+        entries = read_entries(product.config.input, plan.schema, spine=plan.census_spine)
+        with job.stage("read", product.label("histograms")), _noted(job, product):
+            write_truth(
+                entries,
+                _lattice(product),
+                schema=plan.schema,
+                layout=layout,
+                tasks=job.tasks,
+                census=census_codes(plan, product.release),
+            )
+
+
+def _lattice(product: Product) -> Lattice:
+    """The geounits that were planned."""
+    spine = product.plan.spine
+    leaves = read_geography(product.release, spine.levels[-1], columns=("geocode",))
+    codes = leaves.column("geocode").combine_chunks()
+    return Lattice.from_leaves(spine, geocode_bytes(codes, spine.digits[-1]))
+
+
+def settle(job: Job) -> None:
+    """Check the input against the invariants, publish what is exact, and what it implies.
+
+    Comes before grants are claimed: a contradiction costs nothing.
+
+    Raises:
+      InfeasibleError, InputError: Invariants contradict each other, or the data break one.
+    """
+    products = job.resolved.products
+    for product in job.products:
+        plan, release, stated = product.plan, product.release, product.config.invariants
+        binding = {name: (products[name].plan, products[name].release) for name in product.bound_by}
+        with job.stage("settle", product.label("invariants")):
+            bound = partial(bound_parts, plan, stated, release, job.tasks)
+            publish_given_counts(plan, stated, release, binding, bound)
+            with _noted(job, product):
+                check_input(plan, stated, release, product.confidential, job.tasks)
+            for level in range(len(plan.spine.levels)):
+                publish_invariants(
+                    plan,
+                    level,
+                    release=release,
+                    confidential=product.confidential,
+                    tasks=job.tasks,
+                )
+            if not plan.limits.hang_on_products:  # else once the others are solved
+                publish_implied(plan, release, job.tasks)
+    for product in job.products:
+        if product.plan.limits.ties is not None:
+            with job.stage("settle", product.label("constraints")), _noted(job, product):
+                check_ties(product, products, job.tasks)
+
+
+def _noted(job: Job, product: Product) -> AbstractContextManager[None]:
+    """Have the account note what is wrong with the data of a product."""
+    claim = claim_of(job.resolved, product, job.identity)
+    return noted_failures(account_of(job.resolved.config), claim)
+
+
+def measure(job: Job) -> None:
+    """Measure every geolevel of every product, once; the grants are claimed.
+
+    All but lazy queries, which are drawn while the geolevels are solved.
+
+    Raises:
+      LedgerError: Measurements that were published before are gone, or a copy of this folder drew
+        them.
+    """
+    for product in job.products:
+        for level in product.plan.levels:
+            _measure_level(job, product, level, is_lazy=False)
+        if not product.plan.lazy:
+            seal_ledger(product.release.ledger)
+
+
+def measure_lazily(job: Job, product: Product, level: Level) -> None:
+    """Draw the lazy queries of one geolevel, once the one above is solved.
+
+    Raises:
+      LedgerError: As of `measure`.
+      OutputError: An older version drew them.
+    """
+    if level.lazy:
+        refuse_mixed(product.release, level.name)
+        _measure_level(job, product, level, is_lazy=True)
+
+
+def _measure_level(job: Job, product: Product, level: Level, *, is_lazy: bool) -> None:
+    """Measure the queries of one geolevel that are drawn now, once."""
+    spending = spending_of(job.resolved, product, job.identity)
+    part = next(p for p in spending.parts if (p.name, p.is_lazy) == (level.name, is_lazy))
+
+    def draw(key: NoiseKey) -> Drawn:
+        stage = MeasureStage(product.plan, product.release, product.confidential, job.tasks)
+        _refuse_other_noise(product, level.index)
+        with job.stage("measure", product.label(part.account_name), level.name):
+            return stage.draw(level.index, key, is_lazy=is_lazy)
+
+    draw_part(spending, part, draw, moved=job.moved)
+
+
+def _refuse_other_noise(product: Product, level: int) -> None:
+    """Check that a geolevel is about to get the noise that its ledger planned and paid for."""
+    plan, ledger, levels = product.plan, product.release.ledger, product.plan.spine.levels
+    entries = [e for e in read_ledger(ledger).planned.entries if e.geolevel == levels[level]]
+    for end in {entry.chain_end for entry in entries}:
+        paid = {entry.query: entry.mechanism for entry in entries if entry.chain_end == end}
+        noise = plan.noise(level, levels.index(end))
+        if {noisy.query.name: noisy.mechanism for noisy in noise} != paid:
+            raise LedgerError(
+                str(ledger),
+                f"is of another plan of geolevel {levels[level]}",
+                got=sorted(paid),
+                want=sorted(noisy.query.name for noisy in noise),
+                remedy=f"restore {product.release.planned} from a backup",
+            )
+
+
+def evaluate(job: Job) -> None:
+    """Compare the release with the truth, and write the confidential evaluations."""
+    for product in job.products:
+        with job.stage("evaluate", product.label("against the truth")):
+            invariants = (invariant.query.name for invariant in product.plan.invariants)
+            evaluation = write_evaluation(
+                product.release,
+                product.confidential,
+                product.plan,
+                job.tasks,
+                queries=[*invariants, *product.tables],
+                grouping=product.grouping,
+            )
+            households = household_errors(
+                product.plan, product.release, product.confidential, job.tasks
+            )
+            if households:
+                with_them = replace(evaluation, households=households)
+                write_document(product.confidential.evaluation, with_them)

@@ -1,0 +1,74 @@
+"""Model of files of groups whose errors are planned."""
+
+from __future__ import annotations
+
+import math
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from jobs.pipeline.config.models.values import LocalPath, Model, Text
+
+
+class Comparison(StrEnum):
+    """How errors of groups are compared with each other."""
+
+    RELATIVE = "relative"
+    ABSOLUTE = "absolute"
+
+
+def _positive(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"must be a number; got {value!r}")
+    if not (math.isfinite(value) and value > 0):
+        raise ValueError(f"must be positive and finite; got {value!r}")
+    return float(value)
+
+
+Positive = Annotated[float, BeforeValidator(_positive)]
+
+
+class EquityFile(Model):
+    """Groups whose largest error is made least, or whose errors meet targets."""
+
+    groups: dict[Text, Comparison | dict[Text, Comparison]] = Field(
+        min_length=1,
+        description="Partition query, each of whose answers is a group, to how its groups are "
+        "compared: relative to their sizes, or absolute, in persons; or geolevel to that.",
+    )
+    tables: list[Text] = Field(
+        default=["total"],
+        min_length=1,
+        description="Tables whose errors count for a group, restricted to it; partition queries.",
+    )
+    sizes: LocalPath | None = Field(
+        default=None,
+        description="CSV with columns query, group, persons and perhaps geolevel: public numbers "
+        "of persons in all, or in a typical geounit of the geolevel. For relative errors.",
+    )
+    floor: Positive | None = Field(
+        default=None,
+        description="Relative errors count only where a typical geounit has at least so many "
+        "persons of the group.",
+    )
+    targets: dict[Text, dict[Text, Positive | dict[Text, Positive]]] | None = Field(
+        default=None,
+        description="Query to group to its largest error, relative or in persons as `groups` says, "
+        "or geolevel to that. These are then met with the least rho.",
+    )
+    others: Positive | None = Field(
+        default=None,
+        description="Largest factor by which the error of any table of the run may grow at any "
+        "geolevel.",
+    )
+    limits: dict[Text, Positive | dict[Text, Positive]] | None = Field(
+        default=None,
+        description="Table to its largest root mean squared error, or geolevel to that.",
+    )
+
+    @model_validator(mode="after")
+    def _others_at_least_one(self) -> EquityFile:
+        if self.others is not None and self.others < 1:
+            raise ValueError("others: must be at least 1")
+        return self

@@ -1,0 +1,409 @@
+"""Models of run files: what all products share, and the products."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any, Literal
+
+from pydantic import (
+    BaseModel,
+    Field,
+    SerializerFunctionWrapHandler,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
+
+from das.definition import Definition
+from das.mechanisms.registry import chargeable
+from das.queries.sensitivity import Neighbors
+from geography.respine import FAN_OUT_CUTOFF, SpineDesign
+from jobs.pipeline.config.models.between import BetweenConfig
+from jobs.pipeline.config.models.products import ProductConfig
+from jobs.pipeline.config.models.values import (
+    LONGEST_NAME,
+    Delimiter,
+    Exact,
+    GeocodeColumns,
+    LeadingZeros,
+    Model,
+    ProductName,
+    StoredPath,
+    Text,
+    Whole,
+    digits_of,
+)
+from jobs.pipeline.config.protection import (
+    PROTECTION,
+    missing_protection,
+    refuse_bad_remote,
+    secret_properties,
+)
+from jobs.pipeline.storage.layout import Roots
+
+
+class GeolevelConfig(Model):
+    """One geolevel."""
+
+    name: Text = Field(
+        pattern=r"^[A-Za-z][A-Za-z0-9_-]*$",
+        max_length=LONGEST_NAME,
+        description="Name of the geolevel: letters, digits, _ and -.",
+    )
+    digits: Whole = Field(
+        ge=0, le=100, description="Length of the geocode prefix; 0 for the whole."
+    )
+
+
+class GeounitsFile(Model):
+    """Public list of all leaf geounits."""
+
+    path: StoredPath = Field(description="CSV or Parquet file with one row per leaf geounit.")
+    geocode: GeocodeColumns = Field(
+        default="geocode", description="Column with the leaf geocode, or several that make it."
+    )
+    names: dict[Text, Text] = Field(
+        default={},
+        description="Columns with names of geounits, by geolevel, such as `{county: county_name}`; "
+        "tables show them. All leaves of a geounit have the same.",
+    )
+    delimiter: Delimiter = Field(default=",", description="Field separator of CSV files.")
+    leading_zeros: LeadingZeros = "kept"
+
+    @model_serializer(mode="wrap")
+    def _written(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """What is not asked is left out, as it was before it could be: digests stay as they are."""
+        document: dict[str, Any] = handler(self)
+        unsaid = {"names": {}, "delimiter": ",", "leading_zeros": "kept"}
+        for key, value in unsaid.items():
+            if document.get(key) == value:
+                del document[key]
+        return document
+
+
+class EntitiesFile(Model):
+    """Public table of what every leaf geounit lies in."""
+
+    path: StoredPath = Field(description="CSV or Parquet file with one row per leaf geounit.")
+    geocode: GeocodeColumns = Field(
+        default="geocode", description="Column with the leaf geocode, or several that make it."
+    )
+    delimiter: Delimiter = Field(default=",", description="Field separator of CSV files.")
+    leading_zeros: LeadingZeros = "kept"
+
+
+class SplitConfig(Model):
+    """Which geounits are split in two, and by what."""
+
+    geolevel: Text = Field(
+        description="Geolevel whose geounits, and all below, have a marked and an unmarked part."
+    )
+    by: Text = Field(
+        description="Column of which a leaf is marked that has a text, such as the code of a "
+        "tribal area; no text and null are unmarked."
+    )
+    codes: list[Text] = Field(
+        default=[],
+        description='Texts that mark a leaf, or ranges of them such as "0001..4989", ends '
+        "included, of texts of one length. Default: every text.",
+    )
+
+    @field_validator("codes")
+    @classmethod
+    def _ranges(cls, codes: list[str]) -> list[str]:
+        for code in codes:
+            low, dots, high = code.partition("..")
+            if dots and (len(low) != len(high) or low > high):
+                raise ValueError(
+                    f"{code!r} is no range: its ends are texts of one length, in order"
+                )
+        return codes
+
+
+class SpineConfig(Model):
+    """Another spine to measure and solve on: geocodes of data, microdata and tables stay."""
+
+    split: SplitConfig | None = Field(
+        default=None,
+        description="Geounits in two parts, such as tribal areas and the rest of a state.",
+    )
+    regroup: Text | None = Field(
+        default=None,
+        description="Geolevel whose geounits are formed anew, of the geounits of the geolevel "
+        "below, so that entities come nearer.",
+    )
+    gather: Text | None = Field(
+        default=None, description="Geolevel whose children are gathered into groups, likewise."
+    )
+    near: list[Text] = Field(
+        default=[],
+        description="Columns with entities that are to come nearer to the spine, such as places, "
+        "one kind each; no text and null are no entity.",
+    )
+    fan_out_cutoff: Whole = Field(
+        default=FAN_OUT_CUTOFF,
+        description="Of n geounits groups are made of at most the root of n, rounded up, and this.",
+    )
+    entities: EntitiesFile | None = Field(
+        default=None, description="File with these columns. Default: `geounits`."
+    )
+
+    @model_validator(mode="after")
+    def _whole(self) -> SpineConfig:
+        if self.split is None and self.regroup is None and self.gather is None:
+            raise ValueError("changes nothing; it may `split`, `regroup` or `gather`")
+        if bool(self.near) != (self.regroup is not None or self.gather is not None):
+            raise ValueError("`near` goes with `regroup` or `gather`, which bring entities nearer")
+        if len({*self.near}) < len(self.near):
+            raise ValueError("`near` names a column twice")
+        return self
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """All columns that are read, each once."""
+        by = () if self.split is None else (self.split.by,)
+        return tuple(dict.fromkeys((*self.near, *by)))
+
+    @property
+    def design(self) -> SpineDesign:
+        """What is changed of the geolevels."""
+        split = None if self.split is None else self.split.geolevel
+        return SpineDesign(split, self.regroup, self.gather, self.fan_out_cutoff)
+
+
+class GeographyConfig(Model):
+    """The spine, and which leaf geounits exist."""
+
+    levels: list[GeolevelConfig] = Field(description="Geolevels, root first.")
+    geounits: GeounitsFile | None = Field(
+        default=None,
+        description="Public list of all leaf geounits, empty ones included. Default: the geocodes "
+        "of the data, which are then published exactly; with person records this reveals which "
+        "geounits are inhabited.",
+    )
+
+    spine: SpineConfig | None = Field(
+        default=None,
+        description="Another spine to measure and solve on. Default: `levels`. Allocation, "
+        "invariants and passes name its geolevels.",
+    )
+
+    @model_serializer(mode="wrap")
+    def _written(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """What is not asked is left out, as it was before it could be: digests stay as they are."""
+        document: dict[str, Any] = handler(self)
+        if document.get("spine", ...) is None:
+            del document["spine"]
+        return document
+
+    @model_validator(mode="after")
+    def _public(self) -> GeographyConfig:
+        if self.spine is not None and self.geounits is None:
+            raise ValueError("`spine` needs `geounits`: it is made of public geounits alone")
+        return self
+
+    @model_validator(mode="after")
+    def _whole_geocodes(self) -> GeographyConfig:
+        entities = None if self.spine is None else self.spine.entities
+        for key, file in {"geounits": self.geounits, "spine.entities": entities}.items():
+            digits = None if file is None else digits_of(file.geocode)
+            if digits is not None and self.levels and digits != self.levels[-1].digits:
+                raise ValueError(
+                    f"`{key}.geocode` has columns of {digits} digits together; the geocodes of "
+                    f"the last geolevel have {self.levels[-1].digits}"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _named_levels(self) -> GeographyConfig:
+        known = [level.name for level in self.levels]
+        unknown = [
+            name for name in (self.geounits.names if self.geounits else ()) if name not in known
+        ]
+        if unknown:
+            raise ValueError(
+                f"`geounits.names` has an unknown geolevel: {unknown[0]}; it may name {known}"
+            )
+        return self
+
+    @property
+    def source(self) -> Literal["public list", "data"]:
+        """Where the list of geounits comes from, as manifests call it."""
+        return "data" if self.geounits is None else "public list"
+
+
+class Randomness(Model):
+    """Where noise comes from."""
+
+    source: Literal["operating_system", "seeded_not_for_release"] = Field(
+        default="operating_system",
+        description="operating_system: AES-256 under keys made of one from the operating system. "
+        "seeded_not_for_release: reproducible noise for tests; marks every output.",
+    )
+    seed: Whole | None = Field(default=None, description="Only with seeded_not_for_release.")
+
+    @model_validator(mode="after")
+    def _seed(self) -> Randomness:
+        if (self.source == "seeded_not_for_release") != (self.seed is not None):
+            raise ValueError("`seed` goes with source seeded_not_for_release, and only with it")
+        return self
+
+
+class PrivacyConfig(Model):
+    """What protection means, for all products of the run, and who keeps the account."""
+
+    definition: Definition = Field(
+        default=Definition.ZCDP,
+        description="zcdp: costs are rho of zero-concentrated differential privacy, noise is "
+        f"{chargeable(Definition.ZCDP)[0].title}. pure: costs are epsilon of differential privacy, "
+        f"noise is {chargeable(Definition.PURE)[0].title}. The allocation may name other noise.",
+    )
+    delta: Exact = Field(
+        default=Fraction(1, 10**10), description="Where (epsilon, delta) is stated."
+    )
+    neighbors: Neighbors = Field(
+        default=Neighbors.BOUNDED,
+        description="bounded: change one record; unbounded: add or remove one.",
+    )
+    randomness: Randomness = Field(default=Randomness(), description="Where noise comes from.")
+    grant: Text = Field(
+        default="1",
+        description="Name of the budget granted to the products. One run may spend it; another "
+        "run on the same people needs another grant, and the costs add up.",
+    )
+    account: StoredPath | None = Field(
+        default=None,
+        description="File that records all grants spent on the same people, shared by all who "
+        "measure them. Default: `data.path` of the last product with .das-account.jsonl appended, "
+        "or the one that lies beside the input of another product or of a folder above. Must be "
+        "named where inputs lie in several folders, or several accounts may be meant.",
+    )
+
+    @model_validator(mode="after")
+    def _delta(self) -> PrivacyConfig:
+        if not 0 < self.delta < 1:
+            raise ValueError(f"`delta` must lie between 0 and 1; got {self.delta}")
+        return self
+
+
+class OutputConfig(Model):
+    """Where everything is written."""
+
+    directory: StoredPath = Field(description="Folder of the run; created if absent.")
+    confidential: StoredPath | None = Field(
+        default=None,
+        description="Folder of what must not be published: the truth while it is worked on, and "
+        "how far the release is from it. Such as another bucket, with other rights. Default: "
+        "`confidential` in the folder of the run.",
+    )
+
+    @property
+    def roots(self) -> Roots:
+        """Where everything of the run lies."""
+        return Roots.of(self.directory, self.confidential)
+
+
+class RuntimeConfig(Model):
+    """Where a run works, and how fast: nothing here changes the distribution of any output."""
+
+    master: Text | None = Field(
+        default=None,
+        description='Spark master, such as "local[4,4]" or "spark://host:7077", or a Spark Connect '
+        'server, such as "sc://host:15002/;use_ssl=true", without its token. Default: what '
+        "spark-submit was given, else the server of the environment variable SPARK_REMOTE, else "
+        "all local cores.",
+    )
+    batches_per_slot: Whole = Field(
+        default=4,
+        ge=1,
+        le=10_000,
+        description="Tasks per parallel slot in each step; fewer where there is little work, more "
+        "where much.",
+    )
+    driver_memory: Text = Field(
+        default="2g", description="Heap of the Spark driver; not read by a Spark Connect server."
+    )
+    spark: dict[Text, Text] = Field(
+        default={},
+        description="Further Spark properties; no secrets, and none that open a session.",
+    )
+    allow_open_cluster: bool = Field(
+        default=False,
+        description="Whether to work in a Spark session without authentication or encryption. "
+        "Whoever reaches its ports or network can then read the confidential data, or act as the "
+        "user of the run. Manifest and public report say so.",
+    )
+
+    @field_validator("master")
+    @classmethod
+    def _remote(cls, master: str | None) -> str | None:
+        refuse_bad_remote(master)
+        return master
+
+    @model_validator(mode="after")
+    def _closed(self) -> RuntimeConfig:
+        if named := secret_properties(self.spark):
+            raise ValueError(
+                f"spark.{named[0]}: a run file is no place for a secret, and Spark would show it "
+                "in the list of processes; put it into a properties file that only its owner can "
+                "read, and give that to spark-submit by --properties-file"
+            )
+        if self.allow_open_cluster:
+            return self
+        off = missing_protection({**PROTECTION, **self.spark})
+        if off:
+            raise ValueError(
+                f"spark.{off[0]}: turned off, which opens the session to others on its machines "
+                "or network; leave it out, or accept the risk by `allow_open_cluster: true`, which "
+                "the release then states"
+            )
+        return self
+
+
+class AboutConfig(Model):
+    """What the README of the release says beside what follows from the run; nothing hangs on it."""
+
+    title: Text | None = Field(
+        default=None, description="Title of the release. Default: the name of the run."
+    )
+    publisher: Text | None = Field(default=None, description="Who publishes it.")
+    description: Text | None = Field(default=None, description="What it is of, in a sentence.")
+    licence: Text | None = Field(
+        default=None, description="Under which terms it may be used. Default: the README says none."
+    )
+    citation: Text | None = Field(
+        default=None,
+        description="How to cite it. Default: publisher, title, year, software and configuration.",
+    )
+    contact: Text | None = Field(default=None, description="Where to ask.")
+
+
+class RunConfig(Model):
+    """conf/run/*.yaml: one run."""
+
+    format: Literal[2] = Field(description="How this file is written: 2.")
+    name: Text = Field(description="Name of the run, shown in reports.")
+    geography: GeographyConfig = Field(description="Spine and leaf geounits.")
+    privacy: PrivacyConfig = Field(
+        default_factory=PrivacyConfig, description="What protection means, and the account."
+    )
+    products: dict[ProductName, ProductConfig] = Field(
+        min_length=1,
+        description="Name of each product, such as persons, to what it is, in the order of work. "
+        "The last lies in the folder of the release itself, every other in one of its name there.",
+    )
+    between: list[BetweenConfig] = Field(
+        default=[], description="What products must agree on, by definition of their records."
+    )
+    output: OutputConfig = Field(description="Where everything is written.")
+    about: AboutConfig = Field(
+        default_factory=AboutConfig, description="Title, publisher, licence: for the README."
+    )
+    runtime: RuntimeConfig = Field(
+        default_factory=RuntimeConfig, description="Where it works; speed only."
+    )
+
+
+def model_fields(model: type[BaseModel]) -> dict[str, Any]:
+    """Fields of a model by the key used in YAML."""
+    return {field.alias or name: field for name, field in model.model_fields.items()}

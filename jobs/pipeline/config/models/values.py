@@ -1,0 +1,163 @@
+"""Values of configuration files: exact numbers, text, paths, names. All models are frozen."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    StringConstraints,
+    Tag,
+    model_validator,
+)
+
+from das.errors import BudgetError
+from das.rational import parse_fraction
+from jobs.pipeline.config.local_path import local_path, read_place
+from jobs.pipeline.storage.place import Place
+
+
+def _exact(value: object) -> Fraction:
+    try:
+        return parse_fraction(value, "value")
+    except BudgetError as error:
+        raise ValueError(str(error).removeprefix("value: ")) from None
+
+
+def _text(value: object) -> object:
+    """YAML reads an unquoted 12 or yes as a number or a bool; codes are always text."""
+    if isinstance(value, bool | float):
+        raise ValueError(f"must be text; put quotes around it; got {value!r}")
+    if isinstance(value, str):
+        if len(value) > _LONGEST_TEXT:
+            raise ValueError(f"must have at most {_LONGEST_TEXT} characters; got {len(value)}")
+        if any(ord(c) < 32 or 127 <= ord(c) < 160 or "\ud800" <= c <= "\udfff" for c in value):
+            raise ValueError(f"holds a control character or half of a character; got {value!a}")
+    return str(value) if isinstance(value, int) else value
+
+
+def _listed(value: object) -> object:
+    """A single range, such as 0..14, stands for the list of it."""
+    return [value] if isinstance(value, str) and ".." in value else value
+
+
+def _whole(value: object) -> object:
+    """YAML reads yes as a bool, which Python counts as 1."""
+    if isinstance(value, bool | float):
+        raise ValueError(f"must be a whole number; got {value!r}")
+    return value
+
+
+def _delimiter(value: object) -> str:
+    if not isinstance(value, str) or len(value) != 1 or not (value == "\t" or " " <= value <= "~"):
+        raise ValueError(f'must be one character, such as ";" or "\\t"; got {value!a:.99}')
+    if value.isalnum() or value == '"':
+        raise ValueError(f"must not be a letter, a digit or a quotation mark; got {value!r}")
+    return value
+
+
+_LONGEST_TEXT = 20_000  # the source of an allocation names all tables it was made for
+
+
+SURVEY = "survey"  # the kind of the run file of a survey
+LONGEST_NAME = 100  # geolevels are names of folders
+
+
+Exact = Annotated[Fraction, BeforeValidator(_exact)]
+
+
+Text = Annotated[str, BeforeValidator(_text)]
+
+
+Levels = Annotated[list[Text], BeforeValidator(_listed)]
+
+
+ProductName = Annotated[
+    str,
+    BeforeValidator(_text),
+    StringConstraints(pattern=r"^[a-z][a-z0-9_]*$", max_length=LONGEST_NAME),
+]
+
+
+Whole = Annotated[int, BeforeValidator(_whole)]
+
+
+Delimiter = Annotated[str, BeforeValidator(_delimiter)]
+
+
+Quoting = Annotated[
+    Literal["double", "none"],
+    Field(
+        description="double: a field of a CSV file may stand in quotation marks, within which two "
+        "stand for one. none: no field does, and a quotation mark is text like any other."
+    ),
+]
+
+
+LeadingZeros = Annotated[
+    Literal["kept", "lost"],
+    Field(
+        description="lost: a program took the geocodes for numbers, which have no leading zeros; "
+        "they are put back, up to the length of a geocode of the geolevel. Codes with letters stay "
+        "as they are."
+    ),
+]
+
+
+LocalPath = Annotated[Path, BeforeValidator(local_path)]
+StoredPath = Annotated[Place, PlainValidator(read_place), PlainSerializer(str, when_used="json")]
+
+
+class Model(BaseModel):
+    """A part of a configuration file: frozen, and without unknown keys."""
+
+    # Built with the first file read: models of files that a command does not read are never built.
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", arbitrary_types_allowed=True, defer_build=True
+    )
+
+
+class GeocodePart(Model):
+    """One of several columns whose texts make a geocode, put together in their order."""
+
+    column: Text = Field(description="Column of the file.")
+    digits: Whole = Field(ge=1, le=100, description="How many characters of the geocode it holds.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_digits(cls, value: object) -> object:
+        if isinstance(value, str):
+            raise ValueError(
+                f"says no length; write {{column: {value}, digits: ...}}, with the number of its "
+                "characters in the geocode"
+            )
+        return value
+
+
+def _kind_of_geocode(value: object) -> str:
+    return "geocode_parts" if isinstance(value, list) else "geocode_column"
+
+
+GeocodeColumns = Annotated[
+    Annotated[Text, Tag("geocode_column")]
+    | Annotated[list[GeocodePart], Field(min_length=2), Tag("geocode_parts")],
+    Discriminator(_kind_of_geocode),
+]
+
+
+def names_of(geocode: GeocodeColumns) -> tuple[str, ...]:
+    """The column of the geocodes, or all that make one."""
+    return (geocode,) if isinstance(geocode, str) else tuple(part.column for part in geocode)
+
+
+def digits_of(geocode: GeocodeColumns) -> int | None:
+    """Length of a geocode that several columns make; None of one column, which does not say."""
+    return None if isinstance(geocode, str) else sum(part.digits for part in geocode)

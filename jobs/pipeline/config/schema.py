@@ -1,0 +1,56 @@
+"""Schema files as schemas."""
+
+from __future__ import annotations
+
+from das.errors import ConfigError
+from das.schema import Attribute, Recode, Schema, written_out
+from jobs.pipeline.config.files import named, read_model
+from jobs.pipeline.config.models.schema import RecodeFile, SchemaFile
+from jobs.pipeline.storage.place import Place
+
+
+def read_schema(path: Place) -> SchemaFile:
+    """Read a schema file; ranges of levels are written out, so that spelling changes no digest.
+
+    Raises:
+      ConfigError, SchemaError: It cannot be read, or a range has no sense.
+    """
+    model = read_model(path, SchemaFile)
+    levels = {attribute.name: attribute.levels for attribute in model.attributes}
+
+    def groups(recode: RecodeFile) -> dict[str, list[str]]:
+        where, known = f"{path}: recode {recode.name}, group ", levels.get(recode.attribute, [])
+        return {
+            label: list(written_out(known, listed, where + label)) if known else listed
+            for label, listed in recode.groups.items()
+        }
+
+    recodes = [one.model_copy(update={"groups": groups(one)}) for one in model.recodes]
+    return model.model_copy(update={"recodes": recodes})
+
+
+def load_schema(path: Place) -> Schema:
+    """Read a schema file.
+
+    Raises:
+      ConfigError, SchemaError: It cannot be used.
+    """
+    model = read_schema(path)
+
+    def build() -> Schema:
+        attributes = tuple(Attribute(a.name, tuple(a.levels)) for a in model.attributes)
+        by_name = {a.name: a for a in attributes}
+        recodes = []
+        for index, recode in enumerate(model.recodes):
+            if recode.attribute not in by_name:
+                raise ConfigError(
+                    f"recodes.{index}.attribute",
+                    "is unknown",
+                    got=recode.attribute,
+                    want=f"one of {list(by_name)}",
+                )
+            groups = {label: tuple(levels) for label, levels in recode.groups.items()}
+            recodes.append(Recode.from_groups(recode.name, by_name[recode.attribute], groups))
+        return Schema(model.name, attributes, tuple(recodes))
+
+    return named(str(path), build)

@@ -1,0 +1,16 @@
+"""The JSON Schemas of documents that the package holds; `jobs.cli.schemas` writes them."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+
+SHIPPED = Path(__file__).with_name("schemas")
+_RELEASED = ("manifest", "account", "codebook", "intervals")
+
+
+def released_schemas() -> dict[str, str]:
+    """Read the schemas of what a release of a census holds: text by the name of the file."""
+    shipped = files("jobs.pipeline.documents") / "schemas"
+    names = [f"{name}.schema.json" for name in _RELEASED]
+    return {name: (shipped / name).read_text("utf-8") for name in names}

@@ -1,0 +1,321 @@
+"""Whose a run folder is: the identity of a run, and the run file it was begun with."""
+
+from __future__ import annotations
+
+import hashlib
+import pathlib
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from das.errors import ConfigError, LedgerError, OutputError
+from jobs.pipeline.config.claims import account_of
+from jobs.pipeline.config.load import load_run
+from jobs.pipeline.config.product import Resolved
+from jobs.pipeline.documents.summary import SUMMARY
+from jobs.pipeline.folder.roots import (
+    CONFIDENTIAL,
+    claim_root,
+    make_folders,
+    read_identity,
+    refuse_other_root,
+    remembered_root,
+    remove_root,
+    stated_root,
+)
+from jobs.pipeline.folder.solutions import other_settings
+from jobs.pipeline.storage.account import is_there, read_account
+from jobs.pipeline.storage.dataset import MANIFEST, PROPOSED
+from jobs.pipeline.storage.files import create_file, json_text, write_json
+from jobs.pipeline.storage.journal import journals_under, read_journal
+from jobs.pipeline.storage.layout import Roots, release_layout
+from jobs.pipeline.storage.place import Place, is_same, place_of, remove_tree
+
+_STATED = ("run_file", "configuration_files")
+_SOLUTIONS = "solutions"
+"""Under which a run folder remembers the run files of solutions beside its release."""
+
+
+@dataclass(frozen=True)
+class Owner:
+    """Whose a run folder is to be.
+
+    Attributes:
+      roots: The folder, and where its confidential half lies.
+      digest: Of the configuration.
+      account: Finds the account of the run.
+      stated: What the folder remembers of the run file; nothing where its release, or the solution
+        that is meant, was sealed with other settings.
+      solution: Name of the solution beside the release that is meant.
+    """
+
+    roots: Roots
+    digest: str
+    account: Callable[[], Place]
+    stated: Mapping[str, object]
+    solution: str | None = None
+
+
+def owner_of(resolved: Resolved) -> Owner:
+    """Describe whose the run folder of a census is to be."""
+    config = resolved.config
+    return Owner(
+        roots=config.output.roots,
+        digest=resolved.plan.digest,
+        account=lambda: account_of(config),
+        stated={} if other_settings(resolved) else stated_configuration(resolved),
+        solution=resolved.solution,
+    )
+
+
+def claim_as(wanted: Owner) -> str:
+    """Make the roots ours: create them, or check that they belong to the same configuration.
+
+    The run folder remembers where the run file is, for `das resume`, and those of solutions beside
+    its release. A folder of another configuration under which nothing was measured and no grant
+    was claimed is emptied and taken over; the caller is the only driver.
+
+    Returns:
+      The identity of the run folder.
+
+    Raises:
+      OutputError: One cannot be written, belongs to another configuration or run, or holds other
+        files.
+    """
+    roots, out, digest = wanted.roots, wanted.roots.out, wanted.digest
+    path = out / "run.json"
+    stated = {**wanted.stated, **stated_root(roots)}
+    fresh = {"configuration_digest": digest, "run": uuid.uuid4().hex, **stated}
+    make_folders(roots)
+    if not path.exists() and create_file(path, json_text(fresh)):
+        claim_root(roots, str(fresh["run"]))
+        return str(fresh["run"])
+    document = read_identity(out, "remove the folder")
+    owner = document.get("configuration_digest")
+    if owner != digest:
+        spent = has_spent(out, wanted.account())
+        if spent is not None:
+            raise OutputError(
+                str(out),
+                "belongs to a different configuration",
+                got=f"{str(owner)[:12]}, {spent}",
+                want=digest[:12],
+                remedy="choose another output.directory",
+            )
+        remove_root(Roots.of(out, remembered_root(document)), document["run"])
+        remove_tree(release_layout(out).root)
+        (out / SUMMARY).unlink(missing_ok=True)
+    refuse_other_root(roots, document)
+    claim_root(roots, document["run"])
+    kept = {key: value for key, value in document.items() if key != CONFIDENTIAL}
+    renewed = {**kept, "configuration_digest": digest, **stated_root(roots)}
+    if wanted.solution is None:
+        renewed |= wanted.stated
+    elif wanted.stated:
+        others = document.get(_SOLUTIONS, {})
+        renewed[_SOLUTIONS] = {**others, wanted.solution: dict(wanted.stated)}
+    if renewed != document:
+        write_json(path, renewed)
+    return str(document["run"])
+
+
+def remembered_run(out: Place) -> str:
+    """Return the identity that a run folder remembers.
+
+    Raises:
+      OutputError: It is not the folder of a run.
+    """
+    return str(read_identity(out, "remove the folder")["run"])
+
+
+def stated_configuration(resolved: Resolved) -> dict[str, object]:
+    """What a run folder remembers of its run file: where it is, and digests of what it names."""
+    products = resolved.config.products.values()
+    files = [resolved.source.resolve()]
+    files += [
+        path for product in products for path in (product.schema_, product.privacy.allocation_file)
+    ]
+    return stated_files(files)
+
+
+def stated_files(files: Sequence[Place]) -> dict[str, object]:
+    """What a run folder of any kind remembers of its run file, which is the first of some files."""
+    digests = {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    return dict(zip(_STATED, (str(files[0]), digests), strict=True))
+
+
+def load_again(
+    out: Place,
+    config: pathlib.Path | None,
+    master: str | None,
+    solution: str | None = None,
+    confidential: Place | None = None,
+) -> Resolved:
+    """Load the run file of a run folder.
+
+    Args:
+      out: The run folder.
+      config: Where the run file is now; default: where it was.
+      master: Replaces `runtime.master`.
+      solution: Name of a solution beside the release.
+      confidential: Where its confidential files are now; default: where they were.
+
+    Raises:
+      OutputError: It is not the folder of a run.
+      ConfigError: The run file is not where it was, or says something else than it said.
+    """
+    document, source = remembered(out, config, solution)
+    resolved = load_run(
+        source,
+        output=out,
+        confidential=confidential or remembered_root(document),
+        master=master,
+        solution=solution,
+    )
+    refuse_other_configuration(
+        document,
+        resolved.plan.digest,
+        stated_configuration(resolved),
+        want="changes of `solve` and `output` only",
+    )
+    return resolved
+
+
+def remembered(
+    out: Place, config: pathlib.Path | None, solution: str | None = None
+) -> tuple[dict[str, Any], pathlib.Path]:
+    """Return what a run folder of any kind remembers, and where its run file is now.
+
+    Args:
+      out: The run folder.
+      config: Where the run file is now; default: where it was.
+      solution: Name of a solution beside the release, whose own run file is meant; a new one has
+        the run file of the release.
+
+    Raises:
+      OutputError: It is not the folder of a run.
+      ConfigError: The run file is not where it was.
+    """
+    document = read_identity(out, "give the output.directory of a run")
+    document |= document.get(_SOLUTIONS, {}).get(solution, {})
+    source = config or document.get("run_file")
+    if source is None or not pathlib.Path(source).exists():
+        raise ConfigError(
+            str(source or out / "run.json"),
+            "the run file is not where it was" if source else "does not name the run file",
+            remedy="say where it is with --config",
+        )
+    return document, pathlib.Path(source)
+
+
+def refuse_other_configuration(
+    document: Mapping[str, object],
+    digest: str,
+    stated: Mapping[str, object],
+    want: str | None = None,
+) -> None:
+    """Refuse a run file that says something else than the one that a folder was begun with.
+
+    Args:
+      document: What the folder remembers.
+      digest: Of the configuration now.
+      stated: What it states of its files.
+      want: Which changes are allowed.
+
+    Raises:
+      ConfigError: It does.
+    """
+    if document.get("configuration_digest") != digest:
+        raise ConfigError(
+            str(stated["run_file"]),
+            "is not the configuration that this folder was begun with",
+            got=_changed_files(document, stated) or "another run file",
+            want=want,
+            remedy="undo the change, or choose another output.directory and a new privacy.grant",
+        )
+
+
+def _changed_files(document: Mapping[str, object], stated: Mapping[str, object]) -> str:
+    """Which files differ from what they were; empty if that is not known."""
+    before, seen = document.get("configuration_files"), stated["configuration_files"]
+    if not isinstance(before, dict) or not isinstance(seen, dict):
+        return ""
+    changed = sorted(name for name in {*before, *seen} if before.get(name) != seen.get(name))
+    return f"changes in {', '.join(changed)}" if changed else ""
+
+
+def is_renamed(out: Place, account: Place) -> bool:
+    """Whether an account is not the one that a run folder remembers, which is still there."""
+    before = read_identity(out, "remove the folder").get("account")
+    if before is None or before == str(account):
+        return False
+    other = place_of(before)
+    return is_there(other) and not (is_there(account) and is_same(account, other))
+
+
+def refuse_other_account(out: Place, account: Place) -> None:
+    """Refuse an account other than that in which the grants of a run folder were claimed.
+
+    Raises:
+      LedgerError: They were claimed in another one, which this one is not in a new place: a second
+        account knows nothing of the draws of copies of this folder.
+    """
+    document = read_identity(out, "remove the folder")
+    before = document.get("account")
+    if before is None or before == str(account):
+        return
+    runs = [grant.run for grant in read_account(account)]
+    if is_renamed(out, account) or document["run"] not in runs:
+        raise LedgerError(
+            str(account),
+            "is not the account in which the grants of this folder were claimed",
+            want=before,
+            remedy="name that one under privacy.account, or move it to the new place",
+        )
+
+
+def note_account(out: Place, account: Place, inputs: Mapping[str, str]) -> None:
+    """Remember in which account the grants of a run folder are claimed, before they are.
+
+    Args:
+      out: The run folder.
+      account: The account.
+      inputs: Keyed digests of the inputs whose grants are claimed now, by product.
+
+    Raises:
+      LedgerError: As of `refuse_other_account`.
+    """
+    refuse_other_account(out, account)
+    document = read_identity(out, "remove the folder")
+    own = {**document.get("inputs", {}), **inputs}
+    noted = {**document, "account": str(account), **({"inputs": own} if own else {})}
+    if noted != document:
+        write_json(out / "run.json", noted)
+
+
+def has_spent(out: Place, account: Place) -> str | None:
+    """What binds a run folder to its configuration; None if another may take it over.
+
+    Args:
+      out: The run folder.
+      account: The account of the other configuration.
+    """
+    document = read_identity(out, "remove the folder")
+    if "account" in document or any(
+        grant.run == document["run"] for grant in read_account(account)
+    ):
+        return "which claimed its grant"
+    root = release_layout(out).root
+    measured = [
+        path
+        for folder in ("measurements", "lazy_measurements")
+        for name in (MANIFEST, PROPOSED.format("*"))
+        for path in root.rglob(f"{folder}/*/{name}")
+    ]
+    ledgers = journals_under(root, "ledger.jsonl")
+    if measured or any(
+        line.get("event") == "measured" for path in ledgers for line in read_journal(path)
+    ):
+        return "which measured the data"
+    return None

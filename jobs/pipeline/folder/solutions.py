@@ -1,0 +1,268 @@
+"""Solutions: with which settings counts were made of noisy answers, and others beside a release.
+
+What follows from measurements may be made again with other settings, as often as one likes: it
+costs nothing. Until a release is sealed, what other settings made is removed and made again in its
+place. A sealed release stays as it is. A further solution then gets a name and a folder of its own,
+OUT/solutions/NAME, which is a whole release: all that was made before solving is in it as hard
+links to the same files, or as copies in a store.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from das.errors import ConfigError, OutputError
+from das.queries.query import parse_query
+from jobs.pipeline.config.joined import joined_settings
+from jobs.pipeline.config.models.products import JoinedConfig, ProductConfig
+from jobs.pipeline.config.models.run import RunConfig
+from jobs.pipeline.config.product import Product, Resolved
+from jobs.pipeline.config.tables import TablesWanted
+from jobs.pipeline.documents.manifest import Settings, Solution, read_manifest
+from jobs.pipeline.plan import without_estimates
+from jobs.pipeline.storage.dataset import MANIFEST, Dataset, is_published, remove_dataset
+from jobs.pipeline.storage.files import create_file, writing
+from jobs.pipeline.storage.journal import append_to_journal, is_begun, read_journal, write_whole
+from jobs.pipeline.storage.layout import MICRODATA, EstimateLayout, ReleaseLayout, release_layout
+from jobs.pipeline.storage.ledger import read_ledger
+from jobs.pipeline.storage.modes import make_closed_folder
+from jobs.pipeline.storage.place import Place, StoredPlace, found_under, names_below
+
+_BEFORE_SOLVING = ("geography", "measurements", "invariants", "given", "implied", "estimates")
+
+
+def settings_of(config: RunConfig) -> dict[str, Any]:
+    """Everything in a run file that may change after measuring, as JSON values."""
+    *others, last = config.products
+    return {
+        **_settings(config.products[last]),
+        **{name: _settings(config.products[name]) for name in others},
+    }
+
+
+def _settings(product: ProductConfig) -> dict[str, Any]:
+    # As settings were before files could say that passes are rounded.
+    unnamed = set() if product.solve.round_passes else {"round_passes"}
+    return {
+        "solve": product.solve.model_dump(mode="json", exclude=unnamed),
+        "output": product.output.model_dump(mode="json"),
+    }
+
+
+def settings_digest(settings: Mapping[str, Any]) -> str:
+    """SHA-256 of settings, keys in order."""
+    return hashlib.sha256(json.dumps(settings).encode()).hexdigest()
+
+
+# --- what was sealed -----------------------------------------------------------------------------
+
+
+def other_settings(resolved: Resolved) -> str:
+    """Say in which settings a run differs from those that its release was sealed with.
+
+    Returns:
+      The differences; nothing where there are none, or nothing is sealed.
+    """
+    release = release_layout(resolved.config.output.directory, resolved.solution)
+    if not release.manifest.exists():
+        return ""
+    manifest = read_manifest(release)
+    if manifest.configuration_digest != resolved.plan.digest:
+        return ""  # of other measurements, which is said where the folder is claimed
+    sealed, wanted = manifest.solution, settings_of(resolved.config)
+    if sealed.digest == settings_digest(wanted):
+        return ""
+    return ", ".join(differences(sealed.settings, wanted)) or "others"
+
+
+def refuse_sealed(resolved: Resolved) -> None:
+    """Refuse to make a sealed release again with other settings.
+
+    Raises:
+      OutputError: It is sealed, and was made with other settings.
+    """
+    changed = other_settings(resolved)
+    if not changed:
+        return
+    release = release_layout(resolved.config.output.directory, resolved.solution)
+    name = "another name" if resolved.solution else "NAME"
+    raise OutputError(
+        str(release.root),
+        "is sealed, and was made with other settings",
+        got=changed,
+        want="the settings it was made with",
+        remedy=f"`das solve {resolved.source} --solution {name}` keeps another solution beside it",
+    )
+
+
+def differences(one: Mapping[str, Any], other: Mapping[str, Any], under: str = "") -> list[str]:
+    """List what settings were, and what they are now, key by key."""
+    found = []
+    for key in dict.fromkeys((*one, *other)):
+        before, after, where = one.get(key), other.get(key), f"{under}{key}"
+        if isinstance(before, Mapping) and isinstance(after, Mapping):
+            found += differences(before, after, f"{where}.")
+        elif before != after:
+            found.append(f"{where} {json.dumps(before)}, now {json.dumps(after)}")
+    return found
+
+
+# --- what is not sealed yet ----------------------------------------------------------------------
+
+
+def remove_outdated(products: Sequence[Product]) -> list[Place]:
+    """Remove what other settings made of the measurements, so that it is made again.
+
+    Counts under lazy queries stay: the noise of finer geolevels was drawn for them. So do those of
+    products that they must agree with. Geolevels that are not solved yet are solved with the new
+    settings.
+
+    Returns:
+      The datasets removed.
+    """
+    stay = {product.name for product in products if product.plan.lazy}
+    for product in products:
+        ties = product.plan.limits.ties
+        if ties is not None and product.plan.lazy:
+            stay |= {*ties.sizes}
+    found = [path for one in products for path in _outdated(one, stays=one.name in stay)]
+    for path in found:
+        remove_dataset(path)
+    return found
+
+
+def _outdated(product: Product, *, stays: bool) -> list[Place]:
+    """Datasets of other settings, what is made of them first; but for counts that stay."""
+    release, plan, output = product.release, product.plan, product.config.output
+    levels = plan.geolevels
+    counts = [release.counts(level) for level in reversed(levels)]
+    microdata = {release.microdata / name: name for name in MICRODATA}
+    joined = {release.joined / name: name for name in MICRODATA}
+    made, wanted = [*map(release.tables, levels), *joined], TablesWanted.of(product)
+    tables = [parse_query(plan.schema, name).name for name in product.tables]
+    tied = [*map(release.tied, plan.spine.levels)]
+    solved = {facts["solve_digest"] for path in (*counts, *tied) for facts in _facts(path)}
+    if solved - {plan.solve_digest} and not stays:
+        outdated = [*microdata, *made, *counts, *tied]
+    else:
+        outdated = [path for path, name in microdata.items() if name not in output.microdata]
+        outdated += _other_joined(output.joined, joined)
+        outdated += [
+            release.tables(level)
+            for level in levels
+            for facts in _facts(release.tables(level))
+            if not wanted.facts(level).items() <= facts.items()
+            # What an older version sealed stays as it is.
+            if "format" in facts or not release.manifest.is_file()
+        ]
+    unknown = without_estimates(plan, product.tables)
+    for level in levels:
+        path = EstimateLayout.of(release).tables(level)
+        asked = [name for name in tables if level not in unknown.get(name, ())]
+        outdated += [
+            path for facts in _facts(path) if [q["query"] for q in facts["queries"]] != asked
+        ]
+    if not release.manifest.is_file():  # of an older version that had begun the run
+        outdated += [path.parent for path in (release.root / "h1").glob(f"*/{MANIFEST}")]
+    return [path for path in outdated if is_published(path)]
+
+
+def _other_joined(wanted: JoinedConfig | None, joined: Mapping[Place, str]) -> list[Place]:
+    """Joined microdata that are not asked for, or were made in another way."""
+    if wanted is None:
+        return [*joined]
+    settings = joined_settings(wanted)
+    return [
+        path
+        for path, name in joined.items()
+        if name not in wanted.formats
+        or any(facts["settings"] != settings for facts in _facts(path))
+    ]
+
+
+def _facts(dataset: Place) -> list[dict[str, Any]]:
+    """The facts of a dataset, if it is published."""
+    return [Dataset.open(dataset).facts] if is_published(dataset) else []
+
+
+# --- what is said of it --------------------------------------------------------------------------
+
+
+def note_solve(release: ReleaseLayout, settings: Mapping[str, Any]) -> None:
+    """Note the settings with which a release is solved, if they are not those noted last."""
+    line = {"digest": settings_digest(settings), "settings": dict(settings)}
+    append_to_journal(release.solves, lambda lines: [] if [*lines[-1:]] == [line] else [line])
+
+
+def solution_of(resolved: Resolved, release: ReleaseLayout) -> Solution:
+    """What a manifest says of the settings: those that made it, and all that were tried before."""
+    settings = settings_of(resolved.config)
+    return Solution(
+        name=resolved.solution,
+        digest=settings_digest(settings),
+        settings=settings,
+        history=tuple(
+            Settings(digest=line["digest"], settings=line["settings"])
+            for line in read_journal(release.solves)
+        ),
+    )
+
+
+# --- beside a release ----------------------------------------------------------------------------
+
+
+def begin_solution(resolved: Resolved) -> None:
+    """Make the folder of a named solution, with all that was made before solving; once.
+
+    Raises:
+      OutputError: The run is not measured completely, or the folder cannot be written.
+      ConfigError: A query is lazy: its noise was drawn for the counts of the first solution.
+      LedgerError: The ledger was tampered with.
+    """
+    out = resolved.config.output.directory
+    products = resolved.products.values()
+    if any(product.plan.lazy for product in products):
+        raise ConfigError(
+            "--solution",
+            "needs complete measurements; those of lazy queries were drawn for the counts of the "
+            "release",
+            want="a run without privacy.lazy_queries",
+        )
+    first = release_layout(out)
+    pairs = [
+        (first if product is resolved.last else first.product(product.name), product.release)
+        for product in products
+    ]
+    for release, _ in pairs:
+        if not (is_begun(release.ledger) and read_ledger(release.ledger).is_sealed):
+            raise OutputError(str(release.root), "is not measured", remedy="run `das measure`")
+    for release, other in pairs:
+        folders = [release.root / name for name in _BEFORE_SOLVING]
+        for manifest in [path for root in folders for path in found_under(root, MANIFEST)]:
+            below = names_below(manifest.parent, release.root)
+            _link_dataset(manifest.parent, other.root / str(below))
+        write_whole(release.ledger)
+        for file in (release.ledger, release.planned, release.root / "account.json"):
+            if file.exists():
+                _link(file, other.root / file.name)
+
+
+def _link_dataset(dataset: Place, other: Place) -> None:
+    """The manifest last: then all is there."""
+    opened = Dataset.open(dataset)
+    for name in (*(part.file for part in opened.parts), MANIFEST):
+        _link(dataset / name, other / name)
+
+
+def _link(file: Place, other: Place) -> None:
+    with writing(other):
+        if isinstance(file, StoredPlace) or isinstance(other, StoredPlace):
+            create_file(other, file.read_bytes())
+            return
+        make_closed_folder(other.parent)
+        if not other.exists():
+            os.link(file, other)

@@ -1,0 +1,476 @@
+"""CSV and Parquet files as chunks that tasks read on their own, with row numbers for errors.
+
+Row numbers count from 1: for CSV they are line numbers, the header being line 1; for Parquet they
+are data rows. Every row of a CSV file is one line: a file with another is refused, whatever chunk
+or block the row lies in, and so is a file whose readers find fewer rows than it says or shows.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Literal, NoReturn
+
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+
+from das.errors import InputError
+from jobs.pipeline.config.data import FILE_KINDS
+from jobs.pipeline.config.models.values import Quoting
+from jobs.pipeline.input.lines import (
+    BLOCK_BYTES,
+    count_rows,
+    parse_line,
+    read_blocks,
+    read_line,
+    split_fields,
+    without_end,
+)
+from jobs.pipeline.storage.place import Place, found_under, names_below, open_input
+
+CHUNK_BYTES = 64 << 20
+CHUNK_ROWS = 1 << 20
+BATCH_ROWS = 1 << 15
+_TEXT = pa.string()
+_MOST_NAMED = 3
+_OTHER_DATA = frozenset(
+    ".gz .zip .bz2 .xz .zst .lz4 .7z .tar .tgz .rar .dat .tab .psv .xlsx .xls .ods .dbf .dta .sav "
+    ".sas7bdat .orc .avro .feather .arrow".split()
+)
+_NOT_UTF8 = "is not UTF-8 text"
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True)
+class Table:
+    """Which columns to read, from where.
+
+    Attributes:
+      path: A CSV or Parquet file, or a folder of such files.
+      columns: Columns wanted.
+      delimiter: Field separator of CSV files.
+      setting: Key of the run file that sets it; empty if none does.
+      zeros_lost: Whether geocodes are numbers, whose leading zeros have to be put back.
+      quoting: Whether fields of CSV files may stand in quotation marks.
+    """
+
+    path: Place
+    columns: tuple[str, ...]
+    delimiter: str = ","
+    setting: str = ""
+    zeros_lost: bool = False
+    quoting: Quoting = "double"
+
+    @property
+    def quotes(self) -> bool:
+        """Whether a quotation mark at the start of a field opens it."""
+        return self.quoting == "double"
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A contiguous part of one file.
+
+    Attributes:
+      path: The file.
+      kind: Its format.
+      start: First byte (CSV, always the start of a line) or first row group (Parquet).
+      stop: End of that range, exclusive; a CSV line belongs to the chunk in which it starts.
+      first_row: Parquet only: row number of the first row.
+      rows: Parquet only: how many rows its row groups have.
+      header: CSV only: all columns of the file.
+    """
+
+    path: Place
+    kind: Literal["csv", "parquet"]
+    start: int
+    stop: int
+    first_row: int = 1
+    rows: int = 0
+    header: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Batch:
+    """Some rows of a chunk.
+
+    Attributes:
+      table: The rows.
+      chunk: Where they come from.
+      offset: How many data rows of the chunk come before them.
+      source: The table they are read from.
+    """
+
+    table: pa.Table = field(repr=False)
+    chunk: Chunk
+    offset: int
+    source: Table
+
+    def where(self, index: int) -> str:
+        """File and row number of the row at `index`; for errors only, as it may be slow."""
+        return f"{self.chunk.path}, row {self.row_number(index)}"
+
+    def row_number(self, index: int) -> int:
+        """Row number in the file of the row at `index`."""
+        chunk, before = self.chunk, self.offset + int(index)
+        if chunk.kind == "parquet":
+            return chunk.first_row + before
+        for number, line in _lines(chunk.path, chunk.start):
+            if line.strip(b"\r\n"):
+                if before == 0:
+                    return number
+                before -= 1
+        raise InputError(str(chunk.path), "changed while it was read")
+
+
+def find_files(path: Place) -> list[Place]:
+    """List the data files of a file or folder, in order of their names.
+
+    Raises:
+      InputError: There is no such file, no data file in the folder, or both formats in it;
+        or it cannot be listed.
+    """
+    if path.is_file():
+        if path.suffix.lower() not in FILE_KINDS:
+            raise InputError(
+                str(path), "has an unknown file type", want=f"a name ending in {list(FILE_KINDS)}"
+            )
+        return [path]
+    if not path.is_dir():
+        raise InputError(str(path), "does not exist")
+    try:
+        _refuse_closed(path)
+        found = [
+            file
+            for file in found_under(path, "*")
+            if not any(part[0] in "._" for part in names_below(file, path).parts)
+        ]
+        files = [file for file in found if file.suffix.lower() in FILE_KINDS and file.is_file()]
+        unread = [str(names_below(file, path)) for file in found if _is_unread(file)]
+    except OSError as error:
+        raise InputError(str(path), "cannot be listed", got=error.strerror) from None
+    if unread:
+        raise InputError(
+            str(path),
+            "holds data that would not be read",
+            got=unread[:_MOST_NAMED],
+            want=f"files whose names end in {list(FILE_KINDS)}",
+            remedy="unpack or convert them, put folders in the place of links, or move them out",
+        )
+    if not files:
+        raise InputError(str(path), "is a folder without data files", want="CSV or Parquet files")
+    kinds = {FILE_KINDS[file.suffix.lower()] for file in files}
+    if len(kinds) > 1:
+        raise InputError(str(path), "holds files of two formats", got=sorted(kinds), want="one")
+    return files
+
+
+def _refuse_closed(folder: Place) -> None:
+    """Raise OSError for a folder that may not be listed, which a search passes over."""
+
+    def refuse(error: OSError) -> NoReturn:
+        raise error
+
+    if isinstance(folder, Path):
+        for _ in os.walk(folder, onerror=refuse):
+            pass
+
+
+def _is_unread(file: Place) -> bool:
+    """Whether something in a folder of data looks like data and is not read."""
+    if file.suffix.lower() in _OTHER_DATA:
+        return file.is_file()
+    if not isinstance(file, Path) or not file.is_symlink():
+        return False
+    is_lost = file.suffix.lower() in FILE_KINDS and not file.exists()
+    return is_lost or file.is_dir()  # a search does not go on in the target
+
+
+def plan_chunks(table: Table) -> list[Chunk]:
+    """Split the files of a table into chunks of bounded size, checking that its columns exist.
+
+    Raises:
+      InputError: A file cannot be read, lacks a column, or there is no data row at all.
+    """
+    files = find_files(table.path)
+    chunks: list[Chunk] = []
+    for file in files:
+        plan = _parquet_chunks if FILE_KINDS[file.suffix.lower()] == "parquet" else _csv_chunks
+        chunks += plan(file, table)
+    if not chunks:
+        raise InputError(str(table.path), "is empty", want="at least one data row")
+    return chunks
+
+
+def read_chunk(chunk: Chunk, table: Table, text: pa.DataType = _TEXT) -> Iterator[Batch]:
+    """Stream a chunk; CSV columns come as text, Parquet columns as they are.
+
+    Args:
+      chunk: Part of a file.
+      table: Which columns of it.
+      text: Type of CSV columns: pa.binary() where some may not be UTF-8.
+
+    Raises:
+      InputError: The file cannot be read, or a CSV line has the wrong number of fields.
+    """
+    failure = ""
+    try:
+        offset = 0
+        is_parquet = chunk.kind == "parquet"
+        for rows in _parquet_rows(chunk, table) if is_parquet else _csv_rows(chunk, table, text):
+            if rows.num_rows:
+                yield Batch(rows, chunk, offset, table)
+                offset += rows.num_rows
+    except (OSError, pa.ArrowException) as error:
+        failure = type(error).__name__
+    if failure:  # outside of the handler: the text of the error may quote the data
+        raise InputError(str(chunk.path), "cannot be read", got=failure)
+
+
+def read_table(table: Table) -> Iterator[Batch]:
+    """Stream all chunks of a table, in order."""
+    for chunk in plan_chunks(table):
+        yield from read_chunk(chunk, table)
+
+
+def header_of(file: Place, delimiter: str) -> tuple[str, ...]:
+    """Names of the columns of a file; nothing else of it is read.
+
+    Raises:
+      InputError: It cannot be read, or a CSV file is empty or not UTF-8.
+    """
+    if FILE_KINDS[file.suffix.lower()] == "parquet":
+        return tuple(field.name for field in parquet_schema(file))
+    return _csv_header(file, Table(file, (), delimiter))[0]
+
+
+def parquet_schema(file: Place) -> pa.Schema:
+    """Names and types of the columns of a Parquet file.
+
+    Raises:
+      InputError: It is not readable.
+    """
+    try:
+        with pq.ParquetFile(open_input(file)) as parquet:
+            return parquet.schema_arrow
+    except (OSError, pa.ArrowException) as error:
+        raise InputError(
+            str(file), "is not a readable Parquet file", got=type(error).__name__
+        ) from None
+
+
+def _csv_header(file: Place, table: Table) -> tuple[tuple[str, ...], int]:
+    """Names of the columns, and where the line after them begins."""
+    where = f"{file}, row 1"
+    try:
+        with file.open("rb") as handle:
+            first = read_line(handle, where)
+            begin = handle.tell()
+    except OSError as error:
+        raise InputError(str(file), "cannot be read", got=error.strerror) from None
+    first = first.removeprefix(_BYTE_ORDER_MARK)
+    if not first:
+        raise InputError(str(file), "is empty", want="a header line")
+    if not first.strip():
+        raise InputError(where, "is blank", want="names of columns")
+    fields = parse_line(first, where, table.delimiter, quotes=table.quotes)
+    if not all(map(_is_utf8, fields)):
+        raise InputError(where, _NOT_UTF8)
+    return tuple(name.decode() for name in fields), begin
+
+
+def _is_utf8(text: bytes) -> bool:
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _check_columns(file: Place, present: Sequence[str], table: Table) -> None:
+    missing = [column for column in dict.fromkeys(table.columns) if column not in present]
+    if missing and len(present) == 1:
+        other = _other_delimiter(present[0], table)
+        if other is not None:
+            raise InputError(
+                str(file),
+                f"has one column if {table.delimiter!r} separates them",
+                want=missing,
+                remedy=f"its columns are separated by {other!r}: "
+                + (f"set {table.setting}" if table.setting else "write it with commas"),
+            )
+    if missing and set(missing) == set(table.columns):
+        # Perhaps a file without a header: do not quote its data.
+        raise InputError(
+            str(file),
+            "lacks columns",
+            got=f"{len(present)} other{'s' * (len(present) != 1)}",
+            want=missing,
+            remedy="the first line of a CSV file must hold the names of its columns",
+        )
+    if missing:
+        raise InputError(
+            str(file), "lacks columns", got=f"columns {list(present)}", want=f"also {missing}"
+        )
+    twice = [column for column in table.columns if list(present).count(column) > 1]
+    if twice:
+        raise InputError(str(file), "has a column twice", got=twice)
+
+
+def _other_delimiter(line: str, table: Table) -> str | None:
+    """The separator that makes wanted columns of a header line which is one column, if any."""
+    for delimiter in (",", ";", "\t", "|"):
+        fields = split_fields(line.encode(), delimiter, quotes=table.quotes) or []
+        if {name.decode() for name in fields} & set(table.columns):
+            return delimiter
+    return None
+
+
+def _parquet_chunks(file: Place, table: Table) -> list[Chunk]:
+    try:
+        with pq.ParquetFile(open_input(file)) as parquet:
+            names = parquet.schema_arrow.names
+            groups = [
+                parquet.metadata.row_group(index).num_rows
+                for index in range(parquet.metadata.num_row_groups)
+            ]
+            stated = parquet.metadata.num_rows
+    except (OSError, pa.ArrowException) as error:
+        raise InputError(
+            str(file), "is not a readable Parquet file", got=type(error).__name__
+        ) from None
+    if stated != sum(groups):
+        raise InputError(str(file), "states another number of rows than its row groups have")
+    _check_columns(file, names, table)
+    chunks = []
+    start, rows, first = 0, 0, 1
+    for index, size in enumerate(groups):
+        rows += size
+        if rows >= CHUNK_ROWS or index == len(groups) - 1:
+            if rows:
+                chunks.append(Chunk(file, "parquet", start, index + 1, first, rows))
+            start, rows, first = index + 1, 0, first + rows
+    return chunks
+
+
+def _parquet_rows(chunk: Chunk, table: Table) -> Iterator[pa.Table]:
+    rows = 0
+    with pq.ParquetFile(open_input(chunk.path)) as parquet:
+        for batch in parquet.iter_batches(
+            batch_size=BATCH_ROWS,
+            row_groups=list(range(chunk.start, chunk.stop)),
+            columns=list(dict.fromkeys(table.columns)),
+            use_threads=False,
+        ):
+            rows += batch.num_rows
+            yield pa.Table.from_batches([batch])
+    if rows != chunk.rows:
+        raise InputError(str(chunk.path), "gives another number of rows than its row groups state")
+
+
+def _csv_chunks(file: Place, table: Table) -> list[Chunk]:
+    header, begin = _csv_header(file, table)
+    _check_columns(file, header, table)
+    try:
+        with file.open("rb") as handle:
+            size = handle.seek(0, io.SEEK_END)
+            edges = [begin]
+            for edge in range(begin + CHUNK_BYTES, size, CHUNK_BYTES):
+                handle.seek(edge - 1)
+                read_line(handle, str(file))
+                edges.append(handle.tell())
+    except OSError as error:
+        raise InputError(str(file), "cannot be read", got=error.strerror) from None
+    edges = [*sorted(set(edges)), size]
+    # A blank line of one column may be a row whose value is missing, so that none is passed over.
+    return [
+        Chunk(file, "csv", start, stop, header=header)
+        for start, stop in pairwise(edges)
+        if start < stop and (len(header) == 1 or _has_line(file, start, stop))
+    ]
+
+
+def _has_line(file: Place, start: int, stop: int) -> bool:
+    with file.open("rb") as handle:
+        handle.seek(start)
+        while handle.tell() < stop:
+            if without_end(handle.readline(BLOCK_BYTES)):
+                return True
+    return False
+
+
+def _csv_rows(chunk: Chunk, table: Table, text: pa.DataType) -> Iterator[pa.Table]:
+    """Parse a chunk block by block; every line that is not blank must give a row."""
+    start = chunk.start
+    with chunk.path.open("rb") as handle:
+        handle.seek(start)
+        for block in read_blocks(handle, str(chunk.path), chunk.stop - start):
+            n_rows, n_blank = count_rows(block, table.delimiter, quotes=table.quotes) or (-1, 0)
+            rows = None
+            if n_rows > 0:
+                rows = _parse(block, chunk, table, text)
+            if (
+                n_rows < 0
+                or (n_blank and len(chunk.header) == 1)
+                or (n_rows and (rows is None or rows.num_rows != n_rows))
+            ):
+                _explain_csv(chunk, table, text, start)
+            if rows is not None:
+                yield rows
+            start += len(block)
+
+
+def _parse(block: bytes, chunk: Chunk, table: Table, text: pa.DataType) -> pa.Table | None:
+    """Parse whole lines; None if there is one that is no row."""
+    columns = list(dict.fromkeys(table.columns))
+    names = [f"{index}" for index in range(len(chunk.header))]
+    wanted = [names[chunk.header.index(name)] for name in columns]
+    # Arrow drops a byte order mark at the start of what it reads. Here it is data.
+    source = b"\n" + block if block.startswith(_BYTE_ORDER_MARK) else block
+    try:
+        rows = pa_csv.read_csv(
+            pa.BufferReader(source),
+            pa_csv.ReadOptions(use_threads=False, block_size=len(source) + 1, column_names=names),
+            pa_csv.ParseOptions(
+                delimiter=table.delimiter, quote_char='"' if table.quotes else False
+            ),
+            pa_csv.ConvertOptions(
+                column_types=dict.fromkeys(wanted, text),
+                include_columns=wanted,
+                strings_can_be_null=False,
+            ),
+        )
+    except pa.ArrowInvalid:  # its text may quote the data
+        return None
+    return rows.rename_columns(columns)
+
+
+def _lines(file: Place, start: int) -> Iterator[tuple[int, bytes]]:
+    """Line numbers and lines from a byte on."""
+    with file.open("rb") as handle:
+        left, number = start, 1
+        while left:
+            data = handle.read(min(left, BLOCK_BYTES))
+            number += data.count(b"\n")
+            left -= len(data)
+        while line := read_line(handle, f"{file}, row {number}"):
+            yield number, line
+            number += 1
+
+
+def _explain_csv(chunk: Chunk, table: Table, text: pa.DataType, start: int) -> NoReturn:
+    """Raise for the first line of a chunk, from the start of a block on, that is no row."""
+    wanted = [] if text == pa.binary() else [chunk.header.index(name) for name in table.columns]
+    for number, line in _lines(chunk.path, start):
+        where = f"{chunk.path}, row {number}"
+        fields = parse_line(
+            line, where, table.delimiter, quotes=table.quotes, n_fields=len(chunk.header)
+        )
+        if fields and not all(_is_utf8(fields[index]) for index in wanted):
+            raise InputError(where, _NOT_UTF8)
+    raise InputError(str(chunk.path), "cannot be read", want="rows, each of one line")

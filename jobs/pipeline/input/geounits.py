@@ -1,0 +1,151 @@
+"""The public list of leaf geounits, and the checks of any column of geocodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from das.arrays import BoolArray, Geocodes, IntArray, ObjectArray
+from das.errors import InputError
+from geography.lattice import Lattice, Spine
+from jobs.pipeline.config.models.run import GeounitsFile
+from jobs.pipeline.config.models.values import GeocodeColumns, names_of
+from jobs.pipeline.input import values
+from jobs.pipeline.input.files import Batch, Table, read_table
+
+
+def list_geounits(geounits: GeounitsFile, spine: Spine) -> Geocodes:
+    """List the geocodes of the public list of leaf geounits; reads no confidential data.
+
+    Returns:
+      bytes[G], sorted, unique.
+
+    Raises:
+      InputError: A geocode is missing, has the wrong length, or appears twice.
+    """
+    digits = spine.digits[-1]
+    table = _table(geounits)
+    parts = geocode_column(table, geounits.geocode, digits)
+    return sorted_unique(parts, table, geounits.geocode, digits)
+
+
+def _table(geounits: GeounitsFile, *columns: str) -> Table:
+    """The geocodes of the list, and other columns."""
+    return Table(
+        geounits.path,
+        (*names_of(geounits.geocode), *columns),
+        geounits.delimiter,
+        "geography.geounits.delimiter",
+        geounits.leading_zeros == "lost",
+    )
+
+
+def list_names(geounits: GeounitsFile, lattice: Lattice) -> dict[str, ObjectArray]:
+    """Names of geounits in the public list, by geolevel.
+
+    Args:
+      geounits: The list.
+      lattice: Its geounits.
+
+    Returns:
+      Per geolevel that has names, object[G] of str, by geocode; empty where the list has none.
+
+    Raises:
+      InputError: A geounit has two names, or a column is missing.
+    """
+    if not geounits.names:
+        return {}
+    spine = lattice.spine
+    table = _table(geounits, *dict.fromkeys(geounits.names.values()))
+    sizes = {level: len(lattice.codes[spine.levels.index(level)]) for level in geounits.names}
+    found = {level: np.full(size, "", object) for level, size in sizes.items()}
+    named = {level: np.zeros(size, np.bool_) for level, size in sizes.items()}
+    for batch in read_table(table):
+        leaves = values.geocodes(batch, geounits.geocode, spine.digits[-1])
+        codes = values.geocode_bytes(leaves, spine.digits[-1])
+        for level, column in geounits.names.items():
+            index = spine.levels.index(level)
+            digits = spine.digits[index]
+            # A root without digits is the only one.
+            own = codes.astype(f"S{digits}") if digits else np.zeros(len(codes), np.int64)
+            spots = np.searchsorted(lattice.codes[index], own) if digits else own
+            _note_names(found[level], named[level], spots, batch, column)
+    return found
+
+
+def _note_names(
+    known: ObjectArray, named: BoolArray, spots: IntArray, batch: Batch, column: str
+) -> None:
+    """Note the names of some rows, which must be those of other rows of the same geounits."""
+    texts = pc.utf8_trim_whitespace(batch.table.column(column).cast(pa.string()))
+    names = np.asarray(pc.fill_null(texts, "").to_numpy(zero_copy_only=False), object)
+    places, first = np.unique(spots, return_index=True)
+    fresh = ~named[places]
+    known[places[fresh]] = names[first[fresh]]
+    named[places] = True
+    other = np.flatnonzero(known[spots] != names)
+    if len(other):
+        row = int(other[0])
+        raise InputError(
+            f"{batch.where(row)}, column {column}",
+            "names a geounit otherwise than a row before",
+            got=names[row] or "nothing",
+            want=known[spots[row]] or "nothing",
+        )
+
+
+def geocode_column(table: Table, column: GeocodeColumns, digits: int) -> list[Geocodes]:
+    """Read the geocodes of a table: bytes[m] for each of its batches, in order.
+
+    Raises:
+      InputError: One is missing or has the wrong length.
+    """
+    return [
+        values.geocode_bytes(values.geocodes(batch, column, digits), digits)
+        for batch in read_table(table)
+    ]
+
+
+def sorted_unique(
+    parts: list[Geocodes], table: Table, column: GeocodeColumns, digits: int
+) -> Geocodes:
+    """Geocodes of a table with one row per geounit: bytes[G], sorted.
+
+    Raises:
+      InputError: One appears twice.
+    """
+    codes = np.sort(np.concatenate(parts))
+    refuse_twice(codes, lambda code: rows_of(table, column, code, digits))
+    return codes
+
+
+def refuse_twice(codes: Geocodes, places: Callable[[str], list[str]]) -> None:
+    """Check that sorted geocodes are unique; `places` says where one stands, at most two places.
+
+    Raises:
+      InputError: One appears twice.
+    """
+    twice = np.flatnonzero(codes[1:] == codes[:-1])
+    if len(twice):
+        found = places(codes[twice[0]].decode())
+        raise InputError(
+            found[0],
+            "geocode appears twice",
+            got=f"again at {found[1]}" if len(found) > 1 else None,
+            want="one row per geounit",
+        )
+
+
+def rows_of(table: Table, column: GeocodeColumns, code: str, digits: int) -> list[str]:
+    """First two places of a geocode."""
+    found: list[str] = []
+    for batch in read_table(table):
+        codes = values.geocodes(batch, column, digits)
+        for index in np.flatnonzero(np.asarray(pc.equal(codes, code))):
+            found.append(batch.where(int(index)))
+            if len(found) == 2:
+                return found
+    return found

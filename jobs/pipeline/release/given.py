@@ -1,0 +1,260 @@
+"""Public counts that were given, such as facilities and published tables, copied into the release.
+
+They come from public tables or from the exact answers of another product; nothing confidential is
+read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from das.arrays import Geocodes, IntArray, ObjectArray
+from das.errors import InputError
+from das.queries.query import Query, parse_query
+from invariants.facilities import Facilities
+from invariants.quarters import NAME, LivingQuarters
+from jobs.pipeline.config.models.invariants import (
+    AnyInvariant,
+    ExactAnswers,
+    FacilitiesConfig,
+    InvariantConfig,
+    LivingQuartersConfig,
+    PublicTable,
+    table_of,
+)
+from jobs.pipeline.input.public_tables import read_public
+from jobs.pipeline.plan import Level, Plan, exact_query
+from jobs.pipeline.storage.answers import ANSWERS, answer_table, read_available
+from jobs.pipeline.storage.dataset import Dataset, PartFile, PartWriter, is_published, publish
+from jobs.pipeline.storage.geography import read_both_geocodes, read_public_geocodes
+from jobs.pipeline.storage.layout import ReleaseLayout
+from jobs.pipeline.tasks.batches import Batch
+
+_GEOUNITS = 50_000  # rows of a table written at once; bounds the memory of the driver
+
+
+@dataclass(frozen=True, eq=False)
+class Given:
+    """Public counts of some geounits.
+
+    Attributes:
+      name: What is counted: the name of a query, or of facilities.
+      codes: object[G] geocodes, sorted.
+      counts: int64[G, m].
+      is_whole: Whether all geounits are to have a row; those without a count have 0.
+    """
+
+    name: str
+    codes: ObjectArray
+    counts: IntArray
+    is_whole: bool = False
+
+    def rows(self, known: ObjectArray) -> Iterator[tuple[ObjectArray, IntArray]]:
+        """Geocodes and counts of some geounits at a time, as they are to be written.
+
+        Args:
+          known: All geounits of the geolevel, sorted.
+        """
+        codes = known if self.is_whole else self.codes
+        for start in range(0, len(codes), _GEOUNITS):
+            some = codes[start : start + _GEOUNITS]
+            if not self.is_whole:
+                yield some, self.counts[start : start + _GEOUNITS]
+                continue
+            has_row = np.isin(some, self.codes)
+            counts = np.zeros((len(some), self.counts.shape[1]), np.int64)
+            counts[has_row] = self.counts[np.isin(self.codes, some)]
+            yield some, counts
+
+
+def facilities_name(facilities: Facilities) -> str:
+    """The name of facility counts among what was given."""
+    return f"facilities {facilities.query.name}"
+
+
+def publish_given_counts(
+    plan: Plan,
+    stated: Sequence[AnyInvariant],
+    release: ReleaseLayout,
+    products: Mapping[str, tuple[Plan, ReleaseLayout]],
+    bound: Callable[[Level], Sequence[tuple[str, PartFile]]] = lambda _: (),
+) -> None:
+    """Copy facility counts, published tables and counts released before into the release.
+
+    Args:
+      plan: The plan.
+      stated: The section `invariants` of the configuration, paths absolute.
+      release: Where to.
+      products: Plan and release of the products that bind this one; their exact answers are read.
+      bound: Writes the counts released before that bind a geolevel, those of the geolevel below
+        being published; gives the name of the query and one of its parts, for all parts.
+
+    Raises:
+      InputError: A table cannot be read, or has geounits that do not exist or appear twice.
+    """
+    for level in reversed(plan.levels):
+        if is_published(release.given(level.name)):
+            continue
+        # Structural zeros are of no geolevel.
+        entries = [entry for entry in stated if getattr(entry, "geolevel", None) == level.name]
+        given = [_given(plan, release, level, entry, products) for entry in entries]
+        tables = [counts for counts in given if counts is not None]
+        _publish(release, level.name, tables, bound(level))
+
+
+def _given(
+    plan: Plan,
+    release: ReleaseLayout,
+    level: Level,
+    entry: AnyInvariant,
+    products: Mapping[str, tuple[Plan, ReleaseLayout]],
+) -> Given | None:
+    """What an invariant of a geolevel is made of, if not of the confidential data."""
+    facilities, quarters = plan.limits.facilities, plan.limits.quarters
+    if isinstance(entry, LivingQuartersConfig) and quarters is not None:
+        return _given_quarters(quarters, plan, release, level, entry, products)
+    if isinstance(entry, FacilitiesConfig) and facilities is not None:
+        name, labels = facilities_name(facilities), facilities.query.labels()
+        if entry.exact is not None:
+            return Given(name, *_exact_counts(entry.exact, level.name, labels, products))
+    elif isinstance(entry, InvariantConfig):
+        query = stated_query(plan, level, entry)
+        name, labels = query.name, query.labels()
+    else:
+        return None
+    table, is_whole = table_of(entry), getattr(entry, "released", None) is not None
+    if table is None:
+        return None
+    return Given(name, *_read(table, labels, plan, release, level), is_whole)
+
+
+def _read(
+    table: PublicTable, labels: Sequence[str], plan: Plan, release: ReleaseLayout, level: Level
+) -> tuple[ObjectArray, IntArray]:
+    """Geocodes and counts of a public table, whose geocodes are those of the census."""
+    codes, counts = read_public(table, labels, plan.census_digits[level.name])
+    if plan.census is None:
+        return codes, counts
+    own, census = read_both_geocodes(release, level.name)
+    known = dict(zip(census, own, strict=True))
+    codes = np.array([known.get(code, code) for code in codes], object)
+    order = np.argsort(codes)
+    return codes[order], counts[order]
+
+
+def _given_quarters(
+    quarters: LivingQuarters,
+    plan: Plan,
+    release: ReleaseLayout,
+    level: Level,
+    entry: LivingQuartersConfig,
+    products: Mapping[str, tuple[Plan, ReleaseLayout]],
+) -> Given:
+    if entry.exact is not None:
+        given = Given(NAME, *_exact_counts(entry.exact, level.name, quarters.kinds, products))
+    elif entry.table is not None:
+        given = Given(NAME, *_read(entry.table, quarters.kinds, plan, release, level))
+    if not given.counts.any():
+        raise InputError(
+            f"table of {NAME}", "counts none in any geounit, so nobody could live anywhere"
+        )
+    return given
+
+
+def stated_query(plan: Plan, level: Level, entry: InvariantConfig) -> Query:
+    """The query of a stated invariant, as the plan knows it."""
+    name = parse_query(plan.schema, entry.query).name
+    return next(query for query in level.kept if query.name == name)
+
+
+def _exact_counts(
+    exact: ExactAnswers,
+    geolevel: str,
+    types: Sequence[str],
+    products: Mapping[str, tuple[Plan, ReleaseLayout]],
+) -> tuple[ObjectArray, IntArray]:
+    """Geocodes and counts by type, as another product publishes them exactly."""
+    plan, release = products[exact.product]
+    query = exact_query({exact.product: plan}, exact.product, exact.query, geolevel)
+    published = Dataset.open(release.invariants(geolevel))
+    codes, answers = read_available(published, query.name, query.size)
+    counts = np.zeros((len(codes), len(types)), np.int64)
+    for column, label in enumerate(query.labels()):
+        if label in types:
+            counts[:, types.index(label)] = answers[:, column]
+    return codes, counts
+
+
+def refuse_strange(
+    where: str, codes: ObjectArray, known: ObjectArray | Geocodes, geolevel: str
+) -> None:
+    """Refuse public counts of geounits that the run has not.
+
+    Args:
+      where: Whose counts, for the error.
+      codes: object[G] geocodes with counts.
+      known: object[K] or bytes[K], all geounits of the geolevel.
+      geolevel: Name of the geolevel.
+
+    Raises:
+      InputError: Some geounit is not known.
+    """
+    strange = ~np.isin(codes.astype(np.bytes_), known.astype(np.bytes_))
+    if strange.any():
+        raise InputError(
+            where,
+            f"has geounits that do not exist ({int(strange.sum())} such)",
+            got=codes[strange][0],
+            want=f"geocodes of the geolevel {geolevel}",
+        )
+
+
+def _publish(
+    release: ReleaseLayout,
+    geolevel: str,
+    given: Sequence[Given],
+    bound: Sequence[tuple[str, PartFile]],
+) -> None:
+    """Publish the public counts of one geolevel, if there are some."""
+    dataset = release.given(geolevel)
+    if not given and not bound:
+        return
+    known = read_public_geocodes(release, geolevel)
+    parts = [part for _, part in bound]
+    for table in given:
+        refuse_strange(f"table of {table.name}", table.codes, known, geolevel)
+        writer = PartWriter(dataset, ANSWERS)
+        for codes, counts in table.rows(known):
+            writer.write(answer_table(codes, table.name, counts))
+        parts.append(writer.close())
+    names = dict.fromkeys([*(table.name for table in given), *(name for name, _ in bound)])
+    publish(dataset, parts, {"geolevel": geolevel, "queries": [*names]})
+
+
+def facility_counts(
+    release: ReleaseLayout, facilities: Facilities, codes: ObjectArray, batch: Batch
+) -> IntArray:
+    """int64[G, t]: facilities by type of some geounits of a range; 0 where none were given."""
+    name, size = facilities_name(facilities), facilities.query.size
+    return _counts(release, facilities.geolevel, name, size, codes, batch)
+
+
+def quarter_counts(
+    release: ReleaseLayout, quarters: LivingQuarters, codes: ObjectArray, batch: Batch
+) -> IntArray:
+    """int64[G, m]: living quarters by kind of some geounits of a range; 0 where none were given."""
+    return _counts(release, quarters.geolevel, NAME, len(quarters.kinds), codes, batch)
+
+
+def _counts(
+    release: ReleaseLayout, geolevel: str, name: str, size: int, codes: ObjectArray, batch: Batch
+) -> IntArray:
+    dataset = Dataset.open(release.given(geolevel))
+    given, counts = read_available(dataset, name, size, batch.low, batch.high)
+    out = np.zeros((len(codes), size), np.int64)
+    keep = np.isin(given, codes)
+    out[np.searchsorted(codes.astype(np.str_), given[keep].astype(np.str_))] = counts[keep]
+    return out

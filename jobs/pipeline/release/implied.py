@@ -1,0 +1,324 @@
+"""What public counts and exact answers imply for every geounit.
+
+From what was given and the exact answers, the leaves below every geounit are added up from the
+geolevel of the facilities to the root, and bounds of linear rows likewise. Where products are tied
+to each other, released counts of those before one are given for it, and this waits until they are
+solved. No confidential data are read here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from das.arrays import IntArray, ObjectArray
+from das.errors import OutputError
+from das.histograms import Histograms
+from invariants.between import Cap, Ties
+from invariants.facilities import Facilities, groups_of
+from invariants.leaves import Leaves, LeavesTable, add_up, limit_totals
+from invariants.quarters import without_quarters
+from jobs.pipeline.plan import Level, Plan
+from jobs.pipeline.release.given import facility_counts, quarter_counts
+from jobs.pipeline.storage.answers import read_answers
+from jobs.pipeline.storage.columns import flattened, lengths, lists, ragged_lists, texts
+from jobs.pipeline.storage.dataset import Dataset, PartFile, PartWriter, is_published, publish
+from jobs.pipeline.storage.geography import families, read_geography
+from jobs.pipeline.storage.histograms import read_counts
+from jobs.pipeline.storage.layout import ReleaseLayout
+from jobs.pipeline.storage.place import Place
+from jobs.pipeline.tasks.batches import Batch, geounit_batches
+from jobs.pipeline.tasks.executor import Tasks
+from solvers.problem import NO_LIMIT
+
+_IMPLIED = pa.schema(
+    [
+        ("geocode", pa.string()),
+        *((name, pa.list_(pa.int64())) for name in ("least", "most", "low", "high")),
+        ("row_least", pa.list_(pa.int64())),
+        ("row_most", pa.list_(pa.int64())),
+    ]
+)
+_QUARTERS = pa.field("quarters", pa.list_(pa.int64()))  # where living quarters are known
+
+
+@dataclass(frozen=True, eq=False)
+class BatchLimits:
+    """What some geounits must keep.
+
+    Attributes:
+      leaves: What the leaves below each can hold; none where no facilities are counted below.
+      row_least: int64[G, r], of the bounded rows of the geolevel.
+      row_most: int64[G, r].
+      quarters: int64[G, m], living quarters by kind; None where they are not known.
+    """
+
+    leaves: LeavesTable | None
+    row_least: IntArray
+    row_most: IntArray
+    quarters: IntArray | None = None
+
+    def take(self, geounits: IntArray) -> BatchLimits:
+        """Those of some of the geounits."""
+        return BatchLimits(
+            None if self.leaves is None else self.leaves.take(geounits),
+            self.row_least[geounits],
+            self.row_most[geounits],
+            None if self.quarters is None else self.quarters[geounits],
+        )
+
+
+def publish_implied(plan: Plan, release: ReleaseLayout, tasks: Tasks) -> None:
+    """Add up the limits of every geolevel, finest first; published ones are kept.
+
+    Raises:
+      OutputError: The exact answers or the given counts are not published.
+      InfeasibleError: Facilities and totals of a geounit contradict each other.
+    """
+    bound = [level for level in plan.levels if plan.limits.is_implied(level.name)]
+    for level in reversed(bound):
+        dataset = implied_limits(plan, release, level.name)
+        if is_published(dataset):
+            continue
+        below = next((finer for finer in bound if finer.index == level.index + 1), level)
+        size = tasks.sizing.implied_geounits
+        batches = geounit_batches(release, below, tasks.batches, size.most, size.least)
+
+        def run(batch: Batch, level: Level = level) -> PartFile:
+            return _write_implied(plan, release, level, batch)
+
+        parts = tasks.run(f"implied {level.name}", batches, run)
+        facts = {"geolevel": level.name}
+        if plan.limits.hang_on_products:  # made of counts, which other settings make anew
+            facts["solve_digest"] = plan.solve_digest
+        publish(dataset, parts, facts)
+
+
+def implied_limits(plan: Plan, release: ReleaseLayout, geolevel: str) -> Place:
+    """Where what is implied for a geolevel lies."""
+    tied = plan.limits.hang_on_products
+    return release.tied(geolevel) if tied else release.implied(geolevel)
+
+
+def other_counts(
+    release: ReleaseLayout, sizes: Mapping[str, int], geolevel: str, codes: ObjectArray
+) -> dict[str, Histograms]:
+    """Released counts of products before one, of some geounits, by name.
+
+    Args:
+      release: That of the product.
+      sizes: Names of the others, with the number of cells of each.
+      geolevel: Where.
+      codes: object[G].
+    """
+    return {
+        name: read_counts(release.beside(name), geolevel, codes, n_cells)
+        for name, n_cells in sizes.items()
+    }
+
+
+def _write_implied(plan: Plan, release: ReleaseLayout, level: Level, batch: Batch) -> PartFile:
+    """The limits of one geolevel, from the geounits of the geolevel below it in a range.
+
+    The range is of the geolevel itself where nothing below is limited.
+    """
+    geolevel = level.name
+    read = read_geography(
+        release, plan.levels[batch.level].name, batch.low, batch.high, ("geocode", "parent")
+    )
+    codes = texts(read)
+    if batch.level == level.index:
+        below = None
+        owners = np.arange(len(codes))
+    else:
+        below = read_limits(plan, release, batch, codes)
+        parents = texts(read, "parent")
+        ranges = list(families(parents))
+        owners = np.repeat(np.arange(len(ranges)), [stop - start for start, stop in ranges])
+        codes = parents[[start for start, _ in ranges]]
+    own = Batch(level.index, str(codes[0]), str(codes[-1]), len(codes))
+    quarters = _quarters(plan, release, below, owners, codes, own)
+    bound, leaves = plan.limits.by_type, None
+    if bound is not None and geolevel in bound.geolevels:
+        if geolevel == bound.geolevel:
+            boxes = _boxes(bound, release, codes, own)
+            if quarters is not None:
+                boxes = boxes.nobody_in(without_quarters(quarters))
+            leaves = add_up(boxes, np.arange(len(codes)), len(codes))
+        elif below is not None and below.leaves is not None:
+            finer = below.leaves
+            leaves = add_up(finer.leaves, owners[finer.owners()], len(codes))
+        if leaves is not None:
+            leaves = _with_totals(plan, release, bound, leaves, codes, own)
+    least, most = _row_bounds(plan, release, level, below, owners, codes)
+    if quarters is not None:
+        nobody = without_quarters(quarters)
+        least[nobody], most[nobody] = 0, 0
+    table = _implied_table(codes, leaves, least, most)
+    if quarters is not None:
+        table = table.append_column(_QUARTERS, lists(quarters))
+    writer = PartWriter(implied_limits(plan, release, geolevel), table.schema)
+    writer.write(table)
+    return writer.close()
+
+
+def _boxes(
+    bound: Facilities | Ties, release: ReleaseLayout, codes: ObjectArray, batch: Batch
+) -> Leaves:
+    """What some geounits of the geolevel of the bounds can hold, by type."""
+    if isinstance(bound, Facilities):
+        return bound.boxes(facility_counts(release, bound, codes, batch))
+    return bound.boxes(other_counts(release, bound.sizes, bound.geolevel, codes), len(codes))
+
+
+def _quarters(
+    plan: Plan,
+    release: ReleaseLayout,
+    below: BatchLimits | None,
+    owners: IntArray,
+    codes: ObjectArray,
+    batch: Batch,
+) -> IntArray | None:
+    """int64[G, m]: living quarters of geounits, given or added up from below; None if unknown."""
+    quarters, geolevel = plan.limits.quarters, plan.levels[batch.level].name
+    if quarters is None or geolevel not in quarters.geolevels:
+        return None
+    if geolevel == quarters.geolevel:
+        return quarter_counts(release, quarters, codes, batch)
+    counts = np.zeros((len(codes), len(quarters.kinds)), np.int64)
+    if below is not None and below.quarters is not None:
+        np.add.at(counts, owners, below.quarters)
+    return counts
+
+
+def _with_totals(
+    plan: Plan,
+    release: ReleaseLayout,
+    bound: Facilities | Ties,
+    leaves: LeavesTable,
+    codes: ObjectArray,
+    batch: Batch,
+) -> LeavesTable:
+    """Impose totals that are exact here and not further down."""
+    geolevel = plan.levels[batch.level].name
+    query = bound.totals_at(plan.invariants, geolevel)
+    if query is None:
+        return leaves
+    totals = read_answers(Dataset.open(release.invariants(geolevel)), [query], codes)[0]
+    types = bound.query
+    if query.size > types.size or query.name == types.name:  # the types themselves are exact
+        exact = np.zeros((len(codes), types.size), np.int64)
+        np.add.at(exact.T, groups_of(query, types), totals.T)
+        points = Leaves(exact, exact, exact.sum(1), exact.sum(1))
+        return add_up(points, np.arange(len(codes)), len(codes))
+    return limit_totals(leaves, groups_of(types, query), totals)
+
+
+def _row_bounds(
+    plan: Plan,
+    release: ReleaseLayout,
+    level: Level,
+    below: BatchLimits | None,
+    owners: IntArray,
+    codes: ObjectArray,
+) -> tuple[IntArray, IntArray]:
+    """int64[G, r] least and most of the bounded rows: stated, or added up from below.
+
+    What exact answers of another product demand is read of every geolevel itself.
+    """
+    rows, n_geounits = level.bounded_rows, len(codes)
+    least = np.zeros((n_geounits, len(rows)), np.int64)
+    most = np.zeros((n_geounits, len(rows)), np.int64)
+    finer: list[str] = []
+    if below is not None:
+        finer = [row.name for row in plan.levels[level.index + 1].bounded_rows]
+    for index, row in enumerate(rows):
+        if row.cap is not None:
+            least[:, index], most[:, index] = _demanded(row.cap, release, level.name, codes)
+            continue
+        if below is not None and row.name in finer:
+            np.add.at(least[:, index], owners, below.row_least[:, finer.index(row.name)])
+            np.add.at(most[:, index], owners, below.row_most[:, finer.index(row.name)])
+        if row.least is None:
+            least[:, index] = -NO_LIMIT
+        elif row.name not in finer:
+            least[:, index] = row.least
+        if row.most is None:
+            most[:, index] = NO_LIMIT
+        elif row.name not in finer:
+            most[:, index] = row.most
+    return least, most
+
+
+def _demanded(
+    cap: Cap, release: ReleaseLayout, geolevel: str, codes: ObjectArray
+) -> tuple[IntArray, IntArray]:
+    """int64[G] least and most that exact answers of another product leave of a row."""
+    dataset = Dataset.open(release.beside(cap.folder).invariants(geolevel))
+    answers = read_answers(dataset, [cap.query], codes)[0][:, list(cap.answers)].sum(1)
+    sizes = {name: len(own) for name, own in cap.others.parts.items()}
+    taken = cap.others.answer(other_counts(release, sizes, geolevel, codes), len(codes))
+    none = np.full(len(codes), NO_LIMIT)
+    return (-none, answers - taken) if cap.is_most else (answers - taken, none)
+
+
+def read_limits(
+    plan: Plan, release: ReleaseLayout, batch: Batch, codes: ObjectArray
+) -> BatchLimits:
+    """Read the limits of exactly these geounits of a range, in order.
+
+    Raises:
+      OutputError: They are not published, or not of every geounit.
+    """
+    geolevel = plan.levels[batch.level].name
+    dataset = implied_limits(plan, release, geolevel)
+    table = Dataset.open(dataset).read(batch.low, batch.high)
+    present = texts(table)
+    if not np.array_equal(present, codes):
+        raise OutputError(
+            str(dataset), "does not hold every geounit", got=len(present), want=len(codes)
+        )
+    flat = {
+        name: flattened(table.column(name))
+        for name in ("least", "most", "low", "high", "row_least", "row_most")
+    }
+    rows = len(plan.levels[batch.level].bounded_rows)
+    bound = plan.limits.by_type
+    leaves = None
+    if bound is not None and geolevel in bound.geolevels:
+        t = bound.query.size
+        leaves = LeavesTable(
+            np.concatenate(([0], np.cumsum(lengths(table.column("low"))))),
+            Leaves(
+                flat["least"].reshape(-1, t), flat["most"].reshape(-1, t), flat["low"], flat["high"]
+            ),
+        )
+    quarters = None
+    if plan.limits.quarters is not None and plan.limits.has_quarters(geolevel):
+        counts = flattened(table.column(_QUARTERS.name))
+        quarters = counts.reshape(len(codes), len(plan.limits.quarters.kinds))
+    return BatchLimits(
+        leaves,
+        flat["row_least"].reshape(len(codes), rows),
+        flat["row_most"].reshape(len(codes), rows),
+        quarters,
+    )
+
+
+def _implied_table(
+    codes: ObjectArray, leaves: LeavesTable | None, least: IntArray, most: IntArray
+) -> pa.Table:
+    none = np.zeros(len(codes) + 1, np.int64)
+    empty = np.zeros(0, np.int64)
+    columns = [pa.array(codes, pa.string())]
+    if leaves is None:
+        columns += [ragged_lists(none, empty)] * 4
+    else:
+        offsets, rows = leaves.offsets, leaves.leaves
+        t = rows.n_types
+        columns += [ragged_lists(offsets * t, rows.least), ragged_lists(offsets * t, rows.most)]
+        columns += [ragged_lists(offsets, rows.low), ragged_lists(offsets, rows.high)]
+    return pa.table([*columns, lists(least), lists(most)], schema=_IMPLIED)

@@ -1,0 +1,267 @@
+"""Intervals of released counts, made of the errors of replicates; public.
+
+OUT/release/intervals/intervals.json    errors and intervals by size class
+OUT/release/intervals/level=<L>/        intervals of the tables of a geolevel, by geounit and query
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+import pyarrow as pa
+
+from das.arrays import IntArray, ObjectArray
+from das.histograms import Histograms
+from das.metrics.accuracy import SIZE_EDGES, SIZE_LABELS, TRUE_EDGES, TRUE_LABELS, bins_of
+from das.metrics.replicates import ClassErrors, Compared, Mark, class_intervals
+from das.metrics.statistics import moments
+from das.queries.query import Query
+from jobs.pipeline.documents.document import adapter, write_document
+from jobs.pipeline.documents.intervals import Intervals, Marked, SeenInterval, SizeErrors, digest_of
+from jobs.pipeline.documents.manifest import read_manifest
+from jobs.pipeline.plan import Plan
+from jobs.pipeline.release.replicates import Asked
+from jobs.pipeline.storage.columns import lists, repeated
+from jobs.pipeline.storage.dataset import (
+    MANIFEST,
+    Dataset,
+    PartFile,
+    PartWriter,
+    publish,
+    remove_dataset,
+)
+from jobs.pipeline.storage.geography import read_public_geocodes
+from jobs.pipeline.storage.histograms import read_counts
+from jobs.pipeline.storage.layout import IntervalLayout, ReleaseLayout
+from jobs.pipeline.storage.modes import open_to_readers
+from jobs.pipeline.tasks.batches import Piece, even_pieces
+from jobs.pipeline.tasks.executor import Tasks
+
+FORMAT = 1
+MARKS: tuple[Marked, ...] = ("within", "above", "below", "unknown", "shifted")  # of each `Mark`
+_NUMBERS = 4_000_000  # answers of a task, of which it holds a few copies
+TABLES = pa.schema(
+    [
+        ("geocode", pa.string()),
+        ("query", pa.dictionary(pa.int32(), pa.string())),
+        ("count", pa.list_(pa.int64())),
+        ("lower", pa.list_(pa.int64())),
+        ("upper", pa.list_(pa.int64())),
+        ("mark", pa.list_(pa.int8())),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Made:
+    """How replicates were made.
+
+    Attributes:
+      replicates: How many.
+      checked: How many of them were replicated themselves.
+      seed: Of their noise.
+      bytes: Of the errors that are kept of them.
+      confidence: Wanted of intervals.
+    """
+
+    replicates: int
+    checked: int
+    seed: int
+    bytes: int
+    confidence: Fraction
+
+
+def describe_intervals(
+    product: str, release: ReleaseLayout, gathered: Mapping[Asked, Compared], made: Made
+) -> Intervals:
+    """What replicates say of a product."""
+    none = np.zeros(0, np.int64)
+    nothing = Compared(ClassErrors(none, none), ClassErrors(none, none))
+    errors: list[dict[str, object]] = []
+    intervals: list[SeenInterval] = []
+    for asked, compared in gathered.items():
+        if asked.product != product or asked.generation != 1:
+            continue
+        place = {"geolevel": asked.geolevel, "query": asked.query}
+        errors += [{**place, **row} for row in _by_count(compared.by_release)]
+        second = gathered.get(Asked(2, product, asked.geolevel, asked.query), nothing)
+        found = class_intervals(compared, second, made.confidence)
+        intervals += [
+            SeenInterval(
+                **place,
+                geounit=SIZE_LABELS[one // len(TRUE_EDGES)],
+                count=TRUE_LABELS[one % len(TRUE_EDGES)],
+                low=interval.low,
+                high=interval.high,
+                answers=interval.answers,
+                expected=interval.expected,
+                mark=MARKS[interval.mark],
+            )
+            for one, interval in found.items()
+        ]
+    return Intervals(
+        format=1,
+        manifest=digest_of(release.manifest),
+        not_for_release=read_manifest(release).not_for_release,
+        confidence=str(made.confidence),
+        replicates=made.replicates,
+        checked=made.checked,
+        seed=made.seed,
+        bytes=made.bytes,
+        errors=adapter(tuple[SizeErrors, ...]).validate_python(errors),
+        intervals=tuple(intervals),
+    )
+
+
+def _by_count(errors: ClassErrors) -> list[dict[str, object]]:
+    """Statistics of errors by range of the released count."""
+    values, _, bins = errors.unpack()
+    return [
+        {"bin": TRUE_LABELS[one], **moments(values[inside], errors.counts[inside]).means()}
+        for one in np.unique(bins).tolist()
+        for inside in [bins == one]
+    ]
+
+
+@dataclass(frozen=True, eq=False)
+class ClassTable:
+    """The intervals of one query at one geolevel as arrays by (size bin, count bin).
+
+    Attributes:
+      low: int64[6, 7], least truth minus release.
+      high: int64[6, 7].
+      mark: int8[6, 7].
+    """
+
+    low: IntArray
+    high: IntArray
+    mark: np.ndarray[tuple[int, int], np.dtype[np.int8]]
+
+    @classmethod
+    def of(cls, intervals: Sequence[SeenInterval]) -> ClassTable:
+        """Of the intervals of the query; classes without one have that of the nearest, unknown.
+
+        Nearest is the one with the fewest count bins, then size bins, in between.
+        """
+        shape = (len(SIZE_EDGES), len(TRUE_EDGES))
+        places = np.array(
+            [(SIZE_LABELS.index(i.geounit), TRUE_LABELS.index(i.count)) for i in intervals]
+        )
+        grid = np.indices(shape).reshape(2, -1).T
+        apart = np.abs(grid[:, None] - places[None])
+        nearest = (apart @ np.array([1, shape[0]])).argmin(1)
+        known = apart.sum(2).min(1) == 0
+        low, high, mark = (
+            np.array([value(one) for one in intervals], np.int64)[nearest]
+            for value in (
+                lambda one: one.low,
+                lambda one: one.high,
+                lambda one: MARKS.index(one.mark),
+            )
+        )
+        mark = np.where(known, mark, Mark.UNKNOWN).astype(np.int8)
+        return cls(low.reshape(shape), high.reshape(shape), mark.reshape(shape))
+
+    def at(
+        self, totals: IntArray, counts: IntArray, *, least: int | None
+    ) -> tuple[IntArray, IntArray, np.ndarray[tuple[int, int], np.dtype[np.int8]]]:
+        """Ends and marks of released answers.
+
+        Args:
+          totals: int64[G], records of each geounit in the release.
+          counts: int64[G, m], its answers.
+          least: What no true answer is below.
+
+        Returns:
+          int64[G, m] lower and upper ends, both inside, and int8[G, m] marks.
+        """
+        place = bins_of(totals, SIZE_EDGES)[:, None], bins_of(counts, TRUE_EDGES)
+        lower, upper = counts + self.low[place], counts + self.high[place]
+        if least is not None:
+            lower, upper = np.maximum(lower, least), np.maximum(upper, least)
+        return lower, upper, self.mark[place]
+
+
+def class_tables(document: Intervals) -> dict[tuple[str, str], ClassTable]:
+    """The intervals of a document by geolevel and query."""
+    found: dict[tuple[str, str], list[SeenInterval]] = {}
+    for interval in document.intervals:
+        found.setdefault((interval.geolevel, interval.query), []).append(interval)
+    return {place: ClassTable.of(intervals) for place, intervals in found.items()}
+
+
+def interval_rows(
+    query: Query, table: ClassTable, geocodes: ObjectArray, counts: Histograms
+) -> pa.Table:
+    """Rows of TABLES of one query in some geounits."""
+    answers = query.answer(counts)
+    signed = any(factor.matrix.min() < 0 for factor in query.factors)
+    lower, upper, mark = table.at(counts.totals(), answers, least=None if signed else 0)
+    columns = [
+        pa.array(geocodes, pa.string()),
+        repeated(query.name, len(geocodes)),
+        *(lists(values) for values in (answers, lower, upper, mark)),
+    ]
+    return pa.table(columns, schema=TABLES)
+
+
+def write_intervals(
+    plan: Plan,
+    release: ReleaseLayout,
+    queries: Sequence[Query],
+    document: Intervals,
+    tasks: Tasks,
+) -> None:
+    """Write the intervals of all tables of a release in place of those that were there.
+
+    The document comes last: with it, all are there.
+
+    Raises:
+      OutputError: They cannot be written.
+    """
+    layout, classes = IntervalLayout.of(release), class_tables(document)
+    layout.document.unlink(missing_ok=True)
+    for geolevel in plan.geolevels:
+        if (layout.tables(geolevel) / MANIFEST).exists():
+            remove_dataset(layout.tables(geolevel))
+        own = [(query, classes[geolevel, query.name]) for query in queries]
+        _write_level(plan, geolevel, release, own, document, tasks)
+    write_document(layout.document, document)
+    open_to_readers(layout.root)
+
+
+def _write_level(
+    plan: Plan,
+    geolevel: str,
+    release: ReleaseLayout,
+    classes: Sequence[tuple[Query, ClassTable]],
+    document: Intervals,
+    tasks: Tasks,
+) -> None:
+    dataset = IntervalLayout.of(release).tables(geolevel)
+
+    def run(piece: Piece) -> PartFile:
+        codes = read_public_geocodes(release, geolevel, *piece)
+        counts = read_counts(release, geolevel, codes, plan.schema.size)
+        writer = PartWriter(dataset, TABLES)
+        writer.write_apart(interval_rows(query, table, codes, counts) for query, table in classes)
+        return writer.close()
+
+    most = max(1, _NUMBERS // max(1, sum(query.size for query, _ in classes)))
+    size = tasks.sizing.write_geounits
+    wanted = -(-Dataset.open(release.geography(geolevel)).rows // tasks.batches)
+    pieces = even_pieces(release, geolevel, min(most, size.most, max(size.least, wanted)))
+    parts = tasks.run(f"intervals {geolevel}", [*pieces], run)
+    facts = {
+        "format": FORMAT,
+        "geolevel": geolevel,
+        "manifest": document.manifest,
+        "not_for_release": document.not_for_release,
+        "confidence": document.confidence,
+        "marks": list(MARKS),
+        "queries": [{"query": query.name, "labels": query.labels()} for query, _ in classes],
+    }
+    publish(dataset, parts, facts)

@@ -1,0 +1,294 @@
+"""Failsafe: the nearest counts of a parent that its children can add up to, carried up the tree.
+
+Which counts the parent moves to is a choice: the nearest in L1, or those at which the children fit
+their noisy answers best with a penalty on what the parent moves.
+
+The geolevel solved last names its moves in the manifest of its counts. The counts of each geolevel
+above are then replaced by counts with the moves added, in one atomic step per geolevel whose new
+manifest says which moves it holds; so a run that dies in between goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from das.arrays import FloatArray, IntArray
+from das.errors import InfeasibleError, VerificationError
+from das.histograms import Histograms
+from geography.lattice import Spine
+from jobs.pipeline.documents.statistics import HOLDS, Move, statistics_of
+from jobs.pipeline.plan import Level, Plan
+from jobs.pipeline.release.problems import Constraints, Family, NodeTemplate, Targets, node_problem
+from jobs.pipeline.storage.dataset import Dataset, PartFile, PartWriter, replace_published
+from jobs.pipeline.storage.histograms import SPARSE_SCHEMA, align_histograms, sparse_table
+from jobs.pipeline.storage.layout import ReleaseLayout
+from solvers.backends.registry import mixed_integer
+from solvers.choices import Failsafe, Method
+from solvers.node import NodeSettings, solve_node
+from solvers.objectives.penalty import Kept, loosen
+from solvers.problem import LeastSquaresTerm, NodeProblem
+from solvers.rounding.failsafe import FamilyConstraints, nearest_parent
+
+# Weight of a person whom the parent moves, over the largest that noisy answers of a child give to a
+# person in a cell. In `bench.failsafe` parents moved 142.5 persons to the nearest counts, 154
+# with a weight of 10, 292.5 with 1; errors of blocks were 34.1, 33.9 and 37.9 (docs/invariants.md).
+PENALTY = 10.0
+
+Moves = Mapping[str, Mapping[int, int]]
+
+
+@dataclass(frozen=True, eq=False)
+class MoveRules:
+    """What a move of one parent may change, and what it leaves as it is because it holds above.
+
+    Attributes:
+      cells: int64[k], cells whose counts may change, sorted.
+      partitions: int64[k] each, the answer of an exact query in which each cell counts.
+      rows: int64[k] each, coefficients of linear rows whose sums stay.
+    """
+
+    cells: IntArray
+    partitions: tuple[IntArray, ...]
+    rows: tuple[IntArray, ...]
+
+    @classmethod
+    def of(cls, plan: Plan, level: Level, family: Family) -> MoveRules:
+        """The rules for the parent of a family of a geolevel.
+
+        Cells whose lazy answers were not drawn stay empty. A linear row keeps its sum, unless the
+        children have their own bounds for it.
+
+        Raises:
+          InfeasibleError: No count may change.
+        """
+        if level.lazy and family.parent is not None:
+            cells = family.parent.cells
+            if not len(cells):
+                raise InfeasibleError(
+                    f"node {family.geocode}", "is empty, and some of its children need persons"
+                )
+        else:
+            cells = plan.limits.possible(plan.schema)
+        partitions: dict[str, IntArray] = {}
+        rows: dict[str, IntArray] = {}
+        for above in plan.levels[: level.index]:
+            for query in above.kept:
+                partitions[query.name] = query.rows_of(cells)
+            for row in plan.limits.rows_at(above.name):
+                if row.is_exact or level.name not in row.geolevels:
+                    rows[row.name] = row.coefficients[cells]
+        return cls(cells, tuple(partitions.values()), tuple(rows.values()))
+
+
+@dataclass(frozen=True, eq=False)
+class Contradicted:
+    """A family whose constraints contradict its parent, and what may be done about it.
+
+    Attributes:
+      template: Of the geolevel.
+      family: The family.
+      targets: What the range is fitted to.
+      constraints: What the range keeps.
+      rules: What may change in the parent.
+    """
+
+    template: NodeTemplate
+    family: Family
+    targets: Targets
+    constraints: Constraints
+    rules: MoveRules
+
+    @property
+    def before(self) -> IntArray:
+        """int64[cells of the rules], the parent's counts."""
+        return _counts_in(self.family.parent, self.rules.cells)
+
+    def with_parent(self, counts: IntArray) -> Family:
+        """The family of a parent of these counts, int64[cells of the rules]."""
+        live = np.flatnonzero(counts)
+        cells = self.rules.cells[live]
+        return replace(self.family, parent=_one_geounit(self.template.n_cells, cells, counts[live]))
+
+    def problem(self, live: IntArray) -> NodeProblem:
+        """The node problem in which some of the cells of the rules may have persons.
+
+        Of the parent's counts, only the cells in which they are positive matter to it.
+        """
+        counts = np.zeros_like(self.before)
+        counts[live] = np.maximum(self.before[live], 1)
+        return node_problem(self.template, self.with_parent(counts), self.targets, self.constraints)
+
+
+def moved_family(node: Contradicted, failsafe: Failsafe, settings: NodeSettings) -> Family:
+    """The family with a parent that its children can add up to.
+
+    EXACT: the nearest parent in L1. PENALTY: the sum of the children that fit their noisy answers
+    best with a penalty on what the parent moves (`solvers.objectives.penalty`), rounded with them.
+    It moves in the cells where the parent or the nearest one has persons.
+
+    Args:
+      node: The family, which has a parent.
+      failsafe: EXACT or PENALTY.
+      settings: How the node with a penalty is solved, but for the method, and the solver of
+        mixed-integer programs.
+
+    Raises:
+      InfeasibleError: No parent that keeps the rules has such children.
+      SolverError: A solver did not finish.
+    """
+    nearest = _nearest_counts(node, settings)
+    if failsafe is Failsafe.PENALTY:
+        return node.with_parent(_fitted_counts(node, nearest, settings))
+    return node.with_parent(nearest)
+
+
+def _nearest_counts(node: Contradicted, settings: NodeSettings) -> IntArray:
+    """int64[cells of the rules]: the nearest counts of the parent that children can add up to."""
+    problem = node.problem(np.arange(len(node.rules.cells)))
+    return nearest_parent(
+        FamilyConstraints(
+            node.family.geocode,
+            node.before,
+            problem.exact,
+            problem.rows,
+            problem.leaves,
+            node.rules.partitions,
+            _support(problem),
+            node.rules.rows,
+        ),
+        mixed_integer(settings.integers),
+    )
+
+
+def _fitted_counts(node: Contradicted, nearest: IntArray, settings: NodeSettings) -> IntArray:
+    """int64[cells of the rules]: the sum of the children that fit best, with a penalty.
+
+    Args:
+      node: The family.
+      nearest: int64[cells of the rules], the nearest counts that children can add up to: proof
+        that there are any, and which of the parent's empty cells they need.
+      settings: How nodes are solved.
+    """
+    before, rules = node.before, node.rules
+    live = np.flatnonzero((before > 0) | (nearest > 0))
+    problem = node.problem(live)
+    kept = Kept(tuple(p[live] for p in rules.partitions), tuple(row[live] for row in rules.rows))
+    least_squares = replace(settings, method=Method.NNLS)
+    room = 1 + 2 * int(np.abs(nearest - before).max())  # the nearest counts are within it
+    while True:
+        loose = loosen(problem, before[live], kept, room=room, weight=PENALTY)
+        solution = solve_node(loose, least_squares)
+        # Nowhere is the room used up, by a person at least; then it binds nothing.
+        if solution.estimate.values[-1].min() >= 1:
+            break
+        room *= 2
+    after = np.zeros_like(before)
+    after[live] = solution.counts[:-1].sum(0)
+    return after
+
+
+def move_of(node: Contradicted, after: Family, failsafe: Failsafe) -> Move:
+    """What changed in the parent of a family."""
+    cells = node.rules.cells
+    changes = _counts_in(after.parent, cells) - node.before
+    changed = np.flatnonzero(changes)
+    return Move(
+        geocode=node.family.geocode,
+        cells=tuple(cells[changed].tolist()),
+        changes=tuple(changes[changed].tolist()),
+        by="penalty" if failsafe is Failsafe.PENALTY else "exact",
+    )
+
+
+def _support(problem: NodeProblem) -> FloatArray:
+    """float64[k]: how much the noisy answers speak for persons in a cell, sum_c w_c Q'y_c."""
+    support = np.zeros(problem.n_cells)
+    for term in problem.terms:
+        if isinstance(term, LeastSquaresTerm):
+            support += term.weights @ term.answers[:, term.groups]
+        else:
+            support += term.weights @ term.adjoint
+    return support
+
+
+def _one_geounit(n_cells: int, cells: IntArray, counts: IntArray) -> Histograms:
+    return Histograms(n_cells, np.array([0, len(cells)]), cells, counts)
+
+
+def _counts_in(histograms: Histograms | None, cells: IntArray) -> IntArray:
+    """int64[k]: counts of one geounit in some cells, 0 where there is none."""
+    counts = np.zeros(len(cells), np.int64)
+    if histograms is not None and len(cells):
+        spots = np.minimum(np.searchsorted(cells, histograms.cells), len(cells) - 1)
+        found = cells[spots] == histograms.cells
+        counts[spots[found]] = histograms.counts[found]
+    return counts
+
+
+def carry_up(level: int, *, spine: Spine, n_cells: int, release: ReleaseLayout) -> None:
+    """Make the counts above a geolevel the sums of it again; does nothing the second time.
+
+    Raises:
+      VerificationError: A count would become negative; a defect of this program.
+    """
+    geolevel = spine.levels[level]
+    moved = statistics_of(Dataset.open(release.counts(geolevel))).moved
+    for above in range(level - 1, -1, -1):
+        counts = Dataset.open(release.counts(spine.levels[above]))
+        holds = counts.facts.get(HOLDS, [])
+        if not moved or geolevel in holds:
+            continue
+        moves: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
+        for move in moved:
+            code = spine.code_at(move.geocode, above)
+            for cell, change in zip(move.cells, move.changes, strict=True):
+                moves[code][cell] += change
+        facts = {**counts.facts, HOLDS: [*holds, geolevel]}
+        replace_published(counts, _rewrite(counts, moves, n_cells), facts)
+
+
+def _rewrite(dataset: Dataset, moves: Moves, n_cells: int) -> list[PartFile]:
+    """Parts with the moves added; parts without a moved geounit are kept as they are.
+
+    Ranges of parts do not overlap, so a moved geounit without a row goes to the first part that
+    ends at or after it, or to the last. Where nobody was counted at all, it goes to a part without
+    rows.
+    """
+    ordered = sorted((p for p in dataset.parts if p.rows), key=lambda part: part.low)
+    ordered = ordered or list(dataset.parts[:1])
+    share: dict[int, dict[str, Mapping[int, int]]] = defaultdict(dict)
+    for code, changes in moves.items():
+        index = next((i for i, p in enumerate(ordered) if code <= p.high), len(ordered) - 1)
+        share[max(index, 0)][code] = changes
+    kept = [p for p in dataset.parts if p not in ordered]
+    for index, part in enumerate(ordered):
+        kept.append(_with_moves(dataset, part, share[index], n_cells) if index in share else part)
+    return kept
+
+
+def _with_moves(
+    dataset: Dataset, part: PartFile, moves: Mapping[str, Mapping[int, int]], n_cells: int
+) -> PartFile:
+    table = replace(dataset, parts=(part,)).read()
+    codes = sorted({*table.column("geocode").to_pylist(), *moves})
+    old = align_histograms(table, codes, n_cells)
+    offsets, cells, counts = [0], [], []
+    for index, code in enumerate(codes):
+        own = slice(old.offsets[index], old.offsets[index + 1])
+        row = dict(zip(old.cells[own].tolist(), old.counts[own].tolist(), strict=True))
+        for cell, change in moves.get(code, {}).items():
+            row[cell] = row.get(cell, 0) + change
+        if min(row.values(), default=0) < 0:
+            raise VerificationError(str(dataset.path), "a failsafe move leaves a negative count")
+        entries = sorted((cell, count) for cell, count in row.items() if count)
+        cells += [cell for cell, _ in entries]
+        counts += [count for _, count in entries]
+        offsets.append(len(cells))
+    histograms = Histograms(n_cells, *(np.array(a, np.int64) for a in (offsets, cells, counts)))
+    writer = PartWriter(dataset.path, SPARSE_SCHEMA)
+    writer.write(sparse_table(codes, histograms))
+    return writer.close(**part.facts)

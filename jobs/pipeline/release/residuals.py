@@ -1,0 +1,108 @@
+"""Test the noise of imported measurements by what they must add up to.
+
+Whoever makes noisy answers elsewhere states their variances. True answers of the children of a
+geounit add up to its own, so the noisy ones differ from it by noise alone: the sum of squared
+differences, each over its stated variance, is chi-square but for the discreteness of the noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.stats import chi2
+
+from das.arrays import FloatArray
+from das.errors import VerificationError
+from jobs.pipeline.plan import Plan
+from jobs.pipeline.storage.answers import read_measured
+from jobs.pipeline.storage.columns import texts
+from jobs.pipeline.storage.dataset import Dataset
+from jobs.pipeline.storage.geography import read_geography
+from jobs.pipeline.storage.layout import ReleaseLayout
+
+# Answers of one query at two geolevels that are held in memory: 320 MB of int64.
+_MOST_ANSWERS = 40_000_000
+# One of a billion releases with the stated noise is refused.
+_LEAST_PROBABILITY = 1e-9
+
+
+@dataclass(frozen=True)
+class ResidualTest:
+    """What differences between geounits and the sums of their children say of the noise.
+
+    Attributes:
+      chi_square: Sum of squared differences over their variances.
+      differences: How many there are, which is what the sum is expected to be.
+      probability: Of a sum at least as far off on that side if noise is as stated; an upper bound.
+    """
+
+    chi_square: float
+    differences: int
+    probability: float
+
+
+def residual_test(plan: Plan, release: ReleaseLayout) -> ResidualTest:
+    """Compare the spread of noisy answers that were made elsewhere with their stated variances.
+
+    Pairs of geolevels are disjoint, so differences are independent given the truth. A geounit
+    counts if it and all its children are measured. Queries with more answers than fit in memory
+    are left out. Noise is integer: half is added to each difference for the lower tail, and taken
+    from it for the upper one, so noise of small variance is not refused for being discrete.
+
+    Args:
+      plan: The plan.
+      release: The release.
+
+    Raises:
+      OutputError: Measurements cannot be read.
+      VerificationError: They spread so much less or more than stated that it is no chance.
+    """
+    found = [*_differences(plan, release)]
+    off = np.concatenate([np.zeros(0), *(np.abs(one) for one, _ in found)])
+    variances = np.concatenate([np.zeros(0), *(variance for _, variance in found)])
+    if not len(off):
+        return ResidualTest(0.0, 0, 1.0)
+    lower, upper = (((np.maximum(off + half, 0) ** 2) / variances).sum() for half in (0.5, -0.5))
+    least = min(float(chi2.cdf(lower, len(off))), float(chi2.sf(upper, len(off))))
+    test = ResidualTest(float((off**2 / variances).sum()), len(off), min(1.0, 2 * least))
+    if test.probability < _LEAST_PROBABILITY:
+        raise VerificationError(
+            str(release.measurements(plan.levels[0].name).parent),
+            "does not hold noise as it is stated: answers of geounits and of their children differ "
+            "by too little or too much",
+            got=f"a chi-square of {test.chi_square:.6g}",
+            want=f"about {test.differences}, the number of differences",
+        )
+    return test
+
+
+def _differences(plan: Plan, release: ReleaseLayout) -> Iterator[tuple[FloatArray, FloatArray]]:
+    """Differences and their variances, float64[n] each, of a query at two geolevels at a time."""
+    for last in range(len(plan.levels) - 1, 0, -2):
+        upper, lower = plan.levels[last - 1], plan.levels[last]
+        above, below = (Dataset.open(release.measurements(one.name)) for one in (upper, lower))
+        geography = read_geography(release, lower.name, columns=("geocode", "parent"))
+        codes, parents = texts(geography), texts(geography, "parent")
+        names = {query.name for query in upper.queries} - plan.lazy
+        for query in lower.queries:
+            if query.name not in names or query.size * len(codes) > _MOST_ANSWERS:
+                continue
+            own, answers, noise = read_measured(above, query.name, query.size)
+            measured, children, of_children = read_measured(below, query.name, query.size)
+            parent_of = parents[np.searchsorted(codes, measured)]
+            listed = np.isin(parent_of, own)
+            row = np.searchsorted(own, parent_of[listed])
+            sums = np.zeros(answers.shape, np.int64)
+            np.add.at(sums, row, children[listed])
+            variances = np.array([one.variance() for one in noise])
+            np.add.at(variances, row, np.array([one.variance() for one in of_children])[listed])
+            families = parents[np.isin(parents, own)]
+            of_all = np.bincount(np.searchsorted(own, families), minlength=len(own))
+            of_measured = np.bincount(row, minlength=len(own))
+            whole = (of_measured == of_all) & (of_measured > 0)
+            yield (
+                (answers - sums)[whole].ravel().astype(float),
+                np.repeat(variances[whole], query.size),
+            )

@@ -1,0 +1,463 @@
+"""Solve: from noisy measurements to consistent integer counts, geolevel by geolevel.
+
+A task reads a range of whole families piece by piece (`pieces`), assembles the node problem of each
+family (`problems`), fits it to posterior means where a prior was learned (`prior`), solves it, and
+moves the parent where its children cannot add up to it (`moves`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from das.errors import InfeasibleError
+from das.histograms import Histograms
+from das.mechanisms.registry import choose_mechanism
+from das.queries.query import of_answers
+from das.tree.composition import learn_dispersion
+from das.tree.covariate import learn_variance
+from jobs.pipeline.documents.document import json_of
+from jobs.pipeline.documents.statistics import ExpectedTotals, Move, SolveStatistics, statistics_of
+from jobs.pipeline.plan import Level, Plan
+from jobs.pipeline.release.covariate import (
+    MOST_CERTIFIED,
+    PLAIN,
+    Learned,
+    Risks,
+    Seen,
+    certify,
+    chain_of,
+    expected_totals,
+    merge_risks,
+    merge_seen,
+    tally,
+    with_expected,
+)
+from jobs.pipeline.release.families import pack_families, questions_of
+from jobs.pipeline.release.moves import Contradicted, MoveRules, carry_up, move_of, moved_family
+from jobs.pipeline.release.pieces import Piece, read_pieces, whole_answers
+from jobs.pipeline.release.prior import (
+    ChildCounts,
+    Priors,
+    Tallies,
+    child_counts,
+    fit_to_posterior,
+    learn_priors,
+    tally_children,
+)
+from jobs.pipeline.release.problems import (
+    Family,
+    NodeTemplate,
+    Support,
+    histograms_of,
+    may_be_empty,
+    node_problem,
+)
+from jobs.pipeline.release.statistics import of_node, of_packed, total, unsolved
+from jobs.pipeline.release.support import live_answers
+from jobs.pipeline.storage.dataset import Dataset, PartFile, PartWriter, is_published, publish
+from jobs.pipeline.storage.histograms import SPARSE_SCHEMA, sparse_table
+from jobs.pipeline.storage.layout import ReleaseLayout
+from jobs.pipeline.tasks.batches import Batch, Sizing, geounit_batches
+from jobs.pipeline.tasks.executor import Tasks
+from solvers.choices import Failsafe, IntegerSolver, LeastSquaresSolver, Method
+from solvers.families.solve import Packed, Questions
+from solvers.least_squares.machine_code import load_kernels
+from solvers.node import NodeSettings, solve_node
+from solvers.problem import NodeProblem
+
+
+def solve_level(level: Level, *, plan: Plan, release: ReleaseLayout, tasks: Tasks) -> None:
+    """Solve one geolevel given the one above and publish its counts; a published one is kept.
+
+    What the failsafe moved in parents is carried up to all geolevels above.
+
+    Raises:
+      OutputError: The measurements or the geolevel above are not complete.
+      SolverError, VerificationError: A node failed; nothing is published.
+    """
+    dataset = release.counts(level.name)
+    spine, n_cells = plan.spine, plan.schema.size
+    if is_published(dataset):
+        carry_up(level.index, spine=spine, n_cells=n_cells, release=release)
+        return
+    started = time.monotonic()
+    Dataset.open(release.measurements(level.name))
+    largest, smallest = batch_sizes(plan, release, level, tasks.sizing)
+    batches = geounit_batches(release, level, tasks.batches, largest, smallest)
+
+    learned, said = None, None
+    if is_expected(plan, level):
+        learned, said = learn_covariate(level, plan, release, tasks, batches)
+    priors = None
+    if level.name in plan.solving.learned_prior and level.index:
+        priors = learn_level(level, plan, release, tasks, batches)
+
+    def run(batch: Batch) -> tuple[PartFile, SolveStatistics]:
+        return solve_batch(plan, release, batch, priors, learned)
+
+    solved = tasks.run(f"solve {level.name}", batches, run)
+    facts = {
+        "geolevel": level.name,
+        "configuration_digest": plan.digest,
+        "solve_digest": plan.solve_digest,
+        "not_for_release": plan.not_for_release,
+        "seconds": time.monotonic() - started,
+        "statistics": json_of(total(statistics for _, statistics in solved)),
+    }
+    if said is not None:
+        facts["expected_totals"] = json_of(said)
+    publish(dataset, [part for part, _ in solved], facts, replaceable=True)  # carry_up may
+    carry_up(level.index, spine=spine, n_cells=n_cells, release=release)
+
+
+def solve_support(*, plan: Plan, release: ReleaseLayout, tasks: Tasks) -> None:
+    """Find the counts of the root by the queries of its support, once, and publish the last ones.
+
+    Query after query, from coarse to fine: each is solved with the measured queries that are sums
+    of it, for answers below the positive ones of the query before, whose counts it keeps. So
+    memory follows the answers of the first and the children of positive ones, and never the cells.
+
+    Raises:
+      OutputError: The measurements of the root are not complete.
+      SolverError, InfeasibleError, VerificationError: A query could not be solved.
+    """
+    level = plan.levels[0]
+    dataset = release.support(level.name)
+    if is_published(dataset):
+        return
+
+    def run(batch: Batch) -> PartFile:
+        return _support_of(plan, release, batch)
+
+    batches = geounit_batches(release, level, tasks.batches, 1, 1)
+    parts = tasks.run(f"support {level.name}", batches, run)
+    facts = {
+        "geolevel": level.name,
+        "configuration_digest": plan.digest,
+        "not_for_release": plan.not_for_release,
+        "query": plan.support[-1].name,
+    }
+    publish(dataset, parts, facts)
+
+
+def _support_of(plan: Plan, release: ReleaseLayout, batch: Batch) -> PartFile:
+    """Solve the queries of the support of the root and write the counts of the last."""
+    load_kernels()
+    (piece,) = read_pieces(plan, release, batch, with_lazy=False)
+    (root,) = piece.families
+    solving = LevelSolving.of(plan, batch.level)
+    positions, known = np.arange(plan.support[0].size), None
+    for query in plan.support:
+        if known is not None:
+            positions = of_answers(known[0], query).cells_of(positions)
+        positions, cells = live_answers(query, positions, plan.limits.zeros)
+        if not len(positions):  # so nobody is anywhere
+            known = query, np.zeros((1, 0), np.int64)
+            continue
+        problem = node_problem(
+            solving.template.of_sums(query),
+            replace(root, support=Support(cells, known)),
+            piece.targets.sums_of(query),
+            piece.constraints,
+        )
+        counts = solve_node(problem, solving.settings).counts
+        live = np.flatnonzero(counts[0])
+        positions, known = positions[live], (query, counts[:, live])
+    if known is None:
+        raise ValueError("a support has queries")
+    writer = PartWriter(release.support(solving.template.level.name), SPARSE_SCHEMA)
+    found = Histograms(known[0].size, np.array([0, len(positions)]), positions, known[1][0])
+    writer.write(sparse_table(piece.codes, found))
+    return writer.close()
+
+
+def learn_level(
+    level: Level, plan: Plan, release: ReleaseLayout, tasks: Tasks, batches: Sequence[Batch]
+) -> Priors:
+    """Learn from the noisy counts of a geolevel how counts are distributed, by noise variance."""
+
+    def run(batch: Batch) -> Tallies:
+        return tally_batch(plan, release, batch)
+
+    return learn_priors(tasks.run(f"learn {level.name}", batches, run))
+
+
+def is_expected(plan: Plan, level: Level) -> bool:
+    """Whether totals of a geolevel are to be expected by housing units."""
+    covariate = plan.solving.covariate
+    return covariate is not None and level.name in covariate.geolevels
+
+
+def learn_covariate(
+    level: Level, plan: Plan, release: ReleaseLayout, tasks: Tasks, batches: Sequence[Batch]
+) -> tuple[Learned | None, ExpectedTotals]:
+    """Learn how far totals are from those expected, and estimate whether expecting them helps.
+
+    Returns:
+      What tasks are told, None if nothing is expected; and what the manifest says of it.
+    """
+    covariate = plan.solving.covariate
+    if covariate is None:
+        raise ValueError("no totals are to be expected")
+
+    chain = len(chain_of(plan))
+
+    def see(batch: Batch) -> Seen:
+        solving, pieces = LevelSolving.of(plan, batch.level), read_pieces(plan, release, batch)
+        with_groups = covariate.with_composition
+        found = tally(plan, solving.template, pieces, with_groups=with_groups)
+        return merge_seen([*found], chain)
+
+    seen = merge_seen(tasks.run(f"expect {level.name}", batches, see), chain)
+    variance = learn_variance(seen.totals)
+    if variance is None:
+        return None, expected_totals(covariate, seen.totals, None, None)
+    dispersion = None if seen.groups is None else learn_dispersion(seen.groups)
+    learned = Learned(covariate, PLAIN, variance, dispersion)
+    share = min(1.0, MOST_CERTIFIED / Dataset.open(release.geography(level.name)).rows)
+
+    def try_both(batch: Batch) -> Risks:
+        solving, pieces = LevelSolving.of(plan, batch.level), read_pieces(plan, release, batch)
+        return certify(plan, solving.template, pieces, learned, share, solving.settings)
+
+    risks = merge_risks(tasks.run(f"certify {level.name}", batches, try_both))
+    said = expected_totals(covariate, seen.totals, variance, risks)
+    return (None if said.way == PLAIN else replace(learned, way=said.way)), said
+
+
+def batch_sizes(
+    plan: Plan, release: ReleaseLayout, level: Level, sizing: Sizing
+) -> tuple[int, int]:
+    """Most and fewest geounits of a task, by the answers it reads and the variables it solves.
+
+    A geounit has as many variables as its parent has live cells, here a parent of the mean.
+    """
+    most = sizing.solve_numbers.most // whole_answers(level)
+    if not level.index:
+        return max(1, most), 1
+    above = Dataset.open(release.counts(plan.levels[level.index - 1].name))
+    variables = max(1, statistics_of(above).live // max(1, above.rows))
+    size = sizing.solve_variables
+    return max(1, min(most, size.most // variables)), size.least // variables
+
+
+def node_settings(plan: Plan) -> NodeSettings:
+    """How the nodes of a plan are solved."""
+    solving = plan.solving
+    return NodeSettings(
+        solving.tolerance,
+        LeastSquaresSolver(solving.least_squares),
+        IntegerSolver(solving.integers),
+        Method(solving.method),
+        solving.round_passes,
+        choose_mechanism(plan.budget.definition, plan.strategy.mechanism).continuous,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class LevelSolving:
+    """How the families of one geolevel are solved; made once per task.
+
+    Attributes:
+      plan: The plan.
+      template: What its node problems have in common.
+      settings: How nodes are solved.
+      priors: Where cells are fitted to posterior means, the priors by variance of the noise.
+      questions: Where families are solved packed, what they are asked.
+      learned: Where totals are expected by housing units, what was learned of them.
+    """
+
+    plan: Plan
+    template: NodeTemplate
+    settings: NodeSettings
+    priors: Priors | None
+    questions: Questions | None = None
+    learned: Learned | None = None
+
+    @classmethod
+    def of(
+        cls,
+        plan: Plan,
+        level: int,
+        priors: Priors | None = None,
+        learned: Learned | None = None,
+    ) -> LevelSolving:
+        """The geolevel of a plan."""
+        template = NodeTemplate.of(plan, plan.levels[level])
+        questions = questions_of(plan, plan.levels[level])
+        return cls(plan, template, node_settings(plan), priors, questions, learned)
+
+
+def solve_batch(
+    plan: Plan,
+    release: ReleaseLayout,
+    batch: Batch,
+    priors: Priors | None,
+    learned: Learned | None = None,
+) -> tuple[PartFile, SolveStatistics]:
+    """Solve all families of a range and write their counts."""
+    load_kernels()  # or the first node of a process would be told to have taken so long
+    solving = LevelSolving.of(plan, batch.level, priors, learned)
+    solved: list[SolveStatistics] = []
+    writer = PartWriter(release.counts(solving.template.level.name), SPARSE_SCHEMA)
+    with_cells = priors is not None
+    for read in read_pieces(plan, release, batch, with_cells=with_cells):
+        piece = _with_expected(solving, read)
+        for rows, counts, of_run in solve_piece(solving, piece):
+            solved += of_run
+            writer.write(sparse_table(piece.codes[rows], counts))
+    statistics = total(solved)
+    return writer.close(statistics=json_of(statistics)), statistics
+
+
+def _with_expected(solving: LevelSolving, piece: Piece) -> Piece:
+    """The piece with what is expected by housing units, where that is taken."""
+    if solving.learned is None:
+        return piece
+    learned = solving.learned
+    return with_expected(solving.plan, solving.template, piece, learned, learned.way)
+
+
+def solve_piece(
+    solving: LevelSolving, piece: Piece
+) -> Iterator[tuple[slice, Histograms, list[SolveStatistics]]]:
+    """Solve the families of a piece in their order, in runs of families.
+
+    Yields:
+      The children of a run, their counts, and the statistics of its families.
+
+    Raises:
+      As `solve_family`.
+    """
+    packed = None
+    if solving.questions and piece.families:
+        packed = pack_families(solving.questions, solving.template, piece)
+    run: list[SolveStatistics] = []
+    for number, family in enumerate(piece.families):
+        solved = solve_packed(packed, number, family) if packed else None
+        if solved:
+            run.append(solved)
+            continue
+        if packed and run:
+            yield *_counts_of_run(solving, piece, packed, slice(number - len(run), number)), run
+            run = []
+        counts, statistics = solve_family(solving, piece, family)
+        yield family.rows, counts, [statistics]
+    if packed and run:
+        last = len(piece.families)
+        yield *_counts_of_run(solving, piece, packed, slice(last - len(run), last)), run
+
+
+def solve_packed(packed: Packed, number: int, family: Family) -> SolveStatistics | None:
+    """Solve a packed family, or know its counts; None if it takes `solve_family`."""
+    if family.parent is not None and family.n_children == 1:
+        packed.copy(number)
+        return unsolved(live=len(family.parent.cells), is_copied=True)
+    if not family.has_persons:
+        return unsolved(live=0, is_copied=False)
+    started = time.process_time()
+    solved = packed.solve(number)
+    if solved is None:
+        return None
+    return of_packed(family.geocode, solved, seconds=time.process_time() - started)
+
+
+def _counts_of_run(
+    solving: LevelSolving, piece: Piece, packed: Packed, run: slice
+) -> tuple[slice, Histograms]:
+    """The children of consecutive families that were solved packed, and their counts."""
+    ends, cells, counts = packed.histograms(run.start, run.stop)
+    families = piece.families
+    rows = slice(families[run.start].rows.start, families[run.stop - 1].rows.stop)
+    return rows, Histograms(solving.template.n_cells, ends, cells, counts)
+
+
+def tally_batch(plan: Plan, release: ReleaseLayout, batch: Batch) -> Tallies:
+    """Tally the noisy counts of a range by the variance of their noise."""
+    solving = LevelSolving.of(plan, batch.level)
+    return tally_children(
+        child
+        for piece in read_pieces(plan, release, batch, with_cells=True)
+        for family in piece.families
+        if family.has_persons and known_counts(solving.template, piece, family) is None
+        for child in _children(solving, piece, family, _measured_problem(solving, piece, family))
+    )
+
+
+def solve_family(
+    solving: LevelSolving, piece: Piece, family: Family
+) -> tuple[Histograms, SolveStatistics]:
+    """Counts of the children of a family, and what it took to find them.
+
+    Where what the children must keep contradicts the parent, the failsafe moves the parent first.
+
+    Raises:
+      InfeasibleError: They contradict it, and the failsafe is off or finds no other parent.
+      SolverError, VerificationError: The node failed.
+    """
+    counts = known_counts(solving.template, piece, family)
+    if counts is not None:
+        return counts, unsolved(live=len(counts.cells), is_copied=family.n_children == 1)
+    seconds = 0.0
+    moved: tuple[Move, ...] = ()
+    try:
+        if not family.has_persons:
+            raise InfeasibleError(f"node {family.geocode}", "some of its children need persons")
+        problem = _problem(solving, piece, family)
+        started = time.process_time()
+        try:
+            solution = solve_node(problem, solving.settings)
+        finally:
+            seconds = time.process_time() - started
+    except InfeasibleError:
+        failsafe = Failsafe(solving.plan.solving.failsafe)
+        if family.parent is None or failsafe is Failsafe.NONE:
+            raise
+        started = time.process_time()
+        rules = MoveRules.of(solving.plan, solving.template.level, family)
+        node = Contradicted(solving.template, family, piece.targets, piece.constraints, rules)
+        family = moved_family(node, failsafe, solving.settings)
+        moved = (move_of(node, family, failsafe),)
+        solution = solve_node(_problem(solving, piece, family), solving.settings)
+        seconds += time.process_time() - started
+    counts = histograms_of(solving.template, family, solution.counts)
+    live = len(counts.cells)
+    return counts, of_node(family.geocode, solution, live=live, seconds=seconds, moved=moved)
+
+
+def known_counts(template: NodeTemplate, piece: Piece, family: Family) -> Histograms | None:
+    """Counts that need no solving: of an only child, or of the children of an empty parent."""
+    if family.parent is not None and family.n_children == 1:
+        return family.parent
+    if not family.has_persons and may_be_empty(template, family, piece.constraints):
+        empty = np.zeros(0, np.int64)
+        return Histograms(template.n_cells, np.zeros(family.n_children + 1, np.int64), empty, empty)
+    return None
+
+
+def _measured_problem(solving: LevelSolving, piece: Piece, family: Family) -> NodeProblem:
+    """The node problem of a family with noisy answers."""
+    return node_problem(solving.template, family, piece.targets, piece.constraints)
+
+
+def _problem(solving: LevelSolving, piece: Piece, family: Family) -> NodeProblem:
+    """The node problem of a family, fitted to posterior means where there is a prior."""
+    problem = _measured_problem(solving, piece, family)
+    if solving.priors is None:
+        return problem
+    children = _children(solving, piece, family, problem)
+    return fit_to_posterior(problem, children, solving.priors) if children else problem
+
+
+def _children(
+    solving: LevelSolving, piece: Piece, family: Family, problem: NodeProblem
+) -> list[ChildCounts]:
+    """Noisy and expected counts of the children of a parent; of the root there are none."""
+    if piece.cells is None or family.parent is None:
+        return []
+    measured = piece.targets.measured(family.rows)
+    return child_counts(problem, family.parent, piece.cells, measured, solving.settings)

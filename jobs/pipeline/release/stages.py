@@ -1,0 +1,140 @@
+"""The stages after measuring, which cannot see the truth: estimate, solve, write, seal."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Callable
+
+from das.queries.query import parse_query
+from jobs.pipeline.config.joined import joining_of
+from jobs.pipeline.config.product import Product
+from jobs.pipeline.config.released import released_configuration
+from jobs.pipeline.config.tables import TablesWanted
+from jobs.pipeline.documents.manifest import Environment, Manifest
+from jobs.pipeline.documents.shipped import released_schemas
+from jobs.pipeline.documents.statistics import statistics_of
+from jobs.pipeline.folder.progress import is_sealed
+from jobs.pipeline.folder.solutions import note_solve, settings_of, solution_of
+from jobs.pipeline.job import Job
+from jobs.pipeline.plan import Level, why_no_estimates
+from jobs.pipeline.release.census import publish_census_counts
+from jobs.pipeline.release.census_estimates import publish_census_estimates
+from jobs.pipeline.release.estimate import CONFIDENCE, EstimateStage, LevelEstimator
+from jobs.pipeline.release.implied import publish_implied
+from jobs.pipeline.release.joined import write_joined
+from jobs.pipeline.release.manifest import product_facts, seal_product
+from jobs.pipeline.release.microdata import write_microdata
+from jobs.pipeline.release.sealing import tidy_release
+from jobs.pipeline.release.solve import solve_level, solve_support
+from jobs.pipeline.release.tables import write_tables
+from jobs.pipeline.report.finished import write_public_reports
+from jobs.pipeline.storage.dataset import Dataset, is_published
+from jobs.pipeline.storage.journal import write_whole
+from jobs.pipeline.storage.ledger import read_ledger, seal_ledger
+from jobs.pipeline.tasks.executor import Tasks
+
+
+def estimate(job: Job) -> None:
+    """Estimate tables with intervals in every geounit of every product, once.
+
+    Raises:
+      SchemaError, SolverError: The measured queries are too many kinds for it, or those of the
+        leaves do not have full column rank.
+    """
+    for product in job.products:
+        plan = product.plan
+        if why_no_estimates(plan) is not None:
+            continue
+        queries = tuple(parse_query(plan.schema, name) for name in product.tables)
+        stage = EstimateStage(
+            LevelEstimator(plan, product.release, queries, CONFIDENCE),
+            job.tasks,
+        )
+        with job.stage("estimate", product.label("intervals")):
+            stage.run()
+            publish_census_estimates(stage.estimator, job.tasks)
+
+
+def solve(job: Job, measure_lazily: Callable[[Job, Product, Level], None]) -> None:
+    """Solve every geolevel of every product from the root down, once.
+
+    Args:
+      job: The run.
+      measure_lazily: Draws the lazy queries of a geolevel once the one above is solved. It is
+        given, since no module of this room can see the truth.
+    """
+    note_solve(job.release, settings_of(job.resolved.config))
+    for product in job.products:
+        if product.plan.limits.hang_on_products:
+            with job.stage("solve", product.label("constraints")):
+                publish_implied(product.plan, product.release, job.tasks)
+        for level in product.plan.levels:
+            if product.plan.support and not level.index:
+                with job.stage("solve", product.label(f"support of {level.name}"), level.name):
+                    solve_support(plan=product.plan, release=product.release, tasks=job.tasks)
+            measure_lazily(job, product, level)
+            dataset = product.release.counts(level.name)
+            is_new = not is_published(dataset)
+            with job.stage("solve", product.label(level.name), level.name) as line:
+                solve_level(level, plan=product.plan, release=product.release, tasks=job.tasks)
+            if is_new:
+                job.reporter.solved(line.place, statistics_of(Dataset.open(dataset)))
+        publish_census_counts(product.plan, product.release, job.tasks)
+        if product.plan.lazy:
+            seal_ledger(product.release.ledger)
+
+
+def write(job: Job) -> None:
+    """Write microdata, joined ones too, and tables."""
+    for product in job.products:
+        plan, release, output = product.plan, product.release, product.config.output
+        with job.stage("write", product.label("microdata and tables")):
+            write_microdata(plan, release, output.microdata, job.tasks)
+            joining = joining_of(product, job.resolved.products)
+            if joining is not None:
+                write_joined(plan, release, joining, job.tasks)
+            write_tables(plan, release, TablesWanted.of(product), job.tasks)
+
+
+def seal(job: Job) -> None:
+    """Write the manifests, that of the persons with all, and the public reports.
+
+    A release that is sealed already, and holds what its manifest names, keeps its manifest.
+    """
+    if all(is_sealed(product.release) for product in job.products):
+        write_public_reports(job.release)
+        return
+    resolved, release = job.resolved, job.release
+    releases = [product.release for product in job.products]
+    public = {release.configuration: released_configuration(resolved)}
+    public[release.schemas] = released_schemas()
+    texts = {folder / name: text for folder, of in public.items() for name, text in of.items()}
+    with job.stage("seal", "manifest and public report"):
+        tidy_release(releases, texts, [path for one in releases for path in one.documents])
+        sealed: dict[str, Manifest] = {}
+        write_whole(release.solves)
+        for product in job.products:
+            seal_ledger(product.release.ledger)
+            ledger = read_ledger(product.release.ledger).spent()
+            write_whole(product.release.ledger)
+            facts = product_facts(
+                resolved,
+                product,
+                sealed,
+                environment=environment_of(job.tasks),
+                solution=solution_of(resolved, release),
+            )
+            sealed[product.name] = seal_product(product.plan, ledger, product.release, facts)
+        write_public_reports(release)
+
+
+def environment_of(tasks: Tasks) -> Environment:
+    """What the run runs on."""
+    return Environment(
+        cores=os.cpu_count(),
+        slots=tasks.slots,
+        spark=tasks.environment["spark"],
+        java=tasks.environment["java"],
+        platform=platform.platform(),
+    )

@@ -1,0 +1,396 @@
+"""Verify a finished release from its files alone: digests, the tree, the invariants. In integers.
+
+Independent of the solver: it reads what was written and trusts nothing but the manifests' digests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from das.arrays import BoolArray
+from das.errors import VerificationError
+from das.histograms import Histograms, first_difference
+from invariants.quarters import NAME, without_quarters
+from jobs.pipeline.config.joined import joining_of
+from jobs.pipeline.config.models.data import WithheldData
+from jobs.pipeline.config.product import Product, Resolved
+from jobs.pipeline.documents.account import Account
+from jobs.pipeline.documents.manifest import Manifest, Output, read_manifest
+from jobs.pipeline.documents.statistics import HOLDS
+from jobs.pipeline.folder.solutions import settings_digest, solution_of
+from jobs.pipeline.plan import Plan
+from jobs.pipeline.release.census import census_codes
+from jobs.pipeline.release.given import facilities_name, facility_counts, quarter_counts
+from jobs.pipeline.release.implied import other_counts
+from jobs.pipeline.release.manifest import answers_of, manifest_of, product_facts
+from jobs.pipeline.release.residuals import residual_test
+from jobs.pipeline.release.sealing import SEEDED, verify_contents, verify_manifest
+from jobs.pipeline.release.support import read_support
+from jobs.pipeline.release.verify_joined import verify_joined
+from jobs.pipeline.storage.answers import read_answers
+from jobs.pipeline.storage.census import CensusCodes
+from jobs.pipeline.storage.columns import texts
+from jobs.pipeline.storage.dataset import MANIFEST, Dataset, dataset_digest, verify_files
+from jobs.pipeline.storage.geography import families, read_geography, read_public_geocodes
+from jobs.pipeline.storage.histograms import read_counts
+from jobs.pipeline.storage.layout import ReleaseLayout
+from jobs.pipeline.storage.ledger import read_ledger, recorded_draws
+from jobs.pipeline.storage.place import Place, names_below
+from jobs.pipeline.tasks.batches import Batch, geounit_batches
+
+Progress = Callable[[int, int], None]
+
+_GEOUNITS = 20_000  # children compared at a time
+
+
+def verify_run(resolved: Resolved, progress: Progress | None = None) -> dict[str, int | float]:
+    """Check every product of a finished run, and all that their manifests state.
+
+    Args:
+      resolved: The run, or the solution of it that is meant.
+      progress: Called with (finished, all) geolevels of a product.
+
+    Returns:
+      As `verify_release`, all products together; where microdata are joined, of their records too;
+      of noise that was made elsewhere, the chi-square of its residuals and its degrees of freedom.
+
+    Raises:
+      OutputError, LedgerError, VerificationError: As `verify_release`; or a manifest states what
+        plan, ledger, measurements and the other products do not; names the field.
+    """
+    checked: dict[str, int | float] = {"datasets": 0}
+    sealed: dict[str, Manifest] = {}
+    for product in resolved.products.values():
+        found = verify_release(product.plan, product.release, progress)
+        # Datasets of the others lie within those of the last and are counted with them.
+        checked |= {key: checked.get(key, 0) + n for key, n in found.items() if key != "datasets"}
+        checked["datasets"] = found["datasets"]
+        joining = joining_of(product, resolved.products)
+        if joining is not None:
+            joined = verify_joined(product.plan, product.release, joining)
+            checked["joined_records"] = checked.get("joined_records", 0) + joined
+        sealed[product.name] = _verify_manifest(resolved, product, sealed)
+        checked |= _noise_tested(product.plan, product.release)
+    return checked
+
+
+def _verify_manifest(
+    resolved: Resolved, product: Product, before: Mapping[str, Manifest]
+) -> Manifest:
+    """Check what the manifest of a product states, but for what the run alone knew.
+
+    That is when, on what and by which software it was made; names of grants; and for a release
+    without its run file, for which groups errors were expected, since that is not released.
+    """
+    release = product.release
+    stated, ledger = read_manifest(release), read_ledger(release.ledger)
+    plan = replace(product.plan, not_for_release=ledger.randomness == SEEDED)
+    for level in plan.levels:
+        for answers in answers_of(release, level):
+            if bool(answers.facts.get("not_for_release")) != plan.not_for_release:
+                raise VerificationError(str(answers.path), "has other noise than the ledger says")
+    solution = solution_of(resolved, release)
+    recorded = {one.digest: one.settings for one in solution.history}
+    own = stated.solution.settings  # of releases of older versions, which recorded none
+    if recorded:
+        if stated.solution.digest not in recorded:
+            where = f"{release.manifest}, solution.digest"
+            raise VerificationError(where, "is not of settings that counts were made with")
+        own = recorded[stated.solution.digest]
+    digest = settings_digest(own)
+    solution = replace(solution, name=stated.solution.name, settings=own, digest=digest)
+    facts = product_facts(
+        resolved, product, before, environment=stated.environment, solution=solution
+    )
+    again = manifest_of(plan, ledger.spent(), release, facts)
+    again = replace(again, outputs=_with_columns(release, again.outputs, stated.outputs))
+    if isinstance(product.config.data, WithheldData):
+        again = replace(again, expected_groups=stated.expected_groups)
+    if again.together is not None and stated.together is not None:
+        again = replace(again, together=_with_grants(again.together, stated.together))
+    verify_manifest(release, stated, again)
+    return stated
+
+
+def _noise_tested(plan: Plan, release: ReleaseLayout) -> dict[str, int | float]:
+    """What is found of noise that was not drawn here; nothing of our own."""
+    if not plan.is_elsewhere:
+        return {}
+    test = residual_test(plan, release)
+    return {"noise_differences": test.differences, "noise_chi_square": test.chi_square}
+
+
+def _with_columns(
+    release: ReleaseLayout, outputs: Sequence[Output], stated: Sequence[Output]
+) -> tuple[Output, ...]:
+    """Take the columns of tables as they are stated where an older version did not name them."""
+    tables = {one.path: one.columns for one in stated if one.path.startswith("tables/")}
+    return tuple(
+        one
+        if "columns" in Dataset.open(release.root / one.path).facts
+        else replace(one, columns=tables.get(one.path, one.columns))
+        for one in outputs
+    )
+
+
+def _with_grants(account: Account, names: Account) -> Account:
+    """Name the grants of an account as another one does, product by product."""
+    grants = {one.product: one.grant for one in names.grants}
+    named = (replace(one, grant=grants.get(one.product, one.grant)) for one in account.grants)
+    return replace(account, grants=tuple(named))
+
+
+def verify_release(
+    plan: Plan, release: ReleaseLayout, progress: Progress | None = None
+) -> dict[str, int]:
+    """Check what can be checked without the truth.
+
+    Every dataset and file is the one that the manifest of the release names, no others lie there,
+    every part has the digest its dataset records, children sum to their parent, cell by cell, every
+    invariant's
+    published answer is the answer of the counts, and counts keep all limits. Microdata and tables
+    are checked by digest only; joined ones by `verify_joined`.
+
+    Args:
+      plan: The plan of the run.
+      release: The finished release.
+      progress: Called with (finished, all) geolevels.
+
+    Returns:
+      Numbers of datasets, families, exact answers, geounits with limits, and geounits that keep
+      constraints between products checked; where the run has a spine of its own, of geounits of
+      the census, too.
+
+    Raises:
+      OutputError: A dataset is incomplete, or a file is missing or changed.
+      LedgerError: The ledger was tampered with, or does not cost what was granted.
+      BudgetError: A planned strategy costs more than its share.
+      VerificationError: One of these does not hold; names the geounit.
+    """
+    manifest = read_manifest(release)
+    if manifest.configuration_digest != plan.digest:
+        raise VerificationError(str(release.root), "belongs to a different configuration")
+    _verify_ledger(plan, release)
+    checked = {"datasets": verify_contents(release, manifest, manifest.products or ())}
+    checked |= dict.fromkeys(("families", "exact_answers", "limited_geounits", "tied_geounits"), 0)
+    for level in plan.levels:
+        for batch in geounit_batches(release, level, 1, _GEOUNITS):
+            checked["families"] += _verify_families(plan, release, batch)
+            checked["exact_answers"] += _verify_invariants(plan, release, batch)
+            _verify_support(plan, release, batch)
+            checked["limited_geounits"] += _verify_limits(plan, release, batch)
+            checked["tied_geounits"] += _verify_ties(plan, release, batch)
+        if progress:
+            progress(level.index + 1, len(plan.levels))
+    census = census_codes(plan, release)
+    if census is not None:
+        checked["census_geounits"] = _verify_census(plan, release, census)
+    return checked
+
+
+def verify_datasets(release: ReleaseLayout, datasets: Iterable[Place]) -> None:
+    """Check by digests that some datasets of a finished release are those it was sealed with.
+
+    For commands that read a few of them. What is not published is for its reader to miss.
+
+    Raises:
+      OutputError: A file is missing or was changed.
+      VerificationError: A dataset is another than the one that the manifest names.
+    """
+    outputs = {output.path: output.sha256 for output in read_manifest(release).outputs}
+    for dataset in datasets:
+        if not (dataset / MANIFEST).exists():
+            continue
+        if outputs.get(str(names_below(dataset, release.root))) != dataset_digest(dataset):
+            raise VerificationError(
+                str(dataset / MANIFEST), "is not the one the manifest of the release names"
+            )
+        verify_files(dataset)
+
+
+def _verify_ledger(plan: Plan, release: ReleaseLayout) -> None:
+    """Check that the ledger is whole, sealed, of the plan, and of the measurements that are there.
+
+    The queries of a planned strategy have one cost together, which is searched for again here.
+    """
+    ledger = read_ledger(release.ledger)
+    if not ledger.is_sealed:
+        raise VerificationError(str(release.ledger), "is not sealed")
+    ledger.spent().seal()
+    for level in plan.levels:
+        for _, part in plan.strategy.parts(level.index):
+            part.check_joint_cost(plan.budget.neighbors)
+    entries = ledger.planned.entries
+    for first, last in dict.fromkeys((entry.geolevel, entry.chain_end) for entry in entries):
+        stated = [
+            (entry.query, entry.stratum, entry.mechanism, entry.cost)
+            for entry in entries
+            if (entry.geolevel, entry.chain_end) == (first, last)
+        ]
+        measured = plan.noise(plan.level(first).index, plan.level(last).index)
+        if stated != [(n.query.name, n.stratum, n.mechanism, n.cost) for n in measured]:
+            raise VerificationError(
+                f"{release.ledger}, geolevel {first}", "has other noise or costs than the plan"
+            )
+    recorded = recorded_draws(release)
+    datasets = [release.measurements(level.name) for level in plan.levels]
+    for level in plan.levels:
+        mixed = Dataset.open(release.measurements(level.name)).facts.get("lazy_queries")
+        if level.lazy and not mixed:
+            datasets.append(release.lazy_measurements(level.name))  # older versions have them there
+    for dataset in datasets:
+        if recorded.get(dataset) != dataset_digest(dataset):
+            raise VerificationError(str(dataset), "is not the one the ledger names")
+
+
+def _verify_families(plan: Plan, release: ReleaseLayout, batch: Batch) -> int:
+    """Check that the children of one range sum to their parents; returns how many parents."""
+    if batch.level == 0:
+        return 0
+    geolevel, above = (plan.levels[batch.level - up].name for up in (0, 1))
+    table = read_geography(release, geolevel, batch.low, batch.high, ("geocode", "parent"))
+    codes = texts(table)
+    parents = texts(table, "parent")
+    ranges = list(families(parents))
+    children = read_counts(release, geolevel, codes, plan.schema.size)
+    owners = np.repeat(np.arange(len(ranges)), [stop - start for start, stop in ranges])
+    sums = Histograms.from_entries(
+        plan.schema.size, len(ranges), owners[children.owners()], children.cells, children.counts
+    )
+    names = parents[[start for start, _ in ranges]]
+    expected = read_counts(release, above, names, plan.schema.size)
+    wrong = first_difference(sums, expected)
+    if wrong is not None:
+        raise VerificationError(f"{above} {names[wrong]}", f"its {geolevel}s do not sum to it")
+    return len(ranges)
+
+
+def _verify_census(plan: Plan, release: ReleaseLayout, census: CensusCodes) -> int:
+    """Check that leaves add up to census geolevels off the spine; returns how many geounits."""
+    leaves, checked, n_cells = Dataset.open(release.counts(plan.leaf.name)), 0, plan.schema.size
+    for low, high in census.ranges(_GEOUNITS):
+        own, named = census.read(low, high)
+        kept = f"S{census.shared}"
+        is_other = census.shared and bool((own.astype(kept) != named.astype(kept)).any())
+        if is_other or len(np.unique(named)) < len(own):
+            place = str(release.geography(plan.leaf.name))
+            raise VerificationError(place, "does not give every leaf its geocode of the census")
+        for geolevel in plan.off_spine:
+            codes, sums = census.sums(leaves, geolevel, low, high, n_cells)
+            listed = read_public_geocodes(release, geolevel, low, high)
+            if not np.array_equal(listed, codes):
+                place = str(release.geography(geolevel))
+                raise VerificationError(place, "does not hold the geounits that leaves lie in")
+            wrong = first_difference(sums, read_counts(release, geolevel, codes, n_cells))
+            if wrong is not None:
+                raise VerificationError(
+                    f"{geolevel} {codes[wrong]}", f"its {plan.leaf.name}s do not sum to it"
+                )
+            checked += len(codes)
+    return checked
+
+
+def _verify_invariants(plan: Plan, release: ReleaseLayout, batch: Batch) -> int:
+    """Check the invariants of one range; returns how many answers."""
+    level = plan.levels[batch.level]
+    geolevel, exact, bound = level.name, level.published, level.bound
+    if not (exact or bound):
+        return 0
+    names = read_public_geocodes(release, geolevel, batch.low, batch.high)
+    counts = read_counts(release, geolevel, names, plan.schema.size)
+    published = []
+    if exact:
+        published += read_answers(Dataset.open(release.invariants(geolevel)), exact, names)
+    if bound:
+        published += read_answers(Dataset.open(release.given(geolevel)), bound, names)
+    for query, answers in zip((*exact, *bound), published, strict=True):
+        wrong = (query.answer(counts) != answers).any(1)
+        if wrong.any():
+            raise VerificationError(
+                f"{geolevel} {names[int(np.argmax(wrong))]}", f"breaks the invariant {query.name}"
+            )
+    return sum(answers.size for answers in published)
+
+
+def _verify_support(plan: Plan, release: ReleaseLayout, batch: Batch) -> None:
+    """Check that the root has its counts in the cells that its support leaves, as it says."""
+    if batch.level or not plan.support:
+        return
+    root = plan.levels[0].name
+    names = read_public_geocodes(release, root, batch.low, batch.high)
+    counts = read_counts(release, root, names, plan.schema.size)
+    support, where = read_support(plan, release), f"{root} {names[0]}"
+    if not np.isin(counts.cells, support.cells, assume_unique=True).all():
+        raise VerificationError(where, "has counts in cells that its support leaves empty")
+    if support.known is None or Dataset.open(release.counts(root)).facts.get(HOLDS):
+        return  # the failsafe moved the root, and all moves stay in live cells
+    query, known = support.known
+    rows = query.rows_of(counts.cells)
+    held = Histograms.from_entries(query.size, 1, np.zeros_like(rows), rows, counts.counts)
+    live = np.unique(query.rows_of(support.cells))
+    if not (np.array_equal(held.cells, live) and np.array_equal(held.counts, known[0])):
+        raise VerificationError(where, f"does not add up to its support by {query.name}")
+
+
+def _verify_limits(plan: Plan, release: ReleaseLayout, batch: Batch) -> int:
+    """Check facilities, living quarters, structural zeros and bounded rows of one range.
+
+    Given counts are taken as they were given, not from what the release says they imply. Returns
+    how many geounits were checked.
+    """
+    geolevel, limits = plan.levels[batch.level].name, plan.limits
+    facilities, quarters = limits.facilities, limits.quarters
+    quartered = quarters is not None and quarters.geolevel == geolevel
+    counted = facilities is not None and facilities.geolevel == geolevel
+    rows = [row for row in plan.levels[batch.level].bounded_rows if row.geolevels[-1] == geolevel]
+    if not (counted or quartered or rows or limits.zeros is not None):
+        return 0
+    codes = read_public_geocodes(release, geolevel, batch.low, batch.high)
+    counts = read_counts(release, geolevel, codes, plan.schema.size)
+    broken: dict[str, BoolArray] = {}
+    if facilities is not None and counted:
+        boxes = facilities.boxes(facility_counts(release, facilities, codes, batch))
+        persons = facilities.query.answer(counts)
+        outside = ((persons < boxes.least) | (persons > boxes.most)).any(1)
+        broken[facilities_name(facilities)] = np.asarray(outside, np.bool_)
+    if quarters is not None and quartered:
+        nobody = without_quarters(quarter_counts(release, quarters, codes, batch))
+        broken[NAME] = nobody & (np.diff(counts.offsets) > 0)
+    for row in rows:
+        sums = row.answer(counts)[:, 0]
+        below = np.False_ if row.least is None else sums < row.least
+        above = np.False_ if row.most is None else sums > row.most
+        broken[f"row {row.name}"] = np.zeros(len(codes), np.bool_) | below | above
+    if limits.zeros is not None:
+        in_zeros = np.zeros(len(codes), np.bool_)
+        in_zeros[counts.owners()[limits.zeros.holds(counts.cells)]] = True
+        broken["structural zeros"] = in_zeros
+    for name, mask in broken.items():
+        if mask.any():
+            raise VerificationError(
+                f"{geolevel} {codes[int(np.argmax(mask))]}", f"breaks the invariant {name}"
+            )
+    return len(codes)
+
+
+def _verify_ties(plan: Plan, release: ReleaseLayout, batch: Batch) -> int:
+    """Check that products agree in one range, from their counts alone; returns how many geounits.
+
+    At coarser geolevels they agree because counts add up there.
+    """
+    geolevel, ties = plan.levels[batch.level].name, plan.limits.ties
+    if ties is None or ties.geolevel != geolevel:
+        return 0
+    codes = read_public_geocodes(release, geolevel, batch.low, batch.high)
+    counts = read_counts(release, geolevel, codes, plan.schema.size)
+    others = other_counts(release, ties.sizes, geolevel, codes)
+    for tie in ties.entries:
+        broken = tie.broken(counts, others)
+        if broken.any():
+            raise VerificationError(
+                f"{geolevel} {codes[int(np.argmax(broken))]}", f"breaks between {tie.name}"
+            )
+    return len(codes)

@@ -1,0 +1,432 @@
+"""Budget: what was measured, what it cost, and how much noise that means. Public."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from das.definition import Definition
+from das.mechanisms.mechanism import Mechanism
+from das.mechanisms.registry import mechanism_of
+from das.privacy.semantics import Change
+from das.queries.sensitivity import Neighbors
+from jobs.pipeline.documents.account import Account, Grant, Guarantee
+from jobs.pipeline.documents.manifest import (
+    NORMAL_90,
+    Attacks,
+    BudgetRow,
+    Manifest,
+    Privacy,
+    Statement,
+    StratumStatements,
+    expected_rmse,
+)
+from jobs.pipeline.report import text
+from jobs.pipeline.report.page import Section
+from jobs.pipeline.report.plots import Figure, Panel, line_panels
+from jobs.pipeline.report.table import (
+    EMPTY,
+    Cell,
+    Column,
+    Table,
+    fractions,
+    gridded,
+    known,
+    label,
+    labels,
+    name,
+    names,
+    numbers,
+    shaded,
+)
+from jobs.pipeline.report.text import words
+
+MOST_PANELS = 16
+
+
+@dataclass(frozen=True)
+class Spending:
+    """What a budget is spent on, by a release or by a plan.
+
+    Attributes:
+      privacy: The budget.
+      rows: Measured queries.
+      levels: Geolevels, the root first.
+      records: What is counted: persons or units.
+      strata: Groups of records with queries of their own.
+    """
+
+    privacy: Privacy
+    rows: Sequence[BudgetRow]
+    levels: Sequence[str]
+    records: str
+    strata: Sequence[StratumStatements] = ()
+
+    @classmethod
+    def of(cls, manifest: Manifest) -> Spending:
+        """That of a release."""
+        return cls(
+            manifest.privacy, manifest.budget, manifest.levels, manifest.records, manifest.strata
+        )
+
+    @property
+    def unit(self) -> str:
+        """The letter that costs are counted in."""
+        return text.unit(self.privacy.definition)
+
+    def share(self, row: BudgetRow) -> float:
+        """The part of the budget that a row of it costs."""
+        return (text.ratio(row.cost) or 0.0) / (text.ratio(self.privacy.total) or 1.0)
+
+
+def budget_section(spending: Spending) -> Section:
+    """Shares of the budget and the full list of measured queries."""
+    lead = (
+        "Every record lies on one path from the root to a leaf, and the costs along any such path "
+        f"add up to exactly {spending.unit}. A query with a larger share has less noise."
+    )
+    blocks = [share_table(spending), measured_table(spending)]
+    if spending.strata:
+        lead += (
+            " Groups of records that are measured apart, strata, do not add up either: a record is "
+            "in one of them, so a path is one of geounits and a stratum."
+        )
+        blocks.insert(0, strata_table(spending))
+    return Section("budget", "Privacy budget", lead, blocks)
+
+
+def noise_section(spending: Spending) -> Section:
+    """Expected error of raw noisy answers."""
+    levels, records = spending.levels, spending.records
+    expected = expected_rmse(spending.rows, levels)
+    queries = query_order(spending.rows)
+    titles = " or ".join(kind.title for kind in noise_kinds(spending.rows))
+    lead = (
+        "The noise has a known distribution: each noisy answer is the true answer plus a "
+        f"{titles} variable with mean zero and the standard deviation below, whatever the true "
+        "answer is."
+    )
+    values = [[expected.get((level, query)) for level in levels] for query in queries]
+    panels = [
+        Panel(words(query), [words(level) for level in levels], {"raw": row})
+        for query, row in list(zip(queries, values, strict=True))[:MOST_PANELS]
+    ]
+    label = f"Standard deviation of one noisy answer, in {records}"
+    caption = (
+        "Standard deviation of one raw noisy answer, by query (panel) and geolevel, on one "
+        "logarithmic scale. A gap means that the query is not measured there."
+    )
+    svg = line_panels("noise", panels, label)
+    figure = Figure("noise", svg, caption, [("raw", "noisy answer")])
+    heading = f"Standard deviation of one raw noisy answer, in {records}"
+    grid = level_grid("noise-grid", heading, values, (queries, levels))
+    return Section("noise", "Noise in the measurements", lead, [figure, grid])
+
+
+def account_table(
+    account: Account,
+    key: str = "account",
+    caption: str = "Budgets granted for the same people",
+    note: str = "Losses of several products about the same people add up.",
+) -> Table:
+    """Several budgets, and what they add up to.
+
+    Args:
+      account: The budgets.
+      key: Unique on the page.
+      caption: What the budgets have in common.
+      note: A line under the table.
+    """
+    relations = {grant.neighbors for grant in account.grants}
+    has_changed = Neighbors.UNBOUNDED in relations
+    grants = [
+        [name(grant.product), name(grant.grant), *_loss(grant), _changed_record(grant)]
+        for grant in account.grants
+    ]
+    composed = [
+        [name("all together"), Cell(EMPTY), *_loss(total), _changed_record(total)]
+        for total in account.composed
+    ]
+    if len(relations) > 1:
+        bounded = next(one for one in account.grants if one.neighbors is Neighbors.BOUNDED)
+        unstated = [Cell("not stated"), name(Neighbors.UNBOUNDED), *[Cell(EMPTY)] * 3]
+        composed.append([name("all together"), Cell(EMPTY), *unstated])
+        note += (
+            f" Of an added record nothing is stated: grant {bounded.grant} of {bounded.product} "
+            "protects changed records alone."
+        )
+    columns = [
+        Column("Product", numeric=False),
+        Column("Grant", numeric=False),
+        Column("Budget", hint="exact", numeric=False),
+        Column("Neighbors", numeric=False),
+        Column(text.EPSILON, hint="at δ, rounded up"),
+        Column("δ"),
+        Column("A changed record", hint="exact"),
+    ]
+    body = [*grants, *(composed if len(grants) > 1 else [])]
+    if not has_changed:  # a changed record costs the budget itself
+        columns, body = columns[:-1], [row[:-1] for row in body]
+    exact = {grant.product: ", ".join(grant.exact) for grant in account.grants if grant.exact}
+    if exact:
+        stated = "; ".join(f"{product}: {what}" for product, what in exact.items())
+        note += f" All hold between data sets that agree on what is exact. {stated}."
+    if any(grant.exact is None for grant in account.grants):
+        note += " What is exact beside some grants was not recorded."
+    definitions = {grant.definition for grant in account.grants}
+    if len(definitions) > 1:
+        note += (
+            f" Where grants in {text.RHO} and in {text.EPSILON} are added, {text.EPSILON} is the "
+            f"smallest that holds; it may be less than the sum of {text.RHO} implies."
+        )
+    return Table(key, caption, columns, body, note)
+
+
+def statements_table(statements: Sequence[Statement], definition: Definition) -> Table:
+    """What smaller changes of a record cost."""
+    is_pure = definition.is_pure
+    columns = [
+        Column("The two data sets differ in", False, cells=[*map(_changed, statements)]),
+        fractions(text.unit(definition), (one.total for one in statements), "exact", numeric=True),
+    ]
+    if not is_pure:
+        best = (one.epsilon for one in statements)
+        textbook = (one.epsilon_simple for one in statements)
+        columns[1:1] = [
+            known(text.EPSILON, best, text.upward, "best formula"),
+            known(text.EPSILON, textbook, text.upward, "textbook formula"),
+        ]
+    if any(one.in_words for one in statements):
+        columns.append(names("Limited by what is exact", (one.in_words for one in statements)))
+    return Table.of(
+        "statements",
+        "Loss when one record changes in part",
+        columns,
+        "A change that most measured queries do not see costs less than a change of the whole "
+        "record."
+        + (
+            ""
+            if is_pure
+            else " Both formulas hold at the same \N{GREEK SMALL LETTER DELTA}, rounded up."
+        ),
+    )
+
+
+def strata_table(spending: Spending) -> Table:
+    """What a record of each stratum costs, and what changes within the stratum do."""
+    kinds = [
+        statement
+        for statement in spending.strata[0].statements
+        if statement.change is Change.ATTRIBUTE
+    ]
+    strata, unit = spending.strata, spending.unit
+    costs = [{(row.change, row.name): row.total for row in one.statements} for one in strata]
+    columns = [
+        labels("Stratum", (one.stratum for one in strata)),
+        numbers("Cells", (one.cells for one in strata)),
+        fractions(unit, (one.own for one in strata), "own queries"),
+        fractions(unit, (spending.privacy.total for _ in strata), "with those for everybody"),
+    ]
+    for kind in kinds:
+        changed = (cost[kind.change, kind.name] for cost in costs)
+        columns.append(fractions(unit, changed, f"only {words(kind.name)}"))
+    return Table.of(
+        "strata",
+        "Groups that are measured apart",
+        columns,
+        "What one record costs, and what a change of one of its attributes within the stratum "
+        "does. A change into another stratum costs half of that here and half there.",
+    )
+
+
+def attacks_table(bounds: Sequence[Attacks], mu_gdp: float | None) -> Table:
+    """What an attacker who tests for one of two neighbors can gain.
+
+    Args:
+      bounds: From one basis or several, at the same false positive rates.
+      mu_gdp: That of continuous noise, if the budget counts rho.
+    """
+    rates = (text.ratio(row.false_positive_rate) for row in bounds[0].rates)
+    columns = [numbers("False positives", rates, text.fine_percent)]
+    for attacks in bounds:
+        basis = f"from {_BASES[attacks.basis]}"
+        found = (row.true_positive_rate for row in attacks.rates)
+        columns.append(numbers("True positives", found, text.percent_above, basis))
+        right = (row.predictive_value for row in attacks.rates)
+        columns.append(numbers("Right, if yes", right, text.percent_above, basis))
+    gains = " and ".join(
+        f"{text.percent_above(attacks.advantage)} from {_BASES[attacks.basis]}"
+        for attacks in bounds
+    )
+    note = (
+        "Of an attacker who knows all but which of two neighbors the release was made from; right, "
+        f"if both were equally likely before. Its advantage is at most {gains}; all rounded up."
+    )
+    if mu_gdp is not None:
+        note += (
+            " Continuous noise of this budget would be μ-GDP with "
+            f"μ = {text.upward(mu_gdp)}; discrete noise is close to "
+            "it, and the bounds here hold."
+        )
+    return Table.of("attacks", "What an attacker can gain at most", columns, note)
+
+
+_BASES = {"rho": text.RHO, "epsilon": text.EPSILON, "noise": "the noise"}
+
+
+def _changed(statement: Statement) -> Cell:
+    sentence = _CHANGES[statement.change]
+    shown = sentence.format(words(statement.name))
+    return Cell(shown, shown, plain=sentence.format(statement.name))
+
+
+_CHANGES = {
+    Change.RECORD: "anything in the record",
+    Change.ATTRIBUTE: "only {}",
+    Change.WITHIN: "only the place, within one {}",
+}
+
+
+def _changed_record(budget: Guarantee) -> Cell:
+    """What a changed record costs by a budget, where that is known."""
+    cost = budget.total if budget.neighbors is Neighbors.BOUNDED else None
+    if isinstance(budget, Grant) and budget.changed_record is not None:
+        cost = budget.changed_record
+    if cost is None:
+        return Cell(EMPTY)
+    return Cell(f"{text.unit(budget.definition)} = {cost}", text.ratio(cost), code=True)
+
+
+def _loss(budget: Guarantee) -> list[Cell]:
+    is_pure = budget.definition.is_pure
+    loss = f"{text.unit(budget.definition)} = {budget.total}"
+    return [
+        Cell(loss, text.ratio(budget.total), code=True),
+        name(budget.neighbors),
+        Cell(text.upward(budget.epsilon), budget.epsilon),
+        Cell("0", 0.0) if is_pure else Cell(text.small(budget.delta), text.ratio(budget.delta)),
+    ]
+
+
+def query_order(budget: Sequence[BudgetRow]) -> list[str]:
+    """Measured queries, fewest answers first."""
+    size = {row.query: row.answers for row in reversed(budget)}
+    first = dict.fromkeys(row.query for row in budget)
+    return sorted(first, key=lambda query: size[query])
+
+
+def level_grid(
+    key: str,
+    caption: str,
+    values: Sequence[Sequence[float | None]],
+    axes: tuple[Sequence[str], Sequence[str]],
+    note: str = "",
+) -> Table:
+    """A table of queries by geolevels, shaded by the logarithm of the value.
+
+    Args:
+      key: Unique on the page.
+      caption: What it shows.
+      values: One row per query, one value per geolevel.
+      axes: (queries, geolevels).
+      note: A line under it.
+    """
+    grid = shaded(values, text.decimal, logarithmic=True)
+    columns = [labels("Query", axes[0]), *gridded(map(words, axes[1]), grid)]
+    return Table.of(key, caption, columns, note)
+
+
+def share_table(spending: Spending) -> Table:
+    """Share of the budget by query and geolevel, of the geounits of a path without only children.
+
+    Where a geolevel has only such that are the top of a chain of only children, those of the chain
+    with most geounits; then the shares of all geolevels add up to one.
+    """
+    main: dict[str, BudgetRow] = {}
+    for row in sorted(spending.rows, key=_is_ordinary_then_frequent, reverse=True):
+        main.setdefault(row.geolevel, row)
+    share = {
+        (row.geolevel, row.query): spending.share(row)
+        for row in spending.rows
+        if row.chain_end == main[row.geolevel].chain_end
+    }
+    levels = [level for level in spending.levels if level in main]
+    queries = query_order(spending.rows)
+    values = [[share.get((level, query)) for level in levels] for query in queries]
+    grid = shaded(values, text.fine_percent)
+    stratum_of = {row.query: row.stratum for row in spending.rows}
+    sums = {"all queries": {*queries}}
+    if spending.strata:
+        sums = {
+            f"for everybody and {one.stratum}": {
+                query for query in queries if stratum_of[query] in ("", one.stratum)
+            }
+            for one in spending.strata
+        }
+    for counted in sums.values():
+        some = [row for query, row in zip(queries, values, strict=True) if query in counted]
+        grid.append([_sum(column) for column in zip(*some, strict=True)])
+    columns = [
+        Column("Query", False, cells=[*map(label, queries), *map(name, sums)]),
+        *gridded((_chain(main[level]) for level in levels), grid),
+    ]
+    return Table.of(
+        "budget-shares",
+        f"Share of {spending.unit} by query and geolevel",
+        columns,
+        "Ordinary geounits. An only child equals its parent, so it is not measured again: the "
+        "topmost geounit of such a chain is measured with the shares of the whole chain.",
+    )
+
+
+def _is_ordinary_then_frequent(row: BudgetRow) -> tuple[bool, int]:
+    return row.chain_end == row.geolevel, row.geounits
+
+
+def _chain(row: BudgetRow) -> str:
+    first, last = words(row.geolevel), words(row.chain_end)
+    return first if row.chain_end == row.geolevel else f"{first} to {last}"
+
+
+def _sum(values: Sequence[float | None]) -> Cell:
+    total = sum(v for v in values if v is not None)
+    return Cell(text.fine_percent(total), total)
+
+
+def noise_kinds(budget: Sequence[BudgetRow]) -> list[type[Mechanism]]:
+    """The mechanisms of the noise, each once."""
+    return [mechanism_of(kind) for kind in dict.fromkeys(row.mechanism for row in budget)]
+
+
+def measured_table(spending: Spending, *, counted: bool = True) -> Table:
+    """Every measured query with its share, cost and noise.
+
+    Args:
+      spending: The budget.
+      counted: Whether the geounits of each row were counted.
+    """
+    symbols = " or ".join(kind.symbol for kind in noise_kinds(spending.rows))
+    rows = spending.rows
+    chains = (row.chain_end if row.chain_end != row.geolevel else None for row in rows)
+    deviations = [math.sqrt(row.variance) for row in rows]
+    columns = [
+        labels("Query", (row.query for row in rows)),
+        labels("Geolevel", (row.geolevel for row in rows)),
+        labels("Down to", chains, "only children"),
+        numbers("Share", map(spending.share, rows), text.fine_percent, f"of {spending.unit}"),
+        fractions(spending.unit, (row.cost for row in rows), "exact"),
+        fractions(symbols, (row.parameter for row in rows), "exact parameter"),
+        numbers("Std. dev.", deviations, text.decimal, spending.records),
+        numbers("9 in 10", (NORMAL_90 * one for one in deviations), text.decimal, "within ±"),
+        numbers("Answers", (row.answers for row in rows), hint="per geounit"),
+    ]
+    if counted:
+        columns.append(numbers("Geounits", (row.geounits for row in rows)))
+    note = (
+        "Std. dev. is that of one noisy answer. About 9 in 10 noisy answers lie within 1.645 "
+        "standard deviations of the truth."
+    )
+    if any(row.charged == "together" for row in spending.rows):
+        note = f"{note} {text.TOGETHER}"
+    return Table.of("budget-table", "Every measured query", columns, note)

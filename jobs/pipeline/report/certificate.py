@@ -1,0 +1,330 @@
+"""The certificate of a release: one page to sign. Public."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from das.privacy.attack import attacks_of_total
+from das.privacy.cost import Pure, to_zero_concentrated
+from das.privacy.neighborhoods import Comparable
+from das.privacy.semantics import Change
+from das.queries.sensitivity import Neighbors
+from das.rational import stated_fraction
+from jobs.pipeline.documents.account import Guarantee, covering
+from jobs.pipeline.documents.manifest import Manifest, ReleaseManifest, Statement
+from jobs.pipeline.neighborhoods import FROM_DATA
+from jobs.pipeline.report import text
+from jobs.pipeline.report.budget import Spending, account_table, query_order, share_table
+from jobs.pipeline.report.guarantee import person_remark
+from jobs.pipeline.report.render import render
+from jobs.pipeline.report.table import Cell, Column, Table, labels, numbers
+from jobs.pipeline.report.text import words
+from jobs.pipeline.report.tiles import NOT_VERIFIED
+from jobs.pipeline.storage.files import replace_file
+from jobs.pipeline.storage.modes import READABLE
+from jobs.pipeline.storage.place import Place
+
+_SIGNATURES = ("Prepared by", "Privacy reviewed by", "Release approved by")
+_HOUSEHOLD = 4  # records of the example of a group
+_MOST_QUERIES = 14  # rows of the budget that fit; of more, geolevels alone are listed
+_PLAIN_ODDS = 1_000_000  # larger ones are powers of ten
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What `das verify` found.
+
+    Attributes:
+      manifest: SHA-256 of the manifest.
+      when: When it was checked.
+      checked: How much of what: datasets, families, exact answers, geounits with limits. What is
+        no number is left out.
+    """
+
+    manifest: str
+    when: datetime
+    checked: Mapping[str, int | float | str]
+
+
+def one_of(records: str) -> str:
+    """Return the singular of what a product counts.
+
+    >>> one_of("families"), one_of("people"), one_of("households")
+    ('family', 'person', 'household')
+    """
+    if records.endswith("ies"):
+        return f"{records[:-3]}y"
+    return "person" if records == "people" else records.removesuffix("s")
+
+
+def write_certificate(manifest: Manifest, verified: Verified, out: Place) -> None:
+    """Write the certificate of a census as one HTML page, which fits a sheet of A4.
+
+    Args:
+      manifest: Of the release.
+      verified: What was found when the release was verified.
+      out: The file; replaced at once.
+
+    Raises:
+      OutputError: It cannot be written.
+    """
+    privacy = manifest.privacy
+    protects_none = privacy.neighborhood.comparable is Comparable.NONE
+    spending = Spending.of(manifest)
+    is_wide = len(query_order(spending.rows)) > _MOST_QUERIES
+    from_data = manifest.geounits_source == FROM_DATA
+    remarks = [
+        "The list of geounits "
+        + ("comes from the confidential data and is published as it is." if from_data
+           else "was public before."),
+        person_remark(manifest),
+        "" if protects_none else privacy.neighborhood.in_words,
+        "" if privacy.nearest is None else privacy.nearest.in_words,
+    ]  # fmt: skip
+    advantages = [] if privacy.attacks is None else [privacy.attacks.advantage]
+    context = {
+        "neighborhood": privacy.neighborhood.in_words,
+        "protects_none": protects_none,
+        "changes": changes_table(
+            manifest, [_change(one, advantages) for one in manifest.statements]
+        ),
+        "budget": _levels_table(spending) if is_wide else share_table(spending),
+        "exact": [
+            (row.query, f"at {', '.join(map(words, row.geolevels))}") for row in manifest.invariants
+        ],
+        "limits": [f"{words(limit.kind)} {words(limit.name)}".strip() for limit in manifest.limits],
+        "remarks": [remark for remark in remarks if remark],
+        "open_sessions": manifest.open_sessions,
+    }
+    write_page(manifest, manifest.records, context, verified, out)
+
+
+def write_page(
+    manifest: ReleaseManifest,
+    records: str,
+    context: Mapping[str, Any],
+    verified: Verified,
+    out: Place,
+) -> None:
+    """Write the certificate of any release.
+
+    Args:
+      manifest: Of the release.
+      records: What is counted, such as persons.
+      context: What only releases of its kind say, for the template.
+      verified: What was found when the release was verified.
+      out: The file; replaced at once.
+
+    Raises:
+      OutputError: It cannot be written.
+    """
+    privacy = whole_of(manifest)
+    is_pure = privacy.definition.is_pure
+    total = stated_fraction(privacy.total)
+    shared = {
+        "condition": "",
+        "neighborhood": "",
+        "protects_none": False,
+        "limits": [],
+        "open_sessions": (),
+        "title": manifest.name,
+        "one": one_of(records),
+        "many": records,
+        "is_pure": is_pure,
+        "is_several": privacy is not manifest.privacy,
+        "is_bounded": privacy.neighbors is Neighbors.BOUNDED,
+        "is_void": manifest.not_for_release,
+        "unverified": NOT_VERIFIED if manifest.privacy.randomness == "elsewhere" else None,
+        "unit": text.unit(privacy.definition),
+        "total": privacy.total,
+        "value": text.decimal(float(total)),
+        "epsilon": text.upward(privacy.epsilon),
+        "delta": text.small(privacy.delta),
+        "epsilon_simple": text.upward(privacy.epsilon_simple),
+        "odds": odds(privacy.epsilon_simple),
+        "group": str(total * (_HOUSEHOLD if is_pure else _HOUSEHOLD**2)),
+        "household": _HOUSEHOLD,
+        "account": None if manifest.account is None else account_table(manifest.account),
+        "identity": _identity(manifest, verified),
+        "signatures": () if manifest.privacy.randomness == "elsewhere" else _SIGNATURES,
+    }
+    page = render(
+        "certificate.html.j2",
+        {**shared, **context},
+        styles=("style.css", "certificate.css"),
+        scripts=(),
+    )
+    replace_file(out, page, mode=READABLE)
+
+
+def odds(epsilon: float) -> str:
+    """What even odds become at most, e^epsilon to 1, rounded up.
+
+    Odds move by the privacy loss of what is seen. Pure privacy bounds it by epsilon. Under rho-zCDP
+    it is above rho + 2 sqrt(rho ln(1/delta)) with a probability of at most delta, which is how Bun
+    and Steinke (TCC 2016, proposition 1.3) prove their epsilon: so odds are told by that one. The
+    smaller epsilon that holds at the same delta does not say so: a loss above it may be likelier.
+
+    >>> odds(0.5), odds(17.2)
+    ('1.65 to 1', '3.0 × 10⁷ to 1')
+    """
+    if epsilon > 700:  # beyond the largest float
+        power = math.ceil(epsilon / math.log(10))
+        return f"10{str(power).translate(text.SUPERSCRIPT)} to 1"
+    factor = math.exp(epsilon) * (1 + 1e-12)
+    if factor < 100:
+        return f"{math.ceil(100 * factor) / 100:.2f} to 1"
+    if factor < _PLAIN_ODDS:
+        return f"{math.ceil(factor):,} to 1"
+    power = math.floor(math.log10(factor))
+    mantissa = math.ceil(10 * factor / 10.0**power) / 10
+    return f"{text.scientific(mantissa * 10.0**power)} to 1"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a kind of change costs.
+
+    Attributes:
+      total: rho or epsilon; a fraction.
+      epsilon: At delta.
+      epsilon_simple: By the textbook formula.
+    """
+
+    total: str
+    epsilon: float
+    epsilon_simple: float
+
+    @classmethod
+    def of(cls, guarantee: Guarantee) -> Claim:
+        """The cost of what a guarantee covers."""
+        return cls(guarantee.total, guarantee.epsilon, guarantee.epsilon_simple)
+
+
+ChangeRow = tuple[str, Claim | None, Sequence[float]]
+"""In what two records differ; what that costs, or None where it is not protected; and advantages of
+an attacker that are known to hold for it, beside that of its cost."""
+
+
+def whole_of(manifest: ReleaseManifest) -> Guarantee:
+    """Return the guarantee for everything released about the people of a release."""
+    together = manifest.together if isinstance(manifest, Manifest) else None
+    return covering(manifest.privacy, manifest.account, together)
+
+
+def _with_whole(
+    manifest: ReleaseManifest, changes: Sequence[ChangeRow], whole: Guarantee
+) -> list[ChangeRow]:
+    """Put the cost of everything released about the same people before that of one product.
+
+    Where grants of both definitions are added, rows of a pure product are stated in rho, too.
+    """
+    own = manifest.privacy
+    if whole is own:
+        return [*changes]
+    first, claim, _ = changes[0]
+    rows: list[ChangeRow] = []
+    if claim is not None:  # else no two possible data sets are left to compare
+        rows.append((f"{first}; all releases", Claim.of(whole), ()))
+    for what, cost, advantages in changes:
+        if cost is not None and own.definition is not whole.definition:
+            rho = to_zero_concentrated(Pure(stated_fraction(cost.total))).rho
+            cost = replace(cost, total=str(rho))
+        rows.append((f"{what}; this product alone", cost, advantages))
+    return rows
+
+
+def changes_table(manifest: ReleaseManifest, changes: Sequence[ChangeRow]) -> Table:
+    """For each kind of change: what it costs, as odds, and how often a guess can be right.
+
+    Args:
+      manifest: Of the release.
+      changes: The rows of one product.
+    """
+    whole = whole_of(manifest)
+    is_pure = whole.definition.is_pure
+    rows = []
+    for what, claim, advantages in _with_whole(manifest, changes, whole):
+        if claim is None:
+            rows.append([Cell(what), *[Cell("not protected")] * (3 if is_pure else 4)])
+            continue
+        attacks = attacks_of_total(whole.definition, stated_fraction(claim.total))
+        found = min([float(attacks.advantage()), *advantages])
+        right = math.ceil(500 * (1 + found)) / 10
+        rows.append(
+            [
+                Cell(what),
+                Cell(odds(claim.epsilon_simple)),
+                Cell(f"{min(right, 100):.1f} of 100"),
+                *([] if is_pure else [Cell(text.upward(claim.epsilon))]),
+                Cell(claim.total, code=True),
+            ]
+        )
+    columns = [
+        Column("The two possible records differ in", numeric=False),
+        Column("Even odds become at most"),
+        Column("Right guesses at most"),
+        *([] if is_pure else [Column(f"{text.EPSILON} at δ")]),
+        Column(f"{text.unit(whole.definition)}, exact"),
+    ]
+    return Table("changes", "What can be learned of one record", columns, rows)
+
+
+def _change(one: Statement, advantages: Sequence[float]) -> ChangeRow:
+    """A row of what can be learned; the advantages are known of a change of the whole record."""
+    is_void = one.comparable is Comparable.NONE
+    if is_void or one.total is None or one.epsilon is None or one.epsilon_simple is None:
+        return _changed(one), None, ()
+    claim = Claim(one.total, one.epsilon, one.epsilon_simple)
+    return _changed(one), claim, advantages if one.change is Change.RECORD else ()
+
+
+def _changed(one: Statement) -> str:
+    if one.change is Change.RECORD:
+        return "anything, the place included"
+    if one.change is Change.ATTRIBUTE:
+        return f"only {words(one.name)}"
+    return f"only the place, within one {words(one.name)}"
+
+
+def _levels_table(spending: Spending) -> Table:
+    """Shares of geolevels, where queries are too many for a sheet."""
+    shares: dict[str, float] = {}
+    for row in spending.rows:
+        if row.chain_end == row.geolevel:
+            shares[row.geolevel] = shares.get(row.geolevel, 0.0) + spending.share(row)
+    columns = [
+        labels("Geolevel", shares),
+        numbers(f"Share of {spending.unit}", shares.values(), text.fine_percent),
+    ]
+    note = f"{len(query_order(spending.rows))} queries; the report lists each."
+    return Table.of("budget", "Budget by geolevel", columns, note)
+
+
+def _identity(manifest: ReleaseManifest, verified: Verified) -> list[tuple[str, str, bool]]:
+    """(what, value, whether it is code) of all that says which release this is."""
+    software = manifest.software
+    ledger = next((file.sha256 for file in manifest.files if file.path == "ledger.jsonl"), None)
+    checked = ", ".join(
+        f"{count:,} {words(kind)}"
+        for kind, count in verified.checked.items()
+        if isinstance(count, int) and count
+    )
+    when = verified.when.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    return [
+        ("Created", text.moment(manifest.created), False),
+        (
+            "Software",
+            f"{software.name} {software.version}, source "
+            f"{software.revision or text.NOT_RECORDED}, Python {software.python}",
+            False,
+        ),
+        ("Configuration", manifest.configuration_digest, True),
+        ("Manifest, SHA-256", verified.manifest, True),
+        *([("Ledger, SHA-256", ledger, True)] if ledger else []),
+        ("Verified", f"{when}: every digest is right, budget and sums hold; {checked}", False),
+    ]

@@ -1,0 +1,465 @@
+"""What a reader finds in a release: one description per dataset, file and column. Public."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from jobs.pipeline.config.joined import NUMBER
+from jobs.pipeline.config.tables import file_stems
+from jobs.pipeline.documents.manifest import Manifest, Output, ReleaseManifest
+from jobs.pipeline.report import text
+from jobs.pipeline.report.page import Block, Prose, Section
+from jobs.pipeline.report.table import Table, codes, numbers
+from jobs.pipeline.storage.columns import TEXT
+
+LEVEL = "level=…"  # stands for all geolevels of a dataset
+_LEAST_ANSWERS = 2  # of the query that an example is about
+
+
+@dataclass(frozen=True)
+class Described:
+    """A dataset of all geolevels.
+
+    Attributes:
+      path: Where it lies, `LEVEL` for the geolevel.
+      levels: The geolevels it is there for; none if it is not cut by geolevel.
+      row: What a row is, and what it is good for.
+      columns: (name, type, meaning) of each column.
+    """
+
+    path: str
+    levels: tuple[str, ...]
+    row: str
+    columns: tuple[tuple[str, str, str], ...]
+
+
+_GEOCODE = "The geounit, as text: leading zeros belong to it."
+_QUERY = "The query, by its name."
+_SPARSE = "The last attribute of the schema runs fastest; the first cell is 0."
+
+_ROWS = {
+    "measurements": "One geounit and query, with its noisy answers. Use these for inference: the "
+    "noise is unbiased and its distribution is known. Answers may be negative and do not add up.",
+    "lazy_measurements": "One geounit and lazy query, with its noisy answers about what may be "
+    "there by the protected counts above. Answers that were not drawn are missing, though somebody "
+    "may be there: sums over those that are there lean down.",
+    "support": "The root, with its protected counts by a query that says where lazy ones are drawn "
+    "at the root. Its cells are the answers of that query, which _manifest.json names.",
+    "estimates/tables": "One geounit and query, with the best linear unbiased estimates from all "
+    "noisy answers of the tree, and their standard errors. They add up; they may be negative and "
+    "are no whole numbers.",
+    "estimates/whole": "One geounit: the estimates from all noisy answers of the tree that "
+    "das estimate combines for areas. For programs.",
+    "estimates/subtree": "One geounit: the estimates from the noisy answers in and below it. For "
+    "programs.",
+    "counts": "One geounit that has {records}, with its protected counts. Nonnegative whole "
+    "numbers that add up over geography. Solving makes small counts lean up and large ones down.",
+    "microdata/parquet": "One of the {records} of the protected counts. Tabulating them gives the "
+    "protected counts again.",
+    "microdata/csv": "One of the {records} of the protected counts, as the Parquet files.",
+    "joined/parquet": "One of the {records} of the protected counts, with the unit it is put into. "
+    "Which units hold how many follows from what the products agree on; who is with whom beyond "
+    "that is made up, and says nothing about anybody.",
+    "joined/csv": "One of the {records} with its unit, as the Parquet files.",
+    "tables": "One geounit and answer of a table, in a file of its own: the protected count beside "
+    "the unbiased estimate of the truth. A table has the same rows in every format.",
+    "h1": "One geounit, with table H1 of protected counts as CSV.",
+    "invariants": "One geounit and query, with its exact answers: no noise, outside the privacy "
+    "guarantee.",
+    "given": "One geounit and table of public counts that the {records} must fit, as given.",
+    "implied": "One geounit: what the given counts imply for it. For programs.",
+    "tied": "One geounit: what the counts of other products imply for it. For programs.",
+    "geography": "One geounit, with its place in the tree.",
+}
+
+_KINDS = {
+    "measurements": "noisy",
+    "lazy_measurements": "noisy",
+    "support": "working file",
+    "estimates/tables": "estimate",
+    "estimates/whole": "working file",
+    "estimates/subtree": "working file",
+    "counts": "protected",
+    "microdata/parquet": "protected",
+    "microdata/csv": "protected",
+    "joined/parquet": "protected",
+    "joined/csv": "protected",
+    "tables": "protected",
+    "h1": "protected",
+    "invariants": "exact",
+    "given": "exact",
+    "implied": "working file",
+    "tied": "working file",
+    "geography": "exact",
+}
+
+_COLUMNS = {
+    "geocode": _GEOCODE,
+    "query": _QUERY,
+    "mechanism": "The distribution of the noise, by name.",
+    "parameter": "The parameter of that distribution, an exact fraction: σ² or the scale, as the "
+    "section on noise has it.",
+    "variance": "The variance of the noise of one answer.",
+    "positions": "Which answers of a lazy query were drawn: their numbers, the first is 0. Empty "
+    "for queries that are drawn completely.",
+    "width": "The bytes of each answer: 1, 2 or 8.",
+    "answers": "One whole number per answer, in the order of the labels that _manifest.json has: "
+    "bytes, the lowest first, two's complement. The least number of so many bytes, such as -128, "
+    "stands for one that needs more.",
+    "escaped": "The answers that need more bytes than the others, 8 each, in order.",
+    "estimate": "One estimate per answer, in the order of the labels that _manifest.json has.",
+    "standard_error": "The standard error of each estimate; 1.645 times that to either side is an "
+    "interval that holds the truth in 90 of 100 cases.",
+    "lower": "In releases of older versions, the lower end of each interval.",
+    "upper": "In releases of older versions, the upper end of each interval.",
+    "values": "Estimates in the coordinates of the estimator.",
+    "matrices": "Their covariance matrices, packed.",
+    "cells": f"Numbers of the cells that are not zero. {_SPARSE}",
+    "counts": "The count of each of these cells.",
+    "parent": "Geocode of the geounit above; empty at the root.",
+    "n_children": "Number of geounits right below.",
+    "only_child": "Whether it is the only geounit of its parent, and so is not measured again.",
+    "chain_end": "The finest geolevel that shares its measurement.",
+    "census_geocode": "Its geocode in the data, the microdata and the tables; geocode is that of "
+    "the spine of the run.",
+    "least": "Fewest {records} of each type, by rows of alike leaves.",
+    "most": "Most {records} of each type.",
+    "low": "Fewest {records} in all.",
+    "high": "Most {records} in all.",
+    "row_least": "Least value of each bounded row.",
+    "row_most": "Largest value of each bounded row.",
+    "geolevel": "The geolevel.",
+    "name": "The name of the geounit, from the public list.",
+    "count": "The protected count.",
+    "estimate_lower": "The lower end of an interval that holds the truth in 90 of 100 cases.",
+    "estimate_upper": "Its upper end.",
+    "H0010001": "All housing units.",
+    "H0010002": "Occupied housing units.",
+    "H0010003": "Vacant housing units.",
+}
+
+_TABLE_COLUMNS = {
+    "estimate": "The unbiased estimate of the true count; may be negative.",
+    "standard_error": "Its standard error; 0 where invariants fix the count.",
+}
+
+_UNLABELLED = (
+    "One whole number per answer, in the order of the levels in manifest.json; of several "
+    "attributes, the last runs fastest."
+)
+
+FILES = {
+    "manifest.json": "Every number of the report, and the digest of every dataset.",
+    "report.html": "The report: what was released, what it protects, and how exact it is.",
+    "ledger.jsonl": "What was granted, what every query of every geounit costs, and which "
+    "geolevels were measured; each line carries the digest of the line before.",
+    "planned.json": "The planned strategies: the matrices of the queries that were measured.",
+    "solves.jsonl": "The settings with which the measurements were solved, and when they changed.",
+    "account.json": "All budgets granted for the same people until this was measured, and their "
+    "sum.",
+    "configuration/run.yaml": "The public part of the configuration, with which `das estimate`, "
+    "`das verify` and `das inspect` read this release.",
+    "README.md": "What this is, what lies where, how to read it and how to cite it.",
+    "codebook.json": "What names, codes and labels in these files stand for, for programs.",
+    "codebook.md": "The same for people.",
+    "NOT_FOR_RELEASE.txt": "Says that the noise was seeded for a test.",
+}
+
+_BY_ENDING = {
+    "-schema.yaml": "The attributes of the records, their levels and the queries over them.",
+    "-allocation.yaml": "The shares of the budget by geolevel and query.",
+    ".schema.json": "The JSON Schema of the document of this name: every key and its meaning.",
+}
+
+
+def described(manifest: Manifest) -> list[Described]:
+    """The datasets that the manifest names, each once for all geolevels, as readers want them."""
+    kinds: dict[str, list[Output]] = {}
+    for output in manifest.outputs:
+        kinds.setdefault(_kind(output.path), []).append(output)
+    order = list(_ROWS)
+    products = {kind: _product(manifest, kind) for kind in kinds}
+
+    def place(kind: str) -> tuple[str, int, str]:
+        prefix, bare = products[kind]
+        return prefix, order.index(bare) if bare in order else len(order), kind
+
+    return [
+        _described(manifest, kind, products[kind], kinds[kind]) for kind in sorted(kinds, key=place)
+    ]
+
+
+def census_levels(manifest: Manifest) -> list[str]:
+    """Geolevels whose geounits have a geocode of the census beside that of the spine."""
+    having = {
+        output.path
+        for output in manifest.outputs
+        if any(column.name == "census_geocode" for column in output.columns)
+    }
+    return [level for level in manifest.levels if f"geography/level={level}" in having]
+
+
+def kind_of(manifest: Manifest, dataset: Described) -> str:
+    """Whether a dataset is exact, noisy, an estimate, protected or a working file."""
+    return _KINDS.get(_product(manifest, dataset.path)[1], "")
+
+
+def other_files(manifest: ReleaseManifest, meaning: Callable[[str], str]) -> list[tuple[str, str]]:
+    """List (path, meaning) of the files beside the datasets.
+
+    Args:
+      manifest: Of the release.
+      meaning: What the file of a path is for.
+    """
+    seeded = ["NOT_FOR_RELEASE.txt"] if manifest.not_for_release else []
+    files = [file.path for file in manifest.files]
+    names = dict.fromkeys(["manifest.json", "report.html", *files, *seeded])
+    return [(name, meaning(name)) for name in names]
+
+
+def census_files(manifest: Manifest) -> list[tuple[str, str]]:
+    """List (path, meaning) of the files beside the datasets of a census."""
+    return other_files(manifest, lambda path: _meaning(_product(manifest, path)[1]))
+
+
+def _meaning(name: str) -> str:
+    by_ending = (text for ending, text in _BY_ENDING.items() if name.endswith(ending))
+    return FILES.get(name) or next(by_ending, "")
+
+
+def files_section(
+    outputs: Sequence[Output], values: Mapping[str, object], *tables: Table
+) -> Section:
+    """List every file and say how to read it.
+
+    Args:
+      outputs: The datasets.
+      values: What `files.html.j2` says of them: meanings, other files, an example and a remark.
+      tables: Further ones below that of the datasets.
+    """
+    lead = "All tables are Parquet or CSV; every dataset names its files and their digests."
+    blocks: list[Block] = [Prose("files.html.j2", values), files_table(outputs), *tables]
+    return Section("files", "Files and how to read them", lead, blocks)
+
+
+def files_table(outputs: Sequence[Output]) -> Table:
+    """Every dataset of a release with its digest."""
+    columns = [
+        codes("Path", (output.path for output in outputs)),
+        numbers("Rows", (output.rows for output in outputs)),
+        numbers("Size", (output.bytes for output in outputs), text.size),
+        codes("SHA-256", (output.sha256 for output in outputs)),
+    ]
+    return Table.of("files", "Files of the release", columns)
+
+
+def _kind(path: str) -> str:
+    """The path with all geolevels as one."""
+    folders = path.split("/")
+    return "/".join(LEVEL if name.startswith("level=") else name for name in folders)
+
+
+def _product(manifest: Manifest, path: str) -> tuple[str, str]:
+    """The product that a path lies in, "" for the one of the manifest, and the path within it."""
+    first, _, rest = path.removesuffix(f"/{LEVEL}").partition("/")
+    is_other = bool(rest) and first in (manifest.products or {})
+    return (first, rest) if is_other else ("", path.removesuffix(f"/{LEVEL}"))
+
+
+def _described(
+    manifest: Manifest, kind: str, place: tuple[str, str], outputs: Sequence[Output]
+) -> Described:
+    prefix, bare = place
+    product = (manifest.products or {}).get(prefix, manifest)
+    counted = product.records
+    attributes = {attribute.name for attribute in product.schema.attributes}
+    census = census_levels(manifest)
+    levels = {_level(output) for output in outputs}
+
+    def meaning(column: str) -> str:
+        if column == "geocode" and census:
+            return f"{_GEOCODE} {_whose(manifest, census, bare, levels)}"
+        if bare.startswith(("microdata", "joined")) and column in attributes:
+            return f"The level of {column}, by its label."
+        if bare.startswith("joined") and column != "geocode":
+            units = max((n for n in manifest.products or () if column.startswith(f"{n}_")), key=len)
+            what = column.removeprefix(f"{units}_")
+            if what == NUMBER:
+                return (
+                    f"The number of its unit: the row of the geounit in the microdata of {units}."
+                )
+            return f"The level of {what} of its unit, by its label."
+        if bare == "tables" and column.endswith(": …"):  # of releases of older versions
+            return f"The protected counts of {column.partition(':')[0]}, by label."
+        if bare == "tables":
+            known = _TABLE_COLUMNS.get(column, _COLUMNS.get(column))
+            return known or f"The label of {column.removesuffix(' (attribute)')}."
+        if bare in ("invariants", "given") and column == "answers":
+            return _UNLABELLED
+        return _COLUMNS.get(column, "").replace("{records}", counted)
+
+    types: dict[str, str] = {}
+    having: dict[str, list[str]] = {}
+    for output in outputs:
+        for column in output.columns:
+            types.setdefault(column.name, column.type)
+            having.setdefault(column.name, []).append(_level(output))
+
+    if bare == "tables":  # each has some of the columns, texts first
+        types = dict(sorted(types.items(), key=lambda column: column[1] != TEXT))
+
+    def only(column: str) -> str:
+        there = [level for level in manifest.geolevels if level in having[column]]
+        return f" Only at {', '.join(there)}." if len(having[column]) < len(outputs) else ""
+
+    return Described(
+        kind,
+        tuple(v for v in manifest.geolevels if v in levels) if kind.endswith(LEVEL) else (),
+        _ROWS.get(bare, "").replace("{records}", counted),
+        tuple((name, shown, meaning(name) + only(name)) for name, shown in types.items()),
+    )
+
+
+def _whose(manifest: Manifest, census: Sequence[str], bare: str, levels: set[str]) -> str:
+    """Whether the geocodes of a dataset of these geolevels are of the spine or of the census."""
+    if bare.startswith(("microdata", "joined")):
+        return "Of the census."
+    if bare in ("tables", "h1"):
+        alone = ", ".join(v for v in manifest.levels if v in levels and v not in census)
+        return f"Of the census, at {alone} of the spine." if alone else "Of the census."
+    off = ", ".join(row.geolevel for row in manifest.off_spine if row.geolevel in levels)
+    return f"Of the spine, at {off} of the census." if off else "Of the spine."
+
+
+def _level(output: Output) -> str:
+    """The geolevel of a dataset, by its path."""
+    return output.path.rpartition("level=")[2]
+
+
+# --- the example --------------------------------------------------------------------------------
+
+
+def reading(text: str, said: str) -> str:
+    """Python that reads a dataset by what its manifest names.
+
+    Args:
+      text: Columns that are text, as pandas is told.
+      said: The same as a sentence for readers.
+    """
+    return f'''\
+import json
+from pathlib import Path
+
+import pandas as pd
+
+
+def read(dataset, text={text}):
+    """The rows of a dataset, from the files that its manifest names. {said}"""
+    named = json.loads(Path(dataset, "_manifest.json").read_text("utf-8"))["files"]
+    paths = [Path(dataset, one["file"]) for one in named if one["rows"]]
+    return pd.concat(
+        pd.read_csv(path, dtype=text, keep_default_na=False)
+        if path.suffix == ".csv"
+        else pd.read_parquet(path)
+        for path in paths
+    )
+'''
+
+
+_TIDY = '''
+
+def unpacked(row):
+    """Numbers of `width` bytes each; those that do not fit stand in `escaped`, in order."""
+    numbers = np.frombuffer(row.answers, f"<i{row.width}").astype(np.int64)
+    if row.width < 8:
+        numbers[numbers == -(2 ** (8 * row.width - 1))] = np.frombuffer(row.escaped, "<i8")
+    return numbers
+
+
+def tidy(dataset, query, *values):
+    """One row per geounit and answer of a query, with the label of the answer."""
+    rows = read(dataset)
+    rows = rows[rows["query"] == query]
+    if "width" in rows:
+        rows = rows.assign(answers=[unpacked(row) for row in rows.itertuples()])
+    facts = json.loads(Path(dataset, "_manifest.json").read_text("utf-8"))["facts"]
+    labels = next(one["labels"] for one in facts["queries"] if one["query"] == query)
+    rows = rows.assign(label=[labels] * len(rows))
+    return rows.explode(["label", *values]).astype(dict.fromkeys(values, float))
+'''
+
+
+_INTERVALS = (
+    'half = 1.645 * estimates["standard_error"]  # of intervals that hold 90 of 100 truths',
+    'estimates["lower"] = estimates["estimate"] - half',
+    'estimates["upper"] = estimates["estimate"] + half',
+)
+
+
+_CENSUS = reading('{"geocode": str}', "Geocodes are text.")
+_WITH_TIDY = _CENSUS.replace("import pandas", "import numpy as np\nimport pandas") + _TIDY
+
+
+def example(manifest: Manifest) -> str:
+    """Python that reads what there is of this release, to be run in its folder."""
+    lines = []
+    spine = manifest.levels
+    there = {output.path: output for output in manifest.outputs if output.rows}
+    measured = _measured(manifest, there)
+    if measured is not None:
+        level, query = measured
+        path = f"measurements/level={level}"
+        lines.append(f'noisy = tidy("{path}", {query!r}, "answers")')
+        path = f"estimates/tables/level={level}"
+        if path in there:
+            values = '"estimate", "standard_error"'
+            tabulated = there[path].labelled[-1]
+            lines.append(f'estimates = tidy("{path}", {tabulated!r}, {values})')
+            lines += _INTERVALS
+    has_tidy = bool(lines)
+    level = next((v for v in spine[1:] + spine if f"counts/level={v}" in there), "")
+    if level:
+        lines.append(f'counts = read("counts/level={level}").explode(["cells", "counts"])')
+    lines += _table_lines(manifest, there)
+    people = {"microdata/parquet": "", "microdata/csv": ", str"}
+    path = next((path for path in people if path in there), "")
+    if path:
+        lines.append(f'{manifest.records} = read("{path}"{people[path]})')
+    joined = {"joined/parquet": "", "joined/csv": ", str"}
+    path = next((path for path in joined if path in there), "")
+    if path:
+        lines.append(f'joined = read("{path}"{joined[path]})')
+    return "\n".join([_WITH_TIDY if has_tidy else _CENSUS, "", *lines])
+
+
+def _table_lines(manifest: Manifest, there: Mapping[str, Output]) -> list[str]:
+    """How a table is read, if one was written."""
+    paths = (f"tables/level={level}" for level in manifest.levels[1:] + manifest.levels)
+    path = next((path for path in paths if path in there and there[path].labelled), "")
+    if not path:
+        return []
+    file = f"{path}/{file_stems(there[path].labelled)[-1]}"
+    output = manifest.solution.settings["output"]
+    chosen = output.get("table_formats") if isinstance(output, dict) else None
+    formats = chosen if isinstance(chosen, list) else ["parquet", "csv"]
+    if "parquet" in formats:
+        return [f'table = pd.read_parquet("{file}.parquet")']
+    if "csv" in formats:
+        csv = 'dtype={"geocode": str}, keep_default_na=False'
+        return [f'table = pd.read_csv("{file}.csv", {csv})']
+    return [f'table = pd.read_excel("{file}.xlsx", dtype={{"geocode": str}})']
+
+
+def _measured(manifest: Manifest, there: Mapping[str, Output]) -> tuple[str, str] | None:
+    """A geolevel, not the root if there is another, and a labelled query measured there in full."""
+    lazy, spine = manifest.privacy.lazy_queries, manifest.levels
+    candidates = []
+    for row in manifest.budget:
+        dataset = there.get(f"measurements/level={row.geolevel}")
+        is_root = row.geolevel == spine[0]
+        is_labelled = dataset is not None and row.query in dataset.labelled
+        if is_labelled and (is_root or row.query not in lazy):
+            few, depth = row.answers < _LEAST_ANSWERS, spine.index(row.geolevel)
+            candidates.append((is_root, depth, few, row.answers, row.geolevel, row.query))
+    return min(candidates)[-2:] if candidates else None

@@ -1,0 +1,318 @@
+"""For whom the release is worse: errors by group of records and geolevel.
+
+From the evaluation, which is confidential, for the internal report; for the public one from what
+the manifest says is to be expected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from jobs.pipeline.documents.evaluation import Evaluation, ParityResult
+from jobs.pipeline.documents.manifest import Manifest
+from jobs.pipeline.report import text
+from jobs.pipeline.report.page import Block, Prose, Section
+from jobs.pipeline.report.plots import DotRow, Figure, dot_rows
+from jobs.pipeline.report.table import (
+    Column,
+    Table,
+    gridded,
+    known,
+    known_number,
+    label,
+    labels,
+    name,
+    numbers,
+    shaded,
+)
+from jobs.pipeline.report.text import words
+
+_MOST_DRAWN = 8  # groups of a query in the figure, those with the largest errors
+MOST_FIGURED = 5  # queries in the figure
+_MOST_ROWS = 300  # rows of the long table, some 100 kB of the page
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Errors of the totals of the groups of one query, or of types of areas.
+
+    Attributes:
+      name: What the groups are.
+      labels: Of the groups.
+      sizes: Records of each.
+      floor: Relative errors are of groups of at least so many.
+      levels: Geolevels.
+      relative: For each geolevel the error per record of each group; None below the floor.
+      everybody: For each geolevel that of all records.
+    """
+
+    name: str
+    labels: Sequence[str]
+    sizes: Sequence[int]
+    floor: int
+    levels: Sequence[str]
+    relative: Sequence[Sequence[float | None]]
+    everybody: Sequence[float | None]
+
+    @property
+    def drawn(self) -> list[int]:
+        """Numbers of the groups that have the largest errors at the last geolevel."""
+        last = self.relative[-1]
+        there = [index for index, value in enumerate(last) if value is not None]
+        return sorted(there, key=lambda index: -(last[index] or 0.0))[:_MOST_DRAWN]
+
+    def along(self, levels: Sequence[str], values: Sequence[float | None]) -> list[float | None]:
+        """One of its values for each geolevel of a page, in percent; None where it has none."""
+        there = dict(zip(self.levels, values, strict=True))
+        found = [there.get(level) for level in levels]
+        return [None if value is None else 100 * value for value in found]
+
+
+def groups_section(evaluation: Evaluation, records: str) -> Section:
+    """For whom the release is worse: figure, and tables by group and by table.
+
+    Args:
+      evaluation: Of the release.
+      records: What is counted: persons or units.
+    """
+    compared, listed = _compared(evaluation), groups_of(evaluation)
+    caption = (
+        "Sum of the absolute errors of the group's total over all geounits of a geolevel, in "
+        f"percent of the group: of {records} in the group, how many are counted too many or "
+        f"too few. {_READING}"
+    )
+    blocks = group_blocks(listed, evaluation.levels, caption, "true")
+    if evaluation.parity:
+        blocks.append(_parity_table(evaluation))
+        blocks.append(_group_table(evaluation, records))
+        blocks.append(Prose("groups.html.j2", {"records": records}))
+    return Section("groups", "For whom the release is worse", _lead(compared, records), blocks)
+
+
+def expected_section(manifest: Manifest) -> Section:
+    """For whom the release is expected to be worse, by what is public alone."""
+    listed = [
+        Groups(
+            one.groups,
+            one.labels,
+            one.released,
+            one.floor,
+            [level.geolevel for level in one.levels],
+            [
+                [
+                    l1 / size if size >= one.floor else None
+                    for l1, size in zip(level.l1, one.released, strict=True)
+                ]
+                for level in one.levels
+            ],
+            [level.everybody for level in one.levels],
+        )
+        for one in manifest.expected_groups
+    ]
+    caption = (
+        "Expected sum of the absolute errors of the group's estimates over all geounits of a "
+        f"geolevel, in percent of the released {manifest.records} of the group. {_READING}"
+    )
+    lead = (
+        "The noise is the same for all, so it weighs more on the few than on the many. From the "
+        "standard errors of the unbiased estimates and the released sizes of groups; nothing here "
+        "was compared with confidential data. Released counts also use that no count is negative, "
+        "and most of them are closer to the truth than this, by most where counts are small; but "
+        "they lean to one side there, which no standard error says. 200 % says as little as "
+        "possible: true and released records together are never further apart."
+    )
+    blocks = group_blocks(listed, manifest.levels, caption, "released")
+    if listed:
+        blocks.append(_expected_table(manifest))
+    return Section("groups", "For whom errors are larger", lead, blocks)
+
+
+_READING = (
+    "A logarithmic scale; no dot means no error. The short line is everybody, without groups. At "
+    f"most {_MOST_DRAWN} groups of a query are drawn, those with the largest errors."
+)
+
+
+def group_blocks(
+    listed: Sequence[Groups], levels: Sequence[str], caption: str, kind: str
+) -> list[Block]:
+    """A figure of all groups, and a table of each query's.
+
+    Args:
+      listed: The groups.
+      levels: Geolevels of the page, the root first.
+      caption: Of the figure.
+      kind: Which records are the sizes of groups: true or released.
+    """
+    blocks: list[Block] = []
+    drawn = [one for one in listed if len(one.drawn) > 1][:MOST_FIGURED]
+    if drawn:
+        rows = [row for one in drawn for row in _dots(one, levels)]
+        svg = dot_rows("groups", [words(level) for level in levels], rows)
+        legend = [("released", "group"), ("raw", "everybody")]
+        blocks.append(Figure("groups", svg, caption, legend))
+    blocks += [_grid(index, one, kind) for index, one in enumerate(listed)]
+    return blocks
+
+
+def groups_of(evaluation: Evaluation) -> list[Groups]:
+    """The groups whose totals were compared, in the order of the evaluation."""
+    return [_of_results(name, at) for name, at in _compared(evaluation).items()]
+
+
+def _compared(evaluation: Evaluation) -> dict[str, dict[str, ParityResult]]:
+    """Groups to geolevel to the comparison of their totals, in the order of the evaluation."""
+    found: dict[str, dict[str, ParityResult]] = {}
+    for result in evaluation.parity:
+        if result.table == "total":
+            found.setdefault(result.groups, {})[result.geolevel] = result
+    return found
+
+
+def _of_results(name: str, at: Mapping[str, ParityResult]) -> Groups:
+    last = [*at.values()][-1]
+    return Groups(
+        name,
+        [group.group for group in last.by_group],
+        [group.persons for group in last.by_group],
+        last.floor,
+        [*at],
+        [[group.relative for group in result.by_group] for result in at.values()],
+        [result.everybody for result in at.values()],
+    )
+
+
+def _lead(compared: Mapping[str, Mapping[str, ParityResult]], records: str) -> str:
+    lead = (
+        "The same noise weighs more on the few than on the many, and counts that cannot be "
+        "negative lean to one side. Each group's number is compared with the truth in every "
+        "geounit."
+    )
+    finest = [[*at.values()][-1] for at in compared.values()]
+    worst = [
+        (group.to_everybody, group, result)
+        for result in finest
+        for group in result.by_group
+        if group.to_everybody is not None
+    ]
+    if not worst:
+        return lead
+    times, group, result = max(worst, key=lambda found: found[0])
+    return (
+        f"{lead} At {words(result.geolevel)}, the sum of the errors of {words(group.group)} "
+        f"({words(result.groups)}) is {text.percent(group.relative)} of its "
+        f"{text.integer(group.persons)} {records}, {text.decimal(times)} times what it is for "
+        f"everybody, {text.percent(result.everybody)}: no group is further from it."
+    )
+
+
+def _dots(one: Groups, levels: Sequence[str]) -> list[DotRow]:
+    """A row of the figure for each drawn group."""
+    marks = one.along(levels, one.everybody)
+    headings = [words(one.name), *[""] * _MOST_DRAWN]
+    return [
+        DotRow(
+            words(one.labels[index]),
+            one.along(levels, [of_level[index] for of_level in one.relative]),
+            marks,
+            heading,
+        )
+        for heading, index in zip(headings, one.drawn, strict=False)
+    ]
+
+
+def _grid(index: int, one: Groups, kind: str) -> Table:
+    """Relative errors of the groups of a query by geolevel."""
+    by_group = [one.everybody, *zip(*one.relative, strict=True)]
+    shades = shaded(by_group, text.fine_percent, logarithmic=True)
+    columns = [
+        Column("Group", False, cells=[name("everybody"), *map(label, one.labels)]),
+        numbers(kind.capitalize(), [sum(one.sizes), *one.sizes], hint="in all"),
+        *gridded(map(words, one.levels), shades),
+    ]
+    note = (
+        "Sum of |error| of the total over all geounits, as a share of the group. Without a value "
+        f"where the group has fewer than {one.floor}."
+    )
+    return Table.of(f"groups-{index}", f"Errors by {words(one.name)}", columns, note)
+
+
+def _expected_table(manifest: Manifest) -> Table:
+    rows = [(one, level) for one in manifest.expected_groups for level in one.levels]
+    sizes = [dict(zip(one.labels, one.released, strict=True)) for one, _ in rows]
+    errors = [dict(zip(one.labels, level.l1, strict=True)) for one, level in rows]
+    relative = (
+        l1[level.worst] / size[level.worst] if level.worst else None
+        for (_, level), l1, size in zip(rows, errors, sizes, strict=True)
+    )
+    columns = [
+        labels("Groups", (one.groups for one, _ in rows)),
+        labels("Geolevel", (level.geolevel for _, level in rows)),
+        known("Everybody", (level.everybody for _, level in rows), text.fine_percent, "relative"),
+        labels("Worst", (level.worst or "" for _, level in rows), "group"),
+        known("Worst", relative, text.fine_percent, "relative"),
+        numbers("k", (level.k for _, level in rows), hint="groups"),
+        known("Parity", (level.parity for _, level in rows), hint="error, expected"),
+        known("Parity / k", (level.parity_mean for _, level in rows)),
+    ]
+    return Table.of("parity", "Expected parity by groups and geolevel", columns, _PARITY)
+
+
+_PARITY = (
+    "Relative: the sum of |error| in the group, as a share of the group. Parity error: the "
+    "relative errors of the k groups that reach the floor, and that of everybody times its "
+    "weight, 1/k unless the run file says another. It grows with k; parity / k does not."
+)
+
+
+def _parity_table(evaluation: Evaluation) -> Table:
+    rows = evaluation.parity
+    worst = [next((g for g in row.by_group if g.group == row.worst), None) for row in rows]
+    relative = (None if group is None else group.relative for group in worst)
+    times = (None if group is None else group.to_everybody for group in worst)
+    noise = [name("exact") if row.exact else known_number(row.expected_rmse) for row in rows]
+    columns = [
+        labels("Groups", (row.groups for row in rows)),
+        labels("Table", (row.table for row in rows)),
+        labels("Geolevel", (row.geolevel for row in rows)),
+        known("Everybody", (row.everybody for row in rows), text.fine_percent, "relative"),
+        labels("Worst", (row.worst or "" for row in rows), "group"),
+        known("Worst", relative, text.fine_percent, "relative"),
+        known("Times", times, hint="everybody"),
+        Column("Noise", hint="expected RMSE", cells=noise),
+        numbers("k", (row.k for row in rows), hint="groups"),
+        known("Parity", (row.parity for row in rows), hint="error"),
+        known("Parity / k", (row.parity_mean for row in rows)),
+    ]
+    note = f"{_PARITY} Exact: published so by an invariant."
+    return Table.of("parity", "Parity by groups, table and geolevel", columns, note)
+
+
+def _group_table(evaluation: Evaluation, records: str) -> Table:
+    rows = [(result, group) for result in evaluation.parity for group in result.by_group]
+    rows.sort(key=lambda row: -(row[1].relative or 0.0))
+    shown = rows[:_MOST_ROWS]
+    groups = [group for _, group in shown]
+    net = (group.released - group.persons for group in groups)
+    columns = [
+        labels("Groups", (result.groups for result, _ in shown)),
+        labels("Group", (group.group for group in groups)),
+        labels("Table", (result.table for result, _ in shown)),
+        labels("Geolevel", (result.geolevel for result, _ in shown)),
+        numbers(records.capitalize(), (group.persons for group in groups), hint="true"),
+        known("Relative", (group.relative for group in groups), text.fine_percent, "error"),
+        known("Times", (group.to_everybody for group in groups), hint="everybody"),
+        numbers("MAE", (group.mae for group in groups), text.decimal, "one answer"),
+        numbers("RMSE", (group.rmse for group in groups), text.decimal, "one answer"),
+        numbers("Bias", (group.bias for group in groups), text.signed, "mean error"),
+        numbers("Net", net, text.signed_integer, "of the group"),
+        numbers("Largest", (group.max for group in groups), hint="|error|"),
+    ]
+    note = "Answers of geounits where nobody is of the group count, too."
+    if len(rows) > _MOST_ROWS:
+        note += (
+            f" The {_MOST_ROWS} largest relative errors of {text.integer(len(rows))} rows; all are "
+            "in evaluation.json."
+        )
+    return Table.of("group-table", "Every statistic by group", columns, note)

@@ -1,0 +1,90 @@
+"""Internal report: the release against the truth. Confidential."""
+
+from __future__ import annotations
+
+from jobs.pipeline.documents.evaluation import Evaluation
+from jobs.pipeline.documents.manifest import Manifest
+from jobs.pipeline.documents.summary import Summary
+from jobs.pipeline.report.budget import Spending, budget_section
+from jobs.pipeline.report.comparison import Comparison, changed_section, error_section, kept_tile
+from jobs.pipeline.report.error_by_size import bias_section, distribution_section, size_section
+from jobs.pipeline.report.exact import exact_section
+from jobs.pipeline.report.group_changes import changes_section
+from jobs.pipeline.report.groups import groups_section
+from jobs.pipeline.report.households import households_section
+from jobs.pipeline.report.page import Banner, Page, Prose, Section
+from jobs.pipeline.report.products import products_sections
+from jobs.pipeline.report.render import write_report
+from jobs.pipeline.report.run import run_section
+from jobs.pipeline.report.solver import solver_section
+from jobs.pipeline.report.tiles import banners, facts, run_time_tile, tiles
+from jobs.pipeline.storage.place import Place
+
+CONFIDENTIAL = Banner(
+    "secret",
+    "CONFIDENTIAL: compares with the truth",
+    "This page is computed from confidential records without any protection. Never publish it, "
+    "and give it only to those who may see the records themselves.",
+)
+_SUMMARY = (
+    "How far the released counts lie from the truth, where the error is large and where it leans "
+    "to one side, next to the noise that privacy asked for."
+)
+
+
+def write_internal_report(
+    manifest: Manifest,
+    evaluation: Evaluation,
+    summary: Summary,
+    out: Place,
+    *,
+    beside: Evaluation | None = None,
+) -> None:
+    """Write the internal report as one self-contained HTML file, readable by its owner only.
+
+    Args:
+      manifest: Of the release.
+      evaluation: Of the release against the truth.
+      summary: What the run cost.
+      out: The file; replaced at once.
+      beside: Evaluation of the release, if this is one of a solution beside it.
+
+    Raises:
+      OutputError: It cannot be written.
+    """
+    comparison = Comparison.build(manifest, evaluation)
+    page = Page(
+        "Internal evaluation",
+        manifest.name,
+        _SUMMARY,
+        facts(manifest),
+        [CONFIDENTIAL, *banners(manifest)],
+        [
+            kept_tile(manifest, comparison) if tile.label == "Invariants" else tile
+            for tile in [*tiles(manifest), run_time_tile(manifest, summary)]
+        ],
+        [
+            *products_sections(manifest),
+            error_section(comparison),
+            groups_section(evaluation, manifest.records),
+            *([changes_section(beside, evaluation)] if beside else []),
+            *households_section(evaluation.households),
+            size_section(comparison),
+            bias_section(comparison),
+            distribution_section(comparison),
+            changed_section(comparison),
+            budget_section(Spending.of(manifest)),
+            exact_section(manifest),
+            solver_section(manifest.solve),
+            run_section(manifest, summary),
+            definitions_section("definitions.html.j2"),
+        ],
+        manifest.records,
+    )
+    write_report(page, out)
+
+
+def definitions_section(template: str) -> Section:
+    """Say what the numbers of an internal report mean."""
+    lead = "What every number on this page means."
+    return Section("definitions", "Definitions", lead, [Prose(template)])

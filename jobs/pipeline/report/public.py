@@ -1,0 +1,126 @@
+"""Public report: what was released, under which guarantee; with what replicates of it say."""
+
+from __future__ import annotations
+
+from das.privacy.neighborhoods import Comparable
+from das.privacy.semantics import Change
+from jobs.pipeline.documents.intervals import Intervals
+from jobs.pipeline.documents.manifest import Manifest
+from jobs.pipeline.neighborhoods import FROM_DATA
+from jobs.pipeline.report.accuracy import Accuracy, accuracy_section
+from jobs.pipeline.report.budget import Spending, budget_section, noise_section, statements_table
+from jobs.pipeline.report.datasets import census_files, described, example, files_section
+from jobs.pipeline.report.exact import exact_section
+from jobs.pipeline.report.groups import expected_section
+from jobs.pipeline.report.guarantee import guarantee_section, person_remark
+from jobs.pipeline.report.intervals import intervals_section
+from jobs.pipeline.report.page import Page, Section
+from jobs.pipeline.report.products import products_sections
+from jobs.pipeline.report.render import write_report
+from jobs.pipeline.report.run import run_section
+from jobs.pipeline.report.solver import solving_section
+from jobs.pipeline.report.text import words
+from jobs.pipeline.report.tiles import banners, facts, tiles
+from jobs.pipeline.storage.modes import READABLE
+from jobs.pipeline.storage.place import Place
+
+_SUMMARY = (
+    "What this release contains, what its privacy guarantee covers, and how accurate it is. "
+    "Computed from public information alone."
+)
+
+
+def write_public_report(
+    manifest: Manifest,
+    out: Place,
+    intervals: Intervals | None = None,
+    accuracy: Accuracy | None = None,
+    *,
+    remedy: str | None = None,
+) -> None:
+    """Write the public report as one self-contained HTML file.
+
+    Args:
+      manifest: Of the release.
+      out: The file; replaced at once.
+      intervals: What replicates say of it, if there are some.
+      accuracy: What its estimates say of their errors, if there are some.
+      remedy: What to do if it cannot be written; default: see to the disk.
+
+    Raises:
+      OutputError: It cannot be written.
+    """
+    spending = Spending.of(manifest)
+    page = Page(
+        "Release report",
+        manifest.name,
+        _SUMMARY,
+        facts(manifest),
+        banners(manifest),
+        tiles(manifest, accuracy),
+        [
+            privacy_section(manifest),
+            *([accuracy_section(manifest, accuracy)] if accuracy else []),
+            *([intervals_section(manifest, intervals)] if intervals else []),
+            *products_sections(manifest),
+            budget_section(spending),
+            noise_section(spending),
+            *([expected_section(manifest)] if manifest.expected_groups else []),
+            exact_section(manifest),
+            census_files_section(manifest),
+            solving_section(manifest.solve),
+            run_section(manifest),
+        ],
+        manifest.records,
+    )
+    write_report(page, out, mode=READABLE, remedy=remedy)
+
+
+def privacy_section(manifest: Manifest) -> Section:
+    """The guarantee, and what is and is not protected."""
+    privacy = manifest.privacy
+    values = {
+        "derived": "counts, tables and microdata",
+        "sources": "the measurements, the invariants and public information",
+        "person": person_remark(manifest),
+        "invariants": [row.query for row in manifest.invariants],
+        "limits": [f"{words(limit.kind)} {words(limit.name)}" for limit in manifest.limits],
+        "neighborhood": privacy.neighborhood.in_words,
+        "epsilon_by_noise": privacy.epsilon_by_noise,
+        "nearest": privacy.nearest and privacy.nearest.in_words,
+        "is_void": privacy.neighborhood.comparable is Comparable.NONE,
+        "protected": _statements(manifest, {Comparable.ALL, Comparable.SOME}),
+        "unprotected": _statements(manifest, {Comparable.NONE}),
+        "geounits_from_data": manifest.geounits_source == FROM_DATA,
+        "open_sessions": manifest.open_sessions,
+    }
+    accounts = (manifest.account, manifest.together)
+    statements = statements_table(manifest.statements, privacy.definition)
+    return guarantee_section(manifest, "privacy.html.j2", values, [statements], *accounts)
+
+
+def _statements(manifest: Manifest, comparable: set[Comparable]) -> list[str]:
+    """Attributes and places of which the invariants leave this much, as sentences."""
+    sentences = []
+    for statement in manifest.statements:
+        if statement.change is Change.RECORD or statement.comparable not in comparable:
+            continue
+        what = {
+            Change.ATTRIBUTE: "What a record says of {}",
+            Change.WITHIN: "The place of a record within one {}",
+        }[statement.change].format(words(statement.name))
+        limits = statement.in_words.removeprefix("not protected: ")
+        sentences.append(f"{what}: {limits}." if limits else f"{what}.")
+    return sentences
+
+
+def census_files_section(manifest: Manifest) -> Section:
+    """Every file and how to read it."""
+    values = {
+        "datasets": described(manifest),
+        "files": census_files(manifest),
+        "example": example(manifest),
+        "remark": "Geocodes are text; their leading zeros are lost where a program takes them for "
+        "numbers.",
+    }
+    return files_section(manifest.outputs, values)

@@ -1,0 +1,107 @@
+"""What a run ran on and, in internal reports alone, what it cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from jobs.pipeline.documents.manifest import Manifest
+from jobs.pipeline.documents.summary import Straggler, Summary
+from jobs.pipeline.report import text
+from jobs.pipeline.report.page import Block, Row, Section
+from jobs.pipeline.report.table import (
+    Cell,
+    Column,
+    Show,
+    Table,
+    bars,
+    codes,
+    labels,
+    names,
+    number,
+    numbers,
+)
+
+
+def run_section(manifest: Manifest, summary: Summary | None = None) -> Section:
+    """The machine and, in internal reports only, what each stage cost."""
+    machine = environment_table("Machine and software", _environment(manifest))
+    if summary is None or not summary.stages:
+        return Section("run", "Run", "What made this release.", [machine])
+    lead = "Elapsed time is what a clock shows; core time adds up all cores, those of workers too."
+    lead += f" In all {text.decimal(summary.total.core_hours)} core hours."
+    blocks: list[Block] = [Row([stages_table(summary), machine])]
+    if summary.stragglers:
+        blocks.append(_stragglers_table(summary.stragglers))
+    return Section("run", "Run", lead, blocks)
+
+
+def environment_table(
+    caption: str,
+    facts: Sequence[tuple[str, str]],
+    shown: Callable[[str, Iterable[str]], Column] = names,
+) -> Table:
+    """List what made a release.
+
+    Args:
+      caption: Of what kind the facts are.
+      facts: (what, value) of each.
+      shown: How values are written, such as `codes`.
+    """
+    columns = [
+        names("What", (what for what, _ in facts)),
+        shown("Value", (value for _, value in facts)),
+    ]
+    return Table.of("environment", caption, columns)
+
+
+def stages_table(summary: Summary) -> Table:
+    """What each stage cost, and all of them; no geounits of all, since stages share them."""
+    stages, total = summary.stages.values(), summary.total.seconds
+    costs = [*stages, summary.total]
+    peaks = (one.peak_memory_bytes for one in costs)
+    task_peaks = (one.task_peak_memory_bytes for one in costs)
+    geounits, rates = [*(one.geounits for one in stages), 0], [*(one.rate for one in stages), None]
+    columns = [
+        names("Stage", [*summary.stages, "all"]),
+        bars("Elapsed", (one.seconds for one in stages), text.duration, total=total),
+        numbers("Share", (one.seconds / (total or 1) for one in costs), text.percent),
+        numbers("Core time", (one.core_seconds for one in costs), text.duration, "all cores"),
+        numbers("Core hours", (one.core_hours for one in costs), "{:.4f}".format),
+        numbers("Peak memory", peaks, text.size, "driver's machine"),
+        _unless_zero("Largest task", task_peaks, text.size, "memory"),
+        _unless_zero("Geounits", geounits, text.integer, "of all steps"),
+        _unless_zero("Geounits", rates, text.decimal, "per second"),
+    ]
+    return Table.of("stages", "Cost of each stage", columns)
+
+
+def _unless_zero(title: str, values: Iterable[float | None], show: Show, hint: str) -> Column:
+    """Make a column of stages that have tasks, or geounits; empty for the others."""
+    cells = [number(value, show) if value else Cell("") for value in values]
+    return Column(title, hint=hint, cells=cells)
+
+
+def _stragglers_table(stragglers: Sequence[Straggler]) -> Table:
+    columns = [
+        labels("Step", (one.step for one in stragglers)),
+        codes("From", (one.low for one in stragglers)),
+        codes("To", (one.high for one in stragglers)),
+        numbers("Geounits", (one.cost for one in stragglers)),
+        numbers("Time", (one.seconds for one in stragglers), text.duration),
+        numbers("Predicted", (one.expected_seconds for one in stragglers), text.duration),
+    ]
+    return Table.of("stragglers", "Tasks that took much longer than predicted", columns)
+
+
+def _environment(manifest: Manifest) -> list[tuple[str, str]]:
+    environment, software = manifest.environment, manifest.software
+    cores = text.NOT_RECORDED if environment.cores is None else str(environment.cores)
+    return [
+        ("Cores", cores),
+        ("Slots", str(environment.slots)),
+        ("Platform", environment.platform),
+        ("Java", environment.java),
+        ("Spark", environment.spark),
+        ("Python", software.python),
+        *sorted(software.libraries.items()),
+    ]

@@ -1,0 +1,176 @@
+"""Numbers as readers want them; None always reads as not recorded."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+from fractions import Fraction
+
+from das.definition import Definition
+from das.rational import stated_fraction
+from jobs.pipeline.documents.account import Guarantee
+
+NOT_RECORDED = "not recorded"
+SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+_MINUS = "\N{MINUS SIGN}"
+RHO = "\N{GREEK SMALL LETTER RHO}"
+EPSILON = "\N{GREEK SMALL LETTER EPSILON}"
+SIGMA = "\N{GREEK SMALL LETTER SIGMA}"
+TOGETHER = (
+    "The queries that a planner chose for a geolevel are charged together: for the two data sets "
+    "that differ most in all of them. The cost of each is its part of that, not what it would cost "
+    "alone."
+)
+
+
+def words(name: object) -> str:
+    """A query or geolevel as a reader writes it."""
+    return str(name).replace(" * ", " \N{MULTIPLICATION SIGN} ").replace("_", " ")
+
+
+def unit(definition: Definition) -> str:
+    """The letter that costs are counted in."""
+    return EPSILON if definition.is_pure else RHO
+
+
+def integer(value: float | None) -> str:
+    """1052567 as 1,052,567."""
+    return NOT_RECORDED if value is None else f"{int(value):,}".replace("-", _MINUS)
+
+
+def decimal(value: float | None) -> str:
+    """Two decimals below 100, none from 1,000, more only where two would show nothing."""
+    if value is None:
+        return NOT_RECORDED
+    size = abs(value)
+    if value == 0:
+        return "0"
+    if not math.isfinite(value):
+        return str(value)
+    if size < 0.0001:
+        return scientific(value)
+    places = 4 if size < 0.01 else 2 if size < 100 else 1 if size < 1000 else 0
+    return f"{value:,.{places}f}".replace("-", _MINUS)
+
+
+def upward(value: float | None) -> str:
+    """Three decimals, rounded up: a privacy loss must never be printed below what was proved."""
+    return NOT_RECORDED if value is None else f"{math.ceil(value * 1e3) / 1e3:,.3f}"
+
+
+def guarantee(budget: Guarantee) -> str:
+    """A budget and what it implies, as a sentence."""
+    if budget.definition.is_pure:
+        return f"epsilon {budget.total} (pure, {budget.neighbors} neighbors)"
+    return (
+        f"rho {budget.total} (zCDP, {budget.neighbors} neighbors): "
+        f"epsilon {upward(budget.epsilon)} at delta {budget.delta} "
+        f"({upward(budget.epsilon_simple)} by the simple bound)"
+    )
+
+
+def percent_above(value: float | None) -> str:
+    """A probability in percent with one decimal, rounded up."""
+    return NOT_RECORDED if value is None else f"{math.ceil(value * 1e3) / 10:.1f} %"
+
+
+def signed(value: float | None) -> str:
+    """As `decimal`, with a plus sign."""
+    return ("+" if value is not None and value > 0 else "") + decimal(value)
+
+
+def signed_integer(value: float | None) -> str:
+    """As `integer`, with a plus sign."""
+    return ("+" if value is not None and value > 0 else "") + integer(value)
+
+
+def percent(share: float | None, places: int = 1) -> str:
+    """0.1234 as 12.3 %; only 0 reads as 0 % and only 1 as 100 %."""
+    if share is None:
+        return NOT_RECORDED
+    if share in (0, 1):
+        return f"{100 * share:.0f} %"
+    least = 0.5 * 10.0 ** -(places + 2)
+    if abs(share) < least:
+        return f"< {10.0**-places:.{places}f} %"
+    if 1 - least <= share < 1:
+        return f"> {100 - 10.0**-places:.{places}f} %"
+    return f"{100 * share:.{places}f} %"
+
+
+def fine_percent(share: float | None) -> str:
+    """As `percent`, with two decimals."""
+    return percent(share, 2)
+
+
+def moment(value: object) -> str:
+    """An ISO time as 2026-11-21 05:24 UTC."""
+    try:
+        when = datetime.fromisoformat(str(value))
+    except ValueError:
+        return NOT_RECORDED if value is None else str(value)
+    return when.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC") if when.tzinfo else str(value)
+
+
+def scientific(value: float | None) -> str:
+    """3.1e-8 as 3.1 x 10 to the power."""
+    if value is None:
+        return NOT_RECORDED
+    if value == 0:
+        return "0"
+    mantissa, exponent = f"{value:.1e}".split("e")
+    power = str(int(exponent)).translate(SUPERSCRIPT)
+    return f"{mantissa.replace('-', _MINUS)} \N{MULTIPLICATION SIGN} 10{power}"
+
+
+def duration(seconds: float | None) -> str:
+    """Seconds as 800 ms, 42 s, 3 min 05 s or 2 h 10 min."""
+    if seconds is None:
+        return NOT_RECORDED
+    if seconds < 10:
+        return f"{seconds:.1f} s" if seconds >= 1 else f"{1000 * seconds:,.3g} ms"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600:,} h {whole % 3600 // 60:02d} min"
+
+
+def size(n_bytes: float | None) -> str:
+    """Bytes as kB, MB, GB or TB, powers of 1000."""
+    if n_bytes is None:
+        return NOT_RECORDED
+    value = float(n_bytes)
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if value < 1000:
+            return (
+                f"{value:.0f} {unit}" if unit == "bytes" or value >= 100 else f"{value:.1f} {unit}"
+            )
+        value /= 1000
+    return f"{value:,.1f} TB"
+
+
+def fraction(text: str | None) -> Fraction | None:
+    """Read "a/b"; None if absent or not a fraction."""
+    try:
+        return None if text is None else stated_fraction(text)
+    except ValueError:
+        return None
+
+
+def ratio(text: str | None) -> float | None:
+    """The value of "a/b"."""
+    exact = fraction(text)
+    return None if exact is None else float(exact)
+
+
+def small(text: str | None) -> str:
+    """A small exact fraction, as a power of ten if it is one."""
+    exact = fraction(text)
+    if exact is None:
+        return NOT_RECORDED if text is None else str(text)
+    digits = str(exact.denominator)
+    if exact.numerator == 1 and digits.strip("0") == "1":
+        return f"10{str(1 - len(digits)).translate(SUPERSCRIPT)}" if len(digits) > 1 else "1"
+    return str(exact) if len(digits) < 8 else scientific(float(exact))

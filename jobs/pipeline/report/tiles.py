@@ -1,0 +1,142 @@
+"""The top of a report: banners, headline numbers and the facts under the title."""
+
+from __future__ import annotations
+
+from jobs.pipeline.documents.account import Account, Guarantee, covering
+from jobs.pipeline.documents.manifest import (
+    NORMAL_90,
+    Manifest,
+    ReleaseManifest,
+    Software,
+    expected_rmse,
+)
+from jobs.pipeline.documents.summary import Summary
+from jobs.pipeline.report import text
+from jobs.pipeline.report.accuracy import Accuracy, accuracy_tile
+from jobs.pipeline.report.budget import query_order
+from jobs.pipeline.report.page import Banner, Tile
+from jobs.pipeline.report.text import words
+
+SEEDED = Banner(
+    "danger",
+    "NOT FOR RELEASE: noise was seeded",
+    "Whoever knows the seed can take the noise away again. No privacy guarantee holds for this "
+    "run. Use it for tests only.",
+)
+NOT_VERIFIED = Banner(
+    "danger",
+    "NOISE NOT VERIFIED: it was added elsewhere",
+    "What is said of protection is what the files claim that noise came from. Nobody here drew it; "
+    "its size was tested, its secrecy cannot be.",
+)
+_LONGEST_TOTAL = 22  # characters of an exact fraction that fit under a tile
+
+
+def banners(manifest: ReleaseManifest) -> list[Banner]:
+    """Warnings that follow from the manifest."""
+    elsewhere = manifest.privacy.randomness == "elsewhere"
+    return [SEEDED] * manifest.not_for_release + [NOT_VERIFIED] * elsewhere
+
+
+def tiles(manifest: Manifest, accuracy: Accuracy | None = None) -> list[Tile]:
+    """What is released of how many, what it costs them, and how far a count may be off."""
+    levels = manifest.levels
+    tile = accuracy_tile(manifest, accuracy) if accuracy else None
+    return [
+        Tile(
+            manifest.records.capitalize(),
+            "none" if manifest.counted is None else text.integer(manifest.counted),
+            "in the microdata",
+        ),
+        Tile(
+            "Leaf geounits",
+            text.integer(manifest.totals["leaf_geounits"]),
+            f"{words(levels[-1])}, the finest of {len(levels)} geolevels",
+        ),
+        *privacy_tiles(manifest.privacy, manifest.account, manifest.together),
+        invariants_tile(manifest),
+        *([tile] if tile else noise_tiles(manifest)),
+    ]
+
+
+def privacy_tiles(own: Guarantee, *accounts: Account | None) -> list[Tile]:
+    """Privacy loss of everything released about the same people: exact, and epsilon at delta.
+
+    Args:
+      own: Guarantee of the product that the page is about.
+      accounts: As for `covering`.
+    """
+    privacy = covering(own, *accounts)
+    is_pure = privacy.definition.is_pure
+    name = "pure DP" if is_pure else "zero-concentrated DP"
+    exact = name if len(privacy.total) > _LONGEST_TOTAL else f"exactly {privacy.total}, {name}"
+    if privacy is not own:
+        exact = f"{exact}, all releases of the same people"
+    loss = Tile(
+        f"Privacy loss {text.unit(privacy.definition)}",
+        text.decimal(text.ratio(privacy.total)),
+        exact,
+    )
+    if is_pure:
+        return [loss]
+    at = f"at δ = {text.small(privacy.delta)}"
+    return [loss, Tile(f"Privacy loss {text.EPSILON}", text.upward(privacy.epsilon), at)]
+
+
+def invariants_tile(manifest: Manifest) -> Tile:
+    """How many queries are published exactly."""
+    stated = len(manifest.invariants)
+    return Tile("Invariants", str(stated), "published exactly" if stated else "none")
+
+
+def noise_tiles(manifest: Manifest) -> list[Tile]:
+    """How far 9 in 10 noisy answers to the coarsest query of the finest geolevel are off.
+
+    It is what can be said in public of errors: those of the released counts depend on the truth,
+    and solving makes most of them smaller than this.
+    """
+    leaf = manifest.levels[-1]
+    expected = expected_rmse(manifest.budget, manifest.levels)
+    coarsest = next((q for q in query_order(manifest.budget) if (leaf, q) in expected), None)
+    if coarsest is None:
+        return []
+    width = NORMAL_90 * expected[leaf, coarsest]
+    meaning = f"9 in 10 noisy answers at {words(leaf)}"
+    if manifest.counted is not None:
+        mean = manifest.counted / (manifest.totals["leaf_geounits"] or 1)
+        meaning += f"; on average it has {text.decimal(mean)} {manifest.records}"
+    return [Tile(f"Noise of {words(coarsest)}", f"±{text.decimal(width)}", meaning)]
+
+
+def run_time_tile(manifest: Manifest, summary: Summary) -> Tile:
+    """Elapsed time of all stages."""
+    cores = manifest.environment.cores
+    on = "" if cores is None else f"on {cores} core{'s' if cores != 1 else ''}"
+    return Tile("Run time", text.duration(summary.total.seconds), on)
+
+
+def facts(manifest: Manifest) -> list[tuple[str, str]]:
+    """Date, software, configuration and schema; the name of a solution beside the release."""
+    return [
+        *origin(manifest, manifest.solution.name),
+        ("Schema", f"{manifest.schema.name}, {text.integer(manifest.schema.cells)} cells"),
+    ]
+
+
+def origin(manifest: ReleaseManifest, solution: str | None) -> list[tuple[str, str]]:
+    """When, by what and from which configuration a release was made."""
+    software = manifest.software
+    return [
+        *([("Solution", solution)] if solution else []),
+        ("Created", text.moment(manifest.created)),
+        ("Software", f"{software.name} {software.version}{_commit(software)}"),
+        ("Configuration", f"{manifest.configuration_digest[:16]}…"),
+    ]
+
+
+def _commit(software: Software) -> str:
+    """The commit of the source, shortened, and whether it was changed."""
+    if software.revision is None:
+        return ""
+    commit, comma, changes = software.revision.partition(",")
+    return f", {commit[:10]}{comma}{changes}"

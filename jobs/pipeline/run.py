@@ -1,0 +1,310 @@
+"""The pipeline: its stages in order, and running them.
+
+Every stage is done once. It publishes whole datasets, and skips what is published, so running again
+continues where the last run stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+
+from das.errors import ConfigError
+from jobs.pipeline.confidential.inputs import refuse_unreadable
+from jobs.pipeline.confidential.noise_key import sweep_shares
+from jobs.pipeline.confidential.stages import evaluate, measure, measure_lazily, plan, read, settle
+from jobs.pipeline.config.claims import account_of
+from jobs.pipeline.config.product import Product, Resolved
+from jobs.pipeline.documents.document import json_of
+from jobs.pipeline.documents.manifest import read_manifest
+from jobs.pipeline.documents.summary import read_summary
+from jobs.pipeline.folder.damage import refuse_damage
+from jobs.pipeline.folder.grants import spendings_of
+from jobs.pipeline.folder.identity import owner_of
+from jobs.pipeline.folder.open import open_folder
+from jobs.pipeline.folder.solutions import begin_solution, refuse_sealed, remove_outdated
+from jobs.pipeline.folder.spending import claim_grants, refuse_other_draws
+from jobs.pipeline.job import Job, Stage
+from jobs.pipeline.plan import why_no_estimates
+from jobs.pipeline.printable import result_console
+from jobs.pipeline.release.bound import bound_entries, open_released, refuse_other_account
+from jobs.pipeline.release.implied import implied_limits
+from jobs.pipeline.release.stages import estimate, seal, solve, write
+from jobs.pipeline.report.console import terminal_table
+from jobs.pipeline.report.finished import costs_folder, write_internal_reports
+from jobs.pipeline.report.run import stages_table
+from jobs.pipeline.storage.layout import EstimateLayout, release_layout
+from jobs.pipeline.storage.place import Place
+from jobs.pipeline.tasks.costs import Recorder
+from jobs.pipeline.tasks.executor import Tasks, open_tasks
+from jobs.pipeline.tasks.installed import require_run_packages
+from jobs.pipeline.tasks.progress import Reporter
+from jobs.pipeline.tasks.resources import PeakMemory
+
+
+def _read(product: Product) -> list[Place]:
+    if product.plan.is_elsewhere:
+        return []
+    return [*map(product.confidential.histograms, product.plan.geolevels)]
+
+
+def _evaluated(product: Product) -> list[Place]:
+    if product.plan.is_elsewhere:  # nobody here knows the truth
+        return []
+    return [product.confidential.evaluation, product.confidential.report]
+
+
+def _planned(product: Product) -> list[Place]:
+    release = product.release
+    return [*map(release.geography, product.plan.geolevels), release.ledger]
+
+
+def _settled(product: Product) -> list[Place]:
+    plan, release = product.plan, product.release
+    exact = [release.invariants(level.name) for level in plan.levels if level.published]
+    given = [release.given(level.name) for level in plan.levels if level.bound]
+    if plan.limits.hang_on_products:
+        return [*exact, *given]
+    return [*exact, *given, *_implied(product)]
+
+
+def _implied(product: Product) -> list[Place]:
+    plan, release = product.plan, product.release
+    bound = [level for level in plan.spine.levels if plan.limits.is_implied(level)]
+    return [implied_limits(plan, release, level) for level in bound]
+
+
+def _claimed(product: Product) -> list[Place]:
+    return [product.release.account] if product.plan.spends else []
+
+
+def _solved(product: Product) -> list[Place]:
+    release, levels = product.release, product.plan.levels
+    lazily = [release.lazy_measurements(level.name) for level in levels if level.lazy]
+    support = [release.support(levels[0].name)] if product.plan.support else []
+    tied = _implied(product) if product.plan.limits.hang_on_products else []
+    return [*support, *tied, *lazily, *map(release.counts, product.plan.geolevels)]
+
+
+def _estimated(product: Product) -> list[Place]:
+    if why_no_estimates(product.plan) is not None:
+        return []
+    return [*map(EstimateLayout.of(product.release).tables, product.plan.geolevels)]
+
+
+def _written(product: Product) -> list[Place]:
+    release, output, levels = product.release, product.config.output, product.plan.geolevels
+    microdata = [release.microdata / name for name in output.microdata]
+    joined = [] if output.joined is None else output.joined.formats
+    return [
+        *microdata,
+        *(release.joined / name for name in joined),
+        *map(release.tables, levels),
+    ]
+
+
+def _of_levels(
+    dataset: Callable[[Product], Callable[[str], Place]],
+) -> Callable[[Product], list[Place]]:
+    """Outputs of a stage that makes one dataset for each geolevel."""
+    return lambda product: [*map(dataset(product), product.plan.spine.levels)]
+
+
+def _claim(job: Job) -> None:
+    """Claim the grants of all products, once."""
+    for product in job.products:
+        for entry in bound_entries(product.config.invariants) if product.plan.spends else ():
+            if entry.released is not None and entry.released.path is not None:
+                released = open_released(product.plan, entry, entry.released)
+                refuse_other_account(released, account_of(job.resolved.config))
+    claim_grants(spendings_of(job.resolved, job.identity))
+
+
+STAGES = (
+    Stage("plan", True, _planned, plan),
+    Stage("read", True, _read, read),
+    Stage("settle", True, _settled, settle),
+    Stage("claim", False, _claimed, _claim),
+    Stage("measure", True, _of_levels(lambda product: product.release.measurements), measure),
+    Stage("estimate", False, _estimated, estimate),
+    Stage(
+        "solve",
+        False,
+        _solved,
+        partial(solve, measure_lazily=measure_lazily),
+    ),
+    Stage("write", False, _written, write),
+    Stage("seal", False, lambda product: [product.release.manifest, product.release.report], seal),
+    Stage("evaluate", True, _evaluated, evaluate),
+)
+MEASURING = tuple(stage.name for stage in STAGES[:5])  # done once, whatever the settings
+SOLVING = tuple(stage.name for stage in STAGES[5:9])  # follow from measurements, and cost nothing
+EVALUATING = (STAGES[9].name,)
+
+
+@contextmanager
+def open_job(
+    resolved: Resolved, reporter: Reporter, *, moved: bool = False, tasks: Tasks | None = None
+) -> Iterator[Job]:
+    """Claim the run folder, start Spark, and sum up what the run cost.
+
+    Args:
+      resolved: The run.
+      reporter: Who watches it.
+      moved: Whether its folder is known to be the one that goes on, wherever else it lies.
+      tasks: What runs its tasks; None starts Spark as the run file wants it.
+
+    Raises:
+      OutputError: The folder cannot be written, or belongs to another configuration or driver; or a
+        dataset is damaged.
+      LedgerError: A grant was spent by another run, or noisy answers are lost.
+      RuntimeSetupError: This installation makes no releases, or Spark does not start.
+    """
+    if tasks is None:
+        require_run_packages()
+    roots = resolved.config.output.roots
+    out = roots.out
+    spendings = partial(spendings_of, resolved)
+    with ExitStack() as stack:
+        opened = open_folder(owner_of(resolved), spendings, reporter, moved=moved)
+        folder = stack.enter_context(opened)
+        for product in resolved.products.values():
+            sweep_shares(product.confidential.keys)
+        if resolved.solution is not None:
+            begin_solution(resolved)
+        refuse_damage(resolved)
+        memory = stack.enter_context(PeakMemory())
+        costs = costs_folder(roots, resolved.solution)
+        recorder = Recorder(costs, reporter, memory)
+        with recorder.stage("start", "Spark"):
+            if tasks is None:
+                tasks = stack.enter_context(open_tasks(resolved.config, reporter.say))
+        reporter.event("run_started", name=resolved.config.name, output=str(out), slots=tasks.slots)
+        job = Job(
+            resolved, folder.identity, tasks, reporter, recorder, folder.refuse_overtaken, moved
+        )
+        refuse_other_draws(spendings_of(resolved, job.identity))
+        yield job
+        summary = read_summary(costs)
+        reporter.event("run_finished", **json_of(summary.total))
+        if not reporter.console.quiet:
+            result_console().print(terminal_table(stages_table(summary)))
+
+
+def do_stages(job: Job, names: Sequence[str]) -> None:
+    """Do some stages, in their order; each skips what is complete.
+
+    Before the first that follows from measurements, what other settings made of them is removed.
+    """
+    asked = [stage for stage in STAGES if stage.name in names]
+    for number, stage in enumerate(asked, 1):
+        if stage.name == SOLVING[0]:
+            remove_outdated(job.products)
+        with job.reporter.stages(number, len(asked)):
+            stage.function(job)
+
+
+def run(
+    resolved: Resolved, reporter: Reporter, *, moved: bool = False, tasks: Tasks | None = None
+) -> list[Place]:
+    """Do all stages that are not complete; of a solution beside the release, those after measuring.
+
+    Where the noisy answers were made elsewhere, those that follow from them.
+
+    Args:
+      resolved: The run.
+      reporter: Who watches it.
+      moved: As for `open_job`.
+      tasks: As for `open_job`.
+
+    Returns:
+      The files of interest, the internal report first.
+
+    Raises:
+      OutputError: The release is sealed and was made with other settings.
+    """
+    if resolved.plan.is_elsewhere:
+        return run_solving(resolved, reporter, tasks)
+    refuse_unreadable(resolved)
+    refuse_sealed(resolved)
+    before = () if resolved.solution else MEASURING
+    with open_job(resolved, reporter, moved=moved, tasks=tasks) as job:
+        do_stages(job, (*before, *SOLVING, *EVALUATING))
+    with reporter.line("report", "internal report"):
+        internal = write_internal_reports(resolved.config.output.roots, resolved.solution)
+    *others, last = resolved.products.values()
+    release = last.release
+    return [
+        *internal,
+        release.report,
+        *(release.microdata / name for name in last.config.output.microdata),
+        *(release.root / name for name in ("measurements", "counts", "tables")),
+        *(path for product in others for path in (product.release.report, product.release.root)),
+        release.manifest,
+    ]
+
+
+def _refuse_elsewhere(resolved: Resolved) -> None:
+    """Refuse what needs the confidential data of measurements that were made elsewhere.
+
+    Raises:
+      ConfigError: They were.
+    """
+    if resolved.plan.is_elsewhere:
+        raise ConfigError(
+            f"{resolved.source}: data.format nmf",
+            "names noisy answers that were made elsewhere: there is no truth here to measure, or "
+            "to compare with",
+            remedy="`das import-nmf` has read them; go on with `das solve` or `das estimate`",
+        )
+
+
+def run_measuring(
+    resolved: Resolved, reporter: Reporter, tasks: Tasks | None = None
+) -> list[Place]:
+    """Read the data and draw the noisy answers, once.
+
+    Returns:
+      The files of interest.
+    """
+    _refuse_elsewhere(resolved)
+    refuse_unreadable(resolved)
+    with open_job(resolved, reporter, tasks=tasks) as job:
+        do_stages(job, MEASURING)
+    return [job.release.root / "measurements"]
+
+
+def run_solving(resolved: Resolved, reporter: Reporter, tasks: Tasks | None = None) -> list[Place]:
+    """From committed measurements to a sealed release, or to a named solution beside it.
+
+    Returns:
+      The files of interest.
+
+    Raises:
+      OutputError: It is sealed and was made with other settings.
+    """
+    refuse_sealed(resolved)
+    with open_job(resolved, reporter, tasks=tasks) as job:
+        do_stages(job, SOLVING)
+    return [job.release.report, job.release.microdata, job.release.manifest]
+
+
+def run_evaluating(
+    resolved: Resolved, reporter: Reporter, tasks: Tasks | None = None
+) -> list[Place]:
+    """Compare a sealed release with the truth, and write the internal reports.
+
+    Returns:
+      The files of interest, all confidential.
+
+    Raises:
+      OutputError: The release is not sealed.
+    """
+    _refuse_elsewhere(resolved)
+    roots, solution = resolved.config.output.roots, resolved.solution
+    read_manifest(release_layout(roots.out, solution))
+    with open_job(resolved, reporter, tasks=tasks) as job:
+        do_stages(job, EVALUATING)
+    reports = write_internal_reports(roots, solution)
+    return [path for file in reports for path in (file, file.with_name("evaluation.json"))]

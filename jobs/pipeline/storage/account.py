@@ -1,0 +1,453 @@
+"""Account: which budgets were granted for the people of one population, and which run spent them.
+
+One file per population, shared by all products made of it. A run must claim its grant before its
+first draw. The claim counts as spent from then on, whatever becomes of the run: only the same run
+folder may go on under it. Lines with a key `event` are about something else than a claim: what was
+drawn under a claimed grant (`jobs.pipeline.folder.draws`), and checks of the input that failed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hmac
+import os
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from das.definition import Definition
+from das.errors import ConfigError, InfeasibleError, InputError, LedgerError, OutputError
+from das.privacy.budget import (
+    Budget,
+    Composition,
+    changed_record_bound,
+    compose_budgets,
+)
+from das.queries.sensitivity import Neighbors
+from das.rational import stated_fraction
+from jobs.pipeline.storage.journal import LINES, append_to_journal, is_begun, read_journal
+from jobs.pipeline.storage.place import Place, StoredPlace, is_same
+from jobs.pipeline.storage.stores.store import probe
+
+DRAWING, MEASURED, FAILED_DRAW = "drawing", "measured", "failed_draw"
+FAILED_CHECK = "failed_check"
+_EVENTS = (DRAWING, MEASURED, FAILED_DRAW, FAILED_CHECK)
+_ENDING = ".das-account.jsonl"
+_REMEDY = "make it writable for those who measure, or name another file under privacy.account"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a run asks of the account.
+
+    Attributes:
+      product: What is made, such as "persons" or "units".
+      grant: Name of the budget that pays for it.
+      budget: The budget.
+      run: Identity of the run folder.
+      folder: Where that folder is, for people.
+      changed_record: Cost of any change of one record, in what the budget counts; exact.
+      exact: What is published without noise beside it: queries and where, for people.
+      input: Keyed digest of the input, as `keyed` makes it; none before the claim is made.
+    """
+
+    product: str
+    grant: str
+    budget: Budget
+    run: str
+    folder: str
+    changed_record: Fraction
+    exact: tuple[str, ...] = ()
+    input: str | None = None
+
+
+@dataclass(frozen=True)
+class Spent:
+    """One claimed grant.
+
+    Attributes:
+      product: What was made.
+      grant: Name of the budget.
+      budget: What it granted, spent as a whole.
+      run: Identity of the run folder.
+      folder: Where it was.
+      claimed: When, UTC.
+      changed_record: Cost of any change of one record, in what the budget counts: the row that the
+        claim stated, or a bound for claims of earlier versions, which stated none.
+      exact: As the claim stated; None for claims of earlier versions, which did not.
+      input: Keyed digest of its input; likewise.
+    """
+
+    product: str
+    grant: str
+    budget: Budget
+    run: str
+    folder: str
+    claimed: str
+    changed_record: Fraction
+    exact: tuple[str, ...] | None = None
+    input: str | None = None
+
+
+@dataclass(frozen=True)
+class FailedCheck:
+    """An input that could not be read or broke an invariant: no budget paid for what was told.
+
+    Attributes:
+      product: What was to be made.
+      grant: The budget that was to pay for it; it was not claimed.
+      run: Identity of the run folder.
+      folder: Where it was.
+      geounit: What the error named: a geolevel and geocode, or a file, row and column.
+      at: When, UTC.
+    """
+
+    product: str
+    grant: str
+    run: str
+    folder: str
+    geounit: str
+    at: str
+
+
+def default_account(*inputs: Place) -> Place:
+    """Find the account of inputs for which none is named, however their paths are spelled.
+
+    An account lies beside its input. A file and the folder it lies in may hold the same people, so
+    the account of a folder is also that of everything in it. All products of a run are of the same
+    people, and another run may have begun an account beside the input of any of them. So every
+    input must lead to the same account, and no other account may lie around any of them.
+
+    Args:
+      inputs: The inputs of all products, the last product's last; absolute paths without links.
+
+    Raises:
+      ConfigError: Several accounts may be meant, or the inputs lie in several folders and do not
+        share an account; or an input is the root of all files.
+    """
+    around, near = dict[Place, None](), list[dict[Place, None]]()
+    for data in inputs:
+        if data == data.parent:
+            raise ConfigError(
+                "data.path", "is the root of all files", got=data, want="a file or folder"
+            )
+        own = dict.fromkeys(_around(data))
+        around |= own
+        near.append(own | dict.fromkeys([*_within(data), *_accounts_in(data.parent)]))
+    found = {path: None for paths in near for path in paths}
+    if not found and len({data.parent for data in inputs}) == 1:
+        return _beside(inputs[-1])
+    if len(found) == 1 and found == around and all(paths == found for paths in near):
+        return next(iter(found))
+    what = "more than one account may be that of these people"
+    if not found:
+        what = "the inputs of the products lie in several folders, and no account is of both"
+    elif len(found) == 1:
+        what = "an account lies there that may be of these people, and not beside every input"
+    raise ConfigError(
+        "privacy.account",
+        f"is needed: {what}",
+        got=[str(path) for path in found or inputs],
+        want="the one that all runs on them share",
+    )
+
+
+def keyed(digest: bytes, key: bytes | None = None) -> str:
+    """Return a digest of confidential data under a key, as text that only the data can be held to.
+
+    Args:
+      digest: Of the data; never written anywhere itself.
+      key: Default: a random one of 16 bytes.
+
+    >>> one = keyed(b"digest")
+    >>> is_keyed(one, b"digest"), is_keyed(one, b"other"), one == keyed(b"digest")
+    (True, False, False)
+    """
+    own = uuid.uuid4().bytes if key is None else key
+    return f"{own.hex()}:{hmac.digest(own, digest, 'sha256').hex()}"
+
+
+def is_keyed(text: str, digest: bytes) -> bool:
+    """Whether `keyed` made a text of this digest."""
+    return hmac.compare_digest(text, keyed(digest, bytes.fromhex(text.partition(":")[0])))
+
+
+def refuse_second_account(path: Place, data: Place, digest: bytes) -> None:
+    """Refuse an account where another one near the data has claims for the same data.
+
+    Args:
+      path: The account that is meant.
+      data: The input.
+      digest: Of its bytes.
+
+    Raises:
+      LedgerError: Another has; the grants of both would never be added up.
+    """
+    near = dict.fromkeys([*_around(data), *_within(data)])
+    with contextlib.suppress(ConfigError):  # a folder that cannot be listed; the account was named
+        near |= dict.fromkeys(_accounts_in(data.parent))
+    for other in near:
+        if other == path or (is_there(path) and is_same(path, other)):
+            continue
+        for one in read_account(other):
+            if one.input is not None and is_keyed(one.input, digest):
+                raise LedgerError(
+                    str(path),
+                    "is a second account: another one holds grants for the same data",
+                    got=f"{other}: grant {one.grant!r} of {one.product!r}",
+                    remedy="name that one under privacy.account, or move it to the new place",
+                )
+
+
+def is_there(account: Place) -> bool:
+    """Whether there is an account: a file, or what a journal is in a store, or a copy of that."""
+    return is_begun(account) or (isinstance(account, Path) and account.exists())
+
+
+def _around(data: Place) -> list[Place]:
+    """Accounts of an input and of the folders it lies in."""
+    return [path for path in (_beside(data), *map(_beside, data.parents)) if is_there(path)]
+
+
+def _accounts_in(folder: Place) -> list[Place]:
+    """List the accounts that lie directly in a folder.
+
+    Raises:
+      ConfigError: The folder cannot be listed, so nobody knows whether there are any.
+    """
+    try:
+        names = [place.name.removesuffix(LINES) for place in folder.iterdir()]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise ConfigError(
+            "privacy.account",
+            "is needed: the folder of the data cannot be listed, and may have one",
+            got=f"{folder}: {error.strerror}",
+            want="the one that all runs on these people share",
+        ) from None
+    return [folder / name for name in sorted({*names}) if name.endswith(_ENDING)]
+
+
+def _within(data: Place) -> list[Place]:
+    """Accounts of files within the input."""
+    if isinstance(data, StoredPlace):
+        names = {
+            name.rpartition(f"{LINES}/")[0] if f"{_ENDING}{LINES}/" in name else name
+            for name in data.store.files(data.key)
+        }
+        return [StoredPlace(data.root, name) for name in sorted(names) if name.endswith(_ENDING)]
+    return sorted(  # folders that cannot be listed, or go meanwhile, are passed by
+        Path(folder) / name
+        for folder, _, names in os.walk(data)
+        for name in names
+        if name.endswith(_ENDING)
+    )
+
+
+def _beside(data: Place) -> Place:
+    return data.with_name(f"{data.name}{_ENDING}") if data.name else data / _ENDING
+
+
+def check_account(path: Place) -> None:
+    """Refuse an account that cannot be written, as far as that is known without touching it.
+
+    Raises:
+      OutputError: It cannot.
+    """
+    if isinstance(path, StoredPlace):
+        _check_stored(path)
+        return
+    if path.exists():
+        usable = path.is_file() and os.access(path, os.R_OK | os.W_OK)
+    else:
+        usable = not path.parent.exists() or os.access(path.parent, os.W_OK | os.X_OK)
+    if not usable:
+        got = os.strerror(errno.EISDIR) if path.is_dir() else "no permission, or a read-only disk"
+        raise OutputError(str(path), "the account cannot be written", got=got, remedy=_REMEDY)
+
+
+def _check_stored(path: StoredPlace) -> None:
+    """Try whether a store takes an account, beside where it will lie."""
+    try:
+        probe(path.store, path.parent.key)
+    except OSError as error:
+        what = "the account cannot be kept there"
+        raise OutputError(str(path), what, got=error.strerror, remedy=_REMEDY) from None
+
+
+def read_account(path: Place) -> tuple[Spent, ...]:
+    """Read all claimed grants, oldest first.
+
+    Raises:
+      LedgerError: The file was tampered with.
+    """
+    return claims_among(path, read_journal(path))
+
+
+def read_failed_checks(path: Place) -> tuple[FailedCheck, ...]:
+    """Read which checks of the input failed, oldest first.
+
+    Raises:
+      LedgerError: The file was tampered with.
+    """
+    keys = FailedCheck.__dataclass_fields__
+    return tuple(
+        FailedCheck(**{key: str(line.get(key)) for key in keys})
+        for line in read_journal(path)
+        if line.get("event") == FAILED_CHECK
+    )
+
+
+def note_failed_check(path: Place, claim: Claim, geounit: str) -> None:
+    """Record that a check of the input failed, before anybody is told where.
+
+    Raises:
+      OutputError: The account cannot be written; then nothing may be told.
+    """
+    failed = FailedCheck(claim.product, claim.grant, claim.run, claim.folder, geounit, now())
+    append_to_journal(path, lambda _: [{"event": FAILED_CHECK, **asdict(failed)}])
+
+
+@contextmanager
+def noted_failures(path: Place, claim: Claim) -> Iterator[None]:
+    """Record in the account that the input failed a check, before the error tells where.
+
+    Such an error is an exact answer about the data that no budget pays for, seeded or not.
+    """
+    try:
+        yield
+    except (InfeasibleError, InputError) as error:
+        note_failed_check(path, claim, error.where)
+        raise
+
+
+def check_claim(path: Place, claim: Claim) -> None:
+    """Refuse a claim that `make_claim` would refuse, without making it.
+
+    Raises:
+      LedgerError: The grant was spent by another run.
+    """
+    _is_new(path, claim, read_account(path))
+
+
+def make_claim(path: Place, *claims: Claim) -> tuple[Spent, ...]:
+    """Claim grants for a run, all or none; claims the same run made before are kept.
+
+    Returns:
+      All claimed grants, these included.
+
+    Raises:
+      LedgerError: The grant was spent by another run, or for another budget.
+      OutputError: The account cannot be written; nothing may be measured then.
+    """
+
+    def decide(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        spent = claims_among(path, lines)
+        return [_line(claim) for claim in claims if _is_new(path, claim, spent)]
+
+    return claims_among(path, append_to_journal(path, decide))
+
+
+def claims_among(path: Place, lines: Sequence[Mapping[str, Any]]) -> tuple[Spent, ...]:
+    """The claims among the lines of an account.
+
+    Raises:
+      LedgerError: A line is not of an account, or of a later version of this program.
+    """
+    for line in lines:
+        if "event" in line and line["event"] not in _EVENTS:
+            what = "holds a line that is not of an account"
+            raise LedgerError(str(path), what, got=f"event {line['event']}")
+    return tuple(_spent(path, line) for line in lines if "event" not in line)
+
+
+def now() -> str:
+    """The time as an account has it: UTC, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def composed(spent: Sequence[Spent | Claim]) -> tuple[Composition, ...]:
+    """Compose all grants of an account: what its people have lost in all.
+
+    Every grant states what a changed record costs, whatever its neighbors are. A grant for bounded
+    neighbors states nothing about an added record, so there is a sum for those only where all
+    grants are for unbounded neighbors.
+
+    Returns:
+      The sum for added and removed records, if it is stated; then that for changed records. Nothing
+      without grants.
+    """
+    added = [one.budget for one in spent]
+    changed = [
+        Budget(one.changed_record, one.budget.delta, Neighbors.BOUNDED, one.budget.definition)
+        for one in spent
+    ]
+    is_stated = all(one.neighbors is Neighbors.UNBOUNDED for one in added)
+    sums = [added, changed] if is_stated else [changed]
+    return tuple(compose_budgets(budgets) for budgets in sums if budgets)
+
+
+def _is_new(path: Place, claim: Claim, spent: Sequence[Spent]) -> bool:
+    for one in spent:
+        if (one.product, one.grant) != (claim.product, claim.grant):
+            continue
+        if one.run != claim.run:
+            raise LedgerError(
+                str(path),
+                f"grant {claim.grant!r} of {claim.product!r} was spent by another run",
+                got=f"{one.folder}, {one.claimed}",
+                remedy="go on in that folder; or grant a new budget for the same people by another "
+                "privacy.grant, and its cost is added to what they have lost",
+            )
+        if one.budget != claim.budget:
+            raise LedgerError(
+                str(path), "holds another budget for this run", got=one.budget, want=claim.budget
+            )
+        return False
+    return True
+
+
+def _line(claim: Claim) -> dict[str, Any]:
+    return {
+        "product": claim.product,
+        "grant": claim.grant,
+        **claim.budget.exact(),
+        "run": claim.run,
+        "folder": claim.folder,
+        "claimed": now(),
+        "changed_record": str(claim.changed_record),
+        "exact": [*claim.exact],
+        **({} if claim.input is None else {"input": claim.input}),
+    }
+
+
+def _spent(path: Place, line: Mapping[str, Any]) -> Spent:
+    try:
+        budget = Budget(
+            stated_fraction(line["total"]),
+            stated_fraction(line["delta"]),
+            Neighbors(line["neighbors"]),
+            Definition(line["definition"]),
+        )
+        return Spent(
+            product=line["product"],
+            grant=line["grant"],
+            budget=budget,
+            run=line["run"],
+            folder=line["folder"],
+            claimed=line["claimed"],
+            changed_record=stated_fraction(line["changed_record"])
+            if line.get("changed_record")
+            else changed_record_bound(budget),
+            exact=tuple(map(str, line["exact"])) if "exact" in line else None,
+            input=line.get("input"),
+        )
+    except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
+        raise LedgerError(str(path), "holds a line that is not of an account", got=error) from None

@@ -1,0 +1,403 @@
+"""Files of answers, a row per geounit and query: exact, given, or noisy with its mechanism.
+
+Exact answers of invariants and given counts have three columns (geocode, query, answers); noisy
+answers also the mechanism of their noise, and lazy ones, which lie in a dataset of their own, the
+positions of those that were drawn.
+Noisy answers are packed (`jobs.pipeline.storage.packed`); releases that were made before they were,
+whose facts name no format, are read as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from das.arrays import FloatArray, IntArray, ObjectArray
+from das.errors import OutputError
+from das.mechanisms.mechanism import Mechanism
+from das.mechanisms.registry import read_mechanism
+from das.queries.query import Query
+from das.rational import stated_fraction
+from invariants.linear import LinearRow
+from jobs.pipeline.storage.columns import chosen, flattened, lists, ragged_lists, repeated, texts
+from jobs.pipeline.storage.dataset import LAST, Dataset, RangeReader
+from jobs.pipeline.storage.files import understanding
+from jobs.pipeline.storage.layout import ReleaseLayout
+from jobs.pipeline.storage.packed import PACKED, packed, row_sizes, unpacked, with_lists
+
+ANSWERS = pa.schema(
+    [
+        ("geocode", pa.string()),
+        ("query", pa.dictionary(pa.int32(), pa.string())),
+        ("answers", pa.list_(pa.int64())),
+    ]
+)
+MEASUREMENTS = pa.schema(
+    [
+        ("geocode", pa.string()),
+        ("query", pa.dictionary(pa.int32(), pa.string())),
+        ("mechanism", pa.dictionary(pa.int32(), pa.string())),
+        ("parameter", pa.dictionary(pa.int32(), pa.string())),
+        ("variance", pa.float64()),
+        *PACKED,
+    ]
+)
+ORIGIN = "origin"
+"""Fact of measurements that were made elsewhere: where they come from."""
+MEASUREMENTS_FORMAT = 2  # 1: answers as lists of int64
+_OF_NOISE = ("mechanism", "parameter", "variance")
+_LABELS = 100_000  # of a query with more answers, labels of its factors stand for their products
+LAZY_MEASUREMENTS = MEASUREMENTS.append(pa.field("positions", pa.list_(pa.int64())))
+
+
+@dataclass(frozen=True, eq=False)
+class DrawnAnswers:
+    """Answers of a lazy query: of every geounit those that were drawn, compressed by rows.
+
+    Attributes:
+      offsets: int64[G + 1]; geounit g owns entries offsets[g]:offsets[g + 1].
+      positions: int64, which answer each entry is, rising within a geounit.
+      answers: int64, noisy.
+    """
+
+    offsets: IntArray
+    positions: IntArray
+    answers: IntArray
+
+    def take(self, geounits: IntArray) -> DrawnAnswers:
+        """Those of some of the geounits, int64 numbers in the order wanted."""
+        sizes = np.diff(self.offsets)[geounits]
+        offsets = np.concatenate(([0], np.cumsum(sizes)))
+        within = np.arange(offsets[-1]) - np.repeat(offsets[:-1], sizes)
+        entries = np.repeat(self.offsets[geounits], sizes) + within
+        return DrawnAnswers(offsets, self.positions[entries], self.answers[entries])
+
+    def of(self, rows: slice, positions: IntArray) -> FloatArray:
+        """Some answers of the geounits of one family, float64[C, p].
+
+        Args:
+          rows: The C geounits, start and stop given.
+          positions: int64[p], ascending numbers of the answers.
+
+        Raises:
+          OutputError: One was not drawn.
+        """
+        edges = self.offsets[rows.start : rows.stop + 1]
+        entries = slice(edges[0], edges[-1])
+        drawn = self.positions[entries].reshape(rows.stop - rows.start, -1)
+        place = np.searchsorted(drawn[0], positions)
+        if (place >= drawn.shape[1]).any() or (drawn[:, place] != positions).any():
+            raise OutputError(
+                "lazy measurements",
+                "lack answers about cells that are positive now: the geolevel above was solved "
+                "again after they were drawn",
+                remedy="restore those counts from a backup; or remove them and solve them again "
+                "with the libraries and the machine that solved them first",
+            )
+        return self.answers[entries].reshape(drawn.shape)[:, place].astype(np.float64)
+
+
+def refuse_mixed(release: ReleaseLayout, geolevel: str) -> None:
+    """Refuse lazy answers that an older version drew together with the others of a geolevel.
+
+    Raises:
+      OutputError: They lie among the others.
+    """
+    dataset = Dataset.open(release.measurements(geolevel))
+    lazy = dataset.facts.get("lazy_queries")
+    if lazy:
+        raise OutputError(
+            str(dataset.path),
+            "holds answers of lazy queries, which lie in a dataset of their own since; nothing is "
+            "drawn twice",
+            got=list(lazy),
+            remedy="go on with the version that drew them",
+        )
+
+
+# --- writing -------------------------------------------------------------------------------------
+
+
+def answer_table(codes: Sequence[str] | ObjectArray, query: str, answers: IntArray) -> pa.Table:
+    """Rows of ANSWERS: the answers of one query, int64[G, m], in G geounits."""
+    columns = [pa.array(codes, pa.string()), repeated(query, len(codes)), lists(answers)]
+    return pa.table(columns, schema=ANSWERS)
+
+
+def measurement_table(
+    codes: Sequence[str],
+    query: str,
+    mechanisms: Sequence[Mechanism],
+    answers: IntArray | DrawnAnswers,
+    schema: pa.Schema = MEASUREMENTS,
+) -> pa.Table:
+    """Rows of noisy answers of one query in G geounits.
+
+    Args:
+      codes: G geocodes.
+      query: Its name.
+      mechanisms: One per geounit, of the noise of each of its answers.
+      answers: int64[G, m], or those that were drawn.
+      schema: MEASUREMENTS, or LAZY_MEASUREMENTS of those that were drawn.
+    """
+    distinct = list(dict(zip(map(id, mechanisms), mechanisms, strict=True)).values())
+    position = {id(mechanism): index for index, mechanism in enumerate(distinct)}
+    which = np.zeros(len(mechanisms), np.int32)  # mostly all have one
+    if len(distinct) > 1:
+        which[:] = [position[id(mechanism)] for mechanism in mechanisms]
+    columns = [
+        pa.array(codes, pa.string()),
+        repeated(query, len(codes)),
+        chosen(which, [mechanism.kind for mechanism in distinct]),
+        chosen(which, [str(mechanism.parameter) for mechanism in distinct]),
+        pa.array(np.array([m.variance() for m in distinct])[which], pa.float64()),
+    ]
+    if isinstance(answers, DrawnAnswers):
+        columns += packed(answers.answers, answers.offsets)
+        columns.append(ragged_lists(answers.offsets, answers.positions))
+    else:
+        columns += packed(answers, answers.shape[1] * np.arange(len(answers) + 1))
+        if len(schema) > len(MEASUREMENTS):
+            columns.append(pa.nulls(len(codes), schema.field("positions").type))
+    return pa.table(columns, schema=schema)
+
+
+def described(query: Query) -> dict[str, Any]:
+    """What a reader of the measurements needs to know about a query; JSON."""
+    known = {
+        "query": query.name,
+        "answers": query.size,
+        "shape": list(query.shape),
+        **_labels(query),
+    }
+    if query.is_partition:
+        return known
+    return {**known, "factors": [factor.matrix.tolist() for factor in query.factors]}
+
+
+def _labels(query: Query) -> dict[str, Any]:
+    if query.size <= _LABELS:
+        return {"labels": query.labels()}
+    return {"factor_labels": [list(factor.labels) for factor in query.factors]}
+
+
+# --- reading -------------------------------------------------------------------------------------
+
+
+def rows_about(table: pa.Table, query: str) -> pa.Table:
+    """The rows of a table of answers about one query, in their order; runs are not copied."""
+    return _by_query(table).get(query, table.slice(0, 0))
+
+
+def _by_query(table: pa.Table) -> dict[str, pa.Table]:
+    """The rows about each query, in their order; runs are not copied."""
+    runs: dict[str, list[pa.Table]] = {}
+    if table.num_rows:
+        column = table.column("query")
+        if not pa.types.is_dictionary(column.type):
+            column = column.dictionary_encode()
+        column = column.unify_dictionaries()
+        index = np.concatenate([np.asarray(chunk.indices) for chunk in column.chunks])
+        starts = np.flatnonzero(np.diff(index, prepend=-1))
+        names = column.chunk(0).dictionary.to_pylist()
+        for start, stop in pairwise([*starts.tolist(), len(index)]):
+            runs.setdefault(names[index[start]], []).append(table.slice(start, stop - start))
+    return {query: pa.concat_tables(found) for query, found in runs.items()}
+
+
+def answers_reader(dataset: Dataset) -> RangeReader:
+    """What reads answers piece by piece, without what is said of their noise in every row.
+
+    Raises:
+      OutputError: A later version wrote them.
+    """
+    _require_known_format(dataset)
+    return RangeReader(dataset, without=_OF_NOISE)
+
+
+def read_answers(
+    dataset: Dataset | RangeReader,
+    queries: Sequence[Query | LinearRow],
+    codes: ObjectArray,
+    *,
+    narrow: bool = False,
+) -> list[IntArray]:
+    """Read the answers of queries for exactly these geocodes.
+
+    Args:
+      dataset: Exact or noisy answers of a geolevel, or what reads them piece by piece; of a lazy
+        query `read_drawn` reads them.
+      queries: What to read.
+      codes: object[G], as they lie in the files.
+      narrow: As of `unpacked`.
+
+    Returns:
+      Per query int64[G, m], or narrower ones.
+
+    Raises:
+      OutputError: The dataset lacks an answer, or a file cannot be read.
+    """
+    if not len(codes):
+        return [np.zeros((0, query.size), np.int64) for query in queries]
+    with understanding(dataset.path):
+        found = _rows_of(dataset, queries, codes)
+        return [
+            _whole(dataset, rows, query, len(codes), narrow=narrow)
+            for query, rows in zip(queries, found, strict=True)
+        ]
+
+
+def read_drawn(
+    dataset: Dataset | RangeReader, queries: Sequence[Query], codes: ObjectArray
+) -> list[DrawnAnswers]:
+    """Read the answers of lazy queries that were drawn for exactly these geocodes.
+
+    Args:
+      dataset: The lazy measurements of a geolevel, or what reads them piece by piece.
+      queries: What to read.
+      codes: object[G], geocodes of measured geounits, as they lie in the files.
+
+    Raises:
+      OutputError: The dataset lacks a query, or a file cannot be read.
+    """
+    if not len(codes):
+        none = np.zeros(0, np.int64)
+        return [DrawnAnswers(np.zeros(1, np.int64), none, none) for _ in queries]
+    with understanding(dataset.path):
+        return [_drawn(dataset, rows) for rows in _rows_of(dataset, queries, codes)]
+
+
+def read_listed(dataset: Dataset, low: str = "", high: str = LAST) -> pa.Table:
+    """Read noisy answers of any format, `answers` as lists of int64; see `with_lists`.
+
+    Raises:
+      OutputError: A file cannot be read, or a later version wrote it.
+    """
+    _require_known_format(dataset)
+    with understanding(dataset.path):
+        return with_lists(dataset.read(low, high))
+
+
+def read_available(
+    dataset: Dataset, name: str, n_answers: int, low: str = "", high: str = LAST
+) -> tuple[ObjectArray, IntArray]:
+    """Read the answers of one query in all geounits of a range that have them.
+
+    Args:
+      dataset: Exact or given answers of a geolevel.
+      name: Name of the query.
+      n_answers: Its number of answers, m.
+      low: First geocode.
+      high: Last geocode.
+
+    Returns:
+      object[G] geocodes, sorted, and int64[G, m] answers.
+
+    Raises:
+      OutputError: The dataset holds nothing of this name, or a file cannot be read.
+    """
+    with understanding(dataset.path):
+        if name not in dataset.facts["queries"]:
+            held = dataset.facts["queries"]
+            raise OutputError(str(dataset.path), f"does not hold {name}", got=held)
+        rows = rows_about(dataset.read(low, high), name)
+        codes = texts(rows)
+        return codes, unpacked(rows).reshape(len(codes), n_answers)
+
+
+def read_measured(
+    dataset: Dataset, name: str, n_answers: int
+) -> tuple[ObjectArray, IntArray, tuple[Mechanism, ...]]:
+    """Read the noisy answers of one query that is not lazy in all measured geounits.
+
+    Args:
+      dataset: The measurements of a geolevel.
+      name: Name of the query.
+      n_answers: Its number of answers, m.
+
+    Returns:
+      object[G] geocodes, int64[G, m] answers, and the mechanism of the noise of each geounit.
+
+    Raises:
+      OutputError: A file cannot be read.
+    """
+    with understanding(dataset.path):
+        rows = rows_about(dataset.read(), name)
+        codes = texts(rows)
+        kinds, parameters = (rows.column(c).to_pylist() for c in ("mechanism", "parameter"))
+        pairs = list(zip(kinds, parameters, strict=True))
+        mechanisms = {
+            (kind, parameter): read_mechanism(kind, stated_fraction(parameter))
+            for kind, parameter in dict.fromkeys(pairs)
+        }
+        answers = _numbers(dataset, rows).reshape(len(codes), n_answers)
+        return codes, answers, tuple(mechanisms[pair] for pair in pairs)
+
+
+def _rows_of(
+    dataset: Dataset | RangeReader, queries: Sequence[Query | LinearRow], codes: ObjectArray
+) -> list[pa.Table]:
+    """The rows about each query, which are of exactly these geounits."""
+    reader = dataset if isinstance(dataset, RangeReader) else answers_reader(dataset)
+    table = reader.read(str(codes[0]), str(codes[-1]))
+    found = _by_query(table)
+    wanted = pa.chunked_array([pa.array(codes, pa.string())])
+    out = []
+    for query in queries:
+        rows = found.get(query.name, table.slice(0, 0))
+        if not rows.num_columns or not rows.column("geocode").equals(wanted):
+            raise _lacks(dataset, query, len(rows), len(codes))
+        out.append(rows)
+    return out
+
+
+def _whole(
+    dataset: Dataset | RangeReader,
+    rows: pa.Table,
+    query: Query | LinearRow,
+    n_geounits: int,
+    *,
+    narrow: bool = False,
+) -> IntArray:
+    """int64[G, m], or narrower, of rows that hold every answer."""
+    answers = _numbers(dataset, rows, narrow=narrow)
+    if len(answers) != n_geounits * query.size:
+        raise _lacks(dataset, query, len(rows), n_geounits)
+    return answers.reshape(n_geounits, query.size)
+
+
+def _drawn(dataset: Dataset | RangeReader, rows: pa.Table) -> DrawnAnswers:
+    answers, positions = _numbers(dataset, rows), flattened(rows.column("positions"))
+    return DrawnAnswers(np.concatenate(([0], np.cumsum(row_sizes(rows)))), positions, answers)
+
+
+def _numbers(dataset: Dataset | RangeReader, rows: pa.Table, *, narrow: bool = False) -> IntArray:
+    _require_known_format(dataset)
+    return unpacked(rows, narrow=narrow)
+
+
+def _require_known_format(dataset: Dataset | RangeReader) -> None:
+    facts = (dataset.dataset if isinstance(dataset, RangeReader) else dataset).facts
+    if facts.get("format", 1) not in range(1, MEASUREMENTS_FORMAT + 1):
+        raise OutputError(
+            str(dataset.path),
+            "has answers of a format that this version does not know",
+            got=facts["format"],
+            want=f"at most {MEASUREMENTS_FORMAT}",
+        )
+
+
+def _lacks(
+    dataset: Dataset | RangeReader, query: Query | LinearRow, got: int, want: int
+) -> OutputError:
+    return OutputError(
+        str(dataset.path),
+        f"does not hold query {query.name} of every geounit",
+        got=f"{got} rows",
+        want=want,
+    )

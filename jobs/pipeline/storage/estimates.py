@@ -1,0 +1,247 @@
+"""Files of estimates: moments in coordinates, which pass up and down the tree, and tables of them.
+
+OUT/release/estimates/subtree/level=<L>/   messages up the tree, of all geolevels but the last
+OUT/release/estimates/whole/level=<L>/     estimates from all answers, of all geolevels but the last
+OUT/release/estimates/tables/level=<L>/    estimates and standard errors of tables
+
+All have a format number, the fact `format`; files of format 1 say none. Their tables hold the ends
+of intervals too, which `read_tables` computes since, and their moments are lists of double, which
+are bytes since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+
+from das.arrays import FloatArray, ObjectArray
+from das.errors import OutputError
+from das.queries.query import Query
+from das.tree.coordinates import Coordinates
+from das.tree.intervals import central_intervals, normal_factor
+from das.tree.passes import Moments
+from jobs.pipeline.storage.columns import flattened, lengths, lists, ragged_lists, repeated, texts
+from jobs.pipeline.storage.dataset import LAST, Dataset, PartFile, PartWriter, RangeReader
+from jobs.pipeline.storage.files import understanding
+from jobs.pipeline.storage.place import Place
+
+MOMENTS = pa.schema(
+    [
+        ("geocode", pa.string()),
+        ("values", pa.binary()),
+        ("matrices", pa.dictionary(pa.int32(), pa.binary())),
+    ]
+)
+FORMAT = 2
+_GROUP_NUMBERS = 1 << 19  # of a row group of moments: 4 MiB as double
+_SINGLE_BELOW = 2.0**16  # rounding to float32 then is at most 2^-9, no noise is as small
+
+
+def tables_schema(largest_above: float) -> pa.Schema:
+    """Columns of tables, in single precision where rounding is far below any noise.
+
+    Args:
+      largest_above: The largest estimate of the geolevel above, whose parts its children are.
+    """
+    number = pa.float32() if largest_above < _SINGLE_BELOW else pa.float64()
+    return pa.schema(
+        [
+            ("geocode", pa.string()),
+            ("query", pa.dictionary(pa.int32(), pa.string())),
+            ("estimate", pa.list_(number)),
+            ("standard_error", pa.list_(number)),
+        ]
+    )
+
+
+def write_moments(
+    dataset: Place,
+    coordinates: Coordinates,
+    codes: ObjectArray,
+    moments: Moments,
+    *,
+    single: bool = False,
+) -> PartFile:
+    """Write one part of moments, a row per geounit; equal matrices of a row group are stored once.
+
+    Row groups are small, so that tasks below, each of which needs a few geounits, read little else.
+    Compressing values, all noise, would save 3 bytes in 100.
+
+    Args:
+      dataset: Where to.
+      coordinates: What they are moments in.
+      codes: object[G] geocodes, ascending.
+      moments: Of these geounits.
+      single: Whether geounits may be in single precision: those whose values are small enough.
+    """
+    writer = PartWriter(dataset, MOMENTS, uncompressed=("values",))
+    most = max(1, _GROUP_NUMBERS // coordinates.size)
+    writer.write_apart(
+        _moments_table(coordinates, codes[rows], moments.take(rows), single=single)
+        for start in range(0, len(codes), most)
+        for rows in [np.arange(start, min(start + most, len(codes)))]
+    )
+    return writer.close()
+
+
+def _moments_table(
+    coordinates: Coordinates, codes: ObjectArray, moments: Moments, *, single: bool
+) -> pa.Table:
+    used, kind = np.unique(moments.kind, return_inverse=True)
+    flat = coordinates.flatten_matrices(tuple(part[used] for part in moments.matrices))
+    kinds = pa.array([row.tobytes() for row in flat], pa.binary())
+    return pa.table(
+        [
+            pa.array(codes, pa.string()),
+            _value_bytes(coordinates.flatten(moments.values), single=single),
+            pa.DictionaryArray.from_arrays(pa.array(kind.reshape(-1).astype(np.int32)), kinds),
+        ],
+        schema=MOMENTS,
+    )
+
+
+def _value_bytes(values: FloatArray, *, single: bool) -> pa.Array:
+    """A row of floats of 8 bytes as bytes, or of 4 where `single` and all of them are small."""
+    small = single & (np.abs(values).max(axis=1, initial=0) < _SINGLE_BELOW)
+    if not small.any() or small.all():
+        held = np.ascontiguousarray(values, "<f4" if small.any() else "<f8")
+        size = values.shape[1] * held.itemsize
+        ends = (size * np.arange(len(values) + 1)).astype(np.int32)
+        buffers = [None, pa.py_buffer(ends), pa.py_buffer(held)]
+        return pa.Array.from_buffers(pa.binary(), len(values), buffers)
+    rows = [
+        row.astype("<f4" if is_small else "<f8").tobytes()
+        for row, is_small in zip(values, small.tolist(), strict=True)
+    ]
+    return pa.array(rows, pa.binary())
+
+
+def _values_of(column: pa.ChunkedArray, size: int) -> FloatArray:
+    """float64[G, size]: what `_value_bytes` or an older version wrote."""
+    if pa.types.is_list(column.type):
+        return np.asarray(flattened(column).reshape(-1, size), np.float64)
+    out = np.empty((len(column), size))
+    at = 0
+    for chunk in column.chunks:
+        ends = np.frombuffer(chunk.buffers()[1], np.int32)[chunk.offset :][: len(chunk) + 1]
+        data = chunk.buffers()[2]
+        widths = np.diff(ends)
+        edges = np.flatnonzero(np.diff(widths, prepend=-1, append=-1)).tolist()
+        for first, last in pairwise(edges):  # rows of one width
+            kind = np.dtype("<f4" if widths[first] == 4 * size else "<f8")
+            n = (last - first) * size
+            rows = np.frombuffer(data, kind, n, int(ends[first])) if n else np.empty(0)
+            out[at + first : at + last] = rows.reshape(last - first, size)
+        at += len(chunk)
+    return out
+
+
+def read_moments(
+    dataset: Dataset | RangeReader, coordinates: Coordinates, codes: ObjectArray
+) -> Moments:
+    """Read the moments of exactly these geocodes.
+
+    Raises:
+      OutputError: The dataset lacks a geounit, or a file cannot be read.
+    """
+    _require_known_format(dataset.dataset if isinstance(dataset, RangeReader) else dataset)
+    with understanding(dataset.path):
+        table = dataset.read(str(codes[0]), str(codes[-1]))
+        present = texts(table)
+        if not np.array_equal(present, codes):
+            if not np.isin(codes, present).all():
+                raise OutputError(
+                    str(dataset.path), "lacks a geounit", got=len(present), want=len(codes)
+                )
+            table = table.take(np.searchsorted(present, codes))
+        values = _values_of(table.column("values"), coordinates.size)
+        column = table.column("matrices").unify_dictionaries().combine_chunks()
+        used, kind = np.unique(column.indices.to_numpy(), return_inverse=True)
+        rows = [np.frombuffer(column.dictionary[int(index)].as_py()) for index in used]
+        return Moments(
+            coordinates.unflatten(values),
+            coordinates.unflatten_matrices(np.stack(rows)),
+            kind.reshape(-1).astype(np.int64),
+        )
+
+
+def estimate_rows(
+    coordinates: Coordinates,
+    queries: Sequence[Query],
+    codes: ObjectArray,
+    moments: Moments,
+    schema: pa.Schema,
+) -> list[pa.Table]:
+    """Estimates and standard errors of tables, one Arrow table of a `tables_schema` per query."""
+    number = schema.field("estimate").type.value_type.to_pandas_dtype()
+    out = []
+    for query in queries:
+        estimates = coordinates.answer(query, moments.values).astype(number, copy=False)
+        errors = np.sqrt(coordinates.variances(query, moments.matrices)).astype(number)
+        values = map(lists, (estimates, errors[moments.kind]))
+        columns = [pa.array(codes, pa.string()), repeated(query.name, len(codes)), *values]
+        out.append(pa.table(columns, schema=schema))
+    return out
+
+
+def standard_error_sums(tables: Sequence[pa.Table]) -> list[FloatArray]:
+    """Sums over geounits of the standard errors, float64[m] for each table of `estimate_rows`."""
+    columns = [(flattened(table.column("standard_error")), table.num_rows) for table in tables]
+    return [values.reshape(rows, -1).sum(0, dtype=np.float64) for values, rows in columns]
+
+
+def largest_estimate(tables: Sequence[pa.Table]) -> float:
+    """The largest absolute value of all estimates; 0 if there are none."""
+    values = (flattened(table.column("estimate")) for table in tables)
+    return float(max((np.abs(some).max(initial=0) for some in values), default=0))
+
+
+def read_tables(dataset: Dataset, low: str = "", high: str = LAST) -> pa.Table:
+    """Read the tables of a geolevel, with the ends of intervals.
+
+    Args:
+      dataset: `estimates/tables/level=<L>` of a release, of any format.
+      low: First geocode.
+      high: Last geocode.
+
+    Returns:
+      Columns geocode, query and, as lists of float64, estimate, standard_error, lower and upper;
+      the intervals are central, of the confidence that the facts have.
+
+    Raises:
+      OutputError: A file cannot be read, or a later version wrote it.
+    """
+    number = _require_known_format(dataset)
+    table = dataset.read(low, high)
+    if number == 1 or not table.num_columns:
+        return table
+    with understanding(dataset.path):
+        half_width = normal_factor(dataset.facts["confidence"])
+        sizes = lengths(table.column("estimate"))
+        offsets = np.concatenate(([0], np.cumsum(sizes)))
+        values, errors = (
+            flattened(table.column(name)).astype(np.float64)
+            for name in ("estimate", "standard_error")
+        )
+        bounds = central_intervals(values, errors, half_width)
+        columns = (values, errors, bounds.lower, bounds.upper)
+        names = ["geocode", "query", "estimate", "standard_error", "lower", "upper"]
+        return pa.table(
+            [*table.select(names[:2]), *(ragged_lists(offsets, column) for column in columns)],
+            names,
+        )
+
+
+def _require_known_format(dataset: Dataset) -> int:
+    number: int = dataset.facts.get("format", 1)
+    if number not in (1, FORMAT):
+        raise OutputError(
+            str(dataset.path),
+            "is in a format that this version does not read",
+            got=number,
+            want=FORMAT,
+        )
+    return number

@@ -1,0 +1,117 @@
+"""Sparse histograms as files: of the truth, and of the protected counts; a row per geounit.
+
+Geounits without persons have no row. Which of the two a dataset holds, its folder says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from das.arrays import IntArray, ObjectArray
+from das.histograms import Histograms
+from jobs.pipeline.storage.columns import check_columns, lengths, texts
+from jobs.pipeline.storage.dataset import Dataset, RangeReader
+from jobs.pipeline.storage.files import understanding
+from jobs.pipeline.storage.layout import ReleaseLayout
+
+Texts = Sequence[str] | ObjectArray  # geocodes as they lie in files
+
+_NO_ENTRIES = np.zeros(0, np.int64)
+SPARSE_SCHEMA = pa.schema(
+    [
+        ("geocode", pa.string()),
+        ("cells", pa.list_(pa.int64())),
+        ("counts", pa.list_(pa.int64())),
+    ]
+)
+
+
+def sparse_table(geocodes: Texts, histograms: Histograms) -> pa.Table:
+    """Arrow table of the geounits that have persons, in the order given."""
+    lengths = np.diff(histograms.offsets)
+    held = np.flatnonzero(lengths)
+    offsets = np.concatenate(([0], np.cumsum(lengths[held]))).astype(np.int32)
+    codes = np.asarray(geocodes, dtype=object)[held]
+    return pa.table(
+        [
+            pa.array(codes, pa.string()),
+            pa.ListArray.from_arrays(offsets, histograms.cells),
+            pa.ListArray.from_arrays(offsets, histograms.counts),
+        ],
+        schema=SPARSE_SCHEMA,
+    )
+
+
+def sparse_arrays(
+    table: pa.Table,
+) -> tuple[npt.NDArray[np.str_], IntArray, IntArray, IntArray]:
+    """Columns of sparse rows as arrays.
+
+    Returns:
+      str[r] geocodes, int64[r] entries of each, and int64[nnz] cells and counts.
+    """
+    return texts(table).astype(np.str_), *_entries(table)
+
+
+def _entries(table: pa.Table) -> tuple[IntArray, IntArray, IntArray]:
+    lengths = pc.list_value_length(table.column("cells")).to_numpy().astype(np.int64)
+    cells = pc.list_flatten(table.column("cells")).to_numpy()
+    return lengths, cells, pc.list_flatten(table.column("counts")).to_numpy()
+
+
+def align_histograms(table: pa.Table, geocodes: Texts, n_cells: int) -> Histograms:
+    """Histograms for exactly these geounits, sorted as given; those without a row are empty.
+
+    Args:
+      table: Rows (geocode, cells, counts) sorted by geocode.
+      geocodes: Sorted geocodes.
+      n_cells: Cells of the schema.
+    """
+    wanted = pa.array(np.asarray(geocodes, object), pa.string())
+    found = pc.index_in(table.column("geocode"), value_set=wanted)
+    place = np.asarray(pc.fill_null(found, -1), np.int64)
+    sizes, cells, counts = _entries(table)
+    keep = place >= 0
+    entries = np.repeat(keep, sizes)
+    lengths = np.zeros(len(wanted), np.int64)
+    lengths[place[keep]] = sizes[keep]
+    offsets = np.concatenate(([0], np.cumsum(lengths)))
+    return Histograms(n_cells, offsets, cells[entries], counts[entries])
+
+
+def read_histograms(dataset: Dataset | RangeReader, geocodes: Texts, n_cells: int) -> Histograms:
+    """Read the histograms of sorted geocodes, as `align_histograms` makes them.
+
+    Args:
+      dataset: What to read, or what reads it piece by piece.
+      geocodes: Of the geounits wanted.
+      n_cells: Cells of the schema.
+
+    Raises:
+      OutputError: A file is missing or cannot be read.
+    """
+    if not len(geocodes):
+        return Histograms(n_cells, np.zeros(1, np.int64), _NO_ENTRIES, _NO_ENTRIES)
+    table = dataset.read(str(geocodes[0]), str(geocodes[-1]))
+    if table.num_columns == 0:
+        table = SPARSE_SCHEMA.empty_table()
+    with understanding(dataset.path):
+        check_columns(table, SPARSE_SCHEMA)
+        cells, counts = (lengths(table.column(name)) for name in ("cells", "counts"))
+        if not np.array_equal(cells, counts):
+            raise ValueError("cells and counts differ in length")
+    return align_histograms(table, geocodes, n_cells)
+
+
+def read_counts(layout: ReleaseLayout, geolevel: str, geocodes: Texts, n_cells: int) -> Histograms:
+    """Read the protected histograms of sorted geocodes of a geolevel.
+
+    Raises:
+      OutputError: The geolevel is not solved.
+    """
+    return read_histograms(Dataset.open(layout.counts(geolevel)), geocodes, n_cells)

@@ -1,0 +1,412 @@
+"""Where everything of a run lies. Two roots: what may be published, and what may not.
+
+The second is OUT/confidential, unless the run file names another place for it: then all that stands
+under OUT/confidential here lies there, beside OWNER.json, which says whose it is.
+
+OUT/run.json                             identity; digest of the configuration, run file and files
+OUT/driver.lock                          held by the one driver at work
+OUT/summary.json                         what the run cost
+OUT/draws.jsonl                          attempts to draw a geolevel, as the account has them
+OUT/release/geography/level=<L>/         public geounits of each geolevel
+OUT/release/measurements/level=<L>/      noisy measurements
+OUT/release/lazy_measurements/level=<L>/ noisy answers of lazy queries, those that were drawn
+OUT/release/support/level=<L>/           counts of the root that say where its lazy queries are
+                                         drawn
+OUT/release/invariants/level=<L>/        exact answers of the invariants
+OUT/release/given/level=<L>/             facility counts and published tables, as given
+OUT/release/implied/level=<L>/           what they imply for every geounit
+OUT/release/tied/level=<L>/              the same where counts of other products imply something
+OUT/release/counts/level=<L>/            protected counts
+OUT/release/microdata/{parquet,csv}/     one row per person
+OUT/release/joined/{parquet,csv}/        one row per person, with the unit it lives in
+OUT/release/tables/level=<L>/            a file for each table and format
+OUT/release/ledger.jsonl                 what was granted, what every query costs, what is measured
+OUT/release/planned.json                 planned strategies, once they are measured
+OUT/release/solves.jsonl                 settings with which it was solved
+OUT/release/account.json                 budgets granted for the same people until it was measured
+OUT/release/configuration/               public part of the run file, schemas, allocations
+OUT/release/schemas/                     JSON Schemas of the documents
+OUT/release/README.md                    what this is and how to read it
+OUT/release/codebook.json, codebook.md   what names, codes and labels stand for
+OUT/release/manifest.json, report.html
+OUT/release/NOT_FOR_RELEASE.txt          only if the noise was seeded
+OUT/release/intervals/level=<L>/         intervals of released counts, from replicates
+OUT/release/intervals/intervals.json     what replicates say of errors, by size class
+OUT/replicates/release/                  errors of each replicate, and replicates at work
+OUT/solutions/NAME/                      another solution of the same measurements, like release
+OUT/confidential/histograms/level=<L>/   the truth
+OUT/confidential/histograms/runs/        sorted pieces of the input, while it is read
+OUT/confidential/keys/                   half of the noise key at work, while tasks draw
+OUT/confidential/input.json              size and time of change of the input files
+OUT/confidential/evaluation.json, report.html
+OUT/confidential/solutions/NAME/         the same two of another solution, and what it cost
+
+The last product of a run lies there itself. Every other NAME, such as units, has OUT/release/NAME
+and OUT/confidential/NAME with the same, but for the geography, the account and the input files,
+which are one for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from jobs.pipeline.storage.place import Place, lies_in, names_below
+
+MICRODATA = ("parquet", "csv")
+"""Formats of the microdata, each in a folder of its name."""
+_INTERVALS = "intervals"
+
+
+@dataclass(frozen=True)
+class ReleaseLayout:
+    """Places of one product under OUT/release. All that the stages after measuring are given.
+
+    Attributes:
+      root: Folder of the product.
+      public: Folder of what all products share, if not the same.
+    """
+
+    root: Place
+    public: Place | None = None
+
+    def product(self, name: str) -> ReleaseLayout:
+        """A product that comes before the one whose folder this is."""
+        return ReleaseLayout(self.root / name, self.root)
+
+    def beside(self, folder: str | None) -> ReleaseLayout:
+        """Another product of the run, by its folder; None is the last."""
+        whole = ReleaseLayout(self.public or self.root)
+        return whole if folder is None else whole.product(folder)
+
+    def geography(self, geolevel: str) -> Place:
+        """Dataset of the geounits of a geolevel."""
+        return (self.public or self.root) / "geography" / f"level={geolevel}"
+
+    def measurements(self, geolevel: str) -> Place:
+        """Dataset of the noisy measurements of a geolevel."""
+        return self.root / "measurements" / f"level={geolevel}"
+
+    def lazy_measurements(self, geolevel: str) -> Place:
+        """Dataset of the answers of lazy queries that were drawn at a geolevel."""
+        return self.root / "lazy_measurements" / f"level={geolevel}"
+
+    def measured_part(self, part: str) -> Place:
+        """Dataset of the noisy measurements of a part of a survey."""
+        return self.root / "measurements" / f"part={part}"
+
+    def support(self, geolevel: str) -> Place:
+        """Dataset of the counts of the root by the last query of its support."""
+        return self.root / "support" / f"level={geolevel}"
+
+    def invariants(self, geolevel: str) -> Place:
+        """Dataset of the exact answers at a geolevel."""
+        return self.root / "invariants" / f"level={geolevel}"
+
+    def given(self, geolevel: str) -> Place:
+        """Dataset of public counts that were given for the geounits of a geolevel."""
+        return self.root / "given" / f"level={geolevel}"
+
+    def implied(self, geolevel: str) -> Place:
+        """Dataset of what given counts imply for the geounits of a geolevel."""
+        return self.root / "implied" / f"level={geolevel}"
+
+    def tied(self, geolevel: str) -> Place:
+        """Dataset of what is implied for a geolevel, where other products are part of it."""
+        return self.root / "tied" / f"level={geolevel}"
+
+    def counts(self, geolevel: str) -> Place:
+        """Dataset of the protected counts of a geolevel."""
+        return self.root / "counts" / f"level={geolevel}"
+
+    def tables(self, geolevel: str) -> Place:
+        """Dataset of the tables of a geolevel."""
+        return self.root / "tables" / f"level={geolevel}"
+
+    @property
+    def microdata(self) -> Place:
+        """Folder of the microdata."""
+        return self.root / "microdata"
+
+    @property
+    def joined(self) -> Place:
+        """Folder of the joined microdata."""
+        return self.root / "joined"
+
+    @property
+    def ledger(self) -> Place:
+        """The ledger of the run."""
+        return self.root / "ledger.jsonl"
+
+    @property
+    def planned(self) -> Place:
+        """The planned strategies, as they were when the run was begun."""
+        return self.root / "planned.json"
+
+    @property
+    def solves(self) -> Place:
+        """The settings with which counts were made, oldest first."""
+        return (self.public or self.root) / "solves.jsonl"
+
+    @property
+    def account(self) -> Place:
+        """All budgets granted for the same people when the run measured them."""
+        return (self.public or self.root) / "account.json"
+
+    @property
+    def configuration(self) -> Place:
+        """Folder of the public part of the configuration, of all products."""
+        return (self.public or self.root) / "configuration"
+
+    @property
+    def schemas(self) -> Place:
+        """Folder of the JSON Schemas of the documents, of all products."""
+        return (self.public or self.root) / "schemas"
+
+    @property
+    def readme(self) -> Place:
+        """What people read first."""
+        return self.root / "README.md"
+
+    @property
+    def codebook(self) -> Place:
+        """What names, codes and labels stand for."""
+        return self.root / "codebook.json"
+
+    @property
+    def codebook_page(self) -> Place:
+        """The same for people."""
+        return self.root / "codebook.md"
+
+    @property
+    def manifest(self) -> Place:
+        """The manifest."""
+        return self.root / "manifest.json"
+
+    @property
+    def report(self) -> Place:
+        """The public report."""
+        return self.root / "report.html"
+
+    @property
+    def documents(self) -> tuple[Place, ...]:
+        """What a census may write beside datasets, but for configuration, schemas and manifest."""
+        of_run = (self.ledger, self.planned, self.solves, self.account)
+        return (*of_run, self.readme, self.codebook, self.codebook_page)
+
+
+@dataclass(frozen=True)
+class Roots:
+    """The two roots of a run.
+
+    Attributes:
+      out: The run folder, with what may be published.
+      confidential: What may not.
+    """
+
+    out: Place
+    confidential: Place
+
+    @classmethod
+    def of(cls, out: Place, confidential: Place | None = None) -> Roots:
+        """The roots of a run folder; by default the confidential one lies in it."""
+        return cls(out, _within(out) if confidential is None else confidential)
+
+    @property
+    def are_apart(self) -> bool:
+        """Whether the confidential root is a place of its own."""
+        return self.confidential != _within(self.out)
+
+
+def _within(out: Place) -> Place:
+    return out / "confidential"
+
+
+@dataclass(frozen=True)
+class ConfidentialLayout:
+    """Places of one product under OUT/confidential. Never given to the stages after measuring.
+
+    Attributes:
+      root: Folder of the product.
+      solution: Name of the solution that is compared with the truth, if not the release.
+    """
+
+    root: Place
+    solution: str | None = None
+
+    def product(self, name: str) -> ConfidentialLayout:
+        """A product that comes before the one whose folder this is."""
+        return ConfidentialLayout(self.root / name, self.solution)
+
+    @property
+    def compared(self) -> Place:
+        """Folder of what compares a solution with the truth."""
+        return self.root if self.solution is None else self.root / "solutions" / self.solution
+
+    def histograms(self, geolevel: str) -> Place:
+        """Dataset of the true histograms of a geolevel."""
+        return self.root / "histograms" / f"level={geolevel}"
+
+    @property
+    def keys(self) -> Place:
+        """Where one share of the noise key lies while a geolevel is measured."""
+        return self.root / "keys"
+
+    @property
+    def evaluation(self) -> Place:
+        """Error metrics against the truth."""
+        return self.compared / "evaluation.json"
+
+    @property
+    def report(self) -> Place:
+        """The internal report."""
+        return self.compared / "report.html"
+
+
+def is_publishable(place: Place, out: Place) -> bool:
+    """Whether a place lies, or would lie, in a release or solution of a run folder."""
+    public = (release_layout(out).root, out / "solutions")
+    return any(lies_in(place.resolve(), folder.resolve()) for folder in public)
+
+
+def is_release(place: Place) -> bool:
+    """Whether a place is itself the folder of a finished release, or of a solution beside one."""
+    return bool(ReleaseLayout(place).manifest.is_file())
+
+
+def release_layout(out: Place, solution: str | None = None) -> ReleaseLayout:
+    """The publishable half of a run folder, or a further solution, which is as complete."""
+    return ReleaseLayout(out / "release" if solution is None else out / "solutions" / solution)
+
+
+def confidential_layout(roots: Roots | Place, solution: str | None = None) -> ConfidentialLayout:
+    """The confidential half of a run; a run folder alone is one that both halves lie in."""
+    root = roots.confidential if isinstance(roots, Roots) else _within(roots)
+    return ConfidentialLayout(root, solution)
+
+
+def product_release(out: Place, solution: str | None, name: str | None) -> ReleaseLayout:
+    """The publishable half of a product; of the last one if no name is given."""
+    release = release_layout(out, solution)
+    return release if name is None else release.product(name)
+
+
+def product_confidential(
+    roots: Roots, solution: str | None, name: str | None
+) -> ConfidentialLayout:
+    """The confidential half of a product; of the last one if no name is given."""
+    confidential = confidential_layout(roots, solution)
+    return confidential if name is None else confidential.product(name)
+
+
+def solutions_of(out: Place) -> list[str]:
+    """Names of the solutions beside the release of a run folder."""
+    return sorted(path.name for path in (out / "solutions").glob("*") if path.is_dir())
+
+
+@dataclass(frozen=True)
+class EstimateLayout:
+    """Places of the datasets of the estimate stage."""
+
+    root: Place
+
+    @classmethod
+    def of(cls, release: ReleaseLayout) -> EstimateLayout:
+        """The layout inside a release."""
+        return cls(release.root / "estimates")
+
+    def subtree(self, geolevel: str) -> Place:
+        """Messages up the tree: estimates from the subtree, or what lies below an only child."""
+        return self.root / "subtree" / f"level={geolevel}"
+
+    def whole(self, geolevel: str) -> Place:
+        """Estimates from all answers of the tree."""
+        return self.root / "whole" / f"level={geolevel}"
+
+    def tables(self, geolevel: str) -> Place:
+        """Tables of estimates."""
+        return self.root / "tables" / f"level={geolevel}"
+
+
+@dataclass(frozen=True)
+class ReplicateLayout(ReleaseLayout):
+    """Places of a replicate: its noisy answers and counts; what is exact is that of the release.
+
+    Attributes:
+      exact: The release; a replicate keeps its geounits, invariants and given counts.
+      others: Replicates of the other products, by their folders in the release; None is the last.
+    """
+
+    exact: ReleaseLayout = field(kw_only=True)
+    others: Mapping[str | None, Place] = field(kw_only=True, default_factory=dict)
+
+    def beside(self, folder: str | None) -> ReleaseLayout:
+        """The replicate of another product that was made with this one."""
+        exact = self.exact.beside(folder)
+        return ReplicateLayout(self.others[folder], exact=exact, others=self.others)
+
+    def geography(self, geolevel: str) -> Place:
+        """Dataset of the geounits of a geolevel."""
+        return self.exact.geography(geolevel)
+
+    def invariants(self, geolevel: str) -> Place:
+        """Dataset of the exact answers at a geolevel."""
+        return self.exact.invariants(geolevel)
+
+    def given(self, geolevel: str) -> Place:
+        """Dataset of public counts that were given for the geounits of a geolevel."""
+        return self.exact.given(geolevel)
+
+    def implied(self, geolevel: str) -> Place:
+        """Dataset of what given counts imply for the geounits of a geolevel."""
+        return self.exact.implied(geolevel)
+
+    def tied(self, geolevel: str) -> Place:
+        """Dataset of what is implied for a geolevel, where other products are part of it."""
+        return self.exact.tied(geolevel)
+
+
+@dataclass(frozen=True)
+class ReleasedTruth(ConfidentialLayout):
+    """A release, or a replicate, taken for the truth. Nothing of it is confidential.
+
+    Attributes:
+      released: Whose counts are the truth; `root` is where a replicate of it is at work.
+    """
+
+    released: ReleaseLayout = field(kw_only=True)
+
+    def histograms(self, geolevel: str) -> Place:
+        """Dataset of the histograms of a geolevel."""
+        return self.released.counts(geolevel)
+
+
+@dataclass(frozen=True)
+class IntervalLayout:
+    """Places of what replicates of a release say."""
+
+    root: Place
+
+    @classmethod
+    def of(cls, release: ReleaseLayout) -> IntervalLayout:
+        """The layout inside a release."""
+        return cls(release.root / _INTERVALS)
+
+    @property
+    def document(self) -> Place:
+        """Errors and intervals by size class."""
+        return self.root / "intervals.json"
+
+    def tables(self, geolevel: str) -> Place:
+        """Intervals of the tables of a geolevel."""
+        return self.root / f"level={geolevel}"
+
+
+def is_of_replicates(dataset: Place, release: Place) -> bool:
+    """Whether a dataset in the folder of a release was made of it by replicates, after its seal."""
+    return _INTERVALS in names_below(dataset, release).parts
+
+
+def replicates_folder(out: Place, solution: str | None) -> Place:
+    """Where replicates of a release, or of a solution of it, are at work."""
+    return out / "replicates" / (solution or "release")

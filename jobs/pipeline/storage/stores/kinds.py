@@ -1,0 +1,56 @@
+"""Which kinds of stores there are, and one client of each per process."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+
+from das.errors import ConfigError
+from jobs.pipeline.storage.stores.posix import PosixStore
+from jobs.pipeline.storage.stores.store import Store
+
+OBJECTS = ("s3", "s3a", "gs", "az", "abfs", "abfss")
+SCHEMES = (*OBJECTS, "hdfs")
+"""Schemes of the addresses that run files and commands may name."""
+MEMORY = "memory"
+
+POSIX = PosixStore()
+
+_CLIENTS: dict[tuple[int, str], Store] = {}
+
+
+def store_at(root: str) -> Store:
+    """The store at an address, made at its first use in this process.
+
+    Args:
+      root: Scheme and host, bucket or name, such as `s3://bucket` or `hdfs://namenode:8020`.
+
+    Raises:
+      ConfigError: The package that speaks to such stores is not installed.
+      OSError: The address cannot be understood, or the environment lacks what it needs.
+    """
+    key = (os.getpid(), root)  # a process that was forked makes its own
+    if key not in _CLIENTS:
+        _CLIENTS[key] = _opened(root)
+    return _CLIENTS[key]
+
+
+def _opened(root: str) -> Store:
+    if root.startswith("hdfs:"):
+        _need("hdfs_native", root, "hdfs")
+        from jobs.pipeline.storage.stores.hdfs import HdfsFiles
+
+        return HdfsFiles(root)
+    _need("obstore", root, "objects")
+    from jobs.pipeline.storage.stores.objects import ObjectStoreFiles
+
+    return ObjectStoreFiles(root)
+
+
+def _need(package: str, root: str, extra: str) -> None:
+    if importlib.util.find_spec(package) is None:
+        raise ConfigError(
+            root,
+            f"needs the package {package.replace('_', '-')}, which is not installed here",
+            remedy=f"pip install 'topdown-das[{extra}]', on driver and workers",
+        )

@@ -1,0 +1,287 @@
+"""Object stores, by obstore: Amazon S3 and what speaks its language, Google Cloud, Azure.
+
+Credentials are those of each process's own environment or role; nothing here carries them. A client
+must not be used before a process forks: its threads do not survive that. So clients are kept per
+process, and no process that forks workers uses one.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jobs.pipeline.storage.stores.store import OWNER_ONLY, Stat, UnsafeStoreError
+
+if TYPE_CHECKING:
+    from obstore import ObjectMeta
+    from obstore.store import ObjectStore
+
+# Waits before a create is tried again whose answer was lost or that the store put off, seconds.
+_WAITS = (0.1, 0.3, 1.0, 3.0, 10.0, 20.0)
+_PATIENCE = 120.0  # seconds after which it is not tried again; each try may itself take a minute
+_REFUSALS = 4  # of a name that is absent each time; a race for it is over by then
+_REQUEST = timedelta(seconds=120)  # a part of 100 MB at 1 MB/s
+_CONNECT = timedelta(seconds=10)
+_RETRIES = timedelta(seconds=60)  # of reads, lists and removals, which obstore repeats itself
+_ALLOW_HTTP = ("AWS_ALLOW_HTTP", "AZURE_ALLOW_HTTP", "GOOGLE_ALLOW_HTTP")
+_AT_ONCE = 500  # names removed by one call
+_PIECE = 8 << 20  # bytes of an object read at a time
+_COPIED_AT_ONCE = 5_000_000_000  # bytes; Amazon S3 copies 5 GiB, and larger ones in parts
+
+
+class ObjectStoreFiles:
+    """The objects of one bucket or container, as `Store`."""
+
+    def __init__(self, root: str) -> None:
+        """Make a client; nothing is asked of the store yet.
+
+        Args:
+          root: Scheme and bucket, such as `s3://bucket`; `memory://NAME` is a store that this
+            process alone sees, for tests.
+
+        Raises:
+          OSError: The address, or the environment, is not one that makes a client.
+        """
+        self._root = root
+        with _told(root):
+            self._store = _client(root)
+
+    def create(self, name: str, data: bytes, *, mode: int = OWNER_ONLY) -> bool:
+        """As `Store.create`: a conditional PUT, whose answer counts only if it is read back."""
+        import obstore
+        from obstore.exceptions import (
+            AlreadyExistsError,
+            BaseError,
+            GenericError,
+            PreconditionError,
+        )
+
+        refused, deadline = 0, time.monotonic() + _PATIENCE
+        for wait in (*_WAITS, 0.0):
+            try:
+                obstore.put(self._store, name, data, mode="create", use_multipart=False)
+                return True
+            except (AlreadyExistsError, PreconditionError) as error:
+                failure: Exception = error
+                refused += 1
+            except GenericError as error:  # nothing was said of whether it was written
+                if _is_final(error):
+                    raise _in_words(error, self._root) from None
+                failure = error
+            except (BaseError, OSError, ValueError) as error:
+                raise _in_words(error, self._root) from None
+            with suppress(FileNotFoundError):
+                return self.read(name) == data
+            if refused == _REFUSALS:
+                what = "it refuses to create a file that is absent"
+                raise UnsafeStoreError(errno.ENOTSUP, what, self._root)
+            if time.monotonic() > deadline:
+                break
+            time.sleep(wait)
+        raise _in_words(failure, self._root)
+
+    def replace(self, name: str, data: bytes, *, mode: int = OWNER_ONLY) -> None:
+        """As `Store.replace`: a PUT, which is one step for readers."""
+        import obstore
+
+        with _told(self._root):
+            obstore.put(self._store, name, data, use_multipart=False)
+
+    def upload(self, name: str, file: Path, *, mode: int = OWNER_ONLY) -> None:
+        """As `Store.upload`: in several parts, which become an object together."""
+        import obstore
+
+        with _told(self._root), file.open("rb") as handle:
+            obstore.put(self._store, name, handle)
+
+    def rename(self, name: str, other: str) -> None:
+        """As `Store.rename`: the store copies; what is too large goes through this disk."""
+        import obstore
+
+        with _told(self._root):
+            try:
+                size = obstore.head(self._store, name)["size"]
+            except FileNotFoundError:
+                obstore.head(self._store, other)
+                return
+            if size <= _COPIED_AT_ONCE:
+                obstore.copy(self._store, name, other)
+        if size > _COPIED_AT_ONCE:
+            with tempfile.NamedTemporaryFile(prefix="das-") as file:
+                for start in range(0, size, _PIECE):
+                    file.write(self.read_range(name, start, min(start + _PIECE, size)))
+                file.flush()
+                self.upload(other, Path(file.name))
+        self.remove([name])
+
+    def read(self, name: str) -> bytes:
+        """As `Store.read`."""
+        import obstore
+
+        with _told(self._root):
+            return bytes(obstore.get(self._store, name).bytes())
+
+    def read_range(self, name: str, start: int, stop: int) -> bytes:
+        """As `Store.read_range`."""
+        import obstore
+
+        if stop <= start:
+            return b""
+        with _told(self._root):
+            return bytes(obstore.get_range(self._store, name, start=start, end=stop))
+
+    def stat(self, name: str) -> Stat:
+        """As `Store.stat`."""
+        import obstore
+
+        with _told(self._root):
+            found = obstore.head(self._store, name)
+        return _stat(found)
+
+    def files(self, folder: str) -> Iterator[str]:
+        """As `Store.files`."""
+        return (name for name, _ in self.stats(folder))
+
+    def stats(self, folder: str) -> Iterator[tuple[str, Stat]]:
+        """As `Store.stats`."""
+        import obstore
+
+        with _told(self._root):
+            for page in obstore.list(self._store, folder or None):
+                yield from ((found["path"], _stat(found)) for found in page)
+
+    def entries(self, folder: str) -> Iterator[tuple[str, bool]]:
+        """As `Store.entries`."""
+        import obstore
+
+        with _told(self._root):
+            found = obstore.list_with_delimiter(self._store, folder or None)
+        yield from ((name, True) for name in found["common_prefixes"])
+        yield from ((one["path"], False) for one in found["objects"])
+
+    def remove(self, names: Sequence[str]) -> None:
+        """As `Store.remove`."""
+        import obstore
+
+        for start in range(0, len(names), _AT_ONCE):
+            with _told(self._root):
+                try:
+                    obstore.delete(self._store, list(names[start : start + _AT_ONCE]))
+                except FileNotFoundError:
+                    for name in names[start : start + _AT_ONCE]:
+                        self._remove_one(name)
+
+    def _remove_one(self, name: str) -> None:
+        import obstore
+
+        try:
+            obstore.delete(self._store, name)
+        except FileNotFoundError as error:
+            if _no_bucket(str(error)):
+                raise
+
+
+def _stat(found: ObjectMeta) -> Stat:
+    changed = found["last_modified"]
+    nanoseconds = int(changed.timestamp()) * 10**9 + changed.microsecond * 1000
+    return Stat(found["size"], nanoseconds)
+
+
+def _client(root: str) -> ObjectStore:
+    from obstore.store import MemoryStore, from_url
+
+    if root.startswith("memory:"):
+        return MemoryStore()
+    # Options given here take the place of all that obstore would find in the environment.
+    plain = any(os.environ.get(name, "").lower() in ("true", "1") for name in _ALLOW_HTTP)
+    return from_url(
+        root,
+        client_options={
+            "timeout": _REQUEST,
+            "connect_timeout": _CONNECT,
+            "allow_http": plain,
+        },
+        retry_config={"retry_timeout": _RETRIES, "max_retries": 8},
+    )
+
+
+@contextmanager
+def _told(root: str) -> Iterator[None]:
+    """Make what obstore raises an OSError in words."""
+    from obstore.exceptions import BaseError
+
+    try:
+        yield
+    except (BaseError, FileNotFoundError, PermissionError, ValueError) as error:
+        raise _in_words(error, root) from None
+
+
+def _in_words(error: Exception, root: str) -> OSError:
+    """What a store answered, without the addresses and dumps that obstore adds."""
+    text = str(error)
+    for is_meant, number, words in _MEANINGS:
+        if is_meant(text, type(error).__name__):
+            return OSError(number, words.format(root=root), root)
+    return OSError(errno.EIO, f"{root} answered: {_core(text)}", root)
+
+
+def _core(text: str) -> str:
+    """The sentence of an error of obstore that says what happened."""
+    text = text.split("\n\nDebug source")[0]
+    message = re.search(r"<Code>(.*?)</Code>(?:<Message>(.*?)</Message>)?", text, re.DOTALL)
+    if message:
+        return ": ".join(part.strip() for part in message.groups() if part)
+    return re.sub(r"https?://\S+", "...", text.splitlines()[0])[:300]
+
+
+def _no_bucket(text: str) -> bool:
+    return any(
+        word in text
+        for word in ("NoSuchBucket", "ContainerNotFound", "specified bucket does not exist")
+    )
+
+
+def _is_final(error: Exception) -> bool:
+    """Whether trying again gives the same answer."""
+    text = str(error)
+    return any(is_meant(text, type(error).__name__) for is_meant, *_ in _MEANINGS) or bool(
+        re.search(r"status code: (4(?!08|09|12|25|29)\d\d|501)", text)
+    )
+
+
+_MEANINGS: tuple[tuple[Callable[[str, str], bool], int, str], ...] = (
+    (lambda text, _: _no_bucket(text), errno.ENODEV, "there is no bucket or container {root}"),
+    (lambda _, kind: kind == "FileNotFoundError", errno.ENOENT, os.strerror(errno.ENOENT)),
+    (
+        lambda text, _: "169.254." in text or "metadata.google" in text or "MissingAccount" in text,
+        errno.EACCES,
+        "this process has no credentials for {root}: none are set in its environment, and the "
+        "machine has no role that gives any",
+    ),
+    (
+        lambda text, kind: (
+            kind in ("PermissionDeniedError", "UnauthenticatedError") or "AccessDenied" in text
+        ),
+        errno.EACCES,
+        "{root} does not let this process do that: its credentials are wrong or lack the right",
+    ),
+    (
+        lambda text, _: "builder error" in text,
+        errno.EINVAL,
+        "the address of {root} is plain http, which is refused, or is no address; where the "
+        "network is trusted, set AWS_ALLOW_HTTP=true",
+    ),
+    (
+        lambda text, _: "status code: 501" in text or "NotImplemented" in text,
+        errno.ENOTSUP,
+        "{root} does not know how to create an object only if it is absent",
+    ),
+)

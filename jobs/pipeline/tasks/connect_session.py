@@ -1,0 +1,438 @@
+"""Sessions of Spark Connect: reaching a server, whether it is closed, and what its workers have.
+
+A server takes programs over one port (gRPC), as Databricks and others offer it. There is no Java
+here, and nothing of Spark's own properties can be given: they belong to who starts the server.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+import tempfile
+import uuid
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from das.errors import RuntimeSetupError
+from jobs.pipeline.config.protection import (
+    REMOTE_VARIABLE,
+    is_remote,
+    missing_protection,
+    remote_problem,
+)
+from jobs.pipeline.tasks.loopback import stranger_at
+from jobs.pipeline.tasks.shipping import Equipment, looker, own_equipment, project_archive
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+# Packages of the extra `connect`, by the names that are imported.
+_PACKAGES = ("google.rpc", "grpc", "grpc_status", "zstandard")
+# A server takes some seconds to start: it is looked for every two seconds, 21 in all. In a step,
+# waits grow fourfold to a minute, three minutes in all: a network that comes back by then is waited
+# for, and a server that is started again has lost the session anyway.
+_TO_REACH = {"max_retries": 12, "max_backoff": 2000}
+_IN_WORK = {"max_retries": 8, "max_backoff": 60_000}
+_AT_THE_END = {"max_retries": 1, "max_backoff": 1000}
+_ANSWER_SECONDS = 20.0
+_MOST_PARTITIONS = 1 << 16
+
+
+@dataclass(frozen=True)
+class Server:
+    """A session on a server that can run tasks.
+
+    Attributes:
+      session: The session.
+      slots: Tasks that the server would run at the same time, as it cuts data of its own.
+      doors: By what others could get in or overhear, as far as the server shows it.
+    """
+
+    session: SparkSession
+    slots: int
+    doors: tuple[str, ...]
+
+
+def is_connect_wanted(master: str | None) -> bool:
+    """Whether tasks run on a Connect server: one in use already, or the one that is named."""
+    return _active_session() is not None or _url(master) is not None
+
+
+@contextmanager
+def connect_session(
+    master: str | None,
+    *,
+    properties: Mapping[str, str] | None = None,
+    allow_open: bool = False,
+) -> Iterator[Server]:
+    """Reach a Connect server, and leave it afterwards.
+
+    A session that is already in use, such as a notebook's, is used as it is and left open.
+
+    Args:
+      master: URL of the server; None takes the one of the environment.
+      properties: Properties to set in the session.
+      allow_open: Whether others may be able to get in or overhear.
+
+    Raises:
+      RuntimeSetupError: Packages are missing here, the server cannot be reached or refuses, is
+        open to others, or its workers cannot run the tasks.
+    """
+    with warnings.catch_warnings(), _no_classes_from_servers():
+        warnings.filterwarnings("ignore", message=r"\[RETRIES_EXCEEDED\]")
+        active = _active_session()
+        if active is not None:
+            doors = _doors(getattr(active.client, "_builder", None))
+            yield _checked(active, doors, properties or {}, allow_open=allow_open)
+            return
+        session, doors = _reach(_url(master) or "", allow_open=allow_open)
+        try:
+            server = _checked(session, doors, properties or {}, allow_open=allow_open)
+            _be_patient(session, _IN_WORK)
+            yield server
+        finally:
+            _be_patient(session, _AT_THE_END)
+            session.stop()
+
+
+def _url(master: str | None) -> str | None:
+    """The server that is named by a run file or the command line, else by the environment."""
+    if master is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
+        master = os.environ.get(REMOTE_VARIABLE)
+    return master if master is not None and is_remote(master) else None
+
+
+def _active_session() -> SparkSession | None:
+    """The Connect session that this process uses already."""
+    module: Any = sys.modules.get("pyspark.sql.connect.session")
+    if module is None:
+        return None
+    from pyspark.errors import PySparkException
+
+    try:
+        session: SparkSession = module.SparkSession.active()
+    except PySparkException:
+        return None
+    return session
+
+
+def _reach(url: str, *, allow_open: bool) -> tuple[Any, list[str]]:
+    """Open a session on the server of a URL; how strangers could get in besides.
+
+    The token is in the first call of a session, so who asks for it is looked at before.
+
+    Raises:
+      RuntimeSetupError: Packages are missing, the server cannot be reached or refuses, or it is
+        open to others and may not be.
+    """
+    absent = [name for name in _PACKAGES if not _is_there(name)]
+    if absent:
+        raise RuntimeSetupError(
+            "Spark Connect",
+            "needs packages that are not installed",
+            got=f"no {', '.join(absent)}",
+            remedy="`pip install 'topdown-das[connect]'`",
+        )
+    problem = remote_problem(url)
+    if problem is not None:
+        raise RuntimeSetupError(REMOTE_VARIABLE, problem)
+    from pyspark.errors import PySparkException
+    from pyspark.sql.connect.client import DefaultChannelBuilder
+    from pyspark.sql.connect.session import SparkSession
+
+    builder = DefaultChannelBuilder(url)
+    doors = _doors(builder)
+    if not allow_open:
+        _refuse_doors(doors)
+        if _is_by_localhost(builder):
+            builder.add_interceptor(_listener_check(_port(builder)))
+    session: Any = SparkSession.builder.channelBuilder(builder).create()
+    _be_patient(session, _TO_REACH)
+    try:
+        version = session.version
+    except PySparkException as error:
+        session.release_session_on_close = False  # would wait for it again
+        session.stop()
+        raise _unreachable(session.client.host, said(error)) from None
+    if version.split(".")[0] != "4":
+        session.stop()
+        raise RuntimeSetupError(
+            f"Spark Connect server {session.client.host}", "is too old", got=version, want="Spark 4"
+        )
+    return session, doors
+
+
+def _unreachable(host: str, got: str) -> RuntimeSetupError:
+    return RuntimeSetupError(
+        f"Spark Connect server {host}",
+        "cannot be reached, or refuses",
+        got=got,
+        remedy="see that it runs and listens there, that the token is the one it asks for, and "
+        "that `use_ssl=true` is given if it speaks TLS, and only then (docs/cluster.md)",
+    )
+
+
+def _is_there(package: str) -> bool:
+    try:
+        return importlib.util.find_spec(package) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def _be_patient(session: Any, tries: Mapping[str, int]) -> None:  # noqa: ANN401 - of PySpark
+    """Set how often, and after how many milliseconds, a call is tried that had no answer."""
+    from pyspark.sql.connect.client import retries
+
+    policy: Any = retries.DefaultPolicy
+    session.client.set_retry_policies([policy(**tries)])
+
+
+def said(error: BaseException) -> str:
+    """What a server said, or why it said nothing, as one line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    details = [line for line in lines if line.startswith("details = ")]  # of a call without answer
+    return [*details, *lines, type(error).__name__][0].removeprefix("details = ")[:300]
+
+
+# --- whether it is closed ------------------------------------------------------------------------
+
+
+def _checked(
+    session: SparkSession,
+    doors: Sequence[str],
+    properties: Mapping[str, str],
+    *,
+    allow_open: bool,
+) -> Server:
+    """A session whose server is closed to others, or may be open, and has what tasks need.
+
+    Raises:
+      RuntimeSetupError: It is not, or has not.
+    """
+    doors = (*doors, *_unprotected(session))
+    if not allow_open:
+        _refuse_doors(doors)
+    _set_properties(session, properties)
+    return Server(session, _equipped(session), doors)
+
+
+def _refuse_doors(doors: Sequence[str]) -> None:
+    """Refuse a server by whose doors others could get in or overhear.
+
+    Raises:
+      RuntimeSetupError: There is such a door.
+    """
+    if doors:
+        raise RuntimeSetupError(
+            "Spark Connect server",
+            "is open to others, or does not show that it is closed",
+            got="; ".join(doors),
+            remedy="start it with a token and with these properties on, and reach it by TLS, or as "
+            "localhost on its own machine (docs/cluster.md); or accept the risk by "
+            "`runtime.allow_open_cluster: true`, which the release then states",
+        )
+
+
+def _doors(builder: Any) -> list[str]:  # noqa: ANN401 - of PySpark
+    """How strangers could get in, or overhear, on the way to the server. Sends no token.
+
+    Args:
+      builder: Of the channel to the server.
+
+    Raises:
+      RuntimeSetupError: The server does not answer.
+    """
+    import grpc
+    from pyspark.sql.connect.client import DefaultChannelBuilder
+    from pyspark.sql.connect.proto import base_pb2, base_pb2_grpc
+
+    messages: Any = base_pb2
+    calls: Any = base_pb2_grpc
+    if not isinstance(builder, DefaultChannelBuilder):
+        return ["the way to it cannot be seen"]
+    found = []
+    if not builder.use_ssl and builder.host != "localhost":
+        found.append("the way to it is not encrypted")
+    # As somebody who has no token.
+    channel = (
+        grpc.secure_channel(builder.endpoint, grpc.ssl_channel_credentials())
+        if builder.use_ssl
+        else grpc.insecure_channel(builder.endpoint)
+    )
+    stub = calls.SparkConnectServiceStub(channel)
+    identity = {"session_id": str(uuid.uuid4()), "user_context": {"user_id": "stranger"}}
+    asked = messages.ConfigRequest(**identity, operation={"get_all": {}})
+    how = {"metadata": [*builder.metadata()], "timeout": _ANSWER_SECONDS, "wait_for_ready": True}
+    try:
+        stub.Config(asked, **how)
+        stub.ReleaseSession(messages.ReleaseSessionRequest(**identity), **how)
+        found.append("it lets in who has no token")
+    except grpc.RpcError as error:
+        if error.code() == grpc.StatusCode.DEADLINE_EXCEEDED:
+            raise _unreachable(builder.host, f"no answer in {_ANSWER_SECONDS:g} s") from None
+        refused = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
+        if error.code() not in refused:
+            found.append(f"it was not seen to refuse who has no token ({error.code().name})")
+    finally:
+        channel.close()
+    stranger = stranger_at(_port(builder)) if _is_by_localhost(builder) else None
+    return [*found, *([stranger] if stranger else [])]
+
+
+def _is_by_localhost(builder: Any) -> bool:  # noqa: ANN401 - of PySpark
+    """Whether no certificate says who answers: a program of this machine, by the name of it."""
+    return not builder.use_ssl and bool(builder.host == "localhost")
+
+
+def _port(builder: Any) -> int:  # noqa: ANN401 - of PySpark
+    return int(builder.endpoint.rpartition(":")[2])
+
+
+def _listener_check(port: int) -> Any:  # noqa: ANN401 - an interceptor of gRPC
+    """Look who listens before every call: a server may end, and a stranger take its port."""
+    import grpc
+
+    class Check(
+        grpc.UnaryUnaryClientInterceptor,  # type: ignore[misc]
+        grpc.UnaryStreamClientInterceptor,  # type: ignore[misc]
+        grpc.StreamUnaryClientInterceptor,  # type: ignore[misc]
+    ):
+        def _call(self, call: Any, details: Any, request: Any) -> Any:  # noqa: ANN401
+            stranger = stranger_at(port)
+            if stranger:
+                _refuse_doors([stranger])
+            return call(details, request)
+
+        intercept_unary_unary = intercept_unary_stream = intercept_stream_unary = _call
+
+    return Check()
+
+
+@contextmanager
+def _no_classes_from_servers() -> Iterator[None]:
+    """Let no server name a class in a schema: PySpark would import or unpickle it."""
+    absent = [name for name in _PACKAGES if not _is_there(name)]
+    if absent:  # `_reach` says which
+        yield
+        return
+    from pyspark.sql.connect import types
+
+    module: Any = types
+    kept = module.UserDefinedType
+
+    class Refused(kept):  # type: ignore[misc,valid-type]
+        @classmethod
+        def fromJson(cls, json: object) -> object:  # noqa: N802 - as PySpark has it
+            raise RuntimeSetupError("Spark Connect server", "sent a class where data are expected")
+
+    module.UserDefinedType = Refused
+    try:
+        yield
+    finally:
+        module.UserDefinedType = kept
+
+
+def _unprotected(session: SparkSession) -> list[str]:
+    """Properties that would protect what is behind the server, and are not seen to be on."""
+    from pyspark.errors import PySparkException
+
+    properties: dict[str, str] = {}
+    with suppress(PySparkException):  # some servers show none
+        properties = dict(session.conf.getAll)
+    return [f"{name} is not seen to be on" for name in missing_protection(properties)]
+
+
+def _set_properties(session: SparkSession, properties: Mapping[str, str]) -> None:
+    """Set properties of the session.
+
+    Raises:
+      RuntimeSetupError: One cannot be set in a session.
+    """
+    from pyspark.errors import PySparkException
+
+    for name, value in properties.items():
+        try:
+            session.conf.set(name, value)
+        except PySparkException as error:
+            raise RuntimeSetupError(
+                f"runtime.spark.{name}",
+                "cannot be set in a session of a Spark Connect server",
+                got=said(error),
+                remedy="leave it out, and give it where the server is started",
+            ) from None
+
+
+# --- what its workers have -----------------------------------------------------------------------
+
+
+def _equipped(session: SparkSession) -> int:
+    """Send the project to the workers if theirs is not this one; returns the slots.
+
+    Raises:
+      RuntimeSetupError: They cannot run Python, or lack libraries, or hold on to another project.
+    """
+    own = own_equipment()
+    workers = _look(session)
+    absent = sorted({name for one in workers for name in one.absent})
+    if absent:
+        raise RuntimeSetupError(
+            "Spark Connect server",
+            "has workers without libraries that tasks need",
+            got=f"no {', '.join(absent)}",
+            remedy="give its Python those of requirements/run.txt (docs/cluster.md)",
+        )
+    if any(one.digest != own.digest for one in workers):
+        with tempfile.TemporaryDirectory(prefix="topdown-das-") as folder:
+            archive = project_archive(Path(folder), str(own.digest))
+            session.addArtifacts(str(archive), pyfile=True)
+            if str(archive) in sys.path and archive.parent == Path(folder):
+                sys.path.remove(str(archive))  # here it is imported from where it is
+        workers = _look(session)
+    if any(one.digest != own.digest for one in workers):
+        raise RuntimeSetupError(
+            "Spark Connect server",
+            "has workers that hold on to another version of this project",
+            remedy="install this version there, or none, and start the server again",
+        )
+    return len(workers)
+
+
+def _look(session: SparkSession) -> list[Equipment]:
+    """What workers have, one for each partition that the server makes of data of its own.
+
+    Raises:
+      RuntimeSetupError: They cannot run Python.
+    """
+    from pyspark.errors import PySparkException
+
+    look = looker()
+
+    def ask(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        for _ in batches:
+            pass
+        digest, absent = look()
+        yield pa.RecordBatch.from_pydict({"digest": [digest or ""], "absent": [" ".join(absent)]})
+
+    try:
+        rows = (
+            session.range(_MOST_PARTITIONS)
+            .mapInArrow(ask, "digest string, absent string")
+            .collect()
+        )
+    except PySparkException as error:
+        raise RuntimeSetupError(
+            "Spark Connect server",
+            "cannot run Python tasks",
+            got=said(error),
+            want=f"workers with Python {sys.version_info.major}.{sys.version_info.minor}, pyarrow "
+            "and pandas",
+        ) from error
+    return [Equipment(row.digest or None, tuple(row.absent.split())) for row in rows]

@@ -1,0 +1,251 @@
+"""Running one step of a stage: the same function on every item, on Spark or in this process.
+
+Spark Connect, which knows neither RDDs nor accumulators, is in `jobs.pipeline.tasks.connect`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from jobs.pipeline.config.models.run import RunConfig
+from jobs.pipeline.config.protection import missing_protection
+from jobs.pipeline.tasks.batches import Sizing
+from jobs.pipeline.tasks.connect import ConnectTasks
+from jobs.pipeline.tasks.connect_session import connect_session, is_connect_wanted
+from jobs.pipeline.tasks.installed import require_run_packages
+from jobs.pipeline.tasks.java import java_in_use
+from jobs.pipeline.tasks.outcome import Failure, outcome_of, results_of
+from jobs.pipeline.tasks.session import session_properties, spark_session
+from jobs.pipeline.tasks.step import Step, TaskReport, current_watch
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.accumulators import Accumulator, AccumulatorParam
+    from pyspark.sql import SparkSession
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_POLL_SECONDS = 0.25  # between looks at how many tasks Spark has started
+
+
+class Tasks(Protocol):
+    """What runs the tasks of a stage; all that a stage knows of it."""
+
+    @property
+    def slots(self) -> int:
+        """Tasks that run at the same time."""
+
+    @property
+    def sizing(self) -> Sizing:
+        """How much work a task gets."""
+
+    @property
+    def batches(self) -> int:
+        """Tasks that a step is cut into where there is work enough."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether what the tasks send each other lacks authentication or encryption."""
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """Versions of `spark` and `java`, for the manifest."""
+
+    def run(self, label: str, items: Sequence[T], task: Callable[[T], R]) -> list[R]:
+        """Run a function on every item, one task each, first item first.
+
+        Exactly one result per item comes back, in their order, whatever was retried. How far the
+        tasks are and what they cost is shown to the watch of `jobs.pipeline.tasks.step.watching`.
+
+        Args:
+          label: Name of the step.
+          items: Small picklable values; tasks read their data themselves.
+          task: Plain function of one item.
+
+        Raises:
+          DasError: The one a task raised on purpose, first item first.
+        """
+
+
+@dataclass(frozen=True)
+class LocalTasks:
+    """Tasks in this process, one after the other: no Java, and errors with all their frames.
+
+    Attributes:
+      sizing: How much work a task gets.
+      slots: What steps are cut for, as if so many ran at the same time.
+    """
+
+    sizing: Sizing
+    slots: int = 1
+    is_open = False
+
+    @property
+    def batches(self) -> int:
+        """Tasks that a step is cut into where there is work enough."""
+        return self.slots * self.sizing.batches_per_slot
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """Neither Spark nor Java is used."""
+        return {"spark": "none", "java": "none"}
+
+    def run(self, label: str, items: Sequence[T], task: Callable[[T], R]) -> list[R]:
+        """As `Tasks.run`; what tasks cost is part of what this process costs."""
+        step, watch = Step(label, items), current_watch()
+        results: list[R] = []
+        for index, item in enumerate(items):
+            began = time.monotonic()
+            results.append(task(item))
+            now = time.monotonic()
+            step.look([TaskReport(index, now - began, {}, 0)], index + 1, now)
+            if watch:
+                watch(step)
+        return results
+
+
+@dataclass(frozen=True, eq=False)
+class SparkTasks:
+    """Tasks as Spark jobs, one per step.
+
+    Attributes:
+      session: An open session.
+      sizing: How much work a task gets.
+    """
+
+    session: SparkSession
+    sizing: Sizing
+
+    @property
+    def slots(self) -> int:
+        """Tasks that run at the same time."""
+        return max(1, self.session.sparkContext.defaultParallelism)
+
+    @property
+    def batches(self) -> int:
+        """Tasks that a step is cut into where there is work enough."""
+        return self.slots * self.sizing.batches_per_slot
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the session lacks protection."""
+        return bool(missing_protection(session_properties(self.session)))
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """Versions of Spark and Java."""
+        return {"spark": self.session.version, "java": java_in_use()}
+
+    def run(self, label: str, items: Sequence[T], task: Callable[[T], R]) -> list[R]:
+        """As `Tasks.run`; the label is the description of the Spark job."""
+        if not items:
+            return []
+        context = self.session.sparkContext
+        step = Step(label, items)
+        reports = context.accumulator([], _reports_added())
+        watch = current_watch()
+
+        def show(n_started: int) -> None:
+            step.look(list(reports.value), n_started, time.monotonic())
+            if watch:
+                watch(step)
+
+        numbered = list(enumerate(items))
+        with _polled(context, label, show):
+            outcomes = (
+                context.parallelize(numbered, len(numbered)).map(_gauged(task, reports)).collect()
+            )
+        show(len(items))
+        return results_of(outcomes)
+
+
+@contextmanager
+def open_tasks(
+    config: RunConfig, tell: Callable[[str], None] = lambda text: None
+) -> Iterator[Tasks]:
+    """Start Spark as a run file wants it, or go to its server, and stop or leave it afterwards.
+
+    Args:
+      config: Of the run.
+      tell: Is told what is waited for, if a cluster takes long.
+
+    Raises:
+      RuntimeSetupError: Java or packages are missing, Spark does not start, the session lacks
+        protection, the cluster cannot give it what it asks, or the server cannot be reached or run
+        the tasks.
+    """
+    require_run_packages()
+    runtime = config.runtime
+    sizing = Sizing(runtime.batches_per_slot)
+    if is_connect_wanted(runtime.master):
+        with connect_session(
+            runtime.master, properties=runtime.spark, allow_open=runtime.allow_open_cluster
+        ) as server:
+            yield ConnectTasks(server.session, sizing, server.slots, bool(server.doors))
+        return
+    with spark_session(
+        config.name,
+        master=runtime.master,
+        driver_memory=runtime.driver_memory,
+        properties=runtime.spark,
+        allow_open=runtime.allow_open_cluster,
+        tell=tell,
+    ) as session:
+        yield SparkTasks(session, sizing)
+
+
+def _gauged(
+    task: Callable[[T], R], reports: Accumulator[list[TaskReport]]
+) -> Callable[[tuple[int, T]], R | Failure]:
+    """The task as it runs on a worker."""
+
+    def run(numbered: tuple[int, T]) -> R | Failure:
+        outcome, report = outcome_of(task, *numbered)
+        reports.add([report])
+        return outcome
+
+    return run
+
+
+def _reports_added() -> AccumulatorParam[list[TaskReport]]:
+    from pyspark.accumulators import AddingAccumulatorParam
+
+    return AddingAccumulatorParam([])
+
+
+@contextmanager
+def _polled(context: SparkContext, label: str, show: Callable[[int], None]) -> Iterator[None]:
+    """Name the Spark jobs of the block, and show how many of their tasks were started."""
+    from py4j.protocol import Py4JError
+
+    group = f"{label}-{time.monotonic_ns()}"
+    finished = threading.Event()
+
+    def poll() -> None:
+        tracker = context.statusTracker()
+        while not finished.wait(_POLL_SECONDS):
+            n_started = 0
+            try:
+                for job in tracker.getJobIdsForGroup(group):
+                    info = tracker.getJobInfo(job)
+                    for stage in info.stageIds if info else ():
+                        tasks = tracker.getStageInfo(stage)
+                        n_started += tasks.numCompletedTasks + tasks.numActiveTasks if tasks else 0
+            except (Py4JError, OSError):  # Java is lost, as the tasks' own call will report
+                return
+            show(n_started)
+
+    context.setJobGroup(group, label)
+    poller = threading.Thread(target=poll, daemon=True)
+    poller.start()
+    try:
+        yield
+    finally:
+        finished.set()
+        poller.join()

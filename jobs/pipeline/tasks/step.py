@@ -1,0 +1,165 @@
+"""The tasks of one step: how far they are, what each cost, which lag behind."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from statistics import median
+
+from jobs.pipeline.documents.summary import Straggler
+from jobs.pipeline.tasks.resources import (
+    Readings,
+    executor_family,
+    forget_task_peak,
+    read_processes,
+    task_peak_bytes,
+)
+
+_FACTOR = 3.0  # times its predicted seconds after which a task lags
+_LEAST_SECONDS = 10.0  # beyond the predicted ones, so that short tasks are left alone
+_LEAST_FINISHED = 3  # tasks from which seconds are predicted
+
+
+@dataclass(frozen=True, slots=True)
+class TaskReport:
+    """What a finished task cost. Tells nothing of what it read or wrote.
+
+    Attributes:
+      index: Which task of its step.
+      seconds: How long it took.
+      processors: Processor time of its process and those of its executor.
+      peak_bytes: Largest resident size of its process.
+    """
+
+    index: int
+    seconds: float
+    processors: Readings
+    peak_bytes: int
+
+
+class TaskGauge:
+    """Measures the task that runs in this process, from when it is made."""
+
+    def __init__(self) -> None:
+        forget_task_peak()
+        self._began = time.monotonic()
+
+    def report(self, index: int) -> TaskReport:
+        """What the task cost so far."""
+        seconds = time.monotonic() - self._began
+        return TaskReport(index, seconds, read_processes(executor_family()), task_peak_bytes())
+
+
+class Step:
+    """One Spark job of one task per descriptor, as the driver sees it.
+
+    Progress counts geounits where descriptors have a `cost`, else tasks. Spark starts tasks in
+    order, so when n were started, these are the first n. Where reports come in the order of the
+    tasks, as from a server, some that finished have not told yet: `unseen` of those started.
+    """
+
+    def __init__(self, label: str, descriptors: Sequence[object]) -> None:
+        self.label = label
+        self.in_geounits = all(hasattr(one, "cost") for one in descriptors)
+        self.costs = [max(1, int(getattr(one, "cost", 1))) for one in descriptors]
+        self._ranges = [
+            (str(getattr(one, "low", "")), str(getattr(one, "high", ""))) for one in descriptors
+        ]
+        self.reports: dict[int, TaskReport] = {}
+        self._since: list[float] = []
+        self._unseen = 0
+        self._began = self.now = time.monotonic()
+
+    @property
+    def total(self) -> int:
+        """Geounits or tasks of the step."""
+        return sum(self.costs)
+
+    @property
+    def done(self) -> int:
+        """Geounits or tasks that are finished; of tasks that have not told, the least they are."""
+        waiting = self._waiting()
+        told = sum(self.costs[index] for index in self.reports)
+        return told + sum(sorted(self.costs[index] for index in waiting[1:])[: self._unseen])
+
+    @property
+    def rate(self) -> float | None:
+        """Finished geounits or tasks per second; None before the first."""
+        return self.done / max(self.now - self._began, 1e-9) if self.done else None
+
+    @property
+    def remaining_seconds(self) -> float | None:
+        """What the rest takes at this rate; None before the first task has finished."""
+        return None if self.rate is None else (self.total - self.done) / self.rate
+
+    def look(
+        self, reports: Iterable[TaskReport], n_started: int, now: float, n_finished: int = 0
+    ) -> None:
+        """Take in what is known of the tasks.
+
+        Args:
+          reports: Of tasks that finished.
+          n_started: Tasks started by now.
+          now: Monotonic seconds.
+          n_finished: Tasks that finished by now, if more than reports have come of.
+        """
+        for report in reports:
+            self.reports[report.index] = report
+        self._since += [now] * (min(n_started, len(self.costs)) - len(self._since))
+        self._unseen = max(0, n_finished - len(self.reports))
+        self.now = now
+
+    def _waiting(self) -> list[int]:
+        """Tasks that were started and have not told, first task first. The first of them runs."""
+        return [index for index in range(len(self._since)) if index not in self.reports]
+
+    def stragglers(self) -> list[Straggler]:
+        """Tasks that lag, finished ones and running ones, first task first."""
+        if len(self.reports) < _LEAST_FINISHED:
+            return []
+        each = median(one.seconds / self.costs[one.index] for one in self.reports.values())
+        # Where some have finished and not told, only the first is known to run.
+        running = self._waiting()[: 1 if self._unseen else None]
+        seconds = {index: self.now - self._since[index] for index in running}
+        seconds |= {index: one.seconds for index, one in self.reports.items()}
+        found = []
+        for index, spent in sorted(seconds.items()):
+            cost = self.costs[index]
+            expected = each * cost
+            if spent > max(_FACTOR * expected, expected + _LEAST_SECONDS):
+                low, high = self._ranges[index]
+                found.append(
+                    Straggler(
+                        step=self.label,
+                        task=index,
+                        low=low,
+                        high=high,
+                        cost=cost,
+                        seconds=spent,
+                        expected_seconds=expected,
+                        running=index not in self.reports,
+                    )
+                )
+        return found
+
+
+Watch = Callable[[Step], None]
+_WATCH: ContextVar[Watch | None] = ContextVar("watch", default=None)
+
+
+@contextmanager
+def watching(watch: Watch) -> Iterator[None]:
+    """Let every step that is run inside the block be shown to `watch`, again and again."""
+    token = _WATCH.set(watch)
+    try:
+        yield
+    finally:
+        _WATCH.reset(token)
+
+
+def current_watch() -> Watch | None:
+    """What steps are shown to here and now."""
+    return _WATCH.get()

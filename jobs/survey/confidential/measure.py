@@ -1,0 +1,127 @@
+"""Draw the noisy answers of a part of a survey run, once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+
+from das.confidential import Confidential, redact_errors
+from das.errors import BudgetError
+from das.means.coinpress import estimate_means
+from das.means.measure import clipped_sums
+from das.measure import draw_under
+from das.mechanisms.conditional import conditional_table
+from das.mechanisms.entropy import NoiseKey, Streams
+from das.rational import parse_fraction
+from das.synthesis.adaptive import AdaptiveRounds, measure_adaptively, measure_tree
+from das.synthesis.measure import Spending as Phases
+from das.synthesis.measure import measure_marginals, measure_strata
+from das.synthesis.records import Records
+from jobs.pipeline.confidential.draw import Drawn, draw_part
+from jobs.pipeline.folder.spending import Part, Spending
+from jobs.pipeline.storage.dataset import Dataset
+from jobs.survey.checks import SYNTHESIS
+from jobs.survey.confidential.read import SurveyTruth
+from jobs.survey.measurements import (
+    Answers,
+    ConditionedTable,
+    PartAnswers,
+    Rows,
+    part_cost,
+    part_rows,
+    read_part,
+    write_part,
+)
+from jobs.survey.plan import SurveyPlan
+from jobs.survey.table_plan import TablePlan
+
+Truth = Callable[[], Confidential[SurveyTruth]]
+
+
+def measure_part(
+    plan: SurveyPlan, part: Part, truth: Truth, spending: Spending, *, moved: bool = False
+) -> None:
+    """Measure one part, once, and record it in the account before anybody can read it.
+
+    Args:
+      plan: The run; its grant is claimed and its ledger begun.
+      part: A statistic, a table, or `synthesis`.
+      truth: Reads the survey; called only if something is drawn.
+      spending: What the run spends.
+      moved: Whether the folder is known to be the one that goes on.
+
+    Raises:
+      LedgerError: Measurements that were published before are gone, or a copy of this folder drew
+        them.
+      SpentError: Measuring failed after noise was drawn.
+    """
+
+    def draw(key: NoiseKey) -> Drawn:
+        table, facts = redact_errors(_draw)(plan, part, truth(), key)
+        stated = {
+            "part": part.name,
+            "configuration_digest": plan.digest,
+            "not_for_release": plan.not_for_release,
+        }
+        return [write_part(part.dataset, table)], {**facts, **stated}
+
+    draw_part(spending, part, draw, cost=lambda: _cost_of(plan, part), moved=moved)
+
+
+def _cost_of(plan: SurveyPlan, part: Part) -> Fraction:
+    """Return what the published measurements of a part cost, by their noise alone."""
+    stated = Dataset.open(part.dataset).facts.get("cost")
+    if stated is not None:
+        return parse_fraction(stated, str(part.dataset))
+    return part_cost(plan, read_part(plan, part.name))  # an older version drew them
+
+
+def _draw(plan: SurveyPlan, part: Part, truth: Confidential[SurveyTruth], key: NoiseKey) -> Rows:
+    """Return rows of noisy answers, and facts about them."""
+
+    def draw(streams: Streams) -> Rows:
+        found = _measured(plan, part.name, truth.reveal(), streams)
+        cost = part_cost(plan, found)
+        if cost > plan.costs[part.name]:
+            raise BudgetError(part.name, "costs more than was planned")
+        table, facts = part_rows(plan, part.name, found)
+        return table, {**facts, "cost": str(cost)}
+
+    return draw_under(key, draw)
+
+
+def _measured(plan: SurveyPlan, part: str, data: SurveyTruth, streams: Streams) -> PartAnswers:
+    one = plan.part(part)
+    if one is None:
+        records = data.records.only(plan.microdata_domain.names)
+        return _answers(plan, Confidential(records), streams)
+    if isinstance(one, TablePlan):
+        return _table(one, data.records, streams)
+    values, public = Confidential(data.values(one)), (one.column, one.steps, one.strata)
+    if one.config.method == "clipped":
+        definition = plan.config.privacy.definition
+        return (clipped_sums(values, *public, streams, definition=definition),)
+    return estimate_means(values, *public, streams).sums
+
+
+def _table(table: TablePlan, records: Records, streams: Streams) -> ConditionedTable:
+    """Draw a table, given its exact marginals."""
+    counts = records.marginal(records.domain.positions(table.config.attributes)).reshape(-1)
+    drawn = conditional_table(counts, table.rows, table.conditioning.scale, streams.bits((0,)))
+    return ConditionedTable(drawn, table.exact_counts(counts), table.conditioning)
+
+
+def _answers(plan: SurveyPlan, truth: Confidential[Records], streams: Streams) -> Answers:
+    """Measure what the model of the microdata is fitted to."""
+    settings, rho, neighbors = plan.synthesis, plan.costs[SYNTHESIS], plan.config.privacy.neighbors
+    if settings.model == "tree":
+        return measure_tree(truth, rho, neighbors, streams)
+    if settings.model == "adaptive":
+        rounds = AdaptiveRounds(most_megabytes=settings.megabytes, steps=settings.round_steps)
+        return measure_adaptively(truth, rho, neighbors, streams, rounds)
+    phases = Phases(settings.one_way_share, settings.pairs_again, weighting=settings.weighting)
+    if settings.strata is None or plan.strata is None:
+        return measure_marginals(truth, rho, neighbors, streams, phases)
+    phases = replace(phases, population=settings.strata.population_share)
+    return measure_strata(truth, plan.strata, rho, neighbors, streams, phases)

@@ -1,0 +1,126 @@
+"""Read a survey file: codes of every attribute, and numbers where means are taken."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from das.arrays import BoolArray, IntArray
+from das.confidential import Confidential, redact_errors
+from das.errors import InputError
+from das.means.measure import StratumValues
+from das.queries.sensitivity import Neighbors
+from das.synthesis.records import Records
+from jobs.pipeline.input import values
+from jobs.pipeline.input.files import Batch, Table, read_table
+from jobs.survey.checks import MOST_RECORDS
+from jobs.survey.plan import MeanPlan, SurveyPlan
+
+
+@dataclass(frozen=True, eq=False)
+class Numbers:
+    """A numeric column.
+
+    Attributes:
+      values: int64[n]; 0 where missing.
+      missing: bool[n].
+    """
+
+    values: IntArray
+    missing: BoolArray
+
+
+@dataclass(frozen=True, eq=False)
+class SurveyTruth:
+    """A survey file.
+
+    Attributes:
+      records: Codes of all attributes.
+      numbers: Attribute to its numbers, of those with bins.
+    """
+
+    records: Records
+    numbers: Mapping[str, Numbers]
+
+    def values(self, mean: MeanPlan) -> StratumValues:
+        """What is averaged, by stratum; without those that are missing, if they are left out."""
+        numbers, missing = self.numbers[mean.config.mean], mean.config.missing
+        where = self.records.domain.positions(mean.config.strata)
+        found = numbers.values
+        own = np.asarray(mean.stratum_of[tuple(self.records.codes[:, i] for i in where)])
+        strata = np.broadcast_to(own, found.shape)
+        if isinstance(missing, int):
+            found = np.where(numbers.missing, missing, found)
+        else:
+            found, strata = found[~numbers.missing], strata[~numbers.missing]
+        return StratumValues(found, np.ascontiguousarray(strata), len(mean.strata.sizes))
+
+
+def table_of(plan: SurveyPlan) -> Table:
+    """The files and columns of a survey."""
+    data = plan.config.data
+    columns = tuple(column.column for column in data.columns.values())
+    return Table(data.path, columns, data.delimiter, "data.delimiter", quoting=data.quoting)
+
+
+@redact_errors
+def read_survey(plan: SurveyPlan) -> Confidential[SurveyTruth]:
+    """Read the survey file.
+
+    Raises:
+      InputError: It cannot be read, holds a value that the run file does not name, has too many
+        records; or, where that is not protected, has another number of records than is stated.
+    """
+    columns = plan.config.data.columns
+    parts: list[dict[str, tuple[IntArray, ...]]] = []
+    n_records = 0
+    for batch in read_table(table_of(plan)):
+        n_records += batch.table.num_rows
+        if n_records > MOST_RECORDS:
+            raise InputError(
+                str(plan.config.data.path),
+                "has more records than one machine works on",
+                want=f"at most {MOST_RECORDS}",
+            )
+        parts.append({name: _read(plan, name, batch) for name in columns})
+    _check_number(plan, n_records)
+
+    def whole(name: str, index: int) -> IntArray:
+        return np.concatenate([part[name][index] for part in parts])
+
+    codes = np.stack([whole(name, 0) for name in columns], axis=1)
+    numeric = [name for name, column in columns.items() if column.bins is not None]
+    numbers = {name: Numbers(whole(name, 1), whole(name, 2) >= 0) for name in numeric}
+    return Confidential(SurveyTruth(Records(plan.domain, codes), numbers))
+
+
+def _read(plan: SurveyPlan, name: str, batch: Batch) -> tuple[IntArray, ...]:
+    """Codes of an attribute; if it has bins also its numbers, and levels of what is missing."""
+    column = plan.config.data.columns[name]
+    level = {label: index for index, label in enumerate(column.levels)}
+    key = f"data.columns.{name}"
+    if column.codes is not None:
+        legal = {value: level[label] for value, label in column.codes.items()}
+        remedy = f"say under {key}.codes what each value of the file means"
+        return (values.codes(batch, column.column, legal, remedy),)
+    absent = {value: level[label] for value, label in column.missing.items()}
+    remedy = f"say under {key}.missing what stands for no number"
+    found, missing = values.numbers(batch, column.column, absent, remedy)
+    edges = np.array(column.bins, np.int64)
+    binned = np.maximum(np.searchsorted(edges, found, side="right") - 1, 0)
+    return np.where(missing >= 0, missing, binned), found, missing
+
+
+def _check_number(plan: SurveyPlan, n_records: int) -> None:
+    """With bounded neighbors the number of records is public, and is what sums are divided by."""
+    stated = plan.config.data.records
+    if plan.config.privacy.neighbors is Neighbors.BOUNDED and n_records != stated:
+        raise InputError(
+            str(plan.config.data.path),
+            "has another number of records than data.records states",
+            got=n_records,
+            want=stated,
+            remedy="with bounded neighbors it is public: state it; else use unbounded neighbors",
+        )

@@ -1,0 +1,394 @@
+"""Models of survey run files: means, tables and microdata of a file without geography."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from das.workload.workload import Weighting
+from jobs.pipeline.config.models.products import BudgetConfig
+from jobs.pipeline.config.models.run import OutputConfig, PrivacyConfig
+from jobs.pipeline.config.models.values import (
+    SURVEY,
+    Delimiter,
+    Exact,
+    LocalPath,
+    Model,
+    ProductName,
+    Quoting,
+    StoredPath,
+    Text,
+    Whole,
+)
+
+_LARGEST_VALUE = 1 << 28  # of a numeric column; what a sum may be clipped to
+
+Share = Annotated[Exact, Field(gt=0)]
+Part = Annotated[Exact, Field(gt=0, lt=1)]
+Least = Annotated[Exact, Field(ge=0, lt=1)]
+Value = Annotated[Whole, Field(ge=-_LARGEST_VALUE, le=_LARGEST_VALUE)]
+
+
+class SurveyPrivacyConfig(PrivacyConfig, BudgetConfig):
+    """What protection means, its budget, and who keeps the account."""
+
+    product: ProductName = Field(
+        default=SURVEY, description="What the account calls that which is made."
+    )
+
+
+class SurveyColumn(Model):
+    """How an attribute is read: by codes, or by numbers and public bins."""
+
+    column: Text = Field(description="Column of the file.")
+    codes: dict[Text, Text] | None = Field(
+        default=None,
+        description="Legal value in the file to the label of its level, in the order of levels; an "
+        'empty value is `""`. Give this or `bins`.',
+    )
+    bins: list[Value] | None = Field(
+        default=None,
+        description="Public lower edges of the bins of a column of whole numbers, rising. The "
+        "first bin takes smaller values too, the last all that are larger.",
+    )
+    missing: dict[Text, Text] = Field(
+        default={},
+        description="With `bins`: value in the file that is no number, to the label of its level, "
+        'such as {"": not stated}. Anything else that is no number is an error.',
+    )
+
+    @model_validator(mode="after")
+    def _one_of(self) -> SurveyColumn:
+        if (self.codes is None) == (self.bins is None):
+            raise ValueError("give exactly one of `codes` and `bins`")
+        if self.codes is not None and self.missing:
+            raise ValueError("`missing` goes with `bins`; among `codes` it is a code like others")
+        if self.bins is not None:
+            if any(low >= high for low, high in pairwise(self.bins)):
+                raise ValueError("`bins` must rise")
+            both = {*self.missing.values()} & {*bin_labels(self.bins)}
+            if both:
+                raise ValueError(f"`missing` gives {sorted(both)[0]!r} the label of a bin")
+        if len(self.levels) < 2:
+            raise ValueError("needs two levels or more; a single one says nothing")
+        return self
+
+    @property
+    def levels(self) -> tuple[str, ...]:
+        """Labels of the levels, in order."""
+        if self.bins is None:
+            return tuple(dict.fromkeys((self.codes or {}).values()))
+        return (*bin_labels(self.bins), *dict.fromkeys(self.missing.values()))
+
+
+def bin_labels(edges: list[int]) -> list[str]:
+    """Labels of the bins with some lower edges.
+
+    >>> bin_labels([0, 10, 11, 20])
+    ['0 to 9', '10', '11 to 19', '20 and over']
+    """
+    inner = [
+        f"{low} to {high - 1}" if low < high - 1 else f"{low}" for low, high in pairwise(edges)
+    ]
+    return [*inner, f"{edges[-1]} and over"] if edges else []
+
+
+class SurveyData(Model):
+    """The survey file: one row per person, one column per attribute."""
+
+    path: StoredPath = Field(description="CSV or Parquet file, or a folder of such files.")
+    delimiter: Delimiter = Field(default=",", description="Field separator of CSV files.")
+    quoting: Quoting = "double"
+    records: Whole = Field(
+        ge=1,
+        description="Public number of records, by which means are divided and of which microdata "
+        "are made. With bounded neighbors it is not protected, so a file with another number is an "
+        "error.",
+    )
+    columns: dict[Text, SurveyColumn] = Field(
+        min_length=1, description="Attribute to how it is read; in this order in the microdata."
+    )
+
+
+class StatisticConfig(Model):
+    """A mean of a numeric column, of everybody and by strata."""
+
+    mean: Text = Field(description="Attribute with `bins`, whose values are averaged.")
+    name: ProductName | None = Field(
+        default=None, description="What it is called; default: the attribute."
+    )
+    share: Share = Field(description="Of the budget; all shares of the file sum to exactly 1.")
+    low: Value = Field(description="Public: no stratum has a mean below it.")
+    high: Value = Field(description="Public: no stratum has a mean above it.")
+    spread: float = Field(
+        gt=0,
+        le=_LARGEST_VALUE,
+        description="Public: standard deviation of the values within a stratum, about. Too small a "
+        "one clips the tails, and biases the mean; too large a one costs noise.",
+    )
+    method: Literal["coinpress", "clipped"] = Field(
+        default="coinpress",
+        description="coinpress: clip ever narrower, zcdp alone. clipped: clip once.",
+    )
+    steps: Whole = Field(default=2, ge=1, le=20, description="Steps of coinpress.")
+    failure: Part = Field(
+        default=Fraction(1, 10),
+        description="Probability with which the interval of a stratum may miss its mean.",
+    )
+    intersect: bool = Field(
+        default=True,
+        description="Whether a step of coinpress keeps to the interval before; costs nothing.",
+    )
+    shrink: bool = Field(
+        default=False,
+        description="Whether means of strata are drawn together as far as their noise says; costs "
+        "nothing, and may be changed after measuring.",
+    )
+    missing: Value | Literal["exclude"] | None = Field(
+        default=None,
+        description="What missing values count as: a number, or `exclude`, by which public sizes "
+        "are those of records with a value. Required where the column has `missing`.",
+    )
+    strata: list[Text] = Field(
+        default=[], description="Attributes whose combinations are the strata; none: one stratum."
+    )
+    weights: LocalPath | None = Field(
+        default=None,
+        description="Public CSV file with one column per attribute of `strata`, `weight`, and "
+        "perhaps `size`; one row per stratum. Weights are shares of the population, and sum to "
+        "exactly 1. Sizes are public numbers of records; default: weight times `data.records`.",
+    )
+    least: Least = Field(
+        default=Fraction(0),
+        description="Strata whose public size is a smaller part of all are pooled.",
+    )
+
+    @model_validator(mode="after")
+    def _fits(self) -> StatisticConfig:
+        if self.low >= self.high:
+            raise ValueError(f"`low` must be below `high`; got {self.low} and {self.high}")
+        if bool(self.strata) != (self.weights is not None):
+            raise ValueError("`strata` and `weights` go together")
+        if self.method == "clipped" and "steps" in self.model_fields_set:
+            raise ValueError("`steps` goes with method coinpress")
+        return self
+
+    @property
+    def label(self) -> str:
+        """What it is called."""
+        return self.name or self.mean
+
+
+class TableConfig(Model):
+    """A small table of counts, drawn among those that keep some of its marginals exactly."""
+
+    table: Text = Field(description='Its attributes, such as "sex * race".')
+    name: ProductName | None = Field(
+        default=None, description="What it is called; default: its attributes, joined by `_`."
+    )
+    share: Share = Field(description="Of the budget; all shares of the file sum to exactly 1.")
+    exact: list[Text] = Field(
+        default=[],
+        description="Marginals of the table that are published as they are, without protection, "
+        'such as ["sex"], and that the released table keeps. None: the number of records alone.',
+    )
+    method: Literal["conditioned"] = Field(
+        default="conditioned",
+        description="conditioned: two-sided geometric noise on every count, given that the "
+        "marginals are kept and no count is negative; drawn exactly; definition pure alone.",
+    )
+
+    @property
+    def attributes(self) -> tuple[str, ...]:
+        """The attributes of the table."""
+        return attributes_of(self.table)
+
+    @property
+    def label(self) -> str:
+        """What it is called."""
+        return self.name or "_".join(self.attributes)
+
+
+def attributes_of(table: str) -> tuple[str, ...]:
+    """The attributes of a table.
+
+    >>> attributes_of("sex * race")
+    ('sex', 'race')
+    """
+    return tuple(name.strip() for name in table.split("*"))
+
+
+class SynthesisStrataConfig(Model):
+    """Strata of microdata: measured apart, and shrunk toward a model of everybody."""
+
+    attributes: list[Text] = Field(
+        min_length=1, description="Attributes whose combinations are the strata."
+    )
+    weights: LocalPath = Field(
+        description="Public CSV file as for means; its weights are the shares of the microdata."
+    )
+    least: Least = Field(
+        default=Fraction(1, 1000),
+        description="Strata of at most this weight are pooled.",
+    )
+    population_share: Part = Field(
+        default=Fraction(2, 3),
+        description="Part of the share that measures everybody; the rest measures all strata at "
+        "once.",
+    )
+
+
+class SynthesisConfig(Model):
+    """Microdata from noisy marginals."""
+
+    share: Share = Field(description="Of the budget; all shares of the file sum to exactly 1.")
+    attributes: list[Text] | None = Field(
+        default=None, description="Attributes of the microdata; default: all."
+    )
+    model: Literal["mixture", "tree", "adaptive"] = Field(
+        default="mixture",
+        description="mixture: all one- and two-way marginals are measured, and a mixture of "
+        "products fitted to them. tree: a tree of pairs is selected and measured (MST). adaptive: "
+        "marginals are selected in rounds by what the model misses most (AIM); slow.",
+    )
+    strata: SynthesisStrataConfig | None = Field(
+        default=None, description="Of a mixture: strata that are measured apart, at no cost."
+    )
+    one_way_share: Part = Field(
+        default=Fraction(3, 20),
+        description="Of a mixture without strata: part of the share for one-way counts, by which "
+        "rare levels are merged.",
+    )
+    pairs_again: Whole = Field(
+        default=40,
+        ge=0,
+        le=10_000,
+        description="Of a mixture without strata: pairs that are measured once more, those that "
+        "stand out in the noisy answers; half of what is left of the share goes there.",
+    )
+    weighting: Weighting = Field(
+        default=Weighting.SQUARE_ROOT,
+        description="Of a mixture: how much the average variance of the cells of a marginal counts "
+        "when the share is divided among marginals: each as much (`equal`), by the root of its "
+        "cells (`square_root`), or by its cells (`cell_size`), which gives large tables more.",
+    )
+    megabytes: Whole = Field(
+        default=8, ge=1, le=1024, description="Of adaptive: largest model between rounds."
+    )
+    round_steps: Whole = Field(
+        default=100, ge=1, le=100_000, description="Of adaptive: steps of the fit after each round."
+    )
+    components: Whole = Field(
+        default=200,
+        ge=1,
+        le=10_000,
+        description="Of each fit of a mixture; may be changed after measuring.",
+    )
+    starts: Whole = Field(
+        default=12,
+        ge=1,
+        le=1000,
+        description="Fits of a mixture, of which the mean is taken; may be changed after "
+        "measuring.",
+    )
+    steps: Whole = Field(
+        default=400, ge=1, le=100_000, description="Of a fit; may be changed after measuring."
+    )
+    seed: Whole = Field(
+        default=1,
+        ge=0,
+        description="Of the fit and of drawing records, which see no data; may be changed after "
+        "measuring.",
+    )
+    records: Whole | None = Field(
+        default=None,
+        ge=1,
+        description="Records of the microdata; default: `data.records`. May be changed after "
+        "measuring.",
+    )
+
+    @model_validator(mode="after")
+    def _fits(self) -> SynthesisConfig:
+        of_mixture = {"strata", "one_way_share", "pairs_again", "weighting", "components", "starts"}
+        foreign = set() if self.model == "mixture" else of_mixture
+        if self.model != "adaptive":
+            foreign = foreign | {"megabytes", "round_steps"}
+        if self.strata is not None:
+            foreign = foreign | {"one_way_share", "pairs_again"}
+        if wrong := sorted(foreign & self.model_fields_set):
+            other = "with strata" if self.strata is not None else f"with model {self.model}"
+            raise ValueError(f"`{wrong[0]}` says nothing {other}")
+        return self
+
+
+class PredictConfig(Model):
+    """A classifier that is trained on the microdata, and tested on the true records."""
+
+    attribute: Text = Field(description="What is predicted: an attribute of the microdata.")
+    levels: list[Text] = Field(
+        min_length=1, description="Labels of its levels that count as positive; not all of them."
+    )
+    features: list[Text] | None = Field(
+        default=None,
+        description="Attributes by which it is predicted; default: all others of the microdata.",
+    )
+
+
+class SurveyEvaluateConfig(Model):
+    """What `das evaluate` looks at besides; nothing of it is drawn or released."""
+
+    groups: list[Annotated[list[Text], Field(min_length=1)]] = Field(
+        default=[],
+        description="Sets of attributes of the microdata whose combinations are groups, such as "
+        "[[sex, race]], beside the `strata` of the statistics.",
+    )
+    floor: Whole = Field(
+        default=50,
+        ge=1,
+        description="Shares of fewer true records are left out of largest disparities and of "
+        "parity of predictions: of 50, a share has a standard error of up to 0.07 of its own.",
+    )
+    predict: PredictConfig | None = Field(
+        default=None, description="What a classifier of the microdata does to `groups`."
+    )
+
+
+class SurveyConfig(Model):
+    """conf/run/survey.yaml: means, tables and microdata of one survey file."""
+
+    kind: Literal["survey"] = Field(description="That this is the run file of a survey.")
+    format: Literal[1] = Field(description="How this file is written: 1.")
+    name: Text = Field(description="Name of the run.")
+    privacy: SurveyPrivacyConfig = Field(description="What protection means, and the account.")
+    data: SurveyData = Field(description="The survey file; confidential.")
+    statistics: list[StatisticConfig] = Field(default=[], description="Means.")
+    tables: list[TableConfig] = Field(
+        default=[], description="Tables of counts that keep exact marginals."
+    )
+    synthesis: SynthesisConfig | None = Field(default=None, description="Microdata.")
+    evaluate: SurveyEvaluateConfig = Field(
+        default_factory=SurveyEvaluateConfig,
+        description="What `das evaluate` looks at besides; may be changed after measuring.",
+    )
+    output: OutputConfig = Field(description="Where everything is written.")
+
+
+class WithheldSurveyData(SurveyData):
+    """The survey file in the configuration of a release: its columns, and not where it is."""
+
+    path: StoredPath = Field(
+        default=Path("withheld"), description="Nothing: the data stay where they are."
+    )
+
+
+class ReleasedSurveyConfig(SurveyConfig):
+    """configuration/run.yaml of a release of a survey."""
+
+    data: WithheldSurveyData = Field(description="The survey file, which is not there.")
+    output: OutputConfig = Field(
+        default=OutputConfig(directory=Path("..")), description="Nothing: it lies in the release."
+    )

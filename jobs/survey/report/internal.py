@@ -1,0 +1,216 @@
+"""Internal report of a survey: the release against the truth. Confidential."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from jobs.pipeline.report import text
+from jobs.pipeline.report.internal import CONFIDENTIAL, definitions_section
+from jobs.pipeline.report.page import Block, Page, Section, Tile
+from jobs.pipeline.report.plots import Figure
+from jobs.pipeline.report.render import write_report
+from jobs.pipeline.report.table import Cell, Column, Table, bars, known, labels, names, numbers
+from jobs.pipeline.report.text import words
+from jobs.pipeline.report.tiles import banners, origin
+from jobs.pipeline.storage.place import Place
+from jobs.survey.documents import GroupErrors, MeanErrors, ReleasedMean, SurveyEvaluation
+from jobs.survey.report.means import mean_figures, shower
+from jobs.survey.report.predictions import group_figure, predictions_section
+from jobs.survey.report.public import survey_budget_section, survey_tiles
+from jobs.survey.report.release import SurveyRelease
+
+_SHARE = "|error| / |truth|"
+_SUMMARY = (
+    "How far released means and microdata lie from the truth, and for whom the error is larger."
+)
+
+
+def write_survey_evaluation(
+    release: SurveyRelease, evaluation: SurveyEvaluation, out: Place
+) -> None:
+    """Write the internal report of a survey as one HTML file, readable by its owner only.
+
+    Args:
+      release: What was released.
+      evaluation: Of the release against the truth.
+      out: The file; replaced at once.
+
+    Raises:
+      OutputError: It cannot be written.
+    """
+    manifest = release.manifest
+    page = Page(
+        "Internal evaluation of a survey",
+        manifest.name,
+        _SUMMARY,
+        [*origin(manifest, manifest.solution), ("Records", text.integer(evaluation.records))],
+        [CONFIDENTIAL, *banners(manifest)],
+        [*survey_tiles(release), *_worst_tile(evaluation)],
+        [
+            *([_means_section(evaluation, release)] if evaluation.means else []),
+            *([_tables_section(evaluation)] if evaluation.tables else []),
+            *([_marginals_section(evaluation)] if evaluation.marginals else []),
+            *([_groups_section(evaluation)] if evaluation.groups else []),
+            *([predictions_section(evaluation.predictions)] if evaluation.predictions else []),
+            survey_budget_section(manifest),
+            definitions_section("survey_definitions.html.j2"),
+        ],
+        "records",
+    )
+    write_report(page, out)
+
+
+def _worst_tile(evaluation: SurveyEvaluation) -> list[Tile]:
+    """The stratum whose mean is furthest off, over all statistics."""
+    erring = [one for one in evaluation.means if one.largest is not None]
+    if not erring:
+        return []
+    worst = max(erring, key=lambda one: one.largest or 0.0)
+    detail = f"off: {words(_worst(worst)[0])}, mean of {words(worst.name)}"
+    return [Tile("Worst stratum", text.percent(worst.largest), detail)]
+
+
+def _worst(one: MeanErrors) -> tuple[str | None, int | None]:
+    """Find the stratum whose mean is furthest off, and its true records; None without errors."""
+    found = ((row.stratum, row.records) for row in one.means if row.relative == one.largest)
+    return (None, None) if one.largest is None else next(found)
+
+
+def _means_section(evaluation: SurveyEvaluation, release: SurveyRelease) -> Section:
+    released = {one.name: one for one in release.statistics}
+    lead = (
+        "Released means beside the true ones of the file, which are not clipped. The interval is "
+        "about the population and has room for sampling too, so the mean of the file should lie "
+        "in it about as often as is stated, or more often. Where it does not, public sizes, bounds "
+        "or the spread are off."
+    )
+    blocks: list[Block] = []
+    by_strata = [one for one in evaluation.means if released[one.name].strata]
+    if by_strata:
+        blocks.append(_parity_table(by_strata))
+    for index, one in enumerate(evaluation.means):
+        mean = released[one.name]
+        truth = {row.stratum: row.truth for row in (one.everybody, *one.means)}
+        blocks += [*mean_figures(index, mean, truth), _mean_table(index, one, mean)]
+    return Section("means", "Means against the truth", lead, blocks)
+
+
+def _parity_table(errors: Sequence[MeanErrors]) -> Table:
+    worst = [_worst(one) for one in errors]
+    columns = [
+        labels("Statistic", (one.name for one in errors)),
+        numbers("Strata", (one.groups for one in errors), hint="k"),
+        known("Parity error", (one.parity_error for one in errors)),
+        known("Parity error", (one.parity_mean for one in errors), hint="over k"),
+        known("Everybody", (one.everybody.relative for one in errors), text.fine_percent, _SHARE),
+        known("Worst stratum", (one.largest for one in errors), text.fine_percent, _SHARE),
+        labels("That is", (stratum for stratum, _ in worst)),
+        known("Its records", (records for _, records in worst), text.integer, "true"),
+    ]
+    return Table.of("parity", "Parity of the means", columns)
+
+
+def _mean_table(index: int, one: MeanErrors, mean: ReleasedMean) -> Table:
+    show = shower(mean)
+    ends = {row.stratum: (row.low, row.high) for row in (mean.everybody, *mean.means)}
+    rows = [one.everybody, *(one.means if mean.strata else ())]
+    held = []
+    for row in rows:
+        low, high = ends[row.stratum]
+        held.append(None if row.truth is None else "yes" if low <= row.truth <= high else "no")
+    columns = [
+        labels("Stratum", (row.stratum for row in rows)),
+        numbers("Records", (row.records for row in rows), hint="true"),
+        known("Mean", (row.truth for row in rows), show, "true"),
+        numbers("Mean", (row.released for row in rows), show, "released"),
+        known("Error", (row.error for row in rows), text.signed),
+        bars("|Error|", (row.relative for row in rows), text.fine_percent, "of the true mean"),
+        labels("Interval holds it", held),
+    ]
+    n_known = len(held) - held.count(None)
+    note = f"{held.count('yes')} of {n_known} intervals hold the mean of the file."
+    return Table.of(f"mean-errors-{index}", f"Mean of {words(one.name)}", columns, note)
+
+
+def _tables_section(evaluation: SurveyEvaluation) -> Section:
+    lead = "Released tables of counts beside those of the file."
+    kept = ["yes" if one.exact_held else "no" for one in evaluation.tables]
+    columns = [
+        labels("Table", (one.name for one in evaluation.tables)),
+        numbers("L1", (one.l1 for one in evaluation.tables), hint="sum of |error|"),
+        numbers("L2", (one.l2 for one in evaluation.tables), text.decimal, "root of squares"),
+        names("Exact marginals kept", kept),
+    ]
+    table = Table.of("table-errors", "Tables that keep exact marginals", columns)
+    return Section("tables", "Tables against the truth", lead, [table])
+
+
+def _marginals_section(evaluation: SurveyEvaluation) -> Section:
+    lead = (
+        "Every table of one, two and three attributes of the microdata against that of the file. "
+        "The L1 distance of two tables of shares is twice the part of the records that would have "
+        "to change to turn one into the other; 2 is the largest there is."
+    )
+    rows, shown = evaluation.marginals, "{:.4f}".format
+    orders = [Cell(f"{row.order}-way", row.order) for row in rows]
+    columns = [
+        Column("Tables", numeric=False, cells=orders),
+        numbers("How many", (row.marginals for row in rows)),
+        bars("L1 distance", (row.mean_l1 for row in rows), shown, "mean"),
+        numbers("L1 distance", (row.largest_l1 for row in rows), shown, "largest"),
+        labels("That is", (" * ".join(row.worst) for row in rows)),
+    ]
+    note = "" if not evaluation.notes else f"Left out: {'; '.join(evaluation.notes)}."
+    table = Table.of("marginals", "Tables of the microdata", columns, note)
+    return Section("marginals", "Microdata against the truth", lead, [table])
+
+
+def _groups_section(evaluation: SurveyEvaluation) -> Section:
+    lead = (
+        "All one-way tables of the microdata within each group: the sum of absolute errors over "
+        "all cells, in percent of the records counted there. Noise and a common model weigh more "
+        "on the few than on the many."
+    )
+    blocks: list[Block] = []
+    for index, one in enumerate(evaluation.groups):
+        blocks += [*_groups_figure(index, one), _groups_table(index, one, evaluation.floor)]
+    return Section("groups", "For whom the microdata are worse", lead, blocks)
+
+
+def _groups_figure(index: int, one: GroupErrors) -> list[Figure]:
+    erring = [(row.relative, row) for row in one.groups if row.relative is not None]
+    worst = sorted(erring, key=lambda pair: -pair[0])
+    by = words(" * ".join(one.attributes))
+    caption = (
+        f"Error of the one-way tables of groups by {by}, true number of records in brackets, the "
+        "worst group first. A logarithmic scale; no dot means no error."
+    )
+    rows = [(row.group, row.records, [100 * relative], [None]) for relative, row in worst]
+    return group_figure(f"groups-{index}", [by], rows, caption)
+
+
+def _groups_table(index: int, one: GroupErrors, floor: int) -> Table:
+    rows = one.groups
+    columns = [
+        labels("Group", (row.group for row in rows)),
+        numbers("Records", (row.records for row in rows), hint="true"),
+        numbers("Records", (row.released for row in rows), hint="released"),
+        numbers("Difference", (row.released - row.records for row in rows), text.signed_integer),
+        bars("Error", (row.relative for row in rows), text.fine_percent, "of its one-way tables"),
+    ]
+    note = f"k = {one.compared} groups with records."
+    if one.parity_error is not None and one.parity_mean is not None:
+        note += (
+            f" Parity error {text.decimal(one.parity_error)}, over k "
+            f"{text.decimal(one.parity_mean)}."
+        )
+    worst = one.max_disparity
+    if worst is not None:
+        note += (
+            f" Of {text.integer(one.shares)} shares of levels in groups, of {floor} records or "
+            f"more, the one that is furthest off: {words(worst.attribute)} {worst.level} of "
+            f"{words(worst.group)}, truly {text.fine_percent(worst.truth)}, released "
+            f"{text.fine_percent(worst.released)}."
+        )
+    caption = f"Groups by {words(' * '.join(one.attributes))}"
+    return Table.of(f"groups-{index}", caption, columns, note)

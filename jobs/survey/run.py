@@ -1,0 +1,224 @@
+"""Runs of surveys: claim, measure once, make means, tables and microdata, seal, evaluate.
+
+What is measured is never measured again; what follows from it costs nothing and is made again
+where it is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+
+from das.confidential import Confidential
+from das.errors import OutputError
+from jobs.pipeline.folder.fingerprint import check_same_files, files_under
+from jobs.pipeline.folder.open import open_folder
+from jobs.pipeline.folder.spending import Spending, claim_grants, refuse_lost, refuse_other_draws
+from jobs.pipeline.input.files import plan_chunks
+from jobs.pipeline.storage.account import noted_failures
+from jobs.pipeline.storage.dataset import is_published
+from jobs.pipeline.storage.files import write_json
+from jobs.pipeline.storage.ledger import seal_ledger
+from jobs.pipeline.storage.place import Place
+from jobs.pipeline.tasks.progress import Reporter
+from jobs.survey.checks import SYNTHESIS
+from jobs.survey.confidential.evaluate import evaluate
+from jobs.survey.confidential.measure import measure_part
+from jobs.survey.confidential.read import SurveyTruth, read_survey, table_of
+from jobs.survey.documents import read_survey_manifest
+from jobs.survey.folder import (
+    begin_ledger,
+    files_of_interest,
+    owner_of,
+    refuse_other_settings,
+    remove_damaged,
+    spending_of,
+)
+from jobs.survey.manifest import is_made, seal_survey
+from jobs.survey.means import released_means
+from jobs.survey.measurements import read_answers
+from jobs.survey.microdata import draw_microdata, write_microdata
+from jobs.survey.plan import SurveyPlan
+from jobs.survey.reports import write_internal_page, write_public_page
+from jobs.survey.results import write_results
+from jobs.survey.tables import released_tables
+
+
+@dataclass(frozen=True, eq=False)
+class SurveyJob:
+    """An opened run of a survey.
+
+    Attributes:
+      plan: What is public of it.
+      spending: What it spends.
+      reporter: Who watches.
+    """
+
+    plan: SurveyPlan
+    spending: Spending
+    reporter: Reporter
+
+    @cached_property
+    def truth(self) -> Confidential[SurveyTruth]:
+        """The survey, read once."""
+        plan = self.plan
+        seen = plan.confidential.root / "input.json"
+        files = files_under([plan.config.data.path], plan.account())
+        if self.spending.measured:
+            check_same_files(files, plan.config.data.path, seen)
+        else:
+            write_json(seen, files)
+        noted = noted_failures(plan.account(), self.spending.claim)
+        with self.reporter.line("read", str(plan.config.data.path)), noted:
+            return read_survey(plan)
+
+
+@contextmanager
+def open_survey(
+    plan: SurveyPlan, reporter: Reporter, *, moved: bool = False
+) -> Iterator[SurveyJob]:
+    """Claim the run folder and check what lies in it.
+
+    Raises:
+      OutputError: The folder cannot be written, or belongs to another configuration or driver.
+      LedgerError: The grant was spent by another run, or noisy answers are lost.
+    """
+    if not (plan.out / "run.json").exists():
+        plan_chunks(table_of(plan))
+    with open_folder(
+        owner_of(plan), lambda run: [spending_of(plan, run)], reporter, moved=moved
+    ) as folder:
+        spending = spending_of(plan, folder.identity)
+        refuse_lost([spending])
+        refuse_other_draws([spending])
+        yield SurveyJob(plan, spending, reporter)
+
+
+def run_survey(plan: SurveyPlan, reporter: Reporter, *, moved: bool = False) -> list[Place]:
+    """Measure all parts, once, release what follows from them, and compare it with the truth.
+
+    Returns:
+      The files of interest.
+
+    Raises:
+      DasError: As `open_survey`; or the file cannot be read, or a part is sealed with other
+        settings.
+    """
+    with open_survey(plan, reporter, moved=moved) as job:
+        for part in plan.costs:
+            refuse_other_settings(plan, part)
+        _measure(job, moved=moved)
+        _release(job)
+        _evaluate(job)
+    return files_of_interest(plan)
+
+
+def measure_survey(plan: SurveyPlan, reporter: Reporter) -> list[Place]:
+    """Read the data and draw the noisy answers of all parts, once.
+
+    Returns:
+      Their folder.
+
+    Raises:
+      DasError: As `open_survey`; or the file cannot be read.
+    """
+    with open_survey(plan, reporter) as job:
+        _measure(job)
+    return [plan.release.root / "measurements"]
+
+
+def solve_survey(plan: SurveyPlan, reporter: Reporter) -> list[Place]:
+    """Release what follows from the measured parts, or make a solution beside the release.
+
+    Returns:
+      The files of interest.
+
+    Raises:
+      DasError: As `open_survey`; or a part is not measured, or sealed with other settings.
+    """
+    with open_survey(plan, reporter) as job:
+        measured = {part.name for part in job.spending.measured}
+        for part in plan.costs:
+            if part not in measured:
+                where = f"{plan.out}, {part}"
+                raise OutputError(where, "is not measured", remedy="run `das measure`")
+            refuse_other_settings(plan, part)
+        _release(job)
+    return files_of_interest(plan)
+
+
+def _measure(job: SurveyJob, *, moved: bool = False) -> None:
+    plan, spending = job.plan, job.spending
+    if len(spending.measured) < len(spending.parts):
+        _ = job.truth  # what is wrong with the file is told before the grant is claimed
+    begin_ledger(plan)
+    claim_grants([spending])
+    for part in spending.parts:
+        with job.reporter.line("measure", part.name):
+            measure_part(plan, part, lambda: job.truth, spending, moved=moved)
+    seal_ledger(plan.release.ledger)
+
+
+def _release(job: SurveyJob) -> None:
+    plan = job.plan
+    for error in remove_damaged(plan):
+        job.reporter.say(f"{error.where}: {error.what}; made again")
+    if plan.means:
+        with job.reporter.line("solve", "means"):
+            means = released_means(plan)
+            write_results(plan, means)
+        for statistic in means.statistics:
+            for warning in statistic.warnings:
+                job.reporter.say(f"{statistic.name}: {warning}")
+    if plan.tables:
+        with job.reporter.line("solve", "tables"):
+            write_results(plan, released_tables(plan))
+    if SYNTHESIS in plan.costs and not is_made(plan, SYNTHESIS):
+        with job.reporter.line("solve", "microdata"):
+            measured = read_answers(plan.release.measured_part(SYNTHESIS), plan.strata)
+            write_microdata(plan, draw_microdata(plan, measured))
+    with job.reporter.line("seal", "manifest"):
+        seal_survey(plan)
+    with job.reporter.line("seal", "report"):
+        write_public_page(plan.made)
+
+
+def _evaluate(job: SurveyJob) -> Place:
+    plan, reporter = job.plan, job.reporter
+    truth = job.truth
+    with reporter.line("evaluate", "against the truth"):
+        evaluate(plan, truth)
+    with reporter.line("evaluate", "report"):
+        return write_internal_page(plan.made, plan.confidential)
+
+
+def check_survey(plan: SurveyPlan) -> list[str]:
+    """Say what of a run is done, a line per part; no data is read.
+
+    Raises:
+      LedgerError: Noisy answers are lost.
+    """
+    refuse_lost([spending_of(plan)])
+    lines = []
+    for part in plan.costs:
+        measured = is_published(plan.release.measured_part(part))
+        done = "released" if is_made(plan, part) else "measured" if measured else "to do"
+        lines.append(f"{part:<24}{done}")
+    return lines
+
+
+def evaluate_survey(plan: SurveyPlan, reporter: Reporter) -> list[Place]:
+    """Compare a sealed release with the truth.
+
+    Returns:
+      The files of interest, all confidential.
+
+    Raises:
+      OutputError: The release is not sealed.
+    """
+    read_survey_manifest(plan.made.manifest)
+    with open_survey(plan, reporter) as job:
+        report = _evaluate(job)
+    return [plan.confidential.evaluation, report]

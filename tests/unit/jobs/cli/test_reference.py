@@ -1,0 +1,84 @@
+"""docs/configuration.md says what the models say, and its examples load."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import get_args
+
+import yaml
+
+from jobs.cli import reference
+from jobs.pipeline.config.load import load_run
+from jobs.pipeline.config.models.equity import EquityFile
+from jobs.pipeline.config.models.products import BudgetConfig, ProductConfig, ProductOutputConfig
+from jobs.pipeline.config.models.run import RunConfig, model_fields
+from jobs.pipeline.config.models.values import Model
+from jobs.pipeline.storage.layout import MICRODATA
+from jobs.survey.models import ReleasedSurveyConfig, WithheldSurveyData
+from tests.checkout import ROOT
+
+
+def test_the_committed_page_is_up_to_date() -> None:
+    committed = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+    assert committed == reference.reference(), "run `make docs`"
+
+
+def test_every_model_and_key_is_on_the_page() -> None:
+    page = reference.reference()
+    every = {*Model.__subclasses__()}
+    while not every >= (more := {one for model in every for one in model.__subclasses__()}):
+        every |= more
+    every -= {BudgetConfig}  # its keys are those of the models that inherit them
+    every -= {ReleasedSurveyConfig, WithheldSurveyData}  # written by releases, not by people
+    assert len(every) > 15
+    for model in every:
+        section = page.split(f"### {model.__name__}\n", 1)[1].split("\n### ", 1)[0]
+        for key, field in model_fields(model).items():
+            assert f"| `{key}` |" in section
+            assert reference.escaped(field.description or "") in section
+
+
+def test_links_on_the_page_have_a_heading() -> None:
+    page = reference.reference()
+    headings = {line[4:].lower() for line in page.splitlines() if line.startswith("### ")}
+    targets = {part.split(")")[0] for part in page.split("](#")[1:]}
+    assert targets
+    assert targets <= headings
+
+
+def test_the_examples_load_together(tmp_path: Path) -> None:
+    (tmp_path / "schema.yaml").write_text(reference.SCHEMA_EXAMPLE)
+    (tmp_path / "allocation.yaml").write_text(reference.ALLOCATION_EXAMPLE)
+    (tmp_path / "run.yaml").write_text(reference.RUN_EXAMPLE)
+    resolved = load_run(tmp_path / "run.yaml")
+    assert resolved.plan.schema.size == 6
+    assert [level.geolevel for level in resolved.plan.strategy.levels] == [
+        "state",
+        "county",
+        "block",
+    ]
+    assert resolved.config.output.directory == tmp_path / "out"
+
+
+def test_the_example_of_groups_loads() -> None:
+    groups = EquityFile.model_validate(yaml.safe_load(reference.EQUITY_EXAMPLE))
+    assert {*EquityFile.model_fields} - {"limits", "targets", "floor", "tables"} == {
+        *groups.model_fields_set
+    }
+
+
+def test_the_run_example_names_every_section() -> None:
+    document = yaml.safe_load(reference.RUN_EXAMPLE)
+    assert list(document) == list(model_fields(RunConfig))
+    assert list(document["products"]) == ["units", "persons"]
+    sections = [(RunConfig, document, name) for name in ("geography", "output", "runtime")]
+    persons = document["products"]["persons"]
+    sections += [(ProductConfig, persons, name) for name in ("solve", "output")]
+    for model, written, name in sections:
+        section = model_fields(model)[name].annotation
+        assert list(written[name]) == list(model_fields(section))
+
+
+def test_formats_of_microdata_are_the_folders_there_are():
+    (kind,) = get_args(ProductOutputConfig.model_fields["microdata"].annotation)
+    assert get_args(kind) == MICRODATA

@@ -1,0 +1,166 @@
+"""Run files of format 2: the digests of folders begun with format 1, and errors that name keys."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from das.errors import ConfigError
+from jobs.pipeline.config.load import load_run
+from tests.builders import toy, units
+from tests.builders.run_files import to_products
+from tests.checkout import ROOT
+
+FACILITIES = {
+    "facilities": "sex",
+    "geolevel": "block",
+    "units": "detailed",
+    "at_least": {"male": 0},
+}
+# Of run files as they were digested before there was a format 2; folders begun then go on.
+BEGUN = {
+    "plain": "9f57960c81b5896e523b8ddfa712caf4d762356a7e50315ba954e8daff29addf",
+    "units": "4f5b2846be5455bf390b60e733d58cb535618142aba69a2910b9335be8f2b109",
+    "facilities": "11bd4ee53f65178884c216ba466136c834b7c9902a6afd4d917a7ea48a120267",
+}
+CHANGES: dict[str, Callable[[Path], dict[str, Any]]] = {
+    "plain": lambda _: {},
+    "units": lambda folder: {"units": units.section(folder)},
+    "facilities": lambda folder: {
+        "units": {**units.section(folder), "schema": "kinds.yaml", "output": {}}
+        | {"data": {"format": "histograms", "path": "units.parquet"}}
+        | {"invariants": [{"query": "detailed", "geolevel": "block"}]}
+        | {"solve": {"rounding": [["detailed"]]}},
+        "invariants": [{"query": "total", "geolevel": "state"}, FACILITIES],
+        "privacy__allocation": "allocation.yaml",
+    },
+}
+
+
+def write(folder: Path, name: str) -> Path:
+    """A run file whose digest does not depend on where it lies."""
+    levels = {level: {"share": "1/4", "queries": {"detailed": "1"}} for level in toy.LEVELS}
+    allocation = {"name": "a", "levels": levels}
+    (folder / "allocation.yaml").write_text(yaml.safe_dump(allocation, sort_keys=False))
+    kinds = {"name": "kinds", "attributes": [{"name": "kind", "levels": ["male", "home"]}]}
+    (folder / "kinds.yaml").write_text(yaml.safe_dump(kinds))
+    path = folder / "run.yaml"
+    text = yaml.safe_dump(toy.document(folder, **CHANGES[name](folder)))
+    text = text.replace(f"{folder}/", "").replace(f"{ROOT}/", "")
+    document = yaml.safe_load(text)
+    for product in (document, document.get("units", {})):
+        for section, key in ((product, "schema"), (product.get("privacy", {}), "allocation")):
+            if str(section.get(key)).startswith("conf/"):
+                section[key] = str(ROOT / section[key])
+    if name != "plain":
+        document["units"]["privacy"]["allocation"] = "allocation.yaml"
+    path.write_text(json.dumps(to_products(document)))
+    return path
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_folders_of_format_1_go_on_in_format_2(tmp_path, name):
+    run = load_run(write(tmp_path, name))
+    assert run.plan.digest == BEGUN[name]
+    assert [*run.products] == ["units", "persons"][name == "plain" :]
+
+
+@pytest.mark.parametrize("stated", [{}, {"format": 1}])
+def test_format_1_is_refused_and_what_the_message_says_is_read(tmp_path, stated):
+    path = tmp_path / "run.yaml"
+    document = toy.document(tmp_path)
+    path.write_text(json.dumps({**stated, **document}))
+    with pytest.raises(
+        ConfigError, match=r"run\.yaml: is of format 1, which is not read"
+    ) as caught:
+        load_run(path)
+    assert "write `format: 2`; put schema, data, " in str(caught.value.remedy)
+    persons = {key: document.pop(key) for key in ("schema", "data", "invariants")}
+    persons["privacy"] = {key: document["privacy"].pop(key) for key in ("rho", "allocation")}
+    path.write_text(json.dumps({"format": 2, **document, "products": {"persons": persons}}))
+    assert [*load_run(path).products] == ["persons"]
+
+
+def test_what_is_no_run_file_is_not_said_to_be_of_format_1(tmp_path):
+    path = tmp_path / "run.yaml"
+    path.write_text("name: toy\nproducts: {}\n")
+    with pytest.raises(ConfigError, match="format: is required"):
+        load_run(path)
+
+
+def refused(folder: Path, change: Callable[[dict[str, Any]], object], name: str = "units") -> str:
+    path = write(folder, name)
+    document = json.loads(path.read_text())
+    change(document)
+    path.write_text(json.dumps(document))
+    with pytest.raises(ConfigError) as caught:
+        load_run(path)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda d: d.update(format=3), "format: Input should be 2; got 3"),
+        (lambda d: d.update(units={}), "units: is not a known key"),
+        (lambda d: d.update(schema="s.yaml"), "schema: is not a known key"),
+        (lambda d: d["privacy"].update(rho="1"), "privacy.rho: is not a known key"),
+        (lambda d: d["products"].clear(), "products: Dictionary should have at least 1 item"),
+        (lambda d: d["products"]["persons"].pop("data"), "products.persons.data: is required"),
+        (
+            lambda d: d["products"]["persons"]["privacy"].update(rho="0"),
+            "products.persons.privacy: `rho` must be positive; got 0",
+        ),
+        (
+            lambda d: d["products"].update({"../up": d["products"].pop("units")}),
+            "products.../up.[key]: String should match pattern",
+        ),
+        (
+            lambda d: d["products"]["units"]["privacy"].update(product="toy"),
+            "products.units.privacy.product: is also that of the persons; got toy",
+        ),
+        (
+            lambda d: d.update(products={"counts": d["products"]["units"], **d["products"]}),
+            "products.counts: is the name of a part of what is made of the persons",
+        ),
+    ],
+)
+def test_mistakes_in_format_2_are_named(tmp_path, change, said):
+    assert said in refused(tmp_path, change)
+
+
+@pytest.mark.parametrize("product", ["persons", "dwellings"])
+def test_answers_bind_only_products_that_come_later(tmp_path, product):
+    def change(document: dict[str, Any]) -> None:
+        entry = document["products"]["persons"]["invariants"][1]
+        entry["exact"]["product"] = product
+
+    said = refused(tmp_path, change, "facilities")
+    assert "products.persons.invariants: 1: " in said
+    assert f"product {product}: does not come before this one; got ['units']" in said
+
+
+def test_one_product_may_have_any_name(tmp_path):
+    path = write(tmp_path, "plain")
+    document = json.loads(path.read_text())
+    document["products"] = {"dwellings": document["products"]["persons"]}
+    path.write_text(json.dumps(document))
+    product = load_run(path).last
+    assert (product.name, product.title) == ("dwellings", "toy")
+    assert product.release.root == tmp_path / "out" / "release"
+    assert product.plan.digest != BEGUN["plain"]
+
+
+def test_products_know_what_binds_them_and_have_noise_of_their_own(tmp_path):
+    dwellings, persons = load_run(write(tmp_path, "facilities")).products.values()
+    assert (dwellings.bound_by, persons.bound_by) == ((), ("units",))
+    assert (dwellings.seed, persons.seed) == (6, 5)
+    assert (dwellings.account_name, persons.account_name) == ("units", "toy")
+    assert dwellings.release.root == persons.release.root / "units"
+    assert dwellings.confidential.root == persons.confidential.root / "units"
+    assert [product.label("block") for product in (dwellings, persons)] == ["units, block", "block"]
