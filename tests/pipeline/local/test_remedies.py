@@ -1243,9 +1243,9 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/design/planning/groups.py", "name {} for {} in groups"): targets_in_a_known_unit,
     ("jobs/design/planning/allocation.py", "set privacy.definition to zcdp"): optimization_needs_zcdp,
     ("jobs/pipeline/storage/files.py", "name a new file, or remove this one"): a_log_over_another_file,
-    ("jobs/cli/main.py", "`das report {} --to FOLDER` writes it elsewhere"):
+    ("jobs/cli/releases.py", "`das report {} --to FOLDER` writes it elsewhere"):
         a_release_that_cannot_be_written_to,
-    ("jobs/cli/main.py", "name another folder"): a_folder_for_reports_that_is_a_file,
+    ("jobs/cli/releases.py", "name another folder"): a_folder_for_reports_that_is_a_file,
     ("jobs/analysis/results.py", "use {} {}"): estimates_into_a_file_of_another_kind,
     ("jobs/analysis/results.py", "make it first"): estimates_into_a_folder_that_is_not_there,
     ("jobs/analysis/areas.py", "ask fewer attributes or groups of levels, or fewer areas"): TriedIn(
