@@ -17,7 +17,7 @@ import networkx as nx
 
 from tests.checkout import ROOT
 
-PACKAGES = ("das", "geography", "invariants", "solvers", "jobs")
+PACKAGES = ("das", "geography", "invariants", "solvers", "jobs", "jobs/pipeline")
 
 
 @dataclass(frozen=True)
@@ -73,9 +73,9 @@ def _imports(path: Path, package: str) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             names = [f"{node.module}.{alias.name}" for alias in node.names]
         for name in names:
-            first, _, rest = name.partition(".")
-            if first == package and rest:
-                yield rest.partition(".")[0]
+            inside = name.removeprefix(package.replace("/", ".") + ".")
+            if inside != name:
+                yield inside.partition(".")[0]
 
 
 def main() -> None:
@@ -83,12 +83,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--root", type=Path, default=ROOT, help="a checkout")
     root = parser.parse_args().root
-    print(f"{'package':12}{'modules':>8}{'rooms':>7}{'floors':>8}{'arrows':>8}{'lines':>8}")
+    print(f"{'package':15}{'modules':>8}{'rooms':>7}{'floors':>8}{'arrows':>8}{'lines':>8}")
     for package in PACKAGES:
         drawing = draw(root, package)
         modules = sum(path.name != "__init__.py" for path in (root / package).rglob("*.py"))
         print(
-            f"{package:12}{modules:8}{len(drawing.lines):7}{drawing.floors:8}"
+            f"{package:15}{modules:8}{len(drawing.lines):7}{drawing.floors:8}"
             f"{len(drawing.arrows):8}{sum(drawing.lines.values()):8}"
         )
         for rooms in drawing.circles:
