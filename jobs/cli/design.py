@@ -23,7 +23,7 @@ from jobs.cli.options import (
     read_address,
     read_local,
 )
-from jobs.cli.runs import _together
+from jobs.cli.runs import cost_together
 from jobs.pipeline.printable import printable
 
 
@@ -126,7 +126,7 @@ def plan(  # noqa: PLR0913 - one parameter per command-line option
     goal = GoalFiles(optimize, weights, targets, floors, others, allocation)
     request = PlanRequest(asked, losses, goal, equity, information, report, covariance, product)
     summaries = explain(resolved, request, partial(lattice_of, resolved), Reporter(quiet=quiet))
-    print_summaries(summaries, as_json=as_json, together=_together(resolved))
+    print_summaries(summaries, as_json=as_json, together=cost_together(resolved))
 
 
 @app.command()

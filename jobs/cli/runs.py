@@ -74,10 +74,10 @@ def validate(
     }
     last = resolved.last.name
     summaries[last] = replace(summaries[last], absent=absent, closed=closed)
-    print_summaries(summaries, as_json=as_json, together=_together(resolved))
+    print_summaries(summaries, as_json=as_json, together=cost_together(resolved))
 
 
-def _together(resolved: Resolved) -> Account | None:
+def cost_together(resolved: Resolved) -> Account | None:
     """What the products of a run cost together; None of one."""
     from jobs.pipeline.config.claims import claim_of
     from jobs.pipeline.documents.account import account_of_grants
