@@ -10,7 +10,7 @@ own and leaves errors by size class (`jobs.pipeline.release.replicates`).
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -21,16 +21,13 @@ from das.mechanisms.entropy import NoiseKey, Position
 from das.metrics.replicates import Compared
 from das.queries.query import Query, parse_query
 from das.tree.intervals import normal_factor
-from jobs.pipeline.confidential.measure import MeasureStage
 from jobs.pipeline.config.product import Product, Resolved
 from jobs.pipeline.documents.intervals import digest_of
 from jobs.pipeline.documents.manifest import read_manifest
 from jobs.pipeline.folder.lock import only_driver
 from jobs.pipeline.folder.solutions import refuse_sealed
-from jobs.pipeline.plan import Plan, why_no_estimates
+from jobs.pipeline.plan import Plan
 from jobs.pipeline.printable import result_console
-from jobs.pipeline.release.census import publish_census_counts
-from jobs.pipeline.release.estimate import CONFIDENCE, EstimateStage, LevelEstimator
 from jobs.pipeline.release.intervals import Made, describe_intervals, write_intervals
 from jobs.pipeline.release.replicates import (
     Asked,
@@ -39,7 +36,7 @@ from jobs.pipeline.release.replicates import (
     read_errors,
     write_errors,
 )
-from jobs.pipeline.release.solve import solve_level, solve_support
+from jobs.pipeline.repeat import Repeat
 from jobs.pipeline.report.console import terminal_table
 from jobs.pipeline.report.finished import write_public_reports
 from jobs.pipeline.report.intervals import errors_table
@@ -48,7 +45,6 @@ from jobs.pipeline.storage.files import read_json, write_json
 from jobs.pipeline.storage.histograms import SPARSE_SCHEMA
 from jobs.pipeline.storage.layout import (
     IntervalLayout,
-    ReleasedTruth,
     ReleaseLayout,
     ReplicateLayout,
     replicates_folder,
@@ -189,56 +185,6 @@ def keep_leaves(plan: Plan, made: ReleaseLayout, kept: Place) -> None:
         if part.rows:
             writer.write(counts.read(part.low, part.high))
     publish(kept, [writer.close()], {"geolevel": plan.leaf.name, "not_for_release": True})
-
-
-@dataclass(frozen=True, eq=False)
-class Repeat:
-    """Counts of a product of a release that are measured and solved as if they were the truth.
-
-    Attributes:
-      plan: The plan of the run, marked as not for release.
-      truth: Whose counts are measured.
-      made: Where noisy answers, messages and counts go.
-      key: The key of the noise of a geolevel, by its position; nothing secret.
-      tasks: What runs the steps.
-    """
-
-    plan: Plan
-    truth: ReleaseLayout
-    made: ReplicateLayout
-    key: Callable[..., NoiseKey]
-    tasks: Tasks
-
-    @property
-    def _stage(self) -> MeasureStage:
-        truth = ReleasedTruth(self.made.root, released=self.truth)
-        return MeasureStage(self.plan, self.made, truth, self.tasks)
-
-    def measure(self) -> None:
-        """Draw what is drawn completely, and estimate upwards."""
-        plan, made = self.plan, self.made
-        for level in plan.levels:
-            self._stage.measure(level.index, self.key(level.index))
-        if why_no_estimates(plan) is None:
-            estimate = EstimateStage(LevelEstimator(plan, made, (), CONFIDENCE), self.tasks)
-            for level in plan.levels[-2::-1]:
-                estimate.climb(level.index)
-
-    def solve(self) -> None:
-        """Draw lazy queries and solve, geolevel by geolevel; all products are measured.
-
-        Counts of census geolevels off the spine are sums over leaves, as in a release.
-
-        Raises:
-          SolverError, InfeasibleError: A node failed.
-        """
-        plan, made = self.plan, self.made
-        for level in plan.levels:
-            if plan.support and not level.index:
-                solve_support(plan=plan, release=made, tasks=self.tasks)
-            self._stage.measure(level.index, self.key(level.index, is_lazy=True), is_lazy=True)
-            solve_level(level, plan=plan, release=made, tasks=self.tasks)
-        publish_census_counts(plan, made, self.tasks)
 
 
 @dataclass(frozen=True)
