@@ -86,7 +86,9 @@ def shadowed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (package / f"{name}.py").write_text(_RAISES)
     (package / "__init__.py").touch()
     (package / "__main__.py").write_text((ROOT / ENTRY).read_text())
-    (package / "cli.py").write_text(_IMPORTS_ALL.format(names=names))
+    (package / "cli").mkdir()
+    (package / "cli" / "__init__.py").touch()
+    (package / "cli" / "main.py").write_text(_IMPORTS_ALL.format(names=names))
     return project
 
 
@@ -94,12 +96,12 @@ def shadowed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_no_module_of_the_package_takes_the_place_of_a_standard_one(shadowed, words):
     done = run([*words, "run", "a b.yaml"], shadowed)
     assert done.returncode == 3, done.stderr
-    assert done.stdout == f"run a b.yaml {shadowed / 'jobs' / 'cli.py'}\n"
+    assert done.stdout == f"run a b.yaml {shadowed / 'jobs' / 'cli' / 'main.py'}\n"
 
 
 def test_the_entry_point_can_be_started_from_any_folder(shadowed, tmp_path):
     done = run([str(shadowed / ENTRY), "run"], tmp_path)
-    assert done.stdout == f"run {shadowed / 'jobs' / 'cli.py'}\n", done.stderr
+    assert done.stdout == f"run {shadowed / 'jobs' / 'cli' / 'main.py'}\n", done.stderr
     (tmp_path / "link").symlink_to(shadowed)
     done = run([str(tmp_path / "link" / ENTRY), "run"], tmp_path)
     assert done.returncode == 3, done.stderr
@@ -108,9 +110,10 @@ def test_the_entry_point_can_be_started_from_any_folder(shadowed, tmp_path):
 def test_packages_of_py_files_go_before_those_beside_the_script(shadowed, tmp_path):
     """As spark-submit gives them: workers have no others, and all must run the same code."""
     other = tmp_path / "other" / "jobs"
-    other.mkdir(parents=True)
+    (other / "cli").mkdir(parents=True)
     (other / "__init__.py").touch()
-    (other / "cli.py").write_text("def main():\n    print('other')\n    return 0\n")
+    (other / "cli" / "__init__.py").touch()
+    (other / "cli" / "main.py").write_text("def main():\n    print('other')\n    return 0\n")
     done = run([ENTRY], shadowed, PYTHONPATH=str(other.parent))
     assert (done.returncode, done.stdout) == (0, "other\n"), done.stderr
 

@@ -19,7 +19,8 @@ from pydantic import BaseModel
 from typer.models import ArgumentInfo
 
 from das.errors import ConfigError
-from jobs.cli.main import AnyPlace, app, main
+from jobs.cli.main import app, main
+from jobs.cli.options import AnyPlace
 from jobs.pipeline.config.load import load_run
 from jobs.pipeline.config.local_path import is_endless, local_path, read_place, without_secrets
 from jobs.pipeline.config.models.run import RunConfig
