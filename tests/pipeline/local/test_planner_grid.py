@@ -83,7 +83,9 @@ def test_what_no_solver_takes_is_refused_before_anything_is_claimed(
     if "piqp" in message:
         pytest.importorskip("piqp")
     path = write_case(case, tmp_path)
-    path.write_text(yaml.safe_dump({**yaml.safe_load(path.read_text()), **changes}))
+    run = yaml.safe_load(path.read_text())
+    run["products"]["persons"] |= changes
+    path.write_text(yaml.safe_dump(run))
     with pytest.raises(ConfigError, match=message):
         check_geounits(load_run(path))
     assert not list(tmp_path.glob("*account*"))
@@ -99,7 +101,8 @@ def test_too_many_groups_of_levels_are_refused(targets: str, tmp_path: Path) -> 
         level["workload"]["bases"] = {"age": ["prefix"], "hhgq": ["prefix"]}
     allocation.write_text(yaml.safe_dump(levels))
     run = yaml.safe_load(path.read_text())
-    path.write_text(yaml.safe_dump({**run, "solve": {"targets": targets}}))
+    run["products"]["persons"]["solve"] = {"targets": targets}
+    path.write_text(yaml.safe_dump(run))
     with pytest.raises(Exception, match="group the levels") as refused:
         load_run(path)
     assert "928" in str(refused.value)
