@@ -32,10 +32,11 @@ def git(folder: Path, *words: str) -> str:
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     """A checkout that holds the module alone."""
-    package = tmp_path / "jobs"
-    package.mkdir()
+    package = tmp_path / "jobs" / "pipeline"
+    package.mkdir(parents=True)
     shutil.copy(ROOT / "jobs" / "pipeline" / "revision.py", package)
-    (package / "__init__.py").touch()
+    for folder in (package.parent, package):
+        (folder / "__init__.py").touch()
     git(tmp_path, "init", "-q")
     git(tmp_path, "add", ".")
     git(tmp_path, "commit", "-q", "-m", "first")

@@ -19,8 +19,9 @@ def checkout(folder: Path) -> Path:
         (folder / name).mkdir()
         (folder / name / "__init__.py").touch()
     tasks = folder / "jobs" / "pipeline" / "tasks"
-    tasks.mkdir()
-    (tasks / "__init__.py").touch()
+    tasks.mkdir(parents=True)
+    for package in (tasks.parent, tasks):
+        (package / "__init__.py").touch()
     source = (ROOT / "jobs" / "pipeline" / "tasks" / "byte_code.py").read_text()
     (tasks / "byte_code.py").write_text(source)
     (tasks / "shipping.py").write_text(f"PACKAGES = {PACKAGES!r}\n")
@@ -47,7 +48,7 @@ def test_byte_code_of_every_module_is_kept(tmp_path: Path) -> None:
     kept = {path.name.split(".")[0] for path in folder.rglob("__pycache__/*.pyc")}
     assert kept == {"__init__", "byte_code", "shipping"}
     first = {path: path.stat().st_mtime_ns for path in folder.rglob("*.pyc")}
-    assert len(first) == len(PACKAGES) + 3
+    assert len(first) == len(PACKAGES) + 4
     assert compiled(folder) == "True"  # nothing is compiled twice
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*.pyc")} == first
 
