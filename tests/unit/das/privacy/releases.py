@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
 import yaml
 
+from das.privacy.ledger import Chain
 from das.privacy.semantics import ChangeCosts, touched_attributes
 from das.queries.query import Query, parse_query
 from das.schema import Attribute, Recode, Schema
@@ -83,3 +85,15 @@ def page_rows(heading: str) -> list[list[str]]:
 
 def rounded_up(epsilon: float) -> str:
     return f"{math.ceil(epsilon * 10_000) / 10_000:.4f}"
+
+
+def tilings(
+    n_levels: int, chains: Collection[Chain], start: int = 0
+) -> Iterator[tuple[Chain, ...]]:
+    """Every way to cut a path of geolevels from `start` into the given chains."""
+    if start == n_levels:
+        yield ()
+    for first, last in chains:
+        if first == start:
+            for rest in tilings(n_levels, chains, last + 1):
+                yield ((first, last), *rest)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
 from dataclasses import replace
 from fractions import Fraction
 
@@ -13,12 +12,12 @@ from hypothesis import strategies as st
 from das.errors import LedgerError
 from das.mechanisms.gaussian import DiscreteGaussian
 from das.privacy.ledger import (
-    Chain,
     Ledger,
     LedgerEntry,
     costs_of_paths,
 )
 from das.privacy.semantics import ChangeCosts, statements
+from tests.unit.das.privacy.releases import tilings
 
 SPINE = ("state", "county", "block")
 ONE = Fraction(1)
@@ -92,18 +91,6 @@ def test_a_path_that_spends_too_little_is_noticed_beside_good_ones():
 def test_a_difference_too_small_for_floats_is_noticed():
     with pytest.raises(LedgerError):
         sealed((*ORDINARY, entry("block", "block", Fraction(1, 10**40), "s")))
-
-
-def tilings(
-    n_levels: int, chains: Collection[Chain], start: int = 0
-) -> Iterator[tuple[Chain, ...]]:
-    """Every way to cut a path of geolevels from `start` into the given chains."""
-    if start == n_levels:
-        yield ()
-    for first, last in chains:
-        if first == start:
-            for rest in tilings(n_levels, chains, last + 1):
-                yield ((first, last), *rest)
 
 
 @given(

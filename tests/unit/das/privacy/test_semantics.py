@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from das.errors import LedgerError
 from das.privacy.accounting import epsilon_from_rho
-from das.privacy.ledger import tilings
 from das.privacy.semantics import (
     Change,
     Statement,
@@ -28,6 +27,7 @@ from tests.unit.das.privacy.releases import (
     page_rows,
     read_release,
     rounded_up,
+    tilings,
 )
 
 DELTA = Fraction(1, 10**10)
