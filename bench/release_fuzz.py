@@ -20,19 +20,13 @@ unescaped       an escape code on the terminal, a script in a page, a formula in
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import re
-import resource
 import shutil
 import sys
-import tempfile
 import time
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -40,7 +34,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from bench.fuzz import Tried, supervise
+from bench.fuzzing import Fuzzer, Tried, TryCase
 from tests.checkout import ROOT
 from tests.fuzz.execute import Outcome, attempt, without_spark
 from tests.fuzz.releases import (
@@ -62,9 +56,6 @@ KINDS = {
     "writes_outside": "writes_outside",
     "unescaped": "unescaped",
 }
-FAILURES = tuple(KINDS)[2:]
-QUICK = 150
-_MOST_MEMORY = 6 << 30
 _WEIGHTS = {"census": 6, "survey": 3, "tables": 1}
 _PROGRAM = tuple(
     os.path.realpath(path)
@@ -214,77 +205,15 @@ def _unescaped(said: str, into: tuple[Path, ...]) -> Outcome | None:
     return None
 
 
-def work(seed: int, indices: range, scratch: Path) -> None:
-    """Run cases one after the other, as `bench.fuzz.work` does."""
+def _begin(seed: int, scratch: Path) -> TryCase:
     worlds = make_worlds(scratch / "worlds")
-    resource.setrlimit(resource.RLIMIT_AS, (_MOST_MEMORY, _MOST_MEMORY))
-    for index in indices:
-        sys.__stdout__.write(f"{index}\n")
-        sys.__stdout__.flush()
-        tried = try_case(seed, index, worlds, scratch)
-        sys.__stdout__.write(json.dumps(asdict(tried)) + "\n")
-        sys.__stdout__.flush()
+    return lambda index, keep=False: try_case(seed, index, worlds, scratch, keep=keep)
 
 
-def report(seed: int, tried: list[Tried]) -> dict[str, Any]:
-    """Print the table and the causes; returns the summary."""
-    print(f"| releases | commands | {' | '.join(KINDS.values())} |")
-    print("|---" * (len(KINDS) + 2) + "|")
-    for name in sorted({one.case for one in tried}):
-        of_kind = Counter(one.outcome for one in tried if one.case == name)
-        cells = " | ".join(str(of_kind[kind]) for kind in KINDS)
-        print(f"| {name} | {of_kind.total()} | {cells} |")
-    failed = [one for one in tried if one.outcome in FAILURES]
-    for (kind, signature), count in Counter((o.outcome, o.signature) for o in failed).most_common():
-        first = next(o for o in failed if (o.outcome, o.signature) == (kind, signature))
-        print(f"{kind} x {count}: {signature}; case {first.index}: {first.note!r:.200}")
-        print(f"    das {' '.join(first.arguments)!r:.200}")
-    outcomes = Counter(one.outcome for one in tried)
-    return {
-        "seed": seed,
-        "commands": len(tried),
-        **{name: outcomes[kind] for kind, name in KINDS.items()},
-        "slowest_seconds": round(max(one.seconds for one in tried), 1),
-    }
-
-
-def main() -> None:
-    """Print a table and JSON."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--count", type=int, default=1000)
-    parser.add_argument("--from", dest="first", type=int, default=0, help="first case")
-    parser.add_argument("--quick", action="store_true", help=f"{QUICK} cases")
-    parser.add_argument("--only", type=int, help="run this case and keep its folder")
-    parser.add_argument("--failures", type=Path, help="write all about failures to this file")
-    parser.add_argument("--work", nargs=4, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    os.environ.setdefault("COLUMNS", "100")
-    if options.work:
-        first, stop, step, scratch = options.work
-        work(options.seed, range(int(first), int(stop), int(step)), Path(scratch))
-        return
-    if options.only is not None:
-        scratch = Path(tempfile.mkdtemp(prefix="das-fuzz-"))
-        worlds = make_worlds(scratch / "worlds")
-        tried = try_case(options.seed, options.only, worlds, scratch, keep=True)
-        print(tried.detail)
-        print(scratch, tried.outcome, tried.signature, tried.note, *tried.arguments)
-        return
-
-    def tell(one: Tried) -> None:
-        if one.outcome in FAILURES:
-            print(f"{one.index} {one.outcome} {one.signature} {one.note!r:.99}", file=sys.stderr)
-
-    count = QUICK if options.quick else options.count
-    indices = range(options.first, options.first + count)
-    tried = supervise(options.seed, indices, tell, "bench.release_fuzz")
-    summary = report(options.seed, tried)
-    if options.failures:
-        failed = [asdict(one) for one in tried if one.outcome in FAILURES]
-        options.failures.write_text(json.dumps(failed, indent=1))
-    print(json.dumps(summary))
+FUZZER = Fuzzer(
+    "bench.release_fuzz", __doc__, _begin, KINDS, counted="commands", count=1000, quick=150
+)
 
 
 if __name__ == "__main__":
-    main()
+    FUZZER.main()

@@ -12,19 +12,12 @@ from jobs.pipeline.documents.account import guarantee_of
 from jobs.pipeline.documents.document import json_of
 from jobs.pipeline.printable import printable, result_console
 from jobs.pipeline.report import text
-from jobs.pipeline.storage.account import check_account
 from jobs.survey.plan import MeanPlan, SurveyPlan
 from jobs.survey.tables import conditioned_of, promise_words
 
 
 def survey_summary(plan: SurveyPlan) -> dict[str, Any]:
-    """Budget, parts and strata, and which named files are absent; reads no data.
-
-    Raises:
-      OutputError: The account cannot be written.
-    """
-    if not plan.not_for_release:
-        check_account(plan.account())
+    """Gather budget, parts and strata, and which named files are absent; reads no data."""
     data = plan.config.data
     parts = []
     for part, cost in plan.costs.items():

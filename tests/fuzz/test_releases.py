@@ -18,8 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from bench.fuzz import supervise
-from bench.release_fuzz import FAILURES, try_case, watched
+from bench.release_fuzz import FUZZER, try_case, watched
 from jobs.survey.documents import read_means
 from jobs.survey.means import means_text
 from tests.builders import toy
@@ -384,7 +383,7 @@ def test_a_schema_of_absurd_size_is_refused_in_short(release, tmp_path, levels):
 
 def test_a_slice_opens_and_writes_nothing_outside_and_has_no_traceback(worlds, tmp_path):
     tried = [try_case(2031, index, worlds, tmp_path) for index in range(8)]
-    assert [one for one in tried if one.outcome in FAILURES] == []
+    assert [one for one in tried if one.outcome in FUZZER.failures] == []
     assert {"named_error", "accepted"} <= {one.outcome for one in tried}
 
 
@@ -409,5 +408,5 @@ def link_schemas(_rng: object, release: Path, bait: Path) -> str:
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("seed", [101, 102])
 def test_many_releases(seed):
-    tried = supervise(seed, range(600), lambda one: None, "bench.release_fuzz")
-    assert [one for one in tried if one.outcome in FAILURES] == []
+    tried = FUZZER.supervise(seed, range(600))
+    assert [one for one in tried if one.outcome in FUZZER.failures] == []
