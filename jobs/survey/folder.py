@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,7 @@ def owner_of(plan: SurveyPlan) -> Owner:
         roots=plan.config.output.roots,
         digest=plan.digest,
         account=plan.account,
-        stated={} if _other_settings(plan) else stated_configuration(plan),
+        stated={} if _other_settings(plan, _sealed_settings(plan)) else stated_configuration(plan),
         solution=plan.solution,
     )
 
@@ -128,40 +129,40 @@ def remove_damaged(plan: SurveyPlan) -> list[OutputError]:
     return removed
 
 
-def refuse_other_settings(plan: SurveyPlan, part: str) -> None:
-    """Refuse to make a sealed part again with other settings.
+def refuse_other_settings(plan: SurveyPlan) -> None:
+    """Refuse to make sealed parts again with other settings.
 
     What was made and never sealed is removed instead: nobody was given it.
 
     Raises:
-      OutputError: It is sealed.
+      OutputError: One is sealed.
     """
-    changed = _other_settings(plan).get(part)
-    if changed is not None:
+    sealed = _sealed_settings(plan)
+    for part, changed in _other_settings(plan, sealed).items():
         raise OutputError(
             str(plan.made.root),
             f"is sealed, and {part} was made with other settings",
             got=changed,
             remedy="undo the change, or make another solution beside it with --solution NAME",
         )
-    if part == SYNTHESIS and part not in _sealed_settings(plan):
-        settings = plan.settings(part)
+    if SYNTHESIS in plan.costs and SYNTHESIS not in sealed:
+        settings = plan.settings(SYNTHESIS)
         for folder in microdata_folders(plan.made):
             if is_published(folder) and Dataset.open(folder).facts["settings"] != settings:
                 remove_tree(folder)
 
 
-def _other_settings(plan: SurveyPlan) -> dict[str, str]:
-    """What differs from the settings that parts of a release were sealed with, by part."""
+def _other_settings(plan: SurveyPlan, sealed: Mapping[str, dict[str, Any]]) -> dict[str, str]:
+    """Say what differs from the settings that parts were sealed with, by part."""
     return {
-        part: ", ".join(differences(settings, plan.settings(part)))
-        for part, settings in _sealed_settings(plan).items()
-        if part in plan.costs and settings != plan.settings(part)
+        part: ", ".join(differences(sealed[part], plan.settings(part)))
+        for part in plan.costs
+        if part in sealed and sealed[part] != plan.settings(part)
     }
 
 
 def _sealed_settings(plan: SurveyPlan) -> dict[str, dict[str, Any]]:
-    """Settings that parts of a release were sealed with; nothing where it is not sealed."""
+    """Read the settings that parts were sealed with; nothing where the release is not sealed."""
     if not plan.made.manifest.exists():
         return {}
     return {one.name: one.settings for one in read_survey_manifest(plan.made.manifest).parts}

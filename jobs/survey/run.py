@@ -107,8 +107,7 @@ def run_survey(plan: SurveyPlan, reporter: Reporter, *, moved: bool = False) -> 
         settings.
     """
     with open_survey(plan, reporter, moved=moved) as job:
-        for part in plan.costs:
-            refuse_other_settings(plan, part)
+        refuse_other_settings(plan)
         _measure(job, moved=moved)
         _release(job)
         _evaluate(job)
@@ -144,7 +143,7 @@ def solve_survey(plan: SurveyPlan, reporter: Reporter) -> list[Place]:
             if part not in measured:
                 where = f"{plan.out}, {part}"
                 raise OutputError(where, "is not measured", remedy="run `das measure`")
-            refuse_other_settings(plan, part)
+        refuse_other_settings(plan)
         _release(job)
     return files_of_interest(plan)
 
