@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection, Sequence
 
 from das.definition import Definition
-from das.errors import ConfigError
+from das.errors import BudgetError, ConfigError
 from das.schema import PLAIN_NAME, is_plain_name
 from jobs.pipeline.config.models.values import LONGEST_NAME
 from jobs.survey.models import PredictConfig, StatisticConfig, SurveyConfig, TableConfig
@@ -47,13 +47,19 @@ def check_survey(config: SurveyConfig) -> None:
     """Check a run file as a whole.
 
     Raises:
+      BudgetError: Its shares do not sum to 1.
       ConfigError: Its sections do not fit together, or one machine cannot work on it.
     """
     stated, columns = config.synthesis, config.data.columns
     total = sum(one.share for one in config.statistics) + sum(one.share for one in config.tables)
     total += 0 if stated is None else stated.share
-    where, what = "shares of statistics, tables and synthesis", "do not sum to 1"
-    require(total == 1, where, what, total, "exactly 1: what is granted is spent")
+    if total != 1:
+        raise BudgetError(
+            "shares of statistics, tables and synthesis",
+            "do not sum to 1",
+            got=str(total),
+            want="exactly 1: what is granted is spent",
+        )
     n_levels = sum(len(column.levels) for column in columns.values())
     for key, got, most in (
         ("data.records", _most_records(config), MOST_RECORDS),

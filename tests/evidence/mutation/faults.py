@@ -1197,8 +1197,8 @@ FAULTS = (
     Fault(
         "parts may spend more than was granted",
         "jobs/survey/checks.py",
-        "require(total == 1, where",
-        "require(total >= 1, where",
+        "    if total != 1:",
+        "    if total < 1:",
         (SURVEYS + "test_run_files_that_cannot_be_used[changes0-do not sum to 1]",),
     ),
     Fault(

@@ -648,6 +648,11 @@ def test_run_files_that_cannot_be_used(das, tmp_path, changes, what):
     assert not (tmp_path / "out").exists()
 
 
+def test_shares_that_do_not_sum_to_1_are_an_error_of_the_budget(das, tmp_path):
+    code, _ = das("validate", write_survey(tmp_path, statistics__0__share="1/3"))
+    assert code == BudgetError.exit_code
+
+
 @pytest.mark.parametrize(
     ("row", "what"),
     [
