@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from das.errors import BudgetError
 from jobs.pipeline.storage.journal import read_journal
 from tests.builders.survey import RECORDS, WEIGHTS, configure, people, write_people, write_survey
 
