@@ -18,8 +18,7 @@ from das.errors import ConfigError
 from das.queries.query import Query
 from das.rational import stated_fraction
 from das.tree.intervals import normal_factor
-from jobs.pipeline.config.product import Product, Resolved
-from jobs.pipeline.config.tables import H1, TablesWanted, table_query
+from jobs.pipeline.config.product import H1, Product, Resolved, TablesWanted, table_query
 from jobs.pipeline.documents.intervals import read_intervals
 from jobs.pipeline.plan import without_estimates
 from jobs.pipeline.release.census_estimates import CensusEstimates

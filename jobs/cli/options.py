@@ -173,7 +173,7 @@ class RunOptions:
 
     def on_cluster(self, resolved: Resolved) -> Resolved:
         """A run on what a cluster file says."""
-        from jobs.pipeline.config.cluster import on_cluster
+        from jobs.pipeline.config.load import on_cluster
 
         return on_cluster(resolved, self.cluster, self.master)
 

@@ -34,7 +34,7 @@ from das.tree.information import Information
 from das.tree.largest import Aim
 from das.tree.search import find_shares
 from jobs.design.planning.errors import Prediction, parse_tables, predict, spine_model
-from jobs.pipeline.config.off_spine import refuse_off_spine
+from jobs.pipeline.config.mistakes import refuse_off_spine
 from jobs.pipeline.config.yaml_file import read_map
 from jobs.pipeline.plan import Plan
 

@@ -17,8 +17,8 @@ from das.arrays import FloatArray, IntArray
 from das.errors import ConfigError, DasError, InputError
 from das.queries.query import Query, groups_of, parse_query, restricted
 from jobs.pipeline.config.files import read_model
+from jobs.pipeline.config.mistakes import refuse_off_spine
 from jobs.pipeline.config.models.equity import Comparison, EquityFile
-from jobs.pipeline.config.off_spine import refuse_off_spine
 from jobs.pipeline.plan import Plan
 
 T = TypeVar("T")

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from das.errors import ConfigError, SchemaError
 from das.metrics.parity import Restriction
 from das.queries.query import Query, parse_query
 from das.schema import Schema
-from jobs.pipeline.config.files import named
-from jobs.pipeline.config.models.evaluation import AreasFile, EvaluateConfig
+from jobs.pipeline.config.mistakes import at
+from jobs.pipeline.config.models.products import AreasFile, EvaluateConfig
 
 # Each is some 200 bytes of the evaluation: 20 MB.
 MOST_ROWS = 100_000
@@ -26,14 +25,12 @@ class Grouping:
       tables: Partition queries, the total first.
       areas: Geolevel to the file with the types of its geounits.
       floor: Relative errors are stated of groups of at least so many records.
-      population_weight: Of everybody in the parity error; None for one of as many as groups.
     """
 
     groups: tuple[Query, ...]
     tables: tuple[Query, ...]
     areas: Mapping[str, AreasFile]
     floor: int
-    population_weight: float | None
 
     @property
     def everybody(self) -> tuple[Restriction, ...]:
@@ -71,13 +68,11 @@ def grouping(
         tables = [query for query in parsed if query.is_partition]
     else:
         tables = _partitions(schema, config.tables, "tables")
-    weight = config.population_weight
     asked = Grouping(
         groups,
         _distinct([parse_query(schema, "total"), *tables]),
         config.areas,
         config.floor,
-        None if weight is None else float(weight),
     )
     for name in config.areas:
         if name not in levels[1:]:
@@ -106,7 +101,8 @@ def _partitions(schema: Schema, texts: Sequence[str], key: str) -> list[Query]:
     """
     parsed = []
     for text in texts:
-        query = named(key, partial(parse_query, schema, text))
+        with at(key):
+            query = parse_query(schema, text)
         if not query.is_partition:
             raise SchemaError(
                 f"{key}: query {query.name}",

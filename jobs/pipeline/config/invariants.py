@@ -16,7 +16,7 @@ from invariants.facilities import Facilities, check_facilities
 from invariants.linear import LinearRow, cells_in, levels_in
 from invariants.quarters import NAME, LivingQuarters
 from invariants.zeros import StructuralZeros
-from jobs.pipeline.config.files import named
+from jobs.pipeline.config.mistakes import at
 from jobs.pipeline.config.models.invariants import (
     AnyInvariant,
     FacilitiesConfig,
@@ -46,7 +46,8 @@ def exact_queries(
             continue
         invariant = Invariant.build(schema, spine, entry.query, entry.geolevel)
         if entry.table is not None:
-            named(str(index), lambda q=invariant.query, t=entry.table: check_answers(q, t))  # type: ignore[misc]
+            with at(str(index)):
+                check_answers(invariant.query, entry.table)
         invariants.append(invariant)
     check_invariants(invariants)
     return tuple(invariants)
@@ -79,8 +80,8 @@ def bound_queries(
         if not one.query.is_partition:
             raise SchemaError(f"{index}: query {one.query.name}", "is no partition of the records")
         if entry.released.table is not None:
-            table = entry.released.table
-            named(str(index), lambda q=one.query, t=table: check_answers(q, t))  # type: ignore[misc]
+            with at(str(index)):
+                check_answers(one.query, entry.released.table)
         bound.append(one)
     check_invariants([*invariants, *bound])
     other = next((e for e in entries if isinstance(e, FacilitiesConfig | RowConfig)), None)
@@ -136,16 +137,19 @@ def limits_of(
         if isinstance(entry, FacilitiesConfig):
             if facilities is not None:
                 raise ConfigError(f"{index}.facilities", "are stated twice")
-            build = lambda e=entry: _facilities(e, schema, spine, exact)  # noqa: E731
-            facilities = named(str(index), build)
+            with at(str(index)):
+                facilities = _facilities(entry, schema, spine, exact)
         elif isinstance(entry, LivingQuartersConfig):
             if quarters is not None:
                 raise ConfigError(f"{index}.living_quarters", "are stated twice")
-            quarters = named(str(index), lambda e=entry: _quarters(e, spine, exact))  # type: ignore[misc]
+            with at(str(index)):
+                quarters = _quarters(entry, spine, exact)
         elif isinstance(entry, ZeroConfig):
-            boxes.append(named(str(index), lambda e=entry: levels_in(schema, e.zero, "zero")))  # type: ignore[misc]
+            with at(str(index)):
+                boxes.append(levels_in(schema, entry.zero, "zero"))
         elif isinstance(entry, RowConfig):
-            row = named(str(index), lambda e=entry: _row(e, schema, spine))  # type: ignore[misc]
+            with at(str(index)):
+                row = _row(entry, schema, spine)
             if row.name in {*(r.name for r in rows), *(i.query.name for i in invariants)}:
                 raise ConfigError(f"{index}.name", "is used twice", got=row.name)
             rows.append(row)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from das.errors import ConfigError
 from das.schema import Attribute, Recode, Schema, written_out
-from jobs.pipeline.config.files import named, read_model
+from jobs.pipeline.config.files import read_model
+from jobs.pipeline.config.mistakes import at
 from jobs.pipeline.config.models.schema import RecodeFile, SchemaFile
 from jobs.pipeline.storage.place import Place
 
@@ -36,8 +37,7 @@ def load_schema(path: Place) -> Schema:
       ConfigError, SchemaError: It cannot be used.
     """
     model = read_schema(path)
-
-    def build() -> Schema:
+    with at(str(path)):
         attributes = tuple(Attribute(a.name, tuple(a.levels)) for a in model.attributes)
         by_name = {a.name: a for a in attributes}
         recodes = []
@@ -52,5 +52,3 @@ def load_schema(path: Place) -> Schema:
             groups = {label: tuple(levels) for label, levels in recode.groups.items()}
             recodes.append(Recode.from_groups(recode.name, by_name[recode.attribute], groups))
         return Schema(model.name, attributes, tuple(recodes))
-
-    return named(str(path), build)

@@ -6,9 +6,9 @@ import hashlib
 from collections.abc import Mapping, Sequence
 
 from das.errors import InputError
-from jobs.pipeline.config.claims import account_of
 from jobs.pipeline.config.models.invariants import table_of
 from jobs.pipeline.config.models.run import RunConfig
+from jobs.pipeline.config.product import account_of
 from jobs.pipeline.storage.files import read_json
 from jobs.pipeline.storage.journal import LINES
 from jobs.pipeline.storage.layout import ReleaseLayout

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from jobs.pipeline.config.claims import account_of, claim_of
-from jobs.pipeline.config.product import Product, Resolved
+from jobs.pipeline.config.product import Product, Resolved, account_of, claim_of
 from jobs.pipeline.folder.identity import remembered_run
 from jobs.pipeline.folder.spending import Part, Spending
 

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from das.errors import ConfigError, LedgerError, OutputError
-from jobs.pipeline.config.claims import account_of
 from jobs.pipeline.config.load import load_run
-from jobs.pipeline.config.product import Resolved
+from jobs.pipeline.config.product import Resolved, account_of
 from jobs.pipeline.documents.summary import SUMMARY
 from jobs.pipeline.folder.roots import (
     CONFIDENTIAL,

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from das.arrays import Geocodes
 from das.errors import InputError
 from das.metrics.parity import Areas
-from jobs.pipeline.config.models.evaluation import AreasFile
+from jobs.pipeline.config.models.products import AreasFile
 from jobs.pipeline.input import values
 from jobs.pipeline.input.files import Batch, Table, read_table
 from jobs.pipeline.input.geounits import sorted_unique

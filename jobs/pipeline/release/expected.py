@@ -90,9 +90,7 @@ def _at(
     everybody = math.nan
     if of_total is not None:
         everybody = min(float(expected_absolute(of_total)[0]), 2.0 * float(released.sum()))
-    parity = parity_of(
-        absolute, released, everybody, floor=grouping.floor, omega=grouping.population_weight
-    )
+    parity = parity_of(absolute, released, everybody, floor=grouping.floor)
     return ExpectedAtLevel(
         geolevel=geolevel,
         l1=tuple(float(f"{value:.6g}") for value in absolute.tolist()),

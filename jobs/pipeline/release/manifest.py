@@ -7,9 +7,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from das.privacy.ledger import Ledger
-from jobs.pipeline.config.claims import claim_of
 from jobs.pipeline.config.models.run import AboutConfig
-from jobs.pipeline.config.product import Product, Resolved
+from jobs.pipeline.config.product import Product, Resolved, claim_of
 from jobs.pipeline.documents.account import Account, account_of_grants
 from jobs.pipeline.documents.document import read_document, write_document
 from jobs.pipeline.documents.manifest import (

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from jobs.pipeline.config.joined import NUMBER
-from jobs.pipeline.config.tables import file_stems
+from jobs.pipeline.config.product import file_stems
 from jobs.pipeline.documents.manifest import Manifest, Output, ReleaseManifest
 from jobs.pipeline.report import text
 from jobs.pipeline.report.page import Block, Prose, Section

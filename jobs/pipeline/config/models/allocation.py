@@ -99,6 +99,8 @@ class StrataAllocation(Model):
 class AllocationFile(Model):
     """conf/allocation/*.yaml: how rho is split over geolevels and queries."""
 
+    later = ("mechanism", "strata")
+
     name: Text = Field(description="Name of the allocation.")
     source: Text | None = Field(default=None, description="Where the numbers come from.")
     mechanism: Text | None = Field(

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import (
     Discriminator,
     Field,
-    SerializerFunctionWrapHandler,
     Tag,
-    model_serializer,
     model_validator,
 )
 
@@ -29,6 +27,8 @@ _LARGEST_LIMIT = 10**15  # persons; sums of such are exact in 64 bits
 class PublicTable(Model):
     """A public table with one row per geounit and one column of counts per name."""
 
+    later = ("leading_zeros",)
+
     path: StoredPath = Field(description="CSV or Parquet file, or a folder of such files.")
     geocode: Text = Field(default="geocode", description="Column with the geocode.")
     columns: dict[Text, Text] = Field(
@@ -36,14 +36,6 @@ class PublicTable(Model):
     )
     delimiter: Delimiter = Field(default=",", description="Field separator of CSV files.")
     leading_zeros: LeadingZeros = "kept"
-
-    @model_serializer(mode="wrap")
-    def _written(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """What is not asked is left out, as it was before it could be: digests stay as they are."""
-        document: dict[str, Any] = handler(self)
-        if self.leading_zeros == "kept":
-            document.pop("leading_zeros", None)
-        return document
 
 
 class ReleasedCounts(Model):
@@ -83,6 +75,8 @@ class ReleasedCounts(Model):
 
 class InvariantConfig(Model):
     """A query whose answers are published exactly, or are those of an earlier release."""
+
+    later = ("released",)
 
     query: Text = Field(description='Query, such as "total".')
     geolevel: Text = Field(

@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import (
     BeforeValidator,
     Discriminator,
     Field,
-    SerializerFunctionWrapHandler,
+    PlainSerializer,
     Tag,
-    model_serializer,
     model_validator,
 )
 
 from das.errors import ConfigError
 from jobs.pipeline.config.models.data import AnyDataConfig, DataConfig, WithheldData
-from jobs.pipeline.config.models.evaluation import EvaluateConfig
 from jobs.pipeline.config.models.invariants import AnyInvariant
-from jobs.pipeline.config.models.values import Exact, LocalPath, Model, Text, Whole
+from jobs.pipeline.config.models.values import (
+    Delimiter,
+    Exact,
+    LeadingZeros,
+    LocalPath,
+    Model,
+    StoredPath,
+    Text,
+    Whole,
+)
 
 
 class BudgetConfig(Model):
@@ -47,6 +54,8 @@ class BudgetConfig(Model):
 
 class ProductPrivacyConfig(BudgetConfig):
     """The budget of a product and its split."""
+
+    later = ("epsilon_from", "root_support")
 
     epsilon_from: Literal["rho", "noise"] = Field(
         default="rho",
@@ -125,13 +134,17 @@ class HousingUnitsConfig(Model):
     )
 
 
+_FAILSAFES = {"exact": True, "none": False}  # as files that could only say whether there is one
+
+
 def _failsafe(value: object) -> object:
-    """The failsafe of files that could only say whether there is one."""
-    return {True: "exact", False: "none"}[value] if isinstance(value, bool) else value
+    return next((name for name, is_one in _FAILSAFES.items() if value is is_one), value)
 
 
 class SolveConfig(Model):
     """How noisy answers become consistent integers."""
+
+    later = ("housing_units",)
 
     rounding: list[list[Text]] = Field(
         default=[["total"], ["detailed"]],
@@ -189,7 +202,11 @@ class SolveConfig(Model):
     integers: Literal["highs", "gurobi"] = Field(
         default="highs", description="Solver of integer stages that are no flow."
     )
-    failsafe: Annotated[Literal["exact", "penalty", "none"], BeforeValidator(_failsafe)] = Field(
+    failsafe: Annotated[
+        Literal["exact", "penalty", "none"],
+        BeforeValidator(_failsafe),
+        PlainSerializer(lambda name: _FAILSAFES.get(name, name)),
+    ] = Field(
         default="exact",
         description="What happens where no children keep their constraints and add up to their "
         "parent. exact: the parent moves to the nearest counts that children add up to. penalty: "
@@ -197,16 +214,6 @@ class SolveConfig(Model):
         "parent moves, as in the 2020 system. Either is reported, and carried up to all geounits "
         "above. none: the run stops. Older files say true for exact and false for none.",
     )
-
-    @model_serializer(mode="wrap")
-    def _written(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """What is not asked is left out, as it was before it could be: digests stay as they are."""
-        document: dict[str, Any] = handler(self)
-        if self.housing_units is None:
-            document.pop("housing_units", None)
-        if self.failsafe != "penalty":
-            document["failsafe"] = self.failsafe == "exact"
-        return document
 
 
 class GeolevelTableConfig(Model):
@@ -262,6 +269,8 @@ class JoinedConfig(Model):
 class ProductOutputConfig(Model):
     """What is written of a product."""
 
+    later = ("table_formats", "joined")
+
     microdata: list[Literal["parquet", "csv"]] = Field(
         default=["parquet", "csv"], description="Formats of the microdata, one row per record."
     )
@@ -286,15 +295,44 @@ class ProductOutputConfig(Model):
         "it to, which comes before. Default: none.",
     )
 
-    @model_serializer(mode="wrap")
-    def _written(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """What is not asked is left out, as it was before it could be: digests stay as they are."""
-        document: dict[str, Any] = handler(self)
-        if self.table_formats == _TABLE_FORMATS:
-            document.pop("table_formats", None)
-        if self.joined is None:
-            document.pop("joined", None)
-        return document
+
+class AreasFile(Model):
+    """Public table of the types of geounits, such as urban and rural."""
+
+    path: StoredPath = Field(
+        description="CSV or Parquet file with one row for each geounit of the geolevel."
+    )
+    geocode: Text = Field(default="geocode", description="Column with the geocode.")
+    type: Text = Field(default="type", description="Column with the type, as text.")
+    delimiter: Delimiter = ","
+    leading_zeros: LeadingZeros = "kept"
+
+
+class EvaluateConfig(Model):
+    """For whom a release is compared with the truth. Nothing here changes a release's counts."""
+
+    groups: list[Text] | None = Field(
+        default=None,
+        description="Queries; each of their answers is a group of records. Every record counts in "
+        "one of them. Default: every attribute alone.",
+    )
+    areas: dict[Text, AreasFile] = Field(
+        default={},
+        description="Geolevel to a public table of the types of its geounits; each type is a "
+        "group, there and at all finer geolevels.",
+    )
+    tables: list[Text] | None = Field(
+        default=None,
+        description="Queries whose errors are added up in every group, each counting every record "
+        "once. The group's total is always among them. Default: those of output.tables that count "
+        "every record once.",
+    )
+    floor: Whole = Field(
+        default=10,
+        ge=1,
+        description="Relative errors are stated of groups of at least so many records: of a "
+        "smaller group than 10, one record is more than a tenth.",
+    )
 
 
 class ProductConfig(Model):

@@ -8,9 +8,7 @@ from typing import Any, Literal
 from pydantic import (
     BaseModel,
     Field,
-    SerializerFunctionWrapHandler,
     field_validator,
-    model_serializer,
     model_validator,
 )
 
@@ -18,7 +16,7 @@ from das.definition import Definition
 from das.mechanisms.registry import chargeable
 from das.queries.sensitivity import Neighbors
 from geography.respine import FAN_OUT_CUTOFF, SpineDesign
-from jobs.pipeline.config.models.between import BetweenConfig
+from jobs.pipeline.config.models.invariants import RowPart
 from jobs.pipeline.config.models.products import ProductConfig
 from jobs.pipeline.config.models.values import (
     LONGEST_NAME,
@@ -58,37 +56,25 @@ class GeolevelConfig(Model):
 class GeounitsFile(Model):
     """Public list of all leaf geounits."""
 
+    later = ("names", "delimiter", "leading_zeros")
+
     path: StoredPath = Field(description="CSV or Parquet file with one row per leaf geounit.")
-    geocode: GeocodeColumns = Field(
-        default="geocode", description="Column with the leaf geocode, or several that make it."
-    )
+    geocode: GeocodeColumns = "geocode"
     names: dict[Text, Text] = Field(
         default={},
         description="Columns with names of geounits, by geolevel, such as `{county: county_name}`; "
         "tables show them. All leaves of a geounit have the same.",
     )
-    delimiter: Delimiter = Field(default=",", description="Field separator of CSV files.")
+    delimiter: Delimiter = ","
     leading_zeros: LeadingZeros = "kept"
-
-    @model_serializer(mode="wrap")
-    def _written(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """What is not asked is left out, as it was before it could be: digests stay as they are."""
-        document: dict[str, Any] = handler(self)
-        unsaid = {"names": {}, "delimiter": ",", "leading_zeros": "kept"}
-        for key, value in unsaid.items():
-            if document.get(key) == value:
-                del document[key]
-        return document
 
 
 class EntitiesFile(Model):
     """Public table of what every leaf geounit lies in."""
 
     path: StoredPath = Field(description="CSV or Parquet file with one row per leaf geounit.")
-    geocode: GeocodeColumns = Field(
-        default="geocode", description="Column with the leaf geocode, or several that make it."
-    )
-    delimiter: Delimiter = Field(default=",", description="Field separator of CSV files.")
+    geocode: GeocodeColumns = "geocode"
+    delimiter: Delimiter = ","
     leading_zeros: LeadingZeros = "kept"
 
 
@@ -174,6 +160,8 @@ class SpineConfig(Model):
 class GeographyConfig(Model):
     """The spine, and which leaf geounits exist."""
 
+    later = ("spine",)
+
     levels: list[GeolevelConfig] = Field(description="Geolevels, root first.")
     geounits: GeounitsFile | None = Field(
         default=None,
@@ -187,14 +175,6 @@ class GeographyConfig(Model):
         description="Another spine to measure and solve on. Default: `levels`. Allocation, "
         "invariants and passes name its geolevels.",
     )
-
-    @model_serializer(mode="wrap")
-    def _written(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """What is not asked is left out, as it was before it could be: digests stay as they are."""
-        document: dict[str, Any] = handler(self)
-        if document.get("spine", ...) is None:
-            del document["spine"]
-        return document
 
     @model_validator(mode="after")
     def _public(self) -> GeographyConfig:
@@ -378,6 +358,32 @@ class AboutConfig(Model):
     contact: Text | None = Field(default=None, description="Where to ask.")
 
 
+class SideConfig(Model):
+    """One side of a constraint: a weighted sum of cells of a product."""
+
+    product: ProductName = Field(description="Name of the product.")
+    row: list[RowPart] = Field(
+        min_length=1,
+        description="The sum; cells in several parts count in each. Of the product that comes "
+        "later in the run file every record counts once or not at all.",
+    )
+
+
+class BetweenConfig(Model):
+    """A constraint between two products, which holds in every geounit of a geolevel."""
+
+    name: Text = Field(description="Its name in errors and in the manifest.")
+    geolevel: Text = Field(
+        description="Geolevel at which it holds, and so at all coarser ones; the same for all "
+        "constraints of the later product."
+    )
+    left: SideConfig = Field(description="One product.")
+    relation: Literal["equals", "at_least", "at_most"] = Field(
+        description="How the left side compares with the right one."
+    )
+    right: SideConfig = Field(description="The other product.")
+
+
 class RunConfig(Model):
     """conf/run/*.yaml: one run."""
 
@@ -402,6 +408,10 @@ class RunConfig(Model):
     runtime: RuntimeConfig = Field(
         default_factory=RuntimeConfig, description="Where it works; speed only."
     )
+
+    def folder_of(self, name: str) -> str | None:
+        """Return the folder of a product in that of the release; None of the last product."""
+        return None if name == [*self.products][-1] else name
 
 
 def model_fields(model: type[BaseModel]) -> dict[str, Any]:
