@@ -6,12 +6,15 @@ equal to what this module makes, and loads the examples.
 
 from __future__ import annotations
 
+import ast
+import inspect
 import json
 import sys
 import types
 from collections.abc import Iterator
 from enum import Enum
 from fractions import Fraction
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -336,13 +339,25 @@ def _section(model: type[BaseModel]) -> str:
     lines = [f"### {model.__name__}\n", f"{_summary(model)}\n"]
     lines += ["| Key | Type | Default | Meaning |", "|---|---|---|---|"]
     for key, field in model_fields(model).items():
-        meaning = field.description or _FORMAT
-        cells = (f"`{key}`", words(field.annotation), default(field), meaning)
+        cells = (f"`{key}`", words(field.annotation), default(field), meanings(model)[key])
         lines.append("| " + " | ".join(escaped(cell) for cell in cells) + " |")
     return "\n".join(lines) + "\n"
 
 
-_FORMAT = "Which of the input formats this is."
+def meanings(model: type[BaseModel]) -> dict[str, str]:
+    """Return what each key of a model means: the text below its field, or a description in it."""
+    found = {name: field.description for name, field in model.model_fields.items()}
+    for kind in model.__mro__:
+        if not issubclass(kind, BaseModel) or kind is BaseModel:
+            continue
+        body = ast.parse(inspect.getsource(kind)).body[0].body  # type: ignore[attr-defined]
+        for field, text in pairwise(body):
+            if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
+                found[field.target.id] = " ".join(text.value.value.split())  # type: ignore[attr-defined, union-attr]
+    return {
+        key: found[name] or "Which of the input formats this is."
+        for name, key in zip(model.model_fields, model_fields(model), strict=True)
+    }
 
 
 def escaped(text: str) -> str:

@@ -148,8 +148,11 @@ class Model(BaseModel):
 class GeocodePart(Model):
     """One of several columns whose texts make a geocode, put together in their order."""
 
-    column: Text = Field(description="Column of the file.")
-    digits: Whole = Field(ge=1, le=100, description="How many characters of the geocode it holds.")
+    column: Text
+    """Column of the file."""
+
+    digits: Whole = Field(ge=1, le=100)
+    """How many characters of the geocode it holds."""
 
     @model_validator(mode="before")
     @classmethod
