@@ -19,7 +19,7 @@ from das.schema import Schema
 from das.strategy import LevelStrategy, QueryShare, Strategy, strategy_for
 from geography.lattice import Spine
 from jobs.pipeline.config.files import read_model
-from jobs.pipeline.config.mistakes import at
+from jobs.pipeline.config.mistakes import at, refuse_unknown
 from jobs.pipeline.config.models.allocation import (
     AllocationFile,
     LevelAllocation,
@@ -93,9 +93,7 @@ def _strata(schema: Schema, wanted: StrataAllocation) -> dict[str, Group]:
     where = f"strata by {wanted.query}"
     if len(groups) < 2:
         raise ConfigError(where, "needs two answers at least", got=len(groups))
-    unknown = [label for label in wanted.levels if label not in groups]
-    if unknown:
-        raise ConfigError(where, "names an unknown stratum", got=unknown, want=list(groups))
+    refuse_unknown(where, "names an unknown stratum", wanted.levels, groups)
     missing = [label for label in groups if not wanted.levels.get(label)]
     if missing:
         raise ConfigError(

@@ -15,7 +15,7 @@ from invariants.between import Form, Tie, Ties, caps_of, tie_types
 from invariants.linear import LinearRow, cells_in
 from jobs.pipeline.config.invariants import refuse_many_cells
 from jobs.pipeline.config.joined import joining_of
-from jobs.pipeline.config.mistakes import at, refuse_off_spine
+from jobs.pipeline.config.mistakes import at, refuse_off_spine, refuse_unknown
 from jobs.pipeline.config.models.run import BetweenConfig, RunConfig, SideConfig
 from jobs.pipeline.config.product import Product
 from jobs.pipeline.config.solve import refuse_unsolvable
@@ -71,8 +71,7 @@ def _tie(entry: BetweenConfig, plans: Mapping[str, Plan]) -> tuple[str, Tie]:
     """The product that a constraint binds, the later of the two, and the constraint."""
     order = [*plans]
     for name, side in (("left", entry.left), ("right", entry.right)):
-        if side.product not in order:
-            raise ConfigError(f"{name}.product", "is unknown", got=side.product, want=order)
+        refuse_unknown(f"{name}.product", "is unknown", [side.product], order)
     if entry.left.product == entry.right.product:
         raise ConfigError(
             "right.product",

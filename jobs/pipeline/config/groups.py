@@ -9,7 +9,7 @@ from das.errors import ConfigError, SchemaError
 from das.metrics.parity import Restriction
 from das.queries.query import Query, parse_query
 from das.schema import Schema
-from jobs.pipeline.config.mistakes import at
+from jobs.pipeline.config.mistakes import at, refuse_unknown
 from jobs.pipeline.config.models.products import AreasFile, EvaluateConfig
 
 # Each is some 200 bytes of the evaluation: 20 MB.
@@ -74,13 +74,7 @@ def grouping(
         config.areas,
         config.floor,
     )
-    for name in config.areas:
-        if name not in levels[1:]:
-            raise ConfigError(
-                f"areas.{name}",
-                "is no geolevel with types of geounits",
-                want=f"one of {list(levels[1:])}",
-            )
+    refuse_unknown("areas", "names no geolevel with types of geounits", config.areas, levels[1:])
     rows = len(levels) * sum(pair.groups.size for pair in asked.restrictions)
     if rows > MOST_ROWS:
         raise ConfigError(

@@ -13,6 +13,7 @@ from das.queries.query import parse_query
 from das.schema import Schema
 from invariants.joining import NO_CODE, Order, Places, places_of
 from invariants.linear import cells_in
+from jobs.pipeline.config.mistakes import refuse_unknown
 from jobs.pipeline.config.models.products import JoinedConfig
 from jobs.pipeline.config.product import Product
 
@@ -95,14 +96,8 @@ def _codes(
     own, theirs = np.zeros(schema.size, np.int64), np.zeros(units.size, np.int64)
     told: BoolArray = np.full(units.size, bool(alike))
     for axis in alike:
-        known = _axes(schema)
-        if axis not in known:
-            raise ConfigError(
-                f"joined {name}.alike",
-                "names what is no attribute or recode",
-                got=axis,
-                want=f"some of {known}",
-            )
+        what = "names what is no attribute or recode"
+        refuse_unknown(f"joined {name}.alike", what, [axis], _axes(schema))
         query = parse_query(schema, axis)
         labels = {label: code for code, label in enumerate(query.labels())}
         own = own * len(labels) + query.rows_of(np.arange(schema.size))

@@ -22,7 +22,7 @@ from jobs.pipeline.config.files import (
     read_run_file,
     refuse_tangled,
 )
-from jobs.pipeline.config.mistakes import at
+from jobs.pipeline.config.mistakes import at, refuse_unknown
 from jobs.pipeline.config.models.allocation import AllocationFile
 from jobs.pipeline.config.models.products import ProductConfig
 from jobs.pipeline.config.models.run import RunConfig, RuntimeConfig
@@ -109,9 +109,8 @@ def load_plan(
     config = absolute(written, folder)
     if master is not None:
         config = _with(config, "runtime", master=master)
-    if product is not None and product not in config.products:
-        raise ConfigError("--product", "is unknown", got=product, want=[*config.products])
     planned = [*config.products][-1] if product is None else product
+    refuse_unknown("--product", "is unknown", [planned], config.products)
     if allocation is not None:
         own = _with(config.products[planned], "privacy", allocation=absolute_path(allocation))
         config = config.model_copy(update={"products": {**config.products, planned: own}})
@@ -205,29 +204,27 @@ def _refuse_taken_names(config: RunConfig, path: Place) -> None:
 
 
 def _with_groups(config: RunConfig, texts: Sequence[str]) -> RunConfig:
-    """The run with other groups; a product that knows none of them keeps its own.
+    """Return the run with other groups; a product that knows none of them keeps those it has.
 
     Raises:
       SchemaError: One is known to no product.
     """
-    products, unknown = {}, dict[str, SchemaError]()
-    known: set[str] = set()
+    products, unknown = dict(config.products), dict[str, SchemaError]()
+    known = dict[str, list[str]]()
     for name, product in config.products.items():
-        schema, own = load_schema(product.schema_), []
+        schema = load_schema(product.schema_)
         for text in texts:
             try:
                 parse_query(schema, text)
-                own.append(text)
+                known.setdefault(name, []).append(text)
             except SchemaError as error:
                 unknown[text] = error
-        known |= set(own)
-        changed = product.evaluate.model_copy(update={"groups": own})
-        products[name] = product.model_copy(update={"evaluate": changed}) if own else product
-    for text, reason in unknown.items():
-        if text not in known:
-            raise SchemaError(
-                f"--groups: {reason.where}", reason.what, got=reason.got, want=reason.want
-            )
+    for text in texts:
+        if not any(text in groups for groups in known.values()):
+            with at("--groups"):
+                raise unknown[text]
+    for name, groups in known.items():
+        products[name] = _with(products[name], "evaluate", groups=groups)
     return config.model_copy(update={"products": products})
 
 

@@ -46,43 +46,25 @@ _HEAD = """\
 def released_configuration(resolved: Resolved) -> dict[str, str]:
     """Files of the public part of a configuration, YAML text by name."""
     config, files = resolved.config, dict[str, str]()
-    products = {}
-    for name, product in config.products.items():
-        schema, allocation = f"{name}-schema.yaml", f"{name}-allocation.yaml"
-        files[schema] = yaml_text(public_document(read_schema(product.schema_)))
-        if product.privacy.allocation is None:
-            raise ValueError("a run without an allocation was measured")
-        files[allocation] = yaml_text(
-            public_document(read_model(product.privacy.allocation, AllocationFile))
-        )
-        document = public_document(product)
-        document |= {"schema": schema, "data": {"format": "withheld"}}
-        document["privacy"]["allocation"] = allocation
-        document.pop("evaluate", None)
-        if isinstance(product.data, NmfData):  # public itself
-            document["data"] = public_document(product.data)
-        products[name] = document
-    geography = public_document(config.geography)
+    run = public_document(config) | {"output": {"directory": "../.."}}
+    for key in ("account", "grant", "randomness"):
+        run.get("privacy", {}).pop(key, None)
+    run.pop("runtime", None)
     if config.geography.geounits is not None:
         leaf = ReleaseLayout(Path("..")).geography(config.geography.levels[-1].name)
-        geography["geounits"] = {"path": str(leaf)}
-    privacy = public_document(config.privacy)
-    for key in ("account", "grant", "randomness"):
-        privacy.pop(key, None)
-    run = {
-        "format": config.format,
-        "name": config.name,
-        "geography": geography,
-        "privacy": privacy,
-        "products": products,
-        **(
-            {"between": [public_document(entry) for entry in config.between]}
-            if config.between
-            else {}
-        ),
-        "output": {"directory": "../.."},
-        "about": public_document(config.about),
-    }
+        run["geography"]["geounits"] = {"path": str(leaf)}
+    for name, product in config.products.items():
+        schema, allocation = f"{name}-schema.yaml", f"{name}-allocation.yaml"
+        if product.privacy.allocation is None:
+            raise ValueError("a run without an allocation was measured")
+        files[schema] = yaml_text(public_document(read_schema(product.schema_)))
+        stated = read_model(product.privacy.allocation, AllocationFile)
+        files[allocation] = yaml_text(public_document(stated))
+        document = run["products"][name]
+        document["schema"], document["privacy"]["allocation"] = schema, allocation
+        document.pop("evaluate", None)
+        if not isinstance(product.data, NmfData):  # which is public itself
+            document["data"] = {"format": "withheld"}
     return {RUN_FILE: _HEAD + yaml_text(run), **files}
 
 

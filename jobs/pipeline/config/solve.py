@@ -50,10 +50,7 @@ def lazy_queries(
         for entry in strategy.measured(level)
     }
     for query in lazy:
-        if query.name not in below:
-            raise ConfigError(
-                query.name, "is not measured below the root", want=f"some of {sorted(below)}"
-            )
+        refuse_unknown("query", "is not measured below the root", [query.name], sorted(below))
         if not query.is_partition:
             raise SchemaError(f"query {query.name}", "is not a partition of the cells")
     if lazy and solve.learned_prior:

@@ -171,10 +171,6 @@ class GeographyConfig(Model):
     def _public(self) -> GeographyConfig:
         if self.spine is not None and self.geounits is None:
             raise ValueError("`spine` needs `geounits`: it is made of public geounits alone")
-        return self
-
-    @model_validator(mode="after")
-    def _whole_geocodes(self) -> GeographyConfig:
         entities = None if self.spine is None else self.spine.entities
         for key, file in {"geounits": self.geounits, "spine.entities": entities}.items():
             digits = None if file is None else digits_of(file.geocode)
@@ -183,18 +179,12 @@ class GeographyConfig(Model):
                     f"`{key}.geocode` has columns of {digits} digits together; the geocodes of "
                     f"the last geolevel have {self.levels[-1].digits}"
                 )
-        return self
-
-    @model_validator(mode="after")
-    def _named_levels(self) -> GeographyConfig:
         known = [level.name for level in self.levels]
-        unknown = [
-            name for name in (self.geounits.names if self.geounits else ()) if name not in known
-        ]
-        if unknown:
-            raise ValueError(
-                f"`geounits.names` has an unknown geolevel: {unknown[0]}; it may name {known}"
-            )
+        for name in {} if self.geounits is None else self.geounits.names:
+            if name not in known:
+                raise ValueError(
+                    f"`geounits.names` has an unknown geolevel: {name}; it may name {known}"
+                )
         return self
 
     @property

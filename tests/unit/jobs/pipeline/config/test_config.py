@@ -729,7 +729,7 @@ MISTAKES: list[tuple[str, Edit, type[DasError], str, list[str]]] = [
         put("schema", "recodes", 0, "attribute", value="race"),
         ConfigError,
         "schema",
-        ["recodes.0.attribute: is unknown; got race; expected one of ['sex', 'age']"],
+        ["recodes.0.attribute: is unknown; got race; expected ['sex', 'age']"],
     ),
     (
         "unknown query",
