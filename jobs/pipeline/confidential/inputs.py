@@ -168,7 +168,7 @@ def _present_checks(resolved: Resolved) -> Iterator[Callable[[], object]]:
     """One check of names and columns for every input that is there, cheap however large it is."""
     inputs = [(p, p.config.input) for p in resolved.products.values()]
     if any(_is_open(data.path) for _, data in inputs):
-        from jobs.pipeline.confidential.read.columns import check_columns
+        from jobs.pipeline.confidential.read.formats import check_columns
 
         for product, data in inputs:
             if _is_open(data.path):

@@ -17,7 +17,7 @@ from geography.lattice import Spine
 from geography.respine import design_spine
 from invariants.exact import Invariant
 from jobs.pipeline.config.allocation import even_strategy, load_allocation
-from jobs.pipeline.config.data import check_data, check_file_type, check_geocode, check_suffix
+from jobs.pipeline.config.data import check_suffix
 from jobs.pipeline.config.files import RunFile, named
 from jobs.pipeline.config.frozen import read_frozen
 from jobs.pipeline.config.groups import grouping
@@ -102,9 +102,9 @@ def resolve_product(
     keys = f"{path}: products.{name}."
     attempt = _Attempts()
     if not isinstance(own.data, WithheldData):
-        attempt(keys.rstrip(": ."), lambda: check_data(own.input, schema))
-        attempt(f"{keys}data.path", lambda: check_file_type(own.input))
-        attempt(keys.rstrip(": ."), lambda: check_geocode(own.input, census.digits[-1]))
+        attempt(keys.rstrip(": ."), lambda: own.input.check(schema))
+        attempt(f"{keys}data.path", own.input.check_path)
+        attempt(keys.rstrip(": ."), lambda: own.input.check_digits(census.digits[-1]))
     public = config.geography.geounits
     if public is not None and not place:
         attempt(f"{path}: geography.geounits", partial(check_suffix, public.path))

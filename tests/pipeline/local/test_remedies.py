@@ -1091,7 +1091,7 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/pipeline/config/tables.py", "ask fewer attributes or groups of levels; counts and microdata have a "
      "row for what is there alone"): TriedIn(
         f"{_LARGE}::test_what_is_as_large_as_the_schema_is_refused_with_what_to_do"),
-    ("jobs/pipeline/config/data.py", "give the data as records or histograms"): TriedIn(
+    ("jobs/pipeline/config/models/data.py", "give the data as records or histograms"): TriedIn(
         f"{_LARGE}::test_what_is_as_large_as_the_schema_is_refused_with_what_to_do"),
     ("jobs/pipeline/config/invariants.py", "leave it out; structural zeros and exact queries take schemas of "
      "any size"): TriedIn(f"{_LARGE}::test_what_is_as_large_as_the_schema_is_refused_with_what_to_do"),
