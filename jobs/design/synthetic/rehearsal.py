@@ -181,9 +181,9 @@ def _product(product: Product, path: Path, out: Path, left_out: list[str]) -> di
     document = dict(_plain(product.config, out))
     document["data"]["path"] = path.relative_to(out).as_posix()
     kept = []
+    stated = product.config.invariants
     for index, entry in enumerate(document.get("invariants", [])):
-        has_limit = entry.get("at_least") is not None or entry.get("at_most") is not None
-        if "facilities" in entry or "living_quarters" in entry or ("row" in entry and has_limit):
+        if not stated[index].is_rehearsed:
             left_out.append(f"{product.keys}invariants.{index}")
             continue
         if entry.pop("table", None) is not None:

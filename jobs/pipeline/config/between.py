@@ -12,12 +12,12 @@ import numpy as np
 from das.arrays import IntArray
 from das.errors import ConfigError
 from invariants.between import Form, Tie, caps_of, tie_types
-from invariants.linear import LinearRow, cells_in
+from invariants.linear import LinearRow
 from jobs.pipeline.config.files import named
 from jobs.pipeline.config.hints import hints_of
-from jobs.pipeline.config.invariants import refuse_many_cells
 from jobs.pipeline.config.joined import joining_of
 from jobs.pipeline.config.models.between import BetweenConfig, SideConfig
+from jobs.pipeline.config.models.kinds.row import coefficients_of
 from jobs.pipeline.config.models.run import RunConfig
 from jobs.pipeline.config.off_spine import refuse_off_spine
 from jobs.pipeline.config.product import Product
@@ -86,7 +86,7 @@ def _tie(entry: BetweenConfig, plans: Mapping[str, Plan]) -> tuple[str, Tie]:
     own, other, relation = entry.left, entry.right, str(entry.relation)
     if order.index(own.product) < order.index(other.product):
         own, other, relation = entry.right, entry.left, _TURNED[entry.relation]
-    counted = _coefficients(own, plans, entry.name)
+    counted = _coefficients(own, plans)
     if not np.isin(counted, (0, 1)).all():
         raise ConfigError(
             f"product {own.product}",
@@ -94,21 +94,14 @@ def _tie(entry: BetweenConfig, plans: Mapping[str, Plan]) -> tuple[str, Tie]:
             got=f"coefficients {sorted({*counted.tolist()})}",
             remedy="put this product before the other one",
         )
-    form = Form({other.product: _coefficients(other, plans, entry.name)})
+    form = Form({other.product: _coefficients(other, plans)})
     least = form if relation in ("equals", "at_least") else None
     most = form if relation in ("equals", "at_most") else None
     return own.product, Tie(entry.name, counted == 1, least, most)
 
 
-def _coefficients(side: SideConfig, plans: Mapping[str, Plan], name: str) -> IntArray:
-    schema = plans[side.product].schema
-    refuse_many_cells(schema, f"row of {side.product}")
-    coefficients = np.zeros(schema.size, np.int64)
-    for part in side.row:
-        coefficients += part.coefficient * cells_in(schema, part.cells, f"row of {side.product}")
-    if not coefficients.any():
-        raise ConfigError(f"row of {side.product}", "counts nothing", got=name)
-    return coefficients
+def _coefficients(side: SideConfig, plans: Mapping[str, Plan]) -> IntArray:
+    return coefficients_of(side.row, plans[side.product].schema, f"row of {side.product}")
 
 
 def _tied(
@@ -155,7 +148,7 @@ def _tied(
         own.append(LinearRow(called, coefficients, at, None, None, cap))
     for name, own in rows.items():
         limits = plans[name].limits
-        changed[name] = replace(plans[name], limits=replace(limits, rows=(*limits.rows, *own)))
+        changed[name] = replace(plans[name], limits=replace(limits, stated=(*limits.stated, *own)))
     # Its counts follow from those of the others, and so do the settings that it is solved with.
     hinted = hints_of(folder, plan, ties)
     for name, hint in hinted.items():

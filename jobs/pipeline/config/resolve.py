@@ -23,7 +23,7 @@ from jobs.pipeline.config.frozen import read_frozen
 from jobs.pipeline.config.groups import grouping
 from jobs.pipeline.config.invariants import exact_queries, limits_of
 from jobs.pipeline.config.models.data import NmfData, WithheldData
-from jobs.pipeline.config.models.invariants import AnyInvariant, table_of
+from jobs.pipeline.config.models.kinds.kind import KindConfig
 from jobs.pipeline.config.models.products import BudgetConfig, ProductPrivacyConfig
 from jobs.pipeline.config.models.run import PrivacyConfig, RunConfig
 from jobs.pipeline.config.off_spine import refuse_off_spine
@@ -112,10 +112,10 @@ def resolve_product(
         named_file = f"{path}: geography.spine.entities"
         attempt(named_file, partial(check_suffix, other.entities.path))
     for index, entry in enumerate(stated):
-        table = table_of(entry)
+        table = entry.public_table
         if table is not None:
             attempt(f"{keys}invariants.{index}.table", partial(check_suffix, table.path))
-        if table is not None or getattr(entry, "released", None) is not None:
+        if table is not None or entry.released_before is not None:
             attempt(f"{keys}invariants.{index}", partial(_refuse_parts, entry, spine, census))
     for geolevel, types in own.evaluate.areas.items():
         attempt(f"{keys}evaluate.areas.{geolevel}", partial(check_suffix, types.path))
@@ -141,8 +141,7 @@ def resolve_product(
 
     def exact() -> tuple[Invariant, ...]:
         for index, entry in enumerate(stated):
-            geolevel = getattr(entry, "geolevel", "")  # structural zeros are of none
-            refuse_off_spine(f"{index}: geolevel", [geolevel], levels, census.levels)
+            refuse_off_spine(f"{index}: geolevel", [entry.stated_at], levels, census.levels)
         return exact_queries(stated, schema, levels)
 
     def solved_how() -> Solving:
@@ -298,13 +297,13 @@ def _not_built() -> NoReturn:
     raise _NotBuiltError
 
 
-def _refuse_parts(entry: AnyInvariant, spine: Spine, census: Spine) -> None:
+def _refuse_parts(entry: KindConfig, spine: Spine, census: Spine) -> None:
     """Refuse public counts of a geolevel whose geounits nobody else knows.
 
     Raises:
       ConfigError: The spine alone has the geolevel.
     """
-    geolevel = getattr(entry, "geolevel", None)
+    geolevel = entry.stated_at
     if geolevel in spine.levels and geolevel not in census.levels:
         raise ConfigError(
             "geolevel",

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from jobs.pipeline.config.models.invariants import RowPart
+from jobs.pipeline.config.models.kinds.row import RowPart
 from jobs.pipeline.config.models.values import Model, ProductName, Text
 
 
