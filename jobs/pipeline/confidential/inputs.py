@@ -16,13 +16,8 @@ from pathlib import Path
 from das.errors import DasError, InputError
 from geography.lattice import Lattice
 from jobs.pipeline.config.mistakes import at
-from jobs.pipeline.config.models.invariants import (
-    InvariantConfig,
-    PublicTable,
-    ReleasedCounts,
-    ZeroConfig,
-    table_of,
-)
+from jobs.pipeline.config.models.kinds.kind import PublicTable, ReleasedCounts
+from jobs.pipeline.config.models.kinds.query import InvariantConfig
 from jobs.pipeline.config.product import Product, Resolved
 from jobs.pipeline.config.solve import refuse_large_families
 from jobs.pipeline.storage.place import Place
@@ -169,7 +164,7 @@ def _present_checks(resolved: Resolved) -> Iterator[Callable[[], object]]:
     """One check of names and columns for every input that is there, cheap however large it is."""
     inputs = [(p, p.config.input) for p in resolved.products.values()]
     if any(_is_open(data.path) for _, data in inputs):
-        from jobs.pipeline.confidential.read.columns import check_columns
+        from jobs.pipeline.confidential.read.formats import check_columns
 
         for product, data in inputs:
             if _is_open(data.path):
@@ -185,9 +180,9 @@ def _present_checks(resolved: Resolved) -> Iterator[Callable[[], object]]:
 def _tables(product: Product) -> Iterator[tuple[str, str, PublicTable]]:
     """Public tables among the invariants that are there, each with its key and geolevel."""
     for index, entry in enumerate(product.config.invariants):
-        table = table_of(entry)
-        if not isinstance(entry, ZeroConfig) and table is not None and _is_open(table.path):
-            yield f"{product.keys}invariants.{index}", entry.geolevel, table
+        table = entry.public_table
+        if table is not None and _is_open(table.path):
+            yield f"{product.keys}invariants.{index}", entry.stated_at, table
 
 
 def _check_table_columns(table: PublicTable) -> None:
@@ -266,10 +261,9 @@ def _named_files(resolved: Resolved) -> Iterator[tuple[str, Place]]:
     for product in resolved.products.values():
         yield f"{product.keys}data.path", product.config.input.path
         for index, entry in enumerate(product.config.invariants):
-            table = table_of(entry)
+            table, released = entry.public_table, entry.released_before
             if table is not None:
                 yield f"{product.keys}invariants.{index}.table.path", table.path
-            released = getattr(entry, "released", None)
             if released is not None and released.path is not None:
                 yield f"{product.keys}invariants.{index}.released.path", released.path
         for name, file in product.grouping.areas.items():

@@ -12,10 +12,10 @@ from das.arrays import IntArray
 from das.errors import ConfigError
 from das.queries.query import Query, parse_query
 from invariants.between import Form, Tie, Ties, caps_of, tie_types
-from invariants.linear import LinearRow, cells_in
-from jobs.pipeline.config.invariants import refuse_many_cells
+from invariants.linear import LinearRow
 from jobs.pipeline.config.joined import joining_of
 from jobs.pipeline.config.mistakes import at, refuse_off_spine, refuse_unknown
+from jobs.pipeline.config.models.kinds.row import coefficients_of
 from jobs.pipeline.config.models.run import BetweenConfig, RunConfig, SideConfig
 from jobs.pipeline.config.product import Product
 from jobs.pipeline.config.solve import refuse_unsolvable
@@ -82,7 +82,7 @@ def _tie(entry: BetweenConfig, plans: Mapping[str, Plan]) -> tuple[str, Tie]:
     own, other, relation = entry.left, entry.right, str(entry.relation)
     if order.index(own.product) < order.index(other.product):
         own, other, relation = entry.right, entry.left, _TURNED[entry.relation]
-    counted = _coefficients(own, plans, entry.name)
+    counted = _coefficients(own, plans)
     if not np.isin(counted, (0, 1)).all():
         raise ConfigError(
             f"product {own.product}",
@@ -90,21 +90,14 @@ def _tie(entry: BetweenConfig, plans: Mapping[str, Plan]) -> tuple[str, Tie]:
             got=f"coefficients {sorted({*counted.tolist()})}",
             remedy="put this product before the other one",
         )
-    form = Form({other.product: _coefficients(other, plans, entry.name)})
+    form = Form({other.product: _coefficients(other, plans)})
     least = form if relation in ("equals", "at_least") else None
     most = form if relation in ("equals", "at_most") else None
     return own.product, Tie(entry.name, counted == 1, least, most)
 
 
-def _coefficients(side: SideConfig, plans: Mapping[str, Plan], name: str) -> IntArray:
-    schema = plans[side.product].schema
-    refuse_many_cells(schema, f"row of {side.product}")
-    coefficients = np.zeros(schema.size, np.int64)
-    for part in side.row:
-        coefficients += part.coefficient * cells_in(schema, part.cells, f"row of {side.product}")
-    if not coefficients.any():
-        raise ConfigError(f"row of {side.product}", "counts nothing", got=name)
-    return coefficients
+def _coefficients(side: SideConfig, plans: Mapping[str, Plan]) -> IntArray:
+    return coefficients_of(side.row, plans[side.product].schema, f"row of {side.product}")
 
 
 def _tied(
@@ -151,7 +144,7 @@ def _tied(
         own.append(LinearRow(called, coefficients, geolevel, None, None, cap))
     for name, own in rows.items():
         limits = plans[name].limits
-        changed[name] = replace(plans[name], limits=replace(limits, rows=(*limits.rows, *own)))
+        changed[name] = replace(plans[name], limits=replace(limits, stated=(*limits.stated, *own)))
     # Its counts follow from those of the others, and so do the settings that it is solved with.
     hinted = _hints_of(folder, plan, ties)
     for name, hint in hinted.items():

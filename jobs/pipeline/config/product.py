@@ -13,7 +13,6 @@ from das.errors import ConfigError, SchemaError
 from das.queries.query import Query, parse_query
 from das.schema import Schema
 from jobs.pipeline.config.groups import Grouping
-from jobs.pipeline.config.models.invariants import FacilitiesConfig, LivingQuartersConfig
 from jobs.pipeline.config.models.products import GeolevelTableConfig, ProductConfig
 from jobs.pipeline.config.models.run import RunConfig
 from jobs.pipeline.config.support import MOST_ANSWERS
@@ -55,9 +54,8 @@ class Product:
     @property
     def bound_by(self) -> tuple[str, ...]:
         """Products whose exact answers limit its counts."""
-        counting = (FacilitiesConfig, LivingQuartersConfig)
-        stated = [entry for entry in self.config.invariants if isinstance(entry, counting)]
-        return tuple(dict.fromkeys(entry.exact.product for entry in stated if entry.exact))
+        named = [entry.answers_of for entry in self.config.invariants]
+        return tuple(dict.fromkeys(answers.product for answers in named if answers))
 
     @property
     def account_name(self) -> str:

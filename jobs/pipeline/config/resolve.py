@@ -20,12 +20,11 @@ from geography.lattice import Spine
 from geography.respine import design_spine
 from jobs.pipeline.config.allocation import even_strategy, load_allocation, read_frozen
 from jobs.pipeline.config.between import tied_products
-from jobs.pipeline.config.data import check_data, check_file_type, check_geocode, check_suffix
+from jobs.pipeline.config.data import check_suffix
 from jobs.pipeline.config.groups import grouping
 from jobs.pipeline.config.invariants import exact_queries, limits_of
 from jobs.pipeline.config.mistakes import Mistakes, at, refuse_off_spine, refuse_unknown
 from jobs.pipeline.config.models.data import NmfData, WithheldData
-from jobs.pipeline.config.models.invariants import table_of
 from jobs.pipeline.config.models.products import BudgetConfig, ProductConfig
 from jobs.pipeline.config.models.run import PrivacyConfig, RunConfig
 from jobs.pipeline.config.product import Product, entry_of, h1_query, table_query, tabulated
@@ -143,8 +142,7 @@ def _resolve(
             lazy = lazy_queries(own.privacy.lazy_queries, own.solve, schema, strategy)
     with mistakes.at(f"{keys}invariants"):
         for index, entry in enumerate(own.invariants):
-            geolevel = getattr(entry, "geolevel", "")  # structural zeros are of none
-            refuse_off_spine(f"{index}: geolevel", [geolevel], levels, census.levels)
+            refuse_off_spine(f"{index}: geolevel", [entry.stated_at], levels, census.levels)
         exact = partial(exact_query, {other: product.plan for other, product in before.items()})
         invariants = exact_queries(own.invariants, schema, levels)
         limits = limits_of(own.invariants, schema, levels, invariants, exact)
@@ -217,11 +215,11 @@ def _check_files(
     product, geography = f"{file.path}: products.{name}", file.config.geography
     if not isinstance(own.data, WithheldData):
         with mistakes.at(product):
-            check_data(own.input, schema)
+            own.input.check(schema)
         with mistakes.at(f"{product}.data.path"):
-            check_file_type(own.input)
+            own.input.check_path()
         with mistakes.at(product):
-            check_geocode(own.input, census.digits[-1])
+            own.input.check_digits(census.digits[-1])
     public = {} if geography.geounits is None else {"geounits": geography.geounits.path}
     if geography.spine is not None and geography.spine.entities is not None:
         public["spine.entities"] = geography.spine.entities.path
@@ -230,14 +228,14 @@ def _check_files(
             with mistakes.at(f"{file.path}: geography.{key}"):
                 check_suffix(path)
     for index, entry in enumerate(own.invariants):
-        table, key = table_of(entry), f"{product}.invariants.{index}"
+        table, key = entry.public_table, f"{product}.invariants.{index}"
         if table is not None:
             with mistakes.at(f"{key}.table"):
                 check_suffix(table.path)
-        if table is not None or getattr(entry, "released", None) is not None:
+        if table is not None or entry.released_before is not None:
             with mistakes.at(key):
                 what = "has geounits that are made by geography.spine, which no public counts name"
-                named = [name for name in spine.levels if name == getattr(entry, "geolevel", None)]
+                named = [name for name in spine.levels if name == entry.stated_at]
                 known = [name for name in spine.levels if name in census.levels]
                 refuse_unknown("geolevel", what, named, known)
     for geolevel, types in own.evaluate.areas.items():

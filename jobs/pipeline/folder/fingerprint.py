@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Mapping, Sequence
 
 from das.errors import InputError
-from jobs.pipeline.config.models.invariants import table_of
 from jobs.pipeline.config.models.run import RunConfig
 from jobs.pipeline.config.product import account_of
 from jobs.pipeline.storage.files import read_json
@@ -25,8 +24,8 @@ def input_files(config: RunConfig) -> dict[str, list[int]]:
     if spine is not None and spine.entities is not None:
         roots.append(spine.entities.path)
     stated = [entry for product in products for entry in product.invariants]
-    roots += [table.path for table in map(table_of, stated) if table is not None]
-    released = [getattr(entry, "released", None) for entry in stated]
+    roots += [entry.public_table.path for entry in stated if entry.public_table is not None]
+    released = [entry.released_before for entry in stated]
     # The manifest of a release fixes every byte of it.
     roots += [ReleaseLayout(one.path).manifest for one in released if one is not None and one.path]
     return files_under(roots, account_of(config))

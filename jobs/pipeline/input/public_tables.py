@@ -8,7 +8,7 @@ import numpy as np
 
 from das.arrays import IntArray, ObjectArray
 from das.errors import InputError
-from jobs.pipeline.config.models.invariants import PublicTable
+from jobs.pipeline.config.models.kinds.kind import PublicTable
 from jobs.pipeline.input import values
 from jobs.pipeline.input.files import Table, read_table
 

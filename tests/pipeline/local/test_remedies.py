@@ -1091,9 +1091,9 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/pipeline/config/product.py", "ask fewer attributes or groups of levels; counts and microdata have a "
      "row for what is there alone"): TriedIn(
         f"{_LARGE}::test_what_is_as_large_as_the_schema_is_refused_with_what_to_do"),
-    ("jobs/pipeline/config/data.py", "give the data as records or histograms"): TriedIn(
+    ("jobs/pipeline/config/models/data.py", "give the data as records or histograms"): TriedIn(
         f"{_LARGE}::test_what_is_as_large_as_the_schema_is_refused_with_what_to_do"),
-    ("jobs/pipeline/config/invariants.py", "leave it out; structural zeros and exact queries take schemas of "
+    ("invariants/linear.py", "leave it out; structural zeros and exact queries take schemas of "
      "any size"): TriedIn(f"{_LARGE}::test_what_is_as_large_as_the_schema_is_refused_with_what_to_do"),
     ("jobs/pipeline/config/solve.py", "ask prefixes, ranges or recodes of fewer attributes"): LARGE,
     ("jobs/pipeline/config/workload.py", "plan with hdmm, or list `queries` with shares"):
@@ -1189,7 +1189,7 @@ ENTRIES: dict[Key, Entry] = {
         TriedIn(f"{_BOUND}::test_answers_go_by_the_names_they_have_in_the_release"),
     ("jobs/pipeline/release/bound.py", "state the same structural zeros when the release is made, or leave "
      "them out"): TriedIn(f"{_BOUND}::test_persons_whom_structural_zeros_leave_no_cell_are_refused"),
-    ("jobs/pipeline/config/invariants.py", "leave one of them out"):
+    ("invariants/exact.py", "leave one of them out"):
         TriedIn(f"{_BOUND}::test_rows_beside_an_earlier_release_are_refused"),
     ("jobs/pipeline/folder/fingerprint.py", "give another output.directory; noise must not be drawn for other data here"):
         input_that_changed,

@@ -16,7 +16,7 @@ from pydantic import (
 
 from das.errors import ConfigError
 from jobs.pipeline.config.models.data import AnyDataConfig, DataConfig, WithheldData
-from jobs.pipeline.config.models.invariants import AnyInvariant
+from jobs.pipeline.config.models.kinds.registry import AnyInvariant
 from jobs.pipeline.config.models.values import (
     Delimiter,
     Exact,

@@ -16,7 +16,7 @@ from das.definition import Definition
 from das.mechanisms.registry import chargeable
 from das.queries.sensitivity import Neighbors
 from geography.respine import FAN_OUT_CUTOFF, SpineDesign
-from jobs.pipeline.config.models.invariants import RowPart
+from jobs.pipeline.config.models.kinds.row import RowPart
 from jobs.pipeline.config.models.products import ProductConfig
 from jobs.pipeline.config.models.values import (
     LONGEST_NAME,

@@ -786,7 +786,7 @@ MISTAKES: list[tuple[str, Edit, type[DasError], str, list[str]]] = [
         [
             "lacks the attribute age",
             "got sex, age",
-            "invariants: schema toy: has no such attribute or recode; got race",
+            "invariants: 0: schema toy: has no such attribute or recode; got race",
             "the shares of the geolevels do not sum to 1",
         ],
     ),

@@ -33,7 +33,7 @@ LATTICE = Lattice.from_leaves(two.SPINE, sorted(BLOCKS))
 ROW = LinearRow("men", np.array([0, 0, 1, 1]), two.SPINE.levels, 0, 99)
 PLAN = two.plan(
     invariants=(two.exact("total", "county"),),
-    limits=Limits(zeros=None, rows=(ROW,)),
+    limits=Limits((ROW,)),
 )
 FACTS = RunFacts(
     "tiny",
