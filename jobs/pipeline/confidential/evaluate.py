@@ -27,8 +27,8 @@ from geography.lattice import Spine
 from invariants.exact import Invariant, invariants_at
 from jobs.pipeline.confidential.histograms import read_truth
 from jobs.pipeline.confidential.parity import Asked, Known, asked_at, merged, parity_results
-from jobs.pipeline.config.groups import Grouping
 from jobs.pipeline.config.mistakes import at
+from jobs.pipeline.config.product import Grouping
 from jobs.pipeline.documents.document import adapter, write_document
 from jobs.pipeline.documents.evaluation import Evaluation, ParityResult, Result
 from jobs.pipeline.documents.manifest import expected_rmse, read_manifest

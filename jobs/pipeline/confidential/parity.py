@@ -19,7 +19,7 @@ from das.metrics.parity import (
     parity_of,
 )
 from das.queries.query import Query, is_refinement
-from jobs.pipeline.config.groups import Grouping
+from jobs.pipeline.config.product import Grouping
 from jobs.pipeline.documents.evaluation import GroupError, ParityResult
 
 

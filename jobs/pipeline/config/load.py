@@ -280,9 +280,6 @@ def _contents(written: ProductConfig, config: ProductConfig) -> dict[str, Any]:
     """A product, with what schema and allocation say in the place of their paths."""
     later = {"solve", "output", "evaluate"}
     document = written.model_dump(mode="json", by_alias=True, exclude=later)
-    for key, value in (("leading_zeros", "kept"), ("quoting", "double")):
-        if document["data"].get(key) == value:  # files could not say more
-            del document["data"][key]
     document["schema"] = read_schema(config.schema_).model_dump(mode="json")
     if config.privacy.allocation is not None:
         allocation = read_model(config.privacy.allocation, AllocationFile)

@@ -21,13 +21,19 @@ from geography.respine import design_spine
 from jobs.pipeline.config.allocation import even_strategy, load_allocation, read_frozen
 from jobs.pipeline.config.between import tied_products
 from jobs.pipeline.config.data import check_suffix
-from jobs.pipeline.config.groups import grouping
 from jobs.pipeline.config.invariants import exact_queries, limits_of
 from jobs.pipeline.config.mistakes import Mistakes, at, refuse_off_spine, refuse_unknown
 from jobs.pipeline.config.models.data import NmfData, WithheldData
 from jobs.pipeline.config.models.products import BudgetConfig, ProductConfig
 from jobs.pipeline.config.models.run import PrivacyConfig, RunConfig
-from jobs.pipeline.config.product import Product, entry_of, h1_query, table_query, tabulated
+from jobs.pipeline.config.product import (
+    Product,
+    entry_of,
+    grouping,
+    h1_query,
+    table_query,
+    tabulated,
+)
 from jobs.pipeline.config.schema import load_schema
 from jobs.pipeline.config.solve import (
     check_covariate,
@@ -36,7 +42,6 @@ from jobs.pipeline.config.solve import (
     rounding_passes,
     solving,
 )
-from jobs.pipeline.config.support import check_support, refuse_large
 from jobs.pipeline.config.workload import BudgetKind
 from jobs.pipeline.plan import Plan, exact_query
 from jobs.pipeline.storage.layout import ConfidentialLayout, ReleaseLayout
@@ -183,10 +188,7 @@ def _resolve(
         is_elsewhere=isinstance(own.data, NmfData),
         census=None if spine is census else census,
     )
-    with at(f"{keys}privacy.root_support"):
-        check_support(plan)
-    with at(str(file.path)):
-        refuse_large(plan)
+    with at(f"{file.path}: products.{name}"):
         refuse_unsolvable(plan)
     # Streams are named by geocode and query: another key for each product, or names would repeat.
     seed = privacy.randomness.seed

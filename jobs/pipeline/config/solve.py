@@ -17,8 +17,9 @@ from das.tree.coordinates import Coordinates
 from geography.lattice import Lattice
 from invariants.constraints import Limits
 from invariants.exact import Invariant
-from jobs.pipeline.config.mistakes import refuse_unknown
+from jobs.pipeline.config.mistakes import at, refuse_unknown
 from jobs.pipeline.config.models.products import SolveConfig
+from jobs.pipeline.config.product import MOST_ANSWERS
 from jobs.pipeline.plan import Covariate, Plan, Solving, plan_terms, why_no_estimates
 from solvers.choices import (
     MOST_CELLS_IN_MATRICES,
@@ -193,6 +194,9 @@ def refuse_unsolvable(plan: Plan) -> None:
         number of cells; or noise exceeds what floats resolve.
       SchemaError: The measured queries group the levels in too many ways.
     """
+    with at("privacy.root_support"):
+        _check_support(plan)
+    _refuse_many_answers(plan)
     solving = plan.solving
     if solving.targets == "full" or solving.learned_prior:
         why = why_no_estimates(plan)
@@ -405,3 +409,69 @@ def _refuse_many_groups(where: str, queries: list[Query]) -> None:
             want=error.want,
             remedy="ask prefixes, ranges or recodes of fewer attributes",
         ) from None
+
+
+def _check_support(plan: Plan) -> None:
+    """Check the queries whose counts at the root say where its lazy queries are drawn.
+
+    Raises:
+      ConfigError: One is not measured at the root, nothing lazy is left to draw there, or a limit
+        binds the root.
+      SchemaError: One is not finer than the one before, an invariant of the root is no sum of the
+        first, or a rounding query crosses one.
+    """
+    chain, root = plan.support, plan.levels[0]
+    if not chain:
+        return
+    partitions = {query.name for query in root.queries if query.is_partition}
+    for query in chain:
+        if query.name not in partitions:
+            raise ConfigError(
+                query.name,
+                "is no partition query that is measured at the root",
+                want=f"some of {sorted(partitions)}",
+            )
+    for coarse, fine in pairwise(chain):
+        if coarse.name == fine.name or not is_refinement(fine, coarse):
+            raise SchemaError(fine.name, f"does not refine {coarse.name}, which comes before it")
+    if not root.lazy:
+        raise ConfigError(
+            chain[-1].name,
+            "leaves nothing to draw below it at the root",
+            want="a query of privacy.lazy_queries that is measured there and no sum of it",
+        )
+    if plan.limits.is_implied(root.name) or plan.limits.rows_at(root.name):
+        raise ConfigError(
+            root.name,
+            "has limits to keep, which are not known of sums of its cells",
+            want="no facilities, living quarters or linear rows",
+        )
+    for query in root.exact:
+        if not is_refinement(chain[0], query):
+            raise SchemaError(
+                f"invariant {query.name}", f"is no sum of {chain[0].name}, which comes first"
+            )
+    for query in chain:
+        for one in (one for own in plan.passes for one in own):
+            if not (is_refinement(query, one) or is_refinement(one, query)):
+                raise SchemaError(f"rounding query {one.name}", f"crosses {query.name}")
+
+
+def _refuse_many_answers(plan: Plan) -> None:
+    """Refuse what would be as large as the cells of a schema of many millions.
+
+    Raises:
+      ConfigError: A geounit would have more noisy answers than a task holds.
+    """
+    for level in plan.levels:
+        answers = sum(query.size for query in level.whole)
+        largest = max(level.whole, key=lambda query: query.size, default=None)
+        if answers > MOST_ANSWERS and largest is not None:
+            raise ConfigError(
+                f"privacy.lazy_queries, geolevel {level.name}",
+                "would draw more answers in every geounit than a task holds",
+                got=f"{answers} answers, {largest.size} of them of {largest.name}",
+                want=f"at most {MOST_ANSWERS}",
+                remedy="name the query in privacy.lazy_queries, and for the root in "
+                "privacy.root_support queries that say where it is drawn",
+            )

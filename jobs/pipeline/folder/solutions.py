@@ -17,7 +17,7 @@ from typing import Any
 
 from das.errors import ConfigError, OutputError
 from das.queries.query import parse_query
-from jobs.pipeline.config.joined import joined_settings
+from jobs.pipeline.config.between import joined_settings
 from jobs.pipeline.config.models.products import JoinedConfig, ProductConfig
 from jobs.pipeline.config.models.run import RunConfig
 from jobs.pipeline.config.product import Product, Resolved, TablesWanted

@@ -10,7 +10,7 @@ import numpy as np
 from das.arrays import IntArray
 from das.metrics.parity import expected_absolute, parity_of
 from das.queries.query import Query, parse_query
-from jobs.pipeline.config.groups import Grouping
+from jobs.pipeline.config.product import Grouping
 from jobs.pipeline.documents.manifest import ExpectedAtLevel, ExpectedGroups
 from jobs.pipeline.plan import Plan
 from jobs.pipeline.storage.dataset import Dataset, is_published

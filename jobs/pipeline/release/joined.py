@@ -12,7 +12,7 @@ from das.arrays import IntArray, ObjectArray
 from das.histograms import Histograms
 from das.schema import Schema
 from invariants.joining import Joined, join
-from jobs.pipeline.config.joined import Joining, joined_settings
+from jobs.pipeline.config.between import Joining, joined_settings
 from jobs.pipeline.plan import Plan
 from jobs.pipeline.storage.columns import texts
 from jobs.pipeline.storage.csv import CsvPartWriter

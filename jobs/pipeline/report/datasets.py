@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from jobs.pipeline.config.joined import NUMBER
+from jobs.pipeline.config.between import NUMBER
 from jobs.pipeline.config.product import file_stems
 from jobs.pipeline.documents.manifest import Manifest, Output, ReleaseManifest
 from jobs.pipeline.report import text

@@ -1035,7 +1035,7 @@ ENTRIES: dict[Key, Entry] = {
         strata_have_no_gap,
     ("das/queries/query.py", "write {}"): tables_are_joined_by_stars,
     ("das/queries/query.py", "use attributes and recodes"): strata_are_answers_of_a_partition,
-    ("jobs/pipeline/config/groups.py", "ask fewer groups or fewer tables"): fewer_groups,
+    ("jobs/pipeline/config/product.py", "ask fewer groups or fewer tables"): fewer_groups,
     ("jobs/pipeline/config/files.py",
      "write `format: 2`; put schema, data, invariants, solve, evaluate, of privacy rho, epsilon, "
      "epsilon_from, allocation, lazy_queries and product, and of output microdata, tables, "
@@ -1085,7 +1085,7 @@ ENTRIES: dict[Key, Entry] = {
         f"{_DRAWS}::test_a_copy_that_draws_at_the_same_time_leaves_one_of_both"),
     ("jobs/pipeline/config/solve.py", "leave it out, or plan with hdmm on plain counts, whose queries "
      "are partitions"): LARGE,
-    ("jobs/pipeline/config/support.py", "name the query in privacy.lazy_queries, and for the root in "
+    ("jobs/pipeline/config/solve.py", "name the query in privacy.lazy_queries, and for the root in "
      "privacy.root_support queries that say where it is drawn"): TriedIn(
         f"{_LARGE}::test_what_is_as_large_as_the_schema_is_refused_with_what_to_do"),
     ("jobs/pipeline/config/product.py", "ask fewer attributes or groups of levels; counts and microdata have a "
@@ -1148,7 +1148,7 @@ ENTRIES: dict[Key, Entry] = {
         ("invariants/between.py", "state what bounds the others by the same cells"),
         ("invariants/joining.py", "state one lower and one upper bound of the same cells"),
         ("invariants/joining.py", "count what lies within a bound in that bound, too"),
-        ("jobs/pipeline/config/joined.py", "state what the two must agree on under `between`"),
+        ("jobs/pipeline/config/between.py", "state what the two must agree on under `between`"),
         ("jobs/pipeline/config/between.py", "put this product before the other one"),
         ("jobs/pipeline/config/between.py", "state a row among the invariants of that product"),
         ("jobs/pipeline/config/between.py",
