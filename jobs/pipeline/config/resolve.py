@@ -24,7 +24,7 @@ from jobs.pipeline.config.data import check_suffix
 from jobs.pipeline.config.invariants import exact_queries, limits_of
 from jobs.pipeline.config.mistakes import Mistakes, at, refuse_off_spine, refuse_unknown
 from jobs.pipeline.config.models.data import NmfData, WithheldData
-from jobs.pipeline.config.models.products import BudgetConfig, ProductConfig
+from jobs.pipeline.config.models.products import BudgetConfig
 from jobs.pipeline.config.models.run import PrivacyConfig, RunConfig
 from jobs.pipeline.config.product import (
     Product,
@@ -131,7 +131,7 @@ def _resolve(
     schema, places = load_schema(own.schema_), file.places(config.folder_of(name))
     place = len(config.products) - 1 - [*config.products].index(name)
     mistakes = Mistakes()
-    _check_files(file, own, schema, spine, census, mistakes)
+    _check_files(file, name, schema, spine, census, mistakes)
     with mistakes.at():
         budget = budget_of(privacy, own.privacy, f"{keys}privacy")
     with mistakes.at():
@@ -158,8 +158,8 @@ def _resolve(
     if own.output.h1 is not None:
         with mistakes.at(f"{keys}output.h1"):
             h1_query(schema, own.output.h1)
-    for text, where in map(entry_of, own.output.tables or []):
-        with mistakes.at(f"{keys}output.tables"):
+    for index, (text, where) in enumerate(map(entry_of, own.output.tables or [])):
+        with mistakes.at(f"{keys}output.tables.{index}"):
             table_query(schema, text)
             known = dict.fromkeys((*levels, *census.levels))
             refuse_unknown(f"table {text}", "names an unknown geolevel", where or (), known)
@@ -205,16 +205,11 @@ def _resolve(
 
 
 def _check_files(
-    file: RunFile,
-    own: ProductConfig,
-    schema: Schema,
-    spine: Spine,
-    census: Spine,
-    mistakes: Mistakes,
+    file: RunFile, name: str, schema: Schema, spine: Spine, census: Spine, mistakes: Mistakes
 ) -> None:
     """Check what is said of the input of a product and of public files; none is opened."""
-    name = next(name for name, one in file.config.products.items() if one is own)
-    product, geography = f"{file.path}: products.{name}", file.config.geography
+    own, geography = file.config.products[name], file.config.geography
+    product = f"{file.path}: products.{name}"
     if not isinstance(own.data, WithheldData):
         with mistakes.at(product):
             own.input.check(schema)
@@ -225,7 +220,7 @@ def _check_files(
     public = {} if geography.geounits is None else {"geounits": geography.geounits.path}
     if geography.spine is not None and geography.spine.entities is not None:
         public["spine.entities"] = geography.spine.entities.path
-    if file.config.folder_of(name) is None:
+    if file.config.folder_of(name) is None:  # once for all products
         for key, path in public.items():
             with mistakes.at(f"{file.path}: geography.{key}"):
                 check_suffix(path)
@@ -237,8 +232,8 @@ def _check_files(
         if table is not None or entry.released_before is not None:
             with mistakes.at(key):
                 what = "has geounits that are made by geography.spine, which no public counts name"
-                named = [name for name in spine.levels if name == entry.stated_at]
-                known = [name for name in spine.levels if name in census.levels]
+                known = [level for level in spine.levels if level in census.levels]
+                named = [level for level in spine.levels if level == entry.stated_at]
                 refuse_unknown("geolevel", what, named, known)
     for geolevel, types in own.evaluate.areas.items():
         with mistakes.at(f"{product}.evaluate.areas.{geolevel}"):

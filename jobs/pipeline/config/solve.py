@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib.util import find_spec
-from itertools import pairwise
+from itertools import pairwise, product
 
 from das.errors import ConfigError, RuntimeSetupError, SchemaError
 from das.queries.query import Query, is_refinement, parse_query
@@ -76,18 +76,26 @@ def rounding_passes(
     chain = [query for one in parsed for query in one]
     if not chain or chain[-1].name != "detailed":
         raise SchemaError("rounding", "the last query must be detailed")
+    _refuse_unnested("rounding", chain)
+    for invariant, query in product(invariants, chain):
+        if _cross(query, invariant.query):
+            raise SchemaError(
+                "rounding", f"{query.name} and the invariant {invariant.query.name} cross"
+            )
+    return parsed
+
+
+def _refuse_unnested(where: str, chain: Sequence[Query]) -> None:
     for coarse, fine in pairwise(chain):
         if coarse.name == fine.name or not is_refinement(fine, coarse):
             raise SchemaError(
-                "rounding", f"{fine.name} does not refine {coarse.name}, which comes before it"
+                where, f"{fine.name} does not refine {coarse.name}, which comes before it"
             )
-    for invariant in invariants:
-        for query in chain:
-            if not (is_refinement(query, invariant.query) or is_refinement(invariant.query, query)):
-                raise SchemaError(
-                    "rounding", f"{query.name} and the invariant {invariant.query.name} cross"
-                )
-    return parsed
+
+
+def _cross(one: Query, other: Query) -> bool:
+    """Whether neither query's answers are sums of the other's."""
+    return not (is_refinement(one, other) or is_refinement(other, one))
 
 
 def solving(config: SolveConfig, schema: Schema, strategy: Strategy) -> Solving:
@@ -305,7 +313,7 @@ def _refuse_unrounded(plan: Plan, level: int, has_rows: bool) -> None:
                 remedy="name such a query, if one is measured, or set round_passes: false",
             )
         for query in rounded:
-            if not (is_refinement(given[0], query) or is_refinement(query, given[0])):
+            if _cross(given[0], query):
                 raise ConfigError(
                     where,
                     "has a pass whose finest query crosses one of solve.rounding",
@@ -424,16 +432,9 @@ def _check_support(plan: Plan) -> None:
     if not chain:
         return
     partitions = {query.name for query in root.queries if query.is_partition}
-    for query in chain:
-        if query.name not in partitions:
-            raise ConfigError(
-                query.name,
-                "is no partition query that is measured at the root",
-                want=f"some of {sorted(partitions)}",
-            )
-    for coarse, fine in pairwise(chain):
-        if coarse.name == fine.name or not is_refinement(fine, coarse):
-            raise SchemaError(fine.name, f"does not refine {coarse.name}, which comes before it")
+    what = "is no partition query that is measured at the root"
+    refuse_unknown("query", what, [query.name for query in chain], sorted(partitions))
+    _refuse_unnested("queries", chain)
     if not root.lazy:
         raise ConfigError(
             chain[-1].name,
@@ -451,10 +452,9 @@ def _check_support(plan: Plan) -> None:
             raise SchemaError(
                 f"invariant {query.name}", f"is no sum of {chain[0].name}, which comes first"
             )
-    for query in chain:
-        for one in (one for own in plan.passes for one in own):
-            if not (is_refinement(query, one) or is_refinement(one, query)):
-                raise SchemaError(f"rounding query {one.name}", f"crosses {query.name}")
+    for query, one in product(chain, [one for own in plan.passes for one in own]):
+        if _cross(query, one):
+            raise SchemaError(f"rounding query {one.name}", f"crosses {query.name}")
 
 
 def _refuse_many_answers(plan: Plan) -> None:
