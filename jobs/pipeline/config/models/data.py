@@ -236,7 +236,7 @@ class BlockTableData(InputFormat):
 
 def _from_pattern(pattern: str, schema: Schema) -> dict[str, int]:
     codes = schema.codes_of(np.arange(schema.size))
-    columns: dict[str, int] = Field(default={})
+    columns: dict[str, int] = {}
     for cell in range(schema.size):
         try:
             name = pattern.format(**{key: int(array[cell]) for key, array in codes.items()})
@@ -260,7 +260,7 @@ def _from_pattern(pattern: str, schema: Schema) -> dict[str, int]:
 
 def _from_map(named: Mapping[str, Mapping[str, str]], schema: Schema) -> dict[str, int]:
     wanted = [attribute.name for attribute in schema.attributes]
-    columns: dict[str, int] = Field(default={})
+    columns: dict[str, int] = {}
     for name, levels in named.items():
         where = f"data.columns.{name}"
         cells = np.flatnonzero(_cells_in(schema, levels, where))
