@@ -17,11 +17,11 @@ import pyarrow as pa
 from das.arrays import IntArray
 from das.histograms import Histograms
 from das.schema import Schema
-from jobs.pipeline.config.models.data import BlockTableData, InputFormat, RecordsData
+from jobs.pipeline.config.models.data import InputFormat
 from jobs.pipeline.config.models.values import names_of
 from jobs.pipeline.input import values
 from jobs.pipeline.input.files import Chunk, Table, plan_chunks, read_chunk
-from jobs.pipeline.input.geounits import rows_of
+from jobs.pipeline.input.geounits import GeocodedFile, rows_of
 
 Data = TypeVar("Data", bound=InputFormat)
 Piece = TypeVar("Piece")
@@ -137,9 +137,7 @@ class TableReader(Reader[Data, Chunk]):
         return replace(self.table(), columns=names_of(self.data.geocodes))
 
 
-def written_geocodes(
-    geocodes: Sequence[str], data: RecordsData | BlockTableData
-) -> dict[str, pa.Array]:
+def written_geocodes(geocodes: Sequence[str], data: GeocodedFile) -> dict[str, pa.Array]:
     """Write geocodes as a file has them: by column, without leading zeros where those are lost."""
     parts = {data.geocode: [*geocodes]} if isinstance(data.geocode, str) else {}
     start = 0
