@@ -19,7 +19,7 @@ from geography.lattice import Spine
 from jobs.design.synthetic.files import GrowingTable
 from jobs.design.synthetic.invented import PERSONS, Choice, Inventor
 from jobs.pipeline.confidential.read.formats import writer_of
-from jobs.pipeline.confidential.read.reader import Legal, TableReader
+from jobs.pipeline.confidential.read.reader import Invented, Legal, TableReader
 from jobs.pipeline.config.data import FILE_KINDS
 from jobs.pipeline.config.load import load_run
 from jobs.pipeline.config.models.data import DataConfig
@@ -143,7 +143,7 @@ def _invent(
                 one.name: pa.array(one.values, pa.string()).take(pa.array(drawn.picks[one.name]))
                 for one in choices
             }
-            file.write(writer.write(drawn.geocodes, drawn.rows, drawn.cells, texts))
+            file.write(writer.write(Invented(drawn.geocodes, drawn.rows, drawn.cells, texts)))
     return records
 
 

@@ -187,10 +187,10 @@ def _tables(product: Product) -> Iterator[tuple[str, str, PublicTable]]:
 
 def _check_table_columns(table: PublicTable) -> None:
     """Check that a public table has the columns that the run file names."""
-    from jobs.pipeline.input.files import Table, plan_chunks
+    from jobs.pipeline.input.files import plan_chunks
+    from jobs.pipeline.input.geounits import table_of
 
-    columns = (table.geocode, *table.columns.values())
-    plan_chunks(Table(table.path, columns, table.delimiter, "the delimiter of this table"))
+    plan_chunks(table_of(table, table.columns.values()))
 
 
 def _check_table_geounits(where: str, geolevel: str, table: PublicTable, lattice: Lattice) -> None:

@@ -271,8 +271,8 @@ def types(change: str) -> list[tuple[str, str]]:
 @pytest.mark.parametrize(
     ("change", "what"),
     [
-        ("missing", "lacks geounits (1 such)"),
-        ("unknown", "names geounits that there are not (1 such)"),
+        ("missing", "lacks a geounit (1 such)"),
+        ("unknown", "geocode is not in the list of geounits (1 such in these rows)"),
         ("twice", "geocode appears twice"),
         ("no type", "type is missing"),
         ("short", "geocode does not fit"),

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NoReturn
 
 import numpy as np
 import pyarrow as pa
 
-from das.arrays import IntArray
 from jobs.pipeline.confidential.read.reader import (
+    Invented,
     TableReader,
-    counted,
-    text_table,
     written_geocodes,
 )
 from jobs.pipeline.config.models.data import BlockTableData
 from jobs.pipeline.input import values
 from jobs.pipeline.input.files import Batch, Chunk, Table, read_chunk
+from jobs.pipeline.input.geounits import table_of
 
 
 class BlockTableReader(TableReader[BlockTableData]):
@@ -30,7 +29,8 @@ class BlockTableReader(TableReader[BlockTableData]):
           ConfigError, SchemaError: As in `BlockTableData.check`.
         """
         data, schema = self.data, self.schema
-        return text_table(data, [*data.cells_of_columns(schema), *data.sums(schema)])
+        columns = [*data.cells_of_columns(schema), *data.sums(schema)]
+        return table_of(data, columns, "data.delimiter")
 
     def entries(self, piece: Chunk) -> Iterator[pa.RecordBatch]:
         """Turn the rows of a chunk into entries.
@@ -51,16 +51,10 @@ class BlockTableReader(TableReader[BlockTableData]):
             rows, columns = np.nonzero(counts)
             yield values.entries(geocodes, rows, cells[columns], counts[rows, columns])
 
-    def write(
-        self,
-        geocodes: Sequence[str],
-        rows: IntArray,
-        cells: IntArray,
-        texts: Mapping[str, pa.Array],
-    ) -> pa.Table:
+    def write(self, persons: Invented) -> pa.Table:
         """Make one row per leaf."""
-        dense = counted(self.schema.size, len(geocodes), rows, cells)
-        columns, done = written_geocodes(geocodes, self.data), set[int]()
+        dense = persons.histograms(self.schema.size).dense().T
+        columns, done = written_geocodes(persons.geocodes, self.data), set[int]()
         for name, cell in self.data.cells_of_columns(self.schema).items():
             # Several columns may add to one cell: the first has all of it.
             columns[name] = pa.array(dense[cell] if cell not in done else 0 * dense[cell])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from functools import partial
 
 import numpy as np
@@ -12,8 +12,7 @@ import pyarrow.compute as pc
 
 from das.arrays import IntArray
 from das.errors import InputError
-from das.histograms import Histograms
-from jobs.pipeline.confidential.read.reader import TableReader
+from jobs.pipeline.confidential.read.reader import Invented, TableReader
 from jobs.pipeline.config.models.data import HistogramsData
 from jobs.pipeline.input import values
 from jobs.pipeline.input.files import Batch, Chunk, Table, read_chunk
@@ -49,20 +48,13 @@ class HistogramsReader(TableReader[HistogramsData]):
                 geocodes, rows[keep], cells[keep].astype(np.int64), counts[keep].astype(np.int64)
             )
 
-    def write(
-        self,
-        geocodes: Sequence[str],
-        rows: IntArray,
-        cells: IntArray,
-        texts: Mapping[str, pa.Array],
-    ) -> pa.Table:
+    def write(self, persons: Invented) -> pa.Table:
         """Make one row per leaf, of empty ones too."""
-        ones = np.ones(len(rows), np.int64)
-        found = Histograms.from_entries(self.schema.size, len(geocodes), rows, cells, ones)
+        found = persons.histograms(self.schema.size)
         offsets = pa.array(found.offsets, pa.int32())
         columns = {"cells": pa.array(found.cells), "counts": pa.array(found.counts)}
         lists = {name: pa.ListArray.from_arrays(offsets, own) for name, own in columns.items()}
-        return pa.table({"geocode": pa.array(geocodes, pa.string()), **lists})
+        return pa.table({"geocode": pa.array(persons.geocodes, pa.string()), **lists})
 
 
 def _faults(batch: Batch, *, size: int) -> list[values.Fault]:

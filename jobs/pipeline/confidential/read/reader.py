@@ -15,16 +15,39 @@ import numpy as np
 import pyarrow as pa
 
 from das.arrays import IntArray
+from das.histograms import Histograms
 from das.schema import Schema
-from jobs.pipeline.config.models.data import BlockTableData, InputFormat, RecordsData
+from jobs.pipeline.config.models.data import InputFormat
 from jobs.pipeline.config.models.values import names_of
 from jobs.pipeline.input import values
 from jobs.pipeline.input.files import Chunk, Table, plan_chunks, read_chunk
-from jobs.pipeline.input.geounits import rows_of
+from jobs.pipeline.input.geounits import GeocodedFile, rows_of
 
 Data = TypeVar("Data", bound=InputFormat)
 Piece = TypeVar("Piece")
 Legal = Mapping[str, Mapping[str, Mapping[str, int]]]
+
+
+@dataclass(frozen=True, eq=False)
+class Invented:
+    """Invented persons of some leaves.
+
+    Attributes:
+      geocodes: Of G leaves.
+      rows: int64[n], leaf of every person, not decreasing.
+      cells: int64[n], cell of every person.
+      texts: Text of every person in each column of `TableReader.legal`.
+    """
+
+    geocodes: Sequence[str]
+    rows: IntArray
+    cells: IntArray
+    texts: Mapping[str, pa.Array]
+
+    def histograms(self, n_cells: int) -> Histograms:
+        """How many of them are in each leaf and cell."""
+        ones = np.ones(len(self.rows), np.int64)
+        return Histograms.from_entries(n_cells, len(self.geocodes), self.rows, self.cells, ones)
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,21 +113,8 @@ class TableReader(Reader[Data, Chunk]):
         """
 
     @abstractmethod
-    def write(
-        self,
-        geocodes: Sequence[str],
-        rows: IntArray,
-        cells: IntArray,
-        texts: Mapping[str, pa.Array],
-    ) -> pa.Table:
-        """Make a table of invented persons that would be read as these.
-
-        Args:
-          geocodes: Of G leaves.
-          rows: int64[n], leaf of every person, not decreasing.
-          cells: int64[n], cell of every person.
-          texts: Text of every person in each column of `legal`.
-        """
+    def write(self, persons: Invented) -> pa.Table:
+        """Make a table of invented persons that would be read as these."""
 
     def legal(self) -> Legal:
         """Map each column of codes to its attributes, and these from legal texts to levels."""
@@ -127,16 +137,7 @@ class TableReader(Reader[Data, Chunk]):
         return replace(self.table(), columns=names_of(self.data.geocodes))
 
 
-def text_table(data: RecordsData | BlockTableData, columns: Sequence[str]) -> Table:
-    """Name the files of a format that may be CSV, its geocodes and further columns."""
-    names = dict.fromkeys((*names_of(data.geocode), *columns))
-    lost = data.leading_zeros == "lost"
-    return Table(data.path, tuple(names), data.delimiter, "data.delimiter", lost, data.quoting)
-
-
-def written_geocodes(
-    geocodes: Sequence[str], data: RecordsData | BlockTableData
-) -> dict[str, pa.Array]:
+def written_geocodes(geocodes: Sequence[str], data: GeocodedFile) -> dict[str, pa.Array]:
     """Write geocodes as a file has them: by column, without leading zeros where those are lost."""
     parts = {data.geocode: [*geocodes]} if isinstance(data.geocode, str) else {}
     start = 0
@@ -147,10 +148,3 @@ def written_geocodes(
         for name, codes in parts.items():
             parts[name] = [code.lstrip("0") or "0" if code.isdigit() else code for code in codes]
     return {name: pa.array(codes, pa.string()) for name, codes in parts.items()}
-
-
-def counted(n_cells: int, n_leaves: int, rows: IntArray, cells: IntArray) -> IntArray:
-    """int64[n, G]: how many of some persons are in each cell and leaf."""
-    dense = np.zeros((n_cells, n_leaves), np.int64)
-    np.add.at(dense, (cells, rows), 1)
-    return dense

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
 
-from das.arrays import IntArray
 from jobs.pipeline.confidential.read.reader import (
+    Invented,
     Legal,
     TableReader,
-    text_table,
     written_geocodes,
 )
 from jobs.pipeline.config.models.data import RecordsData
 from jobs.pipeline.input import values
 from jobs.pipeline.input.files import Chunk, Table, read_chunk
+from jobs.pipeline.input.geounits import table_of
 
 
 class RecordsReader(TableReader[RecordsData]):
@@ -33,7 +33,8 @@ class RecordsReader(TableReader[RecordsData]):
             to a level that does not exist.
         """
         legal = self.data.legal_codes(self.schema)
-        return text_table(self.data, [self.data.column_of(name) for name in legal])
+        columns = [self.data.column_of(name) for name in legal]
+        return table_of(self.data, columns, "data.delimiter")
 
     def entries(self, piece: Chunk) -> Iterator[pa.RecordBatch]:
         """Count the persons of a chunk by geocode and cell, batch by batch.
@@ -69,17 +70,11 @@ class RecordsReader(TableReader[RecordsData]):
             columns.setdefault(self.data.column_of(name), {})[name] = legal[name]
         return columns
 
-    def write(
-        self,
-        geocodes: Sequence[str],
-        rows: IntArray,
-        cells: IntArray,
-        texts: Mapping[str, pa.Array],
-    ) -> pa.Table:
+    def write(self, persons: Invented) -> pa.Table:
         """Make one row per person."""
-        written = written_geocodes(geocodes, self.data)
-        own = {name: array.take(pa.array(rows)) for name, array in written.items()}
-        return pa.table(own | dict(texts))
+        written = written_geocodes(persons.geocodes, self.data)
+        own = {name: array.take(pa.array(persons.rows)) for name, array in written.items()}
+        return pa.table(own | dict(persons.texts))
 
 
 def _remedy(attribute: str) -> str:
