@@ -13,12 +13,12 @@ from das.errors import InputError, SchemaError
 from das.queries.query import Query, is_answered_by
 from das.tree.area import CutChild, Share, estimate_share, share_of_family
 from das.tree.coordinates import Coordinates
+from das.tree.model import GeolevelTerms
 from das.tree.passes import Moments, sum_below
 from jobs.pipeline.plan import why_no_estimates, without_estimates
 from jobs.pipeline.release.estimate import LevelEstimator
-from jobs.pipeline.release.evidence import AnswersReader, LevelRange, select_moments
-from jobs.pipeline.storage.dataset import LAST, Dataset, RangeReader
-from jobs.pipeline.storage.estimates import read_moments
+from jobs.pipeline.release.level import LevelRange, LevelReader
+from jobs.pipeline.storage.dataset import LAST
 from jobs.pipeline.tasks.batches import Batch, all_geounits
 
 _WINDOW_NUMBERS = 10_000_000  # numbers read at once
@@ -74,11 +74,10 @@ class AreaEstimator:
     @cache  # noqa: B019 - an estimator lives as long as its command
     def geounits(self, level: int) -> LevelRange:
         """All geounits of a geolevel, as far as areas may have some."""
-        one, (low, high) = self.estimator, self.within
-        batch = all_geounits(level)
-        if one.plan.spine.digits[level] >= len(low):
+        batch, (low, high) = all_geounits(level), self.within
+        if self.estimator.plan.spine.digits[level] >= len(low):
             batch = Batch(level, low, high + LAST, 0)
-        return LevelRange.read(one.release, one.plan.spine.levels[level], batch)
+        return self._reader(level).rows(batch)
 
     @cache  # noqa: B019
     def _bounds(self, level: int) -> IntArray:
@@ -91,15 +90,15 @@ class AreaEstimator:
         """bytes[G] geocodes of all leaves."""
         return self.geounits(self.estimator.leaf).codes.astype(np.bytes_)
 
-    @cached_property
-    def _answers(self) -> AnswersReader:
-        """Reads the answers of leaves; areas in the order of their geocodes share row groups."""
-        return self.estimator.answers_reader(self.estimator.leaf)
+    @cache  # noqa: B019
+    def _reader(self, level: int) -> LevelReader:
+        """Reads a geolevel; areas in the order of their geocodes share row groups."""
+        return self.estimator.reader(level)
 
     @cache  # noqa: B019
-    def _subtree(self, level: int) -> RangeReader:
-        """Reads the messages of a geolevel, likewise."""
-        return self.estimator.reader(level)
+    def _terms(self, level: int) -> GeolevelTerms:
+        """Queries of a geolevel on the components that the queries touch."""
+        return self.estimator.terms[level].restricted(self.coordinates)
 
     def geounit(self, code: str) -> Moments:
         """Estimate a geounit of any geolevel.
@@ -176,12 +175,12 @@ class AreaEstimator:
         """
         children = self.geounits(level + 1)
         bounds = self._bounds(level + 1)
-        shared = self.estimator.terms[level + 1].restricted(self.coordinates).shared
+        reader, terms = self._reader(level + 1), self._terms(level + 1)
         shares = {}
         for parents in self._windows(cut_parents, bounds, level + 1):
             first = int(bounds[parents[0]])
             rows = children.slice(first, int(bounds[parents[-1] + 1]))
-            messages = self._messages(rows)
+            messages = reader.subtree(rows, terms)
             for parent in parents.tolist():
                 mine = np.arange(bounds[parent], bounds[parent + 1])
                 if len(mine) == 1:  # what is cut in an only child is cut in its parent
@@ -189,7 +188,7 @@ class AreaEstimator:
                     continue
                 family = messages.take(mine - first)
                 sums = sum_below(
-                    family, np.zeros(1, np.int64), np.zeros(len(mine), np.bool_), shared
+                    family, np.zeros(1, np.int64), np.zeros(len(mine), np.bool_), terms.shared
                 )
                 cut = [
                     CutChild(
@@ -207,7 +206,7 @@ class AreaEstimator:
 
     def _windows(self, parents: IntArray, bounds: IntArray, level: int) -> Iterator[IntArray]:
         """Runs of cut parents whose children are read together, with those of few others."""
-        most = max(1, _WINDOW_NUMBERS // self.estimator.numbers(level))
+        most = max(1, _WINDOW_NUMBERS // self._reader(level).numbers)
         start = 0
         for stop in range(1, len(parents) + 1):
             last = stop == len(parents)
@@ -219,15 +218,6 @@ class AreaEstimator:
                 yield parents[start:stop]
                 start = stop
 
-    def _messages(self, rows: LevelRange) -> Moments:
-        """Subtree estimates of whole families on the components of the queries."""
-        one = self.estimator
-        if rows.level == one.leaf:
-            terms = one.leaf_terms(self.coordinates)
-            return one.leaf_messages(terms, rows, self._answers.read(rows))
-        found = read_moments(self._subtree(rows.level), one.coordinates, rows.codes)
-        return select_moments(self.coordinates, one.coordinates, found)
-
     def _on_spine(self, level: int, spot: int) -> Moments:
         """One row: the estimate of a geounit from all answers, and its covariance alone."""
         one, rows = self.estimator, self.geounits(level)
@@ -237,17 +227,15 @@ class AreaEstimator:
             return _alone(row)
         family = np.flatnonzero(rows.parents == rows.parents[spot])
         alike = rows.slice(int(family[0]), int(family[-1]) + 1)
-        terms, answers = one.leaf_terms(self.coordinates), self._answers.read(alike)
-        found = one.leaf_estimates(terms, alike, answers, one.above_leaves(terms, alike))
+        reader, terms = self._reader(level), self._terms(level)
+        found = reader.estimates(alike, reader.above(alike, terms), terms)
         return _alone(found.take(np.array([spot - int(family[0])])))
 
     @lru_cache(maxsize=8)  # noqa: B019 - areas in the order of their geocodes share them
     def _window(self, level: int, start: int, size: int) -> Moments:
         """Estimates of a run of geounits above the leaves, from all answers."""
-        one, codes = self.estimator, self.geounits(level).codes[start : start + size]
-        dataset = Dataset.open(one.layout.whole(one.plan.levels[level].name))
-        found = read_moments(dataset, one.coordinates, codes)
-        return select_moments(self.coordinates, one.coordinates, found)
+        codes = self.geounits(level).codes[start : start + size]
+        return self._reader(level).whole(codes, self._terms(level))
 
 
 def _alone(row: Moments) -> Moments:

@@ -10,8 +10,8 @@ another by a third. Nothing is spent: noisy answers are measured, and what is ma
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import nnls
@@ -19,61 +19,14 @@ from scipy.optimize import nnls
 from das.arrays import FloatArray, IntArray
 from das.histograms import Histograms
 from invariants.between import weighted_sums
-from jobs.pipeline.plan import Hint, Plan
-from jobs.pipeline.release.estimate import CONFIDENCE, LevelEstimator
-from jobs.pipeline.storage.dataset import RangeReader
-from jobs.pipeline.storage.geography import read_public_geocodes
+from jobs.pipeline.plan import Hint
+from jobs.pipeline.release.estimate import subtree_estimates
+from jobs.pipeline.release.level import LevelRange, LevelReader
+from jobs.pipeline.release.problems import ToldSum
 from jobs.pipeline.storage.histograms import read_counts
-from jobs.pipeline.storage.layout import ReleaseLayout
-from jobs.pipeline.tasks.batches import Batch, all_geounits
+from jobs.pipeline.tasks.batches import all_geounits
 
-# How what an open unit holds beyond its least, in the mean, differs between geounits, as a share of
-# it. Persons beside the householder, per occupied unit, of public counts: 0.35 between tracts, 0.37
-# between block groups and 0.43 between blocks of Cook County in 2010, less what units of a geounit
-# differ by chance; 0.28 between tracts of Illinois in 2020.
-_BETWEEN = 1 / 3
 _LEAST_VARIANCE = 1 / 12  # of what is all but exact: rounding alone has as much
-
-
-@dataclass(frozen=True, eq=False)
-class ToldSum:
-    """What is told of a weighted sum of the cells of M geounits.
-
-    Attributes:
-      coefficients: float64[n].
-      beyond: float64[n], what of it one unit holds beyond its least, which varies.
-      spread: float64[n], the variance of that of one unit.
-      answers: float64[M].
-      weights: float64[M], inverse variances without that of the units.
-    """
-
-    coefficients: FloatArray
-    beyond: FloatArray
-    spread: FloatArray
-    answers: FloatArray
-    weights: FloatArray
-
-    def take(self, measured: IntArray) -> ToldSum:
-        """That of some of the geounits."""
-        answers, weights = self.answers[measured], self.weights[measured]
-        return replace(self, answers=answers, weights=weights)
-
-    def of_family(self, parent: IntArray, cells: IntArray, rows: slice) -> FloatArray:
-        """float64[C]: inverse variances of children, with that of what open units hold.
-
-        Open units are spread over the children as the answers are, and what they hold beyond their
-        least in the mean differs between geounits.
-
-        Args:
-          parent: int64[k], counts of the parent in its live cells.
-          cells: int64[k], these cells.
-          rows: The children among the geounits.
-        """
-        weights, records = self.weights[rows], np.maximum(self.answers[rows], 0)
-        share = records / max(float(records.sum()), 1.0)
-        varies = share * float(self.spread[cells] @ parent)
-        varies += (_BETWEEN * share * float(self.beyond[cells] @ parent)) ** 2
-        return np.asarray(weights / (1 + varies * weights), np.float64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,38 +35,19 @@ class HintReader:
 
     Attributes:
       hint: The hint.
-      estimator: Of the later product.
-      messages: Its estimates from subtrees; None at the leaves.
+      later: Reads the geolevel of the later product.
       beyond: float64[t], what an open unit holds beyond its least, in the mean; NaN at the root,
         where no unit is solved yet.
     """
 
     hint: Hint
-    estimator: LevelEstimator
-    messages: RangeReader | None
+    later: LevelReader
     beyond: FloatArray
 
-    @classmethod
-    def of(cls, hint: Hint, plan: Plan, release: ReleaseLayout, level: int) -> HintReader:
-        """Open what a geolevel of the product before needs; all above it is solved.
-
-        Raises:
-          OutputError: Estimates of the later product are not complete.
-        """
-        estimator = LevelEstimator(hint.plan, release.beside(hint.folder), (), CONFIDENCE)
-        beyond = np.full(len(hint.least), np.nan)
-        if level:
-            root = plan.levels[0].name
-            codes = read_public_geocodes(release, root)
-            counts = read_counts(release, root, codes, plan.schema.size)
-            beyond = _mean_beyond(hint, counts, estimator)
-        return cls(hint, estimator, _messages(estimator, level), beyond)
-
-    def read(self, batch: Batch) -> list[ToldSum]:
+    def read(self, rows: LevelRange) -> list[ToldSum]:
         """What is told of the geounits of a range that are not only children."""
         hint, parts = self.hint, []
-        found = self.estimator.subtree_estimates(batch, hint.query, self.messages)
-        for values, covariances, kind in found:
+        for values, covariances, kind in subtree_estimates(self.later, rows, hint.query):
             weights = np.array([weights_of(hint, one) for one in covariances])
             parts.append((values @ hint.types.T @ hint.sums.T, weights[kind]))
         answers, weights = (np.concatenate(part) for part in zip(*parts, strict=True))
@@ -132,14 +66,33 @@ class HintReader:
         ]
 
 
-def _messages(estimator: LevelEstimator, level: int) -> RangeReader | None:
-    return None if level == estimator.leaf else estimator.reader(level)
+def hint_readers(reader: LevelReader) -> list[HintReader]:
+    """Open what hints say of a geolevel; none under maxfit, which fits partitions alone.
+
+    Raises:
+      OutputError: Estimates of a later product, or counts of the root, are not complete.
+    """
+    plan, level = reader.plan, reader.level.index
+    readers = []
+    for hint in () if plan.solving.method == "maxfit" else plan.hints:
+        release = reader.release.beside(hint.folder)
+        later, beyond = LevelReader(hint.plan, release, level), np.full(len(hint.least), np.nan)
+        if level:
+            root = LevelReader(hint.plan, release, 0)
+            rows = root.rows(all_geounits(0))
+            counts = read_counts(reader.release, plan.levels[0].name, rows.codes, plan.schema.size)
+            beyond = _mean_beyond(hint, counts, subtree_estimates(root, rows, hint.query))
+        readers.append(HintReader(hint, later, beyond))
+    return readers
 
 
-def _mean_beyond(hint: Hint, counts: Histograms, estimator: LevelEstimator) -> FloatArray:
+def _mean_beyond(
+    hint: Hint,
+    counts: Histograms,
+    estimates: Iterable[tuple[FloatArray, FloatArray, IntArray]],
+) -> FloatArray:
     """float64[t]: what an open unit holds beyond its least, in the mean over the root."""
-    read = estimator.subtree_estimates(all_geounits(0), hint.query, _messages(estimator, 0))
-    records = sum(values.sum(0) for values, _, _ in read) @ hint.types.T
+    records = sum(values.sum(0) for values, _, _ in estimates) @ hint.types.T
     out = np.zeros(len(hint.least))
     for one, (least, is_open) in enumerate(zip(hint.least, hint.is_open, strict=True)):
         units = int(weighted_sums(is_open.astype(np.int64), counts).sum())
@@ -168,9 +121,3 @@ def weights_of(hint: Hint, covariance: FloatArray) -> FloatArray:
     except RuntimeError:  # it did not converge: units are solved without being told, as they may be
         return np.zeros(len(hint.sums))
     return np.asarray(found / scale, np.float64)
-
-
-def hint_readers(plan: Plan, release: ReleaseLayout, level: int) -> Sequence[HintReader]:
-    """What reads the hints of a geolevel; none under maxfit, which fits partitions alone."""
-    hints = () if plan.solving.method == "maxfit" else plan.hints
-    return [HintReader.of(hint, plan, release, level) for hint in hints]

@@ -223,7 +223,8 @@ def test_targets_are_the_subtree_estimates(estimated):
     plan, release = estimated
     one = estimator(plan, release)
     for level in (0, 1, 2):
-        targets = one.targets(all_geounits(level))
+        reader = one.reader(level)
+        targets = reader.targets(reader.rows(all_geounits(level)))
         assert (targets.weights >= 0).all()
         assert targets.misfit.max() < 0.05
         total, _, detailed = (a.sum(axis=1) for a in targets.answers)
