@@ -4,7 +4,7 @@ The counts of the release are measured with noise of the same laws and solved by
 Only what is public enters, so the noise needs no secret: its key is made of a seed that anybody may
 know. The confidential half of the run and its account are neither read nor written, and nothing is
 measured that a grant would have to pay for. A replicate is one task, which works in a folder of its
-own and leaves errors by size class (`jobs.pipeline.release.replicates`).
+own and leaves errors by size class (`jobs.pipeline.release.intervals`).
 """
 
 from __future__ import annotations
@@ -28,13 +28,15 @@ from jobs.pipeline.folder.lock import only_driver
 from jobs.pipeline.folder.solutions import refuse_sealed
 from jobs.pipeline.plan import Plan
 from jobs.pipeline.printable import result_console
-from jobs.pipeline.release.intervals import Made, describe_intervals, write_intervals
-from jobs.pipeline.release.replicates import (
+from jobs.pipeline.release.intervals import (
     Asked,
+    Made,
     compare_level,
+    describe_intervals,
     gather_errors,
     read_errors,
     write_errors,
+    write_intervals,
 )
 from jobs.pipeline.repeat import Repeat
 from jobs.pipeline.report.console import terminal_table

@@ -23,17 +23,15 @@ from jobs.pipeline.config.product import Product, Resolved
 from jobs.pipeline.config.tables import H1, TablesWanted, table_query
 from jobs.pipeline.documents.intervals import read_intervals
 from jobs.pipeline.plan import without_estimates
-from jobs.pipeline.release.census_estimates import CensusEstimates
+from jobs.pipeline.release.census import CensusEstimates
 from jobs.pipeline.release.estimate import CONFIDENCE, LevelEstimator
 from jobs.pipeline.release.intervals import ClassTable, class_tables
 from jobs.pipeline.release.level import LevelReader
 from jobs.pipeline.release.tables import (
     Estimates,
     GeolevelTable,
-    H1Table,
     ReleasedEstimates,
-    Tabulated,
-    write_table,
+    write_rows,
 )
 from jobs.pipeline.release.verify import verify_datasets
 from jobs.pipeline.storage.dataset import is_published
@@ -180,10 +178,11 @@ def write_release_tables(
         for done, (geolevel, query, stem) in enumerate(files):
             tick(done, len(files))
             table = _table(product, geolevel, query, stem, intervals, request.confidence)
-            written = write_table(table, Path(drafts), wanted.formats)
+            drawn = dict.fromkeys(wanted.formats, Path(drafts))
+            written = write_rows(table.rows(), drawn, title=geolevel, spooled=True)
             made += [
                 (Path(drafts) / part.file, places[geolevel, stem, name])
-                for name, part in written.parts.items()
+                for name, part in written.items()
             ]
         tick(len(files), len(files))
         mask = os.umask(0o022)
@@ -279,10 +278,10 @@ def _table(
     stem: str,
     intervals: Mapping[tuple[str, str], ClassTable],
     confidence: float | None,
-) -> Tabulated:
+) -> GeolevelTable:
     plan, release = product.plan, product.release
     if stem == H1:
-        return H1Table(plan, release, geolevel, query)
+        return GeolevelTable(plan, release, geolevel, query, is_h1=True)
     estimates: Estimates | None = ReleasedEstimates.of(release, geolevel, query)
     unknown = without_estimates(plan, [query.name]).get(query.name, ())
     is_made = is_published(EstimateLayout.of(release).tables(geolevel))

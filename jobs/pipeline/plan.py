@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property, lru_cache
+from typing import Any
 
 from das.arrays import BoolArray, IntArray
 from das.change_costs import Chain, change_costs
@@ -256,6 +257,11 @@ class Plan:
     def spends(self) -> bool:
         """Whether the account of the people pays for the noisy answers."""
         return not (self.not_for_release or self.is_elsewhere)
+
+    def facts(self, **more: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON facts
+        """Return what every dataset says of the plan that it was made by, and more."""
+        known = {"configuration_digest": self.digest, "not_for_release": self.not_for_release}
+        return {**known, **more}
 
     def noise(self, first: int, last: int) -> tuple[NoisyQuery, ...]:
         """Queries and exact noise of geounits whose chain spans geolevels first..last."""

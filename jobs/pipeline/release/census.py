@@ -1,15 +1,37 @@
-"""Protected counts of census geolevels that are not on the spine: sums over leaves, exactly."""
+"""Census geolevels that are not on the spine: counts and estimates as sums of leaves."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from dataclasses import dataclass
 
+import numpy as np
+import pyarrow as pa
+
+from das.arrays import FloatArray, Geocodes, ObjectArray
+from das.queries.query import Query
+from das.tree.passes import Moments
 from jobs.pipeline.plan import Plan
+from jobs.pipeline.release.estimate import Descended, LevelEstimator, facts_of, said_of_tables
+from jobs.pipeline.release.estimate_area import AreaEstimator
 from jobs.pipeline.storage.census import CensusCodes
-from jobs.pipeline.storage.dataset import Dataset, PartFile, PartWriter, is_published, publish
+from jobs.pipeline.storage.dataset import LAST, Dataset, PartFile, PartWriter, is_published, publish
+from jobs.pipeline.storage.estimates import (
+    estimate_rows,
+    largest_estimate,
+    standard_error_sums,
+    tables_schema,
+)
+from jobs.pipeline.storage.geography import read_both_geocodes, read_public_geocodes
 from jobs.pipeline.storage.histograms import SPARSE_SCHEMA, sparse_table
 from jobs.pipeline.storage.layout import ReleaseLayout
+from jobs.pipeline.tasks.batches import Piece, even_pieces
 from jobs.pipeline.tasks.executor import Tasks
+
+_GEOUNITS = 2_000  # of a task: they take some 10 to 30 ms each
+_NUMBERS = 4_000_000  # of a task, estimates of all its geounits
+_LEAVES = 200_000  # of a task, but for one of a large geounit
 
 
 def census_codes(plan: Plan, release: ReleaseLayout) -> CensusCodes | None:
@@ -46,11 +68,127 @@ def publish_census_counts(plan: Plan, release: ReleaseLayout, tasks: Tasks) -> N
     written = tasks.run("census counts", items, run)
     for name in missing:
         parts = [part for item, part in zip(items, written, strict=True) if item[0] == name]
-        facts = {
-            "geolevel": name,
-            "configuration_digest": plan.digest,
-            "solve_digest": plan.solve_digest,
-            "not_for_release": plan.not_for_release,
-            "seconds": time.monotonic() - started,
-        }
+        facts = plan.facts(
+            geolevel=name,
+            solve_digest=plan.solve_digest,
+            seconds=time.monotonic() - started,
+        )
         publish(release.counts(name), parts, facts)
+
+
+@dataclass(frozen=True, eq=False)
+class CensusEstimates:
+    """Estimates of a query in the geounits of such a geolevel.
+
+    Attributes:
+      estimator: The finished estimate stage of a release.
+      geolevel: A census geolevel that is not on the spine.
+      query: Any query that has estimates at the leaves.
+    """
+
+    estimator: LevelEstimator
+    geolevel: str
+    query: Query
+
+    @property
+    def confidence(self) -> float:
+        """Of the intervals."""
+        return self.estimator.confidence
+
+    def pieces(self, most: int) -> Iterator[Piece]:
+        """All geounits in ranges of `most` at most."""
+        return _pieces(self.estimator, self.geolevel, most)
+
+    def read(self, codes: ObjectArray) -> tuple[FloatArray, FloatArray]:
+        """float64[G, m] estimates and standard errors of the geounits of a piece.
+
+        Raises:
+          OutputError: The release lacks one, or cannot be read.
+        """
+        one = _areas_of(self.estimator, (self.query,), codes)
+        found = [*_moments(one, self.geolevel, codes)]
+        values = [one.coordinates.answer(self.query, own.values) for own in found]
+        errors = [
+            np.sqrt(one.coordinates.variances(self.query, own.matrices))[own.kind] for own in found
+        ]
+        return np.concatenate(values), np.concatenate(errors)
+
+
+def publish_census_estimates(estimator: LevelEstimator, tasks: Tasks) -> None:
+    """Estimate the tables in every geounit of the census that the spine has not.
+
+    A geounit is the sum of its leaves, estimated as any area: from all answers, with the
+    covariances of all. Published geolevels are kept; those of the spine must be estimated.
+
+    Raises:
+      OutputError: Estimates of the spine are not complete, or a file cannot be written.
+    """
+    plan, layout = estimator.plan, estimator.layout
+    missing = [name for name in plan.off_spine if not is_published(layout.tables(name))]
+    if not missing:
+        return
+    started, asked = time.monotonic(), estimator.tables_at(estimator.leaf)
+    most = max(1, min(_GEOUNITS, _NUMBERS // max(1, sum(query.size for query in asked))))
+    items = [(name, *piece) for name in missing for piece in _pieces(estimator, name, most)]
+    # Such a geounit lies in one of the last geolevel above all that is changed.
+    first_changed = plan.spine.shared_with(plan.census_spine)
+    schema = tables_schema(estimator.largest_above(first_changed))
+
+    def run(item: tuple[str, str, str]) -> Descended:
+        geolevel, low, high = item
+        codes = read_public_geocodes(estimator.release, geolevel, low, high)
+        writer = PartWriter(layout.tables(geolevel), schema)
+        if not asked:
+            return Descended(None, writer.close(), [], 0.0)
+        one = _areas_of(estimator, asked, codes)
+        rows = [
+            estimate_rows(one.coordinates, asked, codes[at : at + 1], found, schema)
+            for at, found in enumerate(_moments(one, geolevel, codes))
+        ]
+        tables = [pa.concat_tables(parts) for parts in zip(*rows, strict=True)]
+        writer.write_apart(tables)
+        return Descended(
+            None, writer.close(), standard_error_sums(tables), largest_estimate(tables)
+        )
+
+    made = tasks.run("estimate census", items, run)
+    for name in missing:
+        parts = [part for item, part in zip(items, made, strict=True) if item[0] == name]
+        facts = facts_of(estimator, name, asked, time.monotonic() - started)
+        said = said_of_tables(asked, parts)
+        publish(layout.tables(name), [part.tables for part in parts], {**facts, **said})
+
+
+def _pieces(estimator: LevelEstimator, geolevel: str, most: int) -> Iterator[Piece]:
+    """Ranges of geounits of a census geolevel, of about as many leaves as a task is to read."""
+    release = estimator.release
+    leaves = Dataset.open(release.geography(estimator.plan.leaf.name)).rows
+    fitting = _LEAVES * Dataset.open(release.geography(geolevel)).rows // leaves
+    return even_pieces(release, geolevel, max(1, min(most, fitting)))
+
+
+def _areas_of(
+    estimator: LevelEstimator, queries: tuple[Query, ...], codes: ObjectArray
+) -> AreaEstimator:
+    """Estimates areas below what some sorted geounits of the census have in common with a spine."""
+    shared = estimator.plan.shared_digits
+    return AreaEstimator(estimator, queries, (codes[0][:shared], codes[-1][:shared]))
+
+
+def _moments(one: AreaEstimator, geolevel: str, codes: ObjectArray) -> Iterator[Moments]:
+    """The estimate of every geounit, of one row each."""
+    plan, release = one.estimator.plan, one.estimator.release
+    return map(one.blocks, _leaves(plan, release, geolevel, codes, one.within))
+
+
+def _leaves(
+    plan: Plan, release: ReleaseLayout, geolevel: str, codes: ObjectArray, within: tuple[str, str]
+) -> list[Geocodes]:
+    """Of every geounit, sorted ones, the geocodes of its leaves on the spine."""
+    own, census = read_both_geocodes(release, plan.leaf.name, within[0], within[1] + LAST)
+    above = census.astype(f"S{plan.census_digits[geolevel]}")
+    order = np.argsort(above, kind="stable")
+    sorted_own, sorted_above = own[order].astype(np.bytes_), above[order]
+    starts = np.searchsorted(sorted_above, codes.astype(np.bytes_))
+    ends = np.searchsorted(sorted_above, codes.astype(np.bytes_), side="right")
+    return [sorted_own[start:end] for start, end in zip(starts, ends, strict=True)]

@@ -233,18 +233,16 @@ def facts_of(
     estimator: LevelEstimator, geolevel: str, asked: Sequence[Query], seconds: float
 ) -> dict[str, Any]:
     """Facts of a dataset of estimates: of what, of which queries, and what it took."""
-    return {
-        "geolevel": geolevel,
-        "configuration_digest": estimator.plan.digest,
-        "not_for_release": estimator.plan.not_for_release,
-        "format": FORMAT,
-        "confidence": estimator.confidence,
-        "queries": [
+    return estimator.plan.facts(
+        geolevel=geolevel,
+        format=FORMAT,
+        confidence=estimator.confidence,
+        queries=[
             {"query": q.name, "answers": q.size, "shape": list(q.shape), "labels": q.labels()}
             for q in asked
         ],
-        "seconds": seconds,
-    }
+        seconds=seconds,
+    )
 
 
 def said_of_tables(asked: Sequence[Query], parts: Sequence[Descended]) -> dict[str, Any]:

@@ -125,14 +125,12 @@ def solve_level(level: Level, *, plan: Plan, release: ReleaseLayout, tasks: Task
         return solve_batch(LevelReader(plan, release, level.index), batch, priors, learned)
 
     solved = tasks.run(f"solve {level.name}", batches, run)
-    facts = {
-        "geolevel": level.name,
-        "configuration_digest": plan.digest,
-        "solve_digest": plan.solve_digest,
-        "not_for_release": plan.not_for_release,
-        "seconds": time.monotonic() - started,
-        "statistics": json_of(total(statistics for _, statistics in solved)),
-    }
+    facts = plan.facts(
+        geolevel=level.name,
+        solve_digest=plan.solve_digest,
+        seconds=time.monotonic() - started,
+        statistics=json_of(total(statistics for _, statistics in solved)),
+    )
     if said is not None:
         facts["expected_totals"] = json_of(said)
     publish(dataset, [part for part, _ in solved], facts, replaceable=True)  # carry_up may
@@ -160,13 +158,7 @@ def solve_support(*, plan: Plan, release: ReleaseLayout, tasks: Tasks) -> None:
 
     batches = geounit_batches(release, level, tasks.batches, 1, 1)
     parts = tasks.run(f"support {level.name}", batches, run)
-    facts = {
-        "geolevel": level.name,
-        "configuration_digest": plan.digest,
-        "not_for_release": plan.not_for_release,
-        "query": plan.support[-1].name,
-    }
-    publish(dataset, parts, facts)
+    publish(dataset, parts, plan.facts(geolevel=level.name, query=plan.support[-1].name))
 
 
 def _support_of(reader: LevelReader, batch: Batch) -> PartFile:

@@ -1259,7 +1259,7 @@ ENTRIES: dict[Key, Entry] = {
         TriedIn(f"{_EXPLORE}::test_geoparquet_and_outlines_that_do_not_fit"),
     ("jobs/pipeline/confidential/errors.py", "use the folder of the run, where it was made"):
         TriedIn(f"{_EXPLORE}::test_errors_stay_where_the_truth_is"),
-    ("jobs/pipeline/release/replicates.py", "remove it, and run `das replicate` again"):
+    ("jobs/pipeline/release/intervals.py", "remove it, and run `das replicate` again"):
         TriedIn(f"{_REPLICATE}::test_damaged_errors_are_named"),
     ("jobs/pipeline/documents/intervals.py", "remove it, and run `das replicate` again"):
         TriedIn(f"{_REPLICATE}::test_a_damaged_document_is_made_again"),
