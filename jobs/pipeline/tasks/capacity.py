@@ -10,7 +10,7 @@ import json
 import re
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from http.client import HTTPException
 from typing import TYPE_CHECKING, Any
@@ -29,24 +29,7 @@ _LONGEST_SECONDS = 600.0
 _ANSWER_SECONDS = 5.0
 _ALLOWED = "spark.scheduler.maxRegisteredResourcesWaitingTime"
 _POLL_SECONDS = 0.25
-
-
-@dataclass(frozen=True)
-class Worker:
-    """A living worker of a standalone cluster.
-
-    Attributes:
-      host: Where it is.
-      cores: All that it offers.
-      mebibytes: All memory that it offers.
-    """
-
-    host: str
-    cores: int
-    mebibytes: int
-
-    def __str__(self) -> str:
-        return f"{self.host} with {_counted(self.cores, 'core')} and {self.mebibytes:,} MB"
+_LISTED = 8  # workers that an error names
 
 
 @dataclass(frozen=True)
@@ -54,14 +37,14 @@ class Standalone:
     """What the master of a standalone cluster says of it and of one application.
 
     Attributes:
-      workers: Those that live.
+      workers: Those that live: host, cores and MB that each offers in all.
       others: Names of the other applications.
       cores: Of an executor, as the master counts; 1 if it may have any number.
       mebibytes: Memory of an executor, as the master counts.
       most_cores: Of all executors together; None without a limit.
     """
 
-    workers: Sequence[Worker]
+    workers: Sequence[tuple[str, int, int]]
     others: Sequence[str]
     cores: int
     mebibytes: int
@@ -74,14 +57,18 @@ class Standalone:
             return "has no worker"
         if self.most_cores is not None and self.most_cores < self.cores:
             return "may use fewer cores in all (spark.cores.max) than one executor is to have"
-        if not any(w.cores >= self.cores and w.mebibytes >= self.mebibytes for w in self.workers):
+        if not any(cores >= self.cores and mb >= self.mebibytes for _, cores, mb in self.workers):
             return "has no worker with room for an executor"
         return None
 
     def __str__(self) -> str:
-        workers = ", ".join(map(str, self.workers[:8])) or "none"
-        more = f" and {len(self.workers) - 8} more" if len(self.workers) > 8 else ""
-        others = ", ".join(self.others[:8]) or "none"
+        listed = [
+            f"{host} with {cores} core{'' if cores == 1 else 's'} and {mb:,} MB"
+            for host, cores, mb in self.workers
+        ]
+        others = ", ".join(self.others[:_LISTED]) or "none"
+        workers = ", ".join(listed[:_LISTED]) or "none"
+        more = f" and {len(listed) - _LISTED} more" if len(listed) > _LISTED else ""
         return f"workers: {workers}{more}; other applications: {others}"
 
 
@@ -123,15 +110,24 @@ def await_executors(context: SparkContext, tell: Callable[[str], None]) -> None:
       RuntimeSetupError: The cluster can start none, or did not for so long that it is given up.
     """
     started, told = int(context.startTime) / 1000, False  # Spark itself may have waited since
+    java: Any = context._jsc
+    allowed = int(java.sc().conf().getTimeAsMs(_ALLOWED, "0s")) / 1000  # by who opened the session
     while not _executors(context):
         waited = time.time() - started
         if waited >= PATIENCE_SECONDS and not told:
             cluster = _standalone(context)
             if cluster is not None and cluster.hindrance is not None:
-                raise _never(context, cluster.hindrance, str(cluster))
+                raise RuntimeSetupError(
+                    str(context.master),
+                    cluster.hindrance,
+                    got=f"{_asked(context)}; {cluster}",
+                    remedy="ask for less by the file of --cluster, such as "
+                    "conf/cluster/small-cluster.yaml, or start workers that offer more (--cores "
+                    "and --memory of a worker)",
+                )
             tell(f"{'':<10}no executor yet; {_asked(context)}; {cluster or _known(context)}")
             told = True
-        if waited >= max(_LONGEST_SECONDS, _allowed(context)):
+        if waited >= max(_LONGEST_SECONDS, allowed):
             raise RuntimeSetupError(
                 str(context.master),
                 f"started no executor in {waited:.0f} seconds",
@@ -142,16 +138,6 @@ def await_executors(context: SparkContext, tell: Callable[[str], None]) -> None:
             )
         time.sleep(_POLL_SECONDS)
     context.parallelize([None], 1).count()  # starts when as many have come as batches are made for
-
-
-def _never(context: SparkContext, hindrance: str, cluster: str) -> RuntimeSetupError:
-    return RuntimeSetupError(
-        str(context.master),
-        hindrance,
-        got=f"{_asked(context)}; {cluster}",
-        remedy="ask for less by the file of --cluster, such as conf/cluster/small-cluster.yaml, or "
-        "start workers that offer more (--cores and --memory of a worker)",
-    )
 
 
 def _asked(context: SparkContext) -> str:
@@ -203,33 +189,22 @@ def _standalone(context: SparkContext) -> Standalone | None:
                 state = json.load(answer)
             if not state["url"].endswith(f":{port}") or state["status"] != "ALIVE":
                 continue  # the page of another master, or of one that stands by
-            return _read(state, context)
+            applications = {app["id"]: app for app in state["activeapps"]}
+            own, most = applications.pop(context.applicationId), conf.get("spark.cores.max")
+            return Standalone(
+                [
+                    (one["host"], int(one["cores"]), int(one["memory"]))
+                    for one in state["workers"]
+                    if one["state"] == "ALIVE"
+                ],
+                [app["name"] for app in applications.values()],
+                int(conf.get("spark.executor.cores", "1")),
+                int(own["memoryperexecutor"]),
+                int(most) if most else None,
+            )
         except (OSError, HTTPException, ValueError, KeyError, TypeError):
             continue  # no page, or that of another program
     return None
-
-
-def _read(state: Mapping[str, Any], context: SparkContext) -> Standalone:
-    """The state of a cluster, from what its master writes.
-
-    Raises:
-      KeyError: It is written in another way.
-    """
-    conf = context.getConf()
-    applications = {app["id"]: app for app in state["activeapps"]}
-    own = applications.pop(context.applicationId)
-    most = conf.get("spark.cores.max")
-    return Standalone(
-        [
-            Worker(one["host"], int(one["cores"]), int(one["memory"]))
-            for one in state["workers"]
-            if one["state"] == "ALIVE"
-        ],
-        [app["name"] for app in applications.values()],
-        int(conf.get("spark.executor.cores", "1")),
-        int(own["memoryperexecutor"]),
-        int(most) if most else None,
-    )
 
 
 def _addresses(master: str) -> list[tuple[str, int]]:
@@ -242,13 +217,3 @@ def _addresses(master: str) -> list[tuple[str, int]]:
         return []
     found = re.findall(r"(\[[^\]]+\]|[^,:]+):(\d+)", master.removeprefix("spark://"))
     return [(host.strip("[]"), int(port)) for host, port in found]
-
-
-def _allowed(context: SparkContext) -> float:
-    """Seconds that whoever opened the session lets executors take."""
-    java: Any = context._jsc
-    return int(java.sc().conf().getTimeAsMs(_ALLOWED, "0s")) / 1000
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

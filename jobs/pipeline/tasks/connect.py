@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from das.errors import RuntimeSetupError
 from jobs.pipeline.tasks.batches import Sizing
 from jobs.pipeline.tasks.encoding import decode, encode
-from jobs.pipeline.tasks.outcome import outcome_of, results_of
-from jobs.pipeline.tasks.step import Step, TaskReport, current_watch
+from jobs.pipeline.tasks.step import Step, TaskReport, current_watch, outcome_of, results_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

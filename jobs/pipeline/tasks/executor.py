@@ -19,9 +19,15 @@ from jobs.pipeline.tasks.connect import ConnectTasks
 from jobs.pipeline.tasks.connect_session import connect_session, is_connect_wanted
 from jobs.pipeline.tasks.installed import require_run_packages
 from jobs.pipeline.tasks.java import java_in_use
-from jobs.pipeline.tasks.outcome import Failure, outcome_of, results_of
 from jobs.pipeline.tasks.session import session_properties, spark_session
-from jobs.pipeline.tasks.step import Step, TaskReport, current_watch
+from jobs.pipeline.tasks.step import (
+    Failure,
+    Step,
+    TaskReport,
+    current_watch,
+    outcome_of,
+    results_of,
+)
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
