@@ -43,7 +43,7 @@ from jobs.pipeline.report.console import terminal_table
 from jobs.pipeline.report.finished import write_public_reports
 from jobs.pipeline.report.intervals import errors_table
 from jobs.pipeline.storage.dataset import Dataset, PartWriter, is_published, publish
-from jobs.pipeline.storage.files import read_json, write_json
+from jobs.pipeline.storage.files import make_closed_folder, read_json, write_json
 from jobs.pipeline.storage.histograms import SPARSE_SCHEMA
 from jobs.pipeline.storage.layout import (
     IntervalLayout,
@@ -51,13 +51,10 @@ from jobs.pipeline.storage.layout import (
     ReplicateLayout,
     replicates_folder,
 )
-from jobs.pipeline.storage.modes import make_closed_folder
 from jobs.pipeline.storage.place import Place, remove_tree
 from jobs.pipeline.tasks.batches import Sizing
-from jobs.pipeline.tasks.costs import Recorder
-from jobs.pipeline.tasks.executor import LocalTasks, Tasks, open_tasks
-from jobs.pipeline.tasks.installed import require_run_packages
-from jobs.pipeline.tasks.progress import Reporter
+from jobs.pipeline.tasks.executor import LocalTasks, Tasks, open_tasks, require_run_packages
+from jobs.pipeline.tasks.progress import Recorder, Reporter
 from jobs.pipeline.tasks.resources import PeakMemory
 
 CHECKED = 4  # of so many replicates one is replicated itself, to check the intervals

@@ -3,30 +3,40 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from das.arrays import FloatArray, Geocodes, ObjectArray
+from das.arrays import FloatArray, Geocodes, IntArray, ObjectArray
+from das.histograms import Histograms
 from das.queries.query import Query
 from das.tree.passes import Moments
+from geography.lattice import ROOT_CODE
 from jobs.pipeline.plan import Plan
 from jobs.pipeline.release.estimate import Descended, LevelEstimator, facts_of, said_of_tables
 from jobs.pipeline.release.estimate_area import AreaEstimator
-from jobs.pipeline.storage.census import CensusCodes
-from jobs.pipeline.storage.dataset import LAST, Dataset, PartFile, PartWriter, is_published, publish
+from jobs.pipeline.storage.dataset import (
+    LAST,
+    Dataset,
+    PartFile,
+    PartWriter,
+    RangeReader,
+    is_published,
+    publish,
+)
 from jobs.pipeline.storage.estimates import (
     estimate_rows,
     largest_estimate,
     standard_error_sums,
     tables_schema,
 )
-from jobs.pipeline.storage.geography import read_both_geocodes, read_public_geocodes
-from jobs.pipeline.storage.histograms import SPARSE_SCHEMA, sparse_table
+from jobs.pipeline.storage.geography import read_both_geocodes, read_geography, read_public_geocodes
+from jobs.pipeline.storage.histograms import SPARSE_SCHEMA, align_histograms, sparse_table
 from jobs.pipeline.storage.layout import ReleaseLayout
-from jobs.pipeline.tasks.batches import Piece, even_pieces
+from jobs.pipeline.tasks.batches import Piece, cut_groups, even_pieces, first_rows
 from jobs.pipeline.tasks.executor import Tasks
 
 _GEOUNITS = 2_000  # of a task: they take some 10 to 30 ms each
@@ -192,3 +202,90 @@ def _leaves(
     starts = np.searchsorted(sorted_above, codes.astype(np.bytes_))
     ends = np.searchsorted(sorted_above, codes.astype(np.bytes_), side="right")
     return [sorted_own[start:end] for start, end in zip(starts, ends, strict=True)]
+
+
+_LEAVES_AT_ONCE = 20_000  # leaves read at a time
+
+
+@dataclass(frozen=True)
+class CensusCodes:
+    """The leaves of a release under both geocodes.
+
+    Attributes:
+      release: Has the geography.
+      leaf: Name of the leaf geolevel.
+      shared: First digits of a leaf geocode that are the same in both.
+      digits: Prefix length, in the census, of each of its geolevels that are not on the spine.
+    """
+
+    release: ReleaseLayout
+    leaf: str
+    shared: int
+    digits: Mapping[str, int]
+
+    def ranges(self, most: int) -> list[tuple[str, str]]:
+        """Ranges of leaf geocodes that hold the same leaves in both, in order; they cover all.
+
+        Args:
+          most: Leaves of a range, unless one prefix has more.
+        """
+        geography = read_geography(self.release, self.leaf, columns=("geocode",))
+        prefixes = pc.utf8_slice_codeunits(geography.column("geocode"), 0, self.shared)
+        return [
+            (prefixes[start].as_py(), prefixes[stop - 1].as_py() + LAST)
+            for start, stop in cut_groups(first_rows(prefixes), len(prefixes), most)
+        ]
+
+    def read(self, low: str = "", high: str = LAST) -> tuple[Geocodes, Geocodes]:
+        """bytes[G] geocodes of the leaves low..high on the spine, ascending; those of the census.
+
+        Raises:
+          OutputError: The geography is not complete, or a file cannot be read.
+        """
+        own, census = read_both_geocodes(self.release, self.leaf, low, high)
+        return own.astype(np.bytes_), census.astype(np.bytes_)
+
+    def sums(
+        self, leaves: Dataset, geolevel: str, low: str, high: str, n_cells: int
+    ) -> tuple[ObjectArray, Histograms]:
+        """Histograms of a census geolevel that is not on the spine, as sums over leaves.
+
+        Args:
+          leaves: Histograms of the leaves, by geocode of the spine.
+          geolevel: Of `digits`.
+          low: First leaf of a range of `ranges`.
+          high: Last leaf.
+          n_cells: Cells of the schema.
+
+        Returns:
+          object[G] geocodes of the census, ascending, all in the range, and their histograms.
+
+        Raises:
+          OutputError: A file is missing or cannot be read.
+        """
+        own, census = self.read(low, high)
+        size = self.digits[geolevel]
+        above = census.astype(f"S{size}") if size else np.full(len(census), ROOT_CODE, "S1")
+        codes, owners = np.unique(above, return_inverse=True)
+        parts = [*_partial_sums(leaves, own.astype(np.str_).astype(object), owners, n_cells)]
+        columns = (np.concatenate(column) for column in zip(*parts, strict=True))
+        found = Histograms.from_entries(n_cells, len(codes), *columns)
+        return codes.astype(np.str_).astype(object), found
+
+
+def _partial_sums(
+    leaves: Dataset, codes: ObjectArray, owners: IntArray, n_cells: int
+) -> Iterator[tuple[IntArray, IntArray, IntArray]]:
+    """Entries (owner, cell, count) of some leaves at a time, equal ones added."""
+    reader, size = RangeReader(leaves), int(owners.max()) + 1
+    for start in range(0, len(codes), _LEAVES_AT_ONCE):
+        rows = slice(start, start + _LEAVES_AT_ONCE)
+        some = codes[rows]
+        table = reader.read(str(some[0]), str(some[-1]))
+        if not table.num_rows:
+            continue
+        found = align_histograms(table, some, n_cells)
+        owner = owners[rows][found.owners()]
+        sums = Histograms.from_entries(n_cells, size, owner, found.cells, found.counts)
+        yield sums.owners(), sums.cells, sums.counts
+    yield (np.zeros(0, np.int64),) * 3

@@ -47,11 +47,10 @@ from jobs.pipeline.storage.dataset import (
     publish,
     remove_dataset,
 )
-from jobs.pipeline.storage.files import read_bytes, replace_file
+from jobs.pipeline.storage.files import open_to_readers, read_bytes, replace_file
 from jobs.pipeline.storage.geography import read_public_geocodes
 from jobs.pipeline.storage.histograms import read_counts, read_histograms
 from jobs.pipeline.storage.layout import IntervalLayout, ReleaseLayout
-from jobs.pipeline.storage.modes import open_to_readers
 from jobs.pipeline.storage.place import Place
 from jobs.pipeline.tasks.batches import Piece, even_pieces
 from jobs.pipeline.tasks.executor import Tasks

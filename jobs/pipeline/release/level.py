@@ -28,7 +28,7 @@ from jobs.pipeline.storage.geography import read_geography
 from jobs.pipeline.storage.histograms import read_counts
 from jobs.pipeline.storage.layout import EstimateLayout, ReleaseLayout
 from jobs.pipeline.storage.place import Place
-from jobs.pipeline.tasks.batches import Batch
+from jobs.pipeline.tasks.batches import Batch, cut_groups
 from solvers.answers.sums import group_sums
 
 _COLUMNS = ("geocode", "parent", "n_children", "only_child", "chain_end")
@@ -74,14 +74,7 @@ class LevelRange:
 
     def pieces(self, most: int) -> list[tuple[int, int]]:
         """Cut rows into ranges of at most so many geounits, or one family if that is larger."""
-        bounds = [*self.starts.tolist(), len(self.codes)]
-        out, first = [], 0
-        for index in range(1, len(bounds)):
-            last = index == len(bounds) - 1
-            if last or bounds[index + 1] - bounds[first] > most:
-                out.append((bounds[first], bounds[index]))
-                first = index
-        return out
+        return cut_groups(self.starts, len(self.codes), most)
 
 
 @dataclass(frozen=True, eq=False)

@@ -58,11 +58,10 @@ from jobs.pipeline.report.datasets import described
 from jobs.pipeline.report.readme import codebook_page, readme
 from jobs.pipeline.storage.answers import ORIGIN
 from jobs.pipeline.storage.dataset import MANIFEST, Dataset, is_published
-from jobs.pipeline.storage.files import replace_file
+from jobs.pipeline.storage.files import READABLE, replace_file
 from jobs.pipeline.storage.geography import read_public_geocodes
 from jobs.pipeline.storage.histograms import read_histograms
 from jobs.pipeline.storage.layout import EstimateLayout, ReleaseLayout
-from jobs.pipeline.storage.modes import READABLE
 from jobs.pipeline.storage.place import at_once, found_under
 
 _ACCOUNT = "run `das measure`"

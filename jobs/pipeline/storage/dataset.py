@@ -35,8 +35,15 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from das.errors import OutputError
-from jobs.pipeline.storage.files import create_file, json_text, replace_file, understanding, writing
-from jobs.pipeline.storage.modes import make_closed_file, make_closed_folder
+from jobs.pipeline.storage.files import (
+    create_file,
+    json_text,
+    make_closed_file,
+    make_closed_folder,
+    replace_file,
+    understanding,
+    writing,
+)
 from jobs.pipeline.storage.place import (
     READ_AHEAD,
     Place,

@@ -48,9 +48,13 @@ which are one for all.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+import stat
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
+from das.errors import OutputError
 from jobs.pipeline.storage.place import Place, lies_in, names_below
 
 MICRODATA = ("parquet", "csv")
@@ -410,3 +414,48 @@ def is_of_replicates(dataset: Place, release: Place) -> bool:
 def replicates_folder(out: Place, solution: str | None) -> Place:
     """Where replicates of a release, or of a solution of it, are at work."""
     return out / "replicates" / (solution or "release")
+
+
+# --- releases that others made --------------------------------------------------------------------
+
+
+_COPY = "copy the release with `cp -rL`, if you trust whoever made it"
+
+
+def received_release(root: Place) -> ReleaseLayout:
+    """Return the layout of a release folder after checking that only plain files lie in it.
+
+    The folder itself may be reached by a link: whoever types the command chose it. Nothing is
+    opened. The check is no protection from a process that changes the folder while it is read.
+
+    Args:
+      root: The folder, a path or an address; a store has neither links nor devices. What has no
+        manifest is no release, which is for the caller to refuse.
+
+    Raises:
+      OutputError: A link, pipe, socket or device lies in it at any depth, or it cannot be listed.
+    """
+    release = ReleaseLayout(root)
+    if isinstance(root, Path) and release.manifest.is_file():
+        for path in _strange(root):
+            raise OutputError(
+                path, "is a link, pipe or device", want="plain files and folders", remedy=_COPY
+            )
+    return release
+
+
+def _strange(root: Path) -> Iterator[str]:
+    """All below a folder that is neither a file nor a folder; links are not followed."""
+    waiting = [str(root)]
+    while waiting:
+        folder = waiting.pop()
+        try:
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    kind = entry.stat(follow_symlinks=False).st_mode
+                    if stat.S_ISDIR(kind):
+                        waiting.append(entry.path)
+                    elif not stat.S_ISREG(kind):
+                        yield entry.path
+        except OSError as error:
+            raise OutputError(folder, "cannot be read", got=error.strerror) from None

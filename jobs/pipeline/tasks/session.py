@@ -18,8 +18,13 @@ from jobs.pipeline.config.protection import (
     refuse_open,
 )
 from jobs.pipeline.tasks.capacity import PATIENCE_SECONDS, await_executors, refuse_absent_master
-from jobs.pipeline.tasks.java import class_archive, driver_options, find_java_home, private_folder
-from jobs.pipeline.tasks.java_log import quiet_submitted_java
+from jobs.pipeline.tasks.java import (
+    class_archive,
+    driver_options,
+    find_java_home,
+    private_folder,
+    quiet_submitted_java,
+)
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

@@ -1070,7 +1070,7 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/pipeline/config/solvable.py", "choose targets own"): full_targets_need_complete_queries,
     ("jobs/pipeline/release/estimate_area.py", "name another query; a run that does not list what it needs "
      "among privacy.lazy_queries has estimates of it"): other_queries_have_estimates,
-    ("jobs/pipeline/storage/received.py", "copy the release with `cp -rL`, if you trust whoever made it"):
+    ("jobs/pipeline/storage/layout.py", "copy the release with `cp -rL`, if you trust whoever made it"):
         TriedIn("tests/fuzz/test_releases.py::"
                 "test_a_release_is_found_by_a_link_to_it_and_copied_without_those_in_it"),
     ("jobs/pipeline/storage/answers.py", "go on with the version that drew them"):
@@ -1385,14 +1385,14 @@ ENTRIES: dict[Key, Entry] = {
     )},
     ("jobs/survey/released.py", "give the run file: solutions, and releases of older versions, need it"): TriedIn(
         "tests/pipeline/local/test_surveys.py::test_a_release_without_its_configuration_needs_the_run_file"),
-    ("jobs/pipeline/storage/modes.py", "put it on a file system with permissions, in a folder of the user of the "
+    ("jobs/pipeline/storage/files.py", "put it on a file system with permissions, in a folder of the user of the "
      "run"): MACHINE,
     ("jobs/pipeline/confidential/noise_key.py", "nothing, if another attempt of this task was done; else go on with "
      "`das resume`"): MACHINE,
     ("jobs/pipeline/tasks/java.py", "install a Java runtime 17 or 21, or `pip install 'topdown-das[java]'`"):
         INSTALLS,
     ("jobs/pipeline/tasks/connect_session.py", "`pip install 'topdown-das[connect]'`"): INSTALLS,
-    ("jobs/pipeline/tasks/installed.py", "`pip install 'topdown-das[run]'`, or '.[run]' in a clone"): INSTALLS,
+    ("jobs/pipeline/tasks/executor.py", "`pip install 'topdown-das[run]'`, or '.[run]' in a clone"): INSTALLS,
     ("jobs/pipeline/tasks/connect_session.py", "see that it runs and listens there, that the token is the one it asks "
      "for, and that `use_ssl=true` is given if it speaks TLS, and only then (docs/cluster.md)"): TriedIn(
         f"{_CONNECT}::test_who_does_not_know_the_token_is_told_so_before_anything_is_read"),
