@@ -30,8 +30,7 @@ from jobs.analysis.results import ResultFile
 from jobs.pipeline.documents.covariance import Covariance, correlations, pairs_of_answers
 from jobs.pipeline.plan import Plan
 from jobs.pipeline.printable import printable, result_console
-from jobs.pipeline.release.estimate import LevelEstimator
-from jobs.pipeline.release.estimate_area import AreaEstimator
+from jobs.pipeline.release.estimate import AreaEstimator, LevelEstimator
 from jobs.pipeline.storage.layout import ReleaseLayout
 
 Areas = Mapping[str, Sequence[str] | Geocodes]

@@ -1,4 +1,10 @@
-"""Census geolevels that are not on the spine: counts and estimates as sums of leaves."""
+"""Census geolevels that are not on the spine: counts and estimates as sums of leaves.
+
+Between the geocodes of a spine and those of the census, where a run has another spine.
+
+Both begin with the same digits, those of the geolevels above all that is changed. Whoever works on
+a range of such prefixes has the same leaves in both orders, so nothing is shuffled.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +22,13 @@ from das.queries.query import Query
 from das.tree.passes import Moments
 from geography.lattice import ROOT_CODE
 from jobs.pipeline.plan import Plan
-from jobs.pipeline.release.estimate import Descended, LevelEstimator, facts_of, said_of_tables
-from jobs.pipeline.release.estimate_area import AreaEstimator
+from jobs.pipeline.release.estimate import (
+    AreaEstimator,
+    Descended,
+    LevelEstimator,
+    facts_of,
+    said_of_tables,
+)
 from jobs.pipeline.storage.dataset import (
     LAST,
     Dataset,

@@ -46,24 +46,22 @@ from jobs.pipeline.release.covariate import (
 from jobs.pipeline.release.level import LevelReader
 from jobs.pipeline.release.moves import Contradicted, MoveRules, carry_up, move_of, moved_family
 from jobs.pipeline.release.pieces import Piece, read_pieces, whole_answers
-from jobs.pipeline.release.prior import (
+from jobs.pipeline.release.problems import (
     ChildCounts,
+    Family,
+    NodeTemplate,
     Priors,
+    Support,
     Tallies,
     child_counts,
     fit_to_posterior,
-    learn_priors,
-    tally_children,
-)
-from jobs.pipeline.release.problems import (
-    Family,
-    NodeTemplate,
-    Support,
     histograms_of,
+    learn_priors,
     may_be_empty,
     node_problem,
     pack_families,
     questions_of,
+    tally_children,
 )
 from jobs.pipeline.release.support import live_answers
 from jobs.pipeline.storage.dataset import Dataset, PartFile, PartWriter, is_published, publish

@@ -3,8 +3,8 @@
 Exact answers of invariants and given counts have three columns (geocode, query, answers); noisy
 answers also the mechanism of their noise, and lazy ones, which lie in a dataset of their own, the
 positions of those that were drawn.
-Noisy answers are packed (`jobs.pipeline.storage.packed`); releases that were made before they were,
-whose facts name no format, are read as well.
+Noisy answers are packed (`jobs.pipeline.storage.columns`); releases that were made before they
+were, whose facts name no format, are read as well.
 """
 
 from __future__ import annotations
@@ -24,11 +24,22 @@ from das.mechanisms.registry import read_mechanism
 from das.queries.query import Query
 from das.rational import stated_fraction
 from invariants.linear import LinearRow
-from jobs.pipeline.storage.columns import chosen, flattened, lists, ragged_lists, repeated, texts
+from jobs.pipeline.storage.columns import (
+    PACKED,
+    chosen,
+    flattened,
+    lists,
+    packed,
+    ragged_lists,
+    repeated,
+    row_sizes,
+    texts,
+    unpacked,
+    with_lists,
+)
 from jobs.pipeline.storage.dataset import LAST, Dataset, RangeReader
 from jobs.pipeline.storage.files import understanding
 from jobs.pipeline.storage.layout import ReleaseLayout
-from jobs.pipeline.storage.packed import PACKED, packed, row_sizes, unpacked, with_lists
 from jobs.pipeline.storage.place import Place
 
 ANSWERS = pa.schema(

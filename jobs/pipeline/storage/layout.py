@@ -44,6 +44,15 @@ OUT/confidential/solutions/NAME/         the same two of another solution, and w
 The last product of a run lies there itself. Every other NAME, such as units, has OUT/release/NAME
 and OUT/confidential/NAME with the same, but for the geography, the account and the input files,
 which are one for all.
+
+The folder of a release that others may have made: what lies in it must be plain files.
+
+A release is copied from hand to hand, so it is read as hostile input. A link in it could lead a
+command to any file of the reader, to be read into a table or written over; a pipe or a device could
+keep it waiting for ever. Both are refused before anything in the folder is opened. Names that
+documents of the release give are checked where documents are read
+(`jobs.pipeline.documents.document`, `jobs.pipeline.config.released`), so together nothing outside
+of the folder is named or reached.
 """
 
 from __future__ import annotations

@@ -2,6 +2,11 @@
 
 A server takes programs over one port (gRPC), as Databricks and others offer it. There is no Java
 here, and nothing of Spark's own properties can be given: they belong to who starts the server.
+
+Who listens at a port of this machine: a stranger could have taken it before the server did.
+
+Ports above 1024 are free for all users of a machine. Where no certificate says who answers, the
+kernel does: it knows the user of every socket.
 """
 
 from __future__ import annotations

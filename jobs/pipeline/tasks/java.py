@@ -3,6 +3,12 @@
 The archive is worth its upkeep since every command of a small run waits for Java: an embedded
 session took 3.7 processor seconds of Java to start with it and 7.5 without, and half the time
 (`python -m bench.tasks`, medians of three).
+
+What the Java of Spark says for itself: errors, on standard error, and nothing else.
+
+An embedded session is started with the settings of this folder. Under spark-submit Java runs before
+this program does, with those that Spark has for whoever gives none; they are replaced as soon as
+Python starts. Settings that somebody gave stay.
 """
 
 from __future__ import annotations

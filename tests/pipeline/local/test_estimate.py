@@ -30,10 +30,10 @@ from jobs.pipeline.config.load import load_run
 from jobs.pipeline.plan import Plan
 from jobs.pipeline.release.estimate import EstimateStage, LevelEstimator
 from jobs.pipeline.run import do_stages, open_job
+from jobs.pipeline.storage.columns import with_lists
 from jobs.pipeline.storage.dataset import MANIFEST, Dataset
 from jobs.pipeline.storage.estimates import read_tables
 from jobs.pipeline.storage.layout import EstimateLayout, ReleaseLayout, release_layout
-from jobs.pipeline.storage.packed import with_lists
 from jobs.pipeline.tasks.batches import TaskSize, all_geounits
 from jobs.pipeline.tasks.progress import Reporter
 from tests.builders import toy

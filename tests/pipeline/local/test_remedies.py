@@ -1068,7 +1068,7 @@ ENTRIES: dict[Key, Entry] = {
         "test_a_run_is_paid_from_the_account_of_the_release_it_is_bound_to"),
     ("jobs/pipeline/release/bound.py", "restore it from a copy of the release"): DAMAGED,
     ("jobs/pipeline/config/solvable.py", "choose targets own"): full_targets_need_complete_queries,
-    ("jobs/pipeline/release/estimate_area.py", "name another query; a run that does not list what it needs "
+    ("jobs/pipeline/release/estimate.py", "name another query; a run that does not list what it needs "
      "among privacy.lazy_queries has estimates of it"): other_queries_have_estimates,
     ("jobs/pipeline/storage/layout.py", "copy the release with `cp -rL`, if you trust whoever made it"):
         TriedIn("tests/fuzz/test_releases.py::"
@@ -1341,15 +1341,15 @@ ENTRIES: dict[Key, Entry] = {
      "with the libraries and the machine that solved them first"):
         NotTried("needs counts that another machine solves otherwise"),
     ("jobs/pipeline/config/workload.py", "give detailed a larger weight"): too_small_a_weight,
-    ("jobs/pipeline/tasks/capacity.py", "start the master, or give the address of one that runs (docs/cluster.md)"):
+    ("jobs/pipeline/tasks/session.py", "start the master, or give the address of one that runs (docs/cluster.md)"):
         TriedIn("tests/pipeline/spark/test_capacity.py::test_a_master_that_is_not_there_is_missed_before_java_starts"),
-    ("jobs/pipeline/tasks/capacity.py", "ask for less by the file of --cluster, such as conf/cluster/small-cluster.yaml, "
+    ("jobs/pipeline/tasks/session.py", "ask for less by the file of --cluster, such as conf/cluster/small-cluster.yaml, "
      "or start workers that offer more (--cores and --memory of a worker)"):
         TriedIn("tests/pipeline/spark/test_capacity.py::test_a_cluster_says_what_it_lacks_and_starts_what_fits"),
-    ("jobs/pipeline/tasks/capacity.py", "see with the tools of the cluster why, such as a queue that is full or an image "
+    ("jobs/pipeline/tasks/session.py", "see with the tools of the cluster why, such as a queue that is full or an image "
      "that is not found; where it takes longer, raise under runtime.spark {}"):
         TriedIn("tests/pipeline/spark/test_capacity.py::test_a_cluster_says_what_it_lacks_and_starts_what_fits"),
-    ("jobs/pipeline/tasks/capacity.py", "read the logs of the cluster and of its executors: they die as they start where "
+    ("jobs/pipeline/tasks/session.py", "read the logs of the cluster and of its executors: they die as they start where "
      "Java or Python is not found, or where they do not reach the driver"):
         NotTried("needs executors that die ten times as they start"),
     ("jobs/pipeline/config/places.py", "leave output.confidential out for OUT/confidential, or name a folder "

@@ -21,10 +21,10 @@ from jobs.pipeline.release.level import LevelReader
 from jobs.pipeline.release.solve import node_settings
 from jobs.pipeline.release.verify import verify_release
 from jobs.pipeline.run import run
+from jobs.pipeline.storage.columns import with_lists
 from jobs.pipeline.storage.dataset import Dataset
 from jobs.pipeline.storage.geography import read_geography
 from jobs.pipeline.storage.layout import ReleaseLayout, release_layout
-from jobs.pipeline.storage.packed import with_lists
 from jobs.pipeline.tasks.batches import Sizing, TaskSize, all_geounits
 from jobs.pipeline.tasks.executor import LocalTasks
 from jobs.pipeline.tasks.progress import Reporter

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from das.errors import RuntimeSetupError
-from jobs.pipeline.tasks.capacity import Standalone, refuse_absent_master
+from jobs.pipeline.tasks.session import Standalone, refuse_absent_master
 
 SMALL, LARGE = ("a", 2, 4096), ("b", 8, 1024)
 
