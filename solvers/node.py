@@ -12,8 +12,7 @@ from das.mechanisms.mechanism import Continuous
 from solvers.backends.registry import least_squares, mixed_integer
 from solvers.choices import IntegerSolver, LeastSquaresSolver, Method
 from solvers.dual_newton.climb import solve_compiled
-from solvers.dual_newton.projected import solve_kronecker
-from solvers.dual_newton.solve import solve_matrix_free
+from solvers.dual_newton.projected import solve_projected
 from solvers.least_squares.blocks import Equality, extent, given_sums
 from solvers.least_squares.cuts import solve_with_cuts
 from solvers.least_squares.feasibility import contradiction
@@ -220,21 +219,21 @@ def _is_loose(problem: NodeProblem, fixed: Fixed) -> bool:
 
 
 def _solve_spared(problem: NodeProblem, tolerance: float, fixed: Fixed) -> Estimate:
-    """By supports or by climbing in compiled loops, the likely faster first; else in arrays."""
+    """By supports or by climbing, the likely faster first; else by projected steps."""
     if _is_loose(problem, fixed):
         found = solve_by_supports(problem, tolerance, fixed)
         if found is not None:
             return found
     climbed = solve_compiled(problem, tolerance, fixed)
-    if climbed is not None and climbed.status is Status.SOLVED:
+    if climbed is not None and (climbed.status is Status.SOLVED or problem.rows):
         return climbed
-    return solve_matrix_free(problem, tolerance, fixed)
+    return solve_projected(problem, tolerance, fixed)
 
 
 def _without_matrices(problem: NodeProblem, tolerance: float, fixed: Fixed) -> Estimate:
     """Without matrices over cells; where that stops, with them if they are of bearable size."""
     try:
-        first = solve_kronecker(problem, tolerance, fixed)
+        first = solve_projected(problem, tolerance, fixed)
     except SchemaError:  # too many groups of levels; only in nodes that matrices can bear
         return least_squares(LeastSquaresSolver.STRUCTURED)(problem, tolerance, fixed)
     if first.status is not Status.LIMIT:

@@ -14,7 +14,7 @@ import numpy as np
 from das.arrays import FloatArray, IntArray
 from das.errors import SolverError
 from solvers.least_squares.blocks import Fixed
-from solvers.problem import NO_LIMIT, LeastSquaresTerm, NodeProblem, coarsening, group_sums
+from solvers.problem import NO_LIMIT, LeastSquaresTerm, NodeProblem, coarsening
 
 CELLS = -1  # `Layer.on` of a layer that sums cells
 FORBIDDEN = -1e200  # detailed answer of a cell that an invariant of zero forbids
@@ -72,14 +72,6 @@ class Lifted:
     least: FloatArray
     most: FloatArray
     slack_variance: FloatArray
-
-    def sums(self, values: FloatArray) -> list[FloatArray]:
-        """Answers of all layers, float64[C, m] each, to values float64[C, k]."""
-        found: list[FloatArray] = []
-        for layer in self.layers:
-            below = values if layer.on == CELLS else found[layer.on]
-            found.append(group_sums(below, layer.index, layer.size))
-        return found
 
     def spread(self, multipliers: list[FloatArray], onto: FloatArray) -> FloatArray:
         """Add sum_q Q_q' u_q to `onto`, float64[C, k], in place."""

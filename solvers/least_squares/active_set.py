@@ -51,18 +51,15 @@ def iterate(q: Quadratic, guess: Guess, start: Point, tolerance: float) -> tuple
     Returns:
       The point of the smallest residual, that residual, and the steps used.
     """
+    code = kernels()
     order = q.cells[q.cells < q.linear.shape[1]]  # blocks end to end
     x = np.ascontiguousarray(start.x[:, order])
     coupling, rows = start.coupling[order], np.array(start.rows, order="C")
     sums = _padded(q, start.sums)
-    residual, steps = kernels().active_set(
-        np.ascontiguousarray(guess.support[:, order]),
-        np.array(guess.sides, order="C"),
-        x,
-        coupling,
-        sums,
-        rows,
-        _in_block_order(q, order),
+    residual, steps = code.active_set(
+        code.Guess(np.ascontiguousarray(guess.support[:, order]), np.array(guess.sides, order="C")),
+        code.Point(x, coupling, sums, rows),
+        code.Problem(*_in_block_order(q, order)),
         tolerance,
         MOST_STEPS,
         STALE_STEPS,
@@ -85,7 +82,7 @@ def _padded(q: Quadratic, arrays: tuple[FloatArray, ...]) -> FloatArray:
 
 
 def _in_block_order(q: Quadratic, order: IntArray) -> tuple[Any, ...]:
-    """The fields of a node problem as `kernels.active_set` unpacks them, blocks end to end."""
+    """The fields of a node problem as in `kernels.Problem`, blocks end to end."""
     k = len(order)
     starts = np.zeros(len(q.cells) + 1, np.int64)
     np.cumsum((q.cells < k).sum(1), out=starts[1:])

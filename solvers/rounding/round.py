@@ -21,10 +21,11 @@ import numpy as np
 from das.arrays import FloatArray, IntArray
 from das.errors import InfeasibleError, SolverError
 from solvers.problem import NodeProblem, Status
+from solvers.rounding.cost import on_grid
 from solvers.rounding.flow import Contradiction, explain_contradiction, solve_flow
 from solvers.rounding.mixed_integer import MixedIntegerSolver, Outcome, solve_mixed_integer
 from solvers.rounding.program import write_program
-from solvers.rounding.sums import Penalty, Sums, gather_sums, on_grid, with_leaves_as_rows
+from solvers.rounding.sums import Penalty, Sums, gather_sums, with_leaves_as_rows
 
 TIME_LIMIT = 600.0  # seconds of one integer program; reaching it is an error, not a solution
 

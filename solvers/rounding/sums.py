@@ -16,23 +16,8 @@ from das.arrays import BoolArray, FloatArray, IntArray
 from das.errors import InfeasibleError
 from invariants.leaves import MANY, Leaves, stack
 from solvers.problem import NO_LIMIT, NodeProblem, RowsTerm
+from solvers.rounding.cost import SNAP, STEPS, cost_at_floor, cost_of_one_more, on_grid
 from solvers.rounding.laminar import Family, arrange
-
-STEPS = 10**4  # to a person, of the grid on which choices between integers see real values
-_SHIFT = 1 / np.pi  # of a step; see `on_grid`
-_SNAP = 1e-6  # closer than this to an integer counts as that integer
-
-
-def on_grid(values: FloatArray) -> IntArray:
-    """Real values of persons as whole steps of 1/10,000 person, int64.
-
-    Processors add floats in different orders, so the same real value differs in its last digits
-    from one to another, by 1e-14 to 1e-9 of a person. What chooses between integers must not see
-    those digits: many choices cost exactly the same, and any digit would decide. It sees this grid,
-    on which values 1e-9 apart differ once in 100,000 times, 1e-13 apart once in a billion. The
-    grid is shifted, as halves, thirds and 1/32 lie on no edge of it then, however they are rounded.
-    """
-    return np.floor(values * STEPS + (0.5 + _SHIFT / 2)).astype(np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,8 +133,9 @@ class Penalty:
     @classmethod
     def of_distance(cls, sums: Sums, number: int) -> Penalty:
         """|sum - real value| over the queries of a pass, the real value on the grid."""
-        above = np.where(sums.above > 0, on_grid(sums.above) / STEPS, 0.0)
-        return cls(sums.weights[number], above, 1.0 - 2.0 * above)
+        above = np.where(sums.above > 0, on_grid(sums.above), 0)
+        floor_cost, middle = cost_at_floor(above) / STEPS, cost_of_one_more(above) / STEPS
+        return cls(sums.weights[number], floor_cost, middle)
 
     @classmethod
     def of_widening(cls, sums: Sums) -> Penalty:
@@ -302,7 +288,7 @@ def _split_values(values: FloatArray, family: Family) -> tuple[IntArray, FloatAr
 
 def _floors(values: FloatArray) -> tuple[IntArray, FloatArray]:
     nearest = np.rint(values)
-    is_whole = np.abs(values - nearest) <= _SNAP
+    is_whole = np.abs(values - nearest) <= SNAP
     whole = np.where(is_whole, nearest, np.floor(values))
     return whole.astype(np.int64), np.where(is_whole, 0.0, values - whole)
 

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from solvers.problem import LeastSquaresTerm, NodeProblem, RoundingQuery
+from solvers.rounding.cost import STEPS, on_grid
 from solvers.rounding.mixed_integer import Outcome, solve_mixed_integer
 from solvers.rounding.program import write_program
-from solvers.rounding.sums import STEPS, Penalty, gather_sums, on_grid
+from solvers.rounding.sums import Penalty, gather_sums
 
 TOTAL, HALVES, CELLS = np.zeros(4, np.int64), np.array([0, 0, 1, 1]), np.arange(4)
 PARENT = np.array([2, 1, 3, 1])
