@@ -285,7 +285,7 @@ class _Block:
 def _nearest_sums(answers: FloatArray, weights: FloatArray, parent: FloatArray) -> FloatArray:
     """The nonnegative sums next to answers float64[C, m] that add up to the parent's.
 
-    Each sum by itself, by projection, which is exact; see `partitions.project`.
+    Each sum by itself, by projection, which is exact; see `kernels.project_by_cell`.
     """
     give = np.repeat(weights.max() / weights[:, None], answers.shape[1], axis=1)
     free = np.ones(answers.shape, np.bool_)

@@ -18,7 +18,6 @@ from das.arrays import BoolArray, FloatArray, IntArray
 from solvers.least_squares.blocks import Quadratic
 from solvers.least_squares.certificate import Point
 from solvers.least_squares.machine_code import kernels
-from solvers.least_squares.partitions import project
 
 # Where supports are found, few steps do. More would only delay interior points: after the first
 # number of steps, or the second without a smaller residual, supports are taken to cycle.
@@ -131,7 +130,8 @@ def first_guess(q: Quadratic) -> Guess:
     x = _alone(q)
     support = q.free & (x > 0)
     if q.parent is not None:
-        x, support = project(x, 1 / (q.scale[:, None] * q.diagonal), q.free, q.parent)
+        give = np.ascontiguousarray(1 / (q.scale[:, None] * q.diagonal))
+        x, support = kernels().project_by_cell(x, give, q.free, q.parent)
     return Guess(support, _sides(q, x, np.zeros_like(q.least)))
 
 

@@ -119,7 +119,10 @@ class Factors(NamedTuple):
 
 @compiled_in_any_order
 def adjoint(index: IntArray, answers: FloatArray, weights: FloatArray) -> FloatArray:
-    """See `partitions.adjoint`."""
+    """Return the right-hand side of the normal equations, sum_q w_cq Q_q' y_cq, float64[C, k].
+
+    `index` int64[T, k] are columns of float64[C, M] answers, weights float64[T, C].
+    """
     T, k = index.shape
     C = len(answers)
     out = np.zeros((C, k))
@@ -133,7 +136,11 @@ def adjoint(index: IntArray, answers: FloatArray, weights: FloatArray) -> FloatA
 
 @compiled_in_any_order
 def gram_blocks(index: IntArray, weights: FloatArray, cells: IntArray) -> FloatArray:
-    """See `partitions.gram_blocks`."""
+    """Return blocks of the Gram matrix sum_q w_pq Q_q' Q_q, float64[B, P, s, s].
+
+    `index` int64[T, k] are groups, weights float64[T, P], and int64[B, s] the cells of each block,
+    k where a block has fewer than s.
+    """
     T, k = index.shape
     B, s = cells.shape
     P = weights.shape[1]
@@ -158,7 +165,11 @@ def gram_blocks(index: IntArray, weights: FloatArray, cells: IntArray) -> FloatA
 def gradient(
     index: IntArray, ends: IntArray, answers: FloatArray, weights: FloatArray, x: FloatArray
 ) -> tuple[FloatArray, FloatArray, float, float]:
-    """See `partitions.gradient`."""
+    """Return the gradient of sum_cq w_cq |Q_q x_c - y_cq|^2 / 2, float64[C, k].
+
+    And float64[C, M], w (Q x - y); and the sums of w (Q x)^2 and w y Q x. The columns of query t
+    are those from ends[t] to ends[t + 1].
+    """
     T, k = index.shape
     C, M = answers.shape
     g = np.zeros((C, k))
@@ -183,7 +194,11 @@ def gradient(
 def project_by_cell(
     x: FloatArray, give: FloatArray, free: BoolArray, parent: FloatArray
 ) -> tuple[FloatArray, BoolArray]:
-    """See `partitions.project`; every cell by itself."""
+    """Return the nearest x >= 0 that sums to the parent in every cell, and its support.
+
+    Every cell by itself. `give` float64[C, k] says how far a multiplier of the sum moves each
+    cell, `free` which may be positive (Michelot, J. Optim. Theory Appl. 50 (1986), 195-200).
+    """
     C, k = x.shape
     moved = np.zeros((C, k))
     held = free.copy()

@@ -23,7 +23,8 @@ from solvers.problem import group_sums
 ROUNDS = 10
 CALLERS = (
     "solvers.least_squares.active_set",
-    "solvers.least_squares.partitions",
+    "solvers.least_squares.blocks",
+    "solvers.least_squares.certificate",
 )
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from solvers.least_squares.blocks import arrange
+from solvers.least_squares.blocks import arrange, side_by_side
 from solvers.least_squares.machine_code import kernels
-from solvers.least_squares.partitions import Partitions
 from solvers.least_squares.solve import solve_quadratic
 from solvers.node import NodeSettings, solve_node
 from solvers.problem import Status
@@ -38,7 +37,7 @@ def test_sums_over_queries_are_those_in_arrays(shape, division):
     rng = np.random.default_rng(7)
     x, give = rng.normal(size=(C, k)), rng.random((C, k)) + 0.1
     weights = rng.random((len(problem.terms), C))
-    p = Partitions.of(problem.terms, C, k)
+    p = side_by_side(problem.terms, C, k)
     ours, theirs = (
         (
             module.adjoint(p.index, p.answers, weights),
