@@ -299,7 +299,7 @@ def plan_pairs(
         AttributeWorkload.identity(name, size)
         for name, size in zip(domain.names, domain.sizes, strict=True)
     ]
-    workload = Workload.up_to_k_way(attributes, 2, weighting)
+    workload = Workload.k_way(attributes, range(3), weighting)
     return plan_workload(workload, Method.RESIDUAL_PLANNER, neighbors=neighbors)
 
 

@@ -124,11 +124,11 @@ def plan_pure(
     Raises:
       SchemaError: There are too many attributes for the integers.
 
-    >>> ages = Workload.all_k_way([AttributeWorkload.prefix("age", 16)], 1)
+    >>> ages = Workload.k_way([AttributeWorkload.prefix("age", 16)], [1])
     >>> plan = plan_pure(ages)
     >>> plan.queries[0].shape[0] > 16, sum(plan.shares), abs(plan.rounding) < 0.01
     (True, Fraction(1, 1), True)
-    >>> plain = Workload.all_k_way([AttributeWorkload.identity("sex", 2)], 1)
+    >>> plain = Workload.k_way([AttributeWorkload.identity("sex", 2)], [1])
     >>> plan_pure(plain).error(Fraction(1, 2), Neighbors.UNBOUNDED)  # 2 answers, 2 / (1/2)^2
     16.0
     """

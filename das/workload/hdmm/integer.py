@@ -96,7 +96,7 @@ def round_to_integers(
 
     >>> from das.workload.hdmm.strategies import optimize_kronecker
     >>> from das.workload.workload import Workload
-    >>> ages = Workload.all_k_way([AttributeWorkload.prefix("age", 3)], 1)
+    >>> ages = Workload.k_way([AttributeWorkload.prefix("age", 3)], [1])
     >>> found = round_to_integers(optimize_kronecker(ages))
     >>> found.privacy_cost, found.queries[0].shape, abs(found.loss) < 0.01
     (Fraction(1, 1), (3,), True)
