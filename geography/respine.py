@@ -23,7 +23,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from das.arrays import Geocodes, IntArray
+from das.arrays import BoolArray, Geocodes, IntArray
 from das.errors import GeographyError
 from geography.lattice import Lattice, Spine
 from geography.offspine import Coverage, Entities, combine, coverage
@@ -78,7 +78,7 @@ def optimize_spine(
     codes: Geocodes,
     entities: Entities,
     design: SpineDesign,
-    marked: npt.NDArray[np.bool_] | None = None,
+    marked: BoolArray | None = None,
 ) -> Respined:
     """Apply a design to a spine.
 
@@ -330,13 +330,13 @@ def _unite(labels: IntArray, inside: IntArray, outside: IntArray, limit: int) ->
     return target[labels]
 
 
-def _comes_from_inside(sums: IntArray) -> npt.NDArray[np.bool_]:
+def _comes_from_inside(sums: IntArray) -> BoolArray:
     """bool[E]: the entity is cheaper as a sum of groups than as the geounit minus the rest."""
     inside, outside = combine(*sums)
     return np.asarray(inside.sum(axis=0) <= 1 + outside.sum(axis=0))
 
 
-def _changes(sums: IntArray, row: int, direct: npt.NDArray[np.bool_]) -> IntArray:
+def _changes(sums: IntArray, row: int, direct: BoolArray) -> IntArray:
     """int64[k]: what uniting one group with each adds to the sum of distances, at most."""
     alone = combine(*sums)
     united = combine(sums[0] + sums[0, row], sums[1] + sums[1, row])

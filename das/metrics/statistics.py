@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-import numpy.typing as npt
 
-from das.arrays import IntArray
+from das.arrays import BoolArray, IntArray
 from das.metrics.accuracy import SIZE_LABELS, TRUE_LABELS, ErrorSummary
 
 QUANTILES = {
@@ -137,9 +136,7 @@ def _by_bin(
     ]
 
 
-def _distribution(
-    errors: IntArray, counts: IntArray, live: npt.NDArray[np.bool_]
-) -> dict[str, object]:
+def _distribution(errors: IntArray, counts: IntArray, live: BoolArray) -> dict[str, object]:
     classes = np.searchsorted(ERROR_EDGES, np.abs(errors[live]), side="right") - 1
     sums = np.zeros(len(ERROR_EDGES), np.int64)
     np.add.at(sums, classes, counts[live])

@@ -32,10 +32,10 @@ References:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from das.arrays import FloatArray
 from das.errors import BudgetError
@@ -48,11 +48,10 @@ from das.tree.allocation import (
 from das.tree.errors import SolvedSpine
 from das.tree.information import Information
 
-BoolArray = npt.NDArray[np.bool_]
-
 # Relative distance of value and bound at which the search stops: the parts that `detailed` must
 # have at every geolevel alone can cost the first. Full information costs far more a step.
 NEAR_ENOUGH = {Information.OWN: 1e-3, Information.FULL: 5e-3}
+Row = tuple[int, int, bool]  # of a working set: table, geolevel, whether it is a limit
 _LEAST_SHARE = 1e-3  # below which steps are not measured by the share itself
 _LEAST_OF_STRATA = 1e-9  # of the budget, per query of a stratum: chains divide by shares of levels
 _MOST_ROUNDS = 40  # of growing the working set or starting again
@@ -217,24 +216,18 @@ def least_bound(
         for limit, counts in ((False, weights), (True, prices))
         for table, level in np.argwhere((counts > 0) & (ratios[limit] > 0))
     ]
-    slopes = np.stack(
-        [
-            -solved.gradient(aim.weights_of(table, level, limit=limit))
-            * problem.per_rho
-            / ratios[limit][table, level] ** 2
-            for table, level, limit in rows
-        ]
-    )
-    is_limit = np.array([limit for _, _, limit in rows])
-    return _bound(problem, slopes, is_limit, _game(problem, slopes, is_limit))
+    slopes = [
+        _tangent(problem, aim, solved, row, float(ratios[row[2]][row[:2]])) for row in rows
+    ]
+    return _game(problem, list(zip(rows, slopes, strict=True)))[1]
 
 
-def _bound(
-    problem: AllocationProblem, slopes: FloatArray, is_limit: BoolArray, weights: FloatArray
-) -> float:
-    """What no allocation beats, by tangents and their weights; 0 if they say nothing."""
-    most = problem.steepest(np.tensordot(weights, slopes, 1)) - weights[is_limit].sum()
-    return float(1 / most) if most > 0 else 0.0
+def _tangent(
+    problem: AllocationProblem, aim: Aim, solved: SolvedSpine, row: Row, ratio: float
+) -> FloatArray:
+    """float64[chains, Q]: the gradient of the inverse of one of the ratios."""
+    weights = aim.weights_of(row[0], row[1], limit=row[2])
+    return -solved.gradient(weights) * problem.per_rho / ratio**2
 
 
 def certify(
@@ -294,10 +287,7 @@ class _Point:
 
 
 class _Search:
-    """Sequential quadratic programming with its tangents, for one goal and its limits.
-
-    Rows of the working set are (table, geolevel, whether it is a limit).
-    """
+    """Sequential quadratic programming with its tangents, for one goal and its limits."""
 
     def __init__(
         self,
@@ -310,9 +300,9 @@ class _Search:
         self.aim = aim
         self.enough = enough  # a value at which there is nothing more to search
         self.gap = NEAR_ENOUGH[problem.information] if gap is None else gap
-        self.working: list[tuple[int, int, bool]] = []
-        self.tangents: list[tuple[tuple[int, int, bool], FloatArray]] = []
-        self.gradients: dict[tuple[int, int, bool], FloatArray] = {}  # the latest of each row
+        self.working: list[Row] = []
+        self.tangents: list[tuple[Row, FloatArray]] = []
+        self.gradients: dict[Row, FloatArray] = {}  # the latest of each row
         self.best: FloatArray | None = None
         self.value, self.bound = np.inf, 0.0
         self.weights, self.prices = np.zeros_like(aim.scale), np.zeros_like(aim.scale)
@@ -326,7 +316,7 @@ class _Search:
     def run(self, start: FloatArray) -> LargestError:
         """Search from shares, up to a factor."""
         shares = self._feasible(start)
-        self._join(self._ratios(self._solved(shares)))
+        self._join(self._solved(shares))
         restarts = 0
         for _ in range(_MOST_ROUNDS):
             if self.value <= self.enough:
@@ -335,7 +325,7 @@ class _Search:
                 reached = self._descend(shares)
             except _Certified:
                 break
-            if self._join(self._ratios(self._solved(reached))):
+            if self._join(self._solved(reached)):
                 shares = reached
                 continue
             self._tighten()
@@ -352,13 +342,13 @@ class _Search:
         return LargestError(best, self.value, self.bound, self.weights, self.prices)
 
     def _feasible(self, shares: FloatArray) -> FloatArray:
-        positive = np.maximum(shares, 0.0)
-        if self.problem.strata is None:
-            return np.asarray(self.floor + (1 - self.floor.sum()) * positive / positive.sum())
-        first = self.problem.parts[0]
-        of_all = positive[:, first].sum() / self._spent(positive)
-        least = self.floor[:, first].sum()
-        return self._of_parts(positive, float(np.clip(of_all, 2 * least, 1 - 2 * least)))
+        positive, of_all = np.maximum(shares, 0.0), 1.0
+        if self.problem.strata is not None:
+            first = self.problem.parts[0]
+            least = self.floor[:, first].sum()
+            of_all = positive[:, first].sum() / self._spent(positive)
+            of_all = float(np.clip(of_all, 2 * least, 1 - 2 * least))
+        return self._of_parts(positive, of_all)
 
     def _of_parts(self, positive: FloatArray, of_all: float) -> FloatArray:
         """Shares with so much for everybody and the rest for each stratum, above the floor."""
@@ -372,37 +362,31 @@ class _Search:
 
     def _spent(self, shares: FloatArray) -> float:
         """What the most expensive path costs; without strata all paths cost the same."""
-        if self.problem.strata is None:
-            return float(shares.sum())
         first, *others = (shares[:, part].sum() for part in self.problem.parts)
-        return float(first + max(others))
+        return float(first + max(others, default=0.0))
 
     def _solved(self, shares: FloatArray) -> SolvedSpine:
         """Errors at shares of sum 1, which are kept if they are the best within limits."""
         solved = self.problem.solve(shares)
-        goal, limited = self._ratios(solved)
+        goal, limited = self.aim.ratios(solved.mean)
         value = float(goal.max())
         if value < self.value and limited.max() <= 1 + _TOLERANCE:
             self.best, self.value = shares, value
         return solved
 
-    def _ratios(self, solved: SolvedSpine) -> tuple[FloatArray, FloatArray]:
-        """float64[T, L] twice: errors over what they are compared with, and over their limits."""
-        return self.aim.ratios(solved.mean)
-
-    def _join(self, ratios: tuple[FloatArray, FloatArray]) -> bool:
+    def _join(self, solved: SolvedSpine) -> bool:
         """Let the largest error of every geolevel, and all limits that are missed, join.
 
         Returns whether any did.
         """
         before = len(self.working)
-        for is_limit, ratio in zip((False, True), ratios, strict=True):
+        for is_limit, ratio in enumerate(self.aim.ratios(solved.mean)):
             known = [ratio[t, level] for t, level, limit in self.working if limit == is_limit]
             least = 1.0 if is_limit else max(known, default=0.0)
             for level in range(ratio.shape[1]):
                 larger = np.flatnonzero(ratio[:, level] > (1 + _TOLERANCE) * least).tolist()
                 for table in larger if is_limit else larger and [int(ratio[:, level].argmax())]:
-                    row = (table, level, is_limit)
+                    row = (table, level, bool(is_limit))
                     if row not in self.working:
                         self.working.append(row)
         return len(self.working) > before
@@ -475,9 +459,9 @@ class _Search:
         total = self._spent(positive)
         shares = positive / total
         solved = self._solved(shares)
-        goal, limited = self._ratios(solved)
-        ratios = [(limited if limit else goal)[t, level] for t, level, limit in self.working]
-        self.point = _Point(given.copy(), total, shares, solved, total / np.array(ratios))
+        ratios = self.aim.ratios(solved.mean)
+        heights = total / np.array([ratios[row[2]][row[:2]] for row in self.working])
+        self.point = _Point(given.copy(), total, shares, solved, heights)
         return self.point
 
     def _gradients(self, given: FloatArray) -> FloatArray:
@@ -493,10 +477,8 @@ class _Search:
         for row, height, near in zip(self.working, point.heights, is_near, strict=True):
             if row in self.gradients and not near:
                 continue
-            table, level, limit = row
-            weights = self.aim.weights_of(table, level, limit=limit)
-            squared = (point.total / height) ** 2
-            slope = -point.solved.gradient(weights) * self.problem.per_rho / squared
+            ratio = float(point.total / height)
+            slope = _tangent(self.problem, self.aim, point.solved, row, ratio)
             self.tangents.append((row, slope))
             self.gradients[row] = self.problem.in_shares(point.shares, slope).ravel()
         del self.tangents[:-_MOST_TANGENTS]
@@ -506,10 +488,7 @@ class _Search:
         """Solve the game of the tangents; keep its bound if it is better."""
         if not self.tangents:
             return
-        is_limit = np.array([row[2] for row, _ in self.tangents])
-        slopes = np.stack([slope for _, slope in self.tangents])
-        weights = _game(self.problem, slopes, is_limit)
-        bound = _bound(self.problem, slopes, is_limit, weights)
+        weights, bound = _game(self.problem, self.tangents)
         if bound <= self.bound:
             return
         self.bound = bound
@@ -518,14 +497,20 @@ class _Search:
             (self.prices if row[2] else self.weights)[row[:2]] += weight
 
 
-def _game(problem: AllocationProblem, slopes: FloatArray, is_limit: BoolArray) -> FloatArray:
-    """float64[k]: nonnegative weights of tangents; those of errors sum to 1.
+def _game(
+    problem: AllocationProblem, tangents: Sequence[tuple[Row, FloatArray]]
+) -> tuple[FloatArray, float]:
+    """Return float64[k], nonnegative weights of tangents, and what no allocation beats by them.
+
+    Weights of errors sum to 1. The bound is 0 if the tangents say nothing.
 
     The variables are what is spent: of every geolevel on everybody and on each stratum, then of
     every chain and query, then the height.
     """
     from scipy.optimize import linprog
 
+    is_limit = np.array([row[2] for row, _ in tangents])
+    slopes = np.stack([slope for _, slope in tangents])
     chains, levels = problem.model.tree.chains, problem.model.tree.n_levels
     parts = problem.parts
     spent = levels * len(parts)
@@ -555,10 +540,10 @@ def _game(problem: AllocationProblem, slopes: FloatArray, is_limit: BoolArray) -
         bounds=(0, None),
         method="highs",
     )
-    if found.x is None:
-        even = np.where(is_limit, 0.0, 1.0)
-        return np.asarray(even / even.sum())
-    weights = np.maximum(-np.asarray(found.ineqlin.marginals), 0.0)
-    # In the units of the program the height is 1 / unit of what it is.
-    weights /= units / unit
-    return np.asarray(weights / weights[~is_limit].sum())
+    weights = np.where(is_limit, 0.0, 1.0)
+    if found.x is not None:
+        # In the units of the program the height is 1 / unit of what it is.
+        weights = np.maximum(-np.asarray(found.ineqlin.marginals), 0.0) / (units / unit)
+    weights = weights / weights[~is_limit].sum()
+    most = problem.steepest(np.tensordot(weights, slopes, 1)) - weights[is_limit].sum()
+    return weights, float(1 / most) if most > 0 else 0.0

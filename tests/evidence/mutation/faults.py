@@ -762,8 +762,8 @@ FAULTS = (
     Fault(
         "tangents of the largest error have a wrong slope",
         LARGEST,
-        "squared = (point.total / height) ** 2",
-        "squared = point.total / height",
+        "problem.per_rho / ratio**2",
+        "problem.per_rho / ratio",
         (LARGEST_UNIT + "test_no_point_of_a_grid_is_better",),
     ),
     Fault(
