@@ -216,9 +216,7 @@ def least_bound(
         for limit, counts in ((False, weights), (True, prices))
         for table, level in np.argwhere((counts > 0) & (ratios[limit] > 0))
     ]
-    slopes = [
-        _tangent(problem, aim, solved, row, float(ratios[row[2]][row[:2]])) for row in rows
-    ]
+    slopes = [_tangent(problem, aim, solved, row, float(ratios[row[2]][row[:2]])) for row in rows]
     return _game(problem, list(zip(rows, slopes, strict=True)))[1]
 
 
