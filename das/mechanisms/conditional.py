@@ -45,7 +45,7 @@ import numpy as np
 from das.arrays import IntArray
 from das.errors import BudgetError
 from das.mechanisms.entropy import BitSource
-from das.rational import decimal_of
+from das.rational import decimal_of, require_positive
 
 _FIRST_DIGITS = 50
 _SPARE = 12  # of the digits, those that rounding may spoil: less than 10^10 operations
@@ -378,5 +378,4 @@ def _check(table: IntArray, invariants: IntArray, scale: Fraction) -> None:
             "has a cell that counts in no invariant, so it has no largest value",
             remedy="keep the total too",
         )
-    if not isinstance(scale, Fraction) or scale <= 0:
-        raise BudgetError("scale", "must be a positive exact fraction", got=repr(scale))
+    require_positive("scale", scale)

@@ -21,10 +21,8 @@ import numpy as np
 from das.arrays import FloatArray, IntArray
 from das.errors import SchemaError
 from das.histograms import Histograms, frozen_array
-from das.metrics.accuracy import SIZE_EDGES, TRUE_EDGES, gather, summarize_query, unpack
+from das.metrics.accuracy import TRUE_EDGES, gather, summarize_query, unpack
 from das.queries.query import Query
-
-CLASSES = len(SIZE_EDGES) * len(TRUE_EDGES)
 
 
 @dataclass(frozen=True, eq=False)

@@ -90,6 +90,16 @@ class Factor:
         matrix = self.matrix.astype(np.float64)
         return np.asarray(matrix.T @ matrix)
 
+    @cached_property
+    def key(self) -> tuple[tuple[int, ...], bytes]:
+        """Equal for factors of equal matrices, whatever their labels."""
+        return self.matrix.shape, self.matrix.tobytes()
+
+    @cached_property
+    def first_levels(self) -> IntArray:
+        """int64[m]: the first level of each row; only for factors that are not GENERAL."""
+        return np.asarray(np.unique(self.codes, return_index=True)[1], np.int64)
+
     @property
     def largest(self) -> int:
         """The largest absolute entry."""

@@ -99,8 +99,7 @@ class Query:
         cells = np.zeros(len(positions), np.int64)
         codes = np.unravel_index(positions, self.shape)
         for factor, code in zip(self.factors, codes, strict=True):
-            first = (factor.codes[None] == np.arange(len(factor.labels))[:, None]).argmax(axis=1)
-            cells = cells * factor.matrix.shape[1] + first[code]
+            cells = cells * factor.matrix.shape[1] + factor.first_levels[code]
         return cells
 
     def cells_of(self, positions: IntArray) -> IntArray:
@@ -371,8 +370,8 @@ def of_answers(coarse: Query, fine: Query) -> Query:
     """
     factors = []
     for known, asked in zip(fine.factors, coarse.factors, strict=True):
-        first = (known.codes[None] == np.arange(len(known.labels))[:, None]).argmax(axis=1)
-        factors.append(partition(asked.labels, tuple(asked.codes[first].tolist())))
+        codes = asked.codes[known.first_levels]
+        factors.append(partition(asked.labels, tuple(codes.tolist())))
     return Query(f"{coarse.name} of {fine.name}", tuple(factors))
 
 
@@ -418,9 +417,8 @@ def is_answered_by(partition: Query, query: Query) -> bool:
     No factor is zero, so the product of the columns is equal only where each of them is.
     """
     for known, asked in zip(partition.factors, query.factors, strict=True):
-        codes, columns = known.codes, asked.distinct[1]
-        first = np.unique(codes, return_index=True)[1]
-        if (columns != columns[first[codes]]).any():
+        columns = asked.distinct[1]
+        if (columns != columns[known.first_levels[known.codes]]).any():
             return False
     return True
 

@@ -477,8 +477,8 @@ FAULTS = (
     Fault(
         "the share of the geolevel is dropped",
         STRATEGY,
-        "return budget.total * level_share * share",
-        "return budget.total * share",
+        "cost = budget.total * share * entry.share",
+        "cost = budget.total * entry.share",
         (DIVERGENCE + "test_a_tree_under_pure_privacy[4-unbounded-tight]",),
     ),
     Fault(
@@ -1017,7 +1017,7 @@ FAULTS = (
     Fault(
         "tables of records are paid as if records were only added",
         MARGINALS,
-        "charged = sensitivity(query, neighbors, noise.norms[Definition.ZCDP])",
+        "charged = sensitivity(query, self.neighbors, noise.norms[Definition.ZCDP])",
         "charged = sensitivity(query, Neighbors.UNBOUNDED, noise.norms[Definition.ZCDP])",
         (
             ADAPTIVE_UNIT
