@@ -60,11 +60,16 @@ class Allocation:
         with those of each.
       value: The goal at these shares at rho = 1: a weighted error, or the largest.
       bound: No allocation over these queries has a lower value.
+      weights: float64[T, L], nonnegative with sum 1: how much each error counts in the bound of a
+        largest error; those that decide have positive weight. Of a sum, all at its first place.
+      prices: float64[T, L], nonnegative: how much each limit counts; 0 where it costs nothing.
     """
 
     shares: FloatArray
     value: float
     bound: float
+    weights: FloatArray
+    prices: FloatArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,7 +179,9 @@ def least_weighted_error(
         raise BudgetError("weights of tables", "must be nonnegative, one of a noisy table positive")
     shares = _descend(problem, weights, start)
     value, _, steepest = problem.evaluate(shares, weights)
-    return Allocation(shares, value, value * (value / steepest))
+    first, none = np.zeros_like(weights), np.zeros_like(weights)
+    first[0, 0] = 1.0
+    return Allocation(shares, value, value * (value / steepest), first, none)
 
 
 def exact_strategy(

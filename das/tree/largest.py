@@ -63,20 +63,6 @@ _TOLERANCE = 1e-6  # relative, by which a limit may be missed and an error outsi
 
 
 @dataclass(frozen=True, eq=False)
-class LargestError(Allocation):
-    """An allocation whose `value` is the largest error, or a sum of errors within limits.
-
-    Attributes:
-      weights: float64[T, L], nonnegative with sum 1: how much each error counts in the bound; the
-        errors that decide have positive weight. Of a sum, all at its first place.
-      prices: float64[T, L], nonnegative: how much each limit counts; 0 where it costs nothing.
-    """
-
-    weights: FloatArray
-    prices: FloatArray
-
-
-@dataclass(frozen=True, eq=False)
 class Aim:
     """What shares are sought for.
 
@@ -126,7 +112,7 @@ class Aim:
 
 def least_within(
     problem: AllocationProblem, aim: Aim, start: FloatArray, gap: float | None = None
-) -> LargestError:
+) -> Allocation:
     """Make the largest error, or a sum of errors, least within limits.
 
     Args:
@@ -192,28 +178,20 @@ class Certified:
     excess: float
 
 
-def least_bound(
-    problem: AllocationProblem,
-    aim: Aim,
-    shares: FloatArray,
-    weights: FloatArray,
-    prices: FloatArray,
-) -> float:
+def least_bound(problem: AllocationProblem, aim: Aim, found: Allocation) -> float:
     """The best bound by tangents at shares, with a gradient for every error that counts.
 
     Args:
       problem: Errors as a function of shares.
       aim: What is made least, and the limits.
-      shares: float64[L, Q], of sum 1.
-      weights: float64[T, L]; errors count where they are positive.
-      prices: float64[T, L]; limits count where they are positive.
+      found: Shares; errors and limits count where their weights and prices are positive.
     """
     aim = aim.of_noise(problem)
-    solved = problem.solve(shares)
+    solved = problem.solve(found.shares)
     ratios = aim.ratios(solved.mean)
     rows = [
         (int(table), int(level), limit)
-        for limit, counts in ((False, weights), (True, prices))
+        for limit, counts in ((False, found.weights), (True, found.prices))
         for table, level in np.argwhere((counts > 0) & (ratios[limit] > 0))
     ]
     slopes = [_tangent(problem, aim, solved, row, float(ratios[row[2]][row[:2]])) for row in rows]
@@ -228,13 +206,7 @@ def _tangent(
     return -solved.gradient(weights) * problem.per_rho / ratio**2
 
 
-def certify(
-    problem: AllocationProblem,
-    aim: Aim,
-    shares: FloatArray,
-    weights: FloatArray,
-    prices: FloatArray,
-) -> Certified:
+def certify(problem: AllocationProblem, aim: Aim, found: Allocation) -> Certified:
     """Judge shares, with one gradient.
 
     The bound holds for any nonnegative weights and prices; it is near the value where these are
@@ -243,14 +215,12 @@ def certify(
     Args:
       problem: Errors as a function of shares.
       aim: What is made least, and the limits.
-      shares: float64[L, Q], of sum 1.
-      weights: float64[T, L], nonnegative, as those of `LargestError`.
-      prices: float64[T, L], nonnegative, as those of `LargestError`.
+      found: Shares, weights and prices; its value and bound are not used.
     """
     aim = aim.of_noise(problem)
-    solved = problem.solve(shares)
+    solved = problem.solve(found.shares)
     goal, over = aim.ratios(solved.mean)
-    weights = weights / weights.sum()
+    weights, prices = found.weights / found.weights.sum(), found.prices
     # The gradient of 1 / ratio is that of the errors over -ratio^2.
     of_goal = np.divide(weights, goal**2, out=np.zeros_like(goal), where=weights > 0)
     of_limits = np.divide(prices, over**2, out=np.zeros_like(over), where=prices > 0)
@@ -311,7 +281,7 @@ class _Search:
             self.floor[:, part] = _LEAST_OF_STRATA
         self.floor[:, detailed_column(problem)] = float(LEAST_DETAILED)
 
-    def run(self, start: FloatArray) -> LargestError:
+    def run(self, start: FloatArray) -> Allocation:
         """Search from shares, up to a factor."""
         shares = self._feasible(start)
         self._join(self._solved(shares))
@@ -337,7 +307,7 @@ class _Search:
         best = self.best
         if self.problem.strata is not None:  # a stratum that spent less gets all it may
             best = self._of_parts(best - self.floor, float(best[:, self.problem.parts[0]].sum()))
-        return LargestError(best, self.value, self.bound, self.weights, self.prices)
+        return Allocation(best, self.value, self.bound, self.weights, self.prices)
 
     def _feasible(self, shares: FloatArray) -> FloatArray:
         positive, of_all = np.maximum(shares, 0.0), 1.0

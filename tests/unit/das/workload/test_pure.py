@@ -236,7 +236,9 @@ def test_rounded_columns_of_overlapping_sums_have_one_norm_and_keep_their_levels
     theta = weight * np.random.default_rng(3).random((5, 7))
     stacked = np.concatenate([np.eye(7), theta])
     rows = stacked / stacked.sum(axis=0)
-    integers, scaled = module._round_attribute(AGES, AttributeStrategy(rows, np.linalg.pinv(rows)), scale)
+    integers, scaled = module._round_attribute(
+        AGES, AttributeStrategy(rows, np.linalg.pinv(rows)), scale
+    )
     assert len(set(integers.sum(axis=0).tolist())) == 1
     assert integers.sum(axis=0)[0] <= scale
     assert integers.min() >= 0
