@@ -123,16 +123,6 @@ class Step:
     level: int
     is_split: bool = False
 
-    @property
-    def start(self) -> int:
-        """Position in a geocode of the digits that number its geounits."""
-        return self.before.digits[self.level]
-
-    @property
-    def width(self) -> int:
-        """How many digits that are."""
-        return self.after.digits[self.level + 1] - self.start
-
 
 def design_spine(spine: Spine, design: SpineDesign) -> Spine:
     """The geolevels of a design, whatever the leaves are.
@@ -348,7 +338,8 @@ def _changes(sums: IntArray, row: int, direct: BoolArray) -> IntArray:
 
 def _insert(made: Respined, step: Step, numbers: IntArray) -> Respined:
     """Insert a number as digits into every geocode."""
-    start, width = step.start, step.width
+    start = step.before.digits[step.level]
+    width = step.after.digits[step.level + 1] - start
     if int(numbers.max()) >= 10**width:
         raise GeographyError(
             f"spine design, geolevel {step.after.levels[step.level + 1]}",

@@ -79,10 +79,6 @@ class ErrorSummary:
         """Number of answers compared."""
         return int(self.counts.sum())
 
-    def unpack(self) -> tuple[IntArray, IntArray, IntArray]:
-        """Return (error, size bin, true-count bin) of every key, each int64[k]."""
-        return unpack(self.keys)
-
 
 def unpack(keys: IntArray) -> tuple[IntArray, IntArray, IntArray]:
     """Undo `pack`: (error, size bin, true-count bin) of every key, each int64[k]."""

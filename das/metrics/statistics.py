@@ -9,7 +9,7 @@ from fractions import Fraction
 import numpy as np
 
 from das.arrays import BoolArray, IntArray
-from das.metrics.accuracy import SIZE_LABELS, TRUE_LABELS, ErrorSummary
+from das.metrics.accuracy import SIZE_LABELS, TRUE_LABELS, ErrorSummary, unpack
 
 QUANTILES = {
     "q50": Fraction(1, 2),
@@ -100,7 +100,7 @@ def describe(summary: ErrorSummary) -> dict[str, object]:
       on both sides) and distribution (share of live answers in each class of ERROR_LABELS);
       by_size and by_true, one entry per bin with its own means; most_changed.
     """
-    errors, size_bins, true_bins = summary.unpack()
+    errors, size_bins, true_bins = unpack(summary.keys)
     counts = summary.counts
     whole = moments(errors, counts)
     return {

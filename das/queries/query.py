@@ -246,11 +246,8 @@ class Query:
           cells: int64[k].
         """
         out = np.ones((len(cells), len(cells)))
-        rest = cells
-        for factor in reversed(self.factors):
-            level = rest % factor.matrix.shape[1]
+        for factor, level in zip(self.factors, self._levels(cells), strict=True):
             out *= factor.gram[np.ix_(level, level)]
-            rest = rest // factor.matrix.shape[1]
         return out
 
     def gram_diagonal(self, cells: IntArray) -> FloatArray:

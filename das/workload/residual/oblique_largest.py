@@ -74,7 +74,7 @@ class _Attribute:
 
 
 def _choose_bases(workload: Workload, scale: FloatArray) -> tuple[AttributeBasis, ...]:
-    incidence = Incidence.build(workload.marginals, workload.marginals.closure())
+    incidence = Incidence(workload.marginals, workload.marginals.closure())
     attributes = [_start(found, places) for found, places in _gather_equal(workload, scale)]
     weights = scale / scale.sum()
     plain = workload.is_plain

@@ -47,7 +47,7 @@ def sum_over_supersets(
     orders = [k for k, members in enumerate(marginals.by_order) if len(members)]
     if factors is not None and all(marginals.is_complete(order) for order in orders):
         return _symmetric_sums(residuals, orders, pivots * factors) * residuals.product(factors)
-    found = Incidence.build(marginals, residuals)
+    found = Incidence(marginals, residuals)
     out = np.zeros(residuals.size)
     values = found.values(pivots, np.ones(len(pivots)))
     for order, (columns, products) in enumerate(zip(found.columns, values, strict=True)):

@@ -15,7 +15,14 @@ import pyarrow as pa
 
 from das.arrays import IntArray, ObjectArray
 from das.histograms import Histograms
-from das.metrics.accuracy import SIZE_EDGES, SIZE_LABELS, TRUE_EDGES, TRUE_LABELS, bins_of
+from das.metrics.accuracy import (
+    SIZE_EDGES,
+    SIZE_LABELS,
+    TRUE_EDGES,
+    TRUE_LABELS,
+    bins_of,
+    unpack,
+)
 from das.metrics.replicates import ClassErrors, Compared, Mark, class_intervals
 from das.metrics.statistics import moments
 from das.queries.query import Query
@@ -118,7 +125,7 @@ def describe_intervals(
 
 def _by_count(errors: ClassErrors) -> list[dict[str, object]]:
     """Statistics of errors by range of the released count."""
-    values, _, bins = errors.unpack()
+    values, _, bins = unpack(errors.keys)
     return [
         {"bin": TRUE_LABELS[one], **moments(values[inside], errors.counts[inside]).means()}
         for one in np.unique(bins).tolist()

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from das.errors import OutputError
-from das.metrics.accuracy import pack
+from das.metrics.accuracy import pack, unpack
 from das.metrics.replicates import ClassErrors, Compared, add_errors, compare
 from das.queries.query import Query
 from jobs.pipeline.plan import Plan
@@ -97,7 +97,7 @@ def write_errors(path: Place, errors: Errors) -> None:
         (one, name, getattr(compared, name)) for one, compared in errors.items() for name in _BOTH
     ]
     sizes = [len(counted.keys) for _, _, counted in rows]
-    values = [counted.unpack() for _, _, counted in rows]
+    values = [unpack(counted.keys) for _, _, counted in rows]
     of_row = np.repeat(np.arange(len(rows), dtype=np.int32), sizes)
     columns = [
         pa.array(np.repeat([one.generation for one, _, _ in rows], sizes), pa.int8()),
