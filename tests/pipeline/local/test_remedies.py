@@ -1473,8 +1473,7 @@ ENTRIES: dict[Key, Entry] = {
     ("das/workload/workload.py", "leave the attribute out"): rows_tell_levels_apart,
     ("das/workload/workload.py", "leave the attribute out; it holds nothing to plan for"):
         LIBRARY,
-    ("das/privacy/cost.py", "convert to the weakest with to_zero_concentrated or "
-     "to_approximate"): LIBRARY,
+    ("das/privacy/cost.py", "convert to the weaker one with to_zero_concentrated"): LIBRARY,
     ("das/privacy/loss_distribution.py", "use the epsilon that follows from rho"): LARGE,
     ("das/privacy/target.py", "let epsilon_from be rho"): TriedIn(
         "tests/unit/das/privacy/test_target_oracle.py::"
