@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
-import re
 import sys
 from collections.abc import Iterator, Mapping
 from enum import Enum
@@ -20,6 +19,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from pydantic import JsonValue, TypeAdapter
 
+from jobs.cli.options import meanings
 from jobs.pipeline.documents.account import Account
 from jobs.pipeline.documents.codebook import Codebook
 from jobs.pipeline.documents.evaluation import Evaluation
@@ -127,16 +127,6 @@ def nested(kind: type) -> Iterator[type]:
 def summary_of_type(kind: type) -> str:
     """The first line of a docstring."""
     return (inspect.getdoc(kind) or "").partition("\n")[0]
-
-
-def meanings(kind: type) -> dict[str, str]:
-    """What each field means, by the `Attributes` of the docstrings of a type and its bases."""
-    out: dict[str, str] = {}
-    for each in reversed(kind.__mro__):
-        section = (inspect.getdoc(each) or "").partition("Attributes:\n")[2]
-        for key, text in re.findall(r"^  (\w+): (.*(?:\n    .*)*)", section, re.MULTILINE):
-            out[key] = " ".join(text.split())
-    return out
 
 
 def words(annotation: Any) -> str:  # noqa: ANN401 - any type annotation
