@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import json
 import sys
-import types
-from collections.abc import Iterator
 from enum import Enum
 from fractions import Fraction
 from pathlib import Path
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from jobs.cli.pages import PLAIN, nested, section, words
 from jobs.pipeline.config.models.allocation import AllocationFile
 from jobs.pipeline.config.models.equity import EquityFile
 from jobs.pipeline.config.models.run import RunConfig, model_fields
@@ -25,15 +23,7 @@ from jobs.pipeline.config.models.schema import SchemaFile
 from jobs.pipeline.storage.place import StoredPlace
 from jobs.survey.models import SurveyConfig
 
-_PLAIN = {
-    str: "text",
-    bool: "boolean",
-    int: "integer",
-    float: "number",
-    Fraction: "fraction",
-    Path: "path",
-    StoredPlace: "address",
-}
+_PLAIN = {**PLAIN, Fraction: "fraction", Path: "path", StoredPlace: "address"}
 
 _INTRODUCTION = """# Configuration
 
@@ -276,7 +266,7 @@ _FILES = (
 
 def reference() -> str:
     """Return the whole page as Markdown."""
-    parts, seen = [_INTRODUCTION], set[type[BaseModel]]()
+    parts, seen = [_INTRODUCTION], set[type]()
     for title, model, name, example in _FILES:
         # The mark is for tests/documented, which writes the file.
         block = f"<!-- file: example/{name} -->\n```yaml\n{example}```\n"
@@ -285,35 +275,11 @@ def reference() -> str:
             weights = f"<!-- file: example/survey-weights.csv -->\n```text\n{SURVEY_WEIGHTS}```\n"
             summary += f"Public weights, `survey-weights.csv`:\n\n{weights}\n"
         parts.append(f"## {title}\n\n{summary}Example, `{name}`:\n\n{block}")
-        parts.extend(_section(each) for each in _nested(model) if each not in seen)
-        seen.update(_nested(model))
+        models = [each for each in nested(model) if issubclass(each, BaseModel)]
+        parts.extend(_section(each) for each in models if each not in seen)
+        seen.update(models)
     parts.append(_END)
     return "\n".join(parts)
-
-
-def words(annotation: Any) -> str:  # noqa: ANN401 - any type annotation
-    """Say a type in words.
-
-    >>> words(dict[str, list[int]])
-    'map of text to list of integer'
-    """
-    origin, arguments = get_origin(annotation), get_args(annotation)
-    if origin is Annotated:
-        return words(arguments[0])
-    if origin is Literal:
-        only = len(arguments) == 1
-        return ("" if only else "one of ") + ", ".join(f"`{value}`" for value in arguments)
-    if origin is list:
-        return f"list of {words(arguments[0])}"
-    if origin is dict:
-        return f"map of {words(arguments[0])} to {words(arguments[1])}"
-    if origin in (Union, types.UnionType):
-        return " or ".join(words(one) for one in arguments if one is not types.NoneType)
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return f"[{annotation.__name__}](#{annotation.__name__.lower()})"
-    if isinstance(annotation, type) and issubclass(annotation, Enum):
-        return "one of " + ", ".join(f"`{member.value}`" for member in annotation)
-    return _PLAIN[annotation]
 
 
 def default(field: FieldInfo) -> str:
@@ -333,52 +299,23 @@ def default(field: FieldInfo) -> str:
 
 
 def _section(model: type[BaseModel]) -> str:
-    lines = [f"### {model.__name__}\n", f"{_summary(model)}\n"]
-    lines += ["| Key | Type | Default | Meaning |", "|---|---|---|---|"]
-    for key, field in model_fields(model).items():
-        meaning = field.description or _FORMAT
-        cells = (f"`{key}`", words(field.annotation), default(field), meaning)
-        lines.append("| " + " | ".join(escaped(cell) for cell in cells) + " |")
-    return "\n".join(lines) + "\n"
+    rows = [
+        (f"`{key}`", words(field.annotation, _PLAIN), default(field), field.description or _FORMAT)
+        for key, field in model_fields(model).items()
+    ]
+    head = ("Key", "Type", "Default", "Meaning")
+    return section(model.__name__, _summary(model), head, rows)
 
 
 _FORMAT = "Which of the input formats this is."
-
-
-def escaped(text: str) -> str:
-    """Text as it must stand in a cell of a Markdown table."""
-    return text.replace("|", "\\|").replace("<", "&lt;")
 
 
 def _summary(model: type[BaseModel]) -> str:
     return " ".join((model.__doc__ or "").split())
 
 
-def _nested(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
-    """The model, then every model its fields hold, each once, depth first."""
-    seen: dict[type[BaseModel], None] = {}
-
-    def visit(annotation: Any) -> None:  # noqa: ANN401 - any type annotation
-        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-            if annotation not in seen:
-                seen[annotation] = None
-                for field in annotation.model_fields.values():
-                    visit(field.annotation)
-            return
-        for argument in get_args(annotation):
-            visit(argument)
-
-    visit(model)
-    yield from seen
-
-
-def main() -> None:
-    """Write the page to the file named on the command line, or to standard output."""
+if __name__ == "__main__":
     if len(sys.argv) > 1:
         Path(sys.argv[1]).write_text(reference(), encoding="utf-8")
     else:
         sys.stdout.write(reference())
-
-
-if __name__ == "__main__":
-    main()

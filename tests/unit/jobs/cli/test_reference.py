@@ -8,6 +8,7 @@ from typing import get_args
 import yaml
 
 from jobs.cli import reference
+from jobs.cli.pages import escaped
 from jobs.pipeline.config.load import load_run
 from jobs.pipeline.config.models.equity import EquityFile
 from jobs.pipeline.config.models.products import BudgetConfig, ProductConfig, ProductOutputConfig
@@ -35,7 +36,7 @@ def test_every_model_and_key_is_on_the_page() -> None:
         section = page.split(f"### {model.__name__}\n", 1)[1].split("\n### ", 1)[0]
         for key, field in model_fields(model).items():
             assert f"| `{key}` |" in section
-            assert reference.escaped(field.description or "") in section
+            assert escaped(field.description or "") in section
 
 
 def test_links_on_the_page_have_a_heading() -> None:
