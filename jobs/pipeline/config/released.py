@@ -32,9 +32,8 @@ from jobs.pipeline.config.product import Resolved
 from jobs.pipeline.config.resolve import Places, RunFile, resolve_products
 from jobs.pipeline.config.schema import read_schema
 from jobs.pipeline.documents.manifest import read_manifest
-from jobs.pipeline.storage.layout import ReleaseLayout, product_confidential
+from jobs.pipeline.storage.layout import ReleaseLayout, product_confidential, received_release
 from jobs.pipeline.storage.place import Place
-from jobs.pipeline.storage.received import received_release
 
 RUN_FILE = "run.yaml"
 _HEAD = """\
