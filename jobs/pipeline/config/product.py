@@ -229,7 +229,9 @@ def grouping(
         config.areas,
         config.floor,
     )
-    refuse_unknown("areas", "names no geolevel with types of geounits", config.areas, levels[1:])
+    for name in config.areas:
+        what = "is no geolevel with types of geounits"
+        refuse_unknown(f"areas.{name}", what, [name], levels[1:])
     rows = len(levels) * sum(pair.groups.size for pair in asked.restrictions)
     if rows > MOST_ROWS:
         raise ConfigError(
