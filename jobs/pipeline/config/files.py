@@ -151,7 +151,7 @@ def refuse_other_folders(path: Place, config: BaseModel) -> None:
     Raises:
       ConfigError: A path is absolute, an address, or leads out of the folder.
     """
-    for keys, written in _places(config, ()):
+    for keys, written in _places(config, (), stated_only=True):
         text = str(written)
         is_plain = text not in (".", "..") and "/" not in text
         is_geounits = keys == ("geography", "geounits", "path") and _GEOUNITS.fullmatch(text)
@@ -198,17 +198,27 @@ def refuse_tangled(path: Place, config: BaseModel, roots: Roots) -> None:
             )
 
 
-def _places(value: object, keys: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Place]]:
-    """List all places that a configuration names, each with its keys; none is a default."""
+def _places(
+    value: object, keys: tuple[str, ...], *, stated_only: bool = False
+) -> Iterator[tuple[tuple[str, ...], Place]]:
+    """List the places that a configuration names, each with its keys.
+
+    Args:
+      value: The configuration, or a part of it.
+      keys: Where that part stands.
+      stated_only: Whether to leave out places that are defaults.
+    """
     if isinstance(value, Path | StoredPlace):
         yield keys, value
     elif isinstance(value, BaseModel):
         for name, field in type(value).model_fields.items():
-            yield from _places(getattr(value, name), (*keys, field.alias or name))
+            if name in value.model_fields_set or not stated_only:
+                own = (*keys, field.alias or name)
+                yield from _places(getattr(value, name), own, stated_only=stated_only)
     elif isinstance(value, dict | list):
         pairs = value.items() if isinstance(value, dict) else enumerate(value)
         for key, one in pairs:
-            yield from _places(one, (*keys, str(key)))
+            yield from _places(one, (*keys, str(key)), stated_only=stated_only)
 
 
 @overload
