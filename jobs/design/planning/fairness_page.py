@@ -7,9 +7,8 @@ from pathlib import Path
 
 from jobs.design.planning.fairness import FairnessSummary, MethodSpread, Quantiles
 from jobs.pipeline.report import text
-from jobs.pipeline.report.page import Block, Page, Section, Tile
+from jobs.pipeline.report.page import Block, Page, Section, Tile, write_report
 from jobs.pipeline.report.plots import Figure, MarkPanel, mark_panels, range_rows
-from jobs.pipeline.report.render import write_report
 from jobs.pipeline.report.table import Cell, Column, Table, label, number, shaded
 from jobs.pipeline.report.text import words
 from jobs.pipeline.storage.modes import READABLE

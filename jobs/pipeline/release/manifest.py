@@ -38,7 +38,7 @@ from jobs.pipeline.release.statements import (
     privacy_statements,
     stratum_statements,
 )
-from jobs.pipeline.report.readme import codebook_page, readme
+from jobs.pipeline.report.datasets import codebook_page, readme
 from jobs.pipeline.storage.answers import ORIGIN
 from jobs.pipeline.storage.dataset import MANIFEST, Dataset, is_published
 from jobs.pipeline.storage.files import replace_file

@@ -18,9 +18,14 @@ from jobs.pipeline.documents.account import Guarantee, covering
 from jobs.pipeline.documents.manifest import Manifest, ReleaseManifest, Statement
 from jobs.pipeline.neighborhoods import FROM_DATA
 from jobs.pipeline.report import text
-from jobs.pipeline.report.budget import Spending, account_table, query_order, share_table
-from jobs.pipeline.report.guarantee import person_remark
-from jobs.pipeline.report.render import render
+from jobs.pipeline.report.budget import (
+    Spending,
+    account_table,
+    person_remark,
+    query_order,
+    share_table,
+)
+from jobs.pipeline.report.page import render
 from jobs.pipeline.report.table import Cell, Column, Table, labels, numbers
 from jobs.pipeline.report.text import words
 from jobs.pipeline.report.tiles import NOT_VERIFIED

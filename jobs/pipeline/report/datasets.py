@@ -1,17 +1,25 @@
-"""What a reader finds in a release: one description per dataset, file and column. Public."""
+"""What a reader finds in a release: datasets, files, columns, and the README. Public."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from jobs.pipeline.config.joined import NUMBER
+from jobs.pipeline.config.models.run import AboutConfig
 from jobs.pipeline.config.tables import file_stems
+from jobs.pipeline.documents.account import covering
+from jobs.pipeline.documents.codebook import Codebook
 from jobs.pipeline.documents.manifest import Manifest, Output, ReleaseManifest
+from jobs.pipeline.neighborhoods import FROM_DATA
 from jobs.pipeline.report import text
-from jobs.pipeline.report.page import Block, Prose, Section
+from jobs.pipeline.report.budget import stated_loss
+from jobs.pipeline.report.page import Block, Prose, Section, render
 from jobs.pipeline.report.table import Table, codes, numbers
+from jobs.pipeline.report.text import words
 from jobs.pipeline.storage.columns import TEXT
+from jobs.pipeline.storage.layout import MICRODATA
 
 LEVEL = "level=…"  # stands for all geolevels of a dataset
 _LEAST_ANSWERS = 2  # of the query that an example is about
@@ -74,26 +82,14 @@ _ROWS = {
 }
 
 _KINDS = {
-    "measurements": "noisy",
-    "lazy_measurements": "noisy",
-    "support": "working file",
-    "estimates/tables": "estimate",
-    "estimates/whole": "working file",
-    "estimates/subtree": "working file",
-    "counts": "protected",
-    "microdata/parquet": "protected",
-    "microdata/csv": "protected",
-    "joined/parquet": "protected",
-    "joined/csv": "protected",
-    "tables": "protected",
-    "h1": "protected",
-    "invariants": "exact",
-    "given": "exact",
-    "implied": "working file",
-    "tied": "working file",
-    "geography": "exact",
+    "noisy": ("measurements", "lazy_measurements"),
+    "estimate": ("estimates/tables",),
+    "protected": (
+        *("counts", "tables", "h1"),
+        *(f"{folder}/{name}" for folder in ("microdata", "joined") for name in MICRODATA),
+    ),
+    "exact": ("invariants", "given", "geography"),
 }
-
 _COLUMNS = {
     "geocode": _GEOCODE,
     "query": _QUERY,
@@ -202,7 +198,8 @@ def census_levels(manifest: Manifest) -> list[str]:
 
 def kind_of(manifest: Manifest, dataset: Described) -> str:
     """Whether a dataset is exact, noisy, an estimate, protected or a working file."""
-    return _KINDS.get(_product(manifest, dataset.path)[1], "")
+    path = _product(manifest, dataset.path)[1]
+    return next((kind for kind, paths in _KINDS.items() if path in paths), "working file")
 
 
 def other_files(manifest: ReleaseManifest, meaning: Callable[[str], str]) -> list[tuple[str, str]]:
@@ -422,14 +419,11 @@ def example(manifest: Manifest) -> str:
     if level:
         lines.append(f'counts = read("counts/level={level}").explode(["cells", "counts"])')
     lines += _table_lines(manifest, there)
-    people = {"microdata/parquet": "", "microdata/csv": ", str"}
-    path = next((path for path in people if path in there), "")
-    if path:
-        lines.append(f'{manifest.records} = read("{path}"{people[path]})')
-    joined = {"joined/parquet": "", "joined/csv": ", str"}
-    path = next((path for path in joined if path in there), "")
-    if path:
-        lines.append(f'joined = read("{path}"{joined[path]})')
+    for name, folder in ((manifest.records, "microdata"), ("joined", "joined")):
+        kinds = {f"{folder}/parquet": "", f"{folder}/csv": ", str"}
+        path = next((path for path in kinds if path in there), "")
+        if path:
+            lines.append(f'{name} = read("{path}"{kinds[path]})')
     return "\n".join([_WITH_TIDY if has_tidy else _CENSUS, "", *lines])
 
 
@@ -463,3 +457,53 @@ def _measured(manifest: Manifest, there: Mapping[str, Output]) -> tuple[str, str
             few, depth = row.answers < _LEAST_ANSWERS, spine.index(row.geolevel)
             candidates.append((is_root, depth, few, row.answers, row.geolevel, row.query))
     return min(candidates)[-2:] if candidates else None
+
+
+_WRITTEN = ("README.md", "codebook.json", "codebook.md")  # after the manifest was gathered
+
+
+def readme(manifest: Manifest, about: AboutConfig) -> str:
+    """README.md of a release: what it is, what lies where, how to read it and how to cite it.
+
+    Args:
+      manifest: Of the release; its `files` may lack what is written after this.
+      about: What the run file says of the office and the licence.
+    """
+    whole = covering(manifest.privacy, manifest.account, manifest.together)
+    values = {
+        "about": about,
+        "title": f"{about.title}, {manifest.records}" if about.title else manifest.name,
+        "manifest": manifest,
+        "census": census_levels(manifest),
+        "off_spine": [row.geolevel for row in manifest.off_spine],
+        "attributes": [attribute.name for attribute in manifest.schema.attributes],
+        "others": [*(manifest.products or {})],
+        "guarantee": stated_loss(whole),
+        "own": None if whole is manifest.privacy else stated_loss(manifest.privacy),
+        "datasets": [(one, kind_of(manifest, one)) for one in described(manifest)],
+        "files": {**{name: FILES[name] for name in _WRITTEN}, **dict(census_files(manifest))},
+        "exact": [
+            (row.query, [words(level) for level in row.geolevels]) for row in manifest.invariants
+        ],
+        "limits": [f"{words(limit.kind)} {words(limit.name)}".strip() for limit in manifest.limits],
+        "from_data": manifest.geounits_source == FROM_DATA,
+        "measured": _drawn(manifest),
+        "estimated": any(one.path.startswith("estimates/tables") for one in manifest.outputs),
+        "year": datetime.fromisoformat(manifest.created).year,
+        "day": text.moment(manifest.created).partition(" ")[0],
+    }
+    return render("readme.md.j2", values)
+
+
+def codebook_page(codebook: Codebook) -> str:
+    """codebook.md of a release: what `codebook.json` says, for people."""
+    both = [v.name for v in codebook.geolevels if v.on_spine and v.census_digits is not None]
+    return render("codebook.md.j2", {"book": codebook, "both": both})
+
+
+def _drawn(manifest: Manifest) -> tuple[str, str] | None:
+    """A query with an answer drawn for each geounit, and a geolevel, for the example."""
+    lazy = manifest.privacy.lazy_queries
+    rows = [row for row in manifest.budget if row.query not in lazy and "#" not in row.query]
+    finer = [row for row in rows if row.geolevel != manifest.levels[0]] or rows
+    return (finer[0].query, finer[0].geolevel) if finer else None

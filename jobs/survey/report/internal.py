@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 from jobs.pipeline.report import text
 from jobs.pipeline.report.internal import CONFIDENTIAL, definitions_section
-from jobs.pipeline.report.page import Block, Page, Section, Tile
+from jobs.pipeline.report.page import Block, Page, Section, Tile, write_report
 from jobs.pipeline.report.plots import Figure
-from jobs.pipeline.report.render import write_report
 from jobs.pipeline.report.table import Cell, Column, Table, bars, known, labels, names, numbers
 from jobs.pipeline.report.text import words
 from jobs.pipeline.report.tiles import banners, origin

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from jobs.pipeline.report import text
-from jobs.pipeline.report.guarantee import guarantee_section
-from jobs.pipeline.report.page import Block, Page, Prose, Section, Tile
-from jobs.pipeline.report.render import write_report
+from jobs.pipeline.report.budget import guarantee_section
+from jobs.pipeline.report.page import Block, Page, Prose, Section, Tile, write_report
 from jobs.pipeline.report.run import environment_table
 from jobs.pipeline.report.table import Table, bars, codes, fractions, labels, names, numbers
 from jobs.pipeline.report.text import words

@@ -7,12 +7,14 @@ import pytest
 from jobs.pipeline.documents.evaluation import Evaluation
 from jobs.pipeline.report.comparison import (
     Comparison,
+    bias_section,
     bin_values,
     changed_section,
+    distribution_section,
     error_section,
     kept_tile,
+    size_section,
 )
-from jobs.pipeline.report.error_by_size import bias_section, distribution_section, size_section
 from jobs.pipeline.report.page import Row
 from jobs.pipeline.report.plots import Figure
 from jobs.pipeline.report.table import Table

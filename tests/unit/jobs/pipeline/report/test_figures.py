@@ -8,16 +8,20 @@ from xml.etree import ElementTree
 import pytest
 
 from jobs.pipeline.report.plots import (
+    COLORS,
     DotRow,
     Panel,
     Span,
     bar_panels,
+    bare,
     dot_rows,
+    drawing,
     line_panels,
+    new_figure,
     share_bars,
     span_rows,
+    to_svg,
 )
-from jobs.pipeline.report.svg import COLORS, bare, drawing, new_figure, to_svg
 
 HOSTILE = '<b id="x" style="font-family: y;"> #0a0001 url(#z) & "'
 

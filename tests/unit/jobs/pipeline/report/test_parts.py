@@ -8,8 +8,7 @@ import pytest
 from jobs.pipeline.documents.manifest import BudgetRow
 from jobs.pipeline.report import text
 from jobs.pipeline.report.budget import Spending, budget_section, share_table
-from jobs.pipeline.report.page import Row
-from jobs.pipeline.report.render import raised
+from jobs.pipeline.report.page import Row, raised
 from jobs.pipeline.report.run import run_section
 from jobs.pipeline.report.table import shaded, tilted
 from tests.unit.jobs.pipeline.report.report_samples import manifest, summary
