@@ -42,7 +42,7 @@ def load_finished_survey(
         return load_survey(config, output=out, solution=solution)
     if not is_survey_release(config):
         return None
-    from jobs.survey.released import load_survey_release
+    from jobs.survey.manifest import load_survey_release
 
     refuse_beside_folder(config, out, solution)
     return load_survey_release(config)

@@ -157,7 +157,7 @@ def verify(
     """Check a finished release from its files alone: digests, sums over the tree, invariants."""
     survey = load_finished_survey(config, out, solution)
     if survey is not None:
-        from jobs.survey.verify import verify_survey
+        from jobs.survey.manifest import verify_survey
 
         typer.echo(json.dumps(verify_survey(survey)))
         return
@@ -441,8 +441,8 @@ def certificate(
     survey = load_finished_survey(config, out, solution)
     if survey is not None:
         from jobs.survey.documents import read_survey_manifest
-        from jobs.survey.report.certificate import write_survey_certificate
-        from jobs.survey.verify import verify_survey
+        from jobs.survey.manifest import verify_survey
+        from jobs.survey.report.public import write_survey_certificate
 
         if product is not None:
             raise ConfigError("--product", "is for censuses: a survey is one product", got=product)

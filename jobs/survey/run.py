@@ -37,13 +37,11 @@ from jobs.survey.folder import (
     spending_of,
 )
 from jobs.survey.manifest import is_made, seal_survey
-from jobs.survey.means import released_means
 from jobs.survey.measurements import read_answers
 from jobs.survey.microdata import draw_microdata, write_microdata
 from jobs.survey.plan import SurveyPlan
 from jobs.survey.reports import write_internal_page, write_public_page
-from jobs.survey.results import write_results
-from jobs.survey.tables import released_tables
+from jobs.survey.results import released_means, released_tables, write_results
 
 
 @dataclass(frozen=True, eq=False)

@@ -1383,7 +1383,7 @@ ENTRIES: dict[Key, Entry] = {
         ("move away what lies there, or name another place", TriedIn(
             f"{_TABLES}::test_a_folder_that_cannot_be_written_is_told_as_it_is")),
     )},
-    ("jobs/survey/released.py", "give the run file: solutions, and releases of older versions, need it"): TriedIn(
+    ("jobs/survey/manifest.py", "give the run file: solutions, and releases of older versions, need it"): TriedIn(
         "tests/pipeline/local/test_surveys.py::test_a_release_without_its_configuration_needs_the_run_file"),
     ("jobs/pipeline/storage/modes.py", "put it on a file system with permissions, in a folder of the user of the "
      "run"): MACHINE,
