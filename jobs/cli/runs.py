@@ -42,7 +42,7 @@ def validate(
     Of the data no more is read than the names of columns, if they are there. Stores are asked
     whether they let this machine write: a file is created and removed in each.
     """
-    from jobs.pipeline.folder.roots import check_roots
+    from jobs.pipeline.folder.identity import check_roots
     from jobs.pipeline.storage.account import check_account
 
     if is_survey_file(config):
@@ -231,10 +231,9 @@ def resume(
     if is_survey_folder(out):
         resume_survey(out.resolve(), config, solution, options, check=check, moved=moved)
         return
-    from jobs.pipeline.folder.damage import refuse_damage, repair
     from jobs.pipeline.folder.identity import load_again
     from jobs.pipeline.folder.lock import only_driver
-    from jobs.pipeline.folder.progress import count_files, stage_progress
+    from jobs.pipeline.folder.progress import count_files, refuse_damage, repair, stage_progress
     from jobs.pipeline.folder.solutions import refuse_sealed
     from jobs.pipeline.run import STAGES
     from jobs.pipeline.run import run as run_all

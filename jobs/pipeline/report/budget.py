@@ -51,7 +51,7 @@ from jobs.pipeline.report.table import (
 )
 from jobs.pipeline.report.text import words
 
-_MOST_PANELS = 16
+MOST_PANELS = 16
 
 
 @dataclass(frozen=True)
@@ -338,7 +338,7 @@ def query_panels(
     queries, levels = axes
     panels = [
         Panel(words(query), [*map(words, levels)], {role: rows[i] for role, rows in series.items()})
-        for i, query in enumerate(queries[:_MOST_PANELS])
+        for i, query in enumerate(queries[:MOST_PANELS])
     ]
     return line_panels(key, panels, label)
 

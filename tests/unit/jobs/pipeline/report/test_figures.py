@@ -10,17 +10,15 @@ import pytest
 from jobs.pipeline.report.plots import (
     COLORS,
     DotRow,
+    Margins,
     Panel,
+    Panels,
     Span,
-    bar_panels,
     bare,
     dot_rows,
     drawing,
     line_panels,
-    new_figure,
-    share_bars,
     span_rows,
-    to_svg,
 )
 
 HOSTILE = '<b id="x" style="font-family: y;"> #0a0001 url(#z) & "'
@@ -37,10 +35,8 @@ def texts(svg: str) -> list[str]:
 
 DRAWN = {
     "lines": lambda key: line_panels(key, panels(), "error"),
-    "bars": lambda key: bar_panels(key, [Panel("a", ["x", "y"], {"released": (-1.0, 2.0)})], "b"),
     "dots": lambda key: dot_rows(key, ["block"], [DotRow("women", [5.0], [0.5], "sex")]),
     "spans": lambda key: span_rows(key, "age", [Span("all", 1.0, 2.0, 4.0, 3.0)]),
-    "shares": lambda key: share_bars(key, ["Total"], {"state": [[0.5, 0.5]], "county": [[]]}),
 }
 
 
@@ -115,11 +111,9 @@ def test_no_dots_are_a_figure_too():
 
 def test_labels_stay_as_they_are_whatever_they_look_like():
     with drawing():
-        figure = new_figure(1)
-        axes = figure.add_axes((0, 0, 1, 1))
-        axes.set_title(HOSTILE)
-        bare(axes)
-        svg = to_svg(figure, "key")
+        made = Panels.new(1, 4, 1)
+        bare(made.axes(Margins(0.1, 0.1), HOSTILE))
+        svg = made.markup("key")
     assert HOSTILE in texts(svg)
 
 
@@ -153,16 +147,3 @@ def test_a_gap_leaves_out_a_mark():
         return len(re.findall(r"<use ", svg))
 
     assert marks((1.0, 10.0, None)) == marks((1.0, 10.0, 5.0)) - 1
-
-
-def test_bars_say_their_values_and_a_dash_where_there_is_none():
-    svg = bar_panels("key", [Panel("a", ["x", "y"], {"released": (-1.5, None)})], "bias")
-    shown = texts(svg)
-    assert any("1.5" in text for text in shown)
-    assert "\N{EN DASH}" in shown
-
-
-def test_shares_are_percent_of_each_row():
-    shown = texts(share_bars("key", ["Total"], {"state": [[0.25, 0.75]], "county": [[]]}))
-    assert {"Total", "state", "county"} <= set(shown)
-    assert {"25", "75"} <= {text.strip("%\N{NO-BREAK SPACE} ") for text in shown}

@@ -204,7 +204,6 @@ def test_numbers_of_the_headline(tmp_path):
     for value in ("1,052,567", "25,181", "2.56", "293764/114921", "17.144", "5 min 00 s"):
         assert value in shown
     assert "1 of 1 checked against the truth" in shown
-    assert "3.1 \N{MULTIPLICATION SIGN} 10 \N{MINUS SIGN}12" in shown
     assert "Noise of total ±4.11 9 in 10 noisy answers at block" in shown
     assert "on average it has 41.80 persons" in shown
 
