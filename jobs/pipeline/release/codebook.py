@@ -8,8 +8,6 @@ from das.queries.query import Query, parse_query
 from das.schema import Recode, Schema
 from jobs.pipeline.documents.codebook import (
     Codebook,
-    CodedColumn,
-    CodedDataset,
     CodedGeolevel,
     CodedGroup,
     CodedQuery,
@@ -51,18 +49,7 @@ def codebook_of(plan: Plan, manifest: Manifest, tables: Sequence[str]) -> Codebo
             )
         ),
         queries=_queries(plan, tables),
-        datasets=tuple(
-            CodedDataset(
-                path=one.path,
-                geolevels=one.levels,
-                row=one.row,
-                columns=tuple(
-                    CodedColumn(name=name, type=kind, meaning=meaning)
-                    for name, kind, meaning in one.columns
-                ),
-            )
-            for one in described(manifest)
-        ),
+        datasets=tuple(described(manifest)),
     )
 
 

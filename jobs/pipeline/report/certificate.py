@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from das.privacy.attack import attacks_of_total
@@ -319,7 +319,6 @@ def _identity(manifest: ReleaseManifest, verified: Verified) -> list[tuple[str, 
         for kind, count in verified.checked.items()
         if isinstance(count, int) and count
     )
-    when = verified.when.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
     return [
         ("Created", text.moment(manifest.created), False),
         (
@@ -331,5 +330,9 @@ def _identity(manifest: ReleaseManifest, verified: Verified) -> list[tuple[str, 
         ("Configuration", manifest.configuration_digest, True),
         ("Manifest, SHA-256", verified.manifest, True),
         *([("Ledger, SHA-256", ledger, True)] if ledger else []),
-        ("Verified", f"{when}: every digest is right, budget and sums hold; {checked}", False),
+        (
+            "Verified",
+            f"{text.moment(verified.when)}: every digest is right, budget and sums hold; {checked}",
+            False,
+        ),
     ]

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 
 from jobs.pipeline.config.joined import NUMBER
 from jobs.pipeline.config.models.run import AboutConfig
 from jobs.pipeline.config.tables import file_stems
 from jobs.pipeline.documents.account import covering
-from jobs.pipeline.documents.codebook import Codebook
+from jobs.pipeline.documents.codebook import Codebook, CodedColumn, CodedDataset
 from jobs.pipeline.documents.manifest import Manifest, Output, ReleaseManifest
 from jobs.pipeline.neighborhoods import FROM_DATA
 from jobs.pipeline.report import text
@@ -23,23 +22,6 @@ from jobs.pipeline.storage.layout import MICRODATA
 
 LEVEL = "level=…"  # stands for all geolevels of a dataset
 _LEAST_ANSWERS = 2  # of the query that an example is about
-
-
-@dataclass(frozen=True)
-class Described:
-    """A dataset of all geolevels.
-
-    Attributes:
-      path: Where it lies, `LEVEL` for the geolevel.
-      levels: The geolevels it is there for; none if it is not cut by geolevel.
-      row: What a row is, and what it is good for.
-      columns: (name, type, meaning) of each column.
-    """
-
-    path: str
-    levels: tuple[str, ...]
-    row: str
-    columns: tuple[tuple[str, str, str], ...]
 
 
 _GEOCODE = "The geounit, as text: leading zeros belong to it."
@@ -169,7 +151,7 @@ _BY_ENDING = {
 }
 
 
-def described(manifest: Manifest) -> list[Described]:
+def described(manifest: Manifest) -> list[CodedDataset]:
     """The datasets that the manifest names, each once for all geolevels, as readers want them."""
     kinds: dict[str, list[Output]] = {}
     for output in manifest.outputs:
@@ -196,7 +178,7 @@ def census_levels(manifest: Manifest) -> list[str]:
     return [level for level in manifest.levels if f"geography/level={level}" in having]
 
 
-def kind_of(manifest: Manifest, dataset: Described) -> str:
+def kind_of(manifest: Manifest, dataset: CodedDataset) -> str:
     """Whether a dataset is exact, noisy, an estimate, protected or a working file."""
     path = _product(manifest, dataset.path)[1]
     return next((kind for kind, paths in _KINDS.items() if path in paths), "working file")
@@ -266,7 +248,7 @@ def _product(manifest: Manifest, path: str) -> tuple[str, str]:
 
 def _described(
     manifest: Manifest, kind: str, place: tuple[str, str], outputs: Sequence[Output]
-) -> Described:
+) -> CodedDataset:
     prefix, bare = place
     product = (manifest.products or {}).get(prefix, manifest)
     counted = product.records
@@ -310,11 +292,16 @@ def _described(
         there = [level for level in manifest.geolevels if level in having[column]]
         return f" Only at {', '.join(there)}." if len(having[column]) < len(outputs) else ""
 
-    return Described(
-        kind,
-        tuple(v for v in manifest.geolevels if v in levels) if kind.endswith(LEVEL) else (),
-        _ROWS.get(bare, "").replace("{records}", counted),
-        tuple((name, shown, meaning(name) + only(name)) for name, shown in types.items()),
+    return CodedDataset(
+        path=kind,
+        geolevels=tuple(v for v in manifest.geolevels if v in levels)
+        if kind.endswith(LEVEL)
+        else (),
+        row=_ROWS.get(bare, "").replace("{records}", counted),
+        columns=tuple(
+            CodedColumn(name=name, type=shown, meaning=meaning(name) + only(name))
+            for name, shown in types.items()
+        ),
     )
 
 

@@ -28,7 +28,7 @@ _LEFT, _WIDE, _HIGH = 0.5, 2.62, 1.66  # inches: numbers beside a panel; its wid
 _ROWS_WIDE = 3.5  # inches of a panel of rows with names
 _POINTS = 72  # of an inch
 _MARKS = {"ink": "s", "released": "o", "raw": "^", "third": "D"}
-_SHAPES = {"released": ("o", "-"), "raw": ("D", (0, (3, 2))), "third": ("s", "-")}
+_SHAPES = {"released": ("o", "-"), "raw": ("D", (0, (3, 2)))}
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Panel:
     Attributes:
       title: Heading.
       labels: Positions, left to right.
-      series: Role ("released", "raw", "third") to one value per position; None leaves a gap.
+      series: Role ("released", "raw") to one value per position; None leaves a gap.
     """
 
     title: str

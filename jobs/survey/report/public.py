@@ -6,10 +6,11 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from jobs.pipeline.documents.codebook import CodedColumn, CodedDataset
 from jobs.pipeline.report import text
 from jobs.pipeline.report.budget import guarantee_section
 from jobs.pipeline.report.certificate import Claim, Verified, changes_table, write_page
-from jobs.pipeline.report.datasets import FILES, Described, files_section, other_files, reading
+from jobs.pipeline.report.datasets import FILES, files_section, other_files, reading
 from jobs.pipeline.report.page import Block, Page, Prose, Section, Tile, write_report
 from jobs.pipeline.report.plots import Figure, Span, span_rows
 from jobs.pipeline.report.run import environment_table
@@ -293,7 +294,7 @@ def _kinds(manifest: SurveyManifest) -> dict[str, str]:
     return {output.path: measured.get(output.path, "microdata") for output in manifest.outputs}
 
 
-def _described(manifest: SurveyManifest) -> list[Described]:
+def _described(manifest: SurveyManifest) -> list[CodedDataset]:
     """Describe the datasets, as readers want them."""
     kinds = _kinds(manifest)
     attributes = {attribute.name for attribute in manifest.attributes}
@@ -304,11 +305,14 @@ def _described(manifest: SurveyManifest) -> list[Described]:
         return _COLUMNS.get(column, "")
 
     return [
-        Described(
-            output.path,
-            (),
-            _ROWS[kinds[output.path]],
-            tuple((one.name, one.type, meaning(output.path, one.name)) for one in output.columns),
+        CodedDataset(
+            path=output.path,
+            geolevels=(),
+            row=_ROWS[kinds[output.path]],
+            columns=tuple(
+                CodedColumn(name=one.name, type=one.type, meaning=meaning(output.path, one.name))
+                for one in output.columns
+            ),
         )
         for output in manifest.outputs
     ]

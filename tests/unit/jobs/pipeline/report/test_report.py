@@ -275,7 +275,6 @@ def test_text_contrast_is_sufficient_in_light_and_dark():
     for palette in (light, dark):
         pairs = [("ink", "paper"), ("muted", "paper"), ("accent", "paper"), ("ink", "wash")]
         pairs += [("ink", name) for name in ("heat", "above-heat", "below-heat", "step-1")]
-        pairs += [(f"step-ink-{i}", f"step-{i}") for i in range(8)]
         poor = {pair: contrast(palette[pair[0]], palette[pair[1]]) for pair in pairs}
         assert {pair: ratio for pair, ratio in poor.items() if ratio < 4.5} == {}
         marks = ("released", "raw", "third", "above", "below")
