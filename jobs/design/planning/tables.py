@@ -222,7 +222,7 @@ def _relative(error: GroupError) -> Cell:
     return Cell(f"{shown}{mark}", error.relative, heat=1.0 if error.is_worst else None)
 
 
-def _in_unit(row: GroupRow) -> Callable[[float | None], str]:
+def _in_unit(row: GroupRow) -> Callable[[float], str]:
     return text.percent if row.compared is Comparison.RELATIVE else text.decimal
 
 

@@ -40,7 +40,6 @@ from jobs.pipeline.report.table import (
     Table,
     fractions,
     gridded,
-    known,
     label,
     labels,
     name,
@@ -86,7 +85,7 @@ class Spending:
 
     def share(self, row: BudgetRow) -> float:
         """The part of the budget that a row of it costs."""
-        return (text.ratio(row.cost) or 0.0) / (text.ratio(self.privacy.total) or 1.0)
+        return text.ratio(row.cost) / (text.ratio(self.privacy.total) or 1.0)
 
 
 def budget_section(spending: Spending) -> Section:
@@ -199,8 +198,8 @@ def statements_table(statements: Sequence[Statement], definition: Definition) ->
         best = (one.epsilon for one in statements)
         textbook = (one.epsilon_simple for one in statements)
         columns[1:1] = [
-            known(text.EPSILON, best, text.upward, "best formula"),
-            known(text.EPSILON, textbook, text.upward, "textbook formula"),
+            numbers(text.EPSILON, best, text.upward, "best formula"),
+            numbers(text.EPSILON, textbook, text.upward, "textbook formula"),
         ]
     if any(one.in_words for one in statements):
         columns.append(names("Limited by what is exact", (one.in_words for one in statements)))

@@ -127,7 +127,8 @@ def _error_lead(comparison: Comparison) -> str:
         parts.append(
             f"At {words(leaf)}, a total is off by {text.decimal(total.mae)} "
             f"{comparison.records} on average; half are off by at most "
-            f"{text.integer(total.q50)}, and 99 in 100 by at most {text.integer(total.q99)}."
+            f"{text.integer(total.q50 or 0)}, and 99 in 100 by at most "
+            f"{text.integer(total.q99 or 0)}."
         )
     if known:
         better = sum(mine < noise for mine, noise in known)
@@ -249,15 +250,23 @@ def size_section(comparison: Comparison) -> Section:
 def _size_lead(comparison: Comparison) -> str:
     lead = "The noise does not depend on how large a geounit is; what solving makes of it does."
     leaf = comparison.levels[-1]
-    filled = [row for row in comparison.result(leaf, "total").by_size if row.mae is not None]
-    if len(filled) < 2:
+    ends = _ends(comparison.result(leaf, "total").by_size, "mae")
+    if ends is None:
         return lead
-    first, last = filled[0], filled[-1]
+    (few, first), (many, last) = ends
     return (
-        f"{lead} At {words(leaf)}, the total of geounits with {first.bin} "
-        f"{comparison.records} is off by {text.decimal(first.mae)} on average, that of geounits "
-        f"with {last.bin} by {text.decimal(last.mae)}."
+        f"{lead} At {words(leaf)}, the total of geounits with {few} {comparison.records} is off "
+        f"by {text.decimal(first)} on average, that of geounits with {many} by "
+        f"{text.decimal(last)}."
     )
+
+
+def _ends(
+    rows: Sequence[BySize | ByTrue], key: str
+) -> tuple[tuple[str, float], tuple[str, float]] | None:
+    """The first and last bin with a statistic, and what it is there; None of fewer than two."""
+    found = [(row.bin, getattr(row, key)) for row in rows if getattr(row, key) is not None]
+    return (found[0], found[-1]) if len(found) > 1 else None
 
 
 def _size_table(comparison: Comparison) -> Table:
@@ -302,13 +311,13 @@ def _bias_lead(comparison: Comparison, query: str) -> str:
         "and where totals hold, larger cells pay for it."
     )
     leaf = comparison.levels[-1]
-    filled = [row for row in comparison.result(leaf, query).by_true if row.bias is not None]
-    if len(filled) < 2:
+    ends = _ends(comparison.result(leaf, query).by_true, "bias")
+    if ends is None:
         return lead
-    first, last = filled[0], filled[-1]
+    (few, first), (many, last) = ends
     return (
-        f"{lead} At {words(leaf)}, cells with a true count of {first.bin} move by "
-        f"{text.signed(first.bias)} on average, those of {last.bin} by {text.signed(last.bias)}."
+        f"{lead} At {words(leaf)}, cells with a true count of {few} move by {text.signed(first)} "
+        f"on average, those of {many} by {text.signed(last)}."
     )
 
 

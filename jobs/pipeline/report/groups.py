@@ -18,7 +18,6 @@ from jobs.pipeline.report.table import (
     Column,
     Table,
     gridded,
-    known,
     known_number,
     label,
     labels,
@@ -222,9 +221,9 @@ def _lead(compared: Mapping[str, Mapping[str, ParityResult]], records: str) -> s
     times, group, result = max(worst, key=lambda found: found[0])
     return (
         f"{lead} At {words(result.geolevel)}, the sum of the errors of {words(group.group)} "
-        f"({words(result.groups)}) is {text.percent(group.relative)} of its "
+        f"({words(result.groups)}) is {text.percent(group.relative or 0.0)} of its "
         f"{text.integer(group.persons)} {records}, {text.decimal(times)} times what it is for "
-        f"everybody, {text.percent(result.everybody)}: no group is further from it."
+        f"everybody, {text.percent(result.everybody or 0.0)}: no group is further from it."
     )
 
 
@@ -255,12 +254,12 @@ def _expected_table(manifest: Manifest) -> Table:
     columns = [
         labels("Groups", (one.groups for one, _ in rows)),
         labels("Geolevel", (level.geolevel for _, level in rows)),
-        known("Everybody", (level.everybody for _, level in rows), text.fine_percent, "relative"),
+        numbers("Everybody", (level.everybody for _, level in rows), text.fine_percent, "relative"),
         labels("Worst", (level.worst or "" for _, level in rows), "group"),
-        known("Worst", relative, text.fine_percent, "relative"),
+        numbers("Worst", relative, text.fine_percent, "relative"),
         numbers("k", (level.k for _, level in rows), hint="groups"),
-        known("Parity", (level.parity for _, level in rows), hint="error, expected"),
-        known("Parity / k", (level.parity_mean for _, level in rows)),
+        numbers("Parity", (level.parity for _, level in rows), text.decimal, "error, expected"),
+        numbers("Parity / k", (level.parity_mean for _, level in rows), text.decimal),
     ]
     return Table.of("parity", "Expected parity by groups and geolevel", columns, _PARITY)
 
@@ -282,14 +281,14 @@ def _parity_table(evaluation: Evaluation) -> Table:
         labels("Groups", (row.groups for row in rows)),
         labels("Table", (row.table for row in rows)),
         labels("Geolevel", (row.geolevel for row in rows)),
-        known("Everybody", (row.everybody for row in rows), text.fine_percent, "relative"),
+        numbers("Everybody", (row.everybody for row in rows), text.fine_percent, "relative"),
         labels("Worst", (row.worst or "" for row in rows), "group"),
-        known("Worst", relative, text.fine_percent, "relative"),
-        known("Times", times, hint="everybody"),
+        numbers("Worst", relative, text.fine_percent, "relative"),
+        numbers("Times", times, text.decimal, "everybody"),
         Column("Noise", hint="expected RMSE", cells=noise),
         numbers("k", (row.k for row in rows), hint="groups"),
-        known("Parity", (row.parity for row in rows), hint="error"),
-        known("Parity / k", (row.parity_mean for row in rows)),
+        numbers("Parity", (row.parity for row in rows), text.decimal, "error"),
+        numbers("Parity / k", (row.parity_mean for row in rows), text.decimal),
     ]
     note = f"{_PARITY} Exact: published so by an invariant."
     return Table.of("parity", "Parity by groups, table and geolevel", columns, note)
@@ -307,8 +306,8 @@ def _group_table(evaluation: Evaluation, records: str) -> Table:
         labels("Table", (result.table for result, _ in shown)),
         labels("Geolevel", (result.geolevel for result, _ in shown)),
         numbers(records.capitalize(), (group.persons for group in groups), hint="true"),
-        known("Relative", (group.relative for group in groups), text.fine_percent, "error"),
-        known("Times", (group.to_everybody for group in groups), hint="everybody"),
+        numbers("Relative", (group.relative for group in groups), text.fine_percent, "error"),
+        numbers("Times", (group.to_everybody for group in groups), text.decimal, "everybody"),
         numbers("MAE", (group.mae for group in groups), text.decimal, "one answer"),
         numbers("RMSE", (group.rmse for group in groups), text.decimal, "one answer"),
         numbers("Bias", (group.bias for group in groups), text.signed, "mean error"),
@@ -393,10 +392,9 @@ def _changes_table(index: int, pair: Pair) -> Table:
     return Table.of(f"group-changes-{index}", caption, columns, note)
 
 
-def _signed_percent(share: float | None) -> str:
-    shown = text.percent(None if share is None else abs(share))
-    sign = "\N{MINUS SIGN}" if share is not None and share < 0 else "+" if share else ""
-    return f"{sign}{shown}"
+def _signed_percent(share: float) -> str:
+    sign = "\N{MINUS SIGN}" if share < 0 else "+" if share else ""
+    return f"{sign}{text.percent(abs(share))}"
 
 
 def _changes_lead(pairs: Sequence[Pair]) -> str:

@@ -16,7 +16,6 @@ from jobs.pipeline.report.table import (
     Table,
     bars,
     codes,
-    known,
     labels,
     names,
     number,
@@ -176,8 +175,8 @@ def _expected_table(asked: Sequence[tuple[str, ExpectedTotals]]) -> Table:
         numbers("Apart", (one.flat for one in seen), hint="nothing is expected of them"),
         labels("Marginal", queries),
         labels("Way", ways),
-        known("Squared error", errors, hint="estimated"),
-        known("Of the difference", changes, hint="standard error"),
+        numbers("Squared error", errors, text.decimal, "estimated"),
+        numbers("Of the difference", changes, text.decimal, "standard error"),
     ]
     return Table.of(
         "expected-totals",

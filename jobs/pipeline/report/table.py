@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from jobs.pipeline.report import text
 
-Show = Callable[[float | None], str]
+Show = Callable[[float], str]
 """How numbers are written."""
 
 EMPTY = "\N{EN DASH}"  # a cell without a value
@@ -126,13 +126,13 @@ def code(value: object) -> Cell:
 
 
 def number(value: float | None, show: Show = text.integer) -> Cell:
-    """A cell with a number."""
-    return Cell(show(value), None if value is None else float(value))
+    """A cell with a number; a dash where there is none, as of a group below the floor."""
+    return Cell(EMPTY) if value is None else Cell(show(value), float(value))
 
 
 def known_number(value: float | None, show: Show = text.decimal) -> Cell:
-    """Make a cell with a number; a dash where there is none, as of a group below the floor."""
-    return Cell(EMPTY) if value is None else number(value, show)
+    """Make a cell with a number that is no whole one."""
+    return number(value, show)
 
 
 def fraction(value: str | None) -> Cell:
@@ -160,13 +160,6 @@ def numbers(
 ) -> Column:
     """Make a column of numbers."""
     return Column(title, True, hint, [number(value, show) for value in values])
-
-
-def known(
-    title: str, values: Iterable[float | None], show: Show = text.decimal, hint: str = ""
-) -> Column:
-    """Make a column of numbers, as `known_number`."""
-    return Column(title, True, hint, [known_number(value, show) for value in values])
 
 
 def fractions(

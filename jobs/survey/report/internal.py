@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from jobs.pipeline.report import text
 from jobs.pipeline.report.internal import CONFIDENTIAL, definitions_section
 from jobs.pipeline.report.page import Block, Page, Section, Tile, write_report
-from jobs.pipeline.report.table import Cell, Column, Table, bars, known, labels, names, numbers
+from jobs.pipeline.report.table import Cell, Column, Table, bars, labels, names, numbers
 from jobs.pipeline.report.text import words
 from jobs.pipeline.report.tiles import banners, origin
 from jobs.pipeline.storage.place import Place
@@ -70,12 +70,12 @@ def write_survey_evaluation(
 
 def _worst_tile(evaluation: SurveyEvaluation) -> list[Tile]:
     """The stratum whose mean is furthest off, over all statistics."""
-    erring = [one for one in evaluation.means if one.largest is not None]
+    erring = [(one.largest, one) for one in evaluation.means if one.largest is not None]
     if not erring:
         return []
-    worst = max(erring, key=lambda one: one.largest or 0.0)
+    largest, worst = max(erring, key=lambda pair: pair[0])
     detail = f"off: {words(_worst(worst)[0])}, mean of {words(worst.name)}"
-    return [Tile("Worst stratum", text.percent(worst.largest), detail)]
+    return [Tile("Worst stratum", text.percent(largest), detail)]
 
 
 def _worst(one: MeanErrors) -> tuple[str | None, int | None]:
@@ -108,12 +108,12 @@ def _parity_table(errors: Sequence[MeanErrors]) -> Table:
     columns = [
         labels("Statistic", (one.name for one in errors)),
         numbers("Strata", (one.groups for one in errors), hint="k"),
-        known("Parity error", (one.parity_error for one in errors)),
-        known("Parity error", (one.parity_mean for one in errors), hint="over k"),
-        known("Everybody", (one.everybody.relative for one in errors), text.fine_percent, _SHARE),
-        known("Worst stratum", (one.largest for one in errors), text.fine_percent, _SHARE),
+        numbers("Parity error", (one.parity_error for one in errors), text.decimal),
+        numbers("Parity error", (one.parity_mean for one in errors), text.decimal, "over k"),
+        numbers("Everybody", (one.everybody.relative for one in errors), text.fine_percent, _SHARE),
+        numbers("Worst stratum", (one.largest for one in errors), text.fine_percent, _SHARE),
         labels("That is", (stratum for stratum, _ in worst)),
-        known("Its records", (records for _, records in worst), text.integer, "true"),
+        numbers("Its records", (records for _, records in worst), text.integer, "true"),
     ]
     return Table.of("parity", "Parity of the means", columns)
 
@@ -129,9 +129,9 @@ def _mean_table(index: int, one: MeanErrors, mean: ReleasedMean) -> Table:
     columns = [
         labels("Stratum", (row.stratum for row in rows)),
         numbers("Records", (row.records for row in rows), hint="true"),
-        known("Mean", (row.truth for row in rows), show, "true"),
+        numbers("Mean", (row.truth for row in rows), show, "true"),
         numbers("Mean", (row.released for row in rows), show, "released"),
-        known("Error", (row.error for row in rows), text.signed),
+        numbers("Error", (row.error for row in rows), text.signed),
         bars("|Error|", (row.relative for row in rows), text.fine_percent, "of the true mean"),
         labels("Interval holds it", held),
     ]
@@ -245,9 +245,9 @@ def _classifiers_table(predictions: Predictions) -> Table:
     for sets in zip(*(one.parity for one in rows), strict=True):
         by = words(" * ".join(sets[0].attributes))
         ratios = (one.demographic_parity_ratio for one in sets)
-        columns.append(known("Demographic parity", ratios, hint=by))
+        columns.append(numbers("Demographic parity", ratios, text.decimal, by))
         apart = (one.false_negative_rate_difference for one in sets)
-        columns.append(known("False negatives apart", apart, hint=by))
+        columns.append(numbers("False negatives apart", apart, text.decimal, by))
     note = (
         "Demographic parity: smallest over largest share of positive predictions among groups; 1 "
         "is parity. False negatives apart: largest less smallest false negative rate among groups; "

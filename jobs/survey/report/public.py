@@ -113,7 +113,7 @@ def survey_budget_table(manifest: SurveyManifest) -> Table:
     """Share and exact cost of each part, of all that was measured, and of what is left."""
     unit = text.unit(manifest.privacy.definition)
     shares = [text.ratio(part.share) for part in manifest.parts]
-    spent = (text.ratio(manifest.spent) or 0.0) / (text.ratio(manifest.privacy.total) or 1.0)
+    spent = text.ratio(manifest.spent) / (text.ratio(manifest.privacy.total) or 1.0)
     columns = [
         names("Part", [*map(part_in_words, manifest.parts), "all that was measured"]),
         bars("Share", shares, text.fine_percent, f"of {unit}", total=spent),
@@ -144,7 +144,7 @@ def _privacy_section(release: SurveyRelease) -> Section:
 def _microdata_section(manifest: SurveyManifest) -> Section:
     """How the microdata were made, what they hold, and how to read them."""
     lead = (
-        f"{text.integer(manifest.records)} artificial records with "
+        f"{text.integer(manifest.records or 0)} artificial records with "
         f"{len(manifest.attributes)} attributes. No record is a person of the survey, and none was "
         "copied from one."
     )
@@ -488,9 +488,7 @@ def shower(mean: ReleasedMean) -> Show:
     size = max(abs(row.mean) for row in (mean.everybody, *mean.means))
     places = 0 if size >= 1000 else 1 if size >= 100 else 2 if size >= 1 else 4
 
-    def show(value: float | None) -> str:
-        if value is None:
-            return text.NOT_RECORDED
+    def show(value: float) -> str:
         return f"{value:,.{places}f}".replace("-", "\N{MINUS SIGN}")
 
     return show
