@@ -39,17 +39,18 @@ from jobs.survey.documents import (
     read_survey_manifest,
 )
 from jobs.survey.measurements import part_cost, read_part
-from jobs.survey.microdata import microdata_folders, read_microdata
 from jobs.survey.plan import SurveyPlan, TablePlan, load_survey, public_strata
 from jobs.survey.results import (
+    MEANS,
+    TABLES,
     check_rows,
     check_tables,
     conditioned_of,
-    means_json,
+    microdata_folders,
+    read_microdata,
     read_results,
     released_means,
     result_files,
-    tables_json,
 )
 
 _BACKUP = "restore it from a backup"
@@ -128,8 +129,8 @@ def is_made(plan: SurveyPlan, part: str) -> bool:
     one = plan.part(part)
     if one is None:
         return all(is_published(folder) for folder in microdata_folders(plan.made))
-    document = tables_json if isinstance(one, TablePlan) else means_json
-    return document(plan.made).exists()
+    document = TABLES if isinstance(one, TablePlan) else MEANS
+    return (plan.made.root / document).exists()
 
 
 _HEAD = """\
@@ -225,11 +226,11 @@ def verify_survey(plan: SurveyPlan) -> dict[str, int | str]:
     spent = _check_costs(plan)
     means, tables = read_results(plan.made)
     if means is not None:
-        with understanding(means_json(plan.made)):  # of others, with means of another number
+        with understanding(plan.made.root / MEANS):  # of others, with means of another number
             check_rows(plan, means)
             _check_means(plan, means)
     if tables is not None:
-        with understanding(tables_json(plan.made)):
+        with understanding(plan.made.root / TABLES):
             check_tables(plan, tables)
             check_rows(plan, tables)
     verify_manifest(plan.made, manifest, manifest_of(plan))
@@ -277,6 +278,6 @@ def _check_means(plan: SurveyPlan, stated: MeansTable) -> None:
             scale = max(1.0, abs(one.mean))
             if one.stratum != other.stratum or abs(one.mean - other.mean) > _SAME * scale:
                 raise VerificationError(
-                    f"{means_json(plan.made)}, {again.name}, {one.stratum}",
+                    f"{plan.made.root / MEANS}, {again.name}, {one.stratum}",
                     "does not follow from the noisy sums",
                 )

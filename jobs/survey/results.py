@@ -10,18 +10,27 @@ from statistics import NormalDist
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from das.arrays import FloatArray
 from das.definition import Definition
-from das.errors import VerificationError
+from das.errors import OutputError, VerificationError
 from das.means.estimates import Interval, MeanEstimates, estimates_of, shrink
 from das.means.sums import NoisySum
+from das.synthesis.answers import ChosenMarginals
+from das.synthesis.graphical import synthesize_graphical
+from das.synthesis.mixture import Fit, synthesize
+from das.synthesis.records import Records
+from das.synthesis.strata import MeasuredStrata, synthesize_strata
+from das.synthesis.targets import targets_of
 from jobs.pipeline.documents.document import json_of, read_document, write_document
-from jobs.pipeline.storage.csv import cell, csv_text
+from jobs.pipeline.storage.csv import CsvPartWriter, cell, csv_text
+from jobs.pipeline.storage.dataset import Dataset, PartWriter, publish
 from jobs.pipeline.storage.files import replace_file, understanding
-from jobs.pipeline.storage.layout import ReleaseLayout
+from jobs.pipeline.storage.layout import MICRODATA, ReleaseLayout
 from jobs.pipeline.storage.place import Place
-from jobs.survey.checks import EVERYBODY
+from jobs.survey.checks import EVERYBODY, SYNTHESIS
 from jobs.survey.documents import (
     SOLVED,
     ConditionedPromise,
@@ -33,14 +42,17 @@ from jobs.survey.documents import (
     SurveyTables,
     TablePromise,
 )
-from jobs.survey.measurements import read_sums, read_table
+from jobs.survey.measurements import Answers, read_sums, read_table
 from jobs.survey.plan import TOTAL, Conditioning, MeanPlan, SurveyPlan, TablePlan
+
+MEANS, TABLES = "means.json", "tables.json"
+"""Documents of a release, of all means and of all tables."""
+_MEANS_CSV = "means.csv"
 
 
 def result_files(plan: SurveyPlan) -> list[Place]:
     """Every file that may be made of means and tables."""
-    made = plan.made
-    return [means_csv(made), means_json(made), tables_json(made), *tables_csv(plan)]
+    return [plan.made.root / name for name in (_MEANS_CSV, MEANS, TABLES)] + _tables_csv(plan)
 
 
 def write_results(plan: SurveyPlan, found: MeansTable | SurveyTables) -> None:
@@ -61,7 +73,7 @@ def read_results(made: ReleaseLayout) -> tuple[MeansTable | None, SurveyTables |
     Raises:
       OutputError: A file is damaged.
     """
-    means, tables = means_json(made), tables_json(made)
+    means, tables = made.root / MEANS, made.root / TABLES
     return (
         read_document(MeansTable, means, remedy=SOLVED) if means.exists() else None,
         read_document(SurveyTables, tables, remedy=SOLVED) if tables.exists() else None,
@@ -83,19 +95,9 @@ def check_rows(plan: SurveyPlan, found: MeansTable | SurveyTables) -> None:
 def _files(plan: SurveyPlan, found: MeansTable | SurveyTables) -> tuple[Place, dict[Place, str]]:
     """The document, and CSV files beside it, text by file."""
     if isinstance(found, MeansTable):
-        return means_json(plan.made), {means_csv(plan.made): means_text(found)}
+        return plan.made.root / MEANS, {plan.made.root / _MEANS_CSV: means_text(found)}
     texts = map(table_text, found.tables)
-    return tables_json(plan.made), dict(zip(tables_csv(plan), texts, strict=True))
-
-
-def means_json(release: ReleaseLayout) -> Place:
-    """The released means, as a document."""
-    return release.root / "means.json"
-
-
-def means_csv(release: ReleaseLayout) -> Place:
-    """The released means, as a table."""
-    return release.root / "means.csv"
+    return plan.made.root / TABLES, dict(zip(_tables_csv(plan), texts, strict=True))
 
 
 def released_means(plan: SurveyPlan) -> MeansTable:
@@ -238,12 +240,7 @@ def _warnings(rows: Sequence[StratumMean]) -> tuple[str, ...]:
     )
 
 
-def tables_json(release: ReleaseLayout) -> Place:
-    """The released tables, as a document."""
-    return release.root / "tables.json"
-
-
-def tables_csv(plan: SurveyPlan) -> list[Place]:
+def _tables_csv(plan: SurveyPlan) -> list[Place]:
     """The released tables, a file each."""
     return [plan.made.root / "tables" / f"{one.name}.csv" for one in plan.tables]
 
@@ -314,7 +311,7 @@ def check_tables(plan: SurveyPlan, released: SurveyTables) -> None:
     Raises:
       VerificationError: One does not.
     """
-    path = tables_json(plan.made)
+    path = plan.made.root / TABLES
     for one, stated in zip(plan.tables, released.tables, strict=True):
         where, counts = f"{path}, {one.name}", np.array(stated.counts, np.int64)
         drawn = read_table(plan.release.measured_part(one.name))
@@ -328,3 +325,73 @@ def check_tables(plan: SurveyPlan, released: SurveyTables) -> None:
                 )
         if drawn.conditioning != one.conditioning or stated != _released(plan, one):
             raise VerificationError(where, "is not what was drawn")
+
+
+def microdata_folders(release: ReleaseLayout) -> list[Place]:
+    """Datasets of the microdata, one per format."""
+    return [release.microdata / name for name in MICRODATA]
+
+
+def draw_microdata(plan: SurveyPlan, measured: Answers) -> Records:
+    """Fit a model to noisy marginals and draw records of it.
+
+    The same settings give the same records: of a mixture on any machine (`das.synthesis.portable`),
+    of a tree on one.
+    """
+    settings = plan.synthesis
+    n_records = settings.records or plan.config.data.records
+    if isinstance(measured, ChosenMarginals):
+        return synthesize_graphical(measured, settings.steps, n_records, settings.seed)
+    fit = Fit(components=settings.components, steps=settings.steps, starts=settings.starts)
+    if isinstance(measured, MeasuredStrata):
+        return synthesize_strata(measured, fit, n_records, settings.seed)
+    return synthesize(measured, targets_of(measured), fit, n_records, settings.seed)
+
+
+def write_microdata(plan: SurveyPlan, records: Records) -> None:
+    """Write records with the labels of their levels, as Parquet and CSV.
+
+    Raises:
+      OutputError: They cannot be written, or are published.
+    """
+    columns = {
+        name: pa.DictionaryArray.from_arrays(
+            pa.array(records.codes[:, i].astype(np.int32)), pa.array(plan.levels(name))
+        )
+        for i, name in enumerate(records.domain.names)
+    }
+    table = pa.table(columns)
+    facts: Mapping[str, Any] = {
+        "configuration_digest": plan.digest,
+        "not_for_release": plan.not_for_release,
+        "settings": plan.settings(SYNTHESIS),
+    }
+    parquet, csv = microdata_folders(plan.made)
+    for folder, writer in (
+        (parquet, PartWriter(parquet, table.schema, key=None)),
+        (csv, CsvPartWriter(csv)),
+    ):
+        writer.write(table)
+        publish(folder, [writer.close()], facts)
+
+
+def read_microdata(plan: SurveyPlan) -> Records:
+    """The released records.
+
+    Raises:
+      OutputError: They are not published, or hold a label that is no level.
+    """
+    folder, domain = microdata_folders(plan.made)[0], plan.microdata_domain
+    table = Dataset.open(folder).read()
+    if table.column_names != list(domain.names):
+        raise OutputError(
+            str(folder), "has other columns", got=table.column_names, want=list(domain.names)
+        )
+    codes = np.empty((table.num_rows, len(domain.names)), np.int64)
+    for i, name in enumerate(domain.names):
+        labels = table.column(name).cast(pa.string())
+        found = pc.index_in(labels, pa.array(plan.levels(name)))
+        if found.null_count:
+            raise OutputError(f"{folder}, {name}", "holds labels that are no levels")
+        codes[:, i] = found.to_numpy()
+    return Records(domain, codes)

@@ -38,10 +38,15 @@ from jobs.survey.folder import (
 )
 from jobs.survey.manifest import is_made, seal_survey
 from jobs.survey.measurements import read_answers
-from jobs.survey.microdata import draw_microdata, write_microdata
 from jobs.survey.plan import SurveyPlan
 from jobs.survey.reports import write_internal_page, write_public_page
-from jobs.survey.results import released_means, released_tables, write_results
+from jobs.survey.results import (
+    draw_microdata,
+    released_means,
+    released_tables,
+    write_microdata,
+    write_results,
+)
 
 
 @dataclass(frozen=True, eq=False)

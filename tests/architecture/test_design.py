@@ -119,7 +119,7 @@ PLANTED = [
     ("jobs/analysis/areas.py", "import jobs.pipeline.confidential.look", "Only these start"),
     ("jobs/newcomer.py", "import os", "cli > analysis"),
     ("jobs/survey/results.py", "import das.means.measure", "After measuring"),
-    ("jobs/survey/microdata.py", "import das.synthesis.adaptive", "After measuring"),
+    ("jobs/survey/results.py", "import das.synthesis.adaptive", "After measuring"),
     (
         "jobs/pipeline/release/newcomer.py",
         "import jobs.pipeline.confidential.leaves",

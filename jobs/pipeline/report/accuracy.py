@@ -36,10 +36,6 @@ class Accuracy:
         """Their names, in the order of the files."""
         return list(dict.fromkeys(table for _, table in self.half_widths))
 
-    def first_at(self, geolevel: str) -> str | None:
-        """Return the first table with estimates at a geolevel; None if there is none."""
-        return next((t for t in self.tables if (geolevel, t) in self.half_widths), None)
-
     @property
     def often(self) -> str:
         """How often an interval holds the truth, in words."""
@@ -78,7 +74,8 @@ def accuracy_tile(manifest: Manifest, accuracy: Accuracy) -> Tile | None:
       None if the geolevel has no estimates, as where all its queries are lazy.
     """
     level = manifest.levels[max(0, len(manifest.levels) - 3)]
-    table = accuracy.first_at(level)
+    found = (one for one in accuracy.tables if (level, one) in accuracy.half_widths)
+    table = next(found, None)
     if table is None:
         return None
     width = accuracy.half_widths[level, table]

@@ -144,14 +144,8 @@ def account_table(
     """
     relations = {grant.neighbors for grant in account.grants}
     has_changed = Neighbors.UNBOUNDED in relations
-    grants = [
-        [name(grant.product), name(grant.grant), *_loss(grant), _changed_record(grant)]
-        for grant in account.grants
-    ]
-    composed = [
-        [name("all together"), Cell(EMPTY), *_loss(total), _changed_record(total)]
-        for total in account.composed
-    ]
+    body = [[name(one.product), name(one.grant), *_loss(one)] for one in account.grants]
+    composed = [[name("all together"), Cell(EMPTY), *_loss(one)] for one in account.composed]
     if len(relations) > 1:
         bounded = next(one for one in account.grants if one.neighbors is Neighbors.BOUNDED)
         unstated = [Cell("not stated"), name(Neighbors.UNBOUNDED), *[Cell(EMPTY)] * 3]
@@ -169,7 +163,7 @@ def account_table(
         Column("δ"),
         Column("A changed record", hint="exact"),
     ]
-    body = [*grants, *(composed if len(grants) > 1 else [])]
+    body += composed if len(body) > 1 else []
     if not has_changed:  # a changed record costs the budget itself
         columns, body = columns[:-1], [row[:-1] for row in body]
     exact = {grant.product: ", ".join(grant.exact) for grant in account.grants if grant.exact}
@@ -292,24 +286,20 @@ _CHANGES = {
 }
 
 
-def _changed_record(budget: Guarantee) -> Cell:
-    """What a changed record costs by a budget, where that is known."""
-    cost = budget.total if budget.neighbors is Neighbors.BOUNDED else None
-    if isinstance(budget, Grant) and budget.changed_record is not None:
-        cost = budget.changed_record
-    if cost is None:
-        return Cell(EMPTY)
-    return Cell(f"{text.unit(budget.definition)} = {cost}", text.ratio(cost), code=True)
-
-
 def _loss(budget: Guarantee) -> list[Cell]:
-    is_pure = budget.definition.is_pure
-    loss = f"{text.unit(budget.definition)} = {budget.total}"
+    """What a budget is, what it implies, and what a changed record costs where that is known."""
+    is_pure, unit = budget.definition.is_pure, text.unit(budget.definition)
+    changed = budget.total if budget.neighbors is Neighbors.BOUNDED else None
+    if isinstance(budget, Grant) and budget.changed_record is not None:
+        changed = budget.changed_record
     return [
-        Cell(loss, text.ratio(budget.total), code=True),
+        Cell(f"{unit} = {budget.total}", text.ratio(budget.total), code=True),
         name(budget.neighbors),
-        Cell(text.upward(budget.epsilon), budget.epsilon),
+        number(budget.epsilon, text.upward),
         Cell("0", 0.0) if is_pure else Cell(text.small(budget.delta), text.ratio(budget.delta)),
+        Cell(EMPTY)
+        if changed is None
+        else Cell(f"{unit} = {changed}", text.ratio(changed), code=True),
     ]
 
 

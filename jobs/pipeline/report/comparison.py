@@ -238,7 +238,6 @@ def bin_values(
 
 
 _CLASSES = ("0", "1", "2", "3 to 4", "5 to 9", "10 to 19", "20 to 49", "50 or more")
-_SHORT = {" to ": "\N{EN DASH}", " or more": "+", ",000": "k", "9,999": "10k"}
 
 
 def size_section(comparison: Comparison) -> Section:

@@ -218,19 +218,15 @@ def files_section(
       tables: Further ones below that of the datasets.
     """
     lead = "All tables are Parquet or CSV; every dataset names its files and their digests."
-    blocks: list[Block] = [Prose("files.html.j2", values), files_table(outputs), *tables]
-    return Section("files", "Files and how to read them", lead, blocks)
-
-
-def files_table(outputs: Sequence[Output]) -> Table:
-    """Every dataset of a release with its digest."""
     columns = [
         codes("Path", (output.path for output in outputs)),
         numbers("Rows", (output.rows for output in outputs)),
         numbers("Size", (output.bytes for output in outputs), text.size),
         codes("SHA-256", (output.sha256 for output in outputs)),
     ]
-    return Table.of("files", "Files of the release", columns)
+    table = Table.of("files", "Files of the release", columns)
+    blocks: list[Block] = [Prose("files.html.j2", values), table, *tables]
+    return Section("files", "Files and how to read them", lead, blocks)
 
 
 def _kind(path: str) -> str:

@@ -56,7 +56,8 @@ def write_explore_page(
         "odds": f"{round(100 * header['confidence'])} of 100",
         "notes": header["notes"],
         "has_map": header["map"] is not None,
-        "header": _for_script(header),
+        # Within a script, "<" might end the element.
+        "header": Markup(json.dumps(header, ensure_ascii=True).replace("<", "\\u003c")),
         "packed": Markup(packed),  # base64
     }
     page = render(
@@ -67,11 +68,6 @@ def write_explore_page(
     )
     replace_file(out, page, mode=mode)
     return len(page.encode())
-
-
-def _for_script(value: Mapping[str, Any]) -> Markup:
-    """JSON that cannot end the element it stands in."""
-    return Markup(json.dumps(value, ensure_ascii=True).replace("<", "\\u003c"))
 
 
 Block = list[int]

@@ -128,8 +128,16 @@ def solving_section(solved: Sequence[SolvedLevel]) -> Section:
         "Widened: no whole numbers next to the solution add up, so the next ones were tried. "
         f"Failsafe: {_failsafe(solved)}"
     )
+    expected = [
+        (level.geolevel, one)
+        for level in solved
+        for one in [level.expected_totals]
+        if one is not None
+    ]
     table = Table.of("solving", "How counts were made", columns, note)
-    return Section("solving", "Solving", lead, [table, *_expected_blocks(solved)])
+    return Section(
+        "solving", "Solving", lead, [table, *([_expected_table(expected)] if expected else [])]
+    )
 
 
 def _failsafe(solved: Sequence[SolvedLevel]) -> str:
@@ -144,13 +152,6 @@ def _failsafe(solved: Sequence[SolvedLevel]) -> str:
         "Where no children of a parent can keep what they must, the failsafe moves the parent to "
         f"{' or '.join(chosen[way] for way in sorted(by or {'exact'}))}."
     )
-
-
-def _expected_blocks(solved: Sequence[SolvedLevel]) -> list[Table]:
-    """What was expected by housing units, where that was asked for."""
-    expected = [(level.geolevel, level.expected_totals) for level in solved]
-    asked = [(geolevel, one) for geolevel, one in expected if one is not None]
-    return [_expected_table(asked)] if asked else []
 
 
 def _changed(solved: Sequence[SolvedLevel]) -> list[Column]:

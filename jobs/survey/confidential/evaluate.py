@@ -42,9 +42,8 @@ from jobs.survey.documents import (
     WorkloadError,
     read_survey_manifest,
 )
-from jobs.survey.microdata import read_microdata
 from jobs.survey.plan import MeanPlan, SurveyPlan, TablePlan
-from jobs.survey.results import read_results
+from jobs.survey.results import read_microdata, read_results
 
 _HIGHEST_ORDER = 3
 _MOST_WORK = 2_000_000_000  # records times marginals of one order; some 30 s
