@@ -64,8 +64,9 @@ from jobs.pipeline.config.ready import ready_files
 from jobs.pipeline.config.schema import load_schema
 from jobs.pipeline.documents.document import json_of
 from jobs.pipeline.documents.manifest import Origin
-from jobs.pipeline.folder.identity import claim_as, make_roots, owner_of
+from jobs.pipeline.folder.identity import claim_as, owner_of
 from jobs.pipeline.folder.lock import only_driver
+from jobs.pipeline.folder.roots import make_roots
 from jobs.pipeline.plan import Level, Plan
 from jobs.pipeline.planned_ledger import planned_ledger
 from jobs.pipeline.release.given import publish_given_counts

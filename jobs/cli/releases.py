@@ -119,7 +119,7 @@ def report(
     from jinja2 import TemplateError
 
     from jobs.pipeline.config.released import is_survey_release
-    from jobs.pipeline.folder.identity import remembered_roots
+    from jobs.pipeline.folder.roots import remembered_roots
     from jobs.pipeline.report.finished import write_internal_reports, write_public_reports
     from jobs.pipeline.storage.files import understanding
     from jobs.pipeline.storage.layout import ReleaseLayout, Roots, is_release, release_layout

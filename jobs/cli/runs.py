@@ -42,7 +42,7 @@ def validate(
     Of the data no more is read than the names of columns, if they are there. Stores are asked
     whether they let this machine write: a file is created and removed in each.
     """
-    from jobs.pipeline.folder.identity import check_roots
+    from jobs.pipeline.folder.roots import check_roots
     from jobs.pipeline.storage.account import check_account
 
     if is_survey_file(config):

@@ -11,9 +11,9 @@ from jobs.pipeline.folder.identity import (
     Owner,
     refuse_other_configuration,
     remembered,
-    remembered_root,
     remembered_run,
 )
+from jobs.pipeline.folder.roots import remembered_root
 from jobs.pipeline.folder.solutions import differences
 from jobs.pipeline.folder.spending import Part, Spending
 from jobs.pipeline.storage.dataset import Dataset, find_damage, is_published

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
-import os
 import pathlib
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from das.errors import ConfigError, LedgerError, OutputError
@@ -17,16 +14,23 @@ from jobs.pipeline.config.claims import account_of
 from jobs.pipeline.config.load import load_run
 from jobs.pipeline.config.product import Resolved
 from jobs.pipeline.documents.summary import SUMMARY
-from jobs.pipeline.folder.lock import LOCK
+from jobs.pipeline.folder.roots import (
+    CONFIDENTIAL,
+    claim_root,
+    make_folders,
+    read_identity,
+    refuse_other_root,
+    remembered_root,
+    remove_root,
+    stated_root,
+)
 from jobs.pipeline.folder.solutions import other_settings
 from jobs.pipeline.storage.account import is_there, read_account
 from jobs.pipeline.storage.dataset import MANIFEST, PROPOSED
-from jobs.pipeline.storage.files import create_file, json_text, read_json, write_json
+from jobs.pipeline.storage.files import create_file, json_text, write_json
 from jobs.pipeline.storage.journal import journals_under, read_journal
 from jobs.pipeline.storage.layout import Roots, release_layout
-from jobs.pipeline.storage.modes import close_folder
-from jobs.pipeline.storage.place import Place, StoredPlace, is_same, place_of, remove_tree
-from jobs.pipeline.storage.stores.store import probe
+from jobs.pipeline.storage.place import Place, is_same, place_of, remove_tree
 
 _STATED = ("run_file", "configuration_files")
 _SOLUTIONS = "solutions"
@@ -315,214 +319,3 @@ def has_spent(out: Place, account: Place) -> str | None:
     ):
         return "which measured the data"
     return None
-
-
-OWNER = "OWNER.json"
-CONFIDENTIAL = "confidential"
-"""Under which a run folder remembers its confidential root, if that is a place of its own."""
-
-_TEXTS = ("run", "configuration_digest", "run_file", "account", CONFIDENTIAL)
-_KEYS = {"run.json": "output.directory", OWNER: "output.confidential"}
-_SAFE = "keep runs in a store that creates a file only if it is absent: docs/storage.md names some"
-
-
-def make_roots(roots: Roots) -> None:
-    """Create the roots of a run, or check that they may be such; nothing is claimed.
-
-    Raises:
-      OutputError: One cannot be written, holds other files, or cannot be closed to other users; or
-        lies in a store that does not keep what a run rests on.
-    """
-    for place, _ in _roots(roots):
-        _probe(place)
-    make_folders(roots)
-
-
-def make_folders(roots: Roots) -> None:
-    """`make_roots` for stores that were tried.
-
-    Raises:
-      OutputError: As there.
-    """
-    for place, owner in _roots(roots):
-        _make_folder(place, owner)
-    _refuse_shared(roots)
-
-
-def check_roots(roots: Roots) -> None:
-    """Check that the roots of a run could be written, and create none of them.
-
-    In a store a file of a random name is written and removed.
-
-    Raises:
-      OutputError: One could not.
-    """
-    for place, owner in _roots(roots):
-        _probe(place)
-        if isinstance(place, Path):
-            there = next((one for one in (place, *place.parents) if one.exists()), place)
-            if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-                what = "cannot be created" if there != place else "cannot be written"
-                raise OutputError(str(place), what, remedy=f"choose another {_KEYS[owner]}")
-        if place.is_dir():
-            _refuse_foreign(place, owner)
-    _refuse_shared(roots)
-
-
-def _roots(roots: Roots) -> list[tuple[Place, str]]:
-    """Roots of their own, and the file that says whose each is."""
-    apart = [(roots.confidential, OWNER)] if roots.are_apart else []
-    return [(roots.out, "run.json"), *apart]
-
-
-def _probe(place: Place) -> None:
-    if not isinstance(place, StoredPlace):
-        return
-    try:
-        probe(place.store, place.key)
-    except OSError as error:
-        if error.errno != errno.ENOTSUP:  # which says that it knows no conditions, or ignores them
-            raise OutputError(str(place), "cannot be created", got=error.strerror) from None
-        what = "lies in a store that is not safe for runs"
-        raise OutputError(str(place), what, got=error.strerror, remedy=_SAFE) from None
-
-
-def _make_folder(place: Place, owner: str) -> None:
-    try:
-        place.mkdir(parents=True, exist_ok=True, mode=0o700)
-    except OSError as error:
-        raise OutputError(str(place), "cannot be created", got=error.strerror) from None
-    _refuse_foreign(place, owner)
-    if isinstance(place, Path) and not os.access(place, os.W_OK):
-        raise OutputError(str(place), "cannot be written")
-    close_folder(place)
-
-
-def _refuse_foreign(place: Place, owner: str) -> None:
-    """Refuse a folder that is not empty and has no owner."""
-    # A draft of the owner's file and a lock are what a start leaves that dies at once.
-    ours = (owner, f".{owner}.", LOCK, ".probe-")
-    try:
-        foreign = next((one for one in place.iterdir() if not one.name.startswith(ours)), None)
-    except OSError as error:
-        raise OutputError(str(place), "cannot be created", got=error.strerror) from None
-    if foreign is not None and not (place / owner).exists():
-        raise OutputError(
-            str(place),
-            "is not empty and is not the folder of a run",
-            got=foreign.name,
-            remedy=f"choose another {_KEYS[owner]}",
-        )
-
-
-# --- whose the confidential root is --------------------------------------------------------------
-
-
-def stated_root(roots: Roots) -> dict[str, str]:
-    """What a run folder remembers of a confidential root of its own."""
-    return {CONFIDENTIAL: str(roots.confidential)} if roots.are_apart else {}
-
-
-def remembered_root(document: Mapping[str, Any]) -> Place | None:
-    """The confidential root of its own that a run folder remembers.
-
-    Args:
-      document: Its run.json.
-    """
-    stated = document.get(CONFIDENTIAL)
-    return None if stated is None else place_of(str(stated))
-
-
-def read_identity(out: Place, remedy: str) -> dict[str, Any]:
-    """Read run.json of a run folder.
-
-    Raises:
-      OutputError: It is missing or damaged, or holds what no run writes.
-    """
-    path = out / "run.json"
-    document = {"run": None, **read_json(path, remedy)}
-    kinds = {**dict.fromkeys(_TEXTS, str), "inputs": dict, "solutions": dict}
-    for key in sorted(kinds.keys() & document.keys()):
-        if not isinstance(document[key], kinds[key]):
-            raise OutputError(f"{path}: {key}", "is damaged", got=type(document[key]).__name__)
-    return document
-
-
-def remembered_roots(out: Place) -> Roots:
-    """The roots of a run folder, of which nothing else is known; a copy of a release has its own.
-
-    Raises:
-      OutputError: Its run.json is damaged.
-    """
-    path = out / "run.json"
-    document = read_json(path, "give the output.directory of a run") if path.exists() else {}
-    return Roots.of(out, remembered_root(document))
-
-
-def claim_root(roots: Roots, run: str) -> None:
-    """Create the confidential root of a run that has a folder; one of its own is then hers alone.
-
-    Raises:
-      OutputError: It is that of another run, or cannot be written or closed to other users.
-    """
-    try:
-        roots.confidential.mkdir(parents=True, mode=0o700, exist_ok=True)
-    except OSError as error:
-        what = "cannot be created"
-        raise OutputError(str(roots.confidential), what, got=error.strerror) from None
-    close_folder(roots.confidential)
-    owner = roots.confidential / OWNER
-    if roots.are_apart and not create_file(owner, json_text({"run": run})):
-        raise _shared(roots)
-
-
-def _refuse_shared(roots: Roots) -> None:
-    """Refuse a confidential root that another run has."""
-    owner, path = roots.confidential / OWNER, roots.out / "run.json"
-    if roots.are_apart and owner.exists():
-        run = read_json(path, "remove the folder").get("run") if path.exists() else None
-        if read_json(owner, "remove the folder").get("run") != run:
-            raise _shared(roots)
-
-
-def _shared(roots: Roots) -> OutputError:
-    return OutputError(
-        str(roots.confidential),
-        "holds the confidential files of another run",
-        want=f"a folder of its own for {roots.out}",
-        remedy="name another one by output.confidential, or by --confidential",
-    )
-
-
-def refuse_other_root(roots: Roots, document: Mapping[str, Any]) -> None:
-    """Refuse a run folder whose confidential files lie elsewhere.
-
-    Where they are gone altogether, as when they were destroyed after the release, they are made
-    again as far as they are needed.
-
-    Args:
-      roots: Where they are said to lie.
-      document: Its run.json.
-
-    Raises:
-      OutputError: They lie elsewhere.
-    """
-    before = Roots.of(roots.out, remembered_root(document)).confidential
-    if before == roots.confidential or (roots.confidential / OWNER).exists():
-        return
-    if before.is_dir() and any(path.name != OWNER for path in before.iterdir()):
-        raise OutputError(
-            str(roots.confidential),
-            "is not where the confidential files of this run lie",
-            want=str(before),
-            remedy="name that one by output.confidential, or by --confidential",
-        )
-
-
-def remove_root(roots: Roots, run: str) -> None:
-    """Remove what is confidential of a run; not a root of its own that says nothing of the run."""
-    owner = roots.confidential / OWNER
-    if roots.are_apart:
-        if not owner.exists() or read_json(owner, "remove the folder").get("run") != run:
-            return
-    remove_tree(roots.confidential)

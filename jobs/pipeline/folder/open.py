@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from das.errors import DasError, OutputError
 from jobs.pipeline.documents.summary import SUMMARY
 from jobs.pipeline.folder.draws import draws_journal
-from jobs.pipeline.folder.identity import Owner, claim_as, make_roots
+from jobs.pipeline.folder.identity import Owner, claim_as
 from jobs.pipeline.folder.lock import LOCK, only_driver
+from jobs.pipeline.folder.roots import make_roots
 from jobs.pipeline.folder.spending import Spending, refuse_older_account, refuse_spent_grants
 from jobs.pipeline.storage.layout import is_publishable
 from jobs.pipeline.storage.place import Place

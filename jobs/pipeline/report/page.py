@@ -8,9 +8,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-import jinja2
 from markupsafe import Markup, escape
 
 from das.errors import OutputError
@@ -19,6 +18,9 @@ from jobs.pipeline.report.table import Table
 from jobs.pipeline.storage.files import replace_file
 from jobs.pipeline.storage.place import Place
 from jobs.pipeline.storage.stores.store import OWNER_ONLY
+
+if TYPE_CHECKING:
+    import jinja2
 
 
 @dataclass(frozen=True)
@@ -171,6 +173,8 @@ def content_security_policy(script: str) -> str:
 @cache
 def _environment() -> jinja2.Environment:
     """The templates of this package, each compiled once per process."""
+    import jinja2  # what prints tables alone does not wait for it
+
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("jobs.pipeline.report", ""),
         autoescape=lambda name: not str(name).endswith(".md.j2"),

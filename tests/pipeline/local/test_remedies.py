@@ -1356,15 +1356,17 @@ ENTRIES: dict[Key, Entry] = {
      "elsewhere"): TriedIn(f"{_ROOTS}::test_roots_in_each_other_are_refused"),
     ("jobs/pipeline/config/places.py", "keep it elsewhere: what lies there is published, or removed with the "
      "run"): TriedIn(f"{_ROOTS}::test_what_a_run_file_names_lies_in_neither_root"),
-    ("jobs/pipeline/folder/identity.py", "name another one by output.confidential, or by --confidential"): TriedIn(
+    ("jobs/pipeline/folder/roots.py", "name another one by output.confidential, or by --confidential"): TriedIn(
         f"{_ROOTS}::test_the_truth_lies_in_a_folder_of_its_own"),
-    ("jobs/pipeline/folder/identity.py", "name that one by output.confidential, or by --confidential"): TriedIn(
+    ("jobs/pipeline/folder/roots.py", "name that one by output.confidential, or by --confidential"): TriedIn(
         f"{_ROOTS}::test_the_truth_lies_in_a_folder_of_its_own"),
-    ("jobs/pipeline/folder/identity.py", "choose another {}"): TriedIn(
+    ("jobs/pipeline/folder/roots.py", "choose another {}"): TriedIn(
         f"{_ROOTS}::test_a_folder_with_other_files_is_no_confidential_root"),
+    ("jobs/pipeline/folder/roots.py", "give the output.directory of a run"): DAMAGED,
+    ("jobs/pipeline/folder/roots.py", "remove the folder"): DAMAGED,
     ("jobs/pipeline/storage/journal.py", "restore both from one copy"): TriedIn(
         "tests/unit/jobs/pipeline/storage/test_journal.py::test_a_copy_that_goes_on_differently_is_refused"),
-    ("jobs/pipeline/folder/identity.py", "keep runs in a store that creates a file only if it is absent: "
+    ("jobs/pipeline/folder/roots.py", "keep runs in a store that creates a file only if it is absent: "
      "docs/storage.md names some"): TriedIn(
         f"{_ADDRESSES}::test_a_store_that_ignores_conditions_is_refused"),
     ("jobs/pipeline/tasks/failures.py", "give it room, then `das resume`"): MACHINE,

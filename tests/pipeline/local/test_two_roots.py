@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from jobs.pipeline.config.load import load_run
-from jobs.pipeline.folder.identity import OWNER
+from jobs.pipeline.folder.roots import OWNER
 from jobs.pipeline.storage.layout import Roots, confidential_layout
 from tests.builders import toy
 from tests.builders.survey import write_survey
