@@ -201,18 +201,13 @@ def gridded(titles: Iterable[str], rows: Sequence[Sequence[Cell]]) -> list[Colum
 
 
 def shaded(
-    rows: Sequence[Sequence[float | None]],
-    show: Show,
-    *,
-    empty: str = EMPTY,
-    logarithmic: bool = False,
+    rows: Sequence[Sequence[float | None]], show: Show, *, logarithmic: bool = False
 ) -> list[list[Cell]]:
     """Cells of a grid shaded by value; the same value has the same shade everywhere.
 
     Args:
       rows: Nonnegative values; None for a cell without one.
       show: Text of a value.
-      empty: Text of a cell without a value.
       logarithmic: Shade by the logarithm; zeros are not shaded.
     """
     known = [v for row in rows for v in row if v is not None and (v > 0 or not logarithmic)]
@@ -226,22 +221,19 @@ def shaded(
         return 0.06 + 0.94 * (scale(value) - low) / (high - low) if high > low else 0.5
 
     return [
-        [Cell(empty) if v is None else Cell(show(v), v, heat=heat(v)) for v in row] for row in rows
+        [Cell(EMPTY) if v is None else Cell(show(v), v, heat=heat(v)) for v in row] for row in rows
     ]
 
 
 def tilted(
-    rows: Sequence[Sequence[float | None]],
-    show: Show = text.signed,
-    *,
-    empty: str = EMPTY,
+    rows: Sequence[Sequence[float | None]], show: Show = text.signed
 ) -> list[list[Cell]]:
     """Cells of a grid shaded on two sides of zero, by the square root of the size."""
     largest = max((abs(v) for row in rows for v in row if v is not None), default=0.0)
 
     def cell(value: float | None) -> Cell:
         if value is None:
-            return Cell(empty)
+            return Cell(EMPTY)
         if value == 0 or largest == 0:
             return Cell(show(value), value)
         return Cell(show(value), value, tilt=math.copysign((abs(value) / largest) ** 0.5, value))
