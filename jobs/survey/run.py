@@ -13,7 +13,7 @@ from functools import cached_property
 
 from das.confidential import Confidential
 from das.errors import OutputError
-from jobs.pipeline.folder.fingerprint import check_same_files, files_under
+from jobs.pipeline.folder.identity import check_same_files, files_under
 from jobs.pipeline.folder.open import open_folder
 from jobs.pipeline.folder.spending import Spending, claim_grants, refuse_lost, refuse_other_draws
 from jobs.pipeline.input.files import plan_chunks

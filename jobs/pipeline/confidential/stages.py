@@ -26,7 +26,7 @@ from jobs.pipeline.config.frozen import freeze
 from jobs.pipeline.config.product import Product
 from jobs.pipeline.config.solvable import refuse_large_families
 from jobs.pipeline.documents.document import write_document
-from jobs.pipeline.folder.fingerprint import check_same_input, input_files
+from jobs.pipeline.folder.identity import check_same_input, input_files
 from jobs.pipeline.folder.spending import spending_of
 from jobs.pipeline.input.geounits import list_names
 from jobs.pipeline.input.values import geocode_bytes

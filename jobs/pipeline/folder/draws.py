@@ -115,7 +115,12 @@ class Draws:
             later than this one; or the run lies in another folder too.
           OutputError: The account or the folder cannot be written.
         """
-        known, attempt = self._own_attempts(part), uuid.uuid4().hex
+        attempt = uuid.uuid4().hex
+        known = [
+            str(line.get("attempt"))
+            for line in read_journal(self.journal)
+            if (line.get("product"), line.get("geolevel")) == (self.claim.product, part)
+        ]
         own = {"product": self.claim.product, "geolevel": part, "attempt": attempt}
         line = {**self._line(DRAWING, part, attempt), **({"moved": True} if moved else {})}
 
@@ -282,13 +287,6 @@ class Draws:
         except KeyError as error:
             what = "holds a line that is not of an account"
             raise LedgerError(str(self.account), what, got=error) from None
-
-    def _own_attempts(self, part: str) -> list[str]:
-        return [
-            str(line.get("attempt"))
-            for line in read_journal(self.journal)
-            if (line.get("product"), line.get("geolevel")) == (self.claim.product, part)
-        ]
 
     def _line(self, event: str, part: str, attempt: str) -> dict[str, Any]:
         return {

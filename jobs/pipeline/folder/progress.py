@@ -125,32 +125,26 @@ def damage_of(resolved: Resolved) -> list[Damage]:
     Raises:
       LedgerError: The ledger was tampered with, or is gone though the grant was claimed.
     """
-    damages: list[tuple[Place, OutputError, tuple[Place, ...]]] = []
-    *others, _ = resolved.products.values()
-    everything = set[Place]()
+    *others, last = resolved.products.values()
+    inner = {root for one in others for root in (one.release.root, one.confidential.root)}
+    roots = (last.release.root, last.confidential.root)  # the folders of the others lie within
+    there = {path.parent for root in roots for path in root.rglob(MANIFEST)}
+    damages = []
     for product in resolved.products.values():
-        release = product.release
         spending = spending_of(resolved, product)
         refuse_lost_ledger(spending)
-        roots = [release.root, product.confidential.root]
-        paths = sorted((path.parent for root in roots for path in root.rglob(MANIFEST)), key=str)
-        there = frozenset(paths)
-        everything |= there
-        missing = [*lost_measurements(spending), *_lost_counts(product, there)]
-        if product is resolved.last:  # the folders of the others lie within
-            inner = {
-                root for other in others for root in (other.release.root, other.confidential.root)
-            }
-            paths = [path for path in paths if not inner & {*path.parents}]
-        broken = [(path, error) for path in paths for error in find_damage(path)[:1]]
-        found = [(path, error, _to_redo(product, path)) for path, error in [*missing, *broken]]
-        damages += [(path, e, (*redo, *_tied_to(resolved, redo))) for path, e, redo in found]
-    return [
-        Damage(
-            dataset, error, tuple(path for path in redo if path == dataset or path in everything)
-        )
-        for dataset, error, redo in damages
-    ]
+        found = [*lost_measurements(spending), *_lost_counts(product, there)]
+        own = {product.release.root, product.confidential.root}
+        foreign = inner if product is last else set()
+        for path in sorted(there, key=str):
+            if own & {*path.parents} and not foreign & {*path.parents}:
+                found += [(path, error) for error in find_damage(path)[:1]]
+        for path, error in found:
+            redo = _to_redo(product, path)
+            made = (*redo, *_tied_to(resolved, redo))
+            redone = tuple(other for other in made if other == path or other in there)
+            damages.append(Damage(path, error, redone))
+    return damages
 
 
 def _tied_to(resolved: Resolved, redo: Sequence[Place]) -> list[Place]:

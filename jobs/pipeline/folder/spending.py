@@ -19,8 +19,8 @@ from jobs.pipeline.config.product import Product, Resolved
 from jobs.pipeline.documents.account import account_of_grants
 from jobs.pipeline.documents.document import write_document
 from jobs.pipeline.folder.draws import Draws, lost_answers, note_account_line, refuse_rolled_back
-from jobs.pipeline.folder.fingerprint import input_digest
 from jobs.pipeline.folder.identity import (
+    input_digest,
     is_renamed,
     note_account,
     refuse_other_account,

@@ -225,9 +225,7 @@ def shaded(
     ]
 
 
-def tilted(
-    rows: Sequence[Sequence[float | None]], show: Show = text.signed
-) -> list[list[Cell]]:
+def tilted(rows: Sequence[Sequence[float | None]], show: Show = text.signed) -> list[list[Cell]]:
     """Cells of a grid shaded on two sides of zero, by the square root of the size."""
     largest = max((abs(v) for row in rows for v in row if v is not None), default=0.0)
 

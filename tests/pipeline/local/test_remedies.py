@@ -1191,7 +1191,7 @@ ENTRIES: dict[Key, Entry] = {
      "them out"): TriedIn(f"{_BOUND}::test_persons_whom_structural_zeros_leave_no_cell_are_refused"),
     ("jobs/pipeline/config/invariants.py", "leave one of them out"):
         TriedIn(f"{_BOUND}::test_rows_beside_an_earlier_release_are_refused"),
-    ("jobs/pipeline/folder/fingerprint.py", "give another output.directory; noise must not be drawn for other data here"):
+    ("jobs/pipeline/folder/identity.py", "give another output.directory; noise must not be drawn for other data here"):
         input_that_changed,
     ("jobs/pipeline/folder/identity.py", "choose another output.directory"): a_folder_of_another_configuration,
     ("jobs/pipeline/folder/open.py", "choose another place for the log"): a_log_in_the_release,
@@ -1308,7 +1308,7 @@ ENTRIES: dict[Key, Entry] = {
                 "test_other_measurements_of_a_geolevel_are_refused"),
     ("jobs/pipeline/storage/journal.py", "remove the run folder"):
         TriedIn("tests/unit/jobs/pipeline/storage/test_ledger.py::test_another_plan_or_grant_is_refused"),
-    ("jobs/pipeline/folder/fingerprint.py", "restore it; or go on from the measurements with `das solve`"):
+    ("jobs/pipeline/folder/identity.py", "restore it; or go on from the measurements with `das solve`"):
         lost_notes_on_the_input,
     ("jobs/pipeline/documents/manifest.py", "run `das solve` first; if it was sealed, restore it from a copy of "
      "the release"): what_needs_a_release,
