@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal
 from xml.etree import ElementTree
 
@@ -20,13 +20,11 @@ from markupsafe import Markup
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
-    from matplotlib.figure import Figure as Drawing
 
 Values = Sequence[float | None]
 
 _LEFT, _WIDE, _HIGH = 0.5, 2.62, 1.66  # inches: numbers beside a panel; its width and height
 _ROWS_WIDE = 3.5  # inches of a panel of rows with names
-_POINTS = 72  # of an inch
 _MARKS = {"ink": "s", "released": "o", "raw": "^", "third": "D"}
 _SHAPES = {"released": ("o", "-"), "raw": ("D", (0, (3, 2)))}
 
@@ -125,9 +123,9 @@ def mark_panels(key: str, panels: Sequence[MarkPanel], across: str, up: str) -> 
     pairs = [pair for panel in panels for series in panel.series.values() for pair in series]
     limits = [_decades([pair[side] for pair in pairs]) for side in (0, 1)]
     with drawing():
-        made = Panels.new(len(panels), _ROWS_WIDE, 2.5)
+        made = Panels(_ROWS_WIDE, 2.5)
         for panel in panels:
-            axes = made.axes(Margins(0.62, 0.5, above=0.42), _clipped(panel.title, 46), pad=7)
+            axes = made.add(Margins(0.62, 0.5, above=0.42), _clipped(panel.title, 46), pad=7)
             axes.set_xlabel(across, loc="left")
             for role, series in panel.series.items():
                 axes.plot(
@@ -161,7 +159,7 @@ def range_rows(
     names = [_clipped(name, 40) for name in rows]
     with drawing():
         made = _row_panels(titles, names, range(len(rows)), 0.27 * len(rows))
-        for column, axes in enumerate(made.figure.axes):
+        for column, axes in enumerate(made.axes):
             axes.set(xscale="log", xlim=(low, high), ylim=(len(rows) - 0.5, -0.5))
             for y, row in enumerate(rows.values()):
                 least, tenth, median, ninetieth, largest = row[column]
@@ -187,7 +185,7 @@ def span_rows(key: str, title: str, rows: Sequence[Span]) -> Markup:
     names = [_clipped(row.label, 46) for row in rows]
     with drawing():
         made = _row_panels([title], names, range(len(rows)), 0.25 * len(rows), width=_WHOLE)
-        [axes] = made.figure.axes
+        [axes] = made.axes
         axes.set(xlim=(low - margin, high + margin), ylim=(len(rows) - 0.5, -0.5))
         axes.axvline(rows[0].value, color=COLORS["muted"], linewidth=0.8, linestyle=(0, (1, 2)))
         for y, row in enumerate(rows):
@@ -236,9 +234,9 @@ def _row_panels(
     """
     margins = Margins(0.22 + 0.066 * max(map(len, names), default=0), 0.3)
     wide = width or max(_ROWS_WIDE, margins.left + 1.9)
-    made = Panels.new(len(titles), wide, margins.above + margins.below + height)
+    made = Panels(wide, margins.above + margins.below + height)
     for title in titles:
-        axes = made.axes(margins, title)
+        axes = made.add(margins, title)
         axes.set_yticks(places, names)
         axes.tick_params(axis="y", labelcolor=COLORS["ink"])
         bare(axes, grid="x")
@@ -266,9 +264,9 @@ def line_panels(key: str, panels: Sequence[Panel], label: str) -> Markup:
     below = max(0.5, 0.05 * max(turned)) if turned else 0.26
     drawn = [v for p in panels for s in p.series.values() for v in s if v is not None]
     with drawing():
-        made = Panels.new(max(1, len(panels)), _WIDE, _HIGH - 0.26 + below)
+        made = Panels(_WIDE, _HIGH - 0.26 + below)
         for panel in panels:
-            axes = made.axes(Margins(_LEFT, below), _clipped(panel.title), pad=7)
+            axes = made.add(Margins(_LEFT, below), _clipped(panel.title), pad=7)
             for role, values in panel.series.items():
                 _line(axes, role, values)
             _log_axis(axes, drawn)
@@ -295,7 +293,7 @@ def dot_rows(key: str, titles: Sequence[str], rows: Sequence[DotRow]) -> Markup:
     names = [_clipped(row.label) for row in rows]
     with drawing():
         made = _row_panels(titles, names, places, 0.2 * y)
-        for column, axes in enumerate(made.figure.axes):
+        for column, axes in enumerate(made.axes):
             axes.set_xscale("log")
             axes.set(xlim=(10.0**low / 1.3, 10.0**high * 1.3), ylim=(y - 0.4, -0.6))
             for row, place in zip(rows, places, strict=True):
@@ -438,40 +436,32 @@ class Margins:
 
 @dataclass(frozen=True)
 class Panels:
-    """A figure of panels of one size, each with all of its labels, that a page lays out itself.
+    """Panels of one size, each with all of its labels, that a page lays out itself.
 
     Attributes:
-      figure: Has one below the other.
-      count: How many.
       width: Of each, in inches.
       height: Of each, in inches.
+      axes: Of each, on a figure of its own.
     """
 
-    figure: Drawing
-    count: int
     width: float
     height: float
+    axes: list[Axes] = field(default_factory=list)
 
-    @classmethod
-    def new(cls, count: int, width: float, height: float) -> Panels:
-        """Panels without axes."""
+    def add(self, margins: Margins, title: str, pad: float | None = None) -> Axes:
+        """Add a panel with its title, so many points above its axes."""
         from matplotlib.figure import Figure as Drawing
 
-        return cls(Drawing(figsize=(width, count * height)), count, width, height)
-
-    def axes(self, margins: Margins, title: str, pad: float | None = None) -> Axes:
-        """Axes of the next panel, with its title, so many points above them."""
-        whole = self.count * self.height
-        top = (self.count - len(self.figure.axes)) * self.height
-        axes = self.figure.add_axes(
+        axes = Drawing(figsize=(self.width, self.height)).add_axes(
             (
                 margins.left / self.width,
-                (top - self.height + margins.below) / whole,
+                margins.below / self.height,
                 (self.width - margins.left - margins.right) / self.width,
-                (self.height - margins.below - margins.above) / whole,
+                (self.height - margins.below - margins.above) / self.height,
             )
         )
         axes.set_title(title, loc="left", fontweight="bold", pad=pad)
+        self.axes.append(axes)
         return axes
 
     def markup(self, key: str, label: str = "") -> Markup:
@@ -486,26 +476,21 @@ class Panels:
           key: Unique on the page; prefixes every id.
           label: Of the axis that all panels share; stands above them.
         """
-        self.figure.patch.set_visible(False)
-        buffer = io.BytesIO()
-        self.figure.savefig(buffer, format="svg", metadata={"Date": None})
-        # A label may hold characters that no XML may hold, escaped or not.
-        text = _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", buffer.getvalue().decode())
-        root = ElementTree.fromstring(text)
-        _prune(root)
-        groups = [one for one in root.iter() if re.fullmatch(r"axes_\d+", one.get("id", ""))]
-        shared = [one for one in root if _local(one.tag) == "defs"]
         least = f"--panel: {_PANEL_PIXELS * self.width:.0f}px"
         out = ElementTree.Element("div", {"class": "panels", "style": least})
         if label:
             ElementTree.SubElement(out, "p", {"class": "axis"}).text = label
-        wide, high = _POINTS * self.width, _POINTS * self.height
-        for index, group in enumerate(groups):
-            svg = ElementTree.SubElement(out, "svg")
-            svg.extend([*([] if index else shared), group])
-            _make_inline(svg, key)
-            box = f"0 {index * high:.6g} {wide:.6g} {high:.6g}"
+        for index, axes in enumerate(self.axes):
+            buffer = io.BytesIO()
+            axes.figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
+            # A label may hold characters that no XML may hold, escaped or not.
+            text = _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", buffer.getvalue().decode())
+            svg = ElementTree.fromstring(text)
+            box = svg.attrib["viewBox"]
+            _prune(svg)
+            _make_inline(svg, f"{key}-{index}")
             svg.attrib = {"viewBox": box, "aria-hidden": "true", "focusable": "false"}
+            out.append(svg)
         return Markup(ElementTree.tostring(out, encoding="unicode"))
 
 

@@ -111,8 +111,8 @@ def test_no_dots_are_a_figure_too():
 
 def test_labels_stay_as_they_are_whatever_they_look_like():
     with drawing():
-        made = Panels.new(1, 4, 1)
-        bare(made.axes(Margins(0.1, 0.1), HOSTILE))
+        made = Panels(4, 1)
+        bare(made.add(Margins(0.1, 0.1), HOSTILE))
         svg = made.markup("key")
     assert HOSTILE in texts(svg)
 
@@ -125,17 +125,16 @@ def test_panels_name_their_positions_and_titles():
     assert drawn.count("<svg ") == texts(drawn).count("sex") == texts(drawn).count("county") == 3
 
 
-def test_each_panel_shows_its_own_part_of_the_drawing():
-    """Panels are drawn one below the other; each window begins where the one above ends."""
+def test_each_panel_shows_its_own_drawing():
     drawn = line_panels("key", panels() * 3, "error")
     boxes = [
         [float(number) for number in box.split()] for box in re.findall(r'viewBox="([^"]*)"', drawn)
     ]
-    assert [box[1] for box in boxes] == pytest.approx([k * boxes[0][3] for k in range(3)], abs=1e-3)
     places = [
         [float(y) for y in re.findall(r'<use [^>]*y="([\d.]+)"', svg)]
         for svg in drawn.split("<svg ")[1:]
     ]
+    assert len(boxes) == len(places) == 3
     for box, ys in zip(boxes, places, strict=True):
         assert ys
         assert all(box[1] < y < box[1] + box[3] for y in ys)
