@@ -482,7 +482,8 @@ class Panels:
             ElementTree.SubElement(out, "p", {"class": "axis"}).text = label
         for index, axes in enumerate(self.axes):
             buffer = io.BytesIO()
-            axes.figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
+            canvas = axes.figure.canvas
+            canvas.print_figure(buffer, format="svg", facecolor="none", metadata={"Date": None})
             # A label may hold characters that no XML may hold, escaped or not.
             text = _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", buffer.getvalue().decode())
             svg = ElementTree.fromstring(text)
