@@ -28,9 +28,9 @@ from jobs.pipeline.storage.csv import csv_text, without_formula
 from jobs.pipeline.storage.dataset import dataset_digest, is_published, verify_files
 from jobs.pipeline.storage.files import understanding
 from jobs.pipeline.storage.journal import write_whole
+from jobs.pipeline.storage.layout import received_release
 from jobs.pipeline.storage.ledger import read_ledger_of_parts
 from jobs.pipeline.storage.place import Place
-from jobs.pipeline.storage.received import received_release
 from jobs.survey.checks import SIZE, SYNTHESIS, WEIGHT, spelled
 from jobs.survey.documents import (
     MeansTable,

@@ -18,10 +18,10 @@ from jobs.pipeline.report.table import (
     Column,
     Table,
     gridded,
-    known_number,
     label,
     labels,
     name,
+    number,
     numbers,
     shaded,
     tilted,
@@ -276,7 +276,9 @@ def _parity_table(evaluation: Evaluation) -> Table:
     worst = [next((g for g in row.by_group if g.group == row.worst), None) for row in rows]
     relative = (None if group is None else group.relative for group in worst)
     times = (None if group is None else group.to_everybody for group in worst)
-    noise = [name("exact") if row.exact else known_number(row.expected_rmse) for row in rows]
+    noise = [
+        name("exact") if row.exact else number(row.expected_rmse, text.decimal) for row in rows
+    ]
     columns = [
         labels("Groups", (row.groups for row in rows)),
         labels("Table", (row.table for row in rows)),

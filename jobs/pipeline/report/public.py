@@ -24,7 +24,7 @@ from jobs.pipeline.report.page import Page, Section, write_report
 from jobs.pipeline.report.run import run_section, solving_section
 from jobs.pipeline.report.text import words
 from jobs.pipeline.report.tiles import banners, facts, tiles
-from jobs.pipeline.storage.modes import READABLE
+from jobs.pipeline.storage.files import READABLE
 from jobs.pipeline.storage.place import Place
 
 _SUMMARY = (

@@ -130,11 +130,6 @@ def number(value: float | None, show: Show = text.integer) -> Cell:
     return Cell(EMPTY) if value is None else Cell(show(value), float(value))
 
 
-def known_number(value: float | None, show: Show = text.decimal) -> Cell:
-    """Make a cell with a number that is no whole one."""
-    return number(value, show)
-
-
 def fraction(value: str | None) -> Cell:
     """Make a cell with an exact fraction, sorted by its value; a dash where there is none."""
     return Cell(EMPTY) if value is None else Cell(value, text.ratio(value), code=True)

@@ -29,7 +29,7 @@ from jobs.pipeline.report.table import (
 )
 from jobs.pipeline.report.text import words
 from jobs.pipeline.report.tiles import banners, origin, privacy_tiles
-from jobs.pipeline.storage.modes import READABLE
+from jobs.pipeline.storage.files import READABLE
 from jobs.pipeline.storage.place import Place
 from jobs.survey.checks import SYNTHESIS
 from jobs.survey.documents import (
