@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +19,8 @@ from das.errors import GeographyError, VerificationError
 from das.histograms import Histograms
 from das.schema import Schema
 from geography.lattice import ROOT_CODE, Lattice
-from jobs.pipeline.confidential.leaves import EntrySource, gather_leaves, remove_runs
+from jobs.pipeline.confidential.leaves import gather_leaves, remove_runs
+from jobs.pipeline.confidential.read.reader import Reader
 from jobs.pipeline.release.census import CensusCodes
 from jobs.pipeline.storage.dataset import (
     Dataset,
@@ -39,11 +40,9 @@ from jobs.pipeline.storage.layout import ConfidentialLayout
 from jobs.pipeline.storage.place import Place
 from jobs.pipeline.tasks.executor import Tasks
 
-T = TypeVar("T")
-
 
 def write_truth(
-    entries: EntrySource[T],
+    reader: Reader[Any, Any],
     lattice: Lattice,
     *,
     schema: Schema,
@@ -54,7 +53,7 @@ def write_truth(
     """Write the histograms of all geolevels, leaves first; published geolevels are skipped.
 
     Args:
-      entries: From `confidential.read.formats`; not read if the leaves are published.
+      reader: Of the input, which is not read if the leaves are published.
       lattice: All geounits.
       schema: Its cells.
       layout: Where to write; all workers must see the folder.
@@ -70,7 +69,7 @@ def write_truth(
     leaf = levels[-1]
     if not is_published(layout.histograms(leaf)):
         gather_leaves(
-            entries,
+            reader,
             lattice.codes[-1],
             n_cells=schema.size,
             dataset=layout.histograms(leaf),

@@ -10,11 +10,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from das.arrays import BoolArray
 from das.errors import VerificationError
 from das.histograms import Histograms, first_difference
-from invariants.quarters import NAME, without_quarters
-from jobs.pipeline.config.joined import joining_of
+from jobs.pipeline.config.between import joining_of
 from jobs.pipeline.config.models.data import WithheldData
 from jobs.pipeline.config.product import Product, Resolved
 from jobs.pipeline.documents.account import Account
@@ -23,7 +21,7 @@ from jobs.pipeline.documents.statistics import HOLDS
 from jobs.pipeline.folder.solutions import settings_digest, solution_of
 from jobs.pipeline.plan import Plan
 from jobs.pipeline.release.census import CensusCodes, census_codes
-from jobs.pipeline.release.given import facilities_name, facility_counts, quarter_counts
+from jobs.pipeline.release.given import given_counts
 from jobs.pipeline.release.implied import other_counts
 from jobs.pipeline.release.manifest import answers_of, manifest_of, product_facts
 from jobs.pipeline.release.residuals import residual_test
@@ -335,42 +333,22 @@ def _verify_support(plan: Plan, release: ReleaseLayout, batch: Batch) -> None:
 
 
 def _verify_limits(plan: Plan, release: ReleaseLayout, batch: Batch) -> int:
-    """Check facilities, living quarters, structural zeros and bounded rows of one range.
+    """Check all limits that are stated at the geolevel of a range, or at every one.
 
     Given counts are taken as they were given, not from what the release says they imply. Returns
     how many geounits were checked.
     """
-    geolevel, limits = plan.levels[batch.level].name, plan.limits
-    facilities, quarters = limits.facilities, limits.quarters
-    quartered = quarters is not None and quarters.geolevel == geolevel
-    counted = facilities is not None and facilities.geolevel == geolevel
-    rows = [row for row in plan.levels[batch.level].bounded_rows if row.geolevels[-1] == geolevel]
-    if not (counted or quartered or rows or limits.zeros is not None):
+    geolevel = plan.levels[batch.level].name
+    limits = plan.limits.stated_at(geolevel)
+    if not limits:
         return 0
     codes = read_public_geocodes(release, geolevel, batch.low, batch.high)
     counts = read_counts(release, geolevel, codes, plan.schema.size)
-    broken: dict[str, BoolArray] = {}
-    if facilities is not None and counted:
-        boxes = facilities.boxes(facility_counts(release, facilities, codes, batch))
-        persons = facilities.query.answer(counts)
-        outside = ((persons < boxes.least) | (persons > boxes.most)).any(1)
-        broken[facilities_name(facilities)] = np.asarray(outside, np.bool_)
-    if quarters is not None and quartered:
-        nobody = without_quarters(quarter_counts(release, quarters, codes, batch))
-        broken[NAME] = nobody & (np.diff(counts.offsets) > 0)
-    for row in rows:
-        sums = row.answer(counts)[:, 0]
-        below = np.False_ if row.least is None else sums < row.least
-        above = np.False_ if row.most is None else sums > row.most
-        broken[f"row {row.name}"] = np.zeros(len(codes), np.bool_) | below | above
-    if limits.zeros is not None:
-        in_zeros = np.zeros(len(codes), np.bool_)
-        in_zeros[counts.owners()[limits.zeros.holds(counts.cells)]] = True
-        broken["structural zeros"] = in_zeros
-    for name, mask in broken.items():
-        if mask.any():
+    for limit in limits:
+        broken = limit.broken(counts, given_counts(release, limit, codes, batch))
+        if broken.any():
             raise VerificationError(
-                f"{geolevel} {codes[int(np.argmax(mask))]}", f"breaks the invariant {name}"
+                f"{geolevel} {codes[int(np.argmax(broken))]}", f"breaks the invariant {limit.title}"
             )
     return len(codes)
 

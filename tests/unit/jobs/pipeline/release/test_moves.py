@@ -63,7 +63,7 @@ def minors(*of_blocks: int) -> Constraints:
 def plan_with(*exact: str):
     """Minors are bounded in blocks, and some queries exact in counties."""
     invariants = tuple(two.exact(name, "county") for name in exact)
-    return two.plan(limits=Limits(rows=(MINORS,)), invariants=invariants)
+    return two.plan(limits=Limits((MINORS,)), invariants=invariants)
 
 
 def test_children_that_need_more_minors_get_the_nearest_parent():
@@ -135,7 +135,7 @@ def test_rules_keep_rows_unless_the_children_have_bounds_of_their_own():
     odd = LinearRow("odd", np.array([1, 0, 3, 0]), two.SPINE.levels, 0, 9)
     exact = LinearRow("exact", np.array([0, 5, 0, 5]), two.SPINE.levels, None, None)
     plan = two.plan(
-        limits=Limits(zeros=two.zeros(1), rows=(men, odd, exact)),
+        limits=Limits((two.zeros(1), men, odd, exact)),
         invariants=(two.exact("sex", "county"), two.exact("age", "block")),
     )
     rules = MoveRules.of(plan, plan.levels[BLOCK], family(4, 0, 0, 6))
