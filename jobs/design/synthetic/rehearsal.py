@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -24,8 +25,9 @@ from jobs.pipeline.config.data import FILE_KINDS
 from jobs.pipeline.config.load import load_run
 from jobs.pipeline.config.models.data import DataConfig
 from jobs.pipeline.config.product import Product, Resolved
+from jobs.pipeline.config.released import plain
 from jobs.pipeline.input.geounits import list_geounits
-from jobs.pipeline.storage.place import StoredPlace
+from jobs.pipeline.storage.place import Place, StoredPlace
 
 _HEAD = """\
 # A rehearsal of {name}, on invented persons, made by `das generate --like`. Nothing here is of
@@ -178,7 +180,7 @@ def _file_name(data: DataConfig) -> str:
 
 def _product(product: Product, path: Path, out: Path, left_out: list[str]) -> dict[str, Any]:
     """The section of a product, without what invented persons cannot promise."""
-    document = dict(_plain(product.config, out))
+    document = _plain(product.config, out)
     document["data"]["path"] = path.relative_to(out).as_posix()
     kept = []
     stated = product.config.invariants
@@ -197,11 +199,11 @@ def _product(product: Product, path: Path, out: Path, left_out: list[str]) -> di
 
 def _document(resolved: Resolved, products: Mapping[str, Any], out: Path) -> dict[str, Any]:
     """The run file; its account, beside the invented data, is nobody's."""
-    document = dict(_plain(resolved.config, out))
+    document = _plain(resolved.config, out)
     document["name"] = f"{document['name']}{INVENTED}"
     geounits = resolved.config.geography.geounits
     if geounits is not None:  # a place of any kind is text by now
-        document["geography"]["geounits"]["path"] = _plain(geounits.path, out)
+        document["geography"]["geounits"]["path"] = _text_of(geounits.path, out)
     document["products"] = dict(products)
     document["output"] = {"directory": "out"}
     privacy = document.get("privacy", {})
@@ -210,18 +212,13 @@ def _document(resolved: Resolved, products: Mapping[str, Any], out: Path) -> dic
     return document
 
 
-def _plain(value: object, out: Path) -> Any:  # noqa: ANN401 - whatever a model holds
+def _plain(model: BaseModel, out: Path) -> dict[str, Any]:
     """A model as a run file says it, paths relative to the folder."""
-    if isinstance(value, BaseModel):
-        value = value.model_dump(by_alias=True, exclude_defaults=True)
-    if isinstance(value, Path):
-        return Path(os.path.relpath(value, out.resolve())).as_posix()
-    if isinstance(value, StoredPlace):
-        return str(value)
-    if isinstance(value, Mapping):
-        return {str(key): _plain(one, out) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(one, out) for one in value]
-    if isinstance(value, bool | int | float) or value is None:
-        return value
-    return str(value)
+    document = model.model_dump(by_alias=True, exclude_defaults=True)
+    return dict(plain(document, partial(_text_of, out=out)))
+
+
+def _text_of(place: Place, out: Path) -> str:
+    if isinstance(place, StoredPlace):
+        return str(place)
+    return Path(os.path.relpath(place, out.resolve())).as_posix()

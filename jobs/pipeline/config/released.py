@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -154,17 +154,18 @@ def _is_of_survey(release: ReleaseLayout) -> bool:
 
 def public_document(model: BaseModel) -> dict[str, Any]:
     """What a model says beyond defaults; of paths their names."""
-    document = _plain(model.model_dump(by_alias=True, exclude_defaults=True))
-    return dict(document)
+    document = model.model_dump(by_alias=True, exclude_defaults=True)
+    return dict(plain(document, lambda place: place.name))
 
 
-def _plain(value: object) -> Any:  # noqa: ANN401 - whatever a model holds
+def plain(value: object, place: Callable[[Place], str]) -> Any:  # noqa: ANN401 - of any model
+    """Make plain values of what a model holds, and of places the text that `place` gives."""
     if isinstance(value, Path | StoredPlace):
-        return value.name
+        return place(value)
     if isinstance(value, Mapping):
-        return {str(key): _plain(one) for key, one in value.items()}
+        return {str(key): plain(one, place) for key, one in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
+        return [plain(one, place) for one in value]
     if isinstance(value, bool | int | float) or value is None:
         return value
     return str(value)
