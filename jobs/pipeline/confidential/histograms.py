@@ -21,7 +21,7 @@ from geography.lattice import ROOT_CODE, Lattice
 from jobs.pipeline.confidential.leaves import gather_leaves, remove_runs
 from jobs.pipeline.confidential.read.reader import Reader
 from jobs.pipeline.plan import Plan
-from jobs.pipeline.storage.census import CensusCodes
+from jobs.pipeline.release.census import CensusCodes
 from jobs.pipeline.storage.dataset import (
     Dataset,
     PartFile,
