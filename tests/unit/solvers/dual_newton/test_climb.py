@@ -114,10 +114,11 @@ def nested_node(children: int, seed: int, exact: bool) -> NodeProblem:
 def test_layers_in_both_parts_of_the_chain_and_outside_it(exact):
     for seed in range(4):
         problem = nested_node(6, seed, exact)
-        division = climb._divide(lift(problem))
-        assert division is not None
-        assert 0 < division.lower < len(division.chain)
-        assert division.crossing
+        roles = climb._roles(lift(problem))
+        assert roles is not None
+        chain, lower, crossing, *_ = roles
+        assert 0 < lower < len(chain)
+        assert len(crossing)
         close(solved(problem), solve_quadratic(problem, 1e-9).values)
 
 
