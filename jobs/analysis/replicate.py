@@ -21,6 +21,7 @@ from das.mechanisms.entropy import NoiseKey, Position
 from das.metrics.replicates import Compared
 from das.queries.query import Query, parse_query
 from das.tree.intervals import normal_factor
+from jobs.analysis.requests import ReplicateSettings
 from jobs.pipeline.config.product import Product, Resolved
 from jobs.pipeline.documents.intervals import digest_of
 from jobs.pipeline.documents.manifest import read_manifest
@@ -186,23 +187,6 @@ def keep_leaves(plan: Plan, made: ReleaseLayout, kept: Place) -> None:
     publish(kept, [writer.close()], {"geolevel": plan.leaf.name, "not_for_release": True})
 
 
-@dataclass(frozen=True)
-class ReplicateSettings:
-    """What replicates are wanted.
-
-    Attributes:
-      count: How many, those made before included.
-      seed: Of their noise.
-      confidence: Of the intervals.
-      keep: Whether their leaf counts are kept, for sums over any area.
-    """
-
-    count: int
-    seed: int
-    confidence: Fraction
-    keep: bool = False
-
-
 def replicate(
     resolved: Resolved,
     settings: ReplicateSettings,
@@ -241,7 +225,7 @@ def replicate(
         if tasks is None:
             tasks = stack.enter_context(open_tasks(resolved.config, reporter.say))
         products = tuple(map(Repeated.of, resolved.products.values()))
-        task = ReplicateTask(products, folder, settings.seed, tasks.sizing, settings.keep)
+        task = ReplicateTask(products, folder, settings.seed, tasks.sizing, settings.areas)
         files = [task.errors_file(number) for number in numbers]
         missing = [number for number in numbers if not task.is_made(number)]
         recorder = Recorder(folder, reporter, stack.enter_context(PeakMemory()))
@@ -257,7 +241,7 @@ def replicate(
             sum(map(is_checked, numbers)),
             settings.seed,
             sum(file.stat().st_size for file in files),
-            settings.confidence,
+            Fraction(str(settings.confidence)),
         )
         reporter.say(
             f"{'':<10}{settings.count} replicates: {made.bytes:,} bytes of errors, {held:,} bytes "

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -19,6 +18,8 @@ from das.queries.query import Query
 from das.rational import stated_fraction
 from das.tree.intervals import normal_factor
 from das.tree.model import GeolevelTerms
+from jobs.analysis.requests import TablesRequest, product_named
+from jobs.analysis.results import shared_mode
 from jobs.pipeline.config.product import Product, Resolved
 from jobs.pipeline.config.tables import H1, TablesWanted, table_query
 from jobs.pipeline.documents.intervals import read_intervals
@@ -43,26 +44,6 @@ from jobs.pipeline.tasks.progress import Reporter
 FORMATS = ("csv", "parquet", "xlsx")
 _STARTS = {"csv": b'"geolevel","geocode"', "parquet": b"PAR1", "xlsx": b"PK\x03\x04"}
 _NUMBERS = 10_000_000  # coordinates of estimates held at once
-
-
-@dataclass(frozen=True)
-class TablesRequest:
-    """What `das tables` is asked for.
-
-    Attributes:
-      queries: Texts of tables; none for those of the run file.
-      geolevels: Of which geolevels; none for all that a table has.
-      formats: Of the files.
-      product: Whose tables; None for those of the last product.
-      confidence: Of intervals; None for that of the release. Intervals of counts are those of
-        replicates, which were made for one confidence: there are none with another.
-    """
-
-    queries: Sequence[str] = ()
-    geolevels: Sequence[str] = ()
-    formats: Sequence[str] = ("csv",)
-    product: str | None = None
-    confidence: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,14 +102,13 @@ class ComputedEstimates:
 
 
 def write_release_tables(
-    resolved: Resolved, request: TablesRequest, folder: Path, reporter: Reporter
+    resolved: Resolved, request: TablesRequest, reporter: Reporter
 ) -> list[Path]:
     """Write tables of a finished release into a folder, as the release has them.
 
     Args:
       resolved: The run of the release.
-      request: What is wanted.
-      folder: Where to; files are `level=GEOLEVEL/TABLE.FORMAT`.
+      request: What is wanted, and where to; files are `level=GEOLEVEL/TABLE.FORMAT`.
       reporter: Who watches.
 
     Returns:
@@ -140,8 +120,9 @@ def write_release_tables(
       SchemaError: A query does not parse.
       OutputError: The release is not complete or was changed, or a file cannot be written.
     """
-    product = _product(resolved, request.product)
-    _check(request.confidence)
+    product, folder = product_named(resolved, request.product), request.to
+    if request.confidence is not None:
+        normal_factor(request.confidence)
     wanted = _wanted(product, request)
     files = [
         (geolevel, query, stem)
@@ -185,10 +166,8 @@ def write_release_tables(
                 for name, part in written.items()
             ]
         tick(len(files), len(files))
-        mask = os.umask(0o022)
-        os.umask(mask)
         for draft, place in made:  # all, once none can fail for what it holds
-            draft.chmod(0o666 & ~mask)
+            draft.chmod(shared_mode())
             with writing(place):
                 place.parent.mkdir(exist_ok=True)
                 draft.replace(place)
@@ -214,7 +193,8 @@ def read_table(
       SchemaError: The query does not parse.
       OutputError: The release is not complete, or was changed.
     """
-    _check(confidence)
+    if confidence is not None:
+        normal_factor(confidence)
     query = table_query(product.plan.schema, text)
     intervals = _intervals(product, confidence)
     table = _table(product, geolevel, query, "", intervals, confidence)
@@ -224,12 +204,6 @@ def read_table(
         for field in rows.schema
     ]
     return rows.cast(pa.schema(plain))
-
-
-def _check(confidence: float | None) -> None:
-    """Refuse a confidence that no interval has, before anything is read."""
-    if confidence is not None:
-        normal_factor(confidence)
 
 
 def _intervals(product: Product, confidence: float | None) -> Mapping[tuple[str, str], ClassTable]:
@@ -243,24 +217,14 @@ def _intervals(product: Product, confidence: float | None) -> Mapping[tuple[str,
     return class_tables(document)
 
 
-def _product(resolved: Resolved, name: str | None) -> Product:
-    if name is None:
-        return resolved.last
-    if name not in resolved.products:
-        known = [*resolved.products]
-        raise ConfigError("das tables", "names an unknown product", got=name, want=known)
-    return resolved.products[name]
-
-
 def _wanted(product: Product, request: TablesRequest) -> TablesWanted:
     levels = product.plan.geolevels
     for what, names, known in (
         ("geolevel", request.geolevels, levels),
         ("format", request.formats, FORMATS),
     ):
-        for name in names:
-            if name not in known:
-                raise ConfigError("das tables", f"names an unknown {what}", got=name, want=[*known])
+        for name in {*names} - {*known}:
+            raise ConfigError("das tables", f"names an unknown {what}", got=name, want=[*known])
     chosen = [level for level in levels if not request.geolevels or level in request.geolevels]
     formats = [*dict.fromkeys(request.formats)]
     if not request.queries:

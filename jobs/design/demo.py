@@ -11,7 +11,8 @@ from pathlib import Path, PurePosixPath
 import pyarrow.parquet as pq
 
 from das.errors import OutputError
-from jobs.design.synthetic.generate import GenerateSpec, generate
+from jobs.design.requests import GenerateSpec
+from jobs.design.synthetic.generate import generate
 from jobs.pipeline.config.product import Resolved
 from jobs.pipeline.config.ready import ready_files
 from jobs.pipeline.run import run

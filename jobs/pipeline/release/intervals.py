@@ -23,7 +23,15 @@ import pyarrow.parquet as pq
 from das.arrays import IntArray, ObjectArray
 from das.errors import OutputError
 from das.histograms import Histograms
-from das.metrics.accuracy import SIZE_EDGES, SIZE_LABELS, TRUE_EDGES, TRUE_LABELS, bins_of, pack
+from das.metrics.accuracy import (
+    SIZE_EDGES,
+    SIZE_LABELS,
+    TRUE_EDGES,
+    TRUE_LABELS,
+    bins_of,
+    pack,
+    unpack,
+)
 from das.metrics.replicates import (
     ClassErrors,
     Compared,
@@ -136,7 +144,7 @@ def write_errors(path: Place, errors: Errors) -> None:
         (one, name, getattr(compared, name)) for one, compared in errors.items() for name in _BOTH
     ]
     sizes = [len(counted.keys) for _, _, counted in rows]
-    values = [counted.unpack() for _, _, counted in rows]
+    values = [unpack(counted.keys) for _, _, counted in rows]
     of_row = np.repeat(np.arange(len(rows), dtype=np.int32), sizes)
     columns = [
         pa.array(np.repeat([one.generation for one, _, _ in rows], sizes), pa.int8()),
@@ -263,7 +271,7 @@ def describe_intervals(
 
 def _by_count(errors: ClassErrors) -> list[dict[str, object]]:
     """Statistics of errors by range of the released count."""
-    values, _, bins = errors.unpack()
+    values, _, bins = unpack(errors.keys)
     return [
         {"bin": TRUE_LABELS[one], **moments(values[inside], errors.counts[inside]).means()}
         for one in np.unique(bins).tolist()

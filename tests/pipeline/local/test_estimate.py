@@ -22,7 +22,7 @@ from jobs.analysis.estimate import (
     IntervalSettings,
     estimate_areas,
     estimate_covariances,
-    report_estimates,
+    print_estimates,
 )
 from jobs.analysis.results import ResultFile
 from jobs.cli.main import app, main
@@ -308,11 +308,11 @@ def test_intervals_of_the_command(estimated, tmp_path, capsys):
         estimate_areas(plan, release, "total", {"a": ["9900100000", "x"]}, [], PLAIN)
     path = tmp_path / "found.parquet"
     some = estimate_areas(plan, release, "total", {}, ["99"], PLAIN)
-    report_estimates(some, ResultFile("das estimate", path, None), as_json=False)
+    ResultFile(parquet=path).write(some)
     assert pq.read_table(path).equals(some)
-    report_estimates(some, ResultFile("das estimate", None, None), as_json=True)
+    print_estimates(some, as_json=True)
     assert '"area": "99"' in capsys.readouterr().out
-    report_estimates(some, ResultFile("das estimate", None, None), as_json=False)
+    print_estimates(some, as_json=False)
     assert "standard error" in capsys.readouterr().out
 
 

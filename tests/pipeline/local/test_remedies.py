@@ -1138,7 +1138,6 @@ ENTRIES: dict[Key, Entry] = {
          "test_a_list_without_a_geocode_of_the_data_is_refused_and_helped"),
         ("design/drafting/draft", "name another column by --geocode, or complete it", _REFUSED),
         ("design/drafting/draft", "name the column by --geocode, and lengths by --geolevels", _REFUSED),
-        ("design/drafting/draft", "name a new one, or remove it", "test_nothing_is_overwritten"),
     )},
     **{(module, text): TriedIn(f"{_BETWEEN}::test_remedies_of_constraints_help") for module, text in (
         ("invariants/between.py", "count what lies within a bound in that bound, too"),
@@ -1156,10 +1155,6 @@ ENTRIES: dict[Key, Entry] = {
     )},
     ("jobs/pipeline/confidential/between.py", "correct the data or the constraint"):
         TriedIn(f"{_BETWEEN}::test_data_that_contradict_each_other_are_refused_before_anything_is_spent"),
-    ("jobs/design/synthetic/rehearsal.py", "choose another or remove it"):
-        TriedIn(f"{_REHEARSAL}::test_a_full_folder_and_other_formats_are_refused"),
-    ("jobs/design/synthetic/own_schema.py", "choose another or remove it"):
-        TriedIn(f"{_REHEARSAL}::test_persons_of_a_schema_of_ones_own"),
     ("jobs/design/synthetic/own_schema.py", "name it by --columns"):
         TriedIn(f"{_REHEARSAL}::test_persons_of_a_schema_over_a_list_of_ones_own"),
     ("jobs/pipeline/input/values.py", "correct the counts; none can be that large"):
@@ -1228,7 +1223,7 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/pipeline/folder/identity.py", "say where it is with --config"): a_run_file_that_moved,
     ("jobs/design/demo.py", "remove it, or go on in that folder by `das run {}`"): TriedIn(f"{_DEMO}::test_the_commands_it_prints_work_as_printed"),
     ("jobs/design/demo.py", "choose a new folder for the demo"): TriedIn(f"{_DEMO}::test_the_files_it_names_are_there"),
-    ("jobs/design/synthetic/generate.py", "choose another or remove it"): generated_into_a_full_folder,
+    ("jobs/design/folders.py", "name a new one, or remove it"): generated_into_a_full_folder,
     ("jobs/pipeline/config/resolve.py", "das plan --optimize FILE makes one for the tables and the budget"):
         an_allocation_that_is_made,
     ("jobs/design/planning/allocation.py", "name another file or remove it"): another_name_for_the_allocation,
@@ -1424,7 +1419,6 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/survey/folder.py", "undo the change, or make another solution beside it with --solution NAME"): TriedIn("tests/pipeline/local/test_surveys.py::test_other_settings_make_another_solution_without_data_or_noise"),
     ("jobs/survey/manifest.py", "restore it from a backup"): TriedIn("tests/pipeline/local/test_surveys.py::test_a_lost_account_is_said"),
     ("das/mechanisms/conditional.py", "keep fewer marginals, or ask for a table of fewer cells"): TriedIn("tests/pipeline/local/test_survey_tables.py::test_a_table_that_is_too_large_is_refused_and_with_fewer_marginals_drawn"),
-    ("jobs/design/synthetic/survey.py", "choose another or remove it"): TriedIn("tests/unit/jobs/design/synthetic/test_survey.py::test_an_invented_survey_is_the_same_for_the_same_seed"),
     ("das/means/estimates.py", "pool small strata by their public sizes"): TriedIn(
         "tests/unit/das/means/test_coinpress.py::"
         "test_a_stratum_of_nobody_is_refused_and_pooled_with_another_estimated"
@@ -1473,8 +1467,7 @@ ENTRIES: dict[Key, Entry] = {
     ("das/workload/workload.py", "leave the attribute out"): rows_tell_levels_apart,
     ("das/workload/workload.py", "leave the attribute out; it holds nothing to plan for"):
         LIBRARY,
-    ("das/privacy/cost.py", "convert to the weakest with to_zero_concentrated or "
-     "to_approximate"): LIBRARY,
+    ("das/privacy/cost.py", "convert to the weaker one with to_zero_concentrated"): LIBRARY,
     ("das/privacy/loss_distribution.py", "use the epsilon that follows from rho"): LARGE,
     ("das/privacy/target.py", "let epsilon_from be rho"): TriedIn(
         "tests/unit/das/privacy/test_target_oracle.py::"

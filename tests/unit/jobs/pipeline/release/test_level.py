@@ -102,8 +102,8 @@ def test_moments_come_back_for_exactly_the_geounits_asked_for(tmp_path):
         read_back = read_moments(Dataset.open(tmp_path / "moments"), coordinates, codes[chosen])
         flat = coordinates.flatten(read_back.values)
         assert (flat == coordinates.flatten(stored.values)[chosen]).all()
-        matrices = coordinates.flatten_matrices(read_back.matrices)[read_back.kind]
-        expected = coordinates.flatten_matrices(stored.matrices)[stored.kind[chosen]]
+        matrices = coordinates.flatten(read_back.matrices)[read_back.kind]
+        expected = coordinates.flatten(stored.matrices)[stored.kind[chosen]]
         assert (matrices == expected).all()
     with pytest.raises(OutputError, match="lacks a geounit"):
         read_moments(
