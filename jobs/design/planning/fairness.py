@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -31,6 +31,7 @@ from das.workload.plan import plan_workload
 from das.workload.variances import Spread, list_spreads
 from das.workload.workload import Weighting, Workload
 from jobs.design.planning.allocation import require_squares
+from jobs.design.requests import FairnessRequest
 from jobs.pipeline.config.allocation import planned_workload
 from jobs.pipeline.config.models.allocation import WorkloadConfig
 from jobs.pipeline.config.product import Product
@@ -149,22 +150,6 @@ class FairnessSummary:
     workload: str
     methods: tuple[MethodSpread, ...]
     skipped: tuple[Skipped, ...]
-
-
-@dataclass(frozen=True)
-class FairnessRequest:
-    """What is compared.
-
-    Attributes:
-      geolevel: Where; None for the last one.
-      tables: Tables of attributes; None for the workload of the allocation there, or all small
-        ones.
-      order: Most attributes of a table, if none are named and there is no workload.
-    """
-
-    geolevel: str | None = None
-    tables: Sequence[str] | None = None
-    order: int = 3
 
 
 def compare_methods(product: Product, request: FairnessRequest) -> FairnessSummary:
