@@ -87,7 +87,8 @@ class AreaTables:
 
     def summary(self) -> dict[str, Any]:
         """All but the rows, as JSON."""
-        own = vars(self) | {"total_deviation_percent": self.total_deviation_percent}
+        own = vars(self) | {"notes": [*self.notes]}
+        own["total_deviation_percent"] = self.total_deviation_percent
         del own["table"]
         return {"areas": len(self.table.column("area").unique()), **own}
 
