@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import typer
-from rich.box import SIMPLE
-from rich.table import Table
 
 from das.errors import InputError, OutputError
+from jobs.analysis.results import print_rows
 from jobs.pipeline.documents.manifest import read_manifest
 from jobs.pipeline.printable import printable, result_console
 from jobs.pipeline.storage.answers import read_listed
@@ -204,10 +203,7 @@ def print_inspection(document: dict[str, Any], *, as_json: bool) -> None:
     for name, rows in tables.items():
         if not rows:
             continue
-        table = Table(*rows[0].keys(), title=name, box=SIMPLE)
-        for row in rows:
-            table.add_row(*(_short(value) for value in row.values()))
-        console.print(table)
+        print_rows(rows[0], ([*map(_short, row.values())] for row in rows), name)
 
 
 def _short(value: object) -> str:
