@@ -58,9 +58,7 @@ class NormalRegression:
 
     def log_density(self, answers: FloatArray, theta: FloatArray) -> FloatArray:
         """Return the log of the bivariate normal density."""
-        intercept, slope, residual, mean, variance = _plain(theta)
-        x = answers[:, :, 0]
-        error, deviation = answers[:, :, 1] - intercept - slope * x, x - mean
+        _, error, deviation, residual, variance = _deviations(answers, theta)
         squares = np.square(error) / residual + np.square(deviation) / variance
         constant = 2 * np.log(2 * np.pi) + np.log(residual * variance)
         return np.asarray(-0.5 * (squares + constant))
@@ -85,9 +83,7 @@ class NormalRegression:
 
     def score(self, answers: FloatArray, theta: FloatArray) -> FloatArray:
         """Return the gradient of the log density of the pairs."""
-        intercept, slope, residual, mean, variance = _plain(theta)
-        x = answers[:, :, 0]
-        error, deviation = answers[:, :, 1] - intercept - slope * x, x - mean
+        x, error, deviation, residual, variance = _deviations(answers, theta)
         return np.stack(
             (
                 error / residual,
@@ -101,9 +97,7 @@ class NormalRegression:
 
     def curvature(self, answers: FloatArray, weights: FloatArray, theta: FloatArray) -> FloatArray:
         """Return the weighted sum of minus the second derivatives of the log density."""
-        intercept, slope, residual, mean, variance = _plain(theta)
-        x = answers[:, :, 0]
-        error, deviation = answers[:, :, 1] - intercept - slope * x, x - mean
+        x, error, deviation, residual, variance = _deviations(answers, theta)
         n = float(self.units)
         sum_x, sum_e, sum_d = ((weights * v).sum() for v in (x, error, deviation))
         sum_xx, sum_ex, sum_ee, sum_dd = (
@@ -266,6 +260,15 @@ def _log_poisson(s: FloatArray, means: FloatArray) -> FloatArray:
     possible = (s >= 0) & (s == np.rint(s))
     value = s * np.log(means) - means - gammaln(np.where(possible, s, 0.0) + 1.0)
     return np.where(possible, value, -np.inf)
+
+
+def _deviations(
+    answers: FloatArray, theta: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray, float, float]:
+    """X of pairs, how far y is from its line and x from its mean, and the variances of both."""
+    intercept, slope, residual, mean, variance = _plain(theta)
+    x = answers[:, :, 0]
+    return x, answers[:, :, 1] - intercept - slope * x, x - mean, residual, variance
 
 
 def _plain(theta: FloatArray) -> tuple[float, ...]:

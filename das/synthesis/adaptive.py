@@ -30,14 +30,7 @@ from das.mechanisms.exponential import Selection
 from das.queries.sensitivity import Neighbors
 from das.synthesis.answers import ChosenMarginals, NoisyAnswer, Selected, whole
 from das.synthesis.graphical import GraphicalModel, fit_model, targets_of_marginals
-from das.synthesis.measure import (
-    marginal_query,
-    measure_one_way,
-    measure_query,
-    merge_rare,
-    recode,
-    revealed,
-)
+from das.synthesis.measure import Door, marginal_query, merge_rare, recode, revealed
 from das.synthesis.records import Domain, Records
 from das.synthesis.tree import Attributes, junction_tree
 
@@ -78,29 +71,21 @@ class AdaptiveRounds:
             )
 
 
-@dataclass(frozen=True, eq=False)
-class _Door:
-    """What every round needs."""
-
-    records: Records
-    neighbors: Neighbors
-    streams: Streams
+class _Door(Door):
+    """A door that also looks at the records to select what is measured."""
 
     @property
     def moved(self) -> int:
         """The most that one neighbor's record moves an L1 distance of counts."""
         return 2 if self.neighbors is Neighbors.BOUNDED else 1
 
-    def measured(self, attributes: Attributes, rho: Fraction, position: Position) -> NoisyAnswer:
-        query = marginal_query(self.records.domain, attributes)
-        return measure_query(self.records, query, rho, self.neighbors, self.streams, position)
+    def marginal(self, attributes: Attributes, rho: Fraction, position: Position) -> NoisyAnswer:
+        """Measure a marginal at rho."""
+        return self.measure(marginal_query(self.records.domain, attributes), rho, position)
 
     def chosen(self, scores: list[int], selection: Selection, position: Position) -> int:
+        """Select one of several candidates by their scores."""
         return selection.choose(scores, self.streams.bits(position))
-
-    def one_way(self, rho: Fraction) -> tuple[NoisyAnswer, ...]:
-        """All one-way marginals, at rho each."""
-        return measure_one_way(self.records, rho, self.neighbors, self.streams, _ONE_WAY)
 
 
 def measure_tree(
@@ -126,7 +111,7 @@ def measure_tree(
     """
     records = revealed(truth, rho)
     d = len(records.domain.names)
-    one_way = _Door(records, neighbors, streams).one_way(rho / 3 / d)
+    one_way = _Door(records, neighbors, streams).one_way(rho / 3 / d, _ONE_WAY)
     merging = merge_rare(one_way)
     merged = Domain(records.domain.names, merging.sizes())
     door = _Door(Records(merged, recode(records.codes, merging)), neighbors, streams)
@@ -149,7 +134,7 @@ def measure_tree(
         part = [part[i] if each == part[j] else each for each in part]
     rest = rho - rho / 3 - (d - 1) * selection.rho
     marginals = [
-        door.measured(pair, rest / (d - 1), (_ANSWER, number)) for number, pair in enumerate(pairs)
+        door.marginal(pair, rest / (d - 1), (_ANSWER, number)) for number, pair in enumerate(pairs)
     ]
     return ChosenMarginals(records.domain, merging, one_way, tuple(selections), tuple(marginals))
 
@@ -187,7 +172,7 @@ def measure_adaptively(
     planned = rounds.rounds_per_attribute * d
     for_selection = rounds.selection_share * rho / planned
     for_answer = rho / planned - for_selection
-    measured = ChosenMarginals(domain, whole(domain), door.one_way(for_answer), (), ())
+    measured = ChosenMarginals(domain, whole(domain), door.one_way(for_answer, _ONE_WAY), (), ())
     left = rho - measured.rho
     size, targets = targets_of_marginals(measured)
     model = fit_model(domain.sizes, targets, rounds.steps)
@@ -207,7 +192,7 @@ def measure_adaptively(
         scores = _scores(door.records, drawn, counted, rounds.order, math.sqrt(variance))
         limit = rounds.most_megabytes * 2**20 / _BYTES_PER_CELL * share_spent
         chosen = _choose_fitting(door, scores, selection, number, model, limit)
-        answer = door.measured(chosen, cost, (_ANSWER, number))
+        answer = door.marginal(chosen, cost, (_ANSWER, number))
         left -= selection.rho + cost
         selected = Selected(chosen, selection, len(scores))
         measured = replace(

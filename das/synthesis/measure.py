@@ -114,22 +114,21 @@ def measure_marginals(
     records = revealed(truth, rho)
     domain = records.domain
     cost = rho * spending.one_way / len(domain.names)
-    one_way = measure_one_way(records, cost, neighbors, streams, 1)
+    one_way = Door(records, neighbors, streams).one_way(cost, 1)
     merging = merge_rare(one_way)
     merged = Domain(domain.names, merging.sizes())
     rest = rho - cost * len(one_way)
     later = rest * spending.again if spending.pairs_again else Fraction(0)
     plan = plan_pairs(merged, neighbors, spending.weighting).measure_exactly(rest - later)
-    recoded = Records(merged, recode(records.codes, merging))
+    door = Door(Records(merged, recode(records.codes, merging)), neighbors, streams)
     residuals = [
-        noisy_answer(recoded, exact.query, exact.mechanism, exact.rho, streams, (2, i))
+        door.answer(exact.query, exact.mechanism, exact.rho, (2, i))
         for i, exact in enumerate(plan.queries())
     ]
     measured = Measured(domain, merging, one_way, tuple(residuals))
     if not later:
         return measured
-    again = _measure_again(recoded, measured, later, neighbors, spending, streams)
-    return replace(measured, again=again)
+    return replace(measured, again=_measure_again(door, measured, later, spending))
 
 
 def measure_strata(
@@ -173,13 +172,14 @@ def measure_strata(
     (counted,) = (int(a.answers[0]) for a in everybody.residuals if not a.query.kept)
     inside = []
     for stratum, share in enumerate(strata.shares()):
-        part = Records(domain, codes[stratum_of == stratum])
+        door = Door(Records(domain, codes[stratum_of == stratum]), neighbors, streams)
         costs = costs_inside(plan, float(share) * max(1, counted))
-        answers = [
-            measure_query(part, query, cost, neighbors, streams, (_FIRST_STRATUM + stratum, i))
-            for i, (query, cost) in enumerate(costs)
-        ]
-        inside.append(tuple(answers))
+        inside.append(
+            tuple(
+                door.measure(query, cost, (_FIRST_STRATUM + stratum, i))
+                for i, (query, cost) in enumerate(costs)
+            )
+        )
     return MeasuredStrata(strata, everybody, tuple(inside))
 
 
@@ -233,49 +233,44 @@ def marginal_query(domain: Domain, attributes: Sequence[int]) -> Query:
     return Query(" * ".join(domain.names[i] for i in attributes), tuple(factors))
 
 
-def measure_query(
-    records: Records,
-    query: Query,
-    rho: Fraction,
-    neighbors: Neighbors,
-    streams: Streams,
-    position: Position,
-) -> NoisyAnswer:
-    """Answer a query with the noise that costs rho."""
-    mechanism = noise_costing(query, neighbors, rho)
-    return noisy_answer(records, query, mechanism, rho, streams, position)
+@dataclass(frozen=True, eq=False)
+class Door:
+    """Records that are measured, with the noise that neighbors cost, from keyed streams."""
 
+    records: Records
+    neighbors: Neighbors
+    streams: Streams
 
-def measure_one_way(
-    records: Records, rho: Fraction, neighbors: Neighbors, streams: Streams, phase: int
-) -> tuple[NoisyAnswer, ...]:
-    """All one-way marginals, at rho each."""
-    queries = [marginal_query(records.domain, (i,)) for i in range(len(records.domain.names))]
-    return tuple(
-        measure_query(records, query, rho, neighbors, streams, (phase, i))
-        for i, query in enumerate(queries)
-    )
+    def measure(self, query: Query, rho: Fraction, position: Position) -> NoisyAnswer:
+        """Answer a query with the noise that costs rho."""
+        noise = choose_mechanism(Definition.ZCDP)
+        charged = sensitivity(query, self.neighbors, noise.norms[Definition.ZCDP])
+        mechanism = noise.costing(Definition.ZCDP, rho, charged)
+        return self.answer(query, mechanism, rho, position)
 
+    def one_way(self, rho: Fraction, phase: int) -> tuple[NoisyAnswer, ...]:
+        """Measure all one-way marginals, at rho each."""
+        domain = self.records.domain
+        return tuple(
+            self.measure(marginal_query(domain, (i,)), rho, (phase, i))
+            for i in range(len(domain.names))
+        )
 
-def noise_costing(query: Query, neighbors: Neighbors, rho: Fraction) -> Mechanism:
-    """The noise with which the answers of a query cost rho."""
-    noise = choose_mechanism(Definition.ZCDP)
-    charged = sensitivity(query, neighbors, noise.norms[Definition.ZCDP])
-    return noise.costing(Definition.ZCDP, rho, charged)
+    def answer(
+        self, query: Query, mechanism: Mechanism, rho: Fraction, position: Position
+    ) -> NoisyAnswer:
+        """Answer a query and add noise from the stream at a position."""
+        exact, stream = self.records.answer(query), self.streams.open(position, _ONE_ROW)
+        answers = add_noise(exact[None], mechanism=mechanism, stream=stream)
+        return NoisyAnswer(query, mechanism, rho, answers[0])
 
 
 def _measure_again(
-    recoded: Records,
-    measured: Measured,
-    rho: Fraction,
-    neighbors: Neighbors,
-    spending: Spending,
-    streams: Streams,
+    door: Door, measured: Measured, rho: Fraction, spending: Spending
 ) -> tuple[NoisyAnswer, ...]:
     """Measure the residuals of pairs that stand out; what is left over is not spent."""
     pairs = strongest_pairs(measured, spending.pairs_again)
     by_pair = {answer.query.kept: answer for answer in measured.residuals}
-    chosen = [by_pair[pair].query for pair in pairs]
     # Shares that minimize sum_B n_B^e x total variance, with the exponent e of phase 2: the root of
     # (n - 1)(m - 1) / (n m) x (n - 1)(m - 1) (n m)^e per pair. Any shares are exact.
     sizes = measured.merged.sizes
@@ -284,11 +279,10 @@ def _measure_again(
     for i, j in pairs:
         cells, freedom = sizes[i] * sizes[j], (sizes[i] - 1) * (sizes[j] - 1)
         weights.append(Fraction(round(1024 * freedom / cells**power)) + 1)
-    out = []
-    for i, (query, weight) in enumerate(zip(chosen, weights, strict=True)):
-        cost = rho * weight / sum(weights)
-        out.append(measure_query(recoded, query, cost, neighbors, streams, (3, i)))
-    return tuple(out)
+    return tuple(
+        door.measure(by_pair[pair].query, rho * weight / sum(weights), (3, i))
+        for i, (pair, weight) in enumerate(zip(pairs, weights, strict=True))
+    )
 
 
 def plan_pairs(
@@ -299,7 +293,7 @@ def plan_pairs(
         AttributeWorkload.identity(name, size)
         for name, size in zip(domain.names, domain.sizes, strict=True)
     ]
-    workload = Workload.up_to_k_way(attributes, 2, weighting)
+    workload = Workload.k_way(attributes, range(3), weighting)
     return plan_workload(workload, Method.RESIDUAL_PLANNER, neighbors=neighbors)
 
 
@@ -324,17 +318,3 @@ def merge_rare(one_way: Sequence[NoisyAnswer]) -> Merging:
 def recode(codes: IntArray, merging: Merging) -> IntArray:
     """Codes in merged levels, int64[n, d]."""
     return np.stack([new[codes[:, i]] for i, new in enumerate(merging.new_level)], axis=1)
-
-
-def noisy_answer(
-    records: Records,
-    query: Query,
-    mechanism: Mechanism,
-    rho: Fraction,
-    streams: Streams,
-    position: Position,
-) -> NoisyAnswer:
-    """Answer a query and add noise from the stream at a position."""
-    stream = streams.open(position, _ONE_ROW)
-    answers = add_noise(records.answer(query)[None], mechanism=mechanism, stream=stream)
-    return NoisyAnswer(query, mechanism, rho, answers[0])

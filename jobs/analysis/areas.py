@@ -31,8 +31,7 @@ from jobs.pipeline.config.product import Resolved
 from jobs.pipeline.documents.intervals import digest_of
 from jobs.pipeline.plan import Plan, without_estimates
 from jobs.pipeline.printable import printable
-from jobs.pipeline.release.estimate import LevelEstimator
-from jobs.pipeline.release.estimate_area import AreaEstimator
+from jobs.pipeline.release.estimate import AreaEstimator, LevelEstimator
 from jobs.pipeline.release.verify import verify_datasets
 from jobs.pipeline.storage.dataset import Dataset, RangeReader, is_published
 from jobs.pipeline.storage.files import read_json

@@ -30,8 +30,7 @@ from jobs.pipeline.config.product import Resolved
 from jobs.pipeline.documents.covariance import correlations, pairs_of_answers, parse_pair
 from jobs.pipeline.plan import Plan
 from jobs.pipeline.printable import printable
-from jobs.pipeline.release.estimate import LevelEstimator
-from jobs.pipeline.release.estimate_area import AreaEstimator
+from jobs.pipeline.release.estimate import AreaEstimator, LevelEstimator
 from jobs.pipeline.storage.layout import ReleaseLayout
 
 Areas = Mapping[str, Sequence[str] | Geocodes]

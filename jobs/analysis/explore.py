@@ -30,11 +30,10 @@ from jobs.pipeline.report.explore import write_explore_page
 from jobs.pipeline.storage.columns import flattened, texts
 from jobs.pipeline.storage.dataset import Dataset, is_published
 from jobs.pipeline.storage.estimates import read_tables
-from jobs.pipeline.storage.files import understanding
+from jobs.pipeline.storage.files import READABLE, understanding
 from jobs.pipeline.storage.geography import read_both_geocodes, read_geography
 from jobs.pipeline.storage.histograms import read_counts
 from jobs.pipeline.storage.layout import EstimateLayout, IntervalLayout, ReleaseLayout
-from jobs.pipeline.storage.modes import READABLE
 from jobs.pipeline.storage.stores.store import OWNER_ONLY
 
 Errors = Callable[[str, Query], IntArray]

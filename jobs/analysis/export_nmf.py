@@ -40,12 +40,11 @@ from jobs.pipeline.config.product import Product
 from jobs.pipeline.plan import Level, Plan
 from jobs.pipeline.release.given import facility_counts
 from jobs.pipeline.storage.answers import read_answers, rows_about
-from jobs.pipeline.storage.columns import lists, repeated, texts
+from jobs.pipeline.storage.columns import lists, repeated, texts, unpacked
 from jobs.pipeline.storage.dataset import Dataset
 from jobs.pipeline.storage.files import writing
 from jobs.pipeline.storage.geography import read_public_geocodes
 from jobs.pipeline.storage.layout import ReleaseLayout
-from jobs.pipeline.storage.packed import unpacked
 from jobs.pipeline.tasks.batches import Batch
 from jobs.pipeline.tasks.progress import Reporter
 

@@ -4,7 +4,7 @@ The counts of the release are measured with noise of the same laws and solved by
 Only what is public enters, so the noise needs no secret: its key is made of a seed that anybody may
 know. The confidential half of the run and its account are neither read nor written, and nothing is
 measured that a grant would have to pay for. A replicate is one task, which works in a folder of its
-own and leaves errors by size class (`jobs.pipeline.release.replicates`).
+own and leaves errors by size class (`jobs.pipeline.release.intervals`).
 """
 
 from __future__ import annotations
@@ -29,20 +29,22 @@ from jobs.pipeline.folder.lock import only_driver
 from jobs.pipeline.folder.solutions import refuse_sealed
 from jobs.pipeline.plan import Plan
 from jobs.pipeline.printable import result_console
-from jobs.pipeline.release.intervals import Made, describe_intervals, write_intervals
-from jobs.pipeline.release.replicates import (
+from jobs.pipeline.release.intervals import (
     Asked,
+    Made,
     compare_level,
+    describe_intervals,
     gather_errors,
     read_errors,
     write_errors,
+    write_intervals,
 )
 from jobs.pipeline.repeat import Repeat
 from jobs.pipeline.report.console import terminal_table
 from jobs.pipeline.report.finished import write_public_reports
 from jobs.pipeline.report.intervals import errors_table
 from jobs.pipeline.storage.dataset import Dataset, PartWriter, is_published, publish
-from jobs.pipeline.storage.files import read_json, write_json
+from jobs.pipeline.storage.files import make_closed_folder, read_json, write_json
 from jobs.pipeline.storage.histograms import SPARSE_SCHEMA
 from jobs.pipeline.storage.layout import (
     IntervalLayout,
@@ -50,13 +52,10 @@ from jobs.pipeline.storage.layout import (
     ReplicateLayout,
     replicates_folder,
 )
-from jobs.pipeline.storage.modes import make_closed_folder
 from jobs.pipeline.storage.place import Place, remove_tree
 from jobs.pipeline.tasks.batches import Sizing
-from jobs.pipeline.tasks.costs import Recorder
-from jobs.pipeline.tasks.executor import LocalTasks, Tasks, open_tasks
-from jobs.pipeline.tasks.installed import require_run_packages
-from jobs.pipeline.tasks.progress import Reporter
+from jobs.pipeline.tasks.executor import LocalTasks, Tasks, open_tasks, require_run_packages
+from jobs.pipeline.tasks.progress import Recorder, Reporter
 from jobs.pipeline.tasks.resources import PeakMemory
 
 CHECKED = 4  # of so many replicates one is replicated itself, to check the intervals

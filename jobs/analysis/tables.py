@@ -17,27 +17,25 @@ from das.errors import ConfigError
 from das.queries.query import Query
 from das.rational import stated_fraction
 from das.tree.intervals import normal_factor
+from das.tree.model import GeolevelTerms
 from jobs.analysis.requests import TablesRequest, product_named
 from jobs.analysis.results import shared_mode
 from jobs.pipeline.config.product import Product, Resolved
 from jobs.pipeline.config.tables import H1, TablesWanted, table_query
 from jobs.pipeline.documents.intervals import read_intervals
 from jobs.pipeline.plan import without_estimates
-from jobs.pipeline.release.census_estimates import CensusEstimates
+from jobs.pipeline.release.census import CensusEstimates
 from jobs.pipeline.release.estimate import CONFIDENCE, LevelEstimator
-from jobs.pipeline.release.evidence import LevelRange, select_moments
 from jobs.pipeline.release.intervals import ClassTable, class_tables
+from jobs.pipeline.release.level import LevelReader
 from jobs.pipeline.release.tables import (
     Estimates,
     GeolevelTable,
-    H1Table,
     ReleasedEstimates,
-    Tabulated,
-    write_table,
+    write_rows,
 )
 from jobs.pipeline.release.verify import verify_datasets
-from jobs.pipeline.storage.dataset import Dataset, RangeReader, is_published
-from jobs.pipeline.storage.estimates import read_moments
+from jobs.pipeline.storage.dataset import is_published
 from jobs.pipeline.storage.files import refuse_foreign, writing
 from jobs.pipeline.storage.layout import EstimateLayout, IntervalLayout
 from jobs.pipeline.tasks.batches import Batch, Piece, even_pieces, geounit_batches
@@ -67,20 +65,22 @@ class ComputedEstimates:
         """Of the intervals."""
         return self.estimator.confidence
 
-    @property
-    def _geolevel(self) -> str:
-        return self.estimator.plan.levels[self.level].name
+    @cached_property
+    def _reader(self) -> LevelReader:
+        return self.estimator.reader(self.level)
 
     @cached_property
-    def _whole(self) -> RangeReader:
-        return RangeReader(Dataset.open(self.estimator.layout.whole(self._geolevel)))
+    def _terms(self) -> GeolevelTerms:
+        """Queries of the geolevel on the components that the query touches."""
+        terms = self.estimator.terms[self.level]
+        return terms.restricted(terms.coordinates.touched_by((self.query,)))
 
     def pieces(self, most: int) -> Iterator[Piece]:
         """All geounits in ranges of `most` or so; of leaves, without dividing a family."""
         one = self.estimator
         if self.level < one.leaf:
             fitting = min(most, max(1, _NUMBERS // one.coordinates.size))
-            return even_pieces(one.release, self._geolevel, fitting)
+            return even_pieces(one.release, self._reader.level.name, fitting)
         batches = geounit_batches(one.release, one.plan.leaf, 1, most)
         return iter(sorted((batch.low, batch.high) for batch in batches))
 
@@ -90,16 +90,13 @@ class ComputedEstimates:
         Raises:
           OutputError: The release lacks one, or cannot be read.
         """
-        one = self.estimator
-        part = one.coordinates.touched_by((self.query,))
-        if self.level < one.leaf:
-            found = read_moments(self._whole, one.coordinates, codes)
-            moments = select_moments(part, one.coordinates, found)
+        reader, terms = self._reader, self._terms
+        if reader.is_leaf:
+            rows = reader.rows(Batch(self.level, str(codes[0]), str(codes[-1]), len(codes)))
+            moments = reader.estimates(rows, reader.above(rows, terms), terms)
         else:
-            batch = Batch(self.level, str(codes[0]), str(codes[-1]), len(codes))
-            rows, terms = LevelRange.read(one.release, self._geolevel, batch), one.leaf_terms(part)
-            above = one.above_leaves(terms, rows)
-            moments = one.leaf_estimates(terms, rows, one.answers(rows), above)
+            moments = reader.whole(codes, terms)
+        part = terms.coordinates
         errors = np.sqrt(part.variances(self.query, moments.matrices))[moments.kind]
         return part.answer(self.query, moments.values), errors
 
@@ -162,10 +159,11 @@ def write_release_tables(
         for done, (geolevel, query, stem) in enumerate(files):
             tick(done, len(files))
             table = _table(product, geolevel, query, stem, intervals, request.confidence)
-            written = write_table(table, Path(drafts), wanted.formats)
+            drawn = dict.fromkeys(wanted.formats, Path(drafts))
+            written = write_rows(table.rows(), drawn, title=geolevel, spooled=True)
             made += [
                 (Path(drafts) / part.file, places[geolevel, stem, name])
-                for name, part in written.parts.items()
+                for name, part in written.items()
             ]
         tick(len(files), len(files))
         for draft, place in made:  # all, once none can fail for what it holds
@@ -244,10 +242,10 @@ def _table(
     stem: str,
     intervals: Mapping[tuple[str, str], ClassTable],
     confidence: float | None,
-) -> Tabulated:
+) -> GeolevelTable:
     plan, release = product.plan, product.release
     if stem == H1:
-        return H1Table(plan, release, geolevel, query)
+        return GeolevelTable(plan, release, geolevel, query, is_h1=True)
     estimates: Estimates | None = ReleasedEstimates.of(release, geolevel, query)
     unknown = without_estimates(plan, [query.name]).get(query.name, ())
     is_made = is_published(EstimateLayout.of(release).tables(geolevel))

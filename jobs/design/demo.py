@@ -19,7 +19,7 @@ from jobs.pipeline.run import run
 from jobs.pipeline.storage.files import writing
 from jobs.pipeline.storage.layout import Roots
 from jobs.pipeline.storage.place import Place
-from jobs.pipeline.tasks.installed import require_run_packages
+from jobs.pipeline.tasks.executor import require_run_packages
 from jobs.pipeline.tasks.java import find_java_home
 from jobs.pipeline.tasks.progress import Reporter
 

@@ -29,7 +29,7 @@ from das.workload.choices import LossKind, Method
 from das.workload.losses import Loss, PowerMean
 from das.workload.plan import plan_workload
 from das.workload.variances import Spread, list_spreads
-from das.workload.workload import BaseKind, Weighting, Workload
+from das.workload.workload import Weighting, Workload
 from jobs.design.planning.allocation import require_squares
 from jobs.design.requests import FairnessRequest
 from jobs.pipeline.config.allocation import planned_workload
@@ -248,8 +248,7 @@ def _contests(
     schema: Schema, workload: Workload, wanted: WorkloadConfig
 ) -> Iterator[tuple[Method, str, Workload, Loss]]:
     """Methods with what they minimize; the workload's own loss if it has a parameter."""
-    plain = all(each.kind is BaseKind.IDENTITY for each in workload.attributes)
-    best = Method.RESIDUAL_PLANNER if plain else Method.ORP
+    best = Method.RESIDUAL_PLANNER if workload.is_plain else Method.ORP
     by_weight = {one: _weighted(workload, one) for one in Weighting}
     total_loss, largest = LossKind.SUM_OF_VARIANCES, LossKind.LARGEST_VARIANCE
     for one, words in _WEIGHTINGS.items():
@@ -260,7 +259,7 @@ def _contests(
     if not isinstance(wanted.loss, LossKind):
         yield best, "the loss of the allocation", workload, plan_loss(schema, wanted, workload)
     words = f"sum, {_WEIGHTINGS[Weighting.EQUAL]}"
-    if not plain:
+    if not workload.is_plain:
         yield Method.RESIDUAL_PLANNER_PLUS, words, equal, total_loss
         yield Method.RESIDUAL_PLANNER_PLUS, "largest variance", equal, largest
     if workload.marginals.size * len(workload.attributes) <= _MOST_HDMM_WORK:

@@ -19,7 +19,7 @@ from jobs.pipeline.report.plots import Figure, MarkPanel, mark_panels, range_row
 from jobs.pipeline.report.render import write_report
 from jobs.pipeline.report.table import Column, Table, gridded, labels, numbers, shaded
 from jobs.pipeline.report.text import words
-from jobs.pipeline.storage.modes import READABLE
+from jobs.pipeline.storage.files import READABLE
 
 _SUMMARY = (
     "The same tables, planned by every method at the privacy cost of one geolevel: which cells get "

@@ -43,8 +43,7 @@ from jobs.pipeline.documents.manifest import (
     StratumStatements,
     attacks_of,
 )
-from jobs.pipeline.plan import Plan, without_estimates
-from jobs.pipeline.planned_ledger import ordinary_ledger, planned_ledger
+from jobs.pipeline.plan import Plan, ordinary_ledger, planned_ledger, without_estimates
 from jobs.pipeline.release.statements import (
     budget_rows,
     exact_queries,

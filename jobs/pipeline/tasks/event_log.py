@@ -11,11 +11,10 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
 
 from das.errors import OutputError
 from jobs.pipeline.storage.files import refuse_foreign
-from jobs.pipeline.storage.place import Place, StoredPlace
+from jobs.pipeline.storage.place import Place
 from jobs.pipeline.storage.stores.store import OWNER_ONLY
 
 _KIND = "a log of runs"
@@ -24,73 +23,81 @@ _IDLE = 10  # times what it takes to write a stored log passes before it is writ
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT
 
 
-class EventLog(Protocol):
-    """Lines that are kept, each an event."""
+class EventLog:
+    """A file that is appended to, readable by its owner only; or a terminal, a pipe, a stored file.
+
+    In a store nothing can be appended: all of it is written again, now and then. What it holds of
+    earlier runs stays before what is added.
+    """
+
+    def __init__(self, place: Place, tell: Callable[[str], None], every_seconds: float) -> None:
+        """Begin.
+
+        Args:
+          place: Where.
+          tell: Shows a line.
+          every_seconds: Between two writings of a stored log at least; ten times what the last one
+            took, if that is more, so that a slow store holds up no run.
+
+        Raises:
+          OutputError: It is another file, or cannot be read.
+        """
+        self._place = place
+        self._tell = tell
+        self._every = every_seconds
+        self._next = time.monotonic()
+        self._text = b""
+        self._is_behind = self._is_begun = self._is_told = False
+        if isinstance(place, Path):
+            if place.is_file():
+                refuse_foreign(place, _START, _KIND)
+            return
+        refuse_foreign(place, _START, _KIND)
+        try:
+            self._text = place.read_bytes()
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise OutputError(str(place), "cannot be read", got=error.strerror) from None
+        atexit.register(self._end)
 
     def add(self, line: str, *, last: bool = False) -> None:
-        """Keep a line.
+        """Keep a line; a stored log is written if it is time.
 
         Args:
           line: Without its end.
           last: The run ends with it.
 
         Raises:
-          OSError: It is not kept.
+          OutputError: It is the first one, and cannot be written.
         """
-
-
-class FileLog:
-    """A file that is appended to, made readable by its owner only; or a terminal or pipe.
-
-    Raises:
-      OutputError: It is another file.
-    """
-
-    def __init__(self, path: Path) -> None:
-        if path.is_file():
-            refuse_foreign(path, _START, _KIND)
-        self._path = path
-
-    def add(self, line: str, *, last: bool = False) -> None:
-        """Append a line."""
-        with os.fdopen(os.open(self._path, _APPEND, OWNER_ONLY), "a", encoding="utf-8") as handle:
-            handle.write(line + "\n")
-
-
-class StoredLog:
-    """A file in a store, where nothing can be appended: all of it is written again, now and then.
-
-    Args:
-      place: The file; what it holds of earlier runs stays before what is added.
-      every_seconds: Between two writings at least; ten times what the last one took, if that is
-        more, so that a slow store holds up no run.
-
-    Raises:
-      OutputError: It is another file, or the store does not say.
-    """
-
-    def __init__(self, place: StoredPlace, every_seconds: float) -> None:
-        refuse_foreign(place, _START, _KIND)
         try:
-            self._text = place.read_bytes()
-        except FileNotFoundError:
-            self._text = b""
+            self._add(line.encode() + b"\n", last=last)
         except OSError as error:
-            raise OutputError(str(place), "cannot be read", got=error.strerror) from None
-        self._place = place
-        self._every = every_seconds
-        self._next = time.monotonic()
-        self._is_behind = False
-        atexit.register(self._end)
+            if not self._is_begun:
+                raise OutputError(
+                    str(self._place), "cannot be written", got=error.strerror
+                ) from None
+            if not self._is_told:
+                self._is_told = True
+                what = "cannot be written; the run goes on"
+                self._tell(f"log {self._place} {what}: {error.strerror}")
+        self._is_begun = True
 
-    def add(self, line: str, *, last: bool = False) -> None:
-        """Keep a line, and write all of them if it is time, or the last one."""
-        self._text += line.encode() + b"\n"
+    def _add(self, line: bytes, *, last: bool) -> None:
+        if isinstance(self._place, Path):
+            with os.fdopen(os.open(self._place, _APPEND, OWNER_ONLY), "ab") as handle:
+                handle.write(line)
+            return
+        self._text += line
         self._is_behind = True
         if last or time.monotonic() >= self._next:
             self._write()
 
     def _write(self) -> None:
+        """Write a stored log."""
+        if isinstance(self._place, Path):
+            return
         began = time.monotonic()
         try:
             self._place.store.replace(self._place.key, self._text, mode=OWNER_ONLY)
@@ -106,45 +113,3 @@ class StoredLog:
                 self._write()
             except OSError:  # was told before, or nobody is left to be told
                 return
-
-
-class SteadyLog:
-    """A log whose failures, once it is begun, are told once and stop nothing.
-
-    Args:
-      place: Where.
-      tell: Shows a line.
-      every_seconds: As for `StoredLog`.
-
-    Raises:
-      OutputError: It is another file, or cannot be read.
-    """
-
-    def __init__(self, place: Place, tell: Callable[[str], None], every_seconds: float) -> None:
-        self._place = place
-        self._log: EventLog = (
-            FileLog(place) if isinstance(place, Path) else StoredLog(place, every_seconds)
-        )
-        self._tell = tell
-        self._is_begun = False
-        self._is_told = False
-
-    def add(self, line: str, *, last: bool = False) -> None:
-        """Keep a line.
-
-        Raises:
-          OutputError: It is the first one, and cannot be written.
-        """
-        try:
-            self._log.add(line, last=last)
-        except OSError as error:
-            if not self._is_begun:
-                raise OutputError(
-                    str(self._place), "cannot be written", got=error.strerror
-                ) from None
-            if not self._is_told:
-                self._is_told = True
-                self._tell(
-                    f"log {self._place} cannot be written; the run goes on: {error.strerror}"
-                )
-        self._is_begun = True

@@ -10,18 +10,25 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from das.errors import RuntimeSetupError
 from jobs.pipeline.config.models.run import RunConfig
 from jobs.pipeline.config.protection import missing_protection
 from jobs.pipeline.tasks.batches import Sizing
 from jobs.pipeline.tasks.connect import ConnectTasks
 from jobs.pipeline.tasks.connect_session import connect_session, is_connect_wanted
-from jobs.pipeline.tasks.installed import require_run_packages
 from jobs.pipeline.tasks.java import java_in_use
-from jobs.pipeline.tasks.outcome import Failure, outcome_of, results_of
 from jobs.pipeline.tasks.session import session_properties, spark_session
-from jobs.pipeline.tasks.step import Step, TaskReport, current_watch
+from jobs.pipeline.tasks.step import (
+    Failure,
+    Step,
+    TaskReport,
+    current_watch,
+    outcome_of,
+    results_of,
+)
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -249,3 +256,22 @@ def _polled(context: SparkContext, label: str, show: Callable[[int], None]) -> I
     finally:
         finished.set()
         poller.join()
+
+
+_OF_RUNS = ("numba", "ortools", "pyspark")  # heavy packages that reading a release does without
+
+
+def require_run_packages() -> None:
+    """Refuse to begin a run that could not go on; nothing is imported.
+
+    Raises:
+      RuntimeSetupError: The extra `run` is not installed.
+    """
+    absent = [name for name in _OF_RUNS if find_spec(name) is None]
+    if absent:
+        raise RuntimeSetupError(
+            "this installation",
+            "reads releases and makes none",
+            got=f"no {', '.join(absent)}",
+            remedy="`pip install 'topdown-das[run]'`, or '.[run]' in a clone",
+        )

@@ -1,4 +1,4 @@
-"""The tasks of one step: how far they are, what each cost, which lag behind."""
+"""The tasks of one step: what each gave and cost, how far they are, which lag behind."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from statistics import median
+from typing import TypeVar
 
+from das.errors import DasError
 from jobs.pipeline.documents.summary import Straggler
 from jobs.pipeline.tasks.resources import (
     Readings,
@@ -17,6 +19,9 @@ from jobs.pipeline.tasks.resources import (
     read_processes,
     task_peak_bytes,
 )
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 _FACTOR = 3.0  # times its predicted seconds after which a task lags
 _LEAST_SECONDS = 10.0  # beyond the predicted ones, so that short tasks are left alone
@@ -40,17 +45,43 @@ class TaskReport:
     peak_bytes: int
 
 
-class TaskGauge:
-    """Measures the task that runs in this process, from when it is made."""
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A task's own error, sent back as a value so that its type and facts survive."""
 
-    def __init__(self) -> None:
-        forget_task_peak()
-        self._began = time.monotonic()
+    error: DasError
 
-    def report(self, index: int) -> TaskReport:
-        """What the task cost so far."""
-        seconds = time.monotonic() - self._began
-        return TaskReport(index, seconds, read_processes(executor_family()), task_peak_bytes())
+
+def outcome_of(task: Callable[[T], R], index: int, item: T) -> tuple[R | Failure, TaskReport]:
+    """Run one task where it is: errors raised on purpose are values, costs are measured.
+
+    Args:
+      task: What to do.
+      index: Which task of its step.
+      item: Its descriptor.
+    """
+    forget_task_peak()
+    began = time.monotonic()
+    try:
+        result: R | Failure = task(item)
+    except DasError as error:
+        result = Failure(error)
+    seconds = time.monotonic() - began
+    return result, TaskReport(index, seconds, read_processes(executor_family()), task_peak_bytes())
+
+
+def results_of(outcomes: Iterable[R | Failure]) -> list[R]:
+    """The results of the tasks of a step, in the order of their items.
+
+    Raises:
+      DasError: The one a task raised on purpose, first item first.
+    """
+    results: list[R] = []
+    for outcome in outcomes:
+        if isinstance(outcome, Failure):
+            raise outcome.error
+        results.append(outcome)
+    return results
 
 
 class Step:

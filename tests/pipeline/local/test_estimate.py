@@ -30,10 +30,10 @@ from jobs.pipeline.config.load import load_run
 from jobs.pipeline.plan import Plan
 from jobs.pipeline.release.estimate import EstimateStage, LevelEstimator
 from jobs.pipeline.run import do_stages, open_job
+from jobs.pipeline.storage.columns import with_lists
 from jobs.pipeline.storage.dataset import MANIFEST, Dataset
 from jobs.pipeline.storage.estimates import read_tables
 from jobs.pipeline.storage.layout import EstimateLayout, ReleaseLayout, release_layout
-from jobs.pipeline.storage.packed import with_lists
 from jobs.pipeline.tasks.batches import TaskSize, all_geounits
 from jobs.pipeline.tasks.progress import Reporter
 from tests.builders import toy
@@ -223,7 +223,8 @@ def test_targets_are_the_subtree_estimates(estimated):
     plan, release = estimated
     one = estimator(plan, release)
     for level in (0, 1, 2):
-        targets = one.targets(all_geounits(level))
+        reader = one.reader(level)
+        targets = reader.targets(reader.rows(all_geounits(level)))
         assert (targets.weights >= 0).all()
         assert targets.misfit.max() < 0.05
         total, _, detailed = (a.sum(axis=1) for a in targets.answers)

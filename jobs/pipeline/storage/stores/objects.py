@@ -18,6 +18,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import obstore
+from obstore.exceptions import AlreadyExistsError, BaseError, GenericError, PreconditionError
+from obstore.store import MemoryStore, from_url
+
 from jobs.pipeline.storage.stores.store import OWNER_ONLY, Stat, UnsafeStoreError
 
 if TYPE_CHECKING:
@@ -56,14 +60,6 @@ class ObjectStoreFiles:
 
     def create(self, name: str, data: bytes, *, mode: int = OWNER_ONLY) -> bool:
         """As `Store.create`: a conditional PUT, whose answer counts only if it is read back."""
-        import obstore
-        from obstore.exceptions import (
-            AlreadyExistsError,
-            BaseError,
-            GenericError,
-            PreconditionError,
-        )
-
         refused, deadline = 0, time.monotonic() + _PATIENCE
         for wait in (*_WAITS, 0.0):
             try:
@@ -90,22 +86,16 @@ class ObjectStoreFiles:
 
     def replace(self, name: str, data: bytes, *, mode: int = OWNER_ONLY) -> None:
         """As `Store.replace`: a PUT, which is one step for readers."""
-        import obstore
-
         with _told(self._root):
             obstore.put(self._store, name, data, use_multipart=False)
 
     def upload(self, name: str, file: Path, *, mode: int = OWNER_ONLY) -> None:
         """As `Store.upload`: in several parts, which become an object together."""
-        import obstore
-
         with _told(self._root), file.open("rb") as handle:
             obstore.put(self._store, name, handle)
 
     def rename(self, name: str, other: str) -> None:
         """As `Store.rename`: the store copies; what is too large goes through this disk."""
-        import obstore
-
         with _told(self._root):
             try:
                 size = obstore.head(self._store, name)["size"]
@@ -124,15 +114,11 @@ class ObjectStoreFiles:
 
     def read(self, name: str) -> bytes:
         """As `Store.read`."""
-        import obstore
-
         with _told(self._root):
             return bytes(obstore.get(self._store, name).bytes())
 
     def read_range(self, name: str, start: int, stop: int) -> bytes:
         """As `Store.read_range`."""
-        import obstore
-
         if stop <= start:
             return b""
         with _told(self._root):
@@ -140,8 +126,6 @@ class ObjectStoreFiles:
 
     def stat(self, name: str) -> Stat:
         """As `Store.stat`."""
-        import obstore
-
         with _told(self._root):
             found = obstore.head(self._store, name)
         return _stat(found)
@@ -152,16 +136,12 @@ class ObjectStoreFiles:
 
     def stats(self, folder: str) -> Iterator[tuple[str, Stat]]:
         """As `Store.stats`."""
-        import obstore
-
         with _told(self._root):
             for page in obstore.list(self._store, folder or None):
                 yield from ((found["path"], _stat(found)) for found in page)
 
     def entries(self, folder: str) -> Iterator[tuple[str, bool]]:
         """As `Store.entries`."""
-        import obstore
-
         with _told(self._root):
             found = obstore.list_with_delimiter(self._store, folder or None)
         yield from ((name, True) for name in found["common_prefixes"])
@@ -169,8 +149,6 @@ class ObjectStoreFiles:
 
     def remove(self, names: Sequence[str]) -> None:
         """As `Store.remove`."""
-        import obstore
-
         for start in range(0, len(names), _AT_ONCE):
             with _told(self._root):
                 try:
@@ -180,8 +158,6 @@ class ObjectStoreFiles:
                         self._remove_one(name)
 
     def _remove_one(self, name: str) -> None:
-        import obstore
-
         try:
             obstore.delete(self._store, name)
         except FileNotFoundError as error:
@@ -196,8 +172,6 @@ def _stat(found: ObjectMeta) -> Stat:
 
 
 def _client(root: str) -> ObjectStore:
-    from obstore.store import MemoryStore, from_url
-
     if root.startswith("memory:"):
         return MemoryStore()
     # Options given here take the place of all that obstore would find in the environment.
@@ -216,8 +190,6 @@ def _client(root: str) -> ObjectStore:
 @contextmanager
 def _told(root: str) -> Iterator[None]:
     """Make what obstore raises an OSError in words."""
-    from obstore.exceptions import BaseError
-
     try:
         yield
     except (BaseError, FileNotFoundError, PermissionError, ValueError) as error:

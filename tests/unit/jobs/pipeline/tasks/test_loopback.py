@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.pipeline.tasks import loopback
+from jobs.pipeline.tasks import connect_session as loopback
 
 HEAD = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
 
