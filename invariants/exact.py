@@ -73,9 +73,9 @@ class Invariant(Limit):
         name, deepest = f"{self.query.name} in every {self.geolevel}", len(self.geolevels) - 1
         return [Held(name, deepest, self.query.rows_of(cells), np.zeros(len(cells), np.bool_))]
 
-    def document(self, schema: Schema) -> dict[str, object]:
-        """Its kind, the query, and where it holds."""
-        return {"kind": self.kind, "name": self.query.name, "geolevels": list(self.geolevels)}
+    def described(self, schema: Schema) -> str:
+        """The name of the query."""
+        return self.query.name
 
     @classmethod
     def build(cls, schema: Schema, spine: Sequence[str], query: str, geolevel: str) -> Invariant:

@@ -117,11 +117,14 @@ class Facilities(Limit):
             held.append(Held(called, deepest, is_kind.astype(np.int64), ~is_kind))
         return held
 
-    def document(self, schema: Schema) -> dict[str, object]:
-        """Their kind, the query, where they hold, and the counted types."""
-        types = [name for name, own in zip(self.counted, self.is_counted, strict=True) if own]
-        geolevels = list(self.geolevels)
-        return {"kind": self.kind, "name": self.query.name, "geolevels": geolevels, "types": types}
+    def described(self, schema: Schema) -> str:
+        """The name of the query."""
+        return self.query.name
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """The types whose facilities are counted."""
+        return tuple(name for name, own in zip(self.counted, self.is_counted, strict=True) if own)
 
     def check(self, others: Sequence[Limit], invariants: Sequence[Limit]) -> None:
         """Check them against exact queries and living quarters.

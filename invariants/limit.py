@@ -49,9 +49,9 @@ class Limit(ABC):
         return self.geolevels[-1] if self.geolevels else ""
 
     @property
-    @abstractmethod
     def title(self) -> str:
         """What errors call it."""
+        return self.kind
 
     @property
     def stored_as(self) -> str:
@@ -96,8 +96,19 @@ class Limit(ABC):
         return []
 
     @abstractmethod
+    def described(self, schema: Schema) -> str:
+        """What a manifest says of it beside its kind."""
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """What manifests list as its types; empty for none."""
+        return ()
+
     def document(self, schema: Schema) -> dict[str, object]:
-        """What a manifest says of it: its kind, name, geolevels, and types if it counts some."""
+        """What a manifest says: its kind, name, geolevels, and its types if it has some."""
+        name, geolevels = self.described(schema), list(self.geolevels)
+        types = {"types": list(self.types)} if self.types else {}
+        return {"kind": self.kind, "name": name, "geolevels": geolevels, **types}
 
     @classmethod
     def joined(cls, stated: Sequence[Limit]) -> list[Limit]:

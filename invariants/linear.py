@@ -100,10 +100,13 @@ class LinearRow(Limit):
         fixed = self.is_exact or self.least == self.most
         return [Held(name, len(self.geolevels) - 1, own, own == 0, fixed, is_weighted=True)]
 
+    def described(self, schema: Schema) -> str:
+        """Its name."""
+        return self.name
+
     def document(self, schema: Schema) -> dict[str, object]:
-        """Its kind, name, and where it holds."""
-        kind = "exact row" if self.is_exact else self.kind
-        return {"kind": kind, "name": self.name, "geolevels": list(self.geolevels)}
+        """What a manifest says; the kind of a row without bounds is another."""
+        return super().document(schema) | ({"kind": "exact row"} if self.is_exact else {})
 
     def check(self, others: Sequence[Limit], invariants: Sequence[Limit]) -> None:
         """Check that no other row or exact query has its name.

@@ -42,11 +42,6 @@ class LivingQuarters(Limit):
     geolevels: tuple[str, ...]
 
     @property
-    def title(self) -> str:
-        """What errors and files of given counts call them."""
-        return self.kind
-
-    @property
     def counted(self) -> tuple[str, ...]:
         """Their kinds."""
         return self.kinds
@@ -65,14 +60,14 @@ class LivingQuarters(Limit):
         nobody = np.zeros(len(cells), np.bool_)
         return [Held(name, len(self.geolevels) - 1, everybody, nobody, is_exact=False)]
 
-    def document(self, schema: Schema) -> dict[str, object]:
-        """Their kind, what they say, where they are known, and what is counted."""
-        return {
-            "kind": self.kind,
-            "name": "nobody without them",
-            "geolevels": list(self.geolevels),
-            "types": list(self.kinds),
-        }
+    def described(self, schema: Schema) -> str:
+        """What they say."""
+        return "nobody without them"
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """Their kinds."""
+        return self.kinds
 
     def check_given(self, counts: IntArray) -> None:
         """Check that there are some.

@@ -39,11 +39,6 @@ class StructuralZeros(Limit):
     boxes: tuple[tuple[BoolArray, ...], ...]
     geolevels: tuple[str, ...] = ()
 
-    @property
-    def title(self) -> str:
-        """What errors call them."""
-        return self.kind
-
     def broken(self, counts: Histograms, given: IntArray) -> BoolArray:
         """bool[G]: geounits with persons in some of these cells."""
         broken = np.zeros(counts.n_geounits, np.bool_)
@@ -54,9 +49,9 @@ class StructuralZeros(Limit):
         """That nobody is in these cells."""
         yield Statement(self.title, self.holds(cells).astype(np.int64), 0, 0)
 
-    def document(self, schema: Schema) -> dict[str, object]:
-        """Their kind, and how many cells they are."""
-        return {"kind": self.kind, "name": f"{len(self)} of {schema.size} cells", "geolevels": []}
+    def described(self, schema: Schema) -> str:
+        """How many cells they are."""
+        return f"{len(self)} of {schema.size} cells"
 
     @classmethod
     def joined(cls, stated: Sequence[Limit]) -> list[Limit]:

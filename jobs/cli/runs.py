@@ -227,9 +227,8 @@ def resume(
     if is_survey_folder(out):
         resume_survey(out.resolve(), config, solution, options, check=check, moved=moved)
         return
-    from jobs.pipeline.folder.damage import refuse_damage, repair
     from jobs.pipeline.folder.lock import only_driver
-    from jobs.pipeline.folder.progress import count_files, stage_progress
+    from jobs.pipeline.folder.progress import count_files, refuse_damage, repair, stage_progress
     from jobs.pipeline.folder.solutions import refuse_sealed
     from jobs.pipeline.run import STAGES
     from jobs.pipeline.run import run as run_all

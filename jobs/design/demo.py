@@ -100,15 +100,12 @@ class Demo:
                     "is there from an earlier demonstration",
                     remedy=f"remove it, or go on in that folder by `das run {_RUN_FILE}`",
                 )
-        if not self.folder.is_dir() or (any(self.folder.iterdir()) and not self._is_ready()):
-            raise OutputError(
-                str(self.folder), "holds other things", remedy="choose a new folder for the demo"
-            )
-
-    def _is_ready(self) -> bool:
-        """Whether the folder has all ready files as they are here."""
         conf = self.folder / _CONF
-        return all(
+        is_ready = all(
             (conf / name).is_file() and (conf / name).read_bytes() == content
             for name, content in ready_files().items()
         )
+        if not self.folder.is_dir() or (any(self.folder.iterdir()) and not is_ready):
+            raise OutputError(
+                str(self.folder), "holds other things", remedy="choose a new folder for the demo"
+            )

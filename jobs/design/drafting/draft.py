@@ -294,25 +294,25 @@ def _held_by_list(
     """
     if request.geocode is not None or request.geounits is None:
         return None
+    place, rows = request.geounits, request.rows
     listed = [one for one in list_look.columns if one.is_code and not one.fault]
     longest = max((one.longest for one in listed), default=0)
-    known = [
-        _bare(look_at_geocodes(request.geounits, list_look, one.name, (), _ALL).geocodes)
-        for one in listed
-        if one.longest == longest
-    ]
+    finest = [one for one in listed if one.longest == longest]
+    known = [_bare(_codes_of(place, list_look, one, _ALL)) for one in finest]
     found = []
     for one in usable:
         if one.is_code and not one.fault and one.longest <= longest:
-            codes = _bare(
-                look_at_geocodes(request.data, look, one.name, (), request.rows).geocodes
-                if one.codes is None
-                else one.codes
-            )
+            seen = one.codes
+            codes = _bare(_codes_of(request.data, look, one, rows) if seen is None else seen)
             if any(len(codes & of) >= _NEARLY * len(codes) for of in known):
                 found.append(one)
-    finest = [one.name for one in found if one.longest == max(each.longest for each in found)]
-    return finest[0] if len(finest) == 1 else None
+    names = [one.name for one in found if one.longest == max(each.longest for each in found)]
+    return names[0] if len(names) == 1 else None
+
+
+def _codes_of(path: Place, look: Look, column: Column, rows: int) -> Collection[str]:
+    """The geocodes in a column."""
+    return look_at_geocodes(path, look, column.name, (), rows).geocodes
 
 
 def _bare(codes: Collection[str]) -> set[str]:
@@ -355,8 +355,7 @@ def _holding(path: Place, look: Look, geocodes: Collection[str]) -> Column | Non
     held: dict[str, int] = {}
     for one in look.columns:
         if one.is_code and not one.fault:
-            codes = look_at_geocodes(path, look, one.name, (), _ALL).geocodes
-            held[one.name] = len(wanted & _bare(codes))
+            held[one.name] = len(wanted & _bare(_codes_of(path, look, one, _ALL)))
     most = max(held.values(), default=0)
     found = [name for name, number in held.items() if number == most]
     return look.column(found[0]) if most and len(found) == 1 else None

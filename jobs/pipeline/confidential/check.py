@@ -22,7 +22,7 @@ from invariants.limit import Limit, statements_of
 from invariants.linear import LinearRow
 from invariants.quarters import without_quarters
 from invariants.zeros import cells_at
-from jobs.pipeline.confidential.histograms import read_truth
+from jobs.pipeline.confidential.histograms import true_counts
 from jobs.pipeline.config.models.kinds.kind import KindConfig
 from jobs.pipeline.config.models.kinds.query import InvariantConfig
 from jobs.pipeline.plan import Plan
@@ -137,9 +137,7 @@ def _checker(
     def run(batch: Batch) -> None:
         geolevel = plan.levels[batch.level].name
         codes = read_public_geocodes(release, geolevel, batch.low, batch.high)
-        truth = read_truth(
-            Dataset.open(confidential.histograms(geolevel)), codes, plan.schema.size
-        ).reveal()
+        truth = true_counts(plan, confidential, geolevel, codes).reveal()
         _refuse_other_release(plan, release, batch, codes, truth, agreed)
         given = [given_counts(release, limit, codes, batch) for limit in limits]
         broken = [one.broken(truth, own) for one, own in zip(limits, given, strict=True)]

@@ -64,19 +64,6 @@ class Slice:
     asked: Asked = field(default_factory=Asked)
 
 
-@dataclass(frozen=True, eq=False)
-class Compared:
-    """What was found in a slice.
-
-    Attributes:
-      summaries: Of every query.
-      groups: Of everything that is asked by group.
-    """
-
-    summaries: Sequence[ErrorSummary]
-    groups: Sequence[GroupErrors]
-
-
 def evaluate(
     release: ReleaseLayout,
     confidential: ConfidentialLayout,
@@ -119,13 +106,13 @@ def evaluate(
     slices.sort(key=lambda piece: -piece.cost)
     found = tasks.run("evaluate", slices, compare)
     noise = _noise(release)
-    summaries = _merged(slices, [one.summaries for one in found])
+    summaries = _merged(slices, [summaries for summaries, _ in found])
     parity = [
         row
         for name in levels
         if grouping is not None
         for errors in [
-            merged(one.groups for s, one in zip(slices, found, strict=True) if s.geolevel == name)
+            merged(own for s, (_, own) in zip(slices, found, strict=True) if s.geolevel == name)
         ]
         for row in parity_results(grouping, name, asked[name], errors, _known(plan, name, noise))
     ]
@@ -154,8 +141,12 @@ def evaluated_queries(plan: Plan, further: Sequence[str] = ()) -> tuple[Query, .
 
 
 @redact_errors
-def compare(piece: Slice) -> Compared:
-    """Compare truth and release in one slice."""
+def compare(piece: Slice) -> tuple[Sequence[ErrorSummary], Sequence[GroupErrors]]:
+    """Compare truth and release in one slice.
+
+    Returns:
+      What was found of every query, and of everything that is asked by group.
+    """
     geocodes = [*read_public_geocodes(piece.release, piece.geolevel, piece.low, piece.high)]
     true = RangeReader(Dataset.open(piece.confidential.histograms(piece.geolevel)))
     protected = RangeReader(Dataset.open(piece.release.counts(piece.geolevel)))
@@ -170,7 +161,7 @@ def compare(piece: Slice) -> Compared:
             summary = summarize_query(query, batch, truth, released)
             summaries[index] = merge(summaries[index], summary)
         groups.append(piece.asked.slice(low, low + BATCH).compare(truth, released))
-    return Compared(summaries, merged(groups))
+    return summaries, merged(groups)
 
 
 def _slices(

@@ -23,7 +23,7 @@ from das.histograms import TOTAL_LIMIT, Histograms
 from jobs.pipeline.confidential.read.reader import Reader
 from jobs.pipeline.release.census import CensusCodes
 from jobs.pipeline.storage.dataset import Dataset, PartFile, PartWriter, is_published, publish
-from jobs.pipeline.storage.histograms import SPARSE_SCHEMA, sparse_table
+from jobs.pipeline.storage.histograms import SPARSE_SCHEMA, sparse_arrays, sparse_table
 from jobs.pipeline.storage.place import Place, remove_tree
 from jobs.pipeline.tasks.executor import Tasks
 
@@ -134,12 +134,17 @@ def _sorted_runs(
 
 
 def _write_run(batches: Sequence[pa.RecordBatch], n_cells: int, runs: Place) -> PartFile:
-    codes, histograms = _added_up(pa.Table.from_batches(batches), n_cells)
     writer = PartWriter(runs, SPARSE_SCHEMA)
+    return writer.close(persons=_write_added(writer, pa.Table.from_batches(batches), n_cells))
+
+
+def _write_added(writer: PartWriter, entries: pa.Table, n_cells: int) -> int:
+    """Write the histograms of some entries; returns how many persons."""
+    codes, histograms = _added_up(entries, n_cells)
     for start in range(0, len(codes), _ROWS):
         stop = min(start + _ROWS, len(codes))
         writer.write(sparse_table(codes[start:stop], histograms.slice(start, stop)))
-    return writer.close(persons=int(histograms.counts.sum()))
+    return int(histograms.counts.sum())
 
 
 def _added_up(entries: pa.Table, n_cells: int) -> tuple[npt.NDArray[np.object_], Histograms]:
@@ -171,23 +176,12 @@ def _merge_range(
     persons = 0
     table = runs.read(*bounds)
     if table.num_rows:
-        lengths = pc.list_value_length(table.column("cells")).to_numpy()
-        entries = pa.table(
-            {
-                "geocode": pa.array(
-                    np.repeat(table.column("geocode").to_numpy(), lengths), pa.string()
-                ),
-                "cell": pc.list_flatten(table.column("cells")),
-                "n": pc.list_flatten(table.column("counts")),
-            }
-        )
+        codes, lengths, cells, counts = sparse_arrays(table)
+        own = pa.array(np.repeat(codes, lengths), pa.string())
+        entries = pa.table({"geocode": own, "cell": cells, "n": counts})
         if census is not None:
             entries = _on_the_spine(entries, *census.read(*bounds))
-        codes, histograms = _added_up(entries, n_cells)
-        for start in range(0, len(codes), _ROWS):
-            stop = min(start + _ROWS, len(codes))
-            writer.write(sparse_table(codes[start:stop], histograms.slice(start, stop)))
-        persons = int(histograms.counts.sum())
+        persons = _write_added(writer, entries, n_cells)
     return writer.close(persons=persons)
 
 

@@ -24,8 +24,8 @@ from jobs.pipeline.config.allocation import freeze, planned_parts
 from jobs.pipeline.config.product import Product, account_of, claim_of
 from jobs.pipeline.config.solve import refuse_large_families
 from jobs.pipeline.documents.document import write_document
-from jobs.pipeline.folder.fingerprint import check_same_input, input_files
-from jobs.pipeline.folder.grants import spending_of
+from jobs.pipeline.folder.identity import check_same_input, input_files
+from jobs.pipeline.folder.spending import spending_of
 from jobs.pipeline.input.geounits import list_names
 from jobs.pipeline.input.values import geocode_bytes
 from jobs.pipeline.job import Job

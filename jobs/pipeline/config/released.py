@@ -130,8 +130,12 @@ def _is_of_survey(release: ReleaseLayout) -> bool:
 
 def public_document(model: BaseModel) -> dict[str, Any]:
     """Return what a model says beyond defaults; of paths their names."""
-    named: BaseModel = with_places(model, lambda _, place: Path(place.name))
-    return named.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    return document_of(with_places(model, lambda _, place: Path(place.name)))
+
+
+def document_of(model: BaseModel) -> dict[str, Any]:
+    """Return what a model says beyond defaults, as YAML holds it."""
+    return model.model_dump(mode="json", by_alias=True, exclude_defaults=True)
 
 
 def yaml_text(document: Mapping[str, Any]) -> str:

@@ -19,8 +19,6 @@ from jobs.pipeline.config.product import Grouping, Product, Resolved, claim_of
 from jobs.pipeline.documents.account import Account, account_of_grants
 from jobs.pipeline.documents.codebook import (
     Codebook,
-    CodedColumn,
-    CodedDataset,
     CodedGeolevel,
     CodedGroup,
     CodedQuery,
@@ -52,8 +50,7 @@ from jobs.pipeline.release.statements import (
     privacy_statements,
     stratum_statements,
 )
-from jobs.pipeline.report.datasets import described
-from jobs.pipeline.report.readme import codebook_page, readme
+from jobs.pipeline.report.datasets import codebook_page, described, readme
 from jobs.pipeline.storage.answers import ORIGIN
 from jobs.pipeline.storage.dataset import MANIFEST, Dataset, is_published
 from jobs.pipeline.storage.files import READABLE, replace_file
@@ -317,18 +314,7 @@ def codebook_of(plan: Plan, manifest: Manifest, tables: Sequence[str]) -> Codebo
             )
         ),
         queries=_queries(plan, tables),
-        datasets=tuple(
-            CodedDataset(
-                path=one.path,
-                geolevels=one.levels,
-                row=one.row,
-                columns=tuple(
-                    CodedColumn(name=name, type=kind, meaning=meaning)
-                    for name, kind, meaning in one.columns
-                ),
-            )
-            for one in described(manifest)
-        ),
+        datasets=tuple(described(manifest)),
     )
 
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from das.arrays import BoolArray, ObjectArray
 from das.errors import VerificationError
 from das.histograms import Histograms, first_difference
 from jobs.pipeline.config.between import joining_of
@@ -293,22 +294,18 @@ def _verify_census(plan: Plan, release: ReleaseLayout, census: CensusCodes) -> i
 def _verify_invariants(plan: Plan, release: ReleaseLayout, batch: Batch) -> int:
     """Check the invariants of one range; returns how many answers."""
     level = plan.levels[batch.level]
-    geolevel, exact, bound = level.name, level.published, level.bound
+    exact, bound = level.published, level.bound
     if not (exact or bound):
         return 0
-    names = read_public_geocodes(release, geolevel, batch.low, batch.high)
-    counts = read_counts(release, geolevel, names, plan.schema.size)
+    names, counts = _released(plan, release, batch)
     published = []
     if exact:
-        published += read_answers(Dataset.open(release.invariants(geolevel)), exact, names)
+        published += read_answers(Dataset.open(release.invariants(level.name)), exact, names)
     if bound:
-        published += read_answers(Dataset.open(release.given(geolevel)), bound, names)
+        published += read_answers(Dataset.open(release.given(level.name)), bound, names)
     for query, answers in zip((*exact, *bound), published, strict=True):
         wrong = (query.answer(counts) != answers).any(1)
-        if wrong.any():
-            raise VerificationError(
-                f"{geolevel} {names[int(np.argmax(wrong))]}", f"breaks the invariant {query.name}"
-            )
+        _refuse(level.name, names, wrong, f"breaks the invariant {query.name}")
     return sum(answers.size for answers in published)
 
 
@@ -317,8 +314,7 @@ def _verify_support(plan: Plan, release: ReleaseLayout, batch: Batch) -> None:
     if batch.level or not plan.support:
         return
     root = plan.levels[0].name
-    names = read_public_geocodes(release, root, batch.low, batch.high)
-    counts = read_counts(release, root, names, plan.schema.size)
+    names, counts = _released(plan, release, batch)
     support, where = read_support(plan, release), f"{root} {names[0]}"
     if not np.isin(counts.cells, support.cells, assume_unique=True).all():
         raise VerificationError(where, "has counts in cells that its support leaves empty")
@@ -342,14 +338,10 @@ def _verify_limits(plan: Plan, release: ReleaseLayout, batch: Batch) -> int:
     limits = plan.limits.stated_at(geolevel)
     if not limits:
         return 0
-    codes = read_public_geocodes(release, geolevel, batch.low, batch.high)
-    counts = read_counts(release, geolevel, codes, plan.schema.size)
+    codes, counts = _released(plan, release, batch)
     for limit in limits:
         broken = limit.broken(counts, given_counts(release, limit, codes, batch))
-        if broken.any():
-            raise VerificationError(
-                f"{geolevel} {codes[int(np.argmax(broken))]}", f"breaks the invariant {limit.title}"
-            )
+        _refuse(geolevel, codes, broken, f"breaks the invariant {limit.title}")
     return len(codes)
 
 
@@ -361,13 +353,21 @@ def _verify_ties(plan: Plan, release: ReleaseLayout, batch: Batch) -> int:
     geolevel, ties = plan.levels[batch.level].name, plan.limits.ties
     if ties is None or ties.geolevel != geolevel:
         return 0
-    codes = read_public_geocodes(release, geolevel, batch.low, batch.high)
-    counts = read_counts(release, geolevel, codes, plan.schema.size)
+    codes, counts = _released(plan, release, batch)
     others = other_counts(release, ties.sizes, geolevel, codes)
     for tie in ties.entries:
-        broken = tie.broken(counts, others)
-        if broken.any():
-            raise VerificationError(
-                f"{geolevel} {codes[int(np.argmax(broken))]}", f"breaks between {tie.name}"
-            )
+        _refuse(geolevel, codes, tie.broken(counts, others), f"breaks between {tie.name}")
     return len(codes)
+
+
+def _released(plan: Plan, release: ReleaseLayout, batch: Batch) -> tuple[ObjectArray, Histograms]:
+    """Geocodes and released counts of the geounits of a range."""
+    geolevel = plan.levels[batch.level].name
+    codes = read_public_geocodes(release, geolevel, batch.low, batch.high)
+    return codes, read_counts(release, geolevel, codes, plan.schema.size)
+
+
+def _refuse(geolevel: str, codes: ObjectArray, broken: BoolArray, what: str) -> None:
+    """Raise VerificationError for the first geounit that breaks something, if one does."""
+    if broken.any():
+        raise VerificationError(f"{geolevel} {codes[int(np.argmax(broken))]}", what)

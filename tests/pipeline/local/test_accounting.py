@@ -15,7 +15,7 @@ from das.errors import BudgetError, ConfigError, LedgerError, RuntimeSetupError,
 from das.mechanisms import entropy
 from jobs.pipeline.config.load import load_run
 from jobs.pipeline.config.product import account_of
-from jobs.pipeline.folder.damage import repair
+from jobs.pipeline.folder.progress import repair
 from jobs.pipeline.release.verify import verify_release
 from jobs.pipeline.storage.account import read_account
 from jobs.pipeline.storage.layout import release_layout

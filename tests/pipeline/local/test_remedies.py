@@ -1186,7 +1186,7 @@ ENTRIES: dict[Key, Entry] = {
      "them out"): TriedIn(f"{_BOUND}::test_persons_whom_structural_zeros_leave_no_cell_are_refused"),
     ("invariants/exact.py", "leave one of them out"):
         TriedIn(f"{_BOUND}::test_rows_beside_an_earlier_release_are_refused"),
-    ("jobs/pipeline/folder/fingerprint.py", "give another output.directory; noise must not be drawn for other data here"):
+    ("jobs/pipeline/folder/identity.py", "give another output.directory; noise must not be drawn for other data here"):
         input_that_changed,
     ("jobs/pipeline/folder/identity.py", "choose another output.directory"): a_folder_of_another_configuration,
     ("jobs/pipeline/folder/open.py", "choose another place for the log"): a_log_in_the_release,
@@ -1217,7 +1217,7 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/pipeline/storage/dataset.py", "`das resume` with the run folder says what can be made again, and makes "
      "it"): damage_is_made_again,
     ("jobs/pipeline/storage/dataset.py", "remove it"): files_that_no_manifest_names,
-    ("jobs/pipeline/folder/damage.py", "`das resume` with the run folder makes it again"):
+    ("jobs/pipeline/folder/progress.py", "`das resume` with the run folder makes it again"):
         counts_below_lost_counts,
     ("jobs/pipeline/folder/identity.py", "give the output.directory of a run"): no_folder_of_a_run_to_resume,
     ("jobs/pipeline/folder/identity.py", "say where it is with --config"): a_run_file_that_moved,
@@ -1303,7 +1303,7 @@ ENTRIES: dict[Key, Entry] = {
                 "test_other_measurements_of_a_geolevel_are_refused"),
     ("jobs/pipeline/storage/journal.py", "remove the run folder"):
         TriedIn("tests/unit/jobs/pipeline/storage/test_ledger.py::test_another_plan_or_grant_is_refused"),
-    ("jobs/pipeline/folder/fingerprint.py", "restore it; or go on from the measurements with `das solve`"):
+    ("jobs/pipeline/folder/identity.py", "restore it; or go on from the measurements with `das solve`"):
         lost_notes_on_the_input,
     ("jobs/pipeline/documents/manifest.py", "run `das solve` first; if it was sealed, restore it from a copy of "
      "the release"): what_needs_a_release,
@@ -1378,7 +1378,7 @@ ENTRIES: dict[Key, Entry] = {
         ("move away what lies there, or name another place", TriedIn(
             f"{_TABLES}::test_a_folder_that_cannot_be_written_is_told_as_it_is")),
     )},
-    ("jobs/survey/released.py", "give the run file: solutions, and releases of older versions, need it"): TriedIn(
+    ("jobs/survey/manifest.py", "give the run file: solutions, and releases of older versions, need it"): TriedIn(
         "tests/pipeline/local/test_surveys.py::test_a_release_without_its_configuration_needs_the_run_file"),
     ("jobs/pipeline/storage/files.py", "put it on a file system with permissions, in a folder of the user of the "
      "run"): MACHINE,

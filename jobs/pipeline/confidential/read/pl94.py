@@ -26,7 +26,6 @@ from typing import IO, NoReturn
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv as pa_csv
 
 from das.arrays import IntArray
 from das.errors import InputError
@@ -34,6 +33,7 @@ from jobs.pipeline.confidential.read import pl94_tables
 from jobs.pipeline.confidential.read.reader import Reader
 from jobs.pipeline.config.models.data import Pl94Data
 from jobs.pipeline.input import values
+from jobs.pipeline.input.files import parse_block
 from jobs.pipeline.input.lines import count_rows, parse_line, read_blocks, read_line
 from jobs.pipeline.storage.place import Place, StoredPlace
 
@@ -332,26 +332,12 @@ def _parse(file: int, block: bytes) -> pa.Table | None:
     n_rows, n_blank = count_rows(block, "|", quotes=False) or (-1, 0)
     if n_rows < 0 or n_blank:
         return None
-    fields = _fields(file)
-    wanted = ("SUMLEV", "LOGRECNO", "GEOCODE") if file == 0 else fields[4:]
+    names = _fields(file)
+    wanted = ("SUMLEV", "LOGRECNO", "GEOCODE") if file == 0 else names[4:]
     kinds = {name: pa.string() if name in _GEO else pa.int64() for name in wanted}
-    try:
-        rows = pa_csv.read_csv(
-            pa.BufferReader(block),
-            pa_csv.ReadOptions(
-                use_threads=False,
-                block_size=2 * len(block) + 1,  # in UTF-8, a character of Latin-1 has two bytes
-                column_names=list(fields),
-                encoding="latin-1" if file == 0 else "utf8",
-            ),
-            pa_csv.ParseOptions(delimiter="|", quote_char=False),
-            pa_csv.ConvertOptions(
-                column_types=kinds, include_columns=list(wanted), strings_can_be_null=False
-            ),
-        )
-    except pa.ArrowInvalid:  # its text may quote the data
-        return None
-    return rows if rows.num_rows == n_rows else None
+    encoding = "utf8" if file else "latin-1"
+    rows = parse_block(block, names, kinds, "|", quotes=False, encoding=encoding)
+    return None if rows is None or rows.num_rows != n_rows else rows
 
 
 def _explain(state: StateFiles, file: int) -> None:

@@ -6,8 +6,8 @@ A format is a model here, in the union `DataConfig`, and a reader that
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Literal
+from collections.abc import Mapping, Sequence
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -40,13 +40,16 @@ _PL94_AXES: Mapping[str, Mapping[str, int]] = {
 class InputFormat(Model):
     """How an input of one format is stated, and what can be checked of that without its files."""
 
+    endings: ClassVar[Sequence[str]] = tuple(FILE_KINDS)  # of names of files; none for any
+
     format: str
     path: StoredPath
 
     @property
     def geocodes(self) -> GeocodeColumns:
         """Column of the leaf geocodes, or several that make them."""
-        return "geocode"
+        columns: GeocodeColumns = getattr(self, "geocode", "geocode")
+        return columns
 
     def check(self, schema: Schema) -> None:
         """Check all that is stated against the schema.
@@ -62,7 +65,8 @@ class InputFormat(Model):
         Raises:
           InputError: It does not.
         """
-        check_suffix(self.path)
+        if self.endings:
+            check_suffix(self.path, self.endings)
 
     def check_digits(self, digits: int) -> None:
         """Check that several columns make a whole geocode of the last geolevel.
@@ -108,11 +112,6 @@ class RecordsData(InputFormat):
 
     quoting: Quoting = "double"
     leading_zeros: LeadingZeros = "kept"
-
-    @property
-    def geocodes(self) -> GeocodeColumns:
-        """Column of the leaf geocodes, or several that make them."""
-        return self.geocode
 
     def column_of(self, attribute: str) -> str:
         """Name the column that holds an attribute."""
@@ -192,11 +191,6 @@ class BlockTableData(InputFormat):
         if (self.pattern is None) == (self.columns is None):
             raise ValueError("give exactly one of `pattern` and `columns`")
         return self
-
-    @property
-    def geocodes(self) -> GeocodeColumns:
-        """Column of the leaf geocodes, or several that make them."""
-        return self.geocode
 
     def check(self, schema: Schema) -> None:
         """Check the columns, as `cells_of_columns` and `sums` do."""
@@ -285,6 +279,8 @@ def _cells_in(schema: Schema, group: Mapping[str, str], where: str) -> BoolArray
 class Pl94Data(InputFormat):
     """Official 2020 PL 94-171 summary files: geographic header and segments 1 to 3."""
 
+    endings: ClassVar[Sequence[str]] = ()
+
     format: Literal["pl94"]
     path: StoredPath
     """The zip as published, or a folder with its four .pl files."""
@@ -307,29 +303,22 @@ class Pl94Data(InputFormat):
                 f"data.product {self.product}", "does not fit the schema", got=got, want=want
             )
 
-    def check_path(self) -> None:
-        """Check nothing: the names of files are found when they are read."""
-
 
 class HistogramsData(InputFormat):
     """Sparse histograms: one row per leaf geounit with its nonzero cells."""
+
+    endings: ClassVar[Sequence[str]] = [e for e, kind in FILE_KINDS.items() if kind == "parquet"]
 
     format: Literal["histograms"]
     path: StoredPath
     """Parquet file or folder with columns geocode: string, cells: list<int64>, counts:
     list<int64>."""
 
-    def check_path(self) -> None:
-        """Check that the name is that of a Parquet file or of a folder.
-
-        Raises:
-          InputError: It is not.
-        """
-        check_suffix(self.path, [key for key, kind in FILE_KINDS.items() if kind == "parquet"])
-
 
 class NmfData(InputFormat):
     """Noisy measurement files of the Census Bureau: noisy answers that were made elsewhere."""
+
+    endings: ClassVar[Sequence[str]] = ()
 
     format: Literal["nmf"]
     path: LocalPath
@@ -339,9 +328,6 @@ class NmfData(InputFormat):
     chains: Literal["first", "last"] = "last"
     """With whose queries and shares a chain of only children was measured: those of its first
     geolevel, as runs of this system do, or of its last, as the Bureau's do."""
-
-    def check_path(self) -> None:
-        """Check nothing: `das import-nmf` finds the files of the folder."""
 
 
 class WithheldData(Model):

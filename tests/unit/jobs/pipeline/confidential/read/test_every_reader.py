@@ -33,9 +33,9 @@ from jobs.pipeline.input.areas import read_areas
 from jobs.pipeline.input.files import Table, plan_chunks, read_chunk, read_table
 from jobs.pipeline.input.geounits import list_geounits
 from jobs.pipeline.input.public_tables import read_public
+from jobs.survey.checks import read_weights
 from jobs.survey.confidential.read import read_survey
 from jobs.survey.plan import load_survey
-from jobs.survey.weights import read_weights
 from tests.builders import survey
 from tests.builders.dirty_csv import BROKEN_NOTES, NOTES, expected, first_refused
 from tests.unit.jobs.pipeline.confidential.read.reading import AGE, SEX, read
