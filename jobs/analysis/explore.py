@@ -25,8 +25,14 @@ from jobs.pipeline.config.product import Product
 from jobs.pipeline.documents.intervals import digest_of
 from jobs.pipeline.documents.manifest import read_manifest
 from jobs.pipeline.plan import Plan
-from jobs.pipeline.report.embedded import Block, Embedding, Packed, pack_arrays, pack_text
-from jobs.pipeline.report.explore import write_explore_page
+from jobs.pipeline.report.explore import (
+    Block,
+    Embedding,
+    Packed,
+    pack_arrays,
+    pack_text,
+    write_explore_page,
+)
 from jobs.pipeline.storage.columns import flattened, texts
 from jobs.pipeline.storage.dataset import Dataset, is_published
 from jobs.pipeline.storage.estimates import read_tables

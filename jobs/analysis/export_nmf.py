@@ -38,7 +38,7 @@ from jobs.analysis.nmf_files import (
 from jobs.analysis.nmf_noise import NOISE
 from jobs.pipeline.config.product import Product
 from jobs.pipeline.plan import Level, Plan
-from jobs.pipeline.release.given import facility_counts
+from jobs.pipeline.release.given import given_counts
 from jobs.pipeline.storage.answers import read_answers, rows_about
 from jobs.pipeline.storage.columns import lists, repeated, texts, unpacked
 from jobs.pipeline.storage.dataset import Dataset
@@ -141,7 +141,7 @@ def _refuse_unknown(plan: Plan) -> None:
     if facilities is not None and not (
         facilities.query.name == "hhgq"
         and facilities.geolevel == plan.leaf.name
-        and facilities.counted.all()
+        and facilities.is_counted.all()
         and (facilities.least <= 1).all()
         and (facilities.most == PERSONS_PER_FACILITY).all()
     ):
@@ -303,7 +303,7 @@ def _bounds(
         return None
     codes = lattice.codes[-1].astype(np.str_).astype(object)
     batch = Batch(plan.leaf.index, str(codes[0]), str(codes[-1]), len(codes))
-    counts = [facility_counts(release, facilities, codes, batch)]
+    counts = [given_counts(release, facilities, codes, batch)]
     for index in range(plan.leaf.index - 1, -1, -1):
         counts.insert(0, np.add.reduceat(counts[0], lattice.first_child[index][:-1]))
     least = [number * facilities.least for number in counts]

@@ -60,9 +60,9 @@ from jobs.analysis.nmf_noise import (
 )
 from jobs.analysis.requests import NmfImport
 from jobs.pipeline.config.allocation import load_allocation
+from jobs.pipeline.config.files import ready_files
 from jobs.pipeline.config.load import load_run
 from jobs.pipeline.config.product import Product, Resolved
-from jobs.pipeline.config.ready import ready_files
 from jobs.pipeline.config.schema import load_schema
 from jobs.pipeline.documents.document import json_of
 from jobs.pipeline.documents.manifest import Origin

@@ -40,9 +40,9 @@ from jobs.pipeline.release.intervals import (
     write_intervals,
 )
 from jobs.pipeline.repeat import Repeat
+from jobs.pipeline.report.accuracy import errors_table
 from jobs.pipeline.report.console import terminal_table
 from jobs.pipeline.report.finished import write_public_reports
-from jobs.pipeline.report.intervals import errors_table
 from jobs.pipeline.storage.dataset import Dataset, PartWriter, is_published, publish
 from jobs.pipeline.storage.files import make_closed_folder, read_json, write_json
 from jobs.pipeline.storage.histograms import SPARSE_SCHEMA

@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 from das.errors import OutputError
 from jobs.design.requests import GenerateSpec
 from jobs.design.synthetic.generate import generate
+from jobs.pipeline.config.files import ready_files
 from jobs.pipeline.config.product import Resolved
-from jobs.pipeline.config.ready import ready_files
 from jobs.pipeline.run import run
 from jobs.pipeline.storage.files import writing
 from jobs.pipeline.storage.layout import Roots

@@ -6,7 +6,6 @@ import shutil
 import tempfile
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import accumulate, pairwise
 from pathlib import Path
 
@@ -40,8 +39,8 @@ from jobs.design.planning.allocation import EVEN, Goal, allocation_text, optimiz
 from jobs.design.planning.errors import subtree_classes
 from jobs.design.requests import DraftRequest
 from jobs.pipeline.confidential.look import Column, Look, look_at, look_at_geocodes
-from jobs.pipeline.config.files import named
 from jobs.pipeline.config.load import load_plan, load_run
+from jobs.pipeline.config.mistakes import at
 from jobs.pipeline.config.models.values import GeocodeColumns, GeocodePart, names_of
 from jobs.pipeline.input.geounits import list_geounits
 from jobs.pipeline.storage.files import writing
@@ -257,7 +256,8 @@ def _refuse_unknown_tables(tables: Sequence[str], name: str, proposed: Proposed)
         for term in (term.strip() for term in table.split("*")):
             if term in why:
                 raise ConfigError("--table", f"{term} cannot be an attribute: it {why[term]}")
-        named("--table", partial(parse_query, _schema(name, proposed), table))
+        with at("--table"):
+            parse_query(_schema(name, proposed), table)
 
 
 def _schema(name: str, proposed: Proposed) -> Schema:
@@ -342,7 +342,8 @@ def _listed(
     if by_name is None:
         by_name = _holding(path, look, geocodes)
     if by_name is None:
-        by_name = look.column(named(str(path), partial(find_geocode, look.columns, names[-1])))
+        with at(str(path)):
+            by_name = look.column(find_geocode(look.columns, names[-1]))
     if by_name is None or not by_name.is_code:
         raise InputError(str(path), "holds no geocodes", want="letters and digits in every row")
     return _geocoded(path, look, by_name.name, look.columns, _ALL)

@@ -25,9 +25,8 @@ from jobs.pipeline.report.budget import (
     noise_section,
     statements_table,
 )
-from jobs.pipeline.report.page import Block, Page, Section, Tile
+from jobs.pipeline.report.page import Block, Page, Section, Tile, write_report
 from jobs.pipeline.report.plots import Figure, Panel, line_panels
-from jobs.pipeline.report.render import write_report
 from jobs.pipeline.report.text import words
 from jobs.pipeline.storage.files import READABLE
 
