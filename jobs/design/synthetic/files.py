@@ -161,7 +161,7 @@ def _labels(cells: IntArray, schema: Schema) -> dict[str, pa.DictionaryArray]:
     codes = schema.codes_of(cells)
     return {
         one.name: pa.DictionaryArray.from_arrays(
-            codes[one.name].astype(np.int8), pa.array(one.levels)
+            codes[one.name].astype(np.min_scalar_type(-len(one.levels))), pa.array(one.levels)
         )
         for one in schema.attributes
     }
