@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import yaml
-from pydantic import BaseModel
 
 from das.errors import ConfigError
 from geography.lattice import Spine
@@ -23,10 +22,11 @@ from jobs.design.synthetic.invented import PERSONS, Choice, Inventor
 from jobs.pipeline.confidential.read.formats import writer_of
 from jobs.pipeline.confidential.read.reader import Invented, Legal, TableReader
 from jobs.pipeline.config.data import FILE_KINDS
+from jobs.pipeline.config.files import with_places
 from jobs.pipeline.config.load import load_run
 from jobs.pipeline.config.models.data import DataConfig
 from jobs.pipeline.config.product import Product, Resolved
-from jobs.pipeline.config.released import plain
+from jobs.pipeline.config.released import document_of
 from jobs.pipeline.input.geounits import list_geounits
 from jobs.pipeline.storage.files import writing
 from jobs.pipeline.storage.place import Place, StoredPlace
@@ -162,7 +162,7 @@ def _file_name(data: DataConfig) -> str:
 
 def _product(product: Product, path: Path, out: Path, left_out: list[str]) -> dict[str, Any]:
     """The section of a product, without what invented persons cannot promise."""
-    document = _plain(product.config, out)
+    document = document_of(with_places(product.config, partial(_seen_from, out)))
     document["data"]["path"] = path.relative_to(out).as_posix()
     kept = []
     stated = product.config.invariants
@@ -181,11 +181,8 @@ def _product(product: Product, path: Path, out: Path, left_out: list[str]) -> di
 
 def _document(resolved: Resolved, products: Mapping[str, Any], out: Path) -> dict[str, Any]:
     """The run file; its account, beside the invented data, is nobody's."""
-    document = _plain(resolved.config, out)
+    document = document_of(with_places(resolved.config, partial(_seen_from, out)))
     document["name"] = f"{document['name']}{INVENTED}"
-    geounits = resolved.config.geography.geounits
-    if geounits is not None:  # a place of any kind is text by now
-        document["geography"]["geounits"]["path"] = _text_of(geounits.path, out)
     document["products"] = dict(products)
     document["output"] = {"directory": "out"}
     privacy = document.get("privacy", {})
@@ -194,13 +191,8 @@ def _document(resolved: Resolved, products: Mapping[str, Any], out: Path) -> dic
     return document
 
 
-def _plain(model: BaseModel, out: Path) -> dict[str, Any]:
-    """A model as a run file says it, paths relative to the folder."""
-    document = model.model_dump(by_alias=True, exclude_defaults=True)
-    return dict(plain(document, partial(_text_of, out=out)))
-
-
-def _text_of(place: Place, out: Path) -> str:
+def _seen_from(out: Path, _: str, place: Place) -> Place:
+    """Return a place relative to the folder of the run file; an address stays as it is."""
     if isinstance(place, StoredPlace):
-        return str(place)
-    return Path(os.path.relpath(place, out.resolve())).as_posix()
+        return place
+    return Path(os.path.relpath(place, out.resolve()))

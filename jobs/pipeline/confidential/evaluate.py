@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import partial
 
 import numpy as np
 
@@ -21,8 +20,8 @@ from das.queries.query import Query, parse_query
 from invariants.exact import invariants_at
 from jobs.pipeline.confidential.histograms import read_truth
 from jobs.pipeline.confidential.parity import Asked, Known, asked_at, merged, parity_results
-from jobs.pipeline.config.files import named
-from jobs.pipeline.config.groups import Grouping
+from jobs.pipeline.config.mistakes import at
+from jobs.pipeline.config.product import Grouping
 from jobs.pipeline.documents.document import adapter, write_document
 from jobs.pipeline.documents.evaluation import Evaluation, ParityResult, Result
 from jobs.pipeline.documents.manifest import expected_rmse, read_manifest
@@ -210,7 +209,8 @@ def _areas(
     found: dict[str, dict[str, Areas]] = {name: {} for name in levels}
     for above, file in ({} if grouping is None else grouping.areas).items():
         codes = read_public_geocodes(release, above).astype(np.bytes_)
-        types = named(f"evaluate.areas.{above}", partial(read_areas, file, codes))
+        with at(f"evaluate.areas.{above}"):
+            types = read_areas(file, codes)
         for name in levels[levels.index(above) :]:
             below = read_public_geocodes(release, name).astype(np.bytes_)
             within = np.searchsorted(codes, below.astype(codes.dtype))  # geocodes are prefixes

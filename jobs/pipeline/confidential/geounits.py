@@ -8,8 +8,7 @@ from das.arrays import Geocodes
 from geography.lattice import Lattice
 from jobs.pipeline.confidential.inputs import check_inputs
 from jobs.pipeline.confidential.read.formats import read_geocodes, reader_of
-from jobs.pipeline.config.claims import account_of, claim_of
-from jobs.pipeline.config.product import Resolved
+from jobs.pipeline.config.product import Resolved, account_of, claim_of
 from jobs.pipeline.input.geounits import list_geounits
 from jobs.pipeline.input.spine import public_lattice, run_leaves
 from jobs.pipeline.storage.account import noted_failures

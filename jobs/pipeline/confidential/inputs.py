@@ -15,11 +15,11 @@ from pathlib import Path
 
 from das.errors import DasError, InputError
 from geography.lattice import Lattice
-from jobs.pipeline.config.files import named
+from jobs.pipeline.config.mistakes import at
 from jobs.pipeline.config.models.kinds.kind import PublicTable, ReleasedCounts
 from jobs.pipeline.config.models.kinds.query import InvariantConfig
 from jobs.pipeline.config.product import Product, Resolved
-from jobs.pipeline.config.solvable import refuse_large_families
+from jobs.pipeline.config.solve import refuse_large_families
 from jobs.pipeline.storage.place import Place
 
 
@@ -82,7 +82,8 @@ def check_areas(product: Product, lattice: Lattice) -> None:
 
             where = f"{product.keys}evaluate.areas.{name}"
             codes = lattice.codes[product.plan.level(name).index]
-            named(where, partial(read_areas, file, codes))
+            with at(where):
+                read_areas(file, codes)
 
 
 def refuse_unreadable(resolved: Resolved) -> None:
@@ -202,10 +203,9 @@ def _check_table_geounits(where: str, geolevel: str, table: PublicTable, lattice
     except DasError:  # told by the check of the columns
         return
     place = lattice.spine.levels.index(geolevel)
-    codes, _ = named(
-        where, lambda: read_public(table, [*table.columns], lattice.spine.digits[place])
-    )
-    named(where, lambda: refuse_strange(str(table.path), codes, lattice.codes[place], geolevel))
+    with at(where):
+        codes, _ = read_public(table, [*table.columns], lattice.spine.digits[place])
+        refuse_strange(str(table.path), codes, lattice.codes[place], geolevel)
 
 
 def _bound_entries(product: Product) -> Iterator[tuple[InvariantConfig, ReleasedCounts]]:
@@ -221,14 +221,14 @@ def _check_bound(
     resolved: Resolved, product: Product, entry: InvariantConfig, config: ReleasedCounts
 ) -> None:
     """Check that an earlier release is whole, has the answers of an invariant, and its account."""
-    from jobs.pipeline.config.claims import account_of
+    from jobs.pipeline.config.product import account_of
     from jobs.pipeline.release.bound import check_released, open_released, refuse_other_account
 
-    where = f"{product.keys}invariants"
-    released = named(where, lambda: open_released(product.plan, entry, config))
-    named(where, lambda: check_released(released))
-    if product.plan.spends:
-        named(where, lambda: refuse_other_account(released, account_of(resolved.config)))
+    with at(f"{product.keys}invariants"):
+        released = open_released(product.plan, entry, config)
+        check_released(released)
+        if product.plan.spends:
+            refuse_other_account(released, account_of(resolved.config))
 
 
 def _check_bound_geounits(
@@ -243,7 +243,8 @@ def _check_bound_geounits(
     except DasError:  # told by the check of the release
         return
     codes = lattice.codes[lattice.spine.levels.index(entry.geolevel)]
-    named(f"{product.keys}invariants", lambda: check_bound_geounits(released, codes))
+    with at(f"{product.keys}invariants"):
+        check_bound_geounits(released, codes)
 
 
 def _is_open(path: Place) -> bool:

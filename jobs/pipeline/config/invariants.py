@@ -11,7 +11,7 @@ from das.schema import Schema
 from invariants.constraints import Limits
 from invariants.exact import Invariant, check_invariants
 from invariants.limit import Limit
-from jobs.pipeline.config.files import named
+from jobs.pipeline.config.mistakes import at
 from jobs.pipeline.config.models.kinds.kind import KindConfig, Setting
 from jobs.pipeline.config.models.kinds.registry import KINDS
 from jobs.pipeline.plan import exact_query
@@ -26,12 +26,11 @@ def exact_queries(
       SchemaError, ConfigError: One is unknown, or two cross; or the table of one lacks answers.
     """
     setting = Setting(schema, spine, partial(exact_query, {}))
-    built = [
-        limit
-        for index, entry in enumerate(entries)
-        if entry.is_exact_query
-        for limit in named(str(index), partial(entry.build, setting))
-    ]
+    built = list[Limit]()
+    for index, entry in enumerate(entries):
+        if entry.is_exact_query:
+            with at(str(index)):
+                built += entry.build(setting)
     invariants = tuple(one for one in built if isinstance(one, Invariant))
     check_invariants(invariants)
     return invariants
@@ -64,7 +63,8 @@ def limits_of(
         own = built[type(entry)]
         if own and entry.limit.is_single:
             raise ConfigError(f"{index}.{entry.key}", "are stated twice")
-        own += named(str(index), partial(entry.build, setting))
+        with at(str(index)):
+            own += entry.build(setting)
     stated = tuple(one for kind, own in built.items() for one in kind.limit.joined(own))
     for limit in stated:
         limit.check(stated, invariants)

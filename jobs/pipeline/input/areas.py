@@ -7,7 +7,7 @@ import numpy as np
 from das.arrays import Geocodes
 from das.errors import InputError
 from das.metrics.parity import Areas
-from jobs.pipeline.config.models.evaluation import AreasFile
+from jobs.pipeline.config.models.products import AreasFile
 from jobs.pipeline.input.spine import read_columns
 
 # Types are groups of many geounits. A file of more has another column where its types should be.

@@ -13,7 +13,7 @@ import numpy as np
 from das.arrays import BoolArray, ObjectArray
 from das.errors import VerificationError
 from das.histograms import Histograms, first_difference
-from jobs.pipeline.config.joined import joining_of
+from jobs.pipeline.config.between import joining_of
 from jobs.pipeline.config.models.data import WithheldData
 from jobs.pipeline.config.product import Product, Resolved
 from jobs.pipeline.documents.account import Account

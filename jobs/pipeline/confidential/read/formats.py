@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow.compute as pc
@@ -20,7 +20,9 @@ from jobs.pipeline.confidential.read.records import RecordsReader
 from jobs.pipeline.config.models.data import DataConfig
 from jobs.pipeline.input import values
 from jobs.pipeline.input.geounits import refuse_twice
-from jobs.pipeline.tasks.executor import Tasks
+
+if TYPE_CHECKING:  # validating loads no tasks
+    from jobs.pipeline.tasks.executor import Tasks
 
 _READERS: Mapping[str, type[Reader[Any, Any]]] = {
     "records": RecordsReader,

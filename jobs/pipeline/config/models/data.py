@@ -87,25 +87,29 @@ class InputFormat(Model):
 class RecordColumn(Model):
     """How one attribute is read from person records."""
 
-    column: Text = Field(description="Column of the file.")
-    codes: dict[Text, Text] | None = Field(
-        default=None,
-        description="Legal value in the file to level label. Default: the labels themselves.",
-    )
+    column: Text
+    """Column of the file."""
+
+    codes: dict[Text, Text] | None = None
+    """Legal value in the file to level label. Default: the labels themselves."""
 
 
 class RecordsData(InputFormat):
     """Person records: one row per person, with a geocode and one column per attribute."""
 
+    later = ("quoting", "leading_zeros")
+
     format: Literal["records"]
-    path: StoredPath = Field(description="CSV or Parquet file, or a folder of such files.")
-    geocode: GeocodeColumns = Field(
-        default="geocode", description="Column with the leaf geocode, or several that make it."
-    )
-    columns: dict[Text, RecordColumn | Text] = Field(
-        description="Attribute to its column, or to {column, codes}."
-    )
-    delimiter: Delimiter = Field(default=",", description="Field separator of CSV files.")
+    path: StoredPath
+    """CSV or Parquet file, or a folder of such files."""
+
+    geocode: GeocodeColumns = "geocode"
+
+    columns: dict[Text, RecordColumn | Text]
+    """Attribute to its column, or to {column, codes}."""
+
+    delimiter: Delimiter = ","
+
     quoting: Quoting = "double"
     leading_zeros: LeadingZeros = "kept"
 
@@ -157,27 +161,28 @@ class RecordsData(InputFormat):
 class BlockTableData(InputFormat):
     """Block table: one row per leaf geounit, one column per cell."""
 
+    later = ("quoting", "leading_zeros")
+
     format: Literal["block_table"]
-    path: StoredPath = Field(description="CSV or Parquet file, or a folder of such files.")
-    geocode: GeocodeColumns = Field(
-        default="geocode", description="Column with the leaf geocode, or several that make it."
-    )
-    pattern: Text | None = Field(
-        default=None,
-        description="Name of the column of a cell, with level positions in braces, such as "
-        '"v{votingage}h{hispanic}r{cenrace:02d}". Give this or `columns`.',
-    )
-    columns: dict[Text, dict[Text, Text]] | None = Field(
-        default=None,
-        description="Column to {attribute: level}, all attributes named. Several columns may add "
-        "to one cell. Give this or `pattern`.",
-    )
-    checks: dict[Text, dict[Text, Text]] = Field(
-        default={},
-        description="Column that must equal the sum of a group of cells: column to "
-        "{attribute or recode: level}; an empty map means all cells.",
-    )
-    delimiter: Delimiter = Field(default=",", description="Field separator of CSV files.")
+    path: StoredPath
+    """CSV or Parquet file, or a folder of such files."""
+
+    geocode: GeocodeColumns = "geocode"
+
+    pattern: Text | None = None
+    """Name of the column of a cell, with level positions in braces, such as
+    "v{votingage}h{hispanic}r{cenrace:02d}". Give this or `columns`."""
+
+    columns: dict[Text, dict[Text, Text]] | None = None
+    """Column to {attribute: level}, all attributes named. Several columns may add to one cell. Give
+    this or `pattern`."""
+
+    checks: dict[Text, dict[Text, Text]] = Field(default={})
+    """Column that must equal the sum of a group of cells: column to {attribute or recode: level};
+    an empty map means all cells."""
+
+    delimiter: Delimiter = ","
+
     quoting: Quoting = "double"
     leading_zeros: LeadingZeros = "kept"
 
@@ -277,15 +282,13 @@ class Pl94Data(InputFormat):
     endings: ClassVar[Sequence[str]] = ()
 
     format: Literal["pl94"]
-    path: StoredPath = Field(
-        description="The zip as published, or a folder with its four .pl files."
-    )
-    product: Literal["persons", "group_quarters", "housing_units"] = Field(
-        default="persons",
-        description="persons: voting age x Hispanic x race (252 cells) from P1 to P4; "
-        "group_quarters: population in households and 7 group-quarters types from P1 and P5; "
-        "housing_units: occupied and vacant units from H1.",
-    )
+    path: StoredPath
+    """The zip as published, or a folder with its four .pl files."""
+
+    product: Literal["persons", "group_quarters", "housing_units"] = "persons"
+    """persons: voting age x Hispanic x race (252 cells) from P1 to P4; group_quarters: population
+    in households and 7 group-quarters types from P1 and P5; housing_units: occupied and vacant
+    units from H1."""
 
     def check(self, schema: Schema) -> None:
         """Check that the schema is that of the product.
@@ -307,10 +310,9 @@ class HistogramsData(InputFormat):
     endings: ClassVar[Sequence[str]] = [e for e, kind in FILE_KINDS.items() if kind == "parquet"]
 
     format: Literal["histograms"]
-    path: StoredPath = Field(
-        description="Parquet file or folder with columns geocode: string, cells: list<int64>, "
-        "counts: list<int64>."
-    )
+    path: StoredPath
+    """Parquet file or folder with columns geocode: string, cells: list<int64>, counts:
+    list<int64>."""
 
 
 class NmfData(InputFormat):
@@ -319,15 +321,13 @@ class NmfData(InputFormat):
     endings: ClassVar[Sequence[str]] = ()
 
     format: Literal["nmf"]
-    path: LocalPath = Field(
-        description="Folder with `<Geolevel>.parquet/DPQuery`; `das import-nmf` reads it, and "
-        "writes the run file that names it."
-    )
-    chains: Literal["first", "last"] = Field(
-        default="last",
-        description="With whose queries and shares a chain of only children was measured: those of "
-        "its first geolevel, as runs of this system do, or of its last, as the Bureau's do.",
-    )
+    path: LocalPath
+    """Folder with `<Geolevel>.parquet/DPQuery`; `das import-nmf` reads it, and writes the run file
+    that names it."""
+
+    chains: Literal["first", "last"] = "last"
+    """With whose queries and shares a chain of only children was measured: those of its first
+    geolevel, as runs of this system do, or of its last, as the Bureau's do."""
 
 
 class WithheldData(Model):

@@ -23,25 +23,25 @@ class FacilitiesConfig(CountedConfig):
     key: ClassVar[str] = "facilities"
     limit: ClassVar[type[Limit]] = Facilities
 
-    facilities: Text = Field(description="Query of the persons by type, such as hhgq.")
-    geolevel: Text = Field(description="Geolevel at which facilities are counted.")
-    table: PublicTable | None = Field(
-        default=None,
-        description="Public table with a column per type; geounits that are not in it have no "
-        "facilities. A type left out is not counted: it may hold any number of persons. Give this "
-        "or `exact`.",
-    )
-    exact: ExactAnswers | None = Field(
-        default=None,
-        description="Exact answers of another product that counts them, such as the units. Give "
-        "this or `table`.",
-    )
-    at_least: dict[Text, Whole] = Field(
-        default={}, description="Type to the fewest persons of one facility; 1 if left out."
-    )
-    at_most: dict[Text, Whole] = Field(
-        default={}, description="Type to the most persons of one facility; 99999 if left out."
-    )
+    facilities: Text
+    """Query of the persons by type, such as hhgq."""
+
+    geolevel: Text
+    """Geolevel at which facilities are counted."""
+
+    table: PublicTable | None = None
+    """Public table with a column per type; geounits that are not in it have no facilities. A type
+    left out is not counted: it may hold any number of persons. Give this or `exact`."""
+
+    exact: ExactAnswers | None = None
+    """Exact answers of another product that counts them, such as the units. Give this or
+    `table`."""
+
+    at_least: dict[Text, Whole] = Field(default={})
+    """Type to the fewest persons of one facility; 1 if left out."""
+
+    at_most: dict[Text, Whole] = Field(default={})
+    """Type to the most persons of one facility; 99999 if left out."""
 
     @model_validator(mode="after")
     def _limits(self) -> FacilitiesConfig:

@@ -9,14 +9,9 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
-from pydantic import (
-    Field,
-    SerializerFunctionWrapHandler,
-    model_serializer,
-    model_validator,
-)
+from pydantic import model_validator
 
 from das.errors import SchemaError
 from das.queries.query import Query
@@ -28,48 +23,42 @@ from jobs.pipeline.config.models.values import Delimiter, LeadingZeros, Model, S
 class PublicTable(Model):
     """A public table with one row per geounit and one column of counts per name."""
 
-    path: StoredPath = Field(description="CSV or Parquet file, or a folder of such files.")
-    geocode: Text = Field(default="geocode", description="Column with the geocode.")
-    columns: dict[Text, Text] = Field(
-        description="What is counted, such as a type or an answer of a query, to its column."
-    )
-    delimiter: Delimiter = Field(default=",", description="Field separator of CSV files.")
-    leading_zeros: LeadingZeros = "kept"
+    later = ("leading_zeros",)
 
-    @model_serializer(mode="wrap")
-    def _written(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """What is not asked is left out, as it was before it could be: digests stay as they are."""
-        document: dict[str, Any] = handler(self)
-        if self.leading_zeros == "kept":
-            document.pop("leading_zeros", None)
-        return document
+    path: StoredPath
+    """CSV or Parquet file, or a folder of such files."""
+
+    geocode: Text = "geocode"
+    """Column with the geocode."""
+
+    columns: dict[Text, Text]
+    """What is counted, such as a type or an answer of a query, to its column."""
+
+    delimiter: Delimiter = ","
+
+    leading_zeros: LeadingZeros = "kept"
 
 
 class ReleasedCounts(Model):
     """Counts that were released before, protected: the counts of this run are to add up to them."""
 
-    path: StoredPath | None = Field(
-        default=None,
-        description="Folder of a finished release of the same geounits. Give this or `table`.",
-    )
-    product: Text | None = Field(
-        default=None, description="Product of that release. Default: its last."
-    )
-    query: Text | None = Field(
-        default=None,
-        description="Query on the schema of that release, such as detailed; its answers are those "
-        "of the invariant. Default: the query as it stands here.",
-    )
-    answers: dict[Text, Text] | None = Field(
-        default=None,
-        description="Answer of the query here to the answer there. Default: those with the same "
-        "labels, all of them.",
-    )
-    table: PublicTable | None = Field(
-        default=None,
-        description="Public table of such counts: a column per answer; geounits that are not in "
-        "it have none. Give this or `path`.",
-    )
+    path: StoredPath | None = None
+    """Folder of a finished release of the same geounits. Give this or `table`."""
+
+    product: Text | None = None
+    """Product of that release. Default: its last."""
+
+    query: Text | None = None
+    """Query on the schema of that release, such as detailed; its answers are those of the
+    invariant. Default: the query as it stands here."""
+
+    answers: dict[Text, Text] | None = None
+    """Answer of the query here to the answer there. Default: those with the same labels, all of
+    them."""
+
+    table: PublicTable | None = None
+    """Public table of such counts: a column per answer; geounits that are not in it have none. Give
+    this or `path`."""
 
     @model_validator(mode="after")
     def _one_source(self) -> ReleasedCounts:
@@ -83,8 +72,11 @@ class ReleasedCounts(Model):
 class ExactAnswers(Model):
     """What another product of the run publishes exactly."""
 
-    product: Text = Field(description="Name of the product; it comes before this one.")
-    query: Text = Field(description="Its exact query; its levels are types of this product.")
+    product: Text
+    """Name of the product; it comes before this one."""
+
+    query: Text
+    """Its exact query; its levels are types of this product."""
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import ClassVar
 
 import numpy as np
-from pydantic import Field
 
 from das.errors import SchemaError
 from invariants.limit import Limit
@@ -20,21 +19,20 @@ class LivingQuartersConfig(CountedConfig):
     key: ClassVar[str] = "living_quarters"
     limit: ClassVar[type[Limit]] = LivingQuarters
 
-    living_quarters: list[Text] = Field(
-        description="Kinds that are housing units, by which persons may be expected "
-        "(`solve.housing_units`); all other kinds are facilities. Empty if none are."
-    )
-    geolevel: Text = Field(description="Geolevel at which they are counted.")
-    table: PublicTable | None = Field(
-        default=None,
-        description="Public table with a column per kind; geounits that are not in it have none. "
-        "It names every kind in which somebody may live. Give this or `exact`.",
-    )
-    exact: ExactAnswers | None = Field(
-        default=None,
-        description="Exact answers of another product, such as the units; every answer of the "
-        "query is a kind. Give this or `table`.",
-    )
+    living_quarters: list[Text]
+    """Kinds that are housing units, by which persons may be expected (`solve.housing_units`); all
+    other kinds are facilities. Empty if none are."""
+
+    geolevel: Text
+    """Geolevel at which they are counted."""
+
+    table: PublicTable | None = None
+    """Public table with a column per kind; geounits that are not in it have none. It names every
+    kind in which somebody may live. Give this or `exact`."""
+
+    exact: ExactAnswers | None = None
+    """Exact answers of another product, such as the units; every answer of the query is a kind.
+    Give this or `table`."""
 
     def build(self, setting: Setting) -> list[Limit]:
         """Find the kinds that are counted, and which of them are housing units.

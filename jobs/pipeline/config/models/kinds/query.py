@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from das.errors import ConfigError
 from invariants.exact import BoundQuery, Invariant
@@ -16,23 +16,23 @@ from jobs.pipeline.config.models.values import Text
 class InvariantConfig(KindConfig):
     """A query whose answers are published exactly, or are those of an earlier release."""
 
+    later = ("released",)
     key: ClassVar[str] = "query"
     limit: ClassVar[type[Limit]] = BoundQuery
 
-    query: Text = Field(description='Query, such as "total".')
-    geolevel: Text = Field(
-        description="Geolevel at which it is exact; then also exact at all coarser ones."
-    )
-    table: PublicTable | None = Field(
-        default=None,
-        description="Published table the confidential data must agree with: a column per answer; "
-        "geounits that are not in it have none.",
-    )
-    released: ReleasedCounts | None = Field(
-        default=None,
-        description="Counts of an earlier release: the answers of the run are these, and not those "
-        "of the confidential data, which nothing is read of.",
-    )
+    query: Text
+    """Query, such as "total"."""
+
+    geolevel: Text
+    """Geolevel at which it is exact; then also exact at all coarser ones."""
+
+    table: PublicTable | None = None
+    """Published table the confidential data must agree with: a column per answer; geounits that are
+    not in it have none."""
+
+    released: ReleasedCounts | None = None
+    """Counts of an earlier release: the answers of the run are these, and not those of the
+    confidential data, which nothing is read of."""
 
     @model_validator(mode="after")
     def _one_source(self) -> InvariantConfig:

@@ -20,15 +20,11 @@ _LARGEST_LIMIT = 10**15  # persons; sums of such are exact in 64 bits
 class RowPart(Model):
     """Cells that count in a linear row."""
 
-    cells: dict[Text, Levels] = Field(
-        description="Attribute or recode to levels, or to ranges of them; empty for all cells."
-    )
-    coefficient: Whole = Field(
-        default=1,
-        ge=-(10**6),
-        le=10**6,
-        description="How often each of their persons counts.",
-    )
+    cells: dict[Text, Levels]
+    """Attribute or recode to levels, or to ranges of them; empty for all cells."""
+
+    coefficient: Whole = Field(default=1, ge=-(10**6), le=10**6)
+    """How often each of their persons counts."""
 
 
 class RowConfig(KindConfig):
@@ -37,23 +33,20 @@ class RowConfig(KindConfig):
     key: ClassVar[str] = "row"
     limit: ClassVar[type[Limit]] = LinearRow
 
-    row: list[RowPart] = Field(description="The sum; cells in several parts count in each.")
-    name: Text = Field(description="Its name in errors and in the manifest.")
-    geolevel: Text = Field(
-        description="Geolevel at which it holds; coarser ones add up what their geounits may hold."
-    )
-    at_least: Whole | None = Field(
-        default=None,
-        ge=-_LARGEST_LIMIT,
-        le=_LARGEST_LIMIT,
-        description="Fewest. Default: no limit.",
-    )
-    at_most: Whole | None = Field(
-        default=None,
-        ge=-_LARGEST_LIMIT,
-        le=_LARGEST_LIMIT,
-        description="Most. Without any limit, the sum of the confidential data is published.",
-    )
+    row: list[RowPart]
+    """The sum; cells in several parts count in each."""
+
+    name: Text
+    """Its name in errors and in the manifest."""
+
+    geolevel: Text
+    """Geolevel at which it holds; coarser ones add up what their geounits may hold."""
+
+    at_least: Whole | None = Field(default=None, ge=-_LARGEST_LIMIT, le=_LARGEST_LIMIT)
+    """Fewest. Default: no limit."""
+
+    at_most: Whole | None = Field(default=None, ge=-_LARGEST_LIMIT, le=_LARGEST_LIMIT)
+    """Most. Without any limit, the sum of the confidential data is published."""
 
     @property
     def is_rehearsed(self) -> bool:

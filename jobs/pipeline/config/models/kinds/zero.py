@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from pydantic import Field
-
 from invariants.limit import Limit
 from invariants.linear import levels_in
 from invariants.zeros import StructuralZeros
@@ -19,10 +17,9 @@ class ZeroConfig(KindConfig):
     key: ClassVar[str] = "zero"
     limit: ClassVar[type[Limit]] = StructuralZeros
 
-    zero: dict[Text, Levels] = Field(
-        description="Attribute or recode to levels, or to ranges of consecutive ones such as "
-        "0..14; nobody has one of these levels in all of them."
-    )
+    zero: dict[Text, Levels]
+    """Attribute or recode to levels, or to ranges of consecutive ones such as 0..14; nobody has one
+    of these levels in all of them."""
 
     def build(self, setting: Setting) -> list[Limit]:
         """Find the levels.

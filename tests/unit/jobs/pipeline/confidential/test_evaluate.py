@@ -23,8 +23,8 @@ from geography.lattice import Spine
 from invariants.exact import Invariant
 from jobs.pipeline.confidential import evaluate as module
 from jobs.pipeline.confidential.evaluate import Slice, compare, evaluate, evaluated_queries
-from jobs.pipeline.config.groups import grouping
-from jobs.pipeline.config.models.evaluation import EvaluateConfig
+from jobs.pipeline.config.models.products import EvaluateConfig
+from jobs.pipeline.config.product import grouping
 from jobs.pipeline.documents.document import json_of, write_document
 from jobs.pipeline.storage.histograms import sparse_table
 from jobs.pipeline.storage.layout import (

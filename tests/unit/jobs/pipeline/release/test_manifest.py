@@ -14,7 +14,7 @@ from das.errors import OutputError
 from geography.lattice import Lattice
 from invariants.constraints import Limits
 from invariants.linear import LinearRow
-from jobs.pipeline.config.tables import TablesWanted
+from jobs.pipeline.config.product import TablesWanted
 from jobs.pipeline.documents.manifest import Environment, Solution
 from jobs.pipeline.plan import planned_ledger
 from jobs.pipeline.release.implied import publish_implied

@@ -166,9 +166,9 @@ def test_groups_of_small_and_large_schemas_are_the_same(monkeypatch):
     assert not again.known
 
 
-def test_rows_of_a_family_move_with_its_piece():
-    family = families()[1].from_row(2)
-    assert (family.rows, family.n_children, family.has_persons) == (slice(0, 2), 2, True)
+def test_a_family_has_persons_unless_its_parent_has_none():
+    family = families()[1]
+    assert (family.n_children, family.has_persons) == (2, True)
     nobody = from_dense(np.zeros((1, 4), int))
     assert not replace(family, parent=nobody).has_persons
     assert replace(family, parent=None).has_persons
