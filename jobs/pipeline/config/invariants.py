@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from das.errors import ConfigError
 from das.queries.query import Query
@@ -13,6 +14,7 @@ from invariants.limit import Limit
 from jobs.pipeline.config.mistakes import at
 from jobs.pipeline.config.models.kinds.kind import KindConfig, Setting
 from jobs.pipeline.config.models.kinds.registry import KINDS
+from jobs.pipeline.plan import exact_query
 
 
 def exact_queries(
@@ -23,7 +25,7 @@ def exact_queries(
     Raises:
       SchemaError, ConfigError: One is unknown, or two cross; or the table of one lacks answers.
     """
-    setting = Setting(schema, spine, _no_other_product)
+    setting = Setting(schema, spine, partial(exact_query, {}))
     built = list[Limit]()
     for index, entry in enumerate(entries):
         if entry.is_exact_query:
@@ -67,7 +69,3 @@ def limits_of(
     for limit in stated:
         limit.check(stated, invariants)
     return Limits(stated)
-
-
-def _no_other_product(product: str, query: str, geolevel: str) -> Query:
-    raise ConfigError(f"product {product}", "is not asked for exact queries", got=query)

@@ -52,12 +52,8 @@ class Given:
         codes = known if self.is_whole else self.codes
         for start in range(0, len(codes), _GEOUNITS):
             some = codes[start : start + _GEOUNITS]
-            if not self.is_whole:
-                yield some, self.counts[start : start + _GEOUNITS]
-                continue
-            has_row = np.isin(some, self.codes)
             counts = np.zeros((len(some), self.counts.shape[1]), np.int64)
-            counts[has_row] = self.counts[np.isin(self.codes, some)]
+            counts[np.isin(some, self.codes)] = self.counts[np.isin(self.codes, some)]
             yield some, counts
 
 

@@ -16,6 +16,7 @@ from invariants.facilities import groups_of
 from invariants.quarters import without_quarters
 from jobs.pipeline.config.invariants import exact_queries, limits_of
 from jobs.pipeline.config.load import load_run
+from jobs.pipeline.config.models.kinds.registry import KINDS
 from jobs.pipeline.config.models.products import ProductConfig
 from jobs.pipeline.plan import exact_query
 from tests.builders import toy
@@ -38,6 +39,14 @@ def limits(*entries: dict):
     section = stated(*entries)
     exact = exact_queries(section, SCHEMA, SPINE)
     return limits_of(section, SCHEMA, SPINE, exact, partial(exact_query, {}))
+
+
+def test_every_kind_has_a_key_that_no_other_has():
+    first, *others = KINDS
+    for kind in others:
+        assert kind.key in kind.model_fields
+        assert not any(kind.key in other.model_fields for other in KINDS if other is not kind)
+    assert first.key == "query"
 
 
 def test_facilities():
