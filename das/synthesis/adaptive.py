@@ -28,18 +28,15 @@ from das.errors import BudgetError
 from das.mechanisms.entropy import Position, Streams
 from das.mechanisms.exponential import Selection
 from das.queries.sensitivity import Neighbors
-from das.synthesis.answers import ChosenMarginals, NoisyAnswer, Selected, whole
-from das.synthesis.graphical import GraphicalModel, fit_model, targets_of_marginals
-from das.synthesis.measure import (
-    marginal_query,
-    measure_one_way,
-    measure_query,
-    merge_rare,
-    recode,
-    revealed,
+from das.synthesis.graphical import (
+    Attributes,
+    GraphicalModel,
+    fit_model,
+    junction_tree,
+    targets_of_marginals,
 )
-from das.synthesis.records import Domain, Records
-from das.synthesis.tree import Attributes, junction_tree
+from das.synthesis.measure import Measurer, marginal_query, merge_rare, revealed
+from das.synthesis.records import ChosenMarginals, Merging, NoisyAnswer, Records, Selected
 
 # The first index of a position says what is drawn, the second in which round.
 _ONE_WAY, _SELECTION, _ANSWER = 0, 1, 2
@@ -78,29 +75,21 @@ class AdaptiveRounds:
             )
 
 
-@dataclass(frozen=True, eq=False)
-class _Door:
-    """What every round needs."""
-
-    records: Records
-    neighbors: Neighbors
-    streams: Streams
+class _Selector(Measurer):
+    """Selects marginals of records, and measures them."""
 
     @property
     def moved(self) -> int:
         """The most that one neighbor's record moves an L1 distance of counts."""
         return 2 if self.neighbors is Neighbors.BOUNDED else 1
 
-    def measured(self, attributes: Attributes, rho: Fraction, position: Position) -> NoisyAnswer:
-        query = marginal_query(self.records.domain, attributes)
-        return measure_query(self.records, query, rho, self.neighbors, self.streams, position)
+    def marginal(self, attributes: Attributes, rho: Fraction, round_: int) -> NoisyAnswer:
+        """Measure the marginal of a round at rho."""
+        return self.measure(marginal_query(self.records.domain, attributes), rho, (_ANSWER, round_))
 
-    def chosen(self, scores: list[int], selection: Selection, position: Position) -> int:
+    def choose(self, scores: list[int], selection: Selection, position: Position) -> int:
+        """Select the position of a score by the exponential mechanism."""
         return selection.choose(scores, self.streams.bits(position))
-
-    def one_way(self, rho: Fraction) -> tuple[NoisyAnswer, ...]:
-        """All one-way marginals, at rho each."""
-        return measure_one_way(self.records, rho, self.neighbors, self.streams, _ONE_WAY)
 
 
 def measure_tree(
@@ -126,32 +115,31 @@ def measure_tree(
     """
     records = revealed(truth, rho)
     d = len(records.domain.names)
-    one_way = _Door(records, neighbors, streams).one_way(rho / 3 / d)
+    one_way = Measurer(records, neighbors, streams).one_way(rho / 3 / d, _ONE_WAY)
     merging = merge_rare(one_way)
-    merged = Domain(records.domain.names, merging.sizes())
-    door = _Door(Records(merged, recode(records.codes, merging)), neighbors, streams)
+    selector = _Selector(merging.recode(records), neighbors, streams)
     size, targets = targets_of_marginals(ChosenMarginals(records.domain, merging, one_way, (), ()))
     shares = [np.maximum(targets[i,].shares, 0.0) for i in range(d)]
     shares = [each / each.sum() if each.any() else each + 1.0 / len(each) for each in shares]
     scores = {
-        (i, j): _distance(door.records, (i, j), np.outer(shares[i], shares[j]) * size)
+        (i, j): _distance(selector.records, (i, j), np.outer(shares[i], shares[j]) * size)
         for i, j in itertools.combinations(range(d), 2)
     }
-    selection = Selection.costing(rho / 3 / (d - 1), door.moved)
+    selection = Selection.costing(rho / 3 / (d - 1), selector.moved)
     part = list(range(d))  # which attributes are joined already
     selections, pairs = [], []
     for number in range(d - 1):
         candidates = [pair for pair in scores if part[pair[0]] != part[pair[1]]]
-        chosen = door.chosen([scores[pair] for pair in candidates], selection, (_SELECTION, number))
-        i, j = candidates[chosen]
+        scored = [scores[pair] for pair in candidates]
+        i, j = candidates[selector.choose(scored, selection, (_SELECTION, number))]
         selections.append(Selected((i, j), selection, len(candidates)))
         pairs.append((i, j))
         part = [part[i] if each == part[j] else each for each in part]
     rest = rho - rho / 3 - (d - 1) * selection.rho
-    marginals = [
-        door.measured(pair, rest / (d - 1), (_ANSWER, number)) for number, pair in enumerate(pairs)
-    ]
-    return ChosenMarginals(records.domain, merging, one_way, tuple(selections), tuple(marginals))
+    marginals = tuple(
+        selector.marginal(pair, rest / (d - 1), number) for number, pair in enumerate(pairs)
+    )
+    return ChosenMarginals(records.domain, merging, one_way, tuple(selections), marginals)
 
 
 def measure_adaptively(
@@ -183,11 +171,13 @@ def measure_adaptively(
     records = revealed(truth, rho)
     domain = records.domain
     d = len(domain.names)
-    door = _Door(records, neighbors, streams)
+    selector = _Selector(records, neighbors, streams)
     planned = rounds.rounds_per_attribute * d
     for_selection = rounds.selection_share * rho / planned
     for_answer = rho / planned - for_selection
-    measured = ChosenMarginals(domain, whole(domain), door.one_way(for_answer), (), ())
+    one_way = selector.one_way(for_answer, _ONE_WAY)
+    unmerged = Merging(tuple(np.arange(size) for size in domain.sizes), domain.sizes)
+    measured = ChosenMarginals(domain, unmerged, one_way, (), ())
     left = rho - measured.rho
     size, targets = targets_of_marginals(measured)
     model = fit_model(domain.sizes, targets, rounds.steps)
@@ -199,15 +189,15 @@ def measure_adaptively(
         is_last = left < 2 * (for_answer + for_selection)
         if is_last:
             for_selection = rounds.selection_share * left
-        selection = Selection.costing(for_selection, rounds.order * door.moved)
+        selection = Selection.costing(for_selection, rounds.order * selector.moved)
         cost = left - selection.rho if is_last else for_answer
-        variance = 1.0 / (2.0 * float(cost)) * door.moved
+        variance = 1.0 / (2.0 * float(cost)) * selector.moved
         share_spent = float(1 - (left - selection.rho - cost) / rho)
         drawn = Records(domain, model.tree.draw(model.beliefs, round(size), rng))
-        scores = _scores(door.records, drawn, counted, rounds.order, math.sqrt(variance))
+        scores = _scores(selector.records, drawn, counted, rounds.order, math.sqrt(variance))
         limit = rounds.most_megabytes * 2**20 / _BYTES_PER_CELL * share_spent
-        chosen = _choose_fitting(door, scores, selection, number, model, limit)
-        answer = door.measured(chosen, cost, (_ANSWER, number))
+        chosen = _choose_fitting(selector, scores, selection, number, model, limit)
+        answer = selector.marginal(chosen, cost, number)
         left -= selection.rho + cost
         selected = Selected(chosen, selection, len(scores))
         measured = replace(
@@ -260,7 +250,7 @@ def _scores(
 
 
 def _choose_fitting(
-    door: _Door,
+    selector: _Selector,
     scores: dict[Attributes, int],
     selection: Selection,
     number: int,
@@ -274,16 +264,12 @@ def _choose_fitting(
     were struck out depends on the records beyond that law, and is told to nobody.
     """
     left = dict(scores)
-    attempt = 0
-    while True:
-        candidates = [*left]
+    for attempt in itertools.count():
         position = (_SELECTION, number, attempt)
-        chosen = candidates[door.chosen([*left.values()], selection, position)]
-        fits = model.tree.home(chosen) is not None
-        if not fits:
-            sets = (*model.potentials, chosen)
-            fits = junction_tree(model.tree.sizes, sets).cells <= most_cells
-        if fits:
-            return chosen
+        chosen = [*left][selector.choose([*left.values()], selection, position)]
+        if model.tree.home(chosen) is not None:
+            break
+        if junction_tree(model.tree.sizes, (*model.potentials, chosen)).cells <= most_cells:
+            break
         del left[chosen]
-        attempt += 1
+    return chosen

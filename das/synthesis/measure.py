@@ -20,7 +20,6 @@ from fractions import Fraction
 
 import numpy as np
 
-from das.arrays import IntArray
 from das.confidential import Confidential
 from das.definition import Definition
 from das.errors import BudgetError, SchemaError
@@ -31,8 +30,7 @@ from das.mechanisms.registry import choose_mechanism
 from das.queries.factor import identity, total
 from das.queries.query import Query
 from das.queries.sensitivity import Neighbors, sensitivity
-from das.synthesis.answers import Measured, Merging, NoisyAnswer
-from das.synthesis.records import Domain, Records
+from das.synthesis.records import Domain, Measured, Merging, NoisyAnswer, Records
 from das.synthesis.strata import MeasuredStrata, Strata
 from das.synthesis.targets import residual_deviation, strongest_pairs
 from das.workload.choices import Method
@@ -88,6 +86,45 @@ class Spending:
             )
 
 
+@dataclass(frozen=True, eq=False)
+class Measurer:
+    """Adds noise to answers about records.
+
+    Attributes:
+      records: The records.
+      neighbors: Which data sets count as neighbors.
+      streams: Noise streams, used for nothing else.
+    """
+
+    records: Records
+    neighbors: Neighbors
+    streams: Streams
+
+    def answer(
+        self, query: Query, mechanism: Mechanism, rho: Fraction, position: Position
+    ) -> NoisyAnswer:
+        """Answer a query and add noise from the stream at a position."""
+        stream = self.streams.open(position, _ONE_ROW)
+        exact = self.records.answer(query)[None]
+        answers = add_noise(exact, mechanism=mechanism, stream=stream)
+        return NoisyAnswer(query, mechanism, rho, answers[0])
+
+    def measure(self, query: Query, rho: Fraction, position: Position) -> NoisyAnswer:
+        """Answer a query with the noise that costs rho."""
+        noise = choose_mechanism(Definition.ZCDP)
+        charged = sensitivity(query, self.neighbors, noise.norms[Definition.ZCDP])
+        mechanism = noise.costing(Definition.ZCDP, rho, charged)
+        return self.answer(query, mechanism, rho, position)
+
+    def one_way(self, rho: Fraction, phase: int) -> tuple[NoisyAnswer, ...]:
+        """Measure all one-way marginals, at rho each."""
+        domain = self.records.domain
+        return tuple(
+            self.measure(marginal_query(domain, (i,)), rho, (phase, i))
+            for i in range(len(domain.names))
+        )
+
+
 def measure_marginals(
     truth: Confidential[Records],
     rho: Fraction,
@@ -112,24 +149,21 @@ def measure_marginals(
       SchemaError: Fewer than two attributes, or a marginal is too large.
     """
     records = revealed(truth, rho)
-    domain = records.domain
-    cost = rho * spending.one_way / len(domain.names)
-    one_way = measure_one_way(records, cost, neighbors, streams, 1)
+    cost = rho * spending.one_way / len(records.domain.names)
+    one_way = Measurer(records, neighbors, streams).one_way(cost, 1)
     merging = merge_rare(one_way)
-    merged = Domain(domain.names, merging.sizes())
+    recoded = Measurer(merging.recode(records), neighbors, streams)
     rest = rho - cost * len(one_way)
     later = rest * spending.again if spending.pairs_again else Fraction(0)
-    plan = plan_pairs(merged, neighbors, spending.weighting).measure_exactly(rest - later)
-    recoded = Records(merged, recode(records.codes, merging))
+    plan = plan_pairs(recoded.records.domain, neighbors, spending.weighting)
     residuals = [
-        noisy_answer(recoded, exact.query, exact.mechanism, exact.rho, streams, (2, i))
-        for i, exact in enumerate(plan.queries())
+        recoded.answer(exact.query, exact.mechanism, exact.rho, (2, i))
+        for i, exact in enumerate(plan.measure_exactly(rest - later).queries())
     ]
-    measured = Measured(domain, merging, one_way, tuple(residuals))
+    measured = Measured(records.domain, merging, one_way, tuple(residuals))
     if not later:
         return measured
-    again = _measure_again(recoded, measured, later, neighbors, spending, streams)
-    return replace(measured, again=again)
+    return replace(measured, again=_measure_again(recoded, measured, later, spending))
 
 
 def measure_strata(
@@ -167,16 +201,17 @@ def measure_strata(
     records = truth.reveal()
     inner = strata.inner(records.domain)
     domain = everybody.merged.only(inner)
-    codes = recode(records.codes, everybody.merging)[:, inner]
+    codes = everybody.merging.recode(records).codes[:, inner]
     stratum_of = strata.of_records(records.codes)
     plan = plan_pairs(domain, neighbors, spending.weighting).measure_exactly(rho - everybody.rho)
     (counted,) = (int(a.answers[0]) for a in everybody.residuals if not a.query.kept)
     inside = []
     for stratum, share in enumerate(strata.shares()):
         part = Records(domain, codes[stratum_of == stratum])
+        measurer = Measurer(part, neighbors, streams)
         costs = costs_inside(plan, float(share) * max(1, counted))
         answers = [
-            measure_query(part, query, cost, neighbors, streams, (_FIRST_STRATUM + stratum, i))
+            measurer.measure(query, cost, (_FIRST_STRATUM + stratum, i))
             for i, (query, cost) in enumerate(costs)
         ]
         inside.append(tuple(answers))
@@ -184,7 +219,7 @@ def measure_strata(
 
 
 def costs_inside(plan: ExactPlan, size: float) -> list[tuple[Query, Fraction]]:
-    """What each query of a stratum of about so many records costs; rho of the plan in all.
+    """Return what each query of a stratum of about so many records costs; rho of the plan in all.
 
     Where a stratum is small against the noise, its pairs say less than everybody's model does, so
     most of what they would cost goes to its size and one-way tables. A pair keeps the part by
@@ -212,7 +247,7 @@ def costs_inside(plan: ExactPlan, size: float) -> list[tuple[Query, Fraction]]:
 
 
 def revealed(truth: Confidential[Records], rho: Fraction) -> Records:
-    """The records, if they can be measured at a cost.
+    """Reveal records that can be measured at a cost.
 
     Raises:
       BudgetError: The cost is not positive.
@@ -227,55 +262,18 @@ def revealed(truth: Confidential[Records], rho: Fraction) -> Records:
 
 
 def marginal_query(domain: Domain, attributes: Sequence[int]) -> Query:
-    """The counts by the levels of some attributes."""
+    """Count by the levels of some attributes."""
     levels = [tuple(map(str, range(size))) for size in domain.sizes]
     factors = [identity(each) if i in attributes else total(each) for i, each in enumerate(levels)]
     return Query(" * ".join(domain.names[i] for i in attributes), tuple(factors))
 
 
-def measure_query(
-    records: Records,
-    query: Query,
-    rho: Fraction,
-    neighbors: Neighbors,
-    streams: Streams,
-    position: Position,
-) -> NoisyAnswer:
-    """Answer a query with the noise that costs rho."""
-    mechanism = noise_costing(query, neighbors, rho)
-    return noisy_answer(records, query, mechanism, rho, streams, position)
-
-
-def measure_one_way(
-    records: Records, rho: Fraction, neighbors: Neighbors, streams: Streams, phase: int
-) -> tuple[NoisyAnswer, ...]:
-    """All one-way marginals, at rho each."""
-    queries = [marginal_query(records.domain, (i,)) for i in range(len(records.domain.names))]
-    return tuple(
-        measure_query(records, query, rho, neighbors, streams, (phase, i))
-        for i, query in enumerate(queries)
-    )
-
-
-def noise_costing(query: Query, neighbors: Neighbors, rho: Fraction) -> Mechanism:
-    """The noise with which the answers of a query cost rho."""
-    noise = choose_mechanism(Definition.ZCDP)
-    charged = sensitivity(query, neighbors, noise.norms[Definition.ZCDP])
-    return noise.costing(Definition.ZCDP, rho, charged)
-
-
 def _measure_again(
-    recoded: Records,
-    measured: Measured,
-    rho: Fraction,
-    neighbors: Neighbors,
-    spending: Spending,
-    streams: Streams,
+    recoded: Measurer, measured: Measured, rho: Fraction, spending: Spending
 ) -> tuple[NoisyAnswer, ...]:
     """Measure the residuals of pairs that stand out; what is left over is not spent."""
     pairs = strongest_pairs(measured, spending.pairs_again)
-    by_pair = {answer.query.kept: answer for answer in measured.residuals}
-    chosen = [by_pair[pair].query for pair in pairs]
+    by_pair = {answer.query.kept: answer.query for answer in measured.residuals}
     # Shares that minimize sum_B n_B^e x total variance, with the exponent e of phase 2: the root of
     # (n - 1)(m - 1) / (n m) x (n - 1)(m - 1) (n m)^e per pair. Any shares are exact.
     sizes = measured.merged.sizes
@@ -284,21 +282,17 @@ def _measure_again(
     for i, j in pairs:
         cells, freedom = sizes[i] * sizes[j], (sizes[i] - 1) * (sizes[j] - 1)
         weights.append(Fraction(round(1024 * freedom / cells**power)) + 1)
-    out = []
-    for i, (query, weight) in enumerate(zip(chosen, weights, strict=True)):
-        cost = rho * weight / sum(weights)
-        out.append(measure_query(recoded, query, cost, neighbors, streams, (3, i)))
-    return tuple(out)
+    return tuple(
+        recoded.measure(by_pair[pair], rho * weight / sum(weights), (3, i))
+        for i, (pair, weight) in enumerate(zip(pairs, weights, strict=True))
+    )
 
 
 def plan_pairs(
     domain: Domain, neighbors: Neighbors, weighting: Weighting = Weighting.SQUARE_ROOT
 ) -> WorkloadPlan:
-    """The residual plan of all marginals on up to two attributes, at cost 1."""
-    attributes = [
-        AttributeWorkload.identity(name, size)
-        for name, size in zip(domain.names, domain.sizes, strict=True)
-    ]
+    """Plan the residuals of all marginals on up to two attributes, at cost 1."""
+    attributes = list(map(AttributeWorkload.identity, domain.names, domain.sizes))
     workload = Workload.up_to_k_way(attributes, 2, weighting)
     return plan_workload(workload, Method.RESIDUAL_PLANNER, neighbors=neighbors)
 
@@ -319,22 +313,3 @@ def merge_rare(one_way: Sequence[NoisyAnswer]) -> Merging:
         levels.append(new)
         kept.append(n_kept)
     return Merging(tuple(levels), tuple(kept))
-
-
-def recode(codes: IntArray, merging: Merging) -> IntArray:
-    """Codes in merged levels, int64[n, d]."""
-    return np.stack([new[codes[:, i]] for i, new in enumerate(merging.new_level)], axis=1)
-
-
-def noisy_answer(
-    records: Records,
-    query: Query,
-    mechanism: Mechanism,
-    rho: Fraction,
-    streams: Streams,
-    position: Position,
-) -> NoisyAnswer:
-    """Answer a query and add noise from the stream at a position."""
-    stream = streams.open(position, _ONE_ROW)
-    answers = add_noise(records.answer(query)[None], mechanism=mechanism, stream=stream)
-    return NoisyAnswer(query, mechanism, rho, answers[0])

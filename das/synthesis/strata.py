@@ -26,9 +26,8 @@ import numpy as np
 
 from das.arrays import FloatArray, IntArray
 from das.errors import SchemaError
-from das.synthesis.answers import Generator, Measured, Merging, NoisyAnswer
 from das.synthesis.mixture import Fit, draw_records, fit_mixture, products, refit_mixture
-from das.synthesis.records import Domain, Records
+from das.synthesis.records import Domain, Generator, Measured, NoisyAnswer, Records, sum_rho
 from das.synthesis.targets import Targets, centered, residual_block, rounded, targets_of
 
 # Everybody's model is where a stratum starts, so it takes fewer and smaller steps.
@@ -143,8 +142,7 @@ class MeasuredStrata:
 
         A changed record that moves from one stratum to another pays half in each.
         """
-        zero = Fraction(0)
-        return self.everybody.rho + max(sum((a.rho for a in each), zero) for each in self.inside)
+        return self.everybody.rho + max(map(sum_rho, self.inside))
 
 
 def synthesize_strata(
@@ -168,10 +166,7 @@ def synthesize_strata(
     model = fit_mixture(everybody.merged, targets, fit, rng)
     whole = everybody.domain
     inner = strata.inner(whole)
-    merging = Merging(
-        tuple(everybody.merging.new_level[i] for i in inner),
-        tuple(everybody.merging.n_kept[i] for i in inner),
-    )
+    merging = everybody.merging.only(inner)
     domain, merged = whole.only(inner), everybody.merged.only(inner)
     unmerged = []
     for i in strata.attributes:

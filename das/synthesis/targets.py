@@ -19,7 +19,7 @@ import numpy as np
 from das.arrays import FloatArray
 from das.mechanisms.mechanism import Mechanism
 from das.queries.query import Query
-from das.synthesis.answers import Measured, NoisyAnswer, merged_counts
+from das.synthesis.records import Measured, NoisyAnswer, merged_counts
 
 # Targets are multiples of 1 / 1024 record, far below their noise. Processors differ in singular
 # values by some 10^-12 of a record; that one of 10,000 cells is that near to a boundary of rounding

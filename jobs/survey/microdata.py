@@ -10,10 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from das.errors import OutputError
-from das.synthesis.answers import ChosenMarginals
 from das.synthesis.graphical import synthesize_graphical
 from das.synthesis.mixture import Fit, synthesize
-from das.synthesis.records import Records
+from das.synthesis.records import ChosenMarginals, Records
 from das.synthesis.strata import MeasuredStrata, synthesize_strata
 from das.synthesis.targets import targets_of
 from jobs.pipeline.storage.csv import CsvPartWriter

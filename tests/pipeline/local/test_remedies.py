@@ -1429,7 +1429,7 @@ ENTRIES: dict[Key, Entry] = {
         "tests/unit/das/means/test_coinpress.py::"
         "test_a_stratum_of_nobody_is_refused_and_pooled_with_another_estimated"
     ),
-    ("das/means/sums.py", "give the values in a coarser unit"): TriedIn(
+    ("das/means/estimates.py", "give the values in a coarser unit"): TriedIn(
         "tests/unit/das/means/test_coinpress.py::"
         "test_values_in_too_fine_a_unit_are_refused_and_in_a_coarser_one_estimated"
     ),
