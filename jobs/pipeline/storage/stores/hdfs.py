@@ -17,7 +17,7 @@ from pathlib import Path
 
 from hdfs_native import Client, FileStatus, WriteOptions
 
-from jobs.pipeline.storage.stores.store import OWNER_ONLY, Stat
+from jobs.pipeline.storage.stores.store import OWNER_ONLY, Stat, Store
 
 _FOLDER_MODE = 0o700
 _PIECE = 4 << 20  # bytes written at a time
@@ -29,7 +29,7 @@ _PATIENCE = {
 }
 
 
-class HdfsFiles:
+class HdfsFiles(Store):
     """The files of one cluster, as `Store`; names without the first slash."""
 
     def __init__(self, root: str) -> None:
@@ -62,14 +62,15 @@ class HdfsFiles:
 
     def replace(self, name: str, data: bytes, *, mode: int = OWNER_ONLY) -> None:
         """As `Store.replace`: a draft takes the name."""
-        draft = self._draft(name, [data], mode)
-        with _told(self._root):
-            self._client.rename(draft, f"/{name}", overwrite=True)
+        self._write(name, [data], mode)
 
     def upload(self, name: str, file: Path, *, mode: int = OWNER_ONLY) -> None:
         """As `Store.upload`: a draft takes the name."""
         with file.open("rb") as handle:
-            draft = self._draft(name, iter(partial(handle.read, _PIECE), b""), mode)
+            self._write(name, iter(partial(handle.read, _PIECE), b""), mode)
+
+    def _write(self, name: str, data: Iterable[bytes], mode: int) -> None:
+        draft = self._draft(name, data, mode)
         with _told(self._root):
             self._client.rename(draft, f"/{name}", overwrite=True)
 
@@ -119,10 +120,6 @@ class HdfsFiles:
         if found.isdir:
             raise FileNotFoundError(errno.ENOENT, "it is a folder", name)
         return _stat(found)
-
-    def files(self, folder: str) -> Iterator[str]:
-        """As `Store.files`."""
-        return (name for name, _ in self.stats(folder))
 
     def stats(self, folder: str) -> Iterator[tuple[str, Stat]]:
         """As `Store.stats`."""

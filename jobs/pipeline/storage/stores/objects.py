@@ -18,7 +18,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jobs.pipeline.storage.stores.store import OWNER_ONLY, Stat, UnsafeStoreError
+import obstore
+from obstore.exceptions import AlreadyExistsError, BaseError, GenericError, PreconditionError
+from obstore.store import MemoryStore, from_url
+
+from jobs.pipeline.storage.stores.store import OWNER_ONLY, Stat, Store, UnsafeStoreError
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta
@@ -37,7 +41,7 @@ _PIECE = 8 << 20  # bytes of an object read at a time
 _COPIED_AT_ONCE = 5_000_000_000  # bytes; Amazon S3 copies 5 GiB, and larger ones in parts
 
 
-class ObjectStoreFiles:
+class ObjectStoreFiles(Store):
     """The objects of one bucket or container, as `Store`."""
 
     def __init__(self, root: str) -> None:
@@ -56,14 +60,6 @@ class ObjectStoreFiles:
 
     def create(self, name: str, data: bytes, *, mode: int = OWNER_ONLY) -> bool:
         """As `Store.create`: a conditional PUT, whose answer counts only if it is read back."""
-        import obstore
-        from obstore.exceptions import (
-            AlreadyExistsError,
-            BaseError,
-            GenericError,
-            PreconditionError,
-        )
-
         refused, deadline = 0, time.monotonic() + _PATIENCE
         for wait in (*_WAITS, 0.0):
             try:
@@ -72,12 +68,11 @@ class ObjectStoreFiles:
             except (AlreadyExistsError, PreconditionError) as error:
                 failure: Exception = error
                 refused += 1
-            except GenericError as error:  # nothing was said of whether it was written
-                if _is_final(error):
+            except (BaseError, OSError, ValueError) as error:
+                # A general error does not say whether the object was written.
+                if not isinstance(error, GenericError) or _is_final(error):
                     raise _in_words(error, self._root) from None
                 failure = error
-            except (BaseError, OSError, ValueError) as error:
-                raise _in_words(error, self._root) from None
             with suppress(FileNotFoundError):
                 return self.read(name) == data
             if refused == _REFUSALS:
@@ -90,22 +85,16 @@ class ObjectStoreFiles:
 
     def replace(self, name: str, data: bytes, *, mode: int = OWNER_ONLY) -> None:
         """As `Store.replace`: a PUT, which is one step for readers."""
-        import obstore
-
         with _told(self._root):
             obstore.put(self._store, name, data, use_multipart=False)
 
     def upload(self, name: str, file: Path, *, mode: int = OWNER_ONLY) -> None:
         """As `Store.upload`: in several parts, which become an object together."""
-        import obstore
-
         with _told(self._root), file.open("rb") as handle:
             obstore.put(self._store, name, handle)
 
     def rename(self, name: str, other: str) -> None:
         """As `Store.rename`: the store copies; what is too large goes through this disk."""
-        import obstore
-
         with _told(self._root):
             try:
                 size = obstore.head(self._store, name)["size"]
@@ -124,15 +113,11 @@ class ObjectStoreFiles:
 
     def read(self, name: str) -> bytes:
         """As `Store.read`."""
-        import obstore
-
         with _told(self._root):
             return bytes(obstore.get(self._store, name).bytes())
 
     def read_range(self, name: str, start: int, stop: int) -> bytes:
         """As `Store.read_range`."""
-        import obstore
-
         if stop <= start:
             return b""
         with _told(self._root):
@@ -140,28 +125,18 @@ class ObjectStoreFiles:
 
     def stat(self, name: str) -> Stat:
         """As `Store.stat`."""
-        import obstore
-
         with _told(self._root):
             found = obstore.head(self._store, name)
         return _stat(found)
 
-    def files(self, folder: str) -> Iterator[str]:
-        """As `Store.files`."""
-        return (name for name, _ in self.stats(folder))
-
     def stats(self, folder: str) -> Iterator[tuple[str, Stat]]:
         """As `Store.stats`."""
-        import obstore
-
         with _told(self._root):
             for page in obstore.list(self._store, folder or None):
                 yield from ((found["path"], _stat(found)) for found in page)
 
     def entries(self, folder: str) -> Iterator[tuple[str, bool]]:
         """As `Store.entries`."""
-        import obstore
-
         with _told(self._root):
             found = obstore.list_with_delimiter(self._store, folder or None)
         yield from ((name, True) for name in found["common_prefixes"])
@@ -169,19 +144,16 @@ class ObjectStoreFiles:
 
     def remove(self, names: Sequence[str]) -> None:
         """As `Store.remove`."""
-        import obstore
-
         for start in range(0, len(names), _AT_ONCE):
+            some = list(names[start : start + _AT_ONCE])
             with _told(self._root):
                 try:
-                    obstore.delete(self._store, list(names[start : start + _AT_ONCE]))
+                    obstore.delete(self._store, some)
                 except FileNotFoundError:
-                    for name in names[start : start + _AT_ONCE]:
+                    for name in some:
                         self._remove_one(name)
 
     def _remove_one(self, name: str) -> None:
-        import obstore
-
         try:
             obstore.delete(self._store, name)
         except FileNotFoundError as error:
@@ -196,19 +168,13 @@ def _stat(found: ObjectMeta) -> Stat:
 
 
 def _client(root: str) -> ObjectStore:
-    from obstore.store import MemoryStore, from_url
-
     if root.startswith("memory:"):
         return MemoryStore()
     # Options given here take the place of all that obstore would find in the environment.
     plain = any(os.environ.get(name, "").lower() in ("true", "1") for name in _ALLOW_HTTP)
     return from_url(
         root,
-        client_options={
-            "timeout": _REQUEST,
-            "connect_timeout": _CONNECT,
-            "allow_http": plain,
-        },
+        client_options={"timeout": _REQUEST, "connect_timeout": _CONNECT, "allow_http": plain},
         retry_config={"retry_timeout": _RETRIES, "max_retries": 8},
     )
 
@@ -216,8 +182,6 @@ def _client(root: str) -> ObjectStore:
 @contextmanager
 def _told(root: str) -> Iterator[None]:
     """Make what obstore raises an OSError in words."""
-    from obstore.exceptions import BaseError
-
     try:
         yield
     except (BaseError, FileNotFoundError, PermissionError, ValueError) as error:
@@ -243,10 +207,7 @@ def _core(text: str) -> str:
 
 
 def _no_bucket(text: str) -> bool:
-    return any(
-        word in text
-        for word in ("NoSuchBucket", "ContainerNotFound", "specified bucket does not exist")
-    )
+    return bool(re.search("NoSuchBucket|ContainerNotFound|specified bucket does not exist", text))
 
 
 def _is_final(error: Exception) -> bool:
