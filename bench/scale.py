@@ -142,7 +142,7 @@ def _run(config: Path) -> float:
 _OUTSIDE = """
 import contextlib, sys, time
 from jobs.cli.main import main
-from jobs.pipeline.tasks.costs import Recorder
+from jobs.pipeline.tasks.progress import Recorder
 inside, depth, stage = 0.0, 0, Recorder.stage
 @contextlib.contextmanager
 def timed(*args, **kwargs):

@@ -52,10 +52,9 @@ from jobs.pipeline.storage.layout import (
 from jobs.pipeline.storage.modes import make_closed_folder
 from jobs.pipeline.storage.place import Place, remove_tree
 from jobs.pipeline.tasks.batches import Sizing
-from jobs.pipeline.tasks.costs import Recorder
 from jobs.pipeline.tasks.executor import LocalTasks, Tasks, open_tasks
 from jobs.pipeline.tasks.installed import require_run_packages
-from jobs.pipeline.tasks.progress import Reporter
+from jobs.pipeline.tasks.progress import Recorder, Reporter
 from jobs.pipeline.tasks.resources import PeakMemory
 
 CHECKED = 4  # of so many replicates one is replicated itself, to check the intervals

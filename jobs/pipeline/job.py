@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from jobs.pipeline.config.product import Product, Resolved
 from jobs.pipeline.storage.layout import ReleaseLayout, release_layout
 from jobs.pipeline.storage.place import Place
-from jobs.pipeline.tasks.costs import Recorder
 from jobs.pipeline.tasks.executor import Tasks
-from jobs.pipeline.tasks.progress import Line, Reporter
+from jobs.pipeline.tasks.progress import Line, Recorder, Reporter
 
 
 @dataclass(frozen=True, eq=False)

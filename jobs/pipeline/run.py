@@ -36,10 +36,9 @@ from jobs.pipeline.report.finished import costs_folder, write_internal_reports
 from jobs.pipeline.report.run import stages_table
 from jobs.pipeline.storage.layout import EstimateLayout, release_layout
 from jobs.pipeline.storage.place import Place
-from jobs.pipeline.tasks.costs import Recorder
 from jobs.pipeline.tasks.executor import Tasks, open_tasks
 from jobs.pipeline.tasks.installed import require_run_packages
-from jobs.pipeline.tasks.progress import Reporter
+from jobs.pipeline.tasks.progress import Recorder, Reporter
 from jobs.pipeline.tasks.resources import PeakMemory
 
 

@@ -1,4 +1,4 @@
-"""Whether a cluster gives a session what it asks, said before anybody waits in vain.
+"""Check that a cluster can give a session what it requests, before waiting for executors.
 
 Spark itself says little: it looks a minute for a master that is not there, and waits for ever for
 executors that no worker has room for.
@@ -10,10 +10,10 @@ import json
 import re
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from http.client import HTTPException
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.request import ProxyHandler, build_opener
 
 from das.errors import RuntimeSetupError
@@ -31,22 +31,12 @@ _ALLOWED = "spark.scheduler.maxRegisteredResourcesWaitingTime"
 _POLL_SECONDS = 0.25
 
 
-@dataclass(frozen=True)
-class Worker:
-    """A living worker of a standalone cluster.
-
-    Attributes:
-      host: Where it is.
-      cores: All that it offers.
-      mebibytes: All memory that it offers.
-    """
+class Worker(NamedTuple):
+    """A living worker of a standalone cluster: its host, and all that it offers."""
 
     host: str
     cores: int
     mebibytes: int
-
-    def __str__(self) -> str:
-        return f"{self.host} with {_counted(self.cores, 'core')} and {self.mebibytes:,} MB"
 
 
 @dataclass(frozen=True)
@@ -69,7 +59,7 @@ class Standalone:
 
     @property
     def hindrance(self) -> str | None:
-        """Why no executor can ever start, whatever else the cluster does; None if one can."""
+        """Say why no executor can ever start, whatever else happens; None if one can."""
         if not self.workers:
             return "has no worker"
         if self.most_cores is not None and self.most_cores < self.cores:
@@ -79,7 +69,8 @@ class Standalone:
         return None
 
     def __str__(self) -> str:
-        workers = ", ".join(map(str, self.workers[:8])) or "none"
+        shown = (f"{w.host} with {w.cores} cores and {w.mebibytes:,} MB" for w in self.workers[:8])
+        workers = ", ".join(shown) or "none"
         more = f" and {len(self.workers) - 8} more" if len(self.workers) > 8 else ""
         others = ", ".join(self.others[:8]) or "none"
         return f"workers: {workers}{more}; other applications: {others}"
@@ -123,54 +114,51 @@ def await_executors(context: SparkContext, tell: Callable[[str], None]) -> None:
       RuntimeSetupError: The cluster can start none, or did not for so long that it is given up.
     """
     started, told = int(context.startTime) / 1000, False  # Spark itself may have waited since
+    java: Any = context._jsc
+    longest = int(java.sc().conf().getTimeAsMs(_ALLOWED, "0s")) / 1000  # of who opened the session
     while not _executors(context):
         waited = time.time() - started
-        if waited >= PATIENCE_SECONDS and not told:
+        is_over = waited >= max(_LONGEST_SECONDS, longest)
+        if is_over or (waited >= PATIENCE_SECONDS and not told):
             cluster = _standalone(context)
-            if cluster is not None and cluster.hindrance is not None:
-                raise _never(context, cluster.hindrance, str(cluster))
-            tell(f"{'':<10}no executor yet; {_asked(context)}; {cluster or _known(context)}")
+            if cluster is not None and cluster.hindrance is not None and not told:
+                raise RuntimeSetupError(
+                    str(context.master),
+                    cluster.hindrance,
+                    got=f"{_requested(context)}; {cluster}",
+                    remedy="ask for less by the file of --cluster, such as "
+                    "conf/cluster/small-cluster.yaml, or start workers that offer more (--cores "
+                    "and --memory of a worker)",
+                )
+            none = f"no executor of application {context.applicationId} has registered"
+            state = f"{_requested(context)}; {cluster or none}"
+            if is_over:
+                raise RuntimeSetupError(
+                    str(context.master),
+                    f"started no executor in {waited:.0f} seconds",
+                    got=state,
+                    remedy="see with the tools of the cluster why, such as a queue that is full or "
+                    "an image that is not found; where it takes longer, raise under runtime.spark "
+                    f"{_ALLOWED}",
+                )
+            tell(f"{'':<10}no executor yet; {state}")
             told = True
-        if waited >= max(_LONGEST_SECONDS, _allowed(context)):
-            raise RuntimeSetupError(
-                str(context.master),
-                f"started no executor in {waited:.0f} seconds",
-                got=f"{_asked(context)}; {_standalone(context) or _known(context)}",
-                remedy="see with the tools of the cluster why, such as a queue that is full or an "
-                "image that is not found; where it takes longer, raise under runtime.spark "
-                f"{_ALLOWED}",
-            )
         time.sleep(_POLL_SECONDS)
     context.parallelize([None], 1).count()  # starts when as many have come as batches are made for
 
 
-def _never(context: SparkContext, hindrance: str, cluster: str) -> RuntimeSetupError:
-    return RuntimeSetupError(
-        str(context.master),
-        hindrance,
-        got=f"{_asked(context)}; {cluster}",
-        remedy="ask for less by the file of --cluster, such as conf/cluster/small-cluster.yaml, or "
-        "start workers that offer more (--cores and --memory of a worker)",
-    )
-
-
-def _asked(context: SparkContext) -> str:
-    """What the session asks, in the words of its properties."""
+def _requested(context: SparkContext) -> str:
+    """Describe what the session requests, in the words of its properties."""
     conf = context.getConf()
     names = ("instances", "cores", "memory", "memoryOverhead", "memoryOverheadFactor")
-    said = {f"spark.executor.{name}": conf.get(f"spark.executor.{name}") for name in names}
-    said["spark.executor.memory"] = said["spark.executor.memory"] or "1g"  # if nobody says another
-    said["spark.cores.max"] = conf.get("spark.cores.max")
-    return "asked for " + ", ".join(f"{name} {value}" for name, value in said.items() if value)
-
-
-def _known(context: SparkContext) -> str:
-    """What Spark knows of a cluster whose scheduler tells it nothing but what has come."""
-    return f"no executor of application {context.applicationId} has registered"
+    values = {f"spark.executor.{name}": conf.get(f"spark.executor.{name}") for name in names}
+    values["spark.executor.memory"] = values["spark.executor.memory"] or "1g"  # Spark's default
+    values["spark.cores.max"] = conf.get("spark.cores.max")
+    return "asked for " + ", ".join(f"{name} {value}" for name, value in values.items() if value)
 
 
 def _executors(context: SparkContext) -> int:
-    """Executors that have come.
+    """Count the executors that have come.
 
     Raises:
       RuntimeSetupError: Spark has given up, since the cluster ended the application.
@@ -181,7 +169,7 @@ def _executors(context: SparkContext) -> int:
         raise RuntimeSetupError(
             str(context.master),
             "ended the application before an executor came",
-            got=_asked(context),
+            got=_requested(context),
             remedy="read the logs of the cluster and of its executors: they die as they start "
             "where Java or Python is not found, or where they do not reach the driver",
         )
@@ -189,12 +177,13 @@ def _executors(context: SparkContext) -> int:
 
 
 def _standalone(context: SparkContext) -> Standalone | None:
-    """What a standalone master's page says, as JSON; None of another cluster, or if none is seen.
+    """Read the state of a standalone cluster; None of another cluster, or if none is seen.
 
-    The page is looked for where the session's `spark.master.ui.port` says, by default at 8080.
+    Its master writes it as JSON on its page, where the session's `spark.master.ui.port` says, by
+    default at 8080.
     """
     conf = context.getConf()
-    page = int(conf.get("spark.master.ui.port", "8080"))
+    page, most = int(conf.get("spark.master.ui.port", "8080")), conf.get("spark.cores.max")
     opener = build_opener(ProxyHandler({}))
     for host, port in _addresses(str(context.master)):
         name = f"[{host}]" if ":" in host else host
@@ -203,37 +192,26 @@ def _standalone(context: SparkContext) -> Standalone | None:
                 state = json.load(answer)
             if not state["url"].endswith(f":{port}") or state["status"] != "ALIVE":
                 continue  # the page of another master, or of one that stands by
-            return _read(state, context)
+            applications = {app["id"]: app for app in state["activeapps"]}
+            own = applications.pop(context.applicationId)
+            return Standalone(
+                [
+                    Worker(one["host"], int(one["cores"]), int(one["memory"]))
+                    for one in state["workers"]
+                    if one["state"] == "ALIVE"
+                ],
+                [app["name"] for app in applications.values()],
+                int(conf.get("spark.executor.cores", "1")),
+                int(own["memoryperexecutor"]),
+                int(most) if most else None,
+            )
         except (OSError, HTTPException, ValueError, KeyError, TypeError):
             continue  # no page, or that of another program
     return None
 
 
-def _read(state: Mapping[str, Any], context: SparkContext) -> Standalone:
-    """The state of a cluster, from what its master writes.
-
-    Raises:
-      KeyError: It is written in another way.
-    """
-    conf = context.getConf()
-    applications = {app["id"]: app for app in state["activeapps"]}
-    own = applications.pop(context.applicationId)
-    most = conf.get("spark.cores.max")
-    return Standalone(
-        [
-            Worker(one["host"], int(one["cores"]), int(one["memory"]))
-            for one in state["workers"]
-            if one["state"] == "ALIVE"
-        ],
-        [app["name"] for app in applications.values()],
-        int(conf.get("spark.executor.cores", "1")),
-        int(own["memoryperexecutor"]),
-        int(most) if most else None,
-    )
-
-
 def _addresses(master: str) -> list[tuple[str, int]]:
-    """Hosts and ports of standalone masters.
+    """Split the address of standalone masters into hosts and ports.
 
     >>> _addresses("spark://a:7077,[::1]:7078"), _addresses("yarn")
     ([('a', 7077), ('::1', 7078)], [])
@@ -242,13 +220,3 @@ def _addresses(master: str) -> list[tuple[str, int]]:
         return []
     found = re.findall(r"(\[[^\]]+\]|[^,:]+):(\d+)", master.removeprefix("spark://"))
     return [(host.strip("[]"), int(port)) for host, port in found]
-
-
-def _allowed(context: SparkContext) -> float:
-    """Seconds that whoever opened the session lets executors take."""
-    java: Any = context._jsc
-    return int(java.sc().conf().getTimeAsMs(_ALLOWED, "0s")) / 1000
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -12,14 +12,19 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from das.errors import RuntimeSetupError
 from jobs.pipeline.tasks.batches import Sizing
 from jobs.pipeline.tasks.encoding import decode, encode
-from jobs.pipeline.tasks.outcome import outcome_of, results_of
-from jobs.pipeline.tasks.step import Step, TaskReport, current_watch
+from jobs.pipeline.tasks.executor import Tasks
+from jobs.pipeline.tasks.step import (
+    Step,
+    TaskReport,
+    current_watch,
+    outcome_of,
+    results_of,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,30 +40,16 @@ _PIECE_BYTES = 1 << 20
 _JOB_BYTES = 16 << 20
 
 
-@dataclass(frozen=True, eq=False)
-class ConnectTasks:
-    """Tasks as Spark jobs of a Connect server, one per step, or a few where items are large.
+class ConnectTasks(Tasks):
+    """Tasks as Spark jobs of a Connect server, one per step, or a few where items are large."""
 
-    Attributes:
-      session: An open session, whose workers have this project.
-      sizing: How much work a task gets.
-      slots: Tasks that run at the same time.
-      is_open: Whether others can get in or overhear.
-    """
-
-    session: SparkSession
-    sizing: Sizing
-    slots: int
-    is_open: bool
-
-    @property
-    def batches(self) -> int:
-        """Tasks that a step is cut into where there is work enough."""
-        return self.slots * self.sizing.batches_per_slot
+    def __init__(self, session: SparkSession, sizing: Sizing, slots: int, is_open: bool) -> None:
+        super().__init__(sizing, slots, is_open=is_open)
+        self.session = session
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """Version of the server's Spark; it does not say its Java."""
+        """Return the version of the server's Spark; it does not say its Java."""
         return {"spark": self.session.version, "java": "of the cluster"}
 
     def run(self, label: str, items: Sequence[T], task: Callable[[T], R]) -> list[R]:
@@ -67,36 +58,30 @@ class ConnectTasks:
         Raises:
           RuntimeSetupError: The server gave no result, or several, for an item, or something else.
         """
-        step = Step(label, items)
-        shown = _Shown(step)
-        call, *carried = _pickled([task, *items])
-        outcomes: dict[int, Any] = {}
-        with _tagged(self.session, label):
+        from pyspark import cloudpickle
+
+        dumps: Any = cloudpickle.dumps  # also functions that no module holds
+        call, *carried = map(dumps, [task, *items])
+        shown = _Shown(Step(label, items))
+        outcomes: list[tuple[int, Any]] = []
+        with _followed(self.session, label, shown):
             for numbers in _jobs([len(one) for one in carried]):
                 shown.begin(numbers)
-                with _watched(self.session, shown):
-                    part = {number: carried[number] for number in numbers}
-                    for number, content in self._contents(call, part):
-                        outcome, report = decode(content)
-                        if number in outcomes:
-                            raise _not_one_each(label)
-                        outcomes[number] = outcome
-                        shown.take(report)
-        if set(outcomes) != set(range(len(items))):
-            raise _not_one_each(label)
-        return results_of(outcomes[number] for number in range(len(items)))
+                part = {number: carried[number] for number in numbers}
+                for number, content in self._contents(call, part):
+                    outcome, report = decode(content)
+                    outcomes.append((number, outcome))
+                    shown.take(report)
+        by_number = dict(outcomes)
+        if len(outcomes) != len(items) or by_number.keys() != set(range(len(items))):
+            raise RuntimeSetupError(
+                f"Spark Connect server, {label}", "did not give one result for every task"
+            )
+        return results_of(by_number[number] for number in range(len(items)))
 
     def _contents(self, call: bytes, items: Mapping[int, bytes]) -> Iterator[tuple[int, bytes]]:
-        """Run the tasks of one job; number and encoded outcome of each, as they come."""
-        from pyspark.sql.types import BinaryType, LongType, StructField, StructType
-
-        schema = StructType(
-            [
-                StructField("task", LongType()),
-                StructField("pieces", LongType()),
-                StructField("content", BinaryType()),
-            ]
-        )
+        """Run the tasks of one job; give number and encoded outcome of each, as they come."""
+        schema = "task long, pieces long, content binary"
         first = min(items)
         numbers = self.session.range(first, first + len(items), 1, len(items))
         pieces: dict[int, list[bytes]] = {}
@@ -107,18 +92,10 @@ class ConnectTasks:
                 yield row.task, b"".join(pieces.pop(row.task))
 
 
-def _pickled(values: Iterable[object]) -> list[bytes]:
-    """Values as bytes, also functions that no module holds."""
-    from pyspark import cloudpickle
-
-    dumps: Any = cloudpickle.dumps
-    return [dumps(value) for value in values]
-
-
 def _mapper(
     call: bytes, items: Mapping[int, bytes]
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The function of a job: rows are numbers of tasks, and then pieces of what the tasks give."""
+    """Make the function of a job, from numbers of tasks to pieces of what the tasks give."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         task = pickle.loads(call)
@@ -131,7 +108,7 @@ def _mapper(
 
 
 def _pieces(number: int, content: bytes) -> Iterator[pa.RecordBatch]:
-    """What a task gives, cut into rows."""
+    """Cut what a task gives into rows."""
     import pyarrow as pa
 
     whole, n_pieces = memoryview(content), max(1, -(-len(content) // _PIECE_BYTES))
@@ -148,7 +125,7 @@ def _pieces(number: int, content: bytes) -> Iterator[pa.RecordBatch]:
 
 
 def _jobs(sizes: Sequence[int]) -> Iterator[range]:
-    """Runs of consecutive items that one job can carry.
+    """Cut items into runs of consecutive ones that one job can carry.
 
     >>> [*_jobs([10 << 20, 5 << 20, 2 << 20, 99 << 20])]
     [range(0, 2), range(2, 3), range(3, 4)]
@@ -205,30 +182,16 @@ class _Shown:
 
 
 @contextmanager
-def _watched(session: Any, shown: _Shown) -> Iterator[None]:  # noqa: ANN401 - of PySpark
-    """Let the server say how far it is; sessions of some makers cannot."""
-    if not hasattr(session, "registerProgressHandler"):
-        yield
-        return
-    session.registerProgressHandler(shown)
-    try:
-        yield
-    finally:
-        session.removeProgressHandler(shown)
-
-
-@contextmanager
-def _tagged(session: SparkSession, label: str) -> Iterator[None]:
-    """Give the jobs of the block a tag that the server shows."""
+def _followed(session: Any, label: str, shown: _Shown) -> Iterator[None]:  # noqa: ANN401
+    """Give jobs a tag that the server shows, and let it say how far it is, if it can."""
     tag = re.sub(r"\W+", "-", f"das {label}")
+    has_progress = hasattr(session, "registerProgressHandler")  # sessions of some makers have not
     session.addTag(tag)
+    if has_progress:
+        session.registerProgressHandler(shown)
     try:
         yield
     finally:
         session.removeTag(tag)
-
-
-def _not_one_each(label: str) -> RuntimeSetupError:
-    return RuntimeSetupError(
-        f"Spark Connect server, {label}", "did not give one result for every task"
-    )
+        if has_progress:
+            session.removeProgressHandler(shown)

@@ -10,8 +10,8 @@ import atexit
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
 
 from das.errors import OutputError
 from jobs.pipeline.storage.files import refuse_foreign
@@ -22,39 +22,6 @@ _KIND = "a log of runs"
 _START = b'{"time": '  # other files of a run hold JSON lines as well: accounts, ledgers, journals
 _IDLE = 10  # times what it takes to write a stored log passes before it is written again
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT
-
-
-class EventLog(Protocol):
-    """Lines that are kept, each an event."""
-
-    def add(self, line: str, *, last: bool = False) -> None:
-        """Keep a line.
-
-        Args:
-          line: Without its end.
-          last: The run ends with it.
-
-        Raises:
-          OSError: It is not kept.
-        """
-
-
-class FileLog:
-    """A file that is appended to, made readable by its owner only; or a terminal or pipe.
-
-    Raises:
-      OutputError: It is another file.
-    """
-
-    def __init__(self, path: Path) -> None:
-        if path.is_file():
-            refuse_foreign(path, _START, _KIND)
-        self._path = path
-
-    def add(self, line: str, *, last: bool = False) -> None:
-        """Append a line."""
-        with os.fdopen(os.open(self._path, _APPEND, OWNER_ONLY), "a", encoding="utf-8") as handle:
-            handle.write(line + "\n")
 
 
 class StoredLog:
@@ -102,10 +69,8 @@ class StoredLog:
     def _end(self) -> None:
         """Write what is left when the process ends by another way than the end of a run."""
         if self._is_behind:
-            try:
+            with suppress(OSError):  # was told before, or nobody is left to be told
                 self._write()
-            except OSError:  # was told before, or nobody is left to be told
-                return
 
 
 class SteadyLog:
@@ -121,22 +86,30 @@ class SteadyLog:
     """
 
     def __init__(self, place: Place, tell: Callable[[str], None], every_seconds: float) -> None:
+        if isinstance(place, Path) and place.is_file():  # else a terminal or pipe, or absent
+            refuse_foreign(place, _START, _KIND)
         self._place = place
-        self._log: EventLog = (
-            FileLog(place) if isinstance(place, Path) else StoredLog(place, every_seconds)
-        )
+        self._stored = None if isinstance(place, Path) else StoredLog(place, every_seconds)
         self._tell = tell
-        self._is_begun = False
-        self._is_told = False
+        self._is_begun = self._is_told = False
 
     def add(self, line: str, *, last: bool = False) -> None:
-        """Keep a line.
+        """Keep a line; a file is appended to, and made readable by its owner only.
+
+        Args:
+          line: Without its end.
+          last: The run ends with it.
 
         Raises:
           OutputError: It is the first one, and cannot be written.
         """
         try:
-            self._log.add(line, last=last)
+            if self._stored is not None:
+                self._stored.add(line, last=last)
+            else:
+                handle = os.open(str(self._place), _APPEND, OWNER_ONLY)
+                with os.fdopen(handle, "a", encoding="utf-8") as file:
+                    file.write(line + "\n")
         except OSError as error:
             if not self._is_begun:
                 raise OutputError(

@@ -7,25 +7,29 @@ from __future__ import annotations
 
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from jobs.pipeline.config.models.run import RunConfig
 from jobs.pipeline.config.protection import missing_protection
 from jobs.pipeline.tasks.batches import Sizing
-from jobs.pipeline.tasks.connect import ConnectTasks
 from jobs.pipeline.tasks.connect_session import connect_session, is_connect_wanted
 from jobs.pipeline.tasks.installed import require_run_packages
 from jobs.pipeline.tasks.java import java_in_use
-from jobs.pipeline.tasks.outcome import Failure, outcome_of, results_of
 from jobs.pipeline.tasks.session import session_properties, spark_session
-from jobs.pipeline.tasks.step import Step, TaskReport, current_watch
+from jobs.pipeline.tasks.step import (
+    Failure,
+    Step,
+    TaskReport,
+    current_watch,
+    outcome_of,
+    results_of,
+)
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
-    from pyspark.accumulators import Accumulator, AccumulatorParam
     from pyspark.sql import SparkSession
 
 T = TypeVar("T")
@@ -34,29 +38,31 @@ R = TypeVar("R")
 _POLL_SECONDS = 0.25  # between looks at how many tasks Spark has started
 
 
-class Tasks(Protocol):
-    """What runs the tasks of a stage; all that a stage knows of it."""
+class Tasks(ABC):
+    """What runs the tasks of a stage; all that a stage knows of it.
 
-    @property
-    def slots(self) -> int:
-        """Tasks that run at the same time."""
+    Attributes:
+      sizing: How much work a task gets.
+      slots: Tasks that run at the same time.
+      is_open: Whether what the tasks send each other lacks authentication or encryption.
+    """
 
-    @property
-    def sizing(self) -> Sizing:
-        """How much work a task gets."""
+    def __init__(self, sizing: Sizing, slots: int = 1, *, is_open: bool = False) -> None:
+        self.sizing = sizing
+        self.slots = slots
+        self.is_open = is_open
 
     @property
     def batches(self) -> int:
-        """Tasks that a step is cut into where there is work enough."""
+        """Return how many tasks a step is cut into where there is work enough."""
+        return self.slots * self.sizing.batches_per_slot
 
     @property
-    def is_open(self) -> bool:
-        """Whether what the tasks send each other lacks authentication or encryption."""
-
-    @property
+    @abstractmethod
     def environment(self) -> Mapping[str, str]:
-        """Versions of `spark` and `java`, for the manifest."""
+        """Return the versions of `spark` and `java`, for the manifest."""
 
+    @abstractmethod
     def run(self, label: str, items: Sequence[T], task: Callable[[T], R]) -> list[R]:
         """Run a function on every item, one task each, first item first.
 
@@ -73,27 +79,15 @@ class Tasks(Protocol):
         """
 
 
-@dataclass(frozen=True)
-class LocalTasks:
+class LocalTasks(Tasks):
     """Tasks in this process, one after the other: no Java, and errors with all their frames.
 
-    Attributes:
-      sizing: How much work a task gets.
-      slots: What steps are cut for, as if so many ran at the same time.
+    Steps are cut as if `slots` tasks ran at the same time.
     """
-
-    sizing: Sizing
-    slots: int = 1
-    is_open = False
-
-    @property
-    def batches(self) -> int:
-        """Tasks that a step is cut into where there is work enough."""
-        return self.slots * self.sizing.batches_per_slot
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """Neither Spark nor Java is used."""
+        """Return that neither Spark nor Java is used."""
         return {"spark": "none", "java": "none"}
 
     def run(self, label: str, items: Sequence[T], task: Callable[[T], R]) -> list[R]:
@@ -110,46 +104,36 @@ class LocalTasks:
         return results
 
 
-@dataclass(frozen=True, eq=False)
-class SparkTasks:
-    """Tasks as Spark jobs, one per step.
+class SparkTasks(Tasks):
+    """Tasks as Spark jobs of an open session, one per step."""
 
-    Attributes:
-      session: An open session.
-      sizing: How much work a task gets.
-    """
-
-    session: SparkSession
-    sizing: Sizing
-
-    @property
-    def slots(self) -> int:
-        """Tasks that run at the same time."""
-        return max(1, self.session.sparkContext.defaultParallelism)
-
-    @property
-    def batches(self) -> int:
-        """Tasks that a step is cut into where there is work enough."""
-        return self.slots * self.sizing.batches_per_slot
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the session lacks protection."""
-        return bool(missing_protection(session_properties(self.session)))
+    def __init__(self, session: SparkSession, sizing: Sizing) -> None:
+        slots = max(1, session.sparkContext.defaultParallelism)
+        is_open = bool(missing_protection(session_properties(session)))
+        super().__init__(sizing, slots, is_open=is_open)
+        self.session = session
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """Versions of Spark and Java."""
+        """Return the versions of Spark and Java."""
         return {"spark": self.session.version, "java": java_in_use()}
 
     def run(self, label: str, items: Sequence[T], task: Callable[[T], R]) -> list[R]:
         """As `Tasks.run`; the label is the description of the Spark job."""
         if not items:
             return []
+        from pyspark.accumulators import AddingAccumulatorParam
+
         context = self.session.sparkContext
         step = Step(label, items)
-        reports = context.accumulator([], _reports_added())
+        empty: list[TaskReport] = []
+        reports = context.accumulator(empty, AddingAccumulatorParam(empty))
         watch = current_watch()
+
+        def run_on_worker(numbered: tuple[int, T]) -> R | Failure:
+            outcome, report = outcome_of(task, *numbered)
+            reports.add([report])
+            return outcome
 
         def show(n_started: int) -> None:
             step.look(list(reports.value), n_started, time.monotonic())
@@ -158,9 +142,7 @@ class SparkTasks:
 
         numbered = list(enumerate(items))
         with _polled(context, label, show):
-            outcomes = (
-                context.parallelize(numbered, len(numbered)).map(_gauged(task, reports)).collect()
-            )
+            outcomes = context.parallelize(numbered, len(numbered)).map(run_on_worker).collect()
         show(len(items))
         return results_of(outcomes)
 
@@ -184,6 +166,8 @@ def open_tasks(
     runtime = config.runtime
     sizing = Sizing(runtime.batches_per_slot)
     if is_connect_wanted(runtime.master):
+        from jobs.pipeline.tasks.connect import ConnectTasks
+
         with connect_session(
             runtime.master, properties=runtime.spark, allow_open=runtime.allow_open_cluster
         ) as server:
@@ -198,25 +182,6 @@ def open_tasks(
         tell=tell,
     ) as session:
         yield SparkTasks(session, sizing)
-
-
-def _gauged(
-    task: Callable[[T], R], reports: Accumulator[list[TaskReport]]
-) -> Callable[[tuple[int, T]], R | Failure]:
-    """The task as it runs on a worker."""
-
-    def run(numbered: tuple[int, T]) -> R | Failure:
-        outcome, report = outcome_of(task, *numbered)
-        reports.add([report])
-        return outcome
-
-    return run
-
-
-def _reports_added() -> AccumulatorParam[list[TaskReport]]:
-    from pyspark.accumulators import AddingAccumulatorParam
-
-    return AddingAccumulatorParam([])
 
 
 @contextmanager

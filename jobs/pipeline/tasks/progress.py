@@ -1,4 +1,4 @@
-"""Progress: lines on the terminal while a run works, and events for machines.
+"""Progress: lines on the terminal while a run works, events for machines, costs of its stages.
 
 Standard error gets one line per stage and geolevel, live where the terminal allows, there above one
 for the whole run; standard output stays for results. A log, if wanted, gets one JSON object per
@@ -17,12 +17,13 @@ from datetime import UTC, datetime
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from jobs.pipeline.documents.document import json_of
+from jobs.pipeline.documents.document import json_of, write_document
 from jobs.pipeline.documents.statistics import SolveStatistics
-from jobs.pipeline.documents.summary import Straggler
+from jobs.pipeline.documents.summary import SUMMARY, Part, read_summary, summary_of
 from jobs.pipeline.printable import printable
 from jobs.pipeline.storage.place import Place
 from jobs.pipeline.tasks.event_log import SteadyLog
+from jobs.pipeline.tasks.resources import Meter, PeakMemory
 from jobs.pipeline.tasks.step import Step, watching
 
 _PLACE = ("stage", "what", "geolevel")
@@ -74,7 +75,7 @@ class Line:
 
     @property
     def geounits(self) -> int:
-        """Geounits that steps have finished; one that two steps work on counts twice."""
+        """Count geounits that steps have finished; one that two steps work on counts twice."""
         return sum(step.done for step in self.steps if step.in_geounits)
 
     def watch(self, step: Step) -> None:
@@ -85,9 +86,15 @@ class Line:
             if (straggler.step, straggler.task) not in self._lagging:
                 self._lagging.add((straggler.step, straggler.task))
                 self._reporter.event("straggler", **self.place, **asdict(straggler))
-                self._reporter.say(straggler_text(straggler))
+                geocodes = f" {straggler.low}..{straggler.high}" if straggler.low else ""
+                self._reporter.say(
+                    f"{'':<10}straggler: task {straggler.task} of {straggler.step!r}{geocodes} "
+                    f"{'runs for' if straggler.running else 'took'} {straggler.seconds:.0f} s, "
+                    f"expected {straggler.expected_seconds:.0f} s"
+                )
         unit = "geounits" if step.in_geounits else "tasks"
-        self.show(step.done, step.total, speed_text(step.rate, step.remaining_seconds))
+        speed = speed_text(step.rate, step.remaining_seconds)
+        self.show(step.done, step.total, speed)
         if step.now - self._shown >= self._reporter.every_seconds:
             self._shown = step.now
             self._reporter.event(
@@ -102,7 +109,6 @@ class Line:
                 memory_bytes=self._memory(),
             )
             if not self._reporter.console.is_terminal:
-                speed = speed_text(step.rate, step.remaining_seconds)
                 whole = self._reporter.so_far()
                 self._reporter.say(f"{'':<10}{step.done:,} of {step.total:,} {unit}{speed}{whole}")
 
@@ -140,7 +146,7 @@ class Reporter:
             self._stage = None
 
     def so_far(self) -> str:
-        """Which stage of the whole run it is, and how long that runs; nothing outside of stages.
+        """Say which stage of the run it is, and how long the run takes so far; else nothing.
 
         How long it will run is not said: stages differ, and which takes longest hangs on schema,
         budget and machine.
@@ -214,11 +220,57 @@ class Reporter:
         self.console.print(printable(text), soft_wrap=True)
 
 
+class Recorder:
+    """Records what the stages of a run cost, when each is done."""
+
+    def __init__(self, out: Place, reporter: Reporter, memory: PeakMemory) -> None:
+        self._out = out
+        self._reporter = reporter
+        self._memory = memory
+        self._meter = Meter()
+
+    @contextmanager
+    def stage(self, stage: str, what: str = "", geolevel: str | None = None) -> Iterator[Line]:
+        """Show the progress of a stage, or of a part of it, and add its costs to the summary.
+
+        Core seconds are those of all processes of the run on this machine and of all executors
+        that did its tasks, as the tasks report them. A part that fails adds nothing.
+        """
+        core_seconds, began = self._meter.core_seconds(), time.monotonic()
+        self._memory.take()
+        self._reporter.event("stage_started", stage=stage, what=what, geolevel=geolevel)
+        with self._reporter.line(stage, what, geolevel, lambda: self._memory.latest_bytes) as line:
+            yield line
+        seconds = time.monotonic() - began
+        reports = [report for step in line.steps for report in step.reports.values()]
+        for report in reports:
+            self._meter.note(report.processors)
+        used = self._meter.core_seconds() - core_seconds
+        part = Part(
+            stage=stage,
+            what=what,
+            geolevel=geolevel,
+            seconds=seconds,
+            core_seconds=used,
+            core_hours=used / 3600,
+            peak_memory_bytes=self._memory.take(),
+            task_peak_memory_bytes=max((report.peak_bytes for report in reports), default=0),
+            geounits=line.geounits,
+            rate=line.geounits / seconds if line.geounits else None,
+            tasks=len(reports),
+            stragglers=tuple(straggler for step in line.steps for straggler in step.stragglers()),
+        )
+        costs = json_of(part)
+        del costs["core_hours"]  # an event has it in seconds alone
+        self._reporter.event("stage_finished", **costs)
+        write_document(self._out / SUMMARY, summary_of([*read_summary(self._out).parts, part]))
+
+
 @contextmanager
 def _live(
     console: Console, stage: str, what: str, whole: tuple[int, int, float] | None
 ) -> Iterator[Callable[[int, int, str], None]]:
-    """A line that is drawn again and again, above one of the whole run.
+    """Draw a line again and again, above one of the whole run.
 
     Args:
       console: Where.
@@ -258,7 +310,7 @@ def _live(
 
 
 def speed_text(rate: float | None, remaining_seconds: float | None) -> str:
-    """Rate and remaining time, or nothing before they are known.
+    """Write rate and remaining time, or nothing before they are known.
 
     >>> speed_text(123.4, 90.0)
     ', 123/s, 1:30 left'
@@ -269,7 +321,7 @@ def speed_text(rate: float | None, remaining_seconds: float | None) -> str:
 
 
 def clock_text(seconds: float) -> str:
-    """Seconds as a clock shows them.
+    """Write seconds as a clock shows them.
 
     >>> clock_text(90.0), clock_text(3700.0)
     ('1:30', '1:01:40')
@@ -277,13 +329,3 @@ def clock_text(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, of_hour = divmod(minutes, 60)
     return f"{hours}:{of_hour:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
-
-
-def straggler_text(straggler: Straggler) -> str:
-    """One line about a task that lags."""
-    geocodes = f" {straggler.low}..{straggler.high}" if straggler.low else ""
-    verb = "runs for" if straggler.running else "took"
-    return (
-        f"{'':<10}straggler: task {straggler.task} of {straggler.step!r}{geocodes} {verb} "
-        f"{straggler.seconds:.0f} s, expected {straggler.expected_seconds:.0f} s"
-    )

@@ -18,8 +18,13 @@ from jobs.pipeline.config.protection import (
     refuse_open,
 )
 from jobs.pipeline.tasks.capacity import PATIENCE_SECONDS, await_executors, refuse_absent_master
-from jobs.pipeline.tasks.java import class_archive, driver_options, find_java_home, private_folder
-from jobs.pipeline.tasks.java_log import quiet_submitted_java
+from jobs.pipeline.tasks.java import (
+    class_archive,
+    driver_options,
+    find_java_home,
+    private_folder,
+    quiet_submitted_java,
+)
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -56,11 +61,11 @@ def spark_session(
         cluster cannot give it what it asks.
     """
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if not submitted:
         os.environ["JAVA_HOME"] = str(find_java_home())
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    if not submitted and is_local(master or "local"):
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        if is_local(master or "local"):
+            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     from pyspark.sql import SparkSession
 
     active = SparkSession.getActiveSession()
@@ -99,13 +104,16 @@ def spark_session(
     for key, value in settings.items():
         builder = builder.config(key, value)
     refuse_absent_master(settings.get("spark.master") or _submitted_master())
+    remote = os.environ.pop(REMOTE_VARIABLE, None)  # the caller chose another master
     try:
-        with _elsewhere_than_the_environment_says():
-            spark = builder.getOrCreate()
+        spark = builder.getOrCreate()
     except Exception as error:
         raise lacks_secret(error) or RuntimeSetupError(
             "Spark", "did not start", got=_root_cause(error)[:500]
         ) from error
+    finally:
+        if remote is not None:
+            os.environ[REMOTE_VARIABLE] = remote
     _keep_quiet(spark.sparkContext)
     try:
         if not allow_open:
@@ -118,12 +126,12 @@ def spark_session(
 
 
 def session_properties(spark: SparkSession) -> dict[str, str]:
-    """The properties that a running session was started with."""
+    """Return the properties that a running session was started with."""
     return dict(spark.sparkContext.getConf().getAll())
 
 
 def _root_cause(error: Exception) -> str:
-    """What Java says was at the bottom of it; other errors say so themselves."""
+    """Return the innermost cause that Java gives; other errors describe themselves."""
     java: Any = getattr(error, "java_exception", None)
     if java is None:
         return f"{type(error).__name__}: {error}"
@@ -133,22 +141,11 @@ def _root_cause(error: Exception) -> str:
 
 
 def _submitted_master() -> str:
-    """The master that spark-submit was given."""
+    """Return the master that spark-submit was given."""
     from pyspark import SparkConf, SparkContext
 
     SparkContext._ensure_initialized()
     return str(SparkConf().get("spark.master", ""))
-
-
-@contextmanager
-def _elsewhere_than_the_environment_says() -> Iterator[None]:
-    """Leave the server of the environment out: whoever comes here has asked for another master."""
-    url = os.environ.pop(REMOTE_VARIABLE, None)
-    try:
-        yield
-    finally:
-        if url is not None:
-            os.environ[REMOTE_VARIABLE] = url
 
 
 def _keep_quiet(context: SparkContext) -> None:

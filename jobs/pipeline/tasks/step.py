@@ -1,4 +1,4 @@
-"""The tasks of one step: how far they are, what each cost, which lag behind."""
+"""The tasks of one step: what each gives back and costs, how far they are, which lag behind."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from statistics import median
+from typing import TypeVar
 
+from das.errors import DasError
 from jobs.pipeline.documents.summary import Straggler
 from jobs.pipeline.tasks.resources import (
     Readings,
@@ -17,6 +19,9 @@ from jobs.pipeline.tasks.resources import (
     read_processes,
     task_peak_bytes,
 )
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 _FACTOR = 3.0  # times its predicted seconds after which a task lags
 _LEAST_SECONDS = 10.0  # beyond the predicted ones, so that short tasks are left alone
@@ -40,17 +45,43 @@ class TaskReport:
     peak_bytes: int
 
 
-class TaskGauge:
-    """Measures the task that runs in this process, from when it is made."""
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A task's own error, sent back as a value so that its type and facts survive."""
 
-    def __init__(self) -> None:
-        forget_task_peak()
-        self._began = time.monotonic()
+    error: DasError
 
-    def report(self, index: int) -> TaskReport:
-        """What the task cost so far."""
-        seconds = time.monotonic() - self._began
-        return TaskReport(index, seconds, read_processes(executor_family()), task_peak_bytes())
+
+def outcome_of(task: Callable[[T], R], index: int, item: T) -> tuple[R | Failure, TaskReport]:
+    """Run one task where it is: errors raised on purpose are values, costs are measured.
+
+    Args:
+      task: What to do.
+      index: Which task of its step.
+      item: Its descriptor.
+    """
+    forget_task_peak()
+    began = time.monotonic()
+    try:
+        result: R | Failure = task(item)
+    except DasError as error:
+        result = Failure(error)
+    seconds = time.monotonic() - began
+    return result, TaskReport(index, seconds, read_processes(executor_family()), task_peak_bytes())
+
+
+def results_of(outcomes: Iterable[R | Failure]) -> list[R]:
+    """Return the results of the tasks of a step, in the order of their items.
+
+    Raises:
+      DasError: The one a task raised on purpose, first item first.
+    """
+    results: list[R] = []
+    for outcome in outcomes:
+        if isinstance(outcome, Failure):
+            raise outcome.error
+        results.append(outcome)
+    return results
 
 
 class Step:
@@ -75,24 +106,24 @@ class Step:
 
     @property
     def total(self) -> int:
-        """Geounits or tasks of the step."""
+        """Count the geounits or tasks of the step."""
         return sum(self.costs)
 
     @property
     def done(self) -> int:
-        """Geounits or tasks that are finished; of tasks that have not told, the least they are."""
-        waiting = self._waiting()
-        told = sum(self.costs[index] for index in self.reports)
-        return told + sum(sorted(self.costs[index] for index in waiting[1:])[: self._unseen])
+        """Count finished geounits or tasks; of tasks without a report, the least they can be."""
+        reported = sum(self.costs[index] for index in self.reports)
+        waiting = sorted(self.costs[index] for index in self._waiting()[1:])
+        return reported + sum(waiting[: self._unseen])
 
     @property
     def rate(self) -> float | None:
-        """Finished geounits or tasks per second; None before the first."""
+        """Return finished geounits or tasks per second; None before the first."""
         return self.done / max(self.now - self._began, 1e-9) if self.done else None
 
     @property
     def remaining_seconds(self) -> float | None:
-        """What the rest takes at this rate; None before the first task has finished."""
+        """Estimate what the rest takes at this rate; None before the first task has finished."""
         return None if self.rate is None else (self.total - self.done) / self.rate
 
     def look(
@@ -113,11 +144,11 @@ class Step:
         self.now = now
 
     def _waiting(self) -> list[int]:
-        """Tasks that were started and have not told, first task first. The first of them runs."""
+        """List started tasks without a report, first task first. The first of them runs."""
         return [index for index in range(len(self._since)) if index not in self.reports]
 
     def stragglers(self) -> list[Straggler]:
-        """Tasks that lag, finished ones and running ones, first task first."""
+        """List tasks that lag, finished ones and running ones, first task first."""
         if len(self.reports) < _LEAST_FINISHED:
             return []
         each = median(one.seconds / self.costs[one.index] for one in self.reports.values())
@@ -125,25 +156,21 @@ class Step:
         running = self._waiting()[: 1 if self._unseen else None]
         seconds = {index: self.now - self._since[index] for index in running}
         seconds |= {index: one.seconds for index, one in self.reports.items()}
-        found = []
-        for index, spent in sorted(seconds.items()):
-            cost = self.costs[index]
-            expected = each * cost
-            if spent > max(_FACTOR * expected, expected + _LEAST_SECONDS):
-                low, high = self._ranges[index]
-                found.append(
-                    Straggler(
-                        step=self.label,
-                        task=index,
-                        low=low,
-                        high=high,
-                        cost=cost,
-                        seconds=spent,
-                        expected_seconds=expected,
-                        running=index not in self.reports,
-                    )
-                )
-        return found
+        expected = {index: each * self.costs[index] for index in seconds}
+        return [
+            Straggler(
+                step=self.label,
+                task=index,
+                low=self._ranges[index][0],
+                high=self._ranges[index][1],
+                cost=self.costs[index],
+                seconds=spent,
+                expected_seconds=expected[index],
+                running=index not in self.reports,
+            )
+            for index, spent in sorted(seconds.items())
+            if spent > max(_FACTOR * expected[index], expected[index] + _LEAST_SECONDS)
+        ]
 
 
 Watch = Callable[[Step], None]
@@ -161,5 +188,5 @@ def watching(watch: Watch) -> Iterator[None]:
 
 
 def current_watch() -> Watch | None:
-    """What steps are shown to here and now."""
+    """Return what steps are shown to here and now."""
     return _WATCH.get()

@@ -16,8 +16,7 @@ from jobs.pipeline.folder.open import refuse_misplaced_log
 from jobs.pipeline.report.console import terminal_table
 from jobs.pipeline.report.run import stages_table
 from jobs.pipeline.tasks import resources
-from jobs.pipeline.tasks.costs import Recorder
-from jobs.pipeline.tasks.progress import EVENTS, Reporter
+from jobs.pipeline.tasks.progress import EVENTS, Recorder, Reporter
 from jobs.pipeline.tasks.resources import PeakMemory, Reading
 from jobs.pipeline.tasks.step import Step, TaskReport, current_watch
 

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from das.errors import InfeasibleError, RuntimeSetupError
 from jobs.pipeline.documents.statistics import SlowNode
 from jobs.pipeline.tasks.encoding import decode, encode
-from jobs.pipeline.tasks.outcome import Failure
 from jobs.pipeline.tasks.resources import Reading
+from jobs.pipeline.tasks.step import Failure
 
 _LEAVES = (
     st.none()
@@ -102,12 +102,12 @@ class _Evil:
         b'["unknown", 1]',
         b'["data", "os", "system", "id"]',
         b'["data", "subprocess", "Popen", ["list", "id"]]',
-        b'["data", "jobs.pipeline.tasks.outcome", "outcome_of"]',
-        b'["data", "jobs.pipeline.tasks.outcome", "Failure", 1, 2]',
+        b'["data", "jobs.pipeline.tasks.step", "outcome_of"]',
+        b'["data", "jobs.pipeline.tasks.step", "Failure", 1, 2]',
         b'["data", "jobs.pipeline.tasks.encoding", "Fraction", 1, 2]',
-        b'["error", "jobs.pipeline.tasks.outcome", "Failure", "a", "b", {}]',
+        b'["error", "jobs.pipeline.tasks.step", "Failure", "a", "b", {}]',
         b'["error", "das.errors", "DasError.__init__", "a", "b", {}]',
-        b'["member", "jobs.pipeline.tasks.outcome", "Failure", "A"]',
+        b'["member", "jobs.pipeline.tasks.step", "Failure", "A"]',
         b'["named", "builtins", "tuple", 1]',
         b'["array", "|O", [1], "AAAAAAAAAAA="]',
         b'["array", "<i8", [-1, -1], "AAAAAAAAAAA="]',
