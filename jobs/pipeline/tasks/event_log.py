@@ -24,92 +24,61 @@ _IDLE = 10  # times what it takes to write a stored log passes before it is writ
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT
 
 
-class StoredLog:
-    """A file in a store, where nothing can be appended: all of it is written again, now and then.
+class EventLog:
+    """A log, whose failures, once it is begun, are told once and stop nothing.
 
-    Args:
-      place: The file; what it holds of earlier runs stays before what is added.
-      every_seconds: Between two writings at least; ten times what the last one took, if that is
-        more, so that a slow store holds up no run.
-
-    Raises:
-      OutputError: It is another file, or the store does not say.
-    """
-
-    def __init__(self, place: StoredPlace, every_seconds: float) -> None:
-        refuse_foreign(place, _START, _KIND)
-        try:
-            self._text = place.read_bytes()
-        except FileNotFoundError:
-            self._text = b""
-        except OSError as error:
-            raise OutputError(str(place), "cannot be read", got=error.strerror) from None
-        self._place = place
-        self._every = every_seconds
-        self._next = time.monotonic()
-        self._is_behind = False
-        atexit.register(self._end)
-
-    def add(self, line: str, *, last: bool = False) -> None:
-        """Keep a line, and write all of them if it is time, or the last one."""
-        self._text += line.encode() + b"\n"
-        self._is_behind = True
-        if last or time.monotonic() >= self._next:
-            self._write()
-
-    def _write(self) -> None:
-        began = time.monotonic()
-        try:
-            self._place.store.replace(self._place.key, self._text, mode=OWNER_ONLY)
-            self._is_behind = False
-        finally:
-            ended = time.monotonic()
-            self._next = ended + max(self._every, _IDLE * (ended - began))
-
-    def _end(self) -> None:
-        """Write what is left when the process ends by another way than the end of a run."""
-        if self._is_behind:
-            with suppress(OSError):  # was told before, or nobody is left to be told
-                self._write()
-
-
-class SteadyLog:
-    """A log whose failures, once it is begun, are told once and stop nothing.
+    A file is appended to, and made readable by its owner only; so is a terminal or pipe. In a store
+    nothing can be appended: all of the log is written again, now and then. What it holds of earlier
+    runs stays before what is added.
 
     Args:
       place: Where.
       tell: Shows a line.
-      every_seconds: As for `StoredLog`.
+      every_seconds: Between two writings to a store at least; ten times what the last one took, if
+        that is more, so that a slow store holds up no run.
 
     Raises:
       OutputError: It is another file, or cannot be read.
     """
 
     def __init__(self, place: Place, tell: Callable[[str], None], every_seconds: float) -> None:
-        if isinstance(place, Path) and place.is_file():  # else a terminal or pipe, or absent
-            refuse_foreign(place, _START, _KIND)
         self._place = place
-        self._stored = None if isinstance(place, Path) else StoredLog(place, every_seconds)
         self._tell = tell
-        self._is_begun = self._is_told = False
+        self._every = every_seconds
+        self._next = time.monotonic()
+        self._text = b""
+        self._is_begun = self._is_told = self._is_behind = False
+        if isinstance(place, StoredPlace) or place.is_file():
+            refuse_foreign(place, _START, _KIND)
+        if isinstance(place, StoredPlace):
+            try:
+                self._text = place.read_bytes()
+            except FileNotFoundError:
+                pass
+            except OSError as error:
+                raise OutputError(str(place), "cannot be read", got=error.strerror) from None
+            atexit.register(self._end)
 
     def add(self, line: str, *, last: bool = False) -> None:
-        """Keep a line; a file is appended to, and made readable by its owner only.
+        """Keep a line.
 
         Args:
           line: Without its end.
-          last: The run ends with it.
+          last: The run ends with it, so it is written at once.
 
         Raises:
           OutputError: It is the first one, and cannot be written.
         """
         try:
-            if self._stored is not None:
-                self._stored.add(line, last=last)
-            else:
-                handle = os.open(str(self._place), _APPEND, OWNER_ONLY)
+            if isinstance(self._place, Path):
+                handle = os.open(self._place, _APPEND, OWNER_ONLY)
                 with os.fdopen(handle, "a", encoding="utf-8") as file:
                     file.write(line + "\n")
+            else:
+                self._text += line.encode() + b"\n"
+                self._is_behind = True
+                if last or time.monotonic() >= self._next:
+                    self._write(self._place)
         except OSError as error:
             if not self._is_begun:
                 raise OutputError(
@@ -121,3 +90,18 @@ class SteadyLog:
                     f"log {self._place} cannot be written; the run goes on: {error.strerror}"
                 )
         self._is_begun = True
+
+    def _write(self, place: StoredPlace) -> None:
+        began = time.monotonic()
+        try:
+            place.store.replace(place.key, self._text, mode=OWNER_ONLY)
+            self._is_behind = False
+        finally:
+            ended = time.monotonic()
+            self._next = ended + max(self._every, _IDLE * (ended - began))
+
+    def _end(self) -> None:
+        """Write what is left when the process ends by another way than the end of a run."""
+        if self._is_behind and isinstance(self._place, StoredPlace):
+            with suppress(OSError):  # was told before, or nobody is left to be told
+                self._write(self._place)

@@ -22,7 +22,7 @@ from jobs.pipeline.documents.statistics import SolveStatistics
 from jobs.pipeline.documents.summary import SUMMARY, Part, read_summary, summary_of
 from jobs.pipeline.printable import printable
 from jobs.pipeline.storage.place import Place
-from jobs.pipeline.tasks.event_log import SteadyLog
+from jobs.pipeline.tasks.event_log import EventLog
 from jobs.pipeline.tasks.resources import Meter, PeakMemory
 from jobs.pipeline.tasks.step import Step, watching
 
@@ -132,7 +132,7 @@ class Reporter:
         self.console = Console(stderr=True, quiet=quiet, highlight=False, markup=False, emoji=False)
         self.log = log
         self.every_seconds = every_seconds
-        self._events = None if log is None else SteadyLog(log, self.warn, every_seconds)
+        self._events = None if log is None else EventLog(log, self.warn, every_seconds)
         self._began = time.monotonic()
         self._stage: tuple[int, int] | None = None
 

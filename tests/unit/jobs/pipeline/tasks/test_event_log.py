@@ -17,7 +17,7 @@ from das.errors import ConfigError, OutputError
 from jobs.cli.main import app
 from jobs.pipeline.storage.place import StoredPlace
 from jobs.pipeline.tasks import event_log
-from jobs.pipeline.tasks.event_log import SteadyLog, StoredLog
+from jobs.pipeline.tasks.event_log import EventLog
 from jobs.pipeline.tasks.progress import Reporter
 from tests.builders import toy
 from tests.builders.in_process import patch_spark
@@ -148,7 +148,7 @@ def test_a_store_that_cannot_be_read_is_an_error(
 
 
 def test_what_is_left_is_written_when_the_process_ends(bucket: Bucket) -> None:
-    log = StoredLog(PLACE, 10.0)
+    log = EventLog(PLACE, print, 10.0)
     log.add('{"event": "run_started"}')
     log.add('{"event": "progress"}')
     assert bucket.events == ["run_started"]
@@ -158,10 +158,10 @@ def test_what_is_left_is_written_when_the_process_ends(bucket: Bucket) -> None:
     assert bucket.writings == 2
     code = (
         "from jobs.pipeline.storage.place import place_of\n"
-        "from jobs.pipeline.tasks.event_log import StoredLog\n"
+        "from jobs.pipeline.tasks.event_log import EventLog\n"
         "place = place_of('memory://a/log')\n"
         "import atexit; atexit.register(lambda: print(place.read_text()))\n"
-        "log = StoredLog(place, 10.0)\n"
+        "log = EventLog(place, print, 10.0)\n"
         "log.add('first'); log.add('second')\n"
         "raise KeyboardInterrupt\n"
     )
@@ -175,7 +175,7 @@ def test_a_full_disk_is_told_once_too(tmp_path: Path) -> None:
     told: list[str] = []
     path = tmp_path / "folder" / "log.jsonl"
     path.parent.mkdir()
-    log = SteadyLog(path, told.append, 10.0)
+    log = EventLog(path, told.append, 10.0)
     log.add("first")
     path.unlink()
     path.parent.rmdir()
