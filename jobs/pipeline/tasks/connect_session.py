@@ -24,7 +24,7 @@ from jobs.pipeline.config.protection import (
     missing_protection,
     remote_problem,
 )
-from jobs.pipeline.tasks.installed import absent_packages
+from jobs.pipeline.tasks.installed import require_packages
 from jobs.pipeline.tasks.shipping import Equipment, looker, own_equipment, project_archive
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def connect_session(
     """
     active = _active_session()
     if active is None:
-        _require_packages()
+        require_packages("Spark Connect", "needs packages", _PACKAGES, "connect")
     with warnings.catch_warnings(), _no_classes_from_servers():
         warnings.filterwarnings("ignore", message=r"\[RETRIES_EXCEEDED\]")
         if active is not None:
@@ -175,17 +175,6 @@ def _unreachable(host: str, got: str) -> RuntimeSetupError:
         remedy="see that it runs and listens there, that the token is the one it asks for, and "
         "that `use_ssl=true` is given if it speaks TLS, and only then (docs/cluster.md)",
     )
-
-
-def _require_packages() -> None:
-    absent = absent_packages(_PACKAGES)
-    if absent:
-        raise RuntimeSetupError(
-            "Spark Connect",
-            "needs packages that are not installed",
-            got=f"no {', '.join(absent)}",
-            remedy="`pip install 'topdown-das[connect]'`",
-        )
 
 
 def _be_patient(session: Any, tries: Mapping[str, int]) -> None:  # noqa: ANN401 - of PySpark

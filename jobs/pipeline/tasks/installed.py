@@ -17,18 +17,21 @@ def require_run_packages() -> None:
     Raises:
       RuntimeSetupError: The extra `run` is not installed.
     """
-    absent = absent_packages(_OF_RUNS)
-    if absent:
-        raise RuntimeSetupError(
-            "this installation",
-            "reads releases and makes none",
-            got=f"no {', '.join(absent)}",
-            remedy="`pip install 'topdown-das[run]'`, or '.[run]' in a clone",
-        )
+    require_packages("this installation", "reads releases and makes none", _OF_RUNS, "run")
 
 
-def absent_packages(names: Iterable[str]) -> list[str]:
-    """List packages that cannot be imported, by the names that are imported."""
+def require_packages(where: str, what: str, names: Iterable[str], extra: str) -> None:
+    """Refuse to go on without packages.
+
+    Args:
+      where: What lacks them.
+      what: What it is like without them.
+      names: Packages, by the names that are imported.
+      extra: The extra of this project that installs them.
+
+    Raises:
+      RuntimeSetupError: A package is not installed.
+    """
     absent = []
     for name in names:
         found = None
@@ -36,4 +39,10 @@ def absent_packages(names: Iterable[str]) -> list[str]:
             found = find_spec(name)
         if found is None:
             absent.append(name)
-    return absent
+    if absent:
+        raise RuntimeSetupError(
+            where,
+            what,
+            got=f"no {', '.join(absent)}",
+            remedy=f"`pip install 'topdown-das[{extra}]'`, or '.[{extra}]' in a clone",
+        )

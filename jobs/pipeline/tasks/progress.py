@@ -2,7 +2,7 @@
 
 Standard error gets one line per stage and geolevel, live where the terminal allows, there above one
 for the whole run; standard output stays for results. A log, if wanted, gets one JSON object per
-line; `EVENTS` lists what they hold. Neither says anything of the data but how long work on it took.
+line; docs/operations.md lists them. Neither says anything of the data but how long work on it took.
 """
 
 from __future__ import annotations
@@ -26,27 +26,7 @@ from jobs.pipeline.tasks.event_log import EventLog
 from jobs.pipeline.tasks.resources import Meter, PeakMemory
 from jobs.pipeline.tasks.step import Step, watching
 
-_PLACE = ("stage", "what", "geolevel")
-_COSTS = ("seconds", "core_seconds", "peak_memory_bytes", "task_peak_memory_bytes")
-EVENTS: Mapping[str, tuple[str, ...]] = {
-    "run_started": ("name", "output", "slots"),
-    "stage_started": _PLACE,
-    "progress": (
-        *_PLACE,
-        *("step", "unit", "done", "total", "rate", "remaining_seconds", "memory_bytes"),
-    ),
-    "straggler": (
-        *_PLACE,
-        *("step", "task", "low", "high", "cost", "seconds", "expected_seconds", "running"),
-    ),
-    "stage_finished": (*_PLACE, *_COSTS, "geounits", "rate", "tasks", "stragglers"),
-    "solved": (
-        *_PLACE,
-        *("nodes", "copied", "trivial", "newton_steps", "seconds", "max_residual", "worst_nodes"),
-    ),
-    "run_finished": (*_COSTS, "tasks", "core_hours"),
-    "run_failed": ("error", "message"),
-}
+_SOLVED = ("nodes", "copied", "trivial", "newton_steps", "seconds", "max_residual", "worst_nodes")
 _LAST = {"run_finished", "run_failed"}
 
 
@@ -188,9 +168,8 @@ class Reporter:
 
     def solved(self, place: Mapping[str, str | None], statistics: SolveStatistics) -> None:
         """Tell how the nodes of a geolevel were solved, from its published statistics."""
-        own = EVENTS["solved"][len(_PLACE) :]
         document = json_of(statistics)
-        self.event("solved", **place, **{key: document[key] for key in own})
+        self.event("solved", **place, **{key: document[key] for key in _SOLVED})
         if statistics.nodes:
             slowest = statistics.worst_nodes[0]
             self.say(
@@ -201,7 +180,7 @@ class Reporter:
             )
 
     def event(self, event: str, /, **facts: object) -> None:
-        """Add an event of `EVENTS` to the log.
+        """Add an event to the log; docs/operations.md lists all.
 
         Raises:
           OutputError: It is the first one, and the log cannot be written.

@@ -76,7 +76,6 @@ def spark_session(
         return
     if submitted:
         quiet_submitted_java()
-    builder = SparkSession.builder.appName(name)
     settings = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -101,8 +100,7 @@ def spark_session(
     own = properties or {}
     settings |= protection_of(settings.get("spark.master", ""), own, allow_open=allow_open)
     settings |= own
-    for key, value in settings.items():
-        builder = builder.config(key, value)
+    builder = SparkSession.builder.appName(name).config(map=settings)
     refuse_absent_master(settings.get("spark.master") or _submitted_master())
     remote = os.environ.pop(REMOTE_VARIABLE, None)  # the caller chose another master
     try:

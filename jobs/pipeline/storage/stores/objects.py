@@ -12,7 +12,7 @@ import os
 import re
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
@@ -157,7 +157,7 @@ class ObjectStoreFiles(Store):
         try:
             obstore.delete(self._store, name)
         except FileNotFoundError as error:
-            if _no_bucket(str(error)):
+            if re.search(_NO_BUCKET, str(error)):
                 raise
 
 
@@ -189,16 +189,23 @@ def _told(root: str) -> Iterator[None]:
 
 
 def _in_words(error: Exception, root: str) -> OSError:
-    """What a store answered, without the addresses and dumps that obstore adds."""
-    text = str(error)
-    for is_meant, number, words in _MEANINGS:
-        if is_meant(text, type(error).__name__):
-            return OSError(number, words.format(root=root), root)
-    return OSError(errno.EIO, f"{root} answered: {_core(text)}", root)
+    """Say what a store answered, without the addresses and dumps that obstore adds."""
+    meaning = _meaning(error)
+    if meaning is not None:
+        number, words = meaning
+        return OSError(number, words.format(root=root), root)
+    return OSError(errno.EIO, f"{root} answered: {_core(str(error))}", root)
+
+
+def _meaning(error: Exception) -> tuple[int, str] | None:
+    """Return number and words of an error that is known; None of others."""
+    text = f"{type(error).__name__}: {error}"
+    known = ((number, words) for sign, number, words in _MEANINGS if re.search(sign, text))
+    return next(known, None)
 
 
 def _core(text: str) -> str:
-    """The sentence of an error of obstore that says what happened."""
+    """Return the sentence of an error of obstore that says what happened."""
     text = text.split("\n\nDebug source")[0]
     message = re.search(r"<Code>(.*?)</Code>(?:<Message>(.*?)</Message>)?", text, re.DOTALL)
     if message:
@@ -206,42 +213,36 @@ def _core(text: str) -> str:
     return re.sub(r"https?://\S+", "...", text.splitlines()[0])[:300]
 
 
-def _no_bucket(text: str) -> bool:
-    return bool(re.search("NoSuchBucket|ContainerNotFound|specified bucket does not exist", text))
-
-
 def _is_final(error: Exception) -> bool:
-    """Whether trying again gives the same answer."""
-    text = str(error)
-    return any(is_meant(text, type(error).__name__) for is_meant, *_ in _MEANINGS) or bool(
-        re.search(r"status code: (4(?!08|09|12|25|29)\d\d|501)", text)
-    )
+    """Say whether trying again gives the same answer."""
+    status = r"status code: (4(?!08|09|12|25|29)\d\d|501)"
+    return _meaning(error) is not None or re.search(status, str(error)) is not None
 
 
-_MEANINGS: tuple[tuple[Callable[[str, str], bool], int, str], ...] = (
-    (lambda text, _: _no_bucket(text), errno.ENODEV, "there is no bucket or container {root}"),
-    (lambda _, kind: kind == "FileNotFoundError", errno.ENOENT, os.strerror(errno.ENOENT)),
+_NO_BUCKET = "NoSuchBucket|ContainerNotFound|specified bucket does not exist"
+# Signs in the kind and text of an error, in the order in which they count.
+_MEANINGS = (
+    (_NO_BUCKET, errno.ENODEV, "there is no bucket or container {root}"),
+    ("^FileNotFoundError:", errno.ENOENT, os.strerror(errno.ENOENT)),
     (
-        lambda text, _: "169.254." in text or "metadata.google" in text or "MissingAccount" in text,
+        r"169\.254\.|metadata\.google|MissingAccount",
         errno.EACCES,
         "this process has no credentials for {root}: none are set in its environment, and the "
         "machine has no role that gives any",
     ),
     (
-        lambda text, kind: (
-            kind in ("PermissionDeniedError", "UnauthenticatedError") or "AccessDenied" in text
-        ),
+        "^(PermissionDeniedError|UnauthenticatedError):|AccessDenied",
         errno.EACCES,
         "{root} does not let this process do that: its credentials are wrong or lack the right",
     ),
     (
-        lambda text, _: "builder error" in text,
+        "builder error",
         errno.EINVAL,
         "the address of {root} is plain http, which is refused, or is no address; where the "
         "network is trusted, set AWS_ALLOW_HTTP=true",
     ),
     (
-        lambda text, _: "status code: 501" in text or "NotImplemented" in text,
+        "status code: 501|NotImplemented",
         errno.ENOTSUP,
         "{root} does not know how to create an object only if it is absent",
     ),
