@@ -40,6 +40,7 @@ from das.synthesis.records import ChosenMarginals, Merging, NoisyAnswer, Records
 
 # The first index of a position says what is drawn, the second in which round.
 _ONE_WAY, _SELECTION, _ANSWER = 0, 1, 2
+_MODEL_SEED = 0  # of the records that are drawn of models between rounds; public
 _BYTES_PER_CELL = 8
 _EXPECTED_SIZE = math.sqrt(2.0 / math.pi)  # of a normal error, in standard deviations
 
@@ -80,7 +81,7 @@ class _Selector(Measurer):
 
     @property
     def moved(self) -> int:
-        """The most that one neighbor's record moves an L1 distance of counts."""
+        """Return the most that one neighbor's record moves an L1 distance of counts."""
         return 2 if self.neighbors is Neighbors.BOUNDED else 1
 
     def marginal(self, attributes: Attributes, rho: Fraction, round_: int) -> NoisyAnswer:
@@ -95,7 +96,7 @@ class _Selector(Measurer):
 def measure_tree(
     truth: Confidential[Records], rho: Fraction, neighbors: Neighbors, streams: Streams
 ) -> ChosenMarginals:
-    """MST: one-way marginals, then the pairs of a tree of nearly the greatest dependence.
+    """Measure by MST: one-way marginals, then pairs of a tree of nearly the most dependence.
 
     A third of rho each for the one-way marginals, the selection and the d - 1 pairs; levels below
     three standard deviations are merged in between.
@@ -127,17 +128,17 @@ def measure_tree(
     }
     selection = Selection.costing(rho / 3 / (d - 1), selector.moved)
     part = list(range(d))  # which attributes are joined already
-    selections, pairs = [], []
+    selections = []
     for number in range(d - 1):
         candidates = [pair for pair in scores if part[pair[0]] != part[pair[1]]]
         scored = [scores[pair] for pair in candidates]
         i, j = candidates[selector.choose(scored, selection, (_SELECTION, number))]
         selections.append(Selected((i, j), selection, len(candidates)))
-        pairs.append((i, j))
         part = [part[i] if each == part[j] else each for each in part]
     rest = rho - rho / 3 - (d - 1) * selection.rho
     marginals = tuple(
-        selector.marginal(pair, rest / (d - 1), number) for number, pair in enumerate(pairs)
+        selector.marginal(each.attributes, rest / (d - 1), number)
+        for number, each in enumerate(selections)
     )
     return ChosenMarginals(records.domain, merging, one_way, tuple(selections), marginals)
 
@@ -148,9 +149,8 @@ def measure_adaptively(
     neighbors: Neighbors,
     streams: Streams,
     rounds: AdaptiveRounds,
-    seed: int = 0,
 ) -> ChosenMarginals:
-    """AIM: in rounds, the marginal that the model so far misses most is selected and measured.
+    """Measure by AIM: in rounds, select and measure the marginal that the model misses most.
 
     Args:
       truth: The records.
@@ -158,7 +158,6 @@ def measure_adaptively(
       neighbors: Which data sets count as neighbors.
       streams: Noise streams, used for nothing else.
       rounds: How it spends and fits.
-      seed: Of the records that are drawn of models between rounds; public.
 
     Law: as `measure_tree`. Which sets are candidates depends on public sizes, the budget spent and
     noisy answers; of those whose model would be too large none is selected, so the law is that of
@@ -181,11 +180,9 @@ def measure_adaptively(
     left = rho - measured.rho
     size, targets = targets_of_marginals(measured)
     model = fit_model(domain.sizes, targets, rounds.steps)
-    rng = np.random.default_rng(seed)  # noqa: TID251 - draws of a model
+    rng = np.random.default_rng(_MODEL_SEED)  # noqa: TID251 - draws of a model
     counted: dict[Attributes, IntArray] = {}
-    number, is_last = 0, False
-    while not is_last:
-        number += 1
+    for number in itertools.count(1):
         is_last = left < 2 * (for_answer + for_selection)
         if is_last:
             for_selection = rounds.selection_share * left
@@ -217,7 +214,7 @@ def measure_adaptively(
 
 
 def _distance(records: Records, attributes: Attributes, expected: FloatArray) -> int:
-    """L1 distance of counts to expected ones, rounded: whole, so neighbors differ by whole ones."""
+    """Return the L1 distance of counts to rounded ones; neighbors differ by whole numbers."""
     return int(np.abs(records.marginal(attributes) - np.rint(expected).astype(np.int64)).sum())
 
 
@@ -228,7 +225,7 @@ def _scores(
     order: int,
     deviation: float,
 ) -> dict[Attributes, int]:
-    """|r| (|M_r(records) - M_r(drawn)|_1 - expected noise of M_r), whole numbers.
+    """Score sets r: |r| (|M_r(records) - M_r(drawn)|_1 - expected noise of M_r), whole numbers.
 
     The weight of a set in the workload of all sets of `order` attributes is proportional to its
     number of attributes. A set whose noise exceeds what any records of the drawn size could differ

@@ -53,7 +53,7 @@ class ConnectTasks(Tasks):
         return {"spark": self.session.version, "java": "of the cluster"}
 
     def run(self, label: str, items: Sequence[T], task: Callable[[T], R]) -> list[R]:
-        """As `Tasks.run`; the label is a tag of the job.
+        """Implement `Tasks.run`; the label is a tag of the job.
 
         Raises:
           RuntimeSetupError: The server gave no result, or several, for an item, or something else.
@@ -114,14 +114,8 @@ def _pieces(number: int, content: bytes) -> Iterator[pa.RecordBatch]:
     whole, n_pieces = memoryview(content), max(1, -(-len(content) // _PIECE_BYTES))
     for piece in range(n_pieces):
         cut = whole[piece * _PIECE_BYTES : (piece + 1) * _PIECE_BYTES]
-        yield pa.RecordBatch.from_arrays(
-            [
-                pa.array([number], pa.int64()),
-                pa.array([n_pieces], pa.int64()),
-                pa.array([bytes(cut)], pa.binary()),
-            ],
-            names=["task", "pieces", "content"],
-        )
+        row = {"task": [number], "pieces": [n_pieces], "content": [bytes(cut)]}
+        yield pa.RecordBatch.from_pydict(row)
 
 
 def _jobs(sizes: Sequence[int]) -> Iterator[range]:

@@ -67,21 +67,16 @@ def _written(value: Any) -> Any:  # noqa: ANN401
     if isinstance(value, bytes):
         return ["bytes", base64.b64encode(value).decode()]
     if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in _NUMBERS:
-        name = "array" if isinstance(value, np.ndarray) else "scalar"
+        shape = "array" if isinstance(value, np.ndarray) else "scalar"
         content = base64.b64encode(value.tobytes()).decode()
-        return [name, value.dtype.str, list(value.shape), content]
+        return [shape, value.dtype.str, list(value.shape), content]
     if isinstance(value, Fraction):
         return ["fraction", str(value)]
     if isinstance(value, Path):
         return ["path", str(value)]
-    if _is_ours(kind):
-        return _of_ours(value)
-    raise TypeError(f"tasks give no {kind.__module__}.{kind.__qualname__}")
-
-
-def _of_ours(value: Any) -> list[Any]:  # noqa: ANN401
-    kind = type(value)
     name = [kind.__module__, kind.__qualname__]
+    if not _is_ours(kind):
+        raise TypeError(f"tasks give no {'.'.join(name)}")
     if isinstance(value, Enum):
         return ["member", *name, value.name]
     if isinstance(value, DasError):

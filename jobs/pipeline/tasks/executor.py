@@ -91,7 +91,7 @@ class LocalTasks(Tasks):
         return {"spark": "none", "java": "none"}
 
     def run(self, label: str, items: Sequence[T], task: Callable[[T], R]) -> list[R]:
-        """As `Tasks.run`; what tasks cost is part of what this process costs."""
+        """Implement `Tasks.run`; what tasks cost is part of what this process costs."""
         step, watch = Step(label, items), current_watch()
         results: list[R] = []
         for index, item in enumerate(items):
@@ -119,15 +119,15 @@ class SparkTasks(Tasks):
         return {"spark": self.session.version, "java": java_in_use()}
 
     def run(self, label: str, items: Sequence[T], task: Callable[[T], R]) -> list[R]:
-        """As `Tasks.run`; the label is the description of the Spark job."""
+        """Implement `Tasks.run`; the label is the description of the Spark job."""
         if not items:
             return []
         from pyspark.accumulators import AddingAccumulatorParam
 
         context = self.session.sparkContext
         step = Step(label, items)
-        empty: list[TaskReport] = []
-        reports = context.accumulator(empty, AddingAccumulatorParam(empty))
+        none: list[TaskReport] = []
+        reports = context.accumulator(none, AddingAccumulatorParam([*none]))  # two lists: both grow
         watch = current_watch()
 
         def run_on_worker(numbered: tuple[int, T]) -> R | Failure:

@@ -100,7 +100,7 @@ def spark_session(
     own = properties or {}
     settings |= protection_of(settings.get("spark.master", ""), own, allow_open=allow_open)
     settings |= own
-    builder = SparkSession.builder.appName(name).config(map=settings)
+    builder = SparkSession.builder.appName(name).config(map={**settings})
     refuse_absent_master(settings.get("spark.master") or _submitted_master())
     remote = os.environ.pop(REMOTE_VARIABLE, None)  # the caller chose another master
     try:

@@ -46,7 +46,7 @@ class HdfsFiles(Store):
             self._client = Client(root, _PATIENCE)
 
     def create(self, name: str, data: bytes, *, mode: int = OWNER_ONLY) -> bool:
-        """As `Store.create`: a draft is renamed, which fails where there is a file."""
+        """Implement `Store.create`: a draft is renamed, which fails where there is a file."""
         draft = self._draft(name, [data], mode)
         with _told(self._root):
             try:
@@ -61,11 +61,11 @@ class HdfsFiles(Store):
         return True
 
     def replace(self, name: str, data: bytes, *, mode: int = OWNER_ONLY) -> None:
-        """As `Store.replace`: a draft takes the name."""
+        """Implement `Store.replace`: a draft takes the name."""
         self._write(name, [data], mode)
 
     def upload(self, name: str, file: Path, *, mode: int = OWNER_ONLY) -> None:
-        """As `Store.upload`: a draft takes the name."""
+        """Implement `Store.upload`: a draft takes the name."""
         with file.open("rb") as handle:
             self._write(name, iter(partial(handle.read, _PIECE), b""), mode)
 
@@ -75,7 +75,7 @@ class HdfsFiles(Store):
             self._client.rename(draft, f"/{name}", overwrite=True)
 
     def rename(self, name: str, other: str) -> None:
-        """As `Store.rename`."""
+        """Implement `Store.rename`."""
         with _told(self._root):
             try:
                 self._client.rename(f"/{name}", f"/{other}", overwrite=True)
@@ -100,12 +100,12 @@ class HdfsFiles(Store):
         return draft
 
     def read(self, name: str) -> bytes:
-        """As `Store.read`."""
+        """Implement `Store.read`."""
         with _told(self._root), self._client.read(f"/{name}") as file:
             return bytes(file.read())
 
     def read_range(self, name: str, start: int, stop: int) -> bytes:
-        """As `Store.read_range`."""
+        """Implement `Store.read_range`."""
         if stop <= start:
             return b""
         with _told(self._root), self._client.read(f"/{name}") as file:
@@ -114,7 +114,7 @@ class HdfsFiles(Store):
             return bytes(file.read_range(start, stop - start))
 
     def stat(self, name: str) -> Stat:
-        """As `Store.stat`."""
+        """Implement `Store.stat`."""
         with _told(self._root):
             found = self._client.get_file_info(f"/{name}")
         if found.isdir:
@@ -122,13 +122,13 @@ class HdfsFiles(Store):
         return _stat(found)
 
     def stats(self, folder: str) -> Iterator[tuple[str, Stat]]:
-        """As `Store.stats`."""
+        """Implement `Store.stats`."""
         for found in self._listed(folder, recursive=True):
             if not found.isdir:
                 yield found.path.lstrip("/"), _stat(found)
 
     def entries(self, folder: str) -> Iterator[tuple[str, bool]]:
-        """As `Store.entries`."""
+        """Implement `Store.entries`."""
         for found in self._listed(folder, recursive=False):
             yield found.path.lstrip("/"), found.isdir
 
@@ -139,7 +139,7 @@ class HdfsFiles(Store):
                     yield found
 
     def remove(self, names: Sequence[str]) -> None:
-        """As `Store.remove`."""
+        """Implement `Store.remove`."""
         for name in names:
             with suppress(FileNotFoundError), _told(self._root):
                 self._client.delete(f"/{name}")

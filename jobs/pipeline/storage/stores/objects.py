@@ -59,7 +59,7 @@ class ObjectStoreFiles(Store):
             self._store = _client(root)
 
     def create(self, name: str, data: bytes, *, mode: int = OWNER_ONLY) -> bool:
-        """As `Store.create`: a conditional PUT, whose answer counts only if it is read back."""
+        """Implement `Store.create`: a conditional PUT, whose answer is checked by reading."""
         refused, deadline = 0, time.monotonic() + _PATIENCE
         for wait in (*_WAITS, 0.0):
             try:
@@ -84,17 +84,17 @@ class ObjectStoreFiles(Store):
         raise _in_words(failure, self._root)
 
     def replace(self, name: str, data: bytes, *, mode: int = OWNER_ONLY) -> None:
-        """As `Store.replace`: a PUT, which is one step for readers."""
+        """Implement `Store.replace`: a PUT, which is one step for readers."""
         with _told(self._root):
             obstore.put(self._store, name, data, use_multipart=False)
 
     def upload(self, name: str, file: Path, *, mode: int = OWNER_ONLY) -> None:
-        """As `Store.upload`: in several parts, which become an object together."""
+        """Implement `Store.upload`: in several parts, which become an object together."""
         with _told(self._root), file.open("rb") as handle:
             obstore.put(self._store, name, handle)
 
     def rename(self, name: str, other: str) -> None:
-        """As `Store.rename`: the store copies; what is too large goes through this disk."""
+        """Implement `Store.rename`: the store copies; what is too large goes through this disk."""
         with _told(self._root):
             try:
                 size = obstore.head(self._store, name)["size"]
@@ -112,38 +112,38 @@ class ObjectStoreFiles(Store):
         self.remove([name])
 
     def read(self, name: str) -> bytes:
-        """As `Store.read`."""
+        """Implement `Store.read`."""
         with _told(self._root):
             return bytes(obstore.get(self._store, name).bytes())
 
     def read_range(self, name: str, start: int, stop: int) -> bytes:
-        """As `Store.read_range`."""
+        """Implement `Store.read_range`."""
         if stop <= start:
             return b""
         with _told(self._root):
             return bytes(obstore.get_range(self._store, name, start=start, end=stop))
 
     def stat(self, name: str) -> Stat:
-        """As `Store.stat`."""
+        """Implement `Store.stat`."""
         with _told(self._root):
             found = obstore.head(self._store, name)
         return _stat(found)
 
     def stats(self, folder: str) -> Iterator[tuple[str, Stat]]:
-        """As `Store.stats`."""
+        """Implement `Store.stats`."""
         with _told(self._root):
             for page in obstore.list(self._store, folder or None):
                 yield from ((found["path"], _stat(found)) for found in page)
 
     def entries(self, folder: str) -> Iterator[tuple[str, bool]]:
-        """As `Store.entries`."""
+        """Implement `Store.entries`."""
         with _told(self._root):
             found = obstore.list_with_delimiter(self._store, folder or None)
         yield from ((name, True) for name in found["common_prefixes"])
         yield from ((one["path"], False) for one in found["objects"])
 
     def remove(self, names: Sequence[str]) -> None:
-        """As `Store.remove`."""
+        """Implement `Store.remove`."""
         for start in range(0, len(names), _AT_ONCE):
             some = list(names[start : start + _AT_ONCE])
             with _told(self._root):

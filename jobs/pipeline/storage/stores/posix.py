@@ -16,7 +16,7 @@ class PosixStore(Store):
     """Files by their paths. Needs hard links with an atomic create, as local disks and NFS have."""
 
     def create(self, name: str, data: bytes, *, mode: int = OWNER_ONLY) -> bool:
-        """As `Store.create`: a draft is linked to its name."""
+        """Implement `Store.create`: a draft is linked to its name."""
         path = Path(name)
         with _draft(path, data, mode) as draft:
             try:
@@ -27,14 +27,14 @@ class PosixStore(Store):
         return True
 
     def replace(self, name: str, data: bytes, *, mode: int = OWNER_ONLY) -> None:
-        """As `Store.replace`: a draft takes the name."""
+        """Implement `Store.replace`: a draft takes the name."""
         path = Path(name)
         with _draft(path, data, mode) as draft:
             draft.replace(path)
             sync_folder(path.parent)
 
     def upload(self, name: str, file: Path, *, mode: int = OWNER_ONLY) -> None:
-        """As `Store.upload`: a copy takes the name."""
+        """Implement `Store.upload`: a copy takes the name."""
         path = Path(name)
         with _draft(path, b"", mode) as draft:
             shutil.copyfile(file, draft)
@@ -44,7 +44,7 @@ class PosixStore(Store):
             sync_folder(path.parent)
 
     def rename(self, name: str, other: str) -> None:
-        """As `Store.rename`."""
+        """Implement `Store.rename`."""
         try:
             Path(name).replace(other)
         except FileNotFoundError:
@@ -53,35 +53,35 @@ class PosixStore(Store):
         sync_folder(Path(other).parent)
 
     def read(self, name: str) -> bytes:
-        """As `Store.read`."""
+        """Implement `Store.read`."""
         return Path(name).read_bytes()
 
     def read_range(self, name: str, start: int, stop: int) -> bytes:
-        """As `Store.read_range`."""
+        """Implement `Store.read_range`."""
         with Path(name).open("rb") as handle:
             handle.seek(start)
             return handle.read(stop - start)
 
     def stat(self, name: str) -> Stat:
-        """As `Store.stat`."""
+        """Implement `Store.stat`."""
         found = Path(name).stat()
         return Stat(found.st_size, found.st_mtime_ns)
 
     def stats(self, folder: str) -> Iterator[tuple[str, Stat]]:
-        """As `Store.stats`; files that go meanwhile are passed by."""
+        """Implement `Store.stats`; files that go meanwhile are passed by."""
         for path in Path(folder).rglob("*"):
             with suppress(FileNotFoundError):
                 if path.is_file():
                     yield str(path), self.stat(str(path))
 
     def entries(self, folder: str) -> Iterator[tuple[str, bool]]:
-        """As `Store.entries`."""
+        """Implement `Store.entries`."""
         with suppress(FileNotFoundError), os.scandir(folder) as found:
             for entry in found:
                 yield entry.path, entry.is_dir()
 
     def remove(self, names: Sequence[str]) -> None:
-        """As `Store.remove`."""
+        """Implement `Store.remove`."""
         for name in names:
             Path(name).unlink(missing_ok=True)
 
