@@ -44,8 +44,8 @@ from bench.state import RUNS, persons_of, run_file
 from jobs.design.synthetic.generate import GenerateSpec, generate
 from jobs.pipeline.config.load import load_run
 from jobs.pipeline.run import run
+from jobs.pipeline.storage.columns import with_lists
 from jobs.pipeline.storage.dataset import MANIFEST, Dataset
-from jobs.pipeline.storage.packed import with_lists
 from jobs.pipeline.tasks.progress import Reporter
 from jobs.pipeline.tasks.session import spark_session
 from tests.builders import in_process, toy, units

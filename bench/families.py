@@ -21,6 +21,7 @@ import pyarrow as pa
 from bench import state
 from jobs.pipeline.config.load import load_run
 from jobs.pipeline.plan import Plan
+from jobs.pipeline.release.level import LevelReader
 from jobs.pipeline.release.pieces import Piece, read_pieces
 from jobs.pipeline.release.solve import LevelSolving, solve_piece
 from jobs.pipeline.storage.histograms import sparse_table
@@ -47,7 +48,7 @@ def compare(plan: Plan, release: ReleaseLayout, name: str) -> list[dict[str, obj
     for level in plan.levels[1:]:
         solving = LevelSolving.of(plan, level.index)
         (batch,) = geounit_batches(release, level, 1, 10**9, 1)
-        pieces = list(read_pieces(plan, release, batch))
+        pieces = list(read_pieces(LevelReader(plan, release, batch.level), batch))
         geounits = sum(len(piece.codes) for piece in pieces)
         ways = {"one_by_one": replace(solving, questions=None), "packed": solving}
         best = dict.fromkeys(ways, float("inf"))

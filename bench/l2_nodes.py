@@ -16,7 +16,6 @@ table and one line of JSON. Small nodes are the subject of `bench.newton_step`.
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import os
 import subprocess
@@ -340,8 +339,6 @@ def compare(spec: tuple[str, int, int, int, float], limit: float) -> dict[str, o
 
 def large(limit: float) -> dict[str, object]:
     """The node of 20 x 100,000, which no peer can hold."""
-    if importlib.util.find_spec("solvers.dual_newton.solve") is None:
-        return {"children": 20, "cells": 100_000, "skipped": "solvers.dual_newton.solve is missing"}
     from bench import large_node
 
     problem = large_node.large_node(100_000, 20)

@@ -5,7 +5,7 @@
 
 The parent is a state of the 2020 person schema (relationship or group quarters 42, sex 2, age 116,
 Hispanic 2, race 63: 1,227,744 cells), its children are counties, asked the ten production queries
-with the production precisions. In compiled loops, and in arrays. Peers (Clarabel, OSQP) get the lifted problem and S seconds.
+with the production precisions. By climbing, and by projected steps. Peers (Clarabel, OSQP) get the lifted problem and S seconds.
 --counties solves redistricting states of many counties, whose queries have weights of their own in
 every county and whose totals were fixed before, without matrices and with them.
 """
@@ -27,7 +27,7 @@ import scipy.sparse as sp
 
 from bench.l2_nodes import node
 from solvers.dual_newton.climb import solve_compiled
-from solvers.dual_newton.solve import solve_matrix_free
+from solvers.dual_newton.projected import solve_projected
 from solvers.least_squares.blocks import Fixed
 from solvers.least_squares.passes import Solve, solve_in_passes
 from solvers.least_squares.solve import solve_quadratic
@@ -178,14 +178,14 @@ def run_alone(problem: NodeProblem, solve: Solve) -> dict[str, object]:
 def run_node(
     problem: NodeProblem,
     tolerance: float = 1e-6,
-    solve: Callable[[NodeProblem, float], Estimate | None] = solve_matrix_free,
+    solve: Callable[[NodeProblem, float], Estimate | None] = solve_compiled,
 ) -> dict[str, object]:
     """Solve a node; seconds, certificate, and growth of the peak of resident memory in MB."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     started, processor = time.perf_counter(), time.process_time()
     estimate = solve(problem, tolerance)
     if estimate is None:
-        raise SystemExit(f"{problem.geocode}: left to the arrays")
+        raise SystemExit(f"{problem.geocode}: left to projected steps")
     return {
         "node": problem.geocode,
         "children": problem.n_children,
@@ -275,7 +275,7 @@ def main() -> None:
     if chosen.counties:
         for counties, cells in COUNTIES:
             problem = state_of_counties(counties, cells)
-            print(json.dumps({"solver": "matrix-free", **run_alone(problem, solve_matrix_free)}))
+            print(json.dumps({"solver": "climbing", **run_alone(problem, solve_compiled)}))
             if counties * cells**2 <= _MOST_NUMBERS:
                 print(json.dumps({"solver": "structured", **run_alone(problem, solve_quadratic)}))
         return
@@ -285,8 +285,8 @@ def main() -> None:
         else [large_node(chosen.cells, chosen.children)]
     )
     for problem in nodes:
-        print(json.dumps({"solver": "compiled", **run_node(problem, solve=solve_compiled)}))
-        row = {"solver": "in arrays", **run_node(problem)}
+        print(json.dumps({"solver": "projected steps", **run_node(problem, solve=solve_projected)}))
+        row = {"solver": "compiled", **run_node(problem)}
         for name in ("clarabel", "osqp") if chosen.peers else ():
             row[name] = run_peer(problem, name, chosen.seconds)
         print(json.dumps(row))

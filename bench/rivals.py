@@ -45,10 +45,11 @@ import yaml
 
 from das.queries.query import parse_query
 from das.schema import Schema
-from jobs.analysis.export_nmf import NmfExport
-from jobs.analysis.import_nmf import NmfImport
+from jobs.analysis.export_nmf import write_nmf
+from jobs.analysis.import_nmf import read_nmf
 from jobs.analysis.nmf_files import GEOLEVELS
 from jobs.analysis.nmf_noise import PUBLISHED
+from jobs.analysis.requests import NmfImport
 from jobs.pipeline.config.load import load_run
 from jobs.pipeline.config.schema import load_schema
 from jobs.pipeline.run import do_stages, open_job, run_measuring, run_solving
@@ -196,7 +197,7 @@ def measured(folder: Path, blocks: int, seed: int) -> Path:
     (folder / "run.yaml").write_text(yaml.safe_dump(document))
     resolved = load_run(folder / "run.yaml")
     run_measuring(resolved, QUIET, LocalTasks(Sizing(1)))
-    NmfExport.of(resolved, None, folder / "nmf").write(QUIET)
+    write_nmf(resolved.last, folder / "nmf", QUIET)
     return folder / "nmf"
 
 
@@ -217,7 +218,7 @@ def true_counts(folder: Path) -> Counts:
 
 def solve_ours(name: str, folder: Path) -> None:
     """Import the files and solve them; keep counts as `OUT/NAME.npz`."""
-    run_file = NmfImport(folder / "nmf", folder / name).read(QUIET)
+    run_file = read_nmf(NmfImport(folder / "nmf", folder / name), QUIET)
     document = yaml.safe_load(run_file.read_text())
     product = document["products"]["persons"]
     product["solve"] = SETTINGS[name]

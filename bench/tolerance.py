@@ -21,8 +21,9 @@ import numpy as np
 from bench.l2_nodes import node
 from jobs.pipeline.config.load import load_run
 from jobs.pipeline.plan import Plan
+from jobs.pipeline.release.level import LevelReader
 from jobs.pipeline.release.pieces import read_pieces
-from jobs.pipeline.release.solve import LevelSolving, _measured_problem, known_counts
+from jobs.pipeline.release.solve import LevelSolving, _problem, known_counts
 from jobs.pipeline.storage.layout import ReleaseLayout, release_layout
 from jobs.pipeline.tasks.batches import Batch, geounit_batches
 from solvers.least_squares.blocks import arrange
@@ -58,10 +59,10 @@ def nodes_of(config: Path, out: Path | None) -> Iterator[NodeProblem]:
 def _problems(plan: Plan, release: ReleaseLayout, batch: Batch) -> Iterator[NodeProblem]:
     """The node problems of a range with noisy answers."""
     solving = LevelSolving.of(plan, batch.level)
-    for piece in read_pieces(plan, release, batch):
+    for piece in read_pieces(LevelReader(plan, release, batch.level), batch):
         for family in piece.families:
             if family.has_persons and known_counts(solving.template, piece, family) is None:
-                yield _measured_problem(solving, piece, family)
+                yield _problem(solving, piece, family)
 
 
 def main() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from das.mechanisms.mechanism import Norm
@@ -13,7 +13,7 @@ from das.privacy.semantics import ChangeCosts, touched_attributes
 from das.queries.joint_sensitivity import JointSensitivity
 from das.queries.query import Query
 from das.queries.sensitivity import Neighbors, sensitivity
-from das.strategy import NoisyQuery, Strategy, Stratum, noisy_queries
+from das.strategy import NoisyQuery, Strategy, noisy_queries
 
 
 @dataclass(frozen=True)
@@ -51,40 +51,26 @@ def change_costs(
       chain: Where it is measured.
 
     Returns:
-      Exact upper bounds, one entry per stratum; one in all if there are none.
+      Exact upper bounds: of everybody's queries, in every stratum, and of those of each stratum;
+      entries of one stratum add up.
     """
     noisy = noisy_queries(strategy, budget, chain.first, chain.last)
     norm = choose_mechanism(budget.definition, strategy.mechanism).norms[budget.definition]
-    found = {}
+    found = []
     for stratum, part in strategy.asked(chain.first, chain.last):
         name = "" if stratum is None else stratum.name
         own = [one for one in noisy if one.stratum == name]
-        leaving = () if stratum is None else _leaving(stratum, attributes)
-        found[name] = _costs(own, part.joint, norm, budget.neighbors, attributes, leaving)
-    everybody = found.pop("")
+        # A change of what tells a stratum from others may lead into another one.
+        labels = ("",) * len(attributes) if stratum is None else stratum.group.labels
+        leaving = [one for one, label in zip(attributes, labels, strict=True) if label]
+        record, touched, place = _costs(
+            own, part.joint, norm, budget.neighbors, attributes, leaving
+        )
+        found.append(ChangeCosts(*chain.names, record, touched, place, name))
+    everybody, *others = found
     if not strategy.strata:
-        return (everybody.of(chain),)
-    none = _Costs(Fraction(0), dict.fromkeys(attributes, Fraction(0)), Fraction(0))
-    return tuple(
-        everybody.plus(found.get(stratum.name, none)).of(chain, stratum.name)
-        for stratum in strategy.strata
-    )
-
-
-@dataclass(frozen=True)
-class _Costs:
-    """What changes cost by some queries; as `ChangeCosts` has them."""
-
-    record: Fraction
-    attributes: Mapping[str, Fraction]
-    place: Fraction
-
-    def plus(self, other: _Costs) -> _Costs:
-        touched = {name: cost + other.attributes[name] for name, cost in self.attributes.items()}
-        return _Costs(self.record + other.record, touched, self.place + other.place)
-
-    def of(self, chain: Chain, stratum: str = "") -> ChangeCosts:
-        return ChangeCosts(*chain.names, self.record, self.attributes, self.place, stratum)
+        return (everybody,)
+    return (*(replace(everybody, stratum=one.name) for one in strategy.strata), *others)
 
 
 def _costs(
@@ -94,8 +80,8 @@ def _costs(
     neighbors: Neighbors,
     attributes: Sequence[str],
     leaving: Collection[str],
-) -> _Costs:
-    """Costs of queries that are charged together, or each for itself.
+) -> tuple[Fraction, Mapping[str, Fraction], Fraction]:
+    """Costs of a record, of its attributes and of its place, by queries charged together or not.
 
     A change of an attribute in `leaving` may lead into another stratum. That costs half of `place`
     here and half there, also where no two cells of the stratum differ in the attribute alone.
@@ -107,22 +93,14 @@ def _costs(
         record = place if neighbors is Neighbors.BOUNDED else pair
         alone = (min(record, cost * one) for one in joint.attributes)
         touched = dict(zip(attributes, alone, strict=True))
-        return _Costs(
-            record, touched | {name: max(touched[name], place) for name in leaving}, place
-        )
+        return record, touched | {name: max(touched[name], place) for name in leaving}, place
     record, touched = Fraction(0), dict.fromkeys(attributes, Fraction(0))
     for one in noisy:
         changed = one.cost * _change_quotient(one.query, neighbors, norm)
         record += changed
         for name in touched_attributes(one.query, attributes):
             touched[name] += changed
-    return _Costs(record, touched, place)
-
-
-def _leaving(stratum: Stratum, attributes: Sequence[str]) -> tuple[str, ...]:
-    """Attributes a change of which may lead out of a stratum."""
-    pairs = zip(attributes, stratum.group.labels, strict=True)
-    return tuple(name for name, label in pairs if label)
+    return record, touched, place
 
 
 def _change_quotient(query: Query, neighbors: Neighbors, norm: Norm) -> Fraction:

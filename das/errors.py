@@ -19,6 +19,7 @@ Each carries its facts as attributes and survives pickling, because it crosses p
 
 from __future__ import annotations
 
+from functools import partial
 from typing import ClassVar
 
 # Longest texts of a message, in characters: what was got may be a whole file of somebody else.
@@ -65,7 +66,8 @@ class DasError(Exception):
         return text
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_rebuild, (type(self), self.where, self.what, self.got, self.want, self.remedy))
+        parts = {"got": self.got, "want": self.want, "remedy": self.remedy}
+        return partial(type(self), **parts), (self.where, self.what)
 
 
 def _shown(value: object, longest: int) -> str:
@@ -92,17 +94,6 @@ def _cut(text: str, longest: int) -> str:
     between = " ... "
     start = (longest - len(between) + 1) // 2
     return text[:start] + between + text[len(text) - (longest - len(between) - start) :]
-
-
-def _rebuild(
-    kind: type[DasError],
-    where: str,
-    what: str,
-    got: str | None,
-    want: str | None,
-    remedy: str | None,
-) -> DasError:
-    return kind(where, what, got=got, want=want, remedy=remedy)
 
 
 class ConfigError(DasError):

@@ -91,3 +91,24 @@ def float_above(value: Fraction | Decimal) -> float:
     exact = Fraction(value)
     nearest = float(exact)
     return nearest if Fraction(nearest) >= exact else math.nextafter(nearest, math.inf)
+
+
+def require_positive(where: str, value: object, *, or_zero: bool = False) -> None:
+    """Check that a number is a fraction, which no rounding has touched, above 0.
+
+    Raises:
+      BudgetError: It is none; floats are refused.
+    """
+    if not isinstance(value, Fraction) or value < 0 or not (value or or_zero):
+        kind = "nonnegative" if or_zero else "positive"
+        raise BudgetError(where, f"must be a {kind} exact fraction", got=repr(value))
+
+
+def require_probability(where: str, value: object) -> None:
+    """Check that a number is a fraction above 0 and below 1.
+
+    Raises:
+      BudgetError: It is none; floats are refused.
+    """
+    if not isinstance(value, Fraction) or not 0 < value < 1:
+        raise BudgetError(where, "must be an exact fraction between 0 and 1", got=repr(value))

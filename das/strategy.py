@@ -9,7 +9,7 @@ geounits spend on everybody and on that stratum.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
@@ -72,13 +72,7 @@ class LevelStrategy:
                     f"{where}, query {entry.query.name}", "share must be positive", got=entry.share
                 )
         total = sum((entry.share for entry in self.queries), Fraction(0))
-        if total != 1:
-            raise BudgetError(
-                where,
-                "the shares of its queries do not sum to 1",
-                got=f"{total} (about {float(total):.6f})",
-                want="exactly 1",
-            )
+        _require_whole(where, "the shares of its queries do not sum to 1", total)
         if len({entry.sensitivity_sq is None for entry in self.queries}) > 1:
             raise BudgetError(where, "charges some queries together and others for themselves")
 
@@ -108,6 +102,11 @@ class LevelStrategy:
                 got=f"{float(self.joint.of(neighbors)):.12f} of it, {neighbors} neighbors",
                 want="at most 1",
             )
+
+
+def _require_whole(where: str, what: str, total: Fraction) -> None:
+    if total != 1:
+        raise BudgetError(where, what, got=f"{total} (about {float(total):.6f})", want="exactly 1")
 
 
 @lru_cache(maxsize=64)
@@ -182,10 +181,7 @@ class Strategy:
                 total += self.chain_share(0, len(self.levels) - 1, stratum)
                 where = f"allocation, stratum {stratum.name}"
                 what = "its shares and those for everybody do not sum to 1"
-            if total != 1:
-                raise BudgetError(
-                    where, what, got=f"{total} (about {float(total):.6f})", want="exactly 1"
-                )
+            _require_whole(where, what, total)
 
     def _check_queries(self, level: int) -> None:
         where = f"allocation, geolevel {self.levels[level].geolevel}"
@@ -263,23 +259,18 @@ class Strategy:
                 want=names[0],
             )
         place = {name: index for index, name in enumerate(names[0])}
+
+        def position(entry: QueryShare) -> int:
+            return place[entry.query.name]
+
         return tuple(
-            (stratum, replace(part, queries=_in_order(part.queries, place)))
+            (stratum, replace(part, queries=tuple(sorted(part.queries, key=position))))
             for stratum, part in theirs
         )
 
     def measured(self, level: int) -> tuple[QueryShare, ...]:
         """All that a geolevel measures, each query with its share of its part."""
         return tuple(entry for _, part in self.parts(level) for entry in part.queries)
-
-
-def _in_order(entries: Sequence[QueryShare], place: Mapping[str, int]) -> tuple[QueryShare, ...]:
-    return tuple(sorted(entries, key=lambda entry: place[entry.query.name]))
-
-
-def query_cost(budget: Budget, level_share: Fraction, share: Fraction) -> Fraction:
-    """Total * level share * query share, exact: rho or epsilon, as the budget counts."""
-    return budget.total * level_share * share
 
 
 def strategy_for(
@@ -370,7 +361,7 @@ def noisy_queries(
         share = strategy.chain_share(first, last, stratum)
         name = "" if stratum is None else stratum.name
         for entry in level.queries:
-            cost = query_cost(budget, share, entry.share)
+            cost = budget.total * share * entry.share
             if entry.sensitivity_sq is None:
                 charged = sensitivity(entry.query, budget.neighbors, norm)
             elif norm is Norm.L2_SQUARED:

@@ -13,9 +13,8 @@ from functools import cached_property
 from itertools import takewhile
 
 import numpy as np
-import numpy.typing as npt
 
-from das.arrays import Geocodes, IntArray
+from das.arrays import BoolArray, Geocodes, IntArray
 from das.errors import GeographyError
 
 ROOT_CODE = "0"  # geocode of a root whose prefix is empty, such as a nation
@@ -137,7 +136,7 @@ class Lattice:
         return np.diff(self.first_child[level])
 
     @cached_property
-    def is_only_child(self) -> tuple[npt.NDArray[np.bool_], ...]:
+    def is_only_child(self) -> tuple[BoolArray, ...]:
         """Per geolevel, bool[G_l]: the parent has no other child."""
         out = [np.array([False])]
         for level in range(1, len(self.spine.levels)):

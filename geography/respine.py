@@ -23,7 +23,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from das.arrays import Geocodes, IntArray
+from das.arrays import BoolArray, Geocodes, IntArray
 from das.errors import GeographyError
 from geography.lattice import Lattice, Spine
 from geography.offspine import Coverage, Entities, combine, coverage
@@ -78,7 +78,7 @@ def optimize_spine(
     codes: Geocodes,
     entities: Entities,
     design: SpineDesign,
-    marked: npt.NDArray[np.bool_] | None = None,
+    marked: BoolArray | None = None,
 ) -> Respined:
     """Apply a design to a spine.
 
@@ -122,16 +122,6 @@ class Step:
     after: Spine
     level: int
     is_split: bool = False
-
-    @property
-    def start(self) -> int:
-        """Position in a geocode of the digits that number its geounits."""
-        return self.before.digits[self.level]
-
-    @property
-    def width(self) -> int:
-        """How many digits that are."""
-        return self.after.digits[self.level + 1] - self.start
 
 
 def design_spine(spine: Spine, design: SpineDesign) -> Spine:
@@ -330,13 +320,13 @@ def _unite(labels: IntArray, inside: IntArray, outside: IntArray, limit: int) ->
     return target[labels]
 
 
-def _comes_from_inside(sums: IntArray) -> npt.NDArray[np.bool_]:
+def _comes_from_inside(sums: IntArray) -> BoolArray:
     """bool[E]: the entity is cheaper as a sum of groups than as the geounit minus the rest."""
     inside, outside = combine(*sums)
     return np.asarray(inside.sum(axis=0) <= 1 + outside.sum(axis=0))
 
 
-def _changes(sums: IntArray, row: int, direct: npt.NDArray[np.bool_]) -> IntArray:
+def _changes(sums: IntArray, row: int, direct: BoolArray) -> IntArray:
     """int64[k]: what uniting one group with each adds to the sum of distances, at most."""
     alone = combine(*sums)
     united = combine(sums[0] + sums[0, row], sums[1] + sums[1, row])
@@ -348,7 +338,8 @@ def _changes(sums: IntArray, row: int, direct: npt.NDArray[np.bool_]) -> IntArra
 
 def _insert(made: Respined, step: Step, numbers: IntArray) -> Respined:
     """Insert a number as digits into every geocode."""
-    start, width = step.start, step.width
+    start = step.before.digits[step.level]
+    width = step.after.digits[step.level + 1] - start
     if int(numbers.max()) >= 10**width:
         raise GeographyError(
             f"spine design, geolevel {step.after.levels[step.level + 1]}",

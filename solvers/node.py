@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
-from das.arrays import FloatArray, IntArray
+from das.arrays import IntArray
 from das.errors import InfeasibleError, RuntimeSetupError, SchemaError, SolverError
 from das.mechanisms.mechanism import Continuous
 from solvers.backends.registry import least_squares, mixed_integer
 from solvers.choices import IntegerSolver, LeastSquaresSolver, Method
 from solvers.dual_newton.climb import solve_compiled
-from solvers.dual_newton.projected import solve_kronecker
-from solvers.dual_newton.solve import solve_matrix_free
-from solvers.least_squares.blocks import Equality, extent, given_sums
+from solvers.dual_newton.projected import solve_projected
+from solvers.least_squares.blocks import extent, given_sums
 from solvers.least_squares.cuts import solve_with_cuts
 from solvers.least_squares.feasibility import contradiction
-from solvers.least_squares.passes import Fixed, Solve, count_in_passes, solve_in_passes
+from solvers.least_squares.passes import Fixed, count_in_passes, solve_in_passes
 from solvers.least_squares.solve import solve_by_supports
-from solvers.objectives.in_node import apply_method, fit_largest_in_node
+from solvers.objectives.in_node import OBJECTIVES
 from solvers.problem import (
     Estimate,
     GeneralTerm,
@@ -27,7 +27,6 @@ from solvers.problem import (
     LeastSquaresTerm,
     NodeProblem,
     Status,
-    group_sums,
 )
 from solvers.rounding.round import Rounding, round_counts
 from solvers.verify import verify_counts
@@ -133,26 +132,44 @@ def solve_node(problem: NodeProblem, settings: NodeSettings) -> NodeSolution:
 
 
 def estimate_node(problem: NodeProblem, settings: NodeSettings) -> Estimate:
-    """The continuous stage of a node, with its passes, and cuts where leaves ask for them."""
-    if settings.method is Method.MAXFIT:
-        problem = _around(problem, fit_largest_in_node(problem))
-    else:
-        problem = apply_method(problem, settings.method, settings.noise)
-
-    def solve(one: NodeProblem) -> Estimate:
-        if one.order:
-            return solve_in_passes(one, settings.tolerance, _with_fallback(settings))
-        return _with_fallback(settings)(one, settings.tolerance, ())
-
-    if problem.leaves is None:
-        return solve(problem)
-    return solve_with_cuts(problem, solve).estimate
+    """Solve the continuous stage of a node, with its passes, and cuts where leaves ask for them."""
+    objective = OBJECTIVES.get(settings.method)
+    if objective is not None:
+        problem = objective(problem, settings.noise)
+    if problem.leaves is not None:
+        return solve_with_cuts(problem, partial(_solve_without_leaves, settings=settings)).estimate
+    return _solve_without_leaves(problem, settings)
 
 
-def _around(problem: NodeProblem, values: FloatArray) -> NodeProblem:
-    """The node whose least-squares solution is the feasible point given."""
-    own = LeastSquaresTerm(np.arange(problem.n_cells), values, np.ones(problem.n_children))
-    return replace(problem, terms=(own,), order=())
+def _solve_without_leaves(problem: NodeProblem, settings: NodeSettings) -> Estimate:
+    if problem.order:
+        solve = partial(_solve_pass, settings=settings)
+        return solve_in_passes(problem, settings.tolerance, solve)
+    return _solve_pass(problem, settings.tolerance, (), settings)
+
+
+def _solve_pass(
+    problem: NodeProblem, tolerance: float, fixed: Fixed, settings: NodeSettings
+) -> Estimate:
+    """Solve with the solver asked for, and with PIQP where it stops, if that is installed."""
+    first = None
+    if settings.least_squares is LeastSquaresSolver.STRUCTURED:
+        if is_without_matrices(problem):
+            return _without_matrices(problem, tolerance, fixed)
+        if _spares(problem, fixed):
+            first = _solve_spared(problem, tolerance, fixed)
+    if first is None or (first.status is Status.LIMIT and problem.n_cells < _MANY_CELLS):
+        first = least_squares(settings.least_squares)(problem, tolerance, fixed)
+    if first.status is not Status.LIMIT:
+        return first
+    evidence = contradiction(problem, fixed)
+    if evidence:
+        return replace(first, status=Status.INFEASIBLE, evidence=evidence)
+    try:
+        second = least_squares(LeastSquaresSolver.PIQP)(problem, tolerance, fixed)
+    except RuntimeSetupError:
+        return first
+    return second if second.status is Status.SOLVED else first
 
 
 def _spares(problem: NodeProblem, fixed: Fixed) -> bool:
@@ -169,22 +186,17 @@ def _spares(problem: NodeProblem, fixed: Fixed) -> bool:
     given = given_sums(problem, fixed)
     if len(given) > 1 or (given and problem.rows):
         return False
-    if problem.rows or not all(_adds_up(problem, one) for one in given):
+    adds_up = True
+    if given and problem.parent is not None:
+        # With x >= 0 and the parent they are a transportation problem, which nothing contradicts if
+        # they add up. Sums that an earlier pass found add up as well as its certificate says.
+        sums = given[0].targets.sum(0)
+        wanted = np.bincount(given[0].groups, problem.parent, len(sums))
+        off = np.abs(sums - wanted).max(initial=0.0)
+        adds_up = bool(off <= _NEARLY * max(1.0, float(wanted.max(initial=0.0))))
+    if problem.rows or not adds_up:
         return _is_large(problem, fixed)
     return problem.n_cells >= _SOME_CELLS
-
-
-def _adds_up(problem: NodeProblem, given: Equality) -> bool:
-    """Whether given sums, with x >= 0 and the parent, contradict nothing: a transportation problem.
-
-    Sums that an earlier pass found add up as well as its certificate says.
-    """
-    if problem.parent is None:
-        return True
-    m = given.targets.shape[1]
-    wanted = group_sums(problem.parent[None].astype(float), given.groups, m)[0]
-    off = np.abs(given.targets.sum(0) - wanted).max(initial=0.0)
-    return bool(off <= _NEARLY * max(1.0, float(wanted.max(initial=0.0))))
 
 
 def _is_large(problem: NodeProblem, fixed: Fixed) -> bool:
@@ -220,21 +232,21 @@ def _is_loose(problem: NodeProblem, fixed: Fixed) -> bool:
 
 
 def _solve_spared(problem: NodeProblem, tolerance: float, fixed: Fixed) -> Estimate:
-    """By supports or by climbing in compiled loops, the likely faster first; else in arrays."""
+    """By supports or by climbing, the likely faster first; else by projected steps."""
     if _is_loose(problem, fixed):
         found = solve_by_supports(problem, tolerance, fixed)
         if found is not None:
             return found
     climbed = solve_compiled(problem, tolerance, fixed)
-    if climbed is not None and climbed.status is Status.SOLVED:
+    if climbed is not None and (climbed.status is Status.SOLVED or problem.rows):
         return climbed
-    return solve_matrix_free(problem, tolerance, fixed)
+    return solve_projected(problem, tolerance, fixed)
 
 
 def _without_matrices(problem: NodeProblem, tolerance: float, fixed: Fixed) -> Estimate:
     """Without matrices over cells; where that stops, with them if they are of bearable size."""
     try:
-        first = solve_kronecker(problem, tolerance, fixed)
+        first = solve_projected(problem, tolerance, fixed)
     except SchemaError:  # too many groups of levels; only in nodes that matrices can bear
         return least_squares(LeastSquaresSolver.STRUCTURED)(problem, tolerance, fixed)
     if first.status is not Status.LIMIT:
@@ -247,29 +259,3 @@ def _without_matrices(problem: NodeProblem, tolerance: float, fixed: Fixed) -> E
         return first
     second = least_squares(LeastSquaresSolver.STRUCTURED)(problem, tolerance, fixed)
     return second if second.status is Status.SOLVED else first
-
-
-def _with_fallback(settings: NodeSettings) -> Solve:
-    """The solver asked for, and PIQP where it stops at its limit, if that is installed."""
-
-    def solve(problem: NodeProblem, tolerance: float, fixed: Fixed) -> Estimate:
-        is_own = settings.least_squares is LeastSquaresSolver.STRUCTURED
-        if is_own and is_without_matrices(problem):
-            return _without_matrices(problem, tolerance, fixed)
-        spared = is_own and _spares(problem, fixed)
-        if spared:
-            first = _solve_spared(problem, tolerance, fixed)
-        if not spared or (first.status is Status.LIMIT and problem.n_cells < _MANY_CELLS):
-            first = least_squares(settings.least_squares)(problem, tolerance, fixed)
-        if first.status is not Status.LIMIT:
-            return first
-        evidence = contradiction(problem, fixed)
-        if evidence:
-            return replace(first, status=Status.INFEASIBLE, evidence=evidence)
-        try:
-            second = least_squares(LeastSquaresSolver.PIQP)(problem, tolerance, fixed)
-        except RuntimeSetupError:
-            return first
-        return second if second.status is Status.SOLVED else first
-
-    return solve

@@ -43,14 +43,14 @@ from das.workload.plan import plan_workload
 from das.workload.residual.bases import projected_largest_basis, uniform_basis
 from das.workload.residual.convex_loss import minimize_largest_variance
 from das.workload.residual.oblique_largest import plan_oblique_largest
-from das.workload.residual.total_variance import (
+from das.workload.variances import list_largest_variances
+from das.workload.workload import AttributeWorkload, BaseKind, Workload
+from tests.builders.residual_plans import (
     plan_marginals,
     plan_oblique,
     plan_orthogonal,
     plan_projected,
 )
-from das.workload.variances import list_largest_variances
-from das.workload.workload import AttributeWorkload, BaseKind, Workload
 
 Check = Callable[[float, float], bool]
 
@@ -130,20 +130,20 @@ def same(kind: str, size: int, count: int) -> list[AttributeWorkload]:
 
 def workload_of(attributes: Sequence[AttributeWorkload], orders: str) -> Workload:
     if orders == "small":
-        return Workload.small(attributes, 5000)
+        return Workload.k_way(attributes, range(len(attributes) + 1), most_answers=5000)
     if orders.startswith("<="):
-        return Workload.up_to_k_way(attributes, min(int(orders[2:]), len(attributes)))
-    return Workload.all_k_way(attributes, int(orders))
+        return Workload.k_way(attributes, range(min(int(orders[2:]), len(attributes)) + 1))
+    return Workload.k_way(attributes, [int(orders)])
 
 
 def small_workload(attributes: Sequence[AttributeWorkload], orders: str) -> Workload:
     """The workload that the published code has for the largest variance."""
     kept = list(range(4)) if orders == "<=3" else [int(orders)]
-    return Workload.small(attributes, 5000, orders=kept)
+    return Workload.k_way(attributes, kept, most_answers=5000)
 
 
 def rmse(error: float, workload: Workload) -> float:
-    return math.sqrt(error / workload.n_answers)
+    return math.sqrt(error / workload.sizes.sum())
 
 
 def largest(workload: Workload, build=uniform_basis) -> float:
@@ -503,7 +503,7 @@ def changed_records() -> float:
     ratios = []
     for label, (sizes, tables) in cases.items():
         attributes = [AttributeWorkload.identity(name, n) for name, n in sizes.items()]
-        workload = Workload.up_to_k_way(attributes, len(sizes))
+        workload = Workload.k_way(attributes, range(len(sizes) + 1))
         if tables is not None:
             workload = Workload.of_marginals(attributes, tables)
         ours, hdmm = (

@@ -15,8 +15,8 @@ from das.workload.residual.convex_loss import minimize_largest_variance
 from das.workload.residual.oblique_largest import plan_oblique_largest
 from das.workload.residual.plan import ResidualPlan
 from das.workload.residual.reconstruction import ResidualAnswers, locate_answers, reconstruct_all
-from das.workload.residual.total_variance import plan_marginals, plan_oblique
 from das.workload.workload import AttributeWorkload, BaseKind, Workload
+from tests.builders.residual_plans import plan_marginals, plan_oblique
 
 
 def seconds(action: Callable[[], object], repeats: int = 3) -> float:
@@ -64,13 +64,13 @@ def _attributes(kind: BaseKind, count: int) -> list[AttributeWorkload]:
 
 
 def _select_sum(attributes: Sequence[AttributeWorkload]) -> ResidualPlan:
-    workload = Workload.up_to_k_way(attributes, 3)
+    workload = Workload.k_way(attributes, range(4))
     plain = attributes[0].kind is BaseKind.IDENTITY
     return (plan_marginals if plain else plan_oblique)(workload)
 
 
 def _select_largest(attributes: Sequence[AttributeWorkload]) -> ResidualPlan:
-    workload = Workload.up_to_k_way(attributes, 3)
+    workload = Workload.k_way(attributes, range(4))
     if attributes[0].kind is BaseKind.IDENTITY:
         basis = uniform_basis(attributes[0])
         return minimize_largest_variance(workload, (basis,) * len(attributes)).plan
@@ -78,7 +78,7 @@ def _select_largest(attributes: Sequence[AttributeWorkload]) -> ResidualPlan:
 
 
 def _select_small_largest(attributes: Sequence[AttributeWorkload]) -> ResidualPlan:
-    return plan_oblique_largest(Workload.small(attributes, 5000, orders=range(4))).plan
+    return plan_oblique_largest(Workload.k_way(attributes, range(4), most_answers=5000)).plan
 
 
 def _one_size(kind: BaseKind, count: int) -> tuple[float, float | None, float | None]:

@@ -15,7 +15,7 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
-from das.arrays import FloatArray, IntArray
+from das.arrays import BoolArray, FloatArray, IntArray
 from das.errors import InfeasibleError, SchemaError
 from das.inference.simulation import Generator, draw_noise
 from das.mechanisms.mechanism import Distribution
@@ -61,7 +61,7 @@ class LinearInvariants:
         m = np.asarray(equal).shape[1]
         return cls(equal, equal_to, np.eye(m, dtype=np.int64), np.zeros(m, np.int64))
 
-    def hold(self, tables: IntArray) -> npt.NDArray[np.bool_]:
+    def hold(self, tables: IntArray) -> BoolArray:
         """bool[n]: which rows of int64[n, m] are in the set."""
         exact = (tables @ self.equal.T == self.equal_to).all(axis=1)
         return np.asarray(exact & (tables @ self.least.T >= self.least_of).all(axis=1))
@@ -85,7 +85,7 @@ class Completion:
     slope: IntArray
     denominator: int
 
-    def complete(self, free: IntArray) -> tuple[IntArray, npt.NDArray[np.bool_]]:
+    def complete(self, free: IntArray) -> tuple[IntArray, BoolArray]:
         """Return int64[n, m] tables, and which of them are exact."""
         scaled = self.constant - free @ self.slope.T
         tables = np.empty((len(free), len(self.free) + len(self.rest)), np.int64)

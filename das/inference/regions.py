@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from das.arrays import FloatArray
+from das.arrays import BoolArray, FloatArray
 from das.errors import SchemaError, SolverError
 
 
@@ -26,7 +26,7 @@ class Ellipse:
     covariance: FloatArray
     radius: float
 
-    def contains(self, points: npt.ArrayLike) -> npt.NDArray[np.bool_]:
+    def contains(self, points: npt.ArrayLike) -> BoolArray:
         """bool[...]: which points of float[..., k] lie in it, its boundary included."""
         away = np.asarray(points, np.float64) - self.center
         squares = (away * np.linalg.solve(self.covariance, away[..., None])[..., 0]).sum(axis=-1)

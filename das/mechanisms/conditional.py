@@ -34,6 +34,7 @@ References:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from decimal import Context, Decimal, localcontext
 from fractions import Fraction
 from functools import partial
@@ -44,7 +45,7 @@ import numpy as np
 from das.arrays import IntArray
 from das.errors import BudgetError
 from das.mechanisms.entropy import BitSource
-from das.rational import decimal_of
+from das.rational import decimal_of, require_positive
 
 _FIRST_DIGITS = 50
 _SPARE = 12  # of the digits, those that rounding may spoil: less than 10^10 operations
@@ -81,49 +82,48 @@ def conditional_table(
     label = label.reshape(-1)
     classes = [np.flatnonzero(label == one) for one in range(columns.shape[1])]
     kept = tuple(int(value) for value in invariants @ table)
-    problem = _Problem([table[cells].tolist() for cells in classes], columns.T.tolist(), kept)
-    known = {_FIRST_DIGITS: problem.weights(scale, _FIRST_DIGITS)}
-
-    def to(digits: int) -> _Weights:
-        if digits not in known:
-            known[digits] = problem.weights(scale, digits)
-        return known[digits]
-
+    counts = [table[cells].tolist() for cells in classes]
+    problem = _Problem(counts, columns.T.tolist(), kept, scale)
+    problem.weights(_FIRST_DIGITS)  # refuses what is too large before a bit is read
     out = np.zeros_like(table)
     rest = kept
     for index, cells in enumerate(classes):
-        total = _choose(bits, partial(_totals, problem, to, index, rest))
+        total = _choose(bits, partial(problem.totals, index, rest))
         rest = problem.left(index, rest, total)
         for position in range(len(cells) - 1, -1, -1):
-            value = _choose(bits, partial(_values, problem, to, index, position, total))
+            value = _choose(bits, partial(problem.values, index, position, total))
             out[cells[position]] = value
             total -= value
     return out
 
 
+@dataclass(frozen=True, eq=False)
 class _Weights:
-    """Weights to a precision.
+    """Weights to a precision: relative errors of d digits are below 10^(_SPARE - d).
 
     Attributes:
-      digits: Relative errors are below 10^(_SPARE - digits).
       powers: t^k.
       cells: By class and number of its first cells, of each total.
       rest: By number of classes drawn, of each remainder; it has those that can be used up.
     """
 
-    def __init__(self, digits: int, powers: list[Decimal]) -> None:
-        self.digits, self.powers = digits, powers
-        self.cells: list[list[list[Decimal]]] = []
-        self.rest: list[dict[tuple[int, ...], Decimal]] = []
+    powers: list[Decimal]
+    cells: list[list[list[Decimal]]]
+    rest: list[dict[tuple[int, ...], Decimal]]
 
 
 class _Problem:
     """A table by classes of cells that count alike."""
 
     def __init__(
-        self, counts: list[list[int]], columns: list[list[int]], kept: tuple[int, ...]
+        self,
+        counts: list[list[int]],
+        columns: list[list[int]],
+        kept: tuple[int, ...],
+        scale: Fraction,
     ) -> None:
-        self.counts, self.columns, self.kept = counts, columns, kept
+        self.counts, self.columns, self.kept, self.scale = counts, columns, kept, scale
+        self._known: dict[int, _Weights] = {}
         self.most = [  # of a class
             min(k // c for k, c in zip(kept, column, strict=True) if c) for column in columns
         ]
@@ -138,21 +138,25 @@ class _Problem:
                 "answers and estimate from them",
             )
 
-    def weights(self, scale: Fraction, digits: int) -> _Weights:
+    def weights(self, digits: int) -> _Weights:
         """All weights to a precision."""
-        longest = max(self.most) + max(max(own) for own in self.counts)
-        with localcontext(Context(prec=digits)):
-            rate = -1 / decimal_of(scale)
-            found = _Weights(digits, [(rate * k).exp() for k in range(longest + 1)])
-            for own, most in zip(self.counts, self.most, strict=True):
-                sums = [[Decimal(1)] + [Decimal(0)] * most]
-                for x in own:
-                    sums.append(_with_cell(sums[-1], x, found.powers))
-                found.cells.append(sums)
-            found.rest = self._rest(found)
-        return found
+        if digits not in self._known:
+            longest = max(self.most) + max(max(own) for own in self.counts)
+            with localcontext(Context(prec=digits)):
+                rate = -1 / decimal_of(self.scale)
+                powers = [(rate * k).exp() for k in range(longest + 1)]
+                cells = []
+                for own, most in zip(self.counts, self.most, strict=True):
+                    sums = [[Decimal(1)] + [Decimal(0)] * most]
+                    for x in own:
+                        sums.append(_with_cell(sums[-1], x, powers))
+                    cells.append(sums)
+                wholes = [sums[-1] for sums in cells]
+                self._known[digits] = _Weights(powers, cells, self._rest(wholes))
+        return self._known[digits]
 
-    def _rest(self, found: _Weights) -> list[dict[tuple[int, ...], Decimal]]:
+    def _rest(self, wholes: list[list[Decimal]]) -> list[dict[tuple[int, ...], Decimal]]:
+        """Weights of remainders, given those of the totals of every class."""
         reachable, steps = [{self.kept}], 0
         for index in range(len(self.columns)):
             after: set[tuple[int, ...]] = set()
@@ -178,7 +182,7 @@ class _Problem:
         done = tuple(0 for _ in self.kept)
         weights = [{done: Decimal(1)}]
         for index in range(len(self.columns) - 1, -1, -1):
-            own, below, level = found.cells[index][-1], weights[0], {}
+            own, below, level = wholes[index], weights[0], {}
             for rest in reachable[index]:
                 whole = Decimal(0)
                 for total in self.possible(index, rest):
@@ -190,8 +194,9 @@ class _Problem:
             weights.insert(0, level)
         return weights
 
-    def totals(self, weights: _Weights, index: int, rest: tuple[int, ...]) -> list[Decimal]:
+    def totals(self, index: int, rest: tuple[int, ...], digits: int) -> list[Decimal]:
         """Weights of the totals of a class given the remainder."""
+        weights = self.weights(digits)
         own, below = weights.cells[index][-1], weights.rest[index + 1]
         out = [Decimal(0)] * (self.most[index] + 1)
         for total in self.possible(index, rest):
@@ -215,31 +220,11 @@ class _Problem:
         """What remains after a total of a class."""
         return tuple(r - total * c for r, c in zip(rest, self.columns[index], strict=True))
 
-    def values(self, weights: _Weights, index: int, position: int, total: int) -> list[Decimal]:
+    def values(self, index: int, position: int, total: int, digits: int) -> list[Decimal]:
         """Weights of the values of a cell given the total of the class up to it."""
+        weights = self.weights(digits)
         x, before = self.counts[index][position], weights.cells[index][position]
         return [weights.powers[abs(s - x)] * before[total - s] for s in range(total + 1)]
-
-
-def _totals(
-    problem: _Problem,
-    to: Callable[[int], _Weights],
-    index: int,
-    rest: tuple[int, ...],
-    digits: int,
-) -> list[Decimal]:
-    return problem.totals(to(digits), index, rest)
-
-
-def _values(
-    problem: _Problem,
-    to: Callable[[int], _Weights],
-    index: int,
-    position: int,
-    total: int,
-    digits: int,
-) -> list[Decimal]:
-    return problem.values(to(digits), index, position, total)
 
 
 def _choose(bits: BitSource, weights: Callable[[int], Sequence[Decimal]]) -> int:
@@ -393,5 +378,4 @@ def _check(table: IntArray, invariants: IntArray, scale: Fraction) -> None:
             "has a cell that counts in no invariant, so it has no largest value",
             remedy="keep the total too",
         )
-    if not isinstance(scale, Fraction) or scale <= 0:
-        raise BudgetError("scale", "must be a positive exact fraction", got=repr(scale))
+    require_positive("scale", scale)

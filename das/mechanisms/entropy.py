@@ -59,29 +59,6 @@ class BitSource(Protocol):
         ...
 
 
-class _Pool:
-    """Bits already drawn and not yet handed out, first drawn first out."""
-
-    __slots__ = ("_bits", "_size")
-
-    def __init__(self) -> None:
-        self._bits = 0
-        self._size = 0
-
-    def missing(self, n: int) -> int:
-        return max(0, n - self._size)
-
-    def fill(self, data: bytes) -> None:
-        self._bits = (self._bits << (8 * len(data))) | int.from_bytes(data, "big")
-        self._size += 8 * len(data)
-
-    def take(self, n: int) -> int:
-        self._size -= n
-        taken = self._bits >> self._size
-        self._bits &= (1 << self._size) - 1
-        return taken
-
-
 @dataclass(frozen=True, slots=True)
 class NoiseKey:
     """32 secret bytes from which all noise of a run derives. Pickles; never prints its bytes.
@@ -311,16 +288,22 @@ def _used_before(position: Position) -> BudgetError:
 
 
 class _KeyedBits:
-    """A keyed stream, read bit by bit."""
+    """A keyed stream, read bit by bit: first drawn, first out."""
 
     def __init__(self, secret: bytes) -> None:
         self._stream = Cipher(algorithms.AES(secret), COUNTER).encryptor()
-        self._pool = _Pool()
+        self._left, self._size = 0, 0  # bits drawn and not yet handed out
 
     def bits(self, n: int) -> int:
-        if missing := self._pool.missing(n):
-            self._pool.fill(self._stream.update(bytes(max(BLOCK_BYTES, (missing + 7) // 8))))
-        return self._pool.take(n)
+        if n > self._size:
+            n_bytes = max(BLOCK_BYTES, (n - self._size + 7) // 8)
+            data = self._stream.update(bytes(n_bytes))
+            self._left = self._left << (8 * n_bytes) | int.from_bytes(data, "big")
+            self._size += 8 * n_bytes
+        self._size -= n
+        taken = self._left >> self._size
+        self._left &= (1 << self._size) - 1
+        return taken
 
 
 def _block_cipher(secret: bytes) -> CipherContext:

@@ -27,22 +27,8 @@ DIRECT_CDF_SIGMA = 64  # above this, the corrected integral is accurate to 1e-15
 NEGLIGIBLE = 746.0  # exp(-746) is 0.0
 
 
-def pmf(k: int, *, sigma_sq: Fraction) -> float:
-    """Return P(X = k).
-
-    >>> round(pmf(0, sigma_sq=Fraction(1)), 6)
-    0.398942
-    """
-    return _exp_or_zero(Fraction(k * k) / (2 * sigma_sq)) / normalizer(sigma_sq=sigma_sq)
-
-
 def normalizer(*, sigma_sq: Fraction) -> float:
-    """Return Z, the sum of exp(-k^2 / (2 sigma_sq)) over all integers k.
-
-    Raises:
-      BudgetError: `sigma_sq` is not positive.
-    """
-    _require_positive(sigma_sq)
+    """Return Z, the sum of exp(-k^2 / (2 sigma_sq)) over all integers k."""
     if sigma_sq <= SPLIT_SIGMA_SQ:
         return math.fsum([1.0, *(2.0 * weight for weight in _weights(sigma_sq))])
     theta, _ = _theta(sigma_sq)
@@ -55,7 +41,6 @@ def variance(*, sigma_sq: Fraction) -> float:
     >>> round(variance(sigma_sq=Fraction(1, 4)), 6), variance(sigma_sq=Fraction(100))
     (0.215013, 100.0)
     """
-    _require_positive(sigma_sq)
     if sigma_sq <= SPLIT_SIGMA_SQ:
         moment = math.fsum(2.0 * k * k * w for k, w in enumerate(_weights(sigma_sq), start=1))
         return moment / normalizer(sigma_sq=sigma_sq)
@@ -70,7 +55,6 @@ def cdf(k: int, *, sigma_sq: Fraction) -> float:
     >>> cdf(0, sigma_sq=Fraction(1, 10**15))
     1.0
     """
-    _require_positive(sigma_sq)
     if k >= 0:
         return 1.0 - cdf(-k - 1, sigma_sq=sigma_sq)
     if sigma_sq <= DIRECT_CDF_SIGMA**2:
@@ -94,7 +78,6 @@ def quantile(probability: float, *, sigma_sq: Fraction) -> int:
     >>> quantile(0.95, sigma_sq=Fraction(100))
     16
     """
-    _require_positive(sigma_sq)
     reach = 40 * (math.isqrt(math.ceil(sigma_sq)) + 1)  # P(X <= -reach) is 0.0
     return _quantile(probability, reach, lambda k: cdf(k, sigma_sq=sigma_sq))
 
@@ -105,7 +88,6 @@ def laplace_variance(*, scale: Fraction) -> float:
     >>> round(laplace_variance(scale=Fraction(1)), 6), round(laplace_variance(scale=Fraction(1000)))
     (1.841347, 2000000)
     """
-    _require_positive(scale, "scale")
     fall = 1.0 / float(scale)
     return 2.0 * math.exp(-fall) / math.expm1(-fall) ** 2 if fall < NEGLIGIBLE else 0.0
 
@@ -116,7 +98,6 @@ def laplace_cdf(k: int, *, scale: Fraction) -> float:
     >>> laplace_cdf(-1, scale=Fraction(2)) + laplace_cdf(0, scale=Fraction(2))
     1.0
     """
-    _require_positive(scale, "scale")
     if k >= 0:
         return 1.0 - laplace_cdf(-k - 1, scale=scale)
     return _exp_or_zero(Fraction(-k) / scale) / (1.0 + _exp_or_zero(1 / scale))
@@ -128,7 +109,6 @@ def laplace_quantile(probability: float, *, scale: Fraction) -> int:
     Raises:
       BudgetError: `probability` or `scale` is out of range.
     """
-    _require_positive(scale, "scale")
     reach = math.ceil(int(NEGLIGIBLE) * scale) + 1
     return _quantile(probability, reach, lambda k: laplace_cdf(k, scale=scale))
 
@@ -180,8 +160,3 @@ def _smooth_cdf(k: int, sigma: float) -> float:
 
 def _exp_or_zero(gamma: Fraction) -> float:
     return math.exp(-float(gamma)) if gamma < NEGLIGIBLE else 0.0
-
-
-def _require_positive(value: Fraction, name: str = "sigma_sq") -> None:
-    if value <= 0:
-        raise BudgetError("moments", f"{name} must be positive", got=value)

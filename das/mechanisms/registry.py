@@ -31,18 +31,13 @@ register(DiscreteGaussian)
 register(DiscreteLaplace)
 
 
-def find_mechanism(kind: str) -> type[Mechanism] | None:
-    """Return the mechanism of this name; None if there is none."""
-    return _MECHANISMS.get(kind)
-
-
 def mechanism_of(kind: str) -> type[Mechanism]:
     """Return the mechanism of this name.
 
     Raises:
       BudgetError: There is none.
     """
-    mechanism = find_mechanism(kind)
+    mechanism = _MECHANISMS.get(kind)
     if mechanism is None:
         raise BudgetError("mechanism", "is unknown", got=kind, want=" or ".join(_MECHANISMS))
     return mechanism

@@ -23,9 +23,8 @@ from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
-from das.arrays import IntArray, WordArray
+from das.arrays import BoolArray, IntArray, WordArray
 from das.errors import BudgetError
 from das.mechanisms.certified import Weights
 from das.mechanisms.entropy import BitSource
@@ -95,7 +94,7 @@ class SamplingTable:
                 undecided.append(searched[is_tied] + start)
         return values, np.concatenate([np.empty(0, np.int64), *undecided])
 
-    def _search(self, words: WordArray) -> tuple[IntArray, npt.NDArray[np.bool_]]:
+    def _search(self, words: WordArray) -> tuple[IntArray, BoolArray]:
         prefix = (words << np.uint64(1)) >> np.uint64(STORED_BITS - self.word_bits)
         magnitude = np.searchsorted(self.thresholds, prefix, side="right").astype(np.int64)
         is_tied = self.thresholds[np.maximum(magnitude - 1, 0)] == prefix
@@ -167,52 +166,41 @@ class SamplingTable:
 
 
 @lru_cache(maxsize=256, typed=True)
-def gaussian_table(sigma_sq: Fraction, word_bits: int = WORD_BITS) -> SamplingTable:
+def gaussian_table(
+    sigma_sq: Fraction, word_bits: int = WORD_BITS, *, is_two_sided: bool = True
+) -> SamplingTable:
     """Make the table of the discrete Gaussian, P(X = k) proportional to exp(-k^2 / (2 sigma_sq)).
+
+    Args:
+      sigma_sq: Positive and exact.
+      word_bits: Bits of a word that are looked up.
+      is_two_sided: Whether k may be negative. If not, words must have a zero sign bit, or values
+        come out negated.
 
     Raises:
       BudgetError: `sigma_sq` is not a positive Fraction, or its table would be too large.
     """
     _require_positive("gaussian_table", "sigma_sq", sigma_sq)
-    return build_table(Weights.gaussian(sigma_sq), word_bits, where=f"sigma_sq {sigma_sq}")
-
-
-@lru_cache(maxsize=256, typed=True)
-def half_gaussian_table(sigma_sq: Fraction, word_bits: int = WORD_BITS) -> SamplingTable:
-    """Make the table of P(X = k) proportional to exp(-k^2 / (2 sigma_sq)) on k = 0, 1, 2, ...
-
-    Words must have a zero sign bit, or values come out negated.
-
-    Raises:
-      BudgetError: As `gaussian_table`.
-    """
-    _require_positive("half_gaussian_table", "sigma_sq", sigma_sq)
-    weights = Weights.gaussian(sigma_sq, is_two_sided=False)
+    weights = Weights.gaussian(sigma_sq, is_two_sided=is_two_sided)
     return build_table(weights, word_bits, where=f"sigma_sq {sigma_sq}")
 
 
 @lru_cache(maxsize=256, typed=True)
-def laplace_table(scale: Fraction, word_bits: int = WORD_BITS) -> SamplingTable:
+def laplace_table(
+    scale: Fraction, word_bits: int = WORD_BITS, *, is_two_sided: bool = True
+) -> SamplingTable:
     """Make the table of the discrete Laplace, P(X = k) proportional to exp(-|k| / scale).
+
+    Args:
+      scale: Positive and exact.
+      word_bits: Bits of a word that are looked up.
+      is_two_sided: As of `gaussian_table`; the table of one side is that of the geometric.
 
     Raises:
       BudgetError: `scale` is not a positive Fraction, or its table would be too large.
     """
     _require_positive("laplace_table", "scale", scale)
-    return build_table(Weights.laplace(scale), word_bits, where=f"scale {scale}")
-
-
-@lru_cache(maxsize=256, typed=True)
-def half_laplace_table(scale: Fraction, word_bits: int = WORD_BITS) -> SamplingTable:
-    """Make the table of the geometric, P(X = k) proportional to exp(-k / scale) on k >= 0.
-
-    Words must have a zero sign bit, or values come out negated.
-
-    Raises:
-      BudgetError: As `laplace_table`.
-    """
-    _require_positive("half_laplace_table", "scale", scale)
-    weights = Weights.laplace(scale, is_two_sided=False)
+    weights = Weights.laplace(scale, is_two_sided=is_two_sided)
     return build_table(weights, word_bits, where=f"scale {scale}")
 
 

@@ -34,8 +34,8 @@ from das.mechanisms.table import (
     STORED_BITS,
     WORD_BITS,
     SamplingTable,
-    half_gaussian_table,
-    half_laplace_table,
+    gaussian_table,
+    laplace_table,
 )
 
 MOST_TABLE_SIGMA_SQ = Fraction(1 << 18)  # of the half-line Gaussian; it is above a quarter of this
@@ -134,7 +134,7 @@ def wide_gaussian(sigma_sq: Fraction, word_bits: int = WORD_BITS) -> WideSampler
     rest_bits = 1
     while sigma_sq / 4**rest_bits > MOST_TABLE_SIGMA_SQ:
         rest_bits += 1
-    table = half_gaussian_table(sigma_sq / 4**rest_bits, word_bits)
+    table = gaussian_table(sigma_sq / 4**rest_bits, word_bits, is_two_sided=False)
     return WideSampler(Fraction(0), 1 / (2 * sigma_sq), rest_bits, table)
 
 
@@ -153,7 +153,7 @@ def wide_laplace(scale: Fraction, word_bits: int = WORD_BITS) -> WideSampler:
     rest_bits = 1
     while scale / 2**rest_bits > MOST_TABLE_SCALE:
         rest_bits += 1
-    table = half_laplace_table(scale / 2**rest_bits, word_bits)
+    table = laplace_table(scale / 2**rest_bits, word_bits, is_two_sided=False)
     return WideSampler(1 / scale, Fraction(0), rest_bits, table)
 
 

@@ -79,10 +79,6 @@ class ErrorSummary:
         """Number of answers compared."""
         return int(self.counts.sum())
 
-    def unpack(self) -> tuple[IntArray, IntArray, IntArray]:
-        """Return (error, size bin, true-count bin) of every key, each int64[k]."""
-        return unpack(self.keys)
-
 
 def unpack(keys: IntArray) -> tuple[IntArray, IntArray, IntArray]:
     """Undo `pack`: (error, size bin, true-count bin) of every key, each int64[k]."""
@@ -170,20 +166,13 @@ def summarize_query(
     if len(geocodes) != truth.n_geounits or len(geocodes) != released.n_geounits:
         raise SchemaError("accuracy", "truth and release hold different geounits")
     found = [h.owners() * query.size + query.rows_of(h.cells) for h in (truth, released)]
-    counts = (truth.counts, released.counts)
-    n_answers = truth.n_geounits * query.size
-    if n_answers <= _DENSE * sum(map(len, found)):
-        dense = np.zeros((2, n_answers), np.int64)
-        for into, at, add in zip(dense, found, counts, strict=True):
-            np.add.at(into, at, add)
-        spots = np.flatnonzero(dense.any(axis=0))  # counts are positive, so nothing cancels
-        pairs = dense[:, spots]
-    else:
-        spots, position = np.unique(np.concatenate(found), return_inverse=True)
-        pairs = np.zeros((2, len(spots)), np.int64)
-        split = len(truth.cells)
-        np.add.at(pairs[0], position[:split], truth.counts)
-        np.add.at(pairs[1], position[split:], released.counts)
+    spots, position = _numbered(np.concatenate(found))
+    pairs = np.zeros((2, len(spots)), np.int64)
+    split = len(truth.cells)
+    np.add.at(pairs[0], position[:split], truth.counts)
+    np.add.at(pairs[1], position[split:], released.counts)
+    seen = pairs.any(axis=0)  # counts are positive, so nothing cancels
+    spots, pairs = spots[seen], pairs[:, seen]
     return _summarize(geocodes, truth.totals(), query.size, spots // query.size, pairs)
 
 
@@ -237,18 +226,21 @@ def _most_changed(
 
 
 def gather(keys: IntArray, counts: IntArray) -> tuple[IntArray, IntArray]:
-    """Sum counts of equal keys; keys come back increasing, those that count nothing dropped."""
-    if not len(keys):
-        return keys, counts
-    least = int(keys.min())
-    span = int(keys.max()) - least + 1
-    if span <= _DENSE * len(keys):
-        found, position = np.arange(least, least + span), keys - least
-    else:
-        found, position = np.unique(keys, return_inverse=True)
+    """Sum counts of equal keys; keys come back increasing, those of sum 0 dropped."""
+    found, position = _numbered(keys)
     sums = np.zeros(len(found), np.int64)
     np.add.at(sums, position, counts)
-    return found[sums > 0], sums[sums > 0]
+    return found[sums != 0], sums[sums != 0]
+
+
+def _numbered(keys: IntArray) -> tuple[IntArray, IntArray]:
+    """Increasing numbers that all keys are among, and the place of each key among them."""
+    least, most = (int(keys.min()), int(keys.max())) if len(keys) else (0, 0)
+    span = most - least + 1
+    if span <= _DENSE * len(keys):
+        return np.arange(least, least + span), keys - least
+    found, position = np.unique(keys, return_inverse=True)
+    return found, position.reshape(-1).astype(np.int64)
 
 
 def bins_of(values: IntArray, edges: tuple[int, ...]) -> IntArray:

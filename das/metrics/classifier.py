@@ -16,9 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import linalg, special
 
-from das.arrays import FloatArray, IntArray
+from das.arrays import BoolArray, FloatArray, IntArray
 from das.errors import SchemaError, SolverError
-from das.metrics.microdata import Flags
 
 # Of 1/2 |effects|^2, beside the sum of losses over records, as in the usual libraries; of the
 # intercept too, so that there is one optimum whatever the records.
@@ -45,7 +44,7 @@ class Classifier:
     intercept: int
     effects: tuple[IntArray, ...]
 
-    def predict(self, codes: IntArray) -> Flags:
+    def predict(self, codes: IntArray) -> BoolArray:
         """Whether odds are above one, bool[n], by integers alone.
 
         Args:
@@ -57,7 +56,7 @@ class Classifier:
         return scores > 0
 
 
-def train(codes: IntArray, sizes: Sequence[int], positive: Flags) -> Classifier:
+def train(codes: IntArray, sizes: Sequence[int], positive: BoolArray) -> Classifier:
     """Fit a logistic regression with ridge 1 to records.
 
     The same records give the same classifier, in whatever order they come: the optimum is unique,
@@ -141,7 +140,7 @@ def _curvature(columns: IntArray, starts: IntArray, weights: FloatArray) -> Floa
     return out
 
 
-def _loss(scores: FloatArray, positive: Flags, effects: FloatArray) -> float:
+def _loss(scores: FloatArray, positive: BoolArray, effects: FloatArray) -> float:
     """Negative log-likelihood and ridge."""
     losses = np.logaddexp(0.0, np.where(positive, -scores, scores))
     return float(losses.sum() + _RIDGE / 2 * (effects @ effects))

@@ -13,12 +13,9 @@ import math
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
-from das.arrays import FloatArray, IntArray
+from das.arrays import BoolArray, FloatArray, IntArray
 from das.errors import SchemaError
-
-Flags = npt.NDArray[np.bool_]
 
 _MOST_CELLS = 1 << 27  # of one marginal, a gigabyte of counts
 
@@ -93,23 +90,7 @@ def disparities(truth: FloatArray, released: FloatArray) -> FloatArray:
     return out
 
 
-def max_disparity(truth: FloatArray, released: FloatArray) -> float:
-    """Largest |released - truth| / |truth| over strata and columns (Figure 7a).
-
-    Entries of which the truth is 0 or either is undefined are left out, as there; nan if all are.
-
-    Args:
-      truth: float64[k, m], m values in each of k strata, such as means.
-      released: float64[k, m].
-
-    Raises:
-      SchemaError: The shapes differ.
-    """
-    relative = disparities(truth, released)
-    return math.nan if np.isnan(relative).all() else float(np.nanmax(relative))
-
-
-def demographic_parity_ratio(predicted: Flags, groups: IntArray) -> float:
+def demographic_parity_ratio(predicted: BoolArray, groups: IntArray) -> float:
     """Smallest over largest share of positive predictions among groups that have records (7b).
 
     1 is parity; nan if no group has a positive prediction, or there are no records.
@@ -124,7 +105,9 @@ def demographic_parity_ratio(predicted: Flags, groups: IntArray) -> float:
     return float(rates.min() / rates.max())
 
 
-def false_negative_rate_difference(truth: Flags, predicted: Flags, groups: IntArray) -> float:
+def false_negative_rate_difference(
+    truth: BoolArray, predicted: BoolArray, groups: IntArray
+) -> float:
     """Largest less smallest false negative rate among groups that have positive records (7c).
 
     Args:
@@ -141,7 +124,7 @@ def false_negative_rate_difference(truth: Flags, predicted: Flags, groups: IntAr
     return float(rates.max() - rates.min()) if len(rates) else math.nan
 
 
-def _rates(flags: Flags, groups: IntArray) -> FloatArray:
+def _rates(flags: BoolArray, groups: IntArray) -> FloatArray:
     """Share of flags in every group that has records."""
     if len(flags) != len(groups):
         raise SchemaError("rates by group", "need a group of each record")

@@ -21,6 +21,7 @@ import numpy as np
 from das.arrays import FloatArray, IntArray
 from das.errors import SchemaError
 from das.histograms import Histograms, frozen_array
+from das.metrics.accuracy import gather
 from das.queries.query import Query, common_refinement
 
 
@@ -50,8 +51,7 @@ class Restriction:
         """int64[m]: how many answers the table has in each group."""
         rows = np.ones(1, np.int64)
         for group, joint in zip(self.groups.factors, self.joint.factors, strict=True):
-            first = np.unique(joint.codes, return_index=True)[1]  # a level of each of its rows
-            own = np.bincount(group.codes[first], minlength=len(group.labels))
+            own = np.bincount(group.codes[joint.first_levels], minlength=len(group.labels))
             rows = np.multiply.outer(rows, own).reshape(-1)
         return rows
 
@@ -153,9 +153,9 @@ class Differences:
             raise SchemaError("parity", "truth and release hold different geounits or cells")
         n = truth.n_cells
         spots = np.concatenate([h.owners() * n + h.cells for h in (truth, released)])
-        spots, sums = _gathered(spots, np.concatenate((-truth.counts, released.counts)))
+        spots, sums = gather(spots, np.concatenate((-truth.counts, released.counts)))
         cells, positions = np.unique(spots % n, return_inverse=True)
-        occupied, persons = _gathered(truth.cells, truth.counts)
+        occupied, persons = gather(truth.cells, truth.counts)
         return cls(
             truth.n_geounits, spots // n, cells, positions.reshape(-1), sums,
             occupied, persons, truth.totals(),
@@ -189,13 +189,9 @@ class Differences:
     def _sums(self, table: Query) -> tuple[IntArray, IntArray]:
         """A differing cell of each answer that differs, and the answer's error."""
         keys = self.owners * table.size + table.rows_of(self.cells)[self.positions]
-        if not len(keys):
-            return keys, keys
-        order = np.argsort(keys, kind="stable")
-        keys = keys[order]
-        starts = np.flatnonzero(np.concatenate(([True], keys[1:] != keys[:-1])))
-        sums = np.add.reduceat(self.errors[order], starts)
-        return order[starts][sums != 0], sums[sums != 0]
+        _, first, answer = np.unique(keys, return_index=True, return_inverse=True)
+        sums = _sums_of(answer.reshape(-1), self.errors, len(first))
+        return first[sums != 0], sums[sums != 0]
 
 
 def _errors(
@@ -223,13 +219,6 @@ def _squares_of(groups: IntArray, sizes: IntArray, n_groups: int) -> tuple[int, 
     out = np.zeros(n_groups, wide.dtype)
     np.add.at(out, groups, wide * wide)
     return tuple(int(value) for value in out)
-
-
-def _gathered(keys: IntArray, values: IntArray) -> tuple[IntArray, IntArray]:
-    """Sums of the values of equal keys that are not 0, keys increasing."""
-    found, position = np.unique(keys, return_inverse=True)
-    sums = _sums_of(position.reshape(-1), values, len(found))
-    return found[sums != 0], sums[sums != 0]
 
 
 @dataclass(frozen=True)

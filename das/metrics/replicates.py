@@ -21,10 +21,8 @@ import numpy as np
 from das.arrays import FloatArray, IntArray
 from das.errors import SchemaError
 from das.histograms import Histograms, frozen_array
-from das.metrics.accuracy import SIZE_EDGES, TRUE_EDGES, gather, summarize_query, unpack
+from das.metrics.accuracy import TRUE_EDGES, gather, summarize_query, unpack
 from das.queries.query import Query
-
-CLASSES = len(SIZE_EDGES) * len(TRUE_EDGES)
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,13 +46,9 @@ class ClassErrors:
         """Bytes of the two arrays."""
         return self.keys.nbytes + self.counts.nbytes
 
-    def unpack(self) -> tuple[IntArray, IntArray, IntArray]:
-        """Return (error, size bin, count bin) of every key, each int64[k]."""
-        return unpack(self.keys)
-
     def by_class(self) -> dict[int, tuple[IntArray, IntArray]]:
         """Class number, size bin x 7 + count bin, to its errors, ascending, and how often each."""
-        errors, size_bins, count_bins = self.unpack()
+        errors, size_bins, count_bins = unpack(self.keys)
         classes = size_bins * len(TRUE_EDGES) + count_bins
         return {
             int(one): (errors[inside], self.counts[inside])

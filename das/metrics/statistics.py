@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-import numpy.typing as npt
 
-from das.arrays import IntArray
-from das.metrics.accuracy import SIZE_LABELS, TRUE_LABELS, ErrorSummary
+from das.arrays import BoolArray, IntArray
+from das.metrics.accuracy import SIZE_LABELS, TRUE_LABELS, ErrorSummary, unpack
 
 QUANTILES = {
     "q50": Fraction(1, 2),
@@ -101,7 +100,7 @@ def describe(summary: ErrorSummary) -> dict[str, object]:
       on both sides) and distribution (share of live answers in each class of ERROR_LABELS);
       by_size and by_true, one entry per bin with its own means; most_changed.
     """
-    errors, size_bins, true_bins = summary.unpack()
+    errors, size_bins, true_bins = unpack(summary.keys)
     counts = summary.counts
     whole = moments(errors, counts)
     return {
@@ -137,9 +136,7 @@ def _by_bin(
     ]
 
 
-def _distribution(
-    errors: IntArray, counts: IntArray, live: npt.NDArray[np.bool_]
-) -> dict[str, object]:
+def _distribution(errors: IntArray, counts: IntArray, live: BoolArray) -> dict[str, object]:
     classes = np.searchsorted(ERROR_EDGES, np.abs(errors[live]), side="right") - 1
     sums = np.zeros(len(ERROR_EDGES), np.int64)
     np.add.at(sums, classes, counts[live])

@@ -12,7 +12,7 @@ from decimal import Context, Decimal, localcontext
 from fractions import Fraction
 
 from das.errors import BudgetError
-from das.rational import decimal_of, float_above
+from das.rational import decimal_of, float_above, require_positive, require_probability
 
 _DIGITS = Context(prec=150)
 _SLACK = Decimal("1e-60")  # relative; the operations below lose at most a few units of 1e-149
@@ -100,8 +100,7 @@ def rho_from_epsilon(epsilon: Fraction, delta: Fraction) -> Fraction:
     >>> rho_from_epsilon(Fraction(1714, 100), Fraction(1, 10**10)) > Fraction(255, 100)
     True
     """
-    if not isinstance(epsilon, Fraction) or epsilon <= 0:
-        raise BudgetError("epsilon", "must be a positive exact fraction", got=repr(epsilon))
+    require_positive("epsilon", epsilon)
     unit = 10**9
     low, high = 0, unit
     while epsilon_from_rho(Fraction(high, unit), delta) <= epsilon:
@@ -142,7 +141,5 @@ def _log_inverse(delta: Fraction) -> Decimal:
 
 
 def _check(rho: Fraction, delta: Fraction) -> None:
-    if not isinstance(rho, Fraction) or rho < 0:
-        raise BudgetError("rho", "must be a nonnegative exact fraction", got=repr(rho))
-    if not isinstance(delta, Fraction) or not 0 < delta < 1:
-        raise BudgetError("delta", "must be an exact fraction between 0 and 1", got=repr(delta))
+    require_positive("rho", rho, or_zero=True)
+    require_probability("delta", delta)

@@ -42,9 +42,8 @@ from fractions import Fraction
 from typing import Protocol
 
 from das.definition import Definition
-from das.errors import BudgetError
 from das.privacy.losses import Losses
-from das.rational import decimal_of, float_above
+from das.rational import decimal_of, float_above, require_probability
 
 FALSE_POSITIVE_RATES = (Fraction(1, 1000), Fraction(1, 100), Fraction(1, 20), Fraction(1, 10))
 
@@ -84,7 +83,8 @@ class AttacksByLosses:
 
     def true_positive_rate(self, false_positive_rate: Fraction) -> Fraction:
         """The least of e^epsilon FPR + delta(epsilon) over the points of the losses."""
-        rate, losses = _checked(false_positive_rate), self.losses
+        require_probability("false positive rate", false_positive_rate)
+        rate, losses = false_positive_rate, self.losses
         curve = losses.curve(losses.lowest, losses.lowest + len(losses.masses) - 1)
         with localcontext(_DIGITS):
             unit = Decimal(10) ** -losses.digits
@@ -115,7 +115,8 @@ class AttacksByRho:
 
     def true_positive_rate(self, false_positive_rate: Fraction) -> Fraction:
         """The lesser of the bounds from both answers of the test."""
-        rate = _checked(false_positive_rate)
+        rate = false_positive_rate
+        require_probability("false positive rate", rate)
         with localcontext(_DIGITS):
             root = decimal_of(self.rho).sqrt()
             direct = self._largest(-decimal_of(rate).ln(), root)
@@ -148,7 +149,8 @@ class AttacksByEpsilon:
 
     def true_positive_rate(self, false_positive_rate: Fraction) -> Fraction:
         """The lesser of e^epsilon FPR and 1 - e^-epsilon (1 - FPR)."""
-        rate = decimal_of(_checked(false_positive_rate))
+        require_probability("false positive rate", false_positive_rate)
+        rate = decimal_of(false_positive_rate)
         with localcontext(_DIGITS):
             inverse = (-decimal_of(self.epsilon)).exp()  # 0 of an epsilon above some million
             direct = rate / inverse if inverse else Decimal(1)
@@ -186,14 +188,6 @@ def mu_gdp(rho: Fraction) -> float:
     with localcontext(_DIGITS):
         root = decimal_of(2 * rho).sqrt()
     return float_above(root)
-
-
-def _checked(rate: Fraction) -> Fraction:
-    if not isinstance(rate, Fraction) or not 0 < rate < 1:
-        raise BudgetError(
-            "false positive rate", "must be an exact fraction between 0 and 1", got=repr(rate)
-        )
-    return rate
 
 
 def _fraction(value: Decimal) -> Fraction:

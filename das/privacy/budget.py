@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from das.definition import Definition
-from das.errors import BudgetError
 from das.privacy.accounting import epsilon_bun_steinke, epsilon_from_rho, rho_from_epsilon
 from das.privacy.cost import Pure, ZeroConcentrated, compose, of_group, to_zero_concentrated
 from das.queries.sensitivity import Neighbors
-from das.rational import float_above
+from das.rational import float_above, require_positive, require_probability
 
 
 @dataclass(frozen=True)
@@ -37,16 +36,8 @@ class Budget:
     epsilon_by_noise: Fraction | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.total, Fraction) or self.total <= 0:
-            raise BudgetError(
-                f"budget {self.definition.unit}",
-                "must be a positive exact fraction",
-                got=repr(self.total),
-            )
-        if not isinstance(self.delta, Fraction) or not 0 < self.delta < 1:
-            raise BudgetError(
-                "budget delta", "must be an exact fraction between 0 and 1", got=repr(self.delta)
-            )
+        require_positive(f"budget {self.definition.unit}", self.total)
+        require_probability("budget delta", self.delta)
 
     def exact(self) -> dict[str, str]:
         """The fields as text, from which the budget can be made again."""

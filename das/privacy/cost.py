@@ -1,10 +1,7 @@
-"""Privacy costs under three definitions, their composition, and conversions that are theorems.
+"""Privacy costs under two definitions, their composition, and a conversion that is a theorem.
 
 Costs of one definition add up exactly. Costs of different definitions do not add: convert them to
 the weaker one first, by name, so that what is lost is visible.
-
-    Pure --to_zero_concentrated--> ZeroConcentrated --to_approximate--> Approximate
-    Pure --to_approximate--> Approximate
 """
 
 from __future__ import annotations
@@ -15,7 +12,7 @@ from fractions import Fraction
 from typing import TypeVar
 
 from das.errors import BudgetError
-from das.privacy.accounting import epsilon_from_rho
+from das.rational import require_positive
 
 
 @dataclass(frozen=True)
@@ -32,7 +29,7 @@ class ZeroConcentrated:
     rho: Fraction
 
     def __post_init__(self) -> None:
-        _check(self)
+        require_positive("ZeroConcentrated rho", self.rho, or_zero=True)
 
 
 @dataclass(frozen=True)
@@ -49,34 +46,14 @@ class Pure:
     epsilon: Fraction
 
     def __post_init__(self) -> None:
-        _check(self)
+        require_positive("Pure epsilon", self.epsilon, or_zero=True)
 
 
-@dataclass(frozen=True)
-class Approximate:
-    """(epsilon, delta)-DP.
-
-    Attributes:
-      epsilon: In nats, exact, epsilon >= 0.
-      delta: Exact, delta >= 0; from 1 on the statement says nothing.
-
-    Raises:
-      BudgetError: A number is negative or not a fraction.
-    """
-
-    epsilon: Fraction
-    delta: Fraction
-
-    def __post_init__(self) -> None:
-        _check(self)
-
-
-Cost = TypeVar("Cost", ZeroConcentrated, Pure, Approximate)
-Change = TypeVar("Change", ZeroConcentrated, Pure)
+Cost = TypeVar("Cost", ZeroConcentrated, Pure)
 
 
 def compose(costs: Iterable[Cost]) -> Cost:
-    """Return the cost of everything together: rho, epsilon and delta each add up.
+    """Return the cost of everything together: rho and epsilon each add up.
 
     Holds also when each mechanism is chosen after seeing the answers of those before.
 
@@ -90,7 +67,7 @@ def compose(costs: Iterable[Cost]) -> Cost:
       BudgetError: There is no cost, or there are several definitions.
 
     References:
-      zCDP: Bun & Steinke, TCC 2016, arXiv:1605.02065, Lemma 1.7. Pure and approximate: basic
+      zCDP: Bun & Steinke, TCC 2016, arXiv:1605.02065, Lemma 1.7. Pure: basic
       composition, Dwork & Roth, The Algorithmic Foundations of Differential Privacy, 2014,
       Thm. 3.16 and App. B.
 
@@ -104,14 +81,14 @@ def compose(costs: Iterable[Cost]) -> Cost:
             "composition",
             "needs costs of exactly one definition",
             got=sorted(kind.__name__ for kind in kinds),
-            remedy="convert to the weakest with to_zero_concentrated or to_approximate",
+            remedy="convert to the weaker one with to_zero_concentrated",
         )
     (kind,) = kinds
-    names = [field.name for field in fields(kind)]
-    return kind(*(sum((getattr(cost, name) for cost in given), Fraction(0)) for name in names))
+    (number,) = fields(kind)
+    return kind(sum((getattr(cost, number.name) for cost in given), Fraction(0)))
 
 
-def of_group(cost: Change, records: int) -> Change:
+def of_group(cost: Cost, records: int) -> Cost:
     """Return the cost of a pair of data sets so many neighbors apart, exact.
 
     Args:
@@ -149,32 +126,3 @@ def to_zero_concentrated(cost: Pure) -> ZeroConcentrated:
     ZeroConcentrated(rho=Fraction(1, 8))
     """
     return ZeroConcentrated(cost.epsilon**2 / 2)
-
-
-def to_approximate(cost: Pure | ZeroConcentrated, delta: Fraction) -> Approximate:
-    """Return an (epsilon, delta) that the cost implies.
-
-    Args:
-      cost: epsilon-DP keeps its epsilon and needs no delta; rho-zCDP gives `epsilon_from_rho`.
-      delta: Exact, 0 < delta < 1; not used for epsilon-DP.
-
-    Returns:
-      Exact for epsilon-DP; for zCDP epsilon is rounded up.
-
-    Raises:
-      BudgetError: delta is a float or out of range.
-
-    >>> to_approximate(Pure(Fraction(1, 2)), Fraction(1, 10**10))
-    Approximate(epsilon=Fraction(1, 2), delta=Fraction(0, 1))
-    """
-    if isinstance(cost, Pure):
-        return Approximate(cost.epsilon, Fraction(0))
-    return Approximate(Fraction(epsilon_from_rho(cost.rho, delta)), delta)
-
-
-def _check(cost: ZeroConcentrated | Pure | Approximate) -> None:
-    for field in fields(cost):
-        value = getattr(cost, field.name)
-        if not isinstance(value, Fraction) or value < 0:
-            where = f"{type(cost).__name__} {field.name}"
-            raise BudgetError(where, "must be a nonnegative exact fraction", got=repr(value))

@@ -43,9 +43,11 @@ References:
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
 
 from das.errors import BudgetError
 from das.mechanisms.mechanism import Mechanism
@@ -53,6 +55,7 @@ from das.privacy.ledger import Chain, costs_of_paths
 from das.privacy.losses import Losses, compose_all, dominating, losses_of
 from das.queries.query import Query
 from das.queries.sensitivity import Neighbors
+from das.rational import require_probability
 
 _POINTS = 512  # of the grid within a standard deviation of the losses
 _DIGITS = 20  # of probabilities, beyond those of delta
@@ -128,10 +131,7 @@ def losses_of_paths(
     >>> 0.4999 < losses.epsilon(Fraction(1, 10**10)) < 0.502
     True
     """
-    if not isinstance(least_delta, Fraction) or not 0 < least_delta < 1:
-        raise BudgetError(
-            "delta", "must be an exact fraction between 0 and 1", got=repr(least_delta)
-        )
+    require_probability("delta", least_delta)
     dearest = Fraction(0)
     for chains in strata:
         costs = {
@@ -145,13 +145,20 @@ def losses_of_paths(
         raise BudgetError("chains", "must tile a path and each measure something")
     halves = 2 if neighbors is Neighbors.BOUNDED else 1
     digits = _DIGITS + len(str(math.ceil(1 / least_delta)))
-    one_shift = _OneShift(_root_below(2 * halves * dearest) / _POINTS, digits)
+    grid = _root_below(2 * halves * dearest) / _POINTS
+
+    @cache
+    def one_shift(noise: Mechanism) -> Losses:
+        return losses_of(noise.unit_losses(digits), grid, digits)
+
     half = dominating([_half(n_levels, chains, one_shift) for chains in strata])
     return half.repeated(halves)
 
 
 def _half(
-    n_levels: int, chains: Mapping[Chain, tuple[UnitShifts, ...]], one_shift: _OneShift
+    n_levels: int,
+    chains: Mapping[Chain, tuple[UnitShifts, ...]],
+    one_shift: Callable[[Mechanism], Losses],
 ) -> Losses:
     """What dominates the losses of a record that is added to a path, over all its tilings."""
     whole: dict[int, Losses] = {}  # of a path from a geolevel down
@@ -159,35 +166,14 @@ def _half(
         tiled = []
         for (top, last), shifts in chains.items():
             if top == first and (last + 1 == n_levels or last + 1 in whole):
-                parts = compose_all(one_shift.repeated(one) for one in _gathered(shifts))
+                times = Counter[Mechanism]()  # shifts by the same noise as one
+                for one in shifts:
+                    times[one.mechanism] += one.times
+                parts = compose_all(one_shift(noise).repeated(n) for noise, n in times.items())
                 tiled.append(parts.compose(whole[last + 1]) if last + 1 < n_levels else parts)
         if tiled:
             whole[first] = dominating(tiled)
     return whole[0]
-
-
-class _OneShift:
-    """The losses of single shifts on one grid; shifts by the same noise are computed once."""
-
-    def __init__(self, grid: Fraction, digits: int) -> None:
-        self._grid, self._digits = grid, digits
-        self._known: dict[Mechanism, Losses] = {}
-
-    def repeated(self, shifts: UnitShifts) -> Losses:
-        """The losses of several shifts."""
-        noise = shifts.mechanism
-        if noise not in self._known:
-            atoms = noise.unit_losses(self._digits)
-            self._known[noise] = losses_of(atoms, self._grid, self._digits)
-        return self._known[noise].repeated(shifts.times)
-
-
-def _gathered(shifts: tuple[UnitShifts, ...]) -> list[UnitShifts]:
-    """Shifts by the same noise as one."""
-    times: dict[Mechanism, int] = {}
-    for one in shifts:
-        times[one.mechanism] = times.get(one.mechanism, 0) + one.times
-    return [UnitShifts(noise, n) for noise, n in times.items()]
 
 
 def _root_below(value: Fraction) -> Fraction:

@@ -130,19 +130,17 @@ def statements(
             raise LedgerError("measured queries", "cover no root-to-leaf path", got=list(spine))
         return max(highest)
 
-    def of_attribute(name: str) -> Fraction:
-        return largest(lambda one: one.attributes.get(name, Fraction(0)))
-
     def below(level: int) -> Fraction:
         return largest(lambda one: one.place if position[one.geolevel] > level else Fraction(0))
 
-    rows = [Statement(Change.RECORD, "", largest(lambda one: one.record))]
-    rows += [Statement(Change.ATTRIBUTE, name, of_attribute(name)) for name in attributes]
-    rows += [
-        Statement(Change.WITHIN, spine[level], below(level))
-        for level in range(len(spine) - 2, -1, -1)
-    ]
-    return tuple(rows)
+    def of(name: str) -> Fraction:
+        return largest(lambda one: one.attributes.get(name, Fraction(0)))
+
+    return (
+        Statement(Change.RECORD, "", largest(lambda one: one.record)),
+        *(Statement(Change.ATTRIBUTE, name, of(name)) for name in attributes),
+        *(Statement(Change.WITHIN, name, below(at)) for at, name in [*enumerate(spine)][-2::-1]),
+    )
 
 
 def touched_attributes(query: Query, attributes: Sequence[str]) -> tuple[str, ...]:

@@ -22,7 +22,6 @@ from fractions import Fraction
 from functools import lru_cache
 
 from das.errors import BudgetError
-from das.mechanisms.mechanism import Mechanism
 from das.privacy.accounting import rho_from_epsilon
 from das.privacy.ledger import Chain
 from das.privacy.loss_distribution import UnitShifts, losses_of_paths
@@ -110,7 +109,7 @@ def _largest(at: Callable[[int], float], target: float, start: int) -> int | Non
 
 
 def _at(shift: UnitShifts, rho: Fraction) -> UnitShifts:
-    noise = _divided(shift.mechanism, rho)
+    noise = type(shift.mechanism).of(shift.mechanism.parameter / rho)
     if noise.unit_rho != rho * shift.mechanism.unit_rho:
         raise BudgetError(
             f"noise {shift.mechanism.kind}",
@@ -118,10 +117,6 @@ def _at(shift: UnitShifts, rho: Fraction) -> UnitShifts:
             remedy="let epsilon_from be rho",
         )
     return UnitShifts(noise, shift.times)
-
-
-def _divided(noise: Mechanism, rho: Fraction) -> Mechanism:
-    return type(noise).of(noise.parameter / rho)
 
 
 def _magnitude(value: Fraction) -> int:

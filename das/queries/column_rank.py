@@ -70,12 +70,9 @@ def _row_spaces(queries: Sequence[Query]) -> list[list[IntArray]]:
     """Per attribute and query, the reduced rows of the factor, equal for equal row spaces."""
     out = []
     for factors in zip(*(query.factors for query in queries), strict=True):
-        keys = [(factor.matrix.shape, factor.matrix.tobytes()) for factor in factors]
-        known: dict[tuple[tuple[int, ...], bytes], IntArray] = {}
-        for key, factor in zip(keys, factors, strict=True):
-            if key not in known:
-                known[key] = _row_space(factor)
-        out.append([known[key] for key in keys])
+        distinct = {factor.key: factor for factor in factors}
+        known = {key: _row_space(factor) for key, factor in distinct.items()}
+        out.append([known[factor.key] for factor in factors])
     return out
 
 

@@ -13,9 +13,8 @@ from functools import cached_property, lru_cache
 from types import MappingProxyType
 
 import numpy as np
-import numpy.typing as npt
 
-from das.arrays import IntArray
+from das.arrays import FloatArray, IntArray
 from das.errors import SchemaError
 
 
@@ -86,10 +85,20 @@ class Factor:
         return matrix, np.asarray(of_level.reshape(-1), np.int64)
 
     @cached_property
-    def gram(self) -> npt.NDArray[np.float64]:
+    def gram(self) -> FloatArray:
         """float64[n, n]: the inner products of the columns, exact below 2^53."""
         matrix = self.matrix.astype(np.float64)
         return np.asarray(matrix.T @ matrix)
+
+    @cached_property
+    def key(self) -> tuple[tuple[int, ...], bytes]:
+        """Equal for factors of equal matrices, whatever their labels."""
+        return self.matrix.shape, self.matrix.tobytes()
+
+    @cached_property
+    def first_levels(self) -> IntArray:
+        """int64[m]: the first level of each row; only for factors that are not GENERAL."""
+        return np.asarray(np.unique(self.codes, return_index=True)[1], np.int64)
 
     @property
     def largest(self) -> int:

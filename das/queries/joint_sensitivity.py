@@ -107,10 +107,10 @@ def gram_sum(queries: Sequence[Query], weights: Sequence[Fraction]) -> GramSum |
     kinds = np.zeros((len(queries), n_attributes), np.int64)
     grams = []
     for axis in range(n_attributes):
-        keys = [(q.factors[axis].matrix.shape, q.factors[axis].matrix.tobytes()) for q in queries]
-        distinct = {key: q.factors[axis] for key, q in zip(keys, queries, strict=True)}
+        factors = [query.factors[axis] for query in queries]
+        distinct = {factor.key: factor for factor in factors}
         place = {key: number for number, key in enumerate(distinct)}
-        kinds[:, axis] = [place[key] for key in keys]
+        kinds[:, axis] = [place[factor.key] for factor in factors]
         if any(4 * len(f.matrix) * f.largest**2 > _EXACT for f in distinct.values()):
             return None
         grams.append(np.stack([factor.gram for factor in distinct.values()]))

@@ -12,6 +12,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -98,8 +99,7 @@ class Query:
         cells = np.zeros(len(positions), np.int64)
         codes = np.unravel_index(positions, self.shape)
         for factor, code in zip(self.factors, codes, strict=True):
-            first = (factor.codes[None] == np.arange(len(factor.labels))[:, None]).argmax(axis=1)
-            cells = cells * factor.matrix.shape[1] + first[code]
+            cells = cells * factor.matrix.shape[1] + factor.first_levels[code]
         return cells
 
     def cells_of(self, positions: IntArray) -> IntArray:
@@ -246,11 +246,8 @@ class Query:
           cells: int64[k].
         """
         out = np.ones((len(cells), len(cells)))
-        rest = cells
-        for factor in reversed(self.factors):
-            level = rest % factor.matrix.shape[1]
+        for factor, level in zip(self.factors, self._levels(cells), strict=True):
             out *= factor.gram[np.ix_(level, level)]
-            rest = rest // factor.matrix.shape[1]
         return out
 
     def gram_diagonal(self, cells: IntArray) -> FloatArray:
@@ -370,8 +367,8 @@ def of_answers(coarse: Query, fine: Query) -> Query:
     """
     factors = []
     for known, asked in zip(fine.factors, coarse.factors, strict=True):
-        first = (known.codes[None] == np.arange(len(known.labels))[:, None]).argmax(axis=1)
-        factors.append(partition(asked.labels, tuple(asked.codes[first].tolist())))
+        codes = asked.codes[known.first_levels]
+        factors.append(partition(asked.labels, tuple(codes.tolist())))
     return Query(f"{coarse.name} of {fine.name}", tuple(factors))
 
 
@@ -417,9 +414,8 @@ def is_answered_by(partition: Query, query: Query) -> bool:
     No factor is zero, so the product of the columns is equal only where each of them is.
     """
     for known, asked in zip(partition.factors, query.factors, strict=True):
-        codes, columns = known.codes, asked.distinct[1]
-        first = np.unique(codes, return_index=True)[1]
-        if (columns != columns[first[codes]]).any():
+        columns = asked.distinct[1]
+        if (columns != columns[known.first_levels[known.codes]]).any():
             return False
     return True
 
@@ -479,9 +475,7 @@ def groups_of(schema: Schema, query: Query) -> tuple[Group, ...]:
             "makes no groups: some cells count in several answers, or in none",
             remedy="use attributes and recodes",
         )
-    axes = [a.name for a in schema.attributes]
-    if query.name != "detailed":
-        axes = [] if query.name == "total" else query.name.split(" * ")
+    axes = _split_terms(schema, query.name)
     rows = itertools.product(*(_axis(schema, axis)[1].labels for axis in axes))
     return tuple(_group(schema, list(zip(axes, labels, strict=True))) for labels in rows)
 
@@ -594,7 +588,7 @@ def marginal(schema: Schema, axes: Sequence[str]) -> Query:
     Raises:
       SchemaError: A name is unknown or two axes use the same attribute.
     """
-    return _canonical(schema, [("", axis) for axis in axes])
+    return parse_query(schema, " * ".join(axes) or "total")
 
 
 def terms_of(schema: Schema, query: Query) -> list[str]:
@@ -612,17 +606,12 @@ def terms_of(schema: Schema, query: Query) -> list[str]:
     >>> [terms_of(schema, parse_query(schema, name)) for name in ("adult", "total")]
     [['adult'], []]
     """
-    owner = {a.name: a.name for a in schema.attributes}
-    owner |= {r.name: r.attribute for r in schema.recodes}
     whole, _, condition = query.name.partition(" where ")
-    axes = list(parse_group(schema, condition).axes) if condition else []
-    found = {owner[axis]: axis for axis in axes}
-    if whole == "detailed":
-        found |= {a.name: a.name for a in schema.attributes}
-    elif whole != "total":
-        for term in whole.split(" * "):
-            function, axis = _term(schema, term)
-            found[owner[axis]] = axis if function.startswith("[") else term
+    axes = parse_group(schema, condition).axes if condition else ()
+    found = {_axis(schema, axis)[0]: axis for axis in axes}
+    for text in _split_terms(schema, whole):
+        term = _read_term(schema, text)
+        found[_axis(schema, term.axis)[0]] = term.axis if term.is_group else text
     return [found[schema.attributes[index].name] for index in query.kept]
 
 
@@ -654,25 +643,45 @@ def parse_query(schema: Schema, text: str) -> Query:
     whole, of_some, condition = text.partition(" where ")
     if of_some:
         return restricted(parse_query(schema, whole), parse_group(schema, condition))
-    stripped = text.strip()
-    if stripped == "total":
-        return marginal(schema, ())
-    if stripped == "detailed":
-        return marginal(schema, [a.name for a in schema.attributes])
-    return _canonical(schema, [_term(schema, term.strip()) for term in stripped.split("*")])
+    terms = [_read_term(schema, term) for term in _split_terms(schema, whole)]
+    position = {a.name: index for index, a in enumerate(schema.attributes)}
+    terms.sort(key=lambda term: position[_axis(schema, term.axis)[0]])
+    name = " * ".join(term.name for term in terms) or "total"
+    if [term.name for term in terms] == list(position):
+        name = "detailed"
+    return kronecker(schema, name, [(term.axis, term.factor) for term in terms])
 
 
-def _term(schema: Schema, text: str) -> tuple[str, str]:
-    """Split "function(axis)" or "axis[groups]"; the function of a bare name is empty.
+def _split_terms(schema: Schema, text: str) -> list[str]:
+    """Split what is asked of all records: none of the total, every attribute of `detailed`."""
+    match text.strip():
+        case "total":
+            return []
+        case "detailed":
+            return [a.name for a in schema.attributes]
+        case terms:
+            return [term.strip() for term in terms.split("*")]
 
-    The function of groups is "[" and what stands between the brackets, without needless blanks.
-    """
+
+class _Term(NamedTuple):
+    """A term of a query: an attribute or recode, what the name of a query says, and its factor."""
+
+    axis: str
+    name: str
+    factor: Factor
+    is_group: bool = False
+
+
+def _read_term(schema: Schema, text: str) -> _Term:
+    """Read "axis", "function(axis)" or "axis[groups]"."""
     names = [*(a.name for a in schema.attributes), *(r.name for r in schema.recodes)]
     if text in names:
-        return "", text
+        return _Term(text, text, identity(_axis(schema, text)[1].labels))
     groups = re.fullmatch(r"(.*?)\s*\[(.*)\]", text)
     if groups and groups[1] in names:
-        return "[" + ", ".join(part.strip() for part in groups[2].split(",")), groups[1]
+        inside = ", ".join(part.strip() for part in groups[2].split(","))
+        factor = grouped(_axis(schema, groups[1])[1].labels, inside)
+        return _Term(groups[1], f"{groups[1]}[{inside}]", factor, is_group=True)
     call = re.fullmatch(r"(.*?)\((.*)\)", text)
     function, axis = (call[1].strip(), call[2].strip()) if call else ("", text)
     if axis not in names:
@@ -694,7 +703,8 @@ def _term(schema: Schema, text: str) -> tuple[str, str]:
             got=function,
             want=f"one of {list(FUNCTIONS)}",
         )
-    return function, axis
+    factor = FUNCTIONS[function](_axis(schema, axis)[1].labels)
+    return _Term(axis, f"{function}({axis})", factor)
 
 
 def split_queries(text: str) -> list[str]:
@@ -709,32 +719,4 @@ def split_queries(text: str) -> list[str]:
 def names_groups(schema: Schema, query: Query) -> bool:
     """Whether a query of `parse_query` names groups of levels that stand in no schema."""
     whole = query.name.partition(" where ")[0]
-    terms = [] if whole in ("total", "detailed") else whole.split(" * ")
-    return any(_term(schema, term)[0].startswith("[") for term in terms)
-
-
-def _term_text(function: str, axis: str) -> str:
-    """A term as names of queries have it."""
-    if function.startswith("["):
-        return f"{axis}{function}]"
-    return f"{function}({axis})" if function else axis
-
-
-def _canonical(schema: Schema, terms: Sequence[tuple[str, str]]) -> Query:
-    """Build a query from (function, axis) pairs and name it after them, in the schema's order."""
-    position = {a.name: index for index, a in enumerate(schema.attributes)}
-    position |= {r.name: position[r.attribute] for r in schema.recodes}
-    ordered = sorted(terms, key=lambda term: position.get(term[1], -1))
-    if ordered == [("", a.name) for a in schema.attributes]:
-        name = "detailed"
-    else:
-        name = " * ".join(_term_text(*term) for term in ordered) or "total"
-    built = []
-    for function, axis in ordered:
-        labels = _axis(schema, axis)[1].labels
-        if function.startswith("["):
-            factor = grouped(labels, function[1:])
-        else:
-            factor = FUNCTIONS.get(function, identity)(labels)
-        built.append((axis, factor))
-    return kronecker(schema, name, built)
+    return any(_read_term(schema, term).is_group for term in _split_terms(schema, whole))

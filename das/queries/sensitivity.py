@@ -70,15 +70,18 @@ def l2_sensitivity_sq(query: Query, neighbors: Neighbors) -> int:
     >>> l2_sensitivity_sq(parse_query(schema, "residual(sex)"), Neighbors.BOUNDED)
     8
     """
-    longest = [int(_gram_diagonal(_exact(f)).max()) for f in query.factors]
+    columns = [_exact(factor) for factor in query.factors]
+    lengths = [(matrix * matrix).sum(0) for matrix in columns]
+    longest = [int(squares.max()) for squares in lengths]
     product = math.prod(longest)
     if neighbors is Neighbors.UNBOUNDED:
         return product
-    apart = [
-        _diameter_sq(factor) * math.prod(longest[:i] + longest[i + 1 :])
-        for i, factor in enumerate(query.factors)
-    ]
-    return max(2 * product, *apart)
+    apart = [2 * product]
+    for i, (matrix, squares) in enumerate(zip(columns, lengths, strict=True)):
+        if (matrix < 0).any():  # without negative entries 2 M_i is never exceeded
+            diameter = int((squares[:, None] + squares - 2 * (matrix.T @ matrix)).max())
+            apart.append(diameter * math.prod(longest[:i] + longest[i + 1 :]))
+    return max(apart)
 
 
 def l1_sensitivity(query: Query, neighbors: Neighbors) -> int:
@@ -107,16 +110,3 @@ def _exact(factor: Factor) -> npt.NDArray[Any]:
     matrix = factor.matrix
     fits = 4 * len(matrix) * factor.largest**2 <= 2**53
     return matrix.astype(np.float64 if fits else object)
-
-
-def _gram_diagonal(matrix: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    return np.asarray((matrix * matrix).sum(0))
-
-
-def _diameter_sq(factor: Factor) -> int:
-    """max_jk |f_j - f_k|^2; 0 without negative entries, where 2 M_i is never exceeded."""
-    if (factor.matrix >= 0).all():
-        return 0
-    matrix = _exact(factor)
-    squared = _gram_diagonal(matrix)
-    return int((squared[:, None] + squared - 2 * (matrix.T @ matrix)).max())

@@ -293,7 +293,7 @@ def plan_pairs(
 ) -> WorkloadPlan:
     """Plan the residuals of all marginals on up to two attributes, at cost 1."""
     attributes = list(map(AttributeWorkload.identity, domain.names, domain.sizes))
-    workload = Workload.up_to_k_way(attributes, 2, weighting)
+    workload = Workload.k_way(attributes, range(3), weighting)
     return plan_workload(workload, Method.RESIDUAL_PLANNER, neighbors=neighbors)
 
 

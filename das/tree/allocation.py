@@ -28,13 +28,12 @@ References:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
 from das.arrays import FloatArray, IntArray
 from das.errors import BudgetError
@@ -43,8 +42,6 @@ from das.queries.sensitivity import Neighbors, l2_sensitivity_sq
 from das.strategy import LevelStrategy, QueryShare, Strategy, Stratum
 from das.tree.errors import SolvedSpine, SpineModel, solve_spine
 from das.tree.information import Information
-
-Goal = Callable[[FloatArray], tuple[float, FloatArray]]  # errors[T, L] -> value, its gradient
 
 LEAST_DETAILED = Fraction(1, 10_000)  # of the budget, for `detailed` at every geolevel
 DENOMINATOR = 10_000  # of the exact shares
@@ -63,11 +60,16 @@ class Allocation:
         with those of each.
       value: The goal at these shares at rho = 1: a weighted error, or the largest.
       bound: No allocation over these queries has a lower value.
+      weights: float64[T, L], nonnegative with sum 1: how much each error counts in the bound of a
+        largest error; those that decide have positive weight. Of a sum, all at its first place.
+      prices: float64[T, L], nonnegative: how much each limit counts; 0 where it costs nothing.
     """
 
     shares: FloatArray
     value: float
     bound: float
+    weights: FloatArray
+    prices: FloatArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,13 +119,13 @@ class AllocationProblem:
         """float64[T, L]: mean squared errors at rho = 1."""
         return self.solve(shares).mean
 
-    def evaluate(self, shares: FloatArray, goal: Goal) -> tuple[float, FloatArray, float]:
-        """Return the goal, its gradient float64[L, Q] in the shares, and the bound's denominator.
+    def evaluate(self, shares: FloatArray, weights: FloatArray) -> tuple[float, FloatArray, float]:
+        """Return the weighted error, its gradient in the shares, and the bound's denominator.
 
-        The denominator is max_k sum_{chains over k} max_q |d goal / dx_{chain, q}|.
+        The denominator is max_k sum_{chains over k} max_q |d error / dx_{chain, q}|.
         """
         solved = self.solve(shares)
-        value, weights = goal(solved.mean)
+        value = float((weights * solved.mean).sum())
         slopes = solved.gradient(weights) * self.per_rho
         return value, self.in_shares(shares, slopes), self.steepest(-slopes)
 
@@ -175,10 +177,11 @@ def least_weighted_error(
     """
     if not (weights[~problem.model.is_determined] > 0).any() or (weights < 0).any():
         raise BudgetError("weights of tables", "must be nonnegative, one of a noisy table positive")
-    goal = _weighted(weights)
-    shares = _descend(problem, goal, start)
-    value, _, steepest = problem.evaluate(shares, goal)
-    return Allocation(shares, value, value * (value / steepest))
+    shares = _descend(problem, weights, start)
+    value, _, steepest = problem.evaluate(shares, weights)
+    first, none = np.zeros_like(weights), np.zeros_like(weights)
+    first[0, 0] = 1.0
+    return Allocation(shares, value, value * (value / steepest), first, none)
 
 
 def exact_strategy(
@@ -237,13 +240,6 @@ def strategy_shares(problem: AllocationProblem, strategy: Strategy) -> FloatArra
     return out
 
 
-def _weighted(weights: FloatArray) -> Goal:
-    def goal(errors: FloatArray) -> tuple[float, FloatArray]:
-        return float((weights * errors).sum()), weights
-
-    return goal
-
-
 def detailed_column(problem: AllocationProblem) -> int:
     """Column of the detailed query.
 
@@ -256,60 +252,26 @@ def detailed_column(problem: AllocationProblem) -> int:
     return names.index("detailed")
 
 
-def _descend(problem: AllocationProblem, goal: Goal, start: FloatArray) -> FloatArray:
-    """Minimize log goal over shares = floor + rest * softmax(logarithms)."""
-    from scipy.optimize import minimize
+def _descend(problem: AllocationProblem, weights: FloatArray, start: FloatArray) -> FloatArray:
+    """Minimize the log of weighted errors over shares = floor + rest * softmax(logarithms).
 
-    floor = np.zeros_like(start)
-    floor[:, detailed_column(problem)] = float(LEAST_DETAILED)
-    rest = 1.0 - floor.sum()
-    if problem.strata is not None:
-        return _descend_with_strata(problem, goal, start, floor)
-    spread = _spread
-
-    def objective(logarithms: FloatArray) -> tuple[float, FloatArray]:
-        parts = spread(logarithms)
-        value, gradient, _ = problem.evaluate(floor + rest * parts.reshape(start.shape), goal)
-        slope = rest * gradient.ravel() / value
-        return float(np.log(value)), parts * (slope - float(slope @ parts))
-
-    # A share of exactly zero would stay zero.
-    blended = start + 0.01 / start.size
-    found = minimize(
-        objective,
-        np.log(blended.ravel()),
-        jac=True,
-        method="L-BFGS-B",
-        options={
-            "maxiter": _MOST_STEPS,
-            "ftol": _LEAST_DECREASE[problem.information],
-            "gtol": 1e-9,
-        },
-    )
-    return np.asarray(floor + rest * spread(found.x).reshape(start.shape))
-
-
-def _spread(logarithms: FloatArray) -> FloatArray:
-    raised = np.exp(logarithms - logarithms.max())
-    return np.asarray(raised / raised.sum())
-
-
-def _descend_with_strata(
-    problem: AllocationProblem, goal: Goal, start: FloatArray, floor: FloatArray
-) -> FloatArray:
-    """As `_descend`; the variables are the logarithms of each part, then that of its odds.
-
+    The variables are the logarithms of each part and, with strata, that of the odds of everybody's.
     Everybody's part has the floor and a fraction of the rest, every stratum what remains of it.
     """
     from scipy.optimize import minimize
 
+    floor = np.zeros_like(start)
+    floor[:, detailed_column(problem)] = float(LEAST_DETAILED)
     rest, parts = 1.0 - floor.sum(), problem.parts
-    sizes = [len(start) * len(part) for part in parts]
-    cuts = np.cumsum(sizes)
+    has_strata = problem.strata is not None
+    cuts = np.cumsum([len(start) * len(part) for part in parts])
 
     def shares_of(z: FloatArray) -> tuple[FloatArray, list[FloatArray], float]:
-        fraction = 1.0 / (1.0 + np.exp(-z[-1]))
-        spreads = [_spread(piece) for piece in np.split(z[:-1], cuts[:-1])]
+        fraction = 1.0 / (1.0 + np.exp(-z[-1])) if has_strata else 1.0
+        spreads = []
+        for piece in np.split(z[: cuts[-1]], cuts[:-1]):
+            raised = np.exp(piece - piece.max())
+            spreads.append(raised / raised.sum())
         shares = floor.copy()
         for number, (part, piece) in enumerate(zip(parts, spreads, strict=True)):
             of_rest = rest * (1.0 - fraction if number else fraction)
@@ -318,26 +280,30 @@ def _descend_with_strata(
 
     def objective(z: FloatArray) -> tuple[float, FloatArray]:
         shares, spreads, fraction = shares_of(z)
-        value, gradient, _ = problem.evaluate(shares, goal)
+        value, gradient, _ = problem.evaluate(shares, weights)
         slope, odds = [], 0.0
         for number, (part, piece) in enumerate(zip(parts, spreads, strict=True)):
             own = rest * gradient[:, part].ravel() / value
             along = float(own @ piece)
             slope.append((1.0 - fraction if number else fraction) * piece * (own - along))
             odds += -along if number else along
-        slope.append(np.array([odds * fraction * (1.0 - fraction)]))
+        if has_strata:
+            slope.append(np.array([odds * fraction * (1.0 - fraction)]))
         return float(np.log(value)), np.concatenate(slope)
 
-    everybody = float(np.clip(start[:, parts[0]].sum(), 0.05, 0.95))
-    blended = [start[:, part].ravel() + 0.01 / start.size for part in parts]
-    first = [np.log(one / one.sum()) for one in blended]
-    first.append(np.array([np.log(everybody / (1.0 - everybody))]))
+    # A share of exactly zero would stay zero.
+    first = [np.log(start[:, part].ravel() + 0.01 / start.size) for part in parts]
+    bounds: list[tuple[float | None, float | None]] = [(None, None)] * int(cuts[-1])
+    if has_strata:
+        everybody = float(np.clip(start[:, parts[0]].sum(), 0.05, 0.95))
+        first.append(np.array([np.log(everybody / (1.0 - everybody))]))
+        bounds.append((-_MOST_ODDS, _MOST_ODDS))
     found = minimize(
         objective,
         np.concatenate(first),
         jac=True,
         method="L-BFGS-B",
-        bounds=[(None, None)] * int(cuts[-1]) + [(-_MOST_ODDS, _MOST_ODDS)],
+        bounds=bounds,
         options={
             "maxiter": _MOST_STEPS,
             "ftol": _LEAST_DECREASE[problem.information],
@@ -347,7 +313,7 @@ def _descend_with_strata(
     return shares_of(found.x)[0]
 
 
-def _parts(shares: FloatArray, kept: npt.NDArray[np.int64], total: int) -> list[int]:
+def _parts(shares: FloatArray, kept: IntArray, total: int) -> list[int]:
     """Integers near shares * total / sum that sum to the total; `kept` get at least 1."""
     wanted = shares * (total / shares.sum())
     least = np.zeros(len(shares), np.int64)

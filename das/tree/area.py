@@ -20,9 +20,8 @@ from functools import reduce
 from operator import add
 
 import numpy as np
-import numpy.typing as npt
 
-from das.arrays import FloatArray
+from das.arrays import BoolArray, FloatArray
 from das.tree.passes import Moments
 
 Parts = tuple[FloatArray, ...]  # one array per component
@@ -61,7 +60,7 @@ class CutChild:
 def share_of_family(
     children: Moments,
     *,
-    is_whole: npt.NDArray[np.bool_],
+    is_whole: BoolArray,
     cut: Sequence[CutChild],
     below: Moments,
 ) -> Share:

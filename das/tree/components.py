@@ -189,6 +189,16 @@ def merges_atoms(factor: Factor, codes: IntArray) -> bool:
 
 def _on_groups(factor: Factor, codes: IntArray) -> FloatArray:
     """U^T F^T F U, float64[k, k], for the normalized indicators U of the atoms."""
-    indicators = (codes[:, None] == np.arange(codes.max() + 1)).astype(np.float64)
-    answered = factor.matrix.astype(np.float64) @ (indicators / np.sqrt(indicators.sum(0)))
+    answered = factor.matrix.astype(np.float64) @ normalized(codes)
     return np.asarray(answered.T @ answered)
+
+
+def indicators(codes: IntArray) -> IntArray:
+    """int64[n, k]: 1 where a level or an atom has the code."""
+    return np.asarray(codes[:, None] == np.arange(int(codes.max()) + 1), np.int64)
+
+
+def normalized(codes: IntArray) -> FloatArray:
+    """float64[n, k]: the indicators, in columns of length 1."""
+    columns = indicators(codes).astype(np.float64)
+    return np.asarray(columns / np.sqrt(columns.sum(axis=0)))

@@ -23,16 +23,15 @@ References:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from das.arrays import BoolArray, FloatArray, IntArray
-from das.tree.covariate import STEPS, pooled, scale, steps
+from das.tree.covariate import Deviations, learned_by_bins, scale, tallied
 
-_LEAST, _RATIO, _BINS = 0.02, 1.35, 72
-_FEWEST = 21  # residuals of a bin that is believed
+_EDGES = np.asarray(0.02 * 1.35 ** np.arange(72), np.float64)  # of what is expected of a group
 _FLAT = 1e4  # variance of a total of which nothing is expected, over that of its noise
 _FLOOR = 0.7  # of D over what is expected; below it cells would be nearer than if drawn at random
 
@@ -60,21 +59,6 @@ class Family:
 
 
 @dataclass(frozen=True, eq=False)
-class Residuals:
-    """How far noisy groups are from the composition of their parent; mergeable in any order.
-
-    Attributes:
-      groups: int64[l, b], by step of the chain and bin of what is expected.
-      expected: int64[l, b], in steps.
-      squares: int64[l, b], unbiased for D, in steps.
-    """
-
-    groups: IntArray
-    expected: IntArray
-    squares: IntArray
-
-
-@dataclass(frozen=True, eq=False)
 class Dispersion:
     """D, by step of the chain, as learned.
 
@@ -94,22 +78,6 @@ class Dispersion:
         inside = np.interp(expected, self.expected[step], self.variance[step])
         above = np.maximum(expected, last) / last
         return np.asarray(np.maximum(inside * above, _FLOOR * expected))
-
-
-def no_residuals(n_steps: int) -> Residuals:
-    """Of no family."""
-    zero = np.zeros((n_steps, _BINS + 1), np.int64)
-    return Residuals(zero, zero, zero)
-
-
-def merge_residuals(parts: Iterable[Residuals], n_steps: int) -> Residuals:
-    """Add tallies up."""
-    every = [no_residuals(n_steps), *parts]
-    return Residuals(
-        np.sum([one.groups for one in every], axis=0),
-        np.sum([one.expected for one in every], axis=0),
-        np.sum([one.squares for one in every], axis=0),
-    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,32 +123,32 @@ def _steps(family: Family) -> Iterator[_Step]:
         yield _Step(number, expected, (residual**2 - noise) / rest, noise / rest)
 
 
-def residuals(family: Family) -> Residuals:
-    """Tally how far the noisy groups of the children of a family are from its composition."""
-    groups, expected, squares = (
-        np.zeros((len(family.chain), _BINS + 1), np.int64) for _ in range(3)
-    )
+def residuals(family: Family) -> Deviations:
+    """Tally how far the noisy groups of the children of a family are from its composition.
+
+    Rows are steps of the chain.
+    """
     known = ~family.flat & (family.totals > 0)
+    none = np.zeros(0)
+    found = [tallied(none, none, _EDGES)] * len(family.chain)
     for step in _steps(family):
-        mean = step.expected[known].ravel()
-        bins = np.digitize(mean, _LEAST * _RATIO ** np.arange(_BINS))
-        groups[step.number] += np.bincount(bins, minlength=_BINS + 1)
-        np.add.at(expected[step.number], bins, steps(mean))
-        np.add.at(squares[step.number], bins, steps(step.squares[known].ravel()))
-    return Residuals(groups, expected, squares)
+        mean, squares = step.expected[known].ravel(), step.squares[known].ravel()
+        found[step.number] = tallied(mean, squares, _EDGES)
+    return Deviations(
+        np.stack([one.children for one in found]),
+        np.stack([one.expected for one in found]),
+        np.stack([one.squares for one in found]),
+    )
 
 
-def learn_dispersion(seen: Residuals) -> Dispersion:
+def learn_dispersion(seen: Deviations) -> Dispersion:
     """D of every step of the chain, pooled to be nondecreasing."""
-    expected, variance = [], []
-    for groups, sums, squares in zip(seen.groups, seen.expected, seen.squares, strict=True):
-        use = np.flatnonzero(groups >= _FEWEST)
-        n = groups[use]
-        mean, square = sums[use] / (STEPS * n), squares[use] / (STEPS * n)
-        digits = np.array([float(f"{value:.3g}") for value in pooled(square, n)])
-        expected.append(mean)
-        variance.append(np.maximum(digits, _FLOOR * mean))
-    return Dispersion(tuple(expected), tuple(variance))
+    steps = zip(seen.children, seen.expected, seen.squares, strict=True)
+    found = [learned_by_bins(*step) for step in steps]
+    return Dispersion(
+        tuple(mean for mean, _ in found),
+        tuple(np.maximum(variance, _FLOOR * mean) for mean, variance in found),
+    )
 
 
 def posterior(

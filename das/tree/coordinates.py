@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -23,7 +23,7 @@ import numpy.typing as npt
 from das.arrays import FloatArray, IntArray
 from das.queries.factor import Factor
 from das.queries.query import Query
-from das.tree.components import SpineComponents
+from das.tree.components import SpineComponents, normalized
 from das.tree.span import span_of
 
 Values = tuple[FloatArray, ...]  # per component, float64[G, D, R]: G histograms in coordinates
@@ -102,11 +102,6 @@ class _AlikeRows:
         """How many rows look alike, in the mean."""
         return len(self.group) / (int(self.group.max(initial=0)) + 1)
 
-    @property
-    def are_fewer(self) -> bool:
-        """Whether some rows look alike."""
-        return self.ratio > 1
-
 
 Adding = Callable[[npt.NDArray[np.integer], int, IntArray], npt.NDArray[np.integer]]
 """How whole numbers are added up: `group_sums`, or what gives the same."""
@@ -153,6 +148,15 @@ class Coordinates:
 
     components: SpineComponents
     spans: tuple[FloatArray, ...] | None = None
+    _known_blocks: dict[tuple[tuple[int, ...], bytes], FloatArray] = field(
+        default_factory=dict, init=False, repr=False
+    )
+    _known_alike: dict[Query, Sequence[_AlikeRows]] = field(
+        default_factory=dict, init=False, repr=False
+    )
+    _known_rows: dict[Query, tuple[list[FloatArray], IntArray]] = field(
+        default_factory=dict, init=False, repr=False
+    )
 
     @classmethod
     def of_queries(cls, queries: Sequence[Query], most_groups: int | None = None) -> Coordinates:
@@ -270,7 +274,7 @@ class Coordinates:
     @cached_property
     def bases(self) -> tuple[dict[bool, FloatArray], ...]:
         """Per attribute, float64[n, k] on groups (False) and float64[n, n - k] within (True)."""
-        return tuple({False: _groups(c), True: _within(c)} for c in self.components.atoms)
+        return tuple({False: normalized(c), True: _within(c)} for c in self.components.atoms)
 
     # --- histograms and answers ------------------------------------------------------------------
 
@@ -348,7 +352,7 @@ class Coordinates:
     ) -> Iterator[_Marginal]:
         """Marginals of answers, each with the components that need no more of them."""
         within = self.components.within
-        pending = [axis for axis, rows in enumerate(alike) if rows.are_fewer]
+        pending = [axis for axis, rows in enumerate(alike) if rows.ratio > 1]
 
         def descend(
             tensor: npt.NDArray[np.integer], done: frozenset[int], chosen: list[int]
@@ -377,7 +381,7 @@ class Coordinates:
 
     def _alike_rows(self, query: Query) -> Sequence[_AlikeRows]:
         """Per attribute, the rows of a query that look alike on groups; found once per query."""
-        known: dict[Query, Sequence[_AlikeRows]] = self._known_alike
+        known = self._known_alike
         if query not in known:
             known[query] = [
                 _AlikeRows.of({i: self._kept(b) for i, b in blocks.items()}, size)
@@ -390,14 +394,6 @@ class Coordinates:
         if block is None:
             return None
         return self._known_blocks.setdefault((block.shape, block.tobytes()), block)
-
-    @cached_property
-    def _known_blocks(self) -> dict[tuple[tuple[int, ...], bytes], FloatArray]:
-        return {}
-
-    @cached_property
-    def _known_alike(self) -> dict[Query, Sequence[_AlikeRows]]:
-        return {}
 
     def _split(
         self,
@@ -461,7 +457,7 @@ class Coordinates:
 
     def _distinct_rows(self, query: Query) -> tuple[list[FloatArray], IntArray]:
         """Per component, rows that differ, and int64[m], which each answer has; found once."""
-        known: dict[Query, tuple[list[FloatArray], IntArray]] = self._known_rows
+        known = self._known_rows
         if query not in known:
             factors = self._factors(query)
             rows = [
@@ -478,10 +474,6 @@ class Coordinates:
                 return found
             known[query] = found
         return known[query]
-
-    @cached_property
-    def _known_rows(self) -> dict[Query, tuple[list[FloatArray], IntArray]]:
-        return {}
 
     def alike(self, query: Query) -> tuple[Query, FloatArray]:
         """One answer of a query for all that have equal variances by their rows, and their numbers.
@@ -586,32 +578,17 @@ class Coordinates:
 
     # --- flat rows, as files hold them -----------------------------------------------------------
 
-    def flatten(self, values: Values) -> FloatArray:
-        """Return float64[G, size]."""
-        return np.concatenate([part.reshape(len(part), -1) for part in values], axis=1)
+    def flatten(self, parts: Sequence[FloatArray]) -> FloatArray:
+        """Return float64[G, size] of values, or float64[K, sum of D^2] of matrices."""
+        return np.concatenate([part.reshape(len(part), -1) for part in parts], axis=1)
 
     def unflatten(self, rows: FloatArray) -> Values:
-        """Undo `flatten`."""
-        shapes = list(zip(self.sizes, self.widths, strict=True))
-        cuts = np.cumsum([size * width for size, width in shapes])[:-1]
-        parts = np.split(rows, cuts, axis=1)
-        return tuple(
-            np.ascontiguousarray(part).reshape(len(rows), *shape)
-            for part, shape in zip(parts, shapes, strict=True)
-        )
-
-    def flatten_matrices(self, matrices: Matrices) -> FloatArray:
-        """Return float64[K, sum of D^2]."""
-        return np.concatenate([part.reshape(len(part), -1) for part in matrices], axis=1)
+        """Undo `flatten` of values."""
+        return _parted(rows, list(zip(self.sizes, self.widths, strict=True)))
 
     def unflatten_matrices(self, rows: FloatArray) -> Matrices:
-        """Undo `flatten_matrices`."""
-        cuts = np.cumsum([size**2 for size in self.sizes])[:-1]
-        parts = np.split(rows, cuts, axis=1)
-        return tuple(
-            np.ascontiguousarray(part).reshape(len(rows), size, size)
-            for part, size in zip(parts, self.sizes, strict=True)
-        )
+        """Undo `flatten` of matrices."""
+        return _parted(rows, [(size, size) for size in self.sizes])
 
     def select(self, whole: Coordinates, parts: Sequence[FloatArray]) -> tuple[FloatArray, ...]:
         """Of one array per component of `whole`, those of the components kept here."""
@@ -626,10 +603,13 @@ def along(axis: int, tensor: FloatArray, block: FloatArray) -> FloatArray:
     return found.reshape(*before, block.shape[1], *after)
 
 
-def _groups(codes: IntArray) -> FloatArray:
-    """Normalized indicators of the atoms, float64[n, k]."""
-    indicators = (codes[:, None] == np.arange(codes.max() + 1)).astype(np.float64)
-    return np.asarray(indicators / np.sqrt(indicators.sum(axis=0)))
+def _parted(rows: FloatArray, shapes: Sequence[tuple[int, int]]) -> tuple[FloatArray, ...]:
+    """Cut rows into arrays of some shapes, one after the other."""
+    parts = np.split(rows, np.cumsum([math.prod(shape) for shape in shapes])[:-1], axis=1)
+    return tuple(
+        np.ascontiguousarray(part).reshape(len(rows), *shape)
+        for part, shape in zip(parts, shapes, strict=True)
+    )
 
 
 def _within(codes: IntArray) -> FloatArray:

@@ -24,7 +24,7 @@ References:
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -33,7 +33,7 @@ from das.errors import SchemaError
 
 # Bins of what is expected: wide enough for V to be learned from some thousand children, and narrow
 # enough for it to grow by at most a half within one where it grows as the square.
-_LEAST, _RATIO, _BINS = 0.5, 1.28, 72  # up to 2 * 10^7 persons
+_EDGES = np.asarray(0.5 * 1.28 ** np.arange(72), np.float64)  # up to 2 * 10^7 persons
 _FEWEST = 21  # children of a bin that is believed
 # Squared deviations are added up in these steps, as integers: a sum hangs on no order of tasks.
 STEPS, _MOST = 1024, 2.0**40
@@ -84,19 +84,19 @@ class Expected:
 
 @dataclass(frozen=True, eq=False)
 class Deviations:
-    """How far noisy totals are from what is expected, by bins of that; mergeable in any order.
+    """How far noisy numbers are from what is expected, by bins of that; mergeable in any order.
 
     Attributes:
-      children: int64[b].
-      expected: int64[b], their expected totals in steps.
-      squares: int64[b], (t - mu)^2 - Var e in steps.
+      children: int64[..., b], children, or groups of cells of them.
+      expected: int64[..., b], their expected numbers in steps.
+      squares: int64[..., b], (t - mu)^2 - Var e in steps.
       flat: Children of whom nothing is expected.
     """
 
     children: IntArray
     expected: IntArray
     squares: IntArray
-    flat: int
+    flat: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,19 +162,16 @@ def deviations(children: Children) -> Deviations:
     is_used = ~found.flat & (found.totals > 0)
     mu = found.totals[is_used]
     square = (children.noisy[is_used] - mu) ** 2 - children.variance[is_used]
-    bins = np.digitize(mu, _LEAST * _RATIO ** np.arange(_BINS))
-    return Deviations(
-        np.bincount(bins, minlength=_BINS + 1),
-        _sums(bins, mu),
-        _sums(bins, square),
-        int(found.flat.sum()),
-    )
+    return replace(tallied(mu, square, _EDGES), flat=int(found.flat.sum()))
 
 
-def _sums(bins: IntArray, values: FloatArray) -> IntArray:
-    out = np.zeros(_BINS + 1, np.int64)
-    np.add.at(out, bins, steps(values))
-    return out
+def tallied(expected: FloatArray, squares: FloatArray, edges: FloatArray) -> Deviations:
+    """Tally deviations by bins of what is expected; edges[b - 1] are those between bins."""
+    bins = np.digitize(expected, edges)
+    sums = np.zeros((2, len(edges) + 1), np.int64)
+    np.add.at(sums[0], bins, steps(expected))
+    np.add.at(sums[1], bins, steps(squares))
+    return Deviations(np.bincount(bins, minlength=len(edges) + 1), *sums)
 
 
 def steps(values: FloatArray) -> IntArray:
@@ -182,10 +179,10 @@ def steps(values: FloatArray) -> IntArray:
     return np.rint(np.clip(values, -_MOST, _MOST) * STEPS).astype(np.int64)
 
 
-def merge(parts: Iterable[Deviations]) -> Deviations:
-    """Add tallies up."""
+def merge(parts: Iterable[Deviations], *shape: int) -> Deviations:
+    """Add tallies up, of so many steps of a chain, or of totals."""
     every = list(parts)
-    zero = np.zeros(_BINS + 1, np.int64)
+    zero = np.zeros((*shape, len(_EDGES) + 1), np.int64)
     return Deviations(
         sum((one.children for one in every), zero),
         sum((one.expected for one in every), zero),
@@ -196,28 +193,26 @@ def merge(parts: Iterable[Deviations]) -> Deviations:
 
 def learn_variance(seen: Deviations) -> TotalVariance | None:
     """V by bins of what is expected, pooled to be nondecreasing; None if too few were seen."""
-    use = np.flatnonzero(seen.children >= _FEWEST)
-    if not len(use):
+    expected, variance = learned_by_bins(seen.children, seen.expected, seen.squares)
+    if not len(expected):
         return None
-    n = seen.children[use]
-    expected, squares = seen.expected[use] / (STEPS * n), seen.squares[use] / (STEPS * n)
-    # Three digits: V is not known better, and its last digits then hang on nothing.
-    variance = [float(f"{value:.3g}") for value in pooled(squares, n)]
     return TotalVariance(expected, np.maximum(variance, 0.3 * expected + 0.3))
 
 
-def pooled(values: FloatArray, weights: IntArray) -> FloatArray:
-    """The nondecreasing sequence next to values in weighted squares, by pooling violators."""
-    blocks: list[tuple[float, float, int]] = []
-    for value, weight in zip(values.tolist(), weights.tolist(), strict=True):
-        block = (value, float(weight), 1)
-        while blocks and blocks[-1][0] > block[0]:
-            before = blocks.pop()
-            weight_sum = before[1] + block[1]
-            mean = (before[0] * before[1] + block[0] * block[1]) / weight_sum
-            block = (mean, weight_sum, before[2] + block[2])
-        blocks.append(block)
-    return np.repeat([block[0] for block in blocks], [block[2] for block in blocks])
+def learned_by_bins(
+    n: IntArray, expected: IntArray, squares: IntArray
+) -> tuple[FloatArray, FloatArray]:
+    """Mean expected numbers of the bins that are believed, rising, and variances that do not fall.
+
+    Variances are pooled by neighbors that violate the order, and have three digits: they are not
+    known better, and their last digits then hang on nothing.
+    """
+    from scipy.optimize import isotonic_regression
+
+    use = np.flatnonzero(n >= _FEWEST)
+    weights = STEPS * n[use]
+    pooled = isotonic_regression(squares[use] / weights, weights=n[use]).x if len(use) else []
+    return expected[use] / weights, np.array([float(f"{value:.3g}") for value in pooled])
 
 
 def scales(children: Children, found: Expected, learned: TotalVariance) -> FloatArray:

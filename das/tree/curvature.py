@@ -50,7 +50,7 @@ def _product_bound(queries: Sequence[Query], scaled: Sequence[float]) -> float:
     bounds = [0.0]
     for query, weight in zip(queries, scaled, strict=True):
         bounds.append(weight * math.prod(_least_of([factor]) for factor in query.factors))
-    keys = [tuple(_key(factor) for factor in query.factors) for query in queries]
+    keys = [tuple(factor.key for factor in query.factors) for query in queries]
     choices = [dict.fromkeys(column) for column in zip(*keys, strict=True)]
     weight_of = dict(zip(keys, scaled, strict=True))
     grid = math.prod(len(choice) for choice in choices)
@@ -76,7 +76,3 @@ def _least_of(factors: Sequence[Factor]) -> float:
 
 def _longest_sq(factor: Factor) -> float:
     return float(factor.gram.diagonal().max())
-
-
-def _key(factor: Factor) -> tuple[tuple[int, ...], bytes]:
-    return factor.matrix.shape, factor.matrix.tobytes()

@@ -28,9 +28,8 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from das.arrays import FloatArray, IntArray
+from das.arrays import BoolArray, FloatArray, IntArray
 from das.errors import SchemaError
 from das.queries.query import Query
 from das.tree.classes import Chain, SubtreeClasses
@@ -113,7 +112,7 @@ class SpineModel:
         return np.asarray(1.0 / np.outer(answers, self.tree.level_sizes()))
 
     @cached_property
-    def is_determined(self) -> npt.NDArray[np.bool_]:
+    def is_determined(self) -> BoolArray:
         """bool[T, L]: whether the invariants alone give the whole table."""
         left, whole = np.zeros_like(self.table_scale), np.zeros((len(self.tables), 1))
         for terms in self.terms:

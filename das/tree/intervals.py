@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
-import numpy.typing as npt
 
-from das.arrays import FloatArray
+from das.arrays import BoolArray, FloatArray
 from das.errors import ConfigError
 
 _HALVINGS = 60  # of an interval of a few standard errors, down to rounding
@@ -151,7 +150,7 @@ def _high_end(seen: FloatArray, factor: float, confidence: float) -> FloatArray:
 
 
 def _halve(
-    goes_up: Callable[[FloatArray], npt.NDArray[np.bool_]], low: FloatArray, high: FloatArray
+    goes_up: Callable[[FloatArray], BoolArray], low: FloatArray, high: FloatArray
 ) -> FloatArray:
     """Bisection, element by element: the root lies above where `goes_up` holds."""
     for _ in range(_HALVINGS):

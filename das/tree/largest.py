@@ -32,10 +32,10 @@ References:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from das.arrays import FloatArray
 from das.errors import BudgetError
@@ -48,11 +48,10 @@ from das.tree.allocation import (
 from das.tree.errors import SolvedSpine
 from das.tree.information import Information
 
-BoolArray = npt.NDArray[np.bool_]
-
 # Relative distance of value and bound at which the search stops: the parts that `detailed` must
 # have at every geolevel alone can cost the first. Full information costs far more a step.
 NEAR_ENOUGH = {Information.OWN: 1e-3, Information.FULL: 5e-3}
+Row = tuple[int, int, bool]  # of a working set: table, geolevel, whether it is a limit
 _LEAST_SHARE = 1e-3  # below which steps are not measured by the share itself
 _LEAST_OF_STRATA = 1e-9  # of the budget, per query of a stratum: chains divide by shares of levels
 _MOST_ROUNDS = 40  # of growing the working set or starting again
@@ -61,20 +60,6 @@ _MOST_STEPS = 100  # of one search
 _NEAR = 1.1  # times the least height, up to which gradients are made anew
 _MOST_TANGENTS = 256  # the latest ones; those far from the optimum bound nothing
 _TOLERANCE = 1e-6  # relative, by which a limit may be missed and an error outside be larger
-
-
-@dataclass(frozen=True, eq=False)
-class LargestError(Allocation):
-    """An allocation whose `value` is the largest error, or a sum of errors within limits.
-
-    Attributes:
-      weights: float64[T, L], nonnegative with sum 1: how much each error counts in the bound; the
-        errors that decide have positive weight. Of a sum, all at its first place.
-      prices: float64[T, L], nonnegative: how much each limit counts; 0 where it costs nothing.
-    """
-
-    weights: FloatArray
-    prices: FloatArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,7 +112,7 @@ class Aim:
 
 def least_within(
     problem: AllocationProblem, aim: Aim, start: FloatArray, gap: float | None = None
-) -> LargestError:
+) -> Allocation:
     """Make the largest error, or a sum of errors, least within limits.
 
     Args:
@@ -193,57 +178,35 @@ class Certified:
     excess: float
 
 
-def least_bound(
-    problem: AllocationProblem,
-    aim: Aim,
-    shares: FloatArray,
-    weights: FloatArray,
-    prices: FloatArray,
-) -> float:
+def least_bound(problem: AllocationProblem, aim: Aim, found: Allocation) -> float:
     """The best bound by tangents at shares, with a gradient for every error that counts.
 
     Args:
       problem: Errors as a function of shares.
       aim: What is made least, and the limits.
-      shares: float64[L, Q], of sum 1.
-      weights: float64[T, L]; errors count where they are positive.
-      prices: float64[T, L]; limits count where they are positive.
+      found: Shares; errors and limits count where their weights and prices are positive.
     """
     aim = aim.of_noise(problem)
-    solved = problem.solve(shares)
+    solved = problem.solve(found.shares)
     ratios = aim.ratios(solved.mean)
     rows = [
         (int(table), int(level), limit)
-        for limit, counts in ((False, weights), (True, prices))
+        for limit, counts in ((False, found.weights), (True, found.prices))
         for table, level in np.argwhere((counts > 0) & (ratios[limit] > 0))
     ]
-    slopes = np.stack(
-        [
-            -solved.gradient(aim.weights_of(table, level, limit=limit))
-            * problem.per_rho
-            / ratios[limit][table, level] ** 2
-            for table, level, limit in rows
-        ]
-    )
-    is_limit = np.array([limit for _, _, limit in rows])
-    return _bound(problem, slopes, is_limit, _game(problem, slopes, is_limit))
+    slopes = [_tangent(problem, aim, solved, row, float(ratios[row[2]][row[:2]])) for row in rows]
+    return _game(problem, list(zip(rows, slopes, strict=True)))[1]
 
 
-def _bound(
-    problem: AllocationProblem, slopes: FloatArray, is_limit: BoolArray, weights: FloatArray
-) -> float:
-    """What no allocation beats, by tangents and their weights; 0 if they say nothing."""
-    most = problem.steepest(np.tensordot(weights, slopes, 1)) - weights[is_limit].sum()
-    return float(1 / most) if most > 0 else 0.0
+def _tangent(
+    problem: AllocationProblem, aim: Aim, solved: SolvedSpine, row: Row, ratio: float
+) -> FloatArray:
+    """float64[chains, Q]: the gradient of the inverse of one of the ratios."""
+    weights = aim.weights_of(row[0], row[1], limit=row[2])
+    return -solved.gradient(weights) * problem.per_rho / ratio**2
 
 
-def certify(
-    problem: AllocationProblem,
-    aim: Aim,
-    shares: FloatArray,
-    weights: FloatArray,
-    prices: FloatArray,
-) -> Certified:
+def certify(problem: AllocationProblem, aim: Aim, found: Allocation) -> Certified:
     """Judge shares, with one gradient.
 
     The bound holds for any nonnegative weights and prices; it is near the value where these are
@@ -252,14 +215,12 @@ def certify(
     Args:
       problem: Errors as a function of shares.
       aim: What is made least, and the limits.
-      shares: float64[L, Q], of sum 1.
-      weights: float64[T, L], nonnegative, as those of `LargestError`.
-      prices: float64[T, L], nonnegative, as those of `LargestError`.
+      found: Shares, weights and prices; its value and bound are not used.
     """
     aim = aim.of_noise(problem)
-    solved = problem.solve(shares)
+    solved = problem.solve(found.shares)
     goal, over = aim.ratios(solved.mean)
-    weights = weights / weights.sum()
+    weights, prices = found.weights / found.weights.sum(), found.prices
     # The gradient of 1 / ratio is that of the errors over -ratio^2.
     of_goal = np.divide(weights, goal**2, out=np.zeros_like(goal), where=weights > 0)
     of_limits = np.divide(prices, over**2, out=np.zeros_like(over), where=prices > 0)
@@ -294,10 +255,7 @@ class _Point:
 
 
 class _Search:
-    """Sequential quadratic programming with its tangents, for one goal and its limits.
-
-    Rows of the working set are (table, geolevel, whether it is a limit).
-    """
+    """Sequential quadratic programming with its tangents, for one goal and its limits."""
 
     def __init__(
         self,
@@ -310,9 +268,9 @@ class _Search:
         self.aim = aim
         self.enough = enough  # a value at which there is nothing more to search
         self.gap = NEAR_ENOUGH[problem.information] if gap is None else gap
-        self.working: list[tuple[int, int, bool]] = []
-        self.tangents: list[tuple[tuple[int, int, bool], FloatArray]] = []
-        self.gradients: dict[tuple[int, int, bool], FloatArray] = {}  # the latest of each row
+        self.working: list[Row] = []
+        self.tangents: list[tuple[Row, FloatArray]] = []
+        self.gradients: dict[Row, FloatArray] = {}  # the latest of each row
         self.best: FloatArray | None = None
         self.value, self.bound = np.inf, 0.0
         self.weights, self.prices = np.zeros_like(aim.scale), np.zeros_like(aim.scale)
@@ -323,10 +281,10 @@ class _Search:
             self.floor[:, part] = _LEAST_OF_STRATA
         self.floor[:, detailed_column(problem)] = float(LEAST_DETAILED)
 
-    def run(self, start: FloatArray) -> LargestError:
+    def run(self, start: FloatArray) -> Allocation:
         """Search from shares, up to a factor."""
         shares = self._feasible(start)
-        self._join(self._ratios(self._solved(shares)))
+        self._join(self._solved(shares))
         restarts = 0
         for _ in range(_MOST_ROUNDS):
             if self.value <= self.enough:
@@ -335,7 +293,7 @@ class _Search:
                 reached = self._descend(shares)
             except _Certified:
                 break
-            if self._join(self._ratios(self._solved(reached))):
+            if self._join(self._solved(reached)):
                 shares = reached
                 continue
             self._tighten()
@@ -349,16 +307,16 @@ class _Search:
         best = self.best
         if self.problem.strata is not None:  # a stratum that spent less gets all it may
             best = self._of_parts(best - self.floor, float(best[:, self.problem.parts[0]].sum()))
-        return LargestError(best, self.value, self.bound, self.weights, self.prices)
+        return Allocation(best, self.value, self.bound, self.weights, self.prices)
 
     def _feasible(self, shares: FloatArray) -> FloatArray:
-        positive = np.maximum(shares, 0.0)
-        if self.problem.strata is None:
-            return np.asarray(self.floor + (1 - self.floor.sum()) * positive / positive.sum())
-        first = self.problem.parts[0]
-        of_all = positive[:, first].sum() / self._spent(positive)
-        least = self.floor[:, first].sum()
-        return self._of_parts(positive, float(np.clip(of_all, 2 * least, 1 - 2 * least)))
+        positive, of_all = np.maximum(shares, 0.0), 1.0
+        if self.problem.strata is not None:
+            first = self.problem.parts[0]
+            least = self.floor[:, first].sum()
+            of_all = positive[:, first].sum() / self._spent(positive)
+            of_all = float(np.clip(of_all, 2 * least, 1 - 2 * least))
+        return self._of_parts(positive, of_all)
 
     def _of_parts(self, positive: FloatArray, of_all: float) -> FloatArray:
         """Shares with so much for everybody and the rest for each stratum, above the floor."""
@@ -372,37 +330,31 @@ class _Search:
 
     def _spent(self, shares: FloatArray) -> float:
         """What the most expensive path costs; without strata all paths cost the same."""
-        if self.problem.strata is None:
-            return float(shares.sum())
         first, *others = (shares[:, part].sum() for part in self.problem.parts)
-        return float(first + max(others))
+        return float(first + max(others, default=0.0))
 
     def _solved(self, shares: FloatArray) -> SolvedSpine:
         """Errors at shares of sum 1, which are kept if they are the best within limits."""
         solved = self.problem.solve(shares)
-        goal, limited = self._ratios(solved)
+        goal, limited = self.aim.ratios(solved.mean)
         value = float(goal.max())
         if value < self.value and limited.max() <= 1 + _TOLERANCE:
             self.best, self.value = shares, value
         return solved
 
-    def _ratios(self, solved: SolvedSpine) -> tuple[FloatArray, FloatArray]:
-        """float64[T, L] twice: errors over what they are compared with, and over their limits."""
-        return self.aim.ratios(solved.mean)
-
-    def _join(self, ratios: tuple[FloatArray, FloatArray]) -> bool:
+    def _join(self, solved: SolvedSpine) -> bool:
         """Let the largest error of every geolevel, and all limits that are missed, join.
 
         Returns whether any did.
         """
         before = len(self.working)
-        for is_limit, ratio in zip((False, True), ratios, strict=True):
+        for is_limit, ratio in enumerate(self.aim.ratios(solved.mean)):
             known = [ratio[t, level] for t, level, limit in self.working if limit == is_limit]
             least = 1.0 if is_limit else max(known, default=0.0)
             for level in range(ratio.shape[1]):
                 larger = np.flatnonzero(ratio[:, level] > (1 + _TOLERANCE) * least).tolist()
                 for table in larger if is_limit else larger and [int(ratio[:, level].argmax())]:
-                    row = (table, level, is_limit)
+                    row = (table, level, bool(is_limit))
                     if row not in self.working:
                         self.working.append(row)
         return len(self.working) > before
@@ -475,9 +427,9 @@ class _Search:
         total = self._spent(positive)
         shares = positive / total
         solved = self._solved(shares)
-        goal, limited = self._ratios(solved)
-        ratios = [(limited if limit else goal)[t, level] for t, level, limit in self.working]
-        self.point = _Point(given.copy(), total, shares, solved, total / np.array(ratios))
+        ratios = self.aim.ratios(solved.mean)
+        heights = total / np.array([ratios[row[2]][row[:2]] for row in self.working])
+        self.point = _Point(given.copy(), total, shares, solved, heights)
         return self.point
 
     def _gradients(self, given: FloatArray) -> FloatArray:
@@ -493,10 +445,8 @@ class _Search:
         for row, height, near in zip(self.working, point.heights, is_near, strict=True):
             if row in self.gradients and not near:
                 continue
-            table, level, limit = row
-            weights = self.aim.weights_of(table, level, limit=limit)
-            squared = (point.total / height) ** 2
-            slope = -point.solved.gradient(weights) * self.problem.per_rho / squared
+            ratio = float(point.total / height)
+            slope = _tangent(self.problem, self.aim, point.solved, row, ratio)
             self.tangents.append((row, slope))
             self.gradients[row] = self.problem.in_shares(point.shares, slope).ravel()
         del self.tangents[:-_MOST_TANGENTS]
@@ -506,10 +456,7 @@ class _Search:
         """Solve the game of the tangents; keep its bound if it is better."""
         if not self.tangents:
             return
-        is_limit = np.array([row[2] for row, _ in self.tangents])
-        slopes = np.stack([slope for _, slope in self.tangents])
-        weights = _game(self.problem, slopes, is_limit)
-        bound = _bound(self.problem, slopes, is_limit, weights)
+        weights, bound = _game(self.problem, self.tangents)
         if bound <= self.bound:
             return
         self.bound = bound
@@ -518,14 +465,20 @@ class _Search:
             (self.prices if row[2] else self.weights)[row[:2]] += weight
 
 
-def _game(problem: AllocationProblem, slopes: FloatArray, is_limit: BoolArray) -> FloatArray:
-    """float64[k]: nonnegative weights of tangents; those of errors sum to 1.
+def _game(
+    problem: AllocationProblem, tangents: Sequence[tuple[Row, FloatArray]]
+) -> tuple[FloatArray, float]:
+    """Return float64[k], nonnegative weights of tangents, and what no allocation beats by them.
+
+    Weights of errors sum to 1. The bound is 0 if the tangents say nothing.
 
     The variables are what is spent: of every geolevel on everybody and on each stratum, then of
     every chain and query, then the height.
     """
     from scipy.optimize import linprog
 
+    is_limit = np.array([row[2] for row, _ in tangents])
+    slopes = np.stack([slope for _, slope in tangents])
     chains, levels = problem.model.tree.chains, problem.model.tree.n_levels
     parts = problem.parts
     spent = levels * len(parts)
@@ -555,10 +508,10 @@ def _game(problem: AllocationProblem, slopes: FloatArray, is_limit: BoolArray) -
         bounds=(0, None),
         method="highs",
     )
-    if found.x is None:
-        even = np.where(is_limit, 0.0, 1.0)
-        return np.asarray(even / even.sum())
-    weights = np.maximum(-np.asarray(found.ineqlin.marginals), 0.0)
-    # In the units of the program the height is 1 / unit of what it is.
-    weights /= units / unit
-    return np.asarray(weights / weights[~is_limit].sum())
+    weights = np.where(is_limit, 0.0, 1.0)
+    if found.x is not None:
+        # In the units of the program the height is 1 / unit of what it is.
+        weights = np.maximum(-np.asarray(found.ineqlin.marginals), 0.0) / (units / unit)
+    weights = weights / weights[~is_limit].sum()
+    most = problem.steepest(np.tensordot(weights, slopes, 1)) - weights[is_limit].sum()
+    return weights, float(1 / most) if most > 0 else 0.0

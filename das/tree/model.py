@@ -195,7 +195,7 @@ def _made_once(asked: _Asked) -> tuple[GeolevelTerms, ...]:
 
 def _entries(query: Query) -> tuple[tuple[tuple[int, ...], bytes], ...]:
     """What is the same for queries of equal matrices."""
-    return tuple((factor.matrix.shape, factor.matrix.tobytes()) for factor in query.factors)
+    return tuple(factor.key for factor in query.factors)
 
 
 def _scaled_sum(grams: FloatArray) -> FloatArray:

@@ -179,7 +179,7 @@ def add_leaves(sums: Moments, numbers: IntArray, unknown: Sequence[FloatArray]) 
 
 
 def _summed_precision(
-    covariances: Matrices, counts: npt.NDArray[np.int64], unknown: Sequence[FloatArray]
+    covariances: Matrices, counts: IntArray, unknown: Sequence[FloatArray]
 ) -> Matrices:
     """(sum of counts times covariances)^+, per row of counts int64[U, K]."""
     out = []

@@ -77,10 +77,8 @@ def tally(noisy: FloatArray, expected: FloatArray, variance: float) -> Tally:
 
 def merge(tallies: Iterable[Tally]) -> Tally:
     """Add tallies of the same variance up."""
-    every = list(tallies)
-    if not every:
-        none = np.zeros(0, np.int64)
-        return Tally(none, none, none)
+    none = np.zeros(0, np.int64)
+    every = [Tally(none, none, none), *tallies]
     return _summed(
         np.concatenate([t.bins for t in every]),
         np.concatenate([t.steps for t in every]),

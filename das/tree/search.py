@@ -26,7 +26,6 @@ from das.tree.information import Information
 from das.tree.largest import (
     NEAR_ENOUGH,
     Aim,
-    LargestError,
     certify,
     least_bound,
     least_within,
@@ -69,9 +68,7 @@ def find_shares(problem: AllocationProblem, aim: Aim, start: FloatArray) -> Allo
     few = problem.information is Information.OWN or problem.model.tree.n_classes < _MANY_CLASSES
     found = (_least if few else _by_coarse_tree)(problem, scaled, start)
     value, bound = found.value * unit, found.bound * unit
-    if isinstance(found, LargestError):
-        return replace(found, value=value, bound=bound, prices=found.prices / unit)
-    return replace(found, value=value, bound=bound)
+    return replace(found, value=value, bound=bound, prices=found.prices / unit)
 
 
 def _least(
@@ -90,7 +87,7 @@ def _least(
 
 def _by_prices(
     problem: AllocationProblem, aim: Aim, start: FloatArray, known: FloatArray | None
-) -> LargestError | None:
+) -> Allocation | None:
     """A sum within limits as a weighted sum without, for which prices of the limits are sought.
 
     With errors c / x the best x go by the roots of their weights, so that an error halves where its
@@ -101,7 +98,7 @@ def _by_prices(
     has_limit = aim.limited > 0
     limits = np.divide(1.0, aim.limited, out=np.zeros_like(aim.limited), where=has_limit)
     shares, prices = start, np.zeros_like(aim.scale)
-    if known is not None:  # in units of 1 / value, as those of `LargestError`
+    if known is not None:  # in units of 1 / value, as those of `Allocation`
         value = float((aim.scale * problem.errors(start)).sum())
         prices = np.divide(known * value**2, limits, out=prices, where=has_limit)
     for _ in range(_MOST_PRICES):
@@ -110,12 +107,9 @@ def _by_prices(
         over = errors * aim.limited
         value = float((aim.scale * errors).sum())
         if over.max() <= 1 + _MISSED and (over[prices > 0] >= 1 - _SLACK).all():
-            weights = np.zeros_like(prices)
-            weights[0, 0] = 1.0
             paid = prices * limits
-            return LargestError(
-                shares, value, found.bound - float(paid.sum()), weights, paid / value**2
-            )
+            bound = found.bound - float(paid.sum())
+            return replace(found, value=value, bound=bound, prices=paid / value**2)
         least = np.divide(_FIRST_PRICE * value, limits, out=np.zeros_like(prices), where=has_limit)
         held = np.maximum(aim.scale + prices, least)
         counts = has_limit & ((prices > 0) | (over > 1))
@@ -126,15 +120,13 @@ def _by_prices(
     return None
 
 
-def _by_coarse_tree(problem: AllocationProblem, aim: Aim, start: FloatArray) -> LargestError:
+def _by_coarse_tree(problem: AllocationProblem, aim: Aim, start: FloatArray) -> Allocation:
     model = problem.model
     small = SpineModel(coarse_classes(model.tree), model.measured, model.exact, model.tables)
     coarse = replace(problem, model=small)
-    first = np.zeros_like(aim.scale)
-    first[0, 0] = 1.0
     errors, shares = problem.errors(start), start
     factor: FloatArray | None = None
-    best: LargestError | None = None
+    best: Allocation | None = None
     prices: FloatArray | None = None
     bound = 0.0
     for _ in range(_MOST_ROUNDS):
@@ -143,17 +135,14 @@ def _by_coarse_tree(problem: AllocationProblem, aim: Aim, start: FloatArray) -> 
         if before is not None and np.abs(factor / before - 1).max() < _STEADY:
             break
         found = _least(replace(coarse, factor=factor), aim, shares, _GAP, prices)
-        weights, prices = first, np.zeros_like(first)
-        if isinstance(found, LargestError):
-            weights, prices = found.weights, found.prices
-        shares = found.shares
-        judged = certify(problem, aim, shares, weights, prices)
+        shares, prices = found.shares, found.prices
+        judged = certify(problem, aim, found)
         errors = judged.errors
         bound = max(bound, judged.bound)
         if judged.excess <= 1 + 2 * _MISSED and (best is None or judged.value <= best.value):
-            best = LargestError(shares, judged.value, bound, weights, prices)
+            best = replace(found, value=judged.value, bound=bound)
     if best is None:
         raise BudgetError("limits of errors", "no allocation within them was found")
     if best.value > (1 + NEAR_ENOUGH[problem.information]) * bound:
-        bound = max(bound, least_bound(problem, aim, best.shares, best.weights, best.prices))
+        bound = max(bound, least_bound(problem, aim, best))
     return replace(best, bound=bound)

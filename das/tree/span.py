@@ -18,6 +18,7 @@ from das.arrays import FloatArray, IntArray
 from das.errors import SchemaError
 from das.queries.factor import Factor
 from das.queries.query import Query
+from das.tree.components import indicators
 
 _PRIME = 2**31 - 1  # products of two residues fit in 63 bits
 
@@ -79,6 +80,5 @@ def _product(parts: Sequence[IntArray]) -> IntArray:
 
 def _rows(factor: Factor, codes: IntArray) -> list[IntArray]:
     """Rows of a factor that differ, int64[atoms] each: sums over the levels of every atom."""
-    indicators = (codes[:, None] == np.arange(codes.max() + 1)).astype(np.int64)
-    rows = factor.matrix.astype(np.int64) @ indicators
+    rows = factor.matrix @ indicators(codes)
     return [row for row in np.unique(rows, axis=0) if row.any()]

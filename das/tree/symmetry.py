@@ -33,7 +33,7 @@ import numpy as np
 from das.arrays import FloatArray, IntArray
 from das.queries.factor import Factor
 from das.queries.query import Query
-from das.tree.components import atoms_of, merges_atoms, refuse_many_groups
+from das.tree.components import atoms_of, indicators, merges_atoms, refuse_many_groups
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,9 +72,9 @@ class _Axis:
 
     def parts(self, factor: Factor) -> tuple[FloatArray, list[float]]:
         """F^T F on the kinds, float64[k, k], and its trace on every other part."""
-        summed = factor.matrix @ _indicators(self.atoms)
+        summed = factor.matrix @ indicators(self.atoms)
         gram = summed.T @ summed  # integers: what a factor does not tell apart is 0 exactly
-        of_kind = _indicators(self.kinds)
+        of_kind = indicators(self.kinds)
         numbers, sizes = of_kind.sum(0), self.sizes[np.unique(self.kinds, return_index=True)[1]]
         whole = of_kind.T @ gram @ of_kind
         roots = np.sqrt((numbers * sizes).astype(np.float64))
@@ -216,19 +216,14 @@ def _sees(axis: _Axis, factor: Factor, part: int) -> bool:
     return bool(traces[part - 1] if part else of_kinds[0, 0])
 
 
-def _indicators(codes: IntArray) -> IntArray:
-    """int64[n, k]: 1 where a level or an atom has the code."""
-    return np.asarray(codes[:, None] == np.arange(int(codes.max()) + 1), np.int64)
-
-
 def _kinds(factors: Sequence[Factor], atoms: IntArray) -> IntArray:
     """The kind of each atom: two are of one if swapping them changes no Gram matrix.
 
     Swaps of a with b and of b with c make that of a with c, so kinds are classes.
     """
-    indicators = _indicators(atoms)
-    sizes, count = indicators.sum(0), indicators.shape[1]
-    summed = [factor.matrix @ indicators for factor in factors]
+    columns = indicators(atoms)
+    sizes, count = columns.sum(0), columns.shape[1]
+    summed = [factor.matrix @ columns for factor in factors]
     grams = [np.diag(sizes), *(matrix.T @ matrix for matrix in summed)]
     kinds = np.arange(count)
     for first in range(count):

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
-from das.arrays import BoolArray, IntArray
+from das.arrays import BoolArray, FloatArray, IntArray
 from das.errors import SchemaError
 
 
@@ -157,7 +156,7 @@ class AttributeSets:
             found[order - 1] = merged.by_order[order - 1]
         return AttributeSets(self.n_attributes, tuple(found))
 
-    def product(self, factors: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    def product(self, factors: FloatArray) -> FloatArray:
         """Return prod_{i in A} factors[i] for every set A, float64[size]."""
         out = np.ones(self.size)
         for order, members in enumerate(self.by_order):

@@ -12,13 +12,14 @@ matrices over all cells; the others need matrices of single attributes only.
 from __future__ import annotations
 
 import math
+from functools import reduce
 
 import numpy as np
 
 from das.arrays import FloatArray
 from das.errors import SchemaError
 from das.workload.incidence import Incidence
-from das.workload.kronecker import Kronecker, list_members, workload_gram
+from das.workload.kronecker import Kronecker, list_members
 from das.workload.one_dimensional import (
     OneDimensionalStrategy,
     count_rank,
@@ -74,7 +75,7 @@ def svd_bound(workload: Workload) -> float:
     sizes = np.array([a.size for a in workload.attributes], np.float64)
     marginals = workload.marginals
     residuals = marginals.closure()
-    incidence = Incidence.build(marginals, residuals).matrix(means / sizes, 1 / sizes)
+    incidence = Incidence(marginals, residuals).matrix(means / sizes, 1 / sizes)
     roots = [
         _sum_roots(a.gram - mean / a.size)
         for a, mean in zip(workload.attributes, means, strict=True)
@@ -173,5 +174,14 @@ def _count_cells(workload: Workload) -> int:
 
 
 def _dense_gram(workload: Workload) -> FloatArray:
-    """G over all cells, float64[n, n]."""
-    return workload_gram(workload).apply(np.eye(_count_cells(workload)))
+    """Return sum_A w_A kron_i (W_i^T W_i if i in A else 1 1^T), float64[n, n], over all cells.
+
+    Its trace with the covariance of the cells is the weighted total variance of the answers.
+    """
+    cells = _count_cells(workload)
+    out = np.zeros((cells, cells))
+    for weight, asked in zip(workload.weights, list_members(workload.marginals), strict=True):
+        chosen = zip(workload.attributes, asked, strict=True)
+        parts = [a.gram if is_in else np.ones((a.size, a.size)) for a, is_in in chosen]
+        out += weight * reduce(np.kron, parts)
+    return out

@@ -28,11 +28,11 @@ from das.workload.bounds import (
 from das.workload.choices import LossKind
 from das.workload.hdmm.marginals import MarginalsStrategy
 from das.workload.losses import Loss, best_noise, lower_sums
-from das.workload.plan import WorkloadPlan, per_matrix
-from das.workload.residual.bases import uniform_basis
+from das.workload.plan import WorkloadPlan
+from das.workload.residual.bases import per_matrix, uniform_basis
 from das.workload.residual.plan import ResidualPlan
 from das.workload.variances import StrategyRows, list_average_variances
-from das.workload.workload import BaseKind, Workload
+from das.workload.workload import Workload
 
 DENSE_CELLS = 256
 """Most cells for which the optimum over all strategies is computed as a bound unless told more."""
@@ -101,14 +101,13 @@ def certify(plan: WorkloadPlan, dense_cells: int = DENSE_CELLS) -> Certificate:
     >>> from das.workload.plan import plan_workload
     >>> from das.workload.workload import AttributeWorkload
     >>> age, sex = AttributeWorkload.prefix("age", 8), AttributeWorkload.identity("sex", 2)
-    >>> found = certify(plan_workload(Workload.up_to_k_way((age, sex), 2)))
+    >>> found = certify(plan_workload(Workload.k_way((age, sex), range(3))))
     >>> 0 <= found.distance < 0.001, sorted(found.bounds)[0].value
     (True, 'all_strategies')
     """
-    is_plain = all(each.kind is BaseKind.IDENTITY for each in plan.workload.attributes)
     # Every mechanism pays at least twice as much for a move as for an added record.
     least_cost = 1.0 if plan.neighbors is Neighbors.UNBOUNDED else 2.0
-    bounds = _list_bounds(plan.workload, plan.kind, is_plain, dense_cells)
+    bounds = _list_bounds(plan.workload, plan.kind, dense_cells)
     return Certificate(
         plan,
         list_average_variances(plan.strategy) * plan.cost,
@@ -127,9 +126,7 @@ def _measure_cost(strategy: StrategyRows) -> float:
     return float(sum(share * product.largest_column() for share, product in products))
 
 
-def _list_bounds(
-    workload: Workload, loss: Loss, plain: bool, dense_cells: int
-) -> dict[Bound, float]:
+def _list_bounds(workload: Workload, loss: Loss, dense_cells: int) -> dict[Bound, float]:
     """The bounds that can be had for this domain."""
     cells = math.prod(attribute.size for attribute in workload.attributes)
     out: dict[Bound, float] = {}
@@ -139,7 +136,7 @@ def _list_bounds(
     out[Bound.EACH_MARGINAL] = (
         separate_variance_bound(workload) if largest else max(map(separate_bound, sums))
     )
-    if plain or cells <= _SVD_CELLS:
+    if workload.is_plain or cells <= _SVD_CELLS:
         out[Bound.SINGULAR_VALUES] = max(map(svd_bound, sums))
     if cells <= min(dense_cells, MOST_CELLS):
         minimize = minimize_largest_over_all_strategies if largest else minimize_over_all_strategies
@@ -147,7 +144,7 @@ def _list_bounds(
         with suppress(SolverError):
             found = [minimize(each, gap=_DENSE_GAP).bound for each in sums]
             out[Bound.ALL_STRATEGIES] = max(found)
-    if plain and not total:
+    if workload.is_plain and not total:
         bases = per_matrix(workload, uniform_basis)
         out[Bound.PLAIN_COUNTS] = best_noise(loss, workload, bases, Neighbors.UNBOUNDED)[0].bound
     return out

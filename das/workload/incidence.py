@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,28 +21,22 @@ class Incidence:
     """For every marginal A the flat numbers of its subsets S in a family of residual sets.
 
     Attributes:
-      marginals: The sets A.
-      residuals: The sets S, holding every subset of every A.
-      columns: columns[k] is int64[m_k, 2^k]; bit c of the column number, highest first, says
-        whether member c of A is in S.
+      marginals: The marginals.
+      residuals: The residual sets; they hold every subset of every marginal.
     """
 
     marginals: AttributeSets
     residuals: AttributeSets
-    columns: tuple[IntArray, ...]
 
-    @classmethod
-    def build(cls, marginals: AttributeSets, residuals: AttributeSets) -> Incidence:
-        """Look up all subsets.
+    @cached_property
+    def columns(self) -> tuple[IntArray, ...]:
+        """Per order k, int64[m, 2^k]; bit c of the column number, highest first, is member c in S.
 
         Raises:
-          SchemaError: A subset is missing from `residuals`.
+          SchemaError: A subset is missing.
         """
-        return cls(
-            marginals,
-            residuals,
-            tuple(locate_subsets(residuals, members) for members in marginals.by_order),
-        )
+        orders = self.marginals.by_order
+        return tuple(locate_subsets(self.residuals, members) for members in orders)
 
     def values(self, pivots: FloatArray, residuals: FloatArray) -> list[FloatArray]:
         """Return prod_{i in S} residuals[i] prod_{i in A - S} pivots[i], shaped as `columns`."""

@@ -1,4 +1,4 @@
-"""Kronecker and KroneckerSum: products and sums of Kronecker products, never multiplied out."""
+"""Kronecker: products of matrices, one per attribute, never multiplied out."""
 
 from __future__ import annotations
 
@@ -66,55 +66,9 @@ class Kronecker:
         """K^T."""
         return Kronecker(tuple(factor.T for factor in self.factors))
 
-    def gram(self) -> Kronecker:
-        """K^T K."""
-        return Kronecker(tuple(factor.T @ factor for factor in self.factors))
-
-    def multiply(self, other: Kronecker) -> Kronecker:
-        """K L for L with factors that fit one by one."""
-        pairs = zip(self.factors, other.factors, strict=True)
-        return Kronecker(tuple(left @ right for left, right in pairs))
-
-    def trace(self) -> float:
-        """Return the trace of K, for square factors."""
-        return math.prod(float(np.trace(factor)) for factor in self.factors)
-
-    def trace_with(self, other: Kronecker) -> float:
-        """tr(K L) = prod_i sum_jk F_i[j, k] L_i[k, j]."""
-        pairs = zip(self.factors, other.factors, strict=True)
-        return math.prod(float(np.einsum("ij,ji->", left, right)) for left, right in pairs)
-
     def largest_column(self) -> float:
         """max_j |K_j|^2, the squared L2 sensitivity of one record."""
         return math.prod(float((factor**2).sum(axis=0).max()) for factor in self.factors)
-
-
-@dataclass(frozen=True, eq=False)
-class KroneckerSum:
-    """sum_j weights_j K_j.
-
-    Attributes:
-      weights: float64[number of terms].
-      terms: K_j, all of one shape.
-    """
-
-    weights: FloatArray
-    terms: tuple[Kronecker, ...]
-
-    def apply(self, columns: FloatArray) -> FloatArray:
-        """Return the sum of the terms applied to float64[n] or float64[n, k]."""
-        out = self.weights[0] * self.terms[0].apply(columns)
-        for weight, term in zip(self.weights[1:], self.terms[1:], strict=True):
-            out += weight * term.apply(columns)
-        return np.asarray(out)
-
-    def trace(self) -> float:
-        """Trace of the sum, for square terms."""
-        return float(self.weights @ [term.trace() for term in self.terms])
-
-    def trace_with(self, other: Kronecker) -> float:
-        """tr(sum_j weights_j K_j L): the total variance, for a workload's Gram and L = V^-."""
-        return float(self.weights @ [term.trace_with(other) for term in self.terms])
 
 
 def list_members(sets: AttributeSets) -> BoolArray:
@@ -138,17 +92,3 @@ def mark_attributes(workload: Workload, names: Sequence[str]) -> BoolArray:
             f"marginal {list(names)}", "names an unknown attribute", got=unknown, want=known
         )
     return np.isin(known, list(names))
-
-
-def workload_gram(workload: Workload) -> KroneckerSum:
-    """Return sum_A w_A kron_i (W_i^T W_i if i in A else 1 1^T).
-
-    Its trace with the covariance of the cells is the weighted total variance of the answers.
-    """
-    ones = [np.ones((attribute.size, attribute.size)) for attribute in workload.attributes]
-    grams = [attribute.gram for attribute in workload.attributes]
-    terms = []
-    for row in list_members(workload.marginals):
-        chosen = zip(row, grams, ones, strict=True)
-        terms.append(Kronecker(tuple(gram if asked else one for asked, gram, one in chosen)))
-    return KroneckerSum(workload.weights, tuple(terms))

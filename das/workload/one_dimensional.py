@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -105,25 +105,20 @@ def minimize_total_variance(
     (2.618, True)
     """
     rank = count_rank(gram) if rank is None else rank
-    best: OneDimensionalStrategy | None = None
-    bound = 0.0
+    start = np.full(len(gram), 1 / len(gram)) if start is None else start
+    return _minimize(lambda _: gram, None, start, len(gram), rank, gap)
 
-    def step(logs: FloatArray) -> tuple[FloatArray, bool, float]:
-        nonlocal best, bound
-        weights = _normalize(logs)
-        roots, vectors = _root(gram, weights, rank)
-        trace = float(roots.sum())
-        diagonal = (vectors**2 @ roots) / weights
-        bound = max(bound, trace**2)
-        value = trace * float(diagonal.max())
-        if best is None or value < best.value:
-            best = _strategy(roots, vectors, weights, float(diagonal.max()), value)
-        return _log_ratio(diagonal, trace), best.value <= bound * (1 + gap), trace
 
-    _climb(step, np.full(len(gram), 1 / len(gram)) if start is None else start)
-    if best is None or best.value > bound * (1 + gap):
-        raise _not_proven(best.value if best else math.inf, bound, gap)
-    return _with_bound(best, bound)
+def weigh_total(
+    workload: AttributeWorkload,
+    total_weight: float,
+    *,
+    gap: float = DEFAULT_GAP,
+    start: FloatArray | None = None,
+) -> OneDimensionalStrategy:
+    """Return the strategy V(c) = argmin tr((G + c 11^T) V^-), c = total_weight >= 0."""
+    rank = count_rank(workload.gram)
+    return minimize_total_variance(workload.gram + total_weight, rank=rank, gap=gap, start=start)
 
 
 def minimize_largest_variance(
@@ -153,34 +148,71 @@ def minimize_largest_variance(
     True
     """
     n, rank = workload.size, count_rank(workload.gram)
+    start = np.concatenate([np.full(n, 1 / n), np.full(workload.n_rows, 1 / workload.n_rows)])
+
+    def gram(row_logs: FloatArray) -> FloatArray:
+        return workload.weighted_gram(_normalize(row_logs))
+
+    return _minimize(gram, workload.row_forms, start, n, rank, gap)
+
+
+def _minimize(
+    gram: Callable[[FloatArray], FloatArray],
+    variances: Callable[[FloatArray], FloatArray] | None,
+    start: FloatArray,
+    n: int,
+    rank: int,
+    gap: float,
+) -> OneDimensionalStrategy:
+    """Climb the dual from weights of the n levels, and of the rows if single answers count.
+
+    Args:
+      gram: G for logarithms of the weights of the rows.
+      variances: The variance of every row for a covariance V^-; None for the total variance.
+      start: Weights of levels, then of rows.
+      n: Number of levels.
+      rank: Rank of G.
+      gap: Relative distance to the optimum to be proven.
+
+    Raises:
+      SolverError: The gap was not reached.
+    """
     best: OneDimensionalStrategy | None = None
     bound = 0.0
 
     def step(logs: FloatArray) -> tuple[FloatArray, bool, float]:
         nonlocal best, bound
-        weights, row_weights = _normalize(logs[:n]), _normalize(logs[n:])
-        roots, vectors = _root(workload.weighted_gram(row_weights), weights, rank)
-        trace = float(roots.sum())
-        diagonal = (vectors**2 @ roots) / weights
-        inverse = np.sqrt(weights)[:, None] * vectors / np.sqrt(roots)
-        variances = workload.row_forms(inverse @ inverse.T)
+        weights = _normalize(logs[:n])
+        roots, vectors = _root(gram(logs[n:]), weights, rank)
+        half, trace = np.sqrt(weights)[:, None], float(roots.sum())
+        ratios = diagonal = (vectors**2 @ roots) / weights
+        largest, objective = float(diagonal.max()), trace
+        if variances is not None:
+            inverse = half * vectors / np.sqrt(roots)
+            of_rows = variances(inverse @ inverse.T)
+            ratios, objective = np.concatenate([diagonal, of_rows]), float(of_rows.max())
         bound = max(bound, trace**2)
-        value = float(diagonal.max() * variances.max())
+        value = largest * objective
         if best is None or value < best.value:
-            best = _strategy(roots, vectors, weights, float(diagonal.max()), value)
-        slope = _log_ratio(np.concatenate([diagonal, variances]), trace)
+            # V = D^-.5 Q diag(roots) Q^T D^-.5 / largest; no matrix is inverted.
+            scale = np.sqrt(roots / largest)
+            factor, inverse = vectors * scale / half, half * vectors / scale
+            best = OneDimensionalStrategy(factor, inverse, value, 0.0, weights)
+        # Bounded for levels or rows that do not matter at all.
+        slope = np.log(np.maximum(ratios / trace, _LEAST_RATIO))
         return slope, best.value <= bound * (1 + gap), trace
 
-    start = np.concatenate([np.full(n, 1 / n), np.full(workload.n_rows, 1 / workload.n_rows)])
     _climb(step, start)
-    if best is None or best.value > bound * (1 + gap):
-        raise _not_proven(best.value if best else math.inf, bound, gap)
-    return _with_bound(best, bound)
-
-
-def _log_ratio(values: FloatArray, trace: float) -> FloatArray:
-    """Return log(values / trace), bounded for levels or rows that do not matter at all."""
-    return np.asarray(np.log(np.maximum(values / trace, _LEAST_RATIO)))
+    value = math.inf if best is None else best.value
+    if best is None or value > bound * (1 + gap):
+        raise SolverError(
+            "one-dimensional strategy",
+            f"was not proven optimal in {_MOST_ROUNDS} rounds",
+            got=f"{value:.6g} against the bound {bound:.6g}",
+            want=f"a relative gap of {gap:g}",
+            remedy="allow a larger gap",
+        )
+    return replace(best, bound=bound)
 
 
 def _normalize(logs: FloatArray) -> FloatArray:
@@ -195,31 +227,6 @@ def _root(gram: FloatArray, weights: FloatArray, rank: int) -> tuple[FloatArray,
     squares, vectors = np.linalg.eigh(half[:, None] * gram * half)
     floor = squares[-1] * 1e-30
     return np.sqrt(np.maximum(squares[-rank:], floor)), vectors[:, -rank:]
-
-
-def _strategy(
-    roots: FloatArray, vectors: FloatArray, weights: FloatArray, largest: float, value: float
-) -> OneDimensionalStrategy:
-    """Build V = D^-.5 Q diag(roots) Q^T D^-.5 / largest; no matrix is inverted."""
-    half = np.sqrt(weights)[:, None]
-    scale = np.sqrt(roots / largest)
-    return OneDimensionalStrategy(
-        vectors * scale / half, half * vectors / scale, value, 0.0, weights
-    )
-
-
-def _with_bound(best: OneDimensionalStrategy, bound: float) -> OneDimensionalStrategy:
-    return OneDimensionalStrategy(best.factor, best.inverse, best.value, bound, best.cell_weights)
-
-
-def _not_proven(value: float, bound: float, gap: float) -> SolverError:
-    return SolverError(
-        "one-dimensional strategy",
-        f"was not proven optimal in {_MOST_ROUNDS} rounds",
-        got=f"{value:.6g} against the bound {bound:.6g}",
-        want=f"a relative gap of {gap:g}",
-        remedy="allow a larger gap",
-    )
 
 
 def _climb(step: Callable[[FloatArray], tuple[FloatArray, bool, float]], start: FloatArray) -> None:

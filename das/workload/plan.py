@@ -35,10 +35,10 @@ from das.workload.hdmm.strategies import (
     optimize_union,
 )
 from das.workload.losses import LARGEST_GAP, LargestRatio, Loss, best_noise, is_of_largest, loss_of
-from das.workload.one_dimensional import OneDimensionalStrategy
 from das.workload.residual.bases import (
     AttributeBasis,
     orthogonal_basis,
+    per_matrix,
     projected_basis,
     projected_largest_basis,
     split_off_total,
@@ -52,7 +52,7 @@ from das.workload.residual.plan import ResidualPlan
 from das.workload.residual.reconstruction import DEFAULT_BYTES, ResidualAnswers, reconstruct
 from das.workload.residual.total_variance import choose_oblique_bases
 from das.workload.variances import StrategyRows
-from das.workload.workload import AttributeWorkload, BaseKind, Workload
+from das.workload.workload import BaseKind, Workload
 
 MOST_ANSWERS = 1 << 28
 """Most noisy answers a plan may measure, 2 GB of integers."""
@@ -250,28 +250,17 @@ def plan_workload(
       SchemaError: The method cannot plan this workload.
       SolverError: A solver stopped without a proof.
 
+    >>> from das.workload.workload import AttributeWorkload
     >>> age, sex = AttributeWorkload.prefix("age", 8), AttributeWorkload.identity("sex", 2)
-    >>> plan = plan_workload(Workload.up_to_k_way((age, sex), 2))
+    >>> plan = plan_workload(Workload.k_way((age, sex), range(3)))
     >>> plan.method.value, round(plan.loss, 3) > 0
     ('orp', True)
     """
     goal = _Goal(workload, kind, neighbors)
-    skipped: dict[Method, str] = {}
-    if method is Method.AUTO:
-        found, skipped = _try_all(goal)
-        best = _least(found)
-    else:
-        best = _PLANNERS[method](goal)
-    return WorkloadPlan(
-        workload,
-        best.method,
-        kind,
-        neighbors,
-        best.strategy,
-        best.loss,
-        best.cost,
-        MappingProxyType(skipped),
-    )
+    if method is not Method.AUTO:
+        return _PLANNERS[method](goal)
+    found, skipped = _try_all(goal)
+    return replace(_least(found), skipped=MappingProxyType(skipped))
 
 
 @dataclass(frozen=True, eq=False)
@@ -282,32 +271,24 @@ class _Goal:
     loss: Loss
     neighbors: Neighbors
 
-    @property
-    def is_plain(self) -> bool:
-        return all(each.kind is BaseKind.IDENTITY for each in self.workload.attributes)
-
-    def cost_of(self, strategy: StrategyRows) -> float:
-        """What the worst neighbors cost, if one added record costs 1."""
+    def plan(self, method: Method, strategy: StrategyRows, loss: float) -> WorkloadPlan:
+        """The plan of a strategy, given its loss where one added record costs 1."""
         if self.neighbors is Neighbors.UNBOUNDED:
-            return 1.0
-        if isinstance(strategy, ResidualPlan):
-            return change_cost(strategy)
-        return _change_cost_of_products(strategy)
+            cost = 1.0
+        elif isinstance(strategy, ResidualPlan):
+            cost = change_cost(strategy)
+        else:
+            cost = _change_cost_of_products(strategy)
+        return WorkloadPlan(
+            self.workload, method, self.loss, self.neighbors, strategy, loss * cost, cost, {}
+        )
 
 
-@dataclass(frozen=True, eq=False)
-class _Candidate:
-    method: Method
-    strategy: StrategyRows
-    loss: float
-    cost: float
-
-
-def _try_all(goal: _Goal) -> tuple[list[_Candidate], dict[Method, str]]:
+def _try_all(goal: _Goal) -> tuple[list[WorkloadPlan], dict[Method, str]]:
     """The candidates of `auto`, the preferred ones first, and what was left out."""
     workload = goal.workload
     skipped: dict[Method, str] = {}
-    if goal.is_plain:
+    if goal.workload.is_plain:
         found = [_plan_plain(goal)]
         reason = "the same as residual_planner for plain counts"
         skipped |= dict.fromkeys((Method.RESIDUAL_PLANNER_PLUS, Method.ORP), reason)
@@ -319,7 +300,7 @@ def _try_all(goal: _Goal) -> tuple[list[_Candidate], dict[Method, str]]:
         return found, skipped
     strategies = _list_hdmm(workload)
     for strategy in strategies:
-        if isinstance(strategy, KroneckerStrategy) and not goal.is_plain:
+        if isinstance(strategy, KroneckerStrategy) and not goal.workload.is_plain:
             found.append(_with_noise(Method.ORP, goal, _split_off_totals(strategy)))
     usable = [each for each in strategies if _count_answers(each) <= MOST_ANSWERS]
     found += [_evaluate(Method.HDMM, strategy, goal) for strategy in usable]
@@ -331,31 +312,27 @@ def _try_all(goal: _Goal) -> tuple[list[_Candidate], dict[Method, str]]:
     return found, skipped
 
 
-def _plan_plain(goal: _Goal) -> _Candidate:
+def _plan_plain(goal: _Goal) -> WorkloadPlan:
     bases = per_matrix(goal.workload, uniform_basis)
     return _with_noise(Method.RESIDUAL_PLANNER, goal, bases)
 
 
-def _plan_plus(goal: _Goal) -> _Candidate:
+def _plan_plus(goal: _Goal) -> WorkloadPlan:
     builders = [projected_basis]
     if is_of_largest(goal.loss):
         builders.append(projected_largest_basis)
-    return _least(
-        [
-            _with_noise(Method.RESIDUAL_PLANNER_PLUS, goal, per_matrix(goal.workload, build))
-            for build in builders
-        ]
-    )
+    bases = [per_matrix(goal.workload, build) for build in builders]
+    return _least([_with_noise(Method.RESIDUAL_PLANNER_PLUS, goal, each) for each in bases])
 
 
-def _plan_oblique(goal: _Goal) -> _Candidate:
+def _plan_oblique(goal: _Goal) -> WorkloadPlan:
     workload, loss = goal.workload, goal.loss
     bases = choose_oblique_bases(workload)
     found = [_with_noise(Method.ORP, goal, bases)]
     if is_of_largest(loss):
         limits = loss.limits if isinstance(loss, LargestRatio) else None
         certified = plan_oblique_largest(workload, limits=limits, gap=LARGEST_GAP)
-        found.insert(0, _candidate(Method.ORP, certified.plan, certified.loss, goal))
+        found.insert(0, goal.plan(Method.ORP, certified.plan, certified.loss))
     elif loss is not LossKind.SUM_OF_VARIANCES:
         # At its optimum the loss is a weighted sum of variances: bases for that, and again.
         for _ in range(_MOST_REWEIGHTINGS):
@@ -367,11 +344,11 @@ def _plan_oblique(goal: _Goal) -> _Candidate:
     return _least(found)
 
 
-def _plan_hdmm(goal: _Goal) -> _Candidate:
+def _plan_hdmm(goal: _Goal) -> WorkloadPlan:
     return _least([_evaluate(Method.HDMM, each, goal) for each in _list_hdmm(goal.workload)])
 
 
-_PLANNERS: Mapping[Method, Callable[[_Goal], _Candidate]] = {
+_PLANNERS: Mapping[Method, Callable[[_Goal], WorkloadPlan]] = {
     Method.RESIDUAL_PLANNER: _plan_plain,
     Method.RESIDUAL_PLANNER_PLUS: _plan_plus,
     Method.ORP: _plan_oblique,
@@ -379,7 +356,7 @@ _PLANNERS: Mapping[Method, Callable[[_Goal], _Candidate]] = {
 }
 
 
-def _least(found: Sequence[_Candidate]) -> _Candidate:
+def _least(found: Sequence[WorkloadPlan]) -> WorkloadPlan:
     """Return the first candidate that no other one improves on noticeably."""
     best = found[0]
     for other in found[1:]:
@@ -388,20 +365,14 @@ def _least(found: Sequence[_Candidate]) -> _Candidate:
     return best
 
 
-def _with_noise(method: Method, goal: _Goal, bases: tuple[AttributeBasis, ...]) -> _Candidate:
+def _with_noise(method: Method, goal: _Goal, bases: tuple[AttributeBasis, ...]) -> WorkloadPlan:
     """The best noise for the loss and given bases."""
     certified, _ = best_noise(goal.loss, goal.workload, bases, goal.neighbors)
-    return _candidate(method, certified.plan, certified.loss, goal)
+    return goal.plan(method, certified.plan, certified.loss)
 
 
-def _evaluate(method: Method, strategy: StrategyRows, goal: _Goal) -> _Candidate:
-    return _candidate(method, strategy, loss_of(goal.loss, goal.workload, strategy), goal)
-
-
-def _candidate(method: Method, strategy: StrategyRows, loss: float, goal: _Goal) -> _Candidate:
-    """A candidate, given its loss where one added record costs 1."""
-    cost = goal.cost_of(strategy)
-    return _Candidate(method, strategy, loss * cost, cost)
+def _evaluate(method: Method, strategy: StrategyRows, goal: _Goal) -> WorkloadPlan:
+    return goal.plan(method, strategy, loss_of(goal.loss, goal.workload, strategy))
 
 
 def _change_cost_of_products(strategy: HdmmStrategy) -> float:
@@ -426,15 +397,6 @@ def _change_cost_of_products(strategy: HdmmStrategy) -> float:
     return max(2.0, separate)
 
 
-def per_matrix(
-    workload: Workload, build: Callable[[AttributeWorkload], AttributeBasis]
-) -> tuple[AttributeBasis, ...]:
-    """Return the basis of every attribute, built once for attributes with the same base matrix."""
-    built = {each.signature: each for each in workload.attributes}
-    bases = {signature: build(each) for signature, each in built.items()}
-    return tuple(bases[each.signature] for each in workload.attributes)
-
-
 def _list_hdmm(workload: Workload) -> list[HdmmStrategy]:
     found: list[HdmmStrategy] = [optimize_kronecker(workload), optimize_union(workload)]
     if len(workload.attributes) <= MOST_ATTRIBUTES:
@@ -449,10 +411,7 @@ def _split_off_totals(strategy: KroneckerStrategy) -> tuple[AttributeBasis, ...]
         if attribute.kind is BaseKind.IDENTITY or len(factor.rows) == 1:
             bases.append(orthogonal_basis(attribute))
             continue
-        one = OneDimensionalStrategy(
-            factor.rows.T, factor.decoder, 0.0, 0.0, np.zeros(attribute.size)
-        )
-        bases.append(split_off_total(attribute, one))
+        bases.append(split_off_total(attribute, factor.rows.T, factor.decoder))
     return tuple(bases)
 
 

@@ -20,25 +20,24 @@ References:
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 
 from das.arrays import FloatArray, IntArray
 from das.errors import SchemaError
 from das.mechanisms.mechanism import Norm
-from das.queries.factor import Factor
 from das.queries.query import Query
 from das.queries.sensitivity import Neighbors, l1_sensitivity
 from das.workload.choices import LossKind
 from das.workload.exact_shares import as_fractions, split_exactly
 from das.workload.hdmm.attribute import AttributeStrategy
+from das.workload.hdmm.integer import integer_queries
 from das.workload.hdmm.marginals import (
     MOST_ATTRIBUTES,
-    MarginalsStrategy,
     optimize_marginals_l1,
 )
 from das.workload.hdmm.strategies import (
@@ -124,11 +123,11 @@ def plan_pure(
     Raises:
       SchemaError: There are too many attributes for the integers.
 
-    >>> ages = Workload.all_k_way([AttributeWorkload.prefix("age", 16)], 1)
+    >>> ages = Workload.k_way([AttributeWorkload.prefix("age", 16)], [1])
     >>> plan = plan_pure(ages)
     >>> plan.queries[0].shape[0] > 16, sum(plan.shares), abs(plan.rounding) < 0.01
     (True, Fraction(1, 1), True)
-    >>> plain = Workload.all_k_way([AttributeWorkload.identity("sex", 2)], 1)
+    >>> plain = Workload.k_way([AttributeWorkload.identity("sex", 2)], [1])
     >>> plan_pure(plain).error(Fraction(1, 2), Neighbors.UNBOUNDED)  # 2 answers, 2 / (1/2)^2
     16.0
     """
@@ -222,28 +221,7 @@ def _round(strategy: HdmmStrategy, bits: int) -> PurePlan:
     parts = strategy.parts if isinstance(strategy, UnionStrategy) else (strategy,)
     products = [part for part in parts if isinstance(part, KroneckerStrategy)]
     scale = _scale_of(products, bits)
-    rounded: HdmmStrategy = strategy
-    if isinstance(strategy, MarginalsStrategy):
-        matrices = [[rows.astype(np.int64) for rows in one.factors] for one in strategy.products]
-    else:
-        known: dict[AttributeStrategy, tuple[IntArray, AttributeStrategy]] = {}
-        for given in itertools.chain.from_iterable(part.factors for part in products):
-            if given not in known:
-                known[given] = _round_attribute(given, scale)
-        matrices = [[known[given][0] for given in part.factors] for part in products]
-        scaled = tuple(
-            replace(part, factors=tuple(known[given][1] for given in part.factors))
-            for part in products
-        )
-        rounded = scaled[0]
-        if isinstance(strategy, UnionStrategy):
-            rounded = replace(strategy, parts=scaled)
-
-    attributes = strategy.workload.attributes
-    queries = tuple(
-        Query(f"strategy {j}", tuple(map(_label, attributes, factors)))
-        for j, factors in enumerate(matrices)
-    )
+    queries, rounded = integer_queries(strategy, partial(_round_attribute, scale=scale))
     shares = as_fractions(split_exactly(rounded.shares))
     loss = rounded.error / strategy.error - 1
     return PurePlan(strategy.workload, queries, shares, rounded, loss)
@@ -265,7 +243,9 @@ def _scale_of(products: Sequence[KroneckerStrategy], bits: int) -> int:
     return 1 << each
 
 
-def _round_attribute(given: AttributeStrategy, scale: int) -> tuple[IntArray, AttributeStrategy]:
+def _round_attribute(
+    _: AttributeWorkload, given: AttributeStrategy, scale: int
+) -> tuple[IntArray, AttributeStrategy]:
     """Rows in integers whose columns have one sum, at most the scale, and the same rows by it."""
     n = given.rows.shape[1]
     if len(given.rows) <= n:  # the levels alone, or their sum: whole numbers already
@@ -280,7 +260,3 @@ def _round_attribute(given: AttributeStrategy, scale: int) -> tuple[IntArray, At
     integers //= int(np.gcd.reduce(integers, axis=None))
     scaled = integers / integers[:, 0].sum()
     return integers, AttributeStrategy(scaled, np.linalg.pinv(scaled))
-
-
-def _label(attribute: AttributeWorkload, matrix: IntArray) -> Factor:
-    return Factor(matrix, tuple(f"{attribute.name} {row}" for row in range(len(matrix))))

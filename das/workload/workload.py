@@ -6,7 +6,8 @@ on a set A of attributes asks kron_i (W_i if i in A else 1^T).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -16,7 +17,7 @@ import numpy.typing as npt
 
 from das.arrays import FloatArray, IntArray
 from das.errors import SchemaError
-from das.workload.attribute_sets import AttributeSets, append_one, list_combinations
+from das.workload.attribute_sets import AttributeSets, append_one
 
 _IN_ROW_SPACE = 1e-9
 
@@ -97,16 +98,6 @@ class AttributeWorkload:
             raise SchemaError(f"workload of {name}", "needs a matrix", got=f"shape {given.shape}")
         return cls(name, BaseKind.GIVEN, given.shape[1], given)
 
-    @classmethod
-    def partition(cls, name: str, codes: Sequence[int]) -> AttributeWorkload:
-        """The groups of a recode; codes[j] is the group of level j."""
-        return cls.from_matrix(name, _group_rows(codes))
-
-    @classmethod
-    def tree(cls, name: str, levels: Sequence[Sequence[int]]) -> AttributeWorkload:
-        """All nodes of a hierarchy; each entry of `levels` gives the node of every level there."""
-        return cls.from_matrix(name, np.concatenate([_group_rows(codes) for codes in levels]))
-
     @property
     def n_rows(self) -> int:
         """Number of rows, m."""
@@ -177,11 +168,6 @@ class AttributeWorkload:
         return np.asarray(own[last + 1] + own[first] - 2 * padded[first, last + 1])
 
 
-def _group_rows(codes: Sequence[int]) -> FloatArray:
-    found = np.asarray(codes, np.int64)
-    return np.asarray(found[None, :] == np.unique(found)[:, None], np.float64)
-
-
 def _check_given(name: str, matrix: FloatArray, size: int) -> None:
     where = f"workload of {name}"
     if matrix.ndim != 2 or matrix.shape[1] != size:
@@ -234,9 +220,9 @@ class Workload:
       SchemaError: A name repeats, no marginal, or weights that do not fit.
 
     >>> sex, age = AttributeWorkload.identity("sex", 2), AttributeWorkload.prefix("age", 5)
-    >>> workload = Workload.up_to_k_way((sex, age), 2)
-    >>> workload.marginals.size, workload.n_answers
-    (4, 18)
+    >>> workload = Workload.k_way((sex, age), range(3))
+    >>> workload.marginals.size, workload.sizes.sum()
+    (4, np.float64(18.0))
     """
 
     attributes: tuple[AttributeWorkload, ...]
@@ -266,50 +252,32 @@ class Workload:
             )
 
     @classmethod
-    def all_k_way(
+    def k_way(
         cls,
         attributes: Sequence[AttributeWorkload],
-        order: int,
+        orders: Collection[int],
         weighting: Weighting = Weighting.CELL_SIZE,
+        most_answers: float = math.inf,
     ) -> Workload:
-        """All marginals on exactly `order` attributes."""
-        return cls._of_orders(attributes, [order], weighting)
-
-    @classmethod
-    def up_to_k_way(
-        cls,
-        attributes: Sequence[AttributeWorkload],
-        order: int,
-        weighting: Weighting = Weighting.CELL_SIZE,
-    ) -> Workload:
-        """All marginals on 0, 1, ..., `order` attributes."""
-        return cls._of_orders(attributes, range(order + 1), weighting)
-
-    @classmethod
-    def small(
-        cls,
-        attributes: Sequence[AttributeWorkload],
-        most_answers: int,
-        weighting: Weighting = Weighting.CELL_SIZE,
-        orders: Sequence[int] | None = None,
-    ) -> Workload:
-        """All marginals, of the given orders or of any, with at most `most_answers` answers."""
+        """All marginals on so many attributes, such as [2], with at most `most_answers` answers."""
+        if not 0 <= max(orders) <= len(attributes):
+            raise SchemaError(
+                "workload",
+                "asks for more attributes than there are",
+                got=max(orders),
+                want=len(attributes),
+            )
         rows = np.array([attribute.n_rows for attribute in attributes], np.float64)
-        members, sizes = np.zeros((1, 0), np.int64), np.ones(1)
-        by_order = []
-        while len(members):
-            by_order.append(members)
-            last = members[:, -1] if members.shape[1] else np.full(len(members), -1)
+        members, by_order = np.zeros((1, 0), np.int64), []
+        for order in range(max(orders) + 1):
+            by_order.append(members if order in orders else members[:0])
+            last = members[:, -1] if order else np.full(len(members), -1)
             members = append_one(members, len(attributes) - 1 - last)
-            sizes = rows[members].prod(axis=1)
-            members = members[sizes <= most_answers]
-        kept = [
-            found if orders is None or order in orders else found[:0]
-            for order, found in enumerate(by_order)
-        ]
-        while kept and not len(kept[-1]):
-            kept.pop()
-        return cls._from_sets(attributes, AttributeSets(len(attributes), tuple(kept)), weighting)
+            members = members[rows[members].prod(axis=1) <= most_answers]
+        while by_order and not len(by_order[-1]):
+            by_order.pop()
+        sets = AttributeSets(len(attributes), tuple(by_order))
+        return cls._from_sets(attributes, sets, weighting)
 
     @classmethod
     def of_marginals(
@@ -349,23 +317,6 @@ class Workload:
         return cls(tuple(attributes), sets, flat)
 
     @classmethod
-    def _of_orders(
-        cls,
-        attributes: Sequence[AttributeWorkload],
-        orders: Sequence[int],
-        weighting: Weighting,
-    ) -> Workload:
-        top = max(orders)
-        if not 0 <= top <= len(attributes):
-            raise SchemaError(
-                "workload", "asks for more attributes than there are", got=top, want=len(attributes)
-            )
-        empty = [np.zeros((0, order), np.int64) for order in range(top + 1)]
-        for order in orders:
-            empty[order] = list_combinations(len(attributes), order)
-        return cls._from_sets(attributes, AttributeSets(len(attributes), tuple(empty)), weighting)
-
-    @classmethod
     def _from_sets(
         cls, attributes: Sequence[AttributeWorkload], sets: AttributeSets, weighting: Weighting
     ) -> Workload:
@@ -373,15 +324,15 @@ class Workload:
         weights = sets.product(rows**weighting.exponent)
         return cls(tuple(attributes), sets, weights, weighting)
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether every base matrix is the identity: marginals of plain counts."""
+        return all(each.kind is BaseKind.IDENTITY for each in self.attributes)
+
     @cached_property
     def sizes(self) -> FloatArray:
         """Number of answers m_A of every marginal, float64 because it may pass 2^63."""
         return self.marginals.product(np.array([a.n_rows for a in self.attributes], np.float64))
-
-    @property
-    def n_answers(self) -> int:
-        """Number of answers of all marginals together."""
-        return int(self.sizes.sum())
 
     @property
     def weight_factors(self) -> FloatArray | None:

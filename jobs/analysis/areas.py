@@ -27,12 +27,12 @@ from das.queries.query import Query, parse_query
 from das.tree.intervals import central_intervals, normal_factor
 from jobs.analysis.area_files import AreaFile, read_areas
 from jobs.analysis.geocodes import NamedGeounits
+from jobs.analysis.requests import AreasRequest
 from jobs.pipeline.config.product import Resolved
 from jobs.pipeline.documents.intervals import digest_of
 from jobs.pipeline.plan import Plan, without_estimates
 from jobs.pipeline.printable import printable, result_console
-from jobs.pipeline.release.estimate import LevelEstimator
-from jobs.pipeline.release.estimate_area import AreaEstimator
+from jobs.pipeline.release.estimate import AreaEstimator, LevelEstimator
 from jobs.pipeline.release.verify import verify_datasets
 from jobs.pipeline.storage.dataset import Dataset, RangeReader, is_published
 from jobs.pipeline.storage.files import read_json
@@ -49,40 +49,10 @@ MOST_ROWS = 4_000_000
 MOST_PRINTED = 200_000
 """Of what is printed: 197 thousand took 0.7 GB and 39 core seconds."""
 _LEAVES = 100_000  # whose counts are held at once
-_KNOWN = [
-    ("area", pa.string()),
-    ("table", pa.string()),
-    ("label", pa.string()),
-    ("count", pa.int64()),
-]
-_OF_COUNTS = [
-    ("count_lower", pa.int64()),
-    ("count_upper", pa.int64()),
-    ("count_bias", pa.float64()),
-    ("count_standard_deviation", pa.float64()),
-]
-_OF_ESTIMATES = [
-    ("estimate", pa.float64()),
-    ("standard_error", pa.float64()),
-    ("estimate_lower", pa.float64()),
-    ("estimate_upper", pa.float64()),
-]
-_OF_TOTALS = [("deviation", pa.float64()), ("deviation_percent", pa.float64())]
-
-
-@dataclass(frozen=True)
-class AreaSettings:
-    """What is wanted of areas.
-
-    Attributes:
-      confidence: Of all intervals.
-      ideal: Persons of the ideal area; None for an even share of all.
-      most_rows: Of all tables together.
-    """
-
-    confidence: float = 0.9
-    ideal: float | None = None
-    most_rows: int = MOST_ROWS
+_TEXTS = ("area", "table", "label")
+_WHOLE = ("count", "count_lower", "count_upper")  # all other columns are of floating-point numbers
+_OF_COUNTS = ("count_lower", "count_upper", "count_bias", "count_standard_deviation")
+_OF_ESTIMATES = ("estimate", "standard_error", "estimate_lower", "estimate_upper")
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,56 +86,44 @@ class AreaTables:
 
     def summary(self) -> dict[str, Any]:
         """All but the rows, as JSON."""
-        return {
-            "areas": len(self.table.column("area").unique()),
-            "confidence": self.confidence,
-            "replicates": self.replicates,
-            "ideal": self.ideal,
-            "total_deviation": self.total_deviation,
-            "total_deviation_percent": self.total_deviation_percent,
-            "notes": [*self.notes],
-        }
+        own = vars(self) | {"total_deviation_percent": self.total_deviation_percent}
+        del own["table"]
+        return {"areas": len(self.table.column("area").unique()), **own}
 
 
-def name_areas(
-    resolved: Resolved,
-    assign: Place | None,
-    geounits: Sequence[str],
-    geolevel: str | None,
-    column: str | None = None,
-) -> AreaFile:
+def name_areas(resolved: Resolved, request: AreasRequest) -> AreaFile:
     """The areas that a command line names: those of a file, and geounits as areas of their own.
 
     Raises:
       ConfigError: There is no such geolevel.
       InputError: The file cannot be understood, or a geounit does not exist.
     """
-    plan, release = resolved.plan, resolved.last.release
-    codes, known = [*geounits], NamedGeounits(plan, release)
-    if geolevel is not None:
-        codes += known.all_of(geolevel)
+    known = NamedGeounits(resolved.plan, resolved.last.release)
+    codes = known.named(request.geounit, request.geolevel)
     found = {code: known.leaves_of(code, "das areas") for code in codes}
-    if assign is None:
+    if request.assign is None:
         return AreaFile(found, ())
-    file = read_areas(assign, known.leaves, plan.leaf.name, column)
+    file = read_areas(request.assign, known.leaves, resolved.plan.leaf.name, request.column)
     return AreaFile({**found, **file.areas}, file.notes)
 
 
 def tabulate_areas(
     resolved: Resolved,
-    areas: Mapping[str, Geocodes],
+    named: AreaFile,
     tables: Sequence[str],
-    settings: AreaSettings,
-    notes: Sequence[str] = (),
+    confidence: float = 0.9,
+    ideal: float | None = None,
+    most_rows: int = MOST_ROWS,
 ) -> AreaTables:
     """Tables of areas of a finished release.
 
     Args:
       resolved: The run of the release, or of the solution that is meant.
-      areas: Leaf geocodes by area, each once, ascending.
+      named: Leaf geocodes by area, each once, ascending; and what is known of the areas.
       tables: Queries of any kind.
-      settings: What is wanted.
-      notes: What is known of the areas.
+      confidence: Of all intervals.
+      ideal: Persons of the ideal area; None for an even share of all.
+      most_rows: Of all tables together.
 
     Raises:
       ConfigError: No area is named, or the tables have more rows than are wanted.
@@ -176,14 +134,14 @@ def tabulate_areas(
     plan, release = resolved.plan, resolved.last.release
     parsed = (parse_query(plan.schema, text) for text in (TOTAL, *tables))
     queries = tuple({query.name: query for query in parsed}.values())
-    if not areas:
+    if not named.areas:
         raise ConfigError("das areas", "names no area", want="--assign, --geounit or --geolevel")
-    rows = len(areas) * sum(query.size for query in queries)
-    if rows > settings.most_rows:
+    rows = len(named.areas) * sum(query.size for query in queries)
+    if rows > most_rows:
         raise ConfigError(
             "das areas",
             "has more rows than are held at once",
-            got=f"{rows}, {len(areas)} areas of {[query.name for query in queries]}",
+            got=f"{rows}, {len(named.areas)} areas of {[query.name for query in queries]}",
             want=f"at most {MOST_ROWS} by --csv or --parquet, {MOST_PRINTED} printed",
             remedy="ask fewer attributes or groups of levels, or fewer areas",
         )
@@ -198,28 +156,31 @@ def tabulate_areas(
         ],
     )
     known = NamedGeounits(plan, release)
-    areas = {name: known.on_spine(codes) for name, codes in areas.items()}
+    areas = {name: known.on_spine(codes) for name, codes in named.areas.items()}
     members = _Members.of(areas)
     members.refuse_unknown(release, plan)
     counted = Dataset.open(release.counts(leaf))
-    seen = _answers(members.add_up(counted, plan.schema.size), queries)
+    areas_counted = members.add_up(counted, plan.schema.size)
+    seen = [query.answer(areas_counted) for query in queries]
     kept = kept_leaves(resolved)
     columns = _identity(queries, [*areas])
     columns["count"] = _column(seen)
     if len(kept) > 1:
-        replicated = [_answers(members.add_up(one, plan.schema.size), queries) for one in kept]
-        columns |= _of_counts(queries, seen, replicated, settings.confidence)
+        drawn = [members.add_up(one, plan.schema.size) for one in kept]
+        replicated = [[query.answer(one) for query in queries] for one in drawn]
+        columns |= _of_counts(queries, seen, replicated, confidence)
     if is_published(estimates.tables(leaf)):
-        columns |= _of_estimates(plan, release, queries, areas, settings.confidence)
+        columns |= _of_estimates(plan, release, queries, areas, confidence)
     totals = seen[0][:, 0]
-    ideal = float(totals.sum() / len(totals)) if settings.ideal is None else settings.ideal
+    ideal = float(totals.sum() / len(totals)) if ideal is None else ideal
     columns |= _of_totals(totals, ideal, len(columns["count"]))
-    kinds = dict((*_KNOWN, *_OF_COUNTS, *_OF_ESTIMATES, *_OF_TOTALS))
-    schema = pa.schema([(name, kinds[name]) for name in columns])
-    table = pa.table([pa.array(column) for column in columns.values()], schema=schema)
+    kinds = dict.fromkeys(columns, pa.float64()) | dict.fromkeys(_TEXTS, pa.string())
+    kinds |= {name: pa.int64() for name in _WHOLE if name in columns}
+    arrays = [pa.array(column) for column in columns.values()]
+    table = pa.table(arrays, schema=pa.schema([*kinds.items()]))
     deviation = int(totals.max() - totals.min())
     replicates = len(kept) if len(kept) > 1 else 0
-    return AreaTables(table, settings.confidence, replicates, ideal, deviation, tuple(notes))
+    return AreaTables(table, confidence, replicates, ideal, deviation, tuple(named.notes))
 
 
 @dataclass(frozen=True, eq=False)
@@ -288,11 +249,6 @@ class _Members:
         return Histograms.from_entries(n_cells, self.areas, owners, cells, counts)
 
 
-def _answers(areas: Histograms, queries: Sequence[Query]) -> list[IntArray]:
-    """int64[A, m] of every query."""
-    return [query.answer(areas) for query in queries]
-
-
 def _column(answers: Sequence[Any]) -> Any:  # noqa: ANN401 - numbers of any kind
     """Answers of all queries as a column: by query, then area, then answer."""
     return np.concatenate([one.ravel() for one in answers])
@@ -322,10 +278,8 @@ def _of_counts(
         ends = (interval.lower, interval.upper)
         lower, upper = ends if signed else (np.maximum(end, 0) for end in ends)
         found.append((lower, upper, interval.bias, interval.spread))
-    names = [name for name, _ in _OF_COUNTS]
-    return {
-        name: _column(values) for name, values in zip(names, zip(*found, strict=True), strict=True)
-    }
+    columns = map(_column, zip(*found, strict=True))
+    return dict(zip(_OF_COUNTS, columns, strict=True))
 
 
 def _of_estimates(
@@ -351,12 +305,9 @@ def _of_estimates(
     )
     factor = normal_factor(confidence)
     found = [central_intervals(v, e, factor) for v, e in zip(values, errors, strict=True)]
-    columns = (values, errors, [one.lower for one in found], [one.upper for one in found])
-    names = [name for name, _ in _OF_ESTIMATES]
-    return {
-        name: pa.array(_column(column), from_pandas=True)
-        for name, column in zip(names, columns, strict=True)
-    }
+    numbers = (values, errors, [one.lower for one in found], [one.upper for one in found])
+    columns = (pa.array(_column(each), from_pandas=True) for each in numbers)
+    return dict(zip(_OF_ESTIMATES, columns, strict=True))
 
 
 def _estimated(
@@ -373,11 +324,8 @@ def _of_totals(totals: IntArray, ideal: float, rows: int) -> dict[str, Any]:
     """How far totals, which come first, are from the ideal one; null of other rows."""
     apart = totals - ideal
     rest = [None] * (rows - len(totals))
-    percent = 100 * apart / ideal if ideal else np.full(len(apart), np.nan)
-    return {
-        "deviation": [*apart.tolist(), *rest],
-        "deviation_percent": [*(percent.tolist() if ideal else [None] * len(apart)), *rest],
-    }
+    percent = (100 * apart / ideal).tolist() if ideal else [None] * len(apart)
+    return {"deviation": [*apart.tolist(), *rest], "deviation_percent": [*percent, *rest]}
 
 
 def kept_leaves(resolved: Resolved) -> list[Dataset]:
@@ -393,14 +341,13 @@ def kept_leaves(resolved: Resolved) -> list[Dataset]:
     return [Dataset.open(place) for place in places if is_published(place)]
 
 
-def report_areas(found: AreaTables, *, as_json: bool) -> None:
+def print_areas(found: AreaTables, *, as_json: bool) -> None:
     """Print tables of areas."""
+    summary = found.summary()
     if as_json:
-        rows = found.table.to_pylist()
-        typer.echo(json.dumps({**found.summary(), "rows": rows}))
+        typer.echo(json.dumps({**summary, "rows": found.table.to_pylist()}))
         return
     console = result_console()
-    summary = found.summary()
     percent = summary["total_deviation_percent"]
     shown = "" if percent is None else f", {percent:.2f} % of it"
     console.print(

@@ -6,55 +6,52 @@ Geometry is carried over as it is; nothing here knows what it means (RFC 7946).
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any
 
 from das.errors import ConfigError, InputError
-from jobs.analysis.results import check_place
+from jobs.analysis.results import check_place, shared_mode
 from jobs.pipeline.storage.files import replace_file
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 _EXAMPLES = 3
-
-
 _START = b'{"type": "FeatureCollection"'
 
 
 @dataclass(frozen=True)
 class Boundaries:
-    """What a command line asks of boundaries.
+    """Boundaries that get the numbers of their areas.
 
     Attributes:
-      path: A GeoJSON file whose features are areas.
-      field: Their property that names the area.
-      out: The file to write.
+      boundaries: GeoJSON of the areas, for --geojson.
+      join: Property of its features that names the area.
+      geojson: Write the boundaries with the numbers to this file.
     """
 
-    path: Path
-    field: str
-    out: Path
+    boundaries: Path | None = None
+    join: str | None = None
+    geojson: Path | None = None
 
-    @classmethod
-    def of(cls, path: Path | None, field: str | None, out: Path | None) -> Boundaries | None:
-        """None if nothing is asked.
+    def check(self) -> bool:
+        """Check, before any work, that the file can be written; returns whether one is named.
 
         Raises:
           ConfigError: Some of the three are missing.
           OutputError: The file cannot be written, or is another.
         """
-        given = (path, field, out)
-        if all(one is None for one in given):
-            return None
-        if path is None or field is None or out is None:
-            names = ("--boundaries", "--join", "--geojson")
-            missing = [name for name, one in zip(names, given, strict=True) if one is None]
-            raise ConfigError("das areas", "needs all three", got=f"no {missing[0]}", want=names)
-        check_place(out, _START, "what `das areas --geojson` wrote before")
-        return cls(path, field, out)
+        given = vars(self)
+        missing = [f"--{name}" for name, one in given.items() if one is None]
+        if len(missing) == len(given):
+            return False
+        if self.geojson is None or missing:
+            want = tuple(f"--{name}" for name in given)
+            raise ConfigError("das areas", "needs all three", got=f"no {missing[0]}", want=want)
+        check_place(self.geojson, _START, "what `das areas --geojson` wrote before")
+        return True
 
     def write(self, table: pa.Table) -> tuple[str, ...]:
         """Write the boundaries with the numbers of a table; returns what a reader should know.
@@ -63,35 +60,27 @@ class Boundaries:
           InputError: As of `join_boundaries`.
           OutputError: It cannot be written.
         """
-        joined = join_boundaries(self.path, self.field, properties_of(table))
-        mask = os.umask(0)
-        os.umask(mask)
-        first = {"type": joined.document["type"]}  # by which it is known again
-        text = json.dumps({**first, **joined.document}, ensure_ascii=False)
-        replace_file(self.out, text, mode=0o666 & ~mask)
-        return joined.notes
+        if self.boundaries is None or self.join is None or self.geojson is None:
+            raise ValueError("no boundaries are asked for")
+        document, notes = join_boundaries(self.boundaries, self.join, properties_of(table))
+        first = {"type": document["type"]}  # by which it is known again
+        text = json.dumps({**first, **document}, ensure_ascii=False)
+        replace_file(self.geojson, text, mode=shared_mode())
+        return notes
 
 
-@dataclass(frozen=True, eq=False)
-class Joined:
-    """Boundaries with numbers.
-
-    Attributes:
-      document: The GeoJSON.
-      notes: Features without numbers, and areas without a feature.
-    """
-
-    document: Mapping[str, Any]
-    notes: tuple[str, ...]
-
-
-def join_boundaries(path: Path, field: str, numbers: Mapping[str, Mapping[str, Any]]) -> Joined:
+def join_boundaries(
+    path: Path, field: str, numbers: Mapping[str, Mapping[str, Any]]
+) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Read boundaries and give each feature the numbers of its area.
 
     Args:
       path: A GeoJSON file whose features are areas.
       field: Their property that names the area.
       numbers: Properties by area.
+
+    Returns:
+      The GeoJSON, and notes on features without numbers and areas without a feature.
 
     Raises:
       InputError: It is no GeoJSON with features, no feature has the property, or none names an
@@ -122,7 +111,7 @@ def join_boundaries(path: Path, field: str, numbers: Mapping[str, Mapping[str, A
         }
         for feature, name in zip(features, named, strict=True)
     ]
-    return Joined({**document, "features": joined}, (*_notes(field, named, numbers),))
+    return {**document, "features": joined}, (*_notes(field, named, numbers),)
 
 
 def read_features(path: Path) -> dict[str, Any]:
@@ -139,11 +128,7 @@ def read_features(path: Path) -> dict[str, Any]:
         raise InputError(str(path), "is not JSON", got=error) from None
     is_collection = isinstance(document, dict) and document.get("type") == "FeatureCollection"
     features = document.get("features") if is_collection else None
-    if (
-        not isinstance(features, list)
-        or not features
-        or not all(isinstance(one, dict) and _has_properties(one) for one in features)
-    ):
+    if not isinstance(features, list) or not features or not all(map(_is_feature, features)):
         raise InputError(
             str(path),
             "is no GeoJSON with features",
@@ -152,9 +137,8 @@ def read_features(path: Path) -> dict[str, Any]:
     return {**document}
 
 
-def _has_properties(feature: Mapping[str, Any]) -> bool:
-    found = feature.get("properties")
-    return found is None or isinstance(found, dict)
+def _is_feature(one: object) -> bool:
+    return isinstance(one, dict) and isinstance(one.get("properties"), dict | None)
 
 
 def _named(feature: Mapping[str, Any], field: str) -> str | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,41 +24,30 @@ from das.tree.intervals import (
     simultaneous_factor,
 )
 from das.tree.passes import Moments
+from jobs.analysis.area_files import AreaFile, read_areas
 from jobs.analysis.geocodes import NamedGeounits
-from jobs.analysis.results import ResultFile
-from jobs.pipeline.documents.covariance import Covariance, correlations, pairs_of_answers
+from jobs.analysis.requests import EstimateRequest, IntervalSettings
+from jobs.pipeline.config.product import Resolved
+from jobs.pipeline.documents.covariance import correlations, pairs_of_answers, parse_pair
 from jobs.pipeline.plan import Plan
 from jobs.pipeline.printable import printable, result_console
-from jobs.pipeline.release.estimate import LevelEstimator
-from jobs.pipeline.release.estimate_area import AreaEstimator
+from jobs.pipeline.release.estimate import AreaEstimator, LevelEstimator
 from jobs.pipeline.storage.layout import ReleaseLayout
 
 Areas = Mapping[str, Sequence[str] | Geocodes]
 
 _ROWS = pa.schema(
     [
-        ("area", pa.string()),
-        ("query", pa.string()),
-        ("label", pa.string()),
-        ("estimate", pa.float64()),
-        ("standard_error", pa.float64()),
-        ("lower", pa.float64()),
-        ("upper", pa.float64()),
+        *((name, pa.string()) for name in ("area", "query", "label")),
+        *((name, pa.float64()) for name in ("estimate", "standard_error", "lower", "upper")),
         ("confidence", pa.float64()),
-        ("simultaneous", pa.bool_()),
-        ("positive", pa.bool_()),
+        *((name, pa.bool_()) for name in ("simultaneous", "positive")),
     ]
 )
-
 _COVARIANCES = pa.schema(
     [
-        ("area", pa.string()),
-        ("query", pa.string()),
-        ("label", pa.string()),
-        ("other_query", pa.string()),
-        ("other_label", pa.string()),
-        ("covariance", pa.float64()),
-        ("correlation", pa.float64()),
+        *((name, pa.string()) for name in ("area", "query", "label", "other_query", "other_label")),
+        *((name, pa.float64()) for name in ("covariance", "correlation")),
     ]
 )
 _ANY_CONFIDENCE = 0.9  # covariances do not depend on it
@@ -68,19 +56,24 @@ CSV_START = b'"area","query","label"'
 """How CSV files start that are written, and may be written again."""
 
 
-@dataclass(frozen=True)
-class IntervalSettings:
-    """What intervals are wanted.
+def answer_request(
+    resolved: Resolved, request: EstimateRequest, intervals: IntervalSettings
+) -> tuple[pa.Table, Sequence[str]]:
+    """Answer what `das estimate` is asked; returns also what is odd in the file of areas.
 
-    Attributes:
-      confidence: Probability of covering the truth, more than 1/2.
-      simultaneous: Whether of all answers of the table at once.
-      positive: Whether truths below zero are excluded.
+    Raises:
+      ConfigError, InputError, SchemaError: As of `estimate_areas` and `read_areas`.
     """
-
-    confidence: float
-    simultaneous: bool
-    positive: bool
+    plan, release = resolved.plan, resolved.last.release
+    known, file = NamedGeounits(plan, release), AreaFile({}, ())
+    if request.area is not None:
+        file = read_areas(request.area, known.leaves, plan.leaf.name)
+    codes = known.named(request.geounit, request.geolevel)
+    if request.covariance is None:
+        table = estimate_areas(plan, release, request.query, file.areas, codes, intervals)
+        return table, file.notes
+    pair = parse_pair(plan.schema, f"{request.query}; {request.covariance}")
+    return estimate_covariances(plan, release, pair, file.areas, codes), file.notes
 
 
 def estimate_areas(
@@ -153,15 +146,10 @@ def estimate_covariances(
         ends = [one.coordinates.variances(query, matrices)[0] for query in pair]
         found = correlations(values, *ends)
         rows += [
-            (area, pair[0].name, answer, pair[1].name, other, *_numbers(found[i][j]))
+            (area, pair[0].name, answer, pair[1].name, other, *vars(found[i][j]).values())
             for i, j, answer, other in pairs_of_answers(pair)
         ]
-    columns = [list(column) for column in zip(*rows, strict=True)]
-    return pa.table(columns, schema=_COVARIANCES)
-
-
-def _numbers(found: Covariance) -> tuple[float, float | None]:
-    return found.covariance, found.correlation
+    return pa.table([list(column) for column in zip(*rows, strict=True)], schema=_COVARIANCES)
 
 
 def _moments(
@@ -200,55 +188,32 @@ def area_rows(
         factor = simultaneous_factor(settings.confidence, uncertain, rank)
     intervals = positive_intervals if settings.positive else central_intervals
     found = intervals(estimates, errors, factor)
-    size = query.size
-    columns = [
-        [area] * size,
-        [query.name] * size,
-        query.labels(),
-        estimates[0],
-        errors[0],
-        found.lower[0],
-        found.upper[0],
-        [settings.confidence] * size,
-        [settings.simultaneous] * size,
-        [settings.positive] * size,
-    ]
-    return pa.table(columns, schema=_ROWS)
+    numbers = [each[0] for each in (estimates, errors, found.lower, found.upper)]
+    said = [[each] * query.size for each in vars(settings).values()]
+    names = [[name] * query.size for name in (area, query.name)]
+    return pa.table([*names, query.labels(), *numbers, *said], schema=_ROWS)
 
 
-def report_estimates(table: pa.Table, file: ResultFile, *, as_json: bool) -> None:
-    """Write estimates to a file if one is named, and print them otherwise.
-
-    Raises:
-      OutputError: The file cannot be written.
-    """
-    if file.path is not None:
-        file.write(table)
-        typer.echo(printable(f"{file.path}  publishable"))
-        return
+def print_estimates(table: pa.Table, *, as_json: bool) -> None:
+    """Print estimates, or covariances of them."""
     rows: list[dict[str, Any]] = table.to_pylist()
     if as_json:
         typer.echo(json.dumps(rows))
         return
     if table.schema.equals(_COVARIANCES):
-        _print_covariances(rows)
-        return
-    shown = Table("area", "answer", "estimate", "standard error", "lower", "upper", box=SIMPLE)
-    for row in rows:
-        numbers = (f"{row[k]:,.1f}" for k in ("estimate", "standard_error", "lower", "upper"))
-        shown.add_row(printable(row["area"]), printable(row["label"]), *numbers)
-    result_console().print(shown)
-
-
-def _print_covariances(rows: Sequence[Mapping[str, Any]]) -> None:
-    shown = Table("area", "answer", "other answer", "covariance", "correlation", box=SIMPLE)
-    for row in rows:
-        ratio = row["correlation"]
-        shown.add_row(
-            printable(row["area"]),
-            printable(f"{row['query']}: {row['label']}"),
-            printable(f"{row['other_query']}: {row['other_label']}"),
-            f"{row['covariance']:,.1f}",
-            "exact" if ratio is None else f"{ratio:+.3f}",
-        )
+        shown = Table("area", "answer", "other answer", "covariance", "correlation", box=SIMPLE)
+        for row in rows:
+            ratio = row["correlation"]
+            shown.add_row(
+                printable(row["area"]),
+                printable(f"{row['query']}: {row['label']}"),
+                printable(f"{row['other_query']}: {row['other_label']}"),
+                f"{row['covariance']:,.1f}",
+                "exact" if ratio is None else f"{ratio:+.3f}",
+            )
+    else:
+        shown = Table("area", "answer", "estimate", "standard error", "lower", "upper", box=SIMPLE)
+        for row in rows:
+            numbers = (f"{row[k]:,.1f}" for k in ("estimate", "standard_error", "lower", "upper"))
+            shown.add_row(printable(row["area"]), printable(row["label"]), *numbers)
     result_console().print(shown)

@@ -19,6 +19,7 @@ from das.queries.query import Query, parse_query
 from das.tree.intervals import normal_factor
 from jobs.analysis.outlines import outlines
 from jobs.analysis.polygons import Polygons, read_polygons
+from jobs.analysis.requests import ExploreRequest
 from jobs.pipeline.config.product import Product
 from jobs.pipeline.documents.intervals import digest_of
 from jobs.pipeline.documents.manifest import read_manifest
@@ -28,11 +29,10 @@ from jobs.pipeline.report.explore import write_explore_page
 from jobs.pipeline.storage.columns import flattened, texts
 from jobs.pipeline.storage.dataset import Dataset, is_published
 from jobs.pipeline.storage.estimates import read_tables
-from jobs.pipeline.storage.files import understanding
+from jobs.pipeline.storage.files import READABLE, understanding
 from jobs.pipeline.storage.geography import read_both_geocodes, read_geography
 from jobs.pipeline.storage.histograms import read_counts
 from jobs.pipeline.storage.layout import EstimateLayout, IntervalLayout, ReleaseLayout
-from jobs.pipeline.storage.modes import READABLE
 from jobs.pipeline.storage.stores.store import OWNER_ONLY
 
 Errors = Callable[[str, Query], IntArray]
@@ -44,27 +44,6 @@ _MAP_SHARE = 0.4  # of the page at most
 _CORNER_CHARACTERS = 3.2  # of a corner in the page, about
 _MEGABYTE = 1_000_000
 _FRAME = 80_000  # characters of the page that are no data, about
-
-
-@dataclass(frozen=True)
-class ExploreRequest:
-    """What a page is to hold.
-
-    Attributes:
-      tables: Names of tables; None for all whose estimates are stored.
-      geolevels: Names; None for all.
-      boundaries: File with outlines of geounits.
-      join: Property of it with geocodes; None to look for it.
-      names: Property of it with names of places.
-      megabytes: What the page may have, of 1,000,000 bytes.
-    """
-
-    tables: Sequence[str] | None = None
-    geolevels: Sequence[str] | None = None
-    boundaries: Path | None = None
-    join: str | None = None
-    names: str | None = None
-    megabytes: float = 5.0
 
 
 @dataclass(frozen=True)
@@ -127,34 +106,31 @@ def explore(
     return Explored(out, size, notes)
 
 
-def _queries(product: Product, asked: Sequence[str] | None) -> list[Query]:
+def _queries(product: Product, asked: Sequence[str]) -> list[Query]:
     """The tables that are asked for, of those whose estimates are stored; small ones first."""
     known = {name: parse_query(product.plan.schema, name) for name in product.tables}
     by_name = {query.name: query for query in known.values()}
     chosen = []
-    for name in product.tables if asked is None else asked:
+    for name in asked or product.tables:
         query = by_name.get(parse_query(product.plan.schema, name.strip()).name)
         if query is None:
             raise ConfigError(
-                "explore --table",
-                "names no table of the release",
-                got=name,
-                want=[*by_name],
+                "explore --table", "names no table of the release", got=name, want=[*by_name]
             )
         chosen.append(query)
     return sorted(dict.fromkeys(chosen), key=lambda query: query.size)
 
 
-def _geolevels(plan: Plan, asked: Sequence[str] | None) -> list[str]:
+def _geolevels(plan: Plan, asked: Sequence[str]) -> list[str]:
     """Those of the census, root first, and then those that the spine alone has."""
     census = plan.census_spine.levels
     known = [*census, *(name for name in plan.spine.levels if name not in census)]
-    unknown = [name for name in asked or [] if name not in known]
+    unknown = [name for name in asked if name not in known]
     if unknown:
         raise ConfigError(
             "explore --geolevel", "names an unknown geolevel", got=unknown[0], want=known
         )
-    return [name for name in known if asked is None or name in asked]
+    return [name for name in known if not asked or name in asked]
 
 
 def _above(plan: Plan, level: str, levels: Sequence[str]) -> int | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from fractions import Fraction
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -15,7 +15,6 @@ import pyarrow.parquet as pq
 
 from das.arrays import IntArray, ObjectArray
 from das.errors import ConfigError, OutputError, SchemaError
-from das.mechanisms.mechanism import Mechanism
 from das.queries.query import Query, marginal
 from geography.lattice import Lattice
 from invariants.linear import levels_in
@@ -39,16 +38,15 @@ from jobs.analysis.nmf_files import (
     drafted,
 )
 from jobs.analysis.nmf_noise import NOISE
-from jobs.pipeline.config.product import Product, Resolved
+from jobs.pipeline.config.product import Product
 from jobs.pipeline.plan import Level, Plan
 from jobs.pipeline.release.given import facility_counts
 from jobs.pipeline.storage.answers import read_answers, rows_about
-from jobs.pipeline.storage.columns import lists, repeated, texts
+from jobs.pipeline.storage.columns import lists, repeated, texts, unpacked
 from jobs.pipeline.storage.dataset import Dataset
 from jobs.pipeline.storage.files import writing
 from jobs.pipeline.storage.geography import read_public_geocodes
 from jobs.pipeline.storage.layout import ReleaseLayout
-from jobs.pipeline.storage.packed import unpacked
 from jobs.pipeline.tasks.batches import Batch
 from jobs.pipeline.tasks.progress import Reporter
 
@@ -56,67 +54,45 @@ _CHUNK_NUMBERS = 20_000_000  # answers held at once
 _TEXT = pa.string()
 
 
-@dataclass(frozen=True, eq=False)
-class NmfExport:
-    """What is written of a run, and where.
+def write_nmf(
+    product: Product, folder: Path, reporter: Reporter, *, with_constraints: bool = True
+) -> dict[str, int]:
+    """Write the noisy answers of a product into a new folder; on an error nothing is left of them.
 
-    Attributes:
+    Args:
       product: Whose noisy answers.
       folder: New folder.
+      reporter: What reports progress.
       with_constraints: Whether invariants are written as well.
+
+    Returns:
+      Rows of answers by geolevel, named as in the layout.
+
+    Raises:
+      ConfigError: The layout has no place for what the run measured or published exactly.
+      OutputError: The run is not measured, or the folder exists or cannot be written.
     """
-
-    product: Product
-    folder: Path
-    with_constraints: bool = True
-
-    @classmethod
-    def of(
-        cls, resolved: Resolved, product: str | None, folder: Path, *, with_constraints: bool = True
-    ) -> NmfExport:
-        """The export of a product of a run; of the last one if none is named.
-
-        Raises:
-          ConfigError: The run has no such product.
-        """
-        if product is not None and product not in resolved.products:
-            raise ConfigError(
-                "--product", "is none of the run", got=product, want=list(resolved.products)
-            )
-        chosen = resolved.last if product is None else resolved.products[product]
-        return cls(chosen, folder, with_constraints)
-
-    def write(self, reporter: Reporter) -> dict[str, int]:
-        """Write all files; on an error nothing is left of them.
-
-        Returns:
-          Rows of answers by geolevel, named as in the layout.
-
-        Raises:
-          ConfigError: The layout has no place for what the run measured or published exactly.
-          OutputError: The run is not measured, or the folder exists or cannot be written.
-        """
-        plan, release, folder = self.product.plan, self.product.release, self.folder.resolve()
-        names = _names(plan)
-        if self.with_constraints:
-            _refuse_unknown(plan)
-        if folder.exists():
-            raise OutputError(str(folder), "exists", remedy="choose a new folder for the export")
-        leaves = read_public_geocodes(release, plan.leaf.name)
-        lattice = Lattice.from_leaves(plan.spine, leaves.astype(np.bytes_))
-        with drafted(folder) as draft:
-            answers = _Files(draft, ANSWERS, plan, names)
-            with answers.closing():
-                for level in plan.levels:
-                    with reporter.line("write", f"noisy answers of {level.name}", level.name):
-                        _write_answers(plan, level, release, lattice, answers)
-            if self.with_constraints:
-                constraints = _Files(draft, CONSTRAINTS, plan, names)
-                with constraints.closing(), reporter.line("write", "constraints"):
-                    _write_constraints(plan, release, lattice, constraints)
-            if not answers.rows:
-                raise OutputError(str(release.root), "holds no noisy answers")
-        return answers.rows
+    plan, release, folder = product.plan, product.release, folder.resolve()
+    names = _names(plan)
+    if with_constraints:
+        _refuse_unknown(plan)
+    if folder.exists():
+        raise OutputError(str(folder), "exists", remedy="choose a new folder for the export")
+    leaves = read_public_geocodes(release, plan.leaf.name)
+    lattice = Lattice.from_leaves(plan.spine, leaves.astype(np.bytes_))
+    with drafted(folder) as draft:
+        answers = _Files(draft, ANSWERS, plan, names)
+        with answers.closing():
+            for level in plan.levels:
+                with reporter.line("write", f"noisy answers of {level.name}", level.name):
+                    _write_answers(plan, level, release, lattice, answers)
+        if with_constraints:
+            constraints = _Files(draft, CONSTRAINTS, plan, names)
+            with constraints.closing(), reporter.line("write", "constraints"):
+                _write_constraints(plan, release, lattice, constraints)
+        if not answers.rows:
+            raise OutputError(str(release.root), "holds no noisy answers")
+    return answers.rows
 
 
 def _names(plan: Plan) -> dict[str, str]:
@@ -265,17 +241,12 @@ def _write_answers(
             for end in np.unique(at[rows]).tolist():
                 noisy = plan.noise(level.index, end)[query_index]
                 mine = at[rows] == end
-                columns = _described(plan, query, ANSWERS, query.name, int(mine.sum()))
+                variances = np.full(int(mine.sum()), noisy.mechanism.variance(), np.float32)
+                columns = _described(plan, query, ANSWERS, query.name, len(variances))
                 columns["value"] = lists(answers[mine])
-                columns |= _noise(noisy.mechanism, noisy.cost, int(mine.sum()))
+                columns["variance"] = pa.array(variances)
+                columns["plb"] = repeated(str(noisy.cost), len(variances)).cast(_TEXT)
                 files.write(end, ends[rows][mine], columns)
-
-
-def _noise(mechanism: Mechanism, cost: Fraction, rows: int) -> dict[str, pa.Array]:
-    return {
-        "variance": pa.array(np.full(rows, mechanism.variance(), np.float32)),
-        "plb": repeated(str(cost), rows).cast(_TEXT),
-    }
 
 
 def _described(plan: Plan, query: Query, kind: str, name: str, rows: int) -> dict[str, pa.Array]:
@@ -324,8 +295,9 @@ def _write_constraints(plan: Plan, release: ReleaseLayout, lattice: Lattice, fil
     bounds = _bounds(plan, release, lattice)
     for level in plan.levels:
         codes = lattice.codes[level.index].astype(np.str_).astype(object)
+        dataset = partial(Dataset.open, release.invariants(level.name))
         stated = [
-            _Constraint(query, TOTAL, "=", _exact(release, level, query, codes))
+            _Constraint(query, TOTAL, "=", read_answers(dataset(), [query], codes)[0])
             for query in level.exact
         ]
         if bounds is not None:
@@ -343,11 +315,6 @@ def _write_constraints(plan: Plan, release: ReleaseLayout, lattice: Lattice, fil
             columns["value"] = lists(one.values)
             columns["variance"] = pa.array(np.zeros(len(codes), np.float32))
             files.write(level.index, codes, columns)
-
-
-def _exact(release: ReleaseLayout, level: Level, query: Query, codes: ObjectArray) -> IntArray:
-    dataset = Dataset.open(release.invariants(level.name))
-    return read_answers(dataset, [query], codes)[0]
 
 
 def _bounds(

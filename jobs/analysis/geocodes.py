@@ -72,6 +72,14 @@ class NamedGeounits:
             raise ConfigError("estimate", "names an unknown geolevel", got=geolevel, want=[*levels])
         return sorted(read_both_geocodes(self.release, geolevel)[1].tolist())
 
+    def named(self, geounits: Sequence[str], geolevel: str | None) -> list[str]:
+        """Geocodes of some geounits, and of all of a geolevel if one is given.
+
+        Raises:
+          ConfigError: There is no such geolevel.
+        """
+        return [*geounits, *(self.all_of(geolevel) if geolevel else ())]
+
     def spine_code(self, code: str) -> str | None:
         """Geocode on the spine of a geounit; None of one of the census that is not on the spine.
 

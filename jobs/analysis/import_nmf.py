@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
@@ -57,6 +58,7 @@ from jobs.analysis.nmf_noise import (
     derived,
     first_difference,
 )
+from jobs.analysis.requests import NmfImport
 from jobs.pipeline.config.allocation import load_allocation
 from jobs.pipeline.config.load import load_run
 from jobs.pipeline.config.product import Product, Resolved
@@ -67,21 +69,10 @@ from jobs.pipeline.documents.manifest import Origin
 from jobs.pipeline.folder.identity import claim_as, owner_of
 from jobs.pipeline.folder.lock import only_driver
 from jobs.pipeline.folder.roots import make_roots
-from jobs.pipeline.plan import Level, Plan
-from jobs.pipeline.planned_ledger import planned_ledger
+from jobs.pipeline.plan import Level, Plan, planned_ledger
 from jobs.pipeline.release.given import publish_given_counts
 from jobs.pipeline.release.implied import publish_implied
-from jobs.pipeline.storage.answers import (
-    ANSWERS as ANSWERS_SCHEMA,
-)
-from jobs.pipeline.storage.answers import (
-    MEASUREMENTS,
-    MEASUREMENTS_FORMAT,
-    ORIGIN,
-    answer_table,
-    described,
-    measurement_table,
-)
+from jobs.pipeline.storage import answers as stored
 from jobs.pipeline.storage.dataset import PartWriter, dataset_digest, publish
 from jobs.pipeline.storage.geography import write_geography
 from jobs.pipeline.storage.layout import ReleaseLayout
@@ -97,61 +88,39 @@ _CHUNK_NUMBERS = 40_000_000  # answers held at once; each time, files about them
 _GEOUNITS_AT_ONCE = 100_000
 
 
-@dataclass(frozen=True)
-class NmfImport:
-    """What is imported, and how it is to be read.
+def read_nmf(asked: NmfImport, reporter: Reporter) -> Path:
+    """Read everything and make the run folder; on an error nothing is left of it.
 
-    Attributes:
-      nmf: Folder with `<Geolevel>.parquet`.
-      folder: New or empty folder for the run file and all it names.
-      schema: Schema file; None for the ready one whose attributes the files have.
-      allocation: Allocation file; None for what the variances state.
-      rho: The budget that it splits.
-      root: The geolevel to begin with, such as state; None for the first there is.
-      left_out: Constraints that are not taken over.
-      product: Name of the product; None for units where the files have the attribute h1, else
-        persons.
+    Returns:
+      The run file: `das solve` and `das estimate` go on from it.
+
+    Raises:
+      InputError: The files do not hold what they should.
+      ConfigError, SchemaError, BudgetError: Schema or allocation do not fit them.
+      OutputError: The folder is not empty or cannot be written.
     """
-
-    nmf: Path
-    folder: Path
-    schema: Path | None = None
-    allocation: Path | None = None
-    rho: Fraction | None = None
-    root: str | None = None
-    left_out: tuple[str, ...] = ()
-    product: str | None = None
-
-    def read(self, reporter: Reporter) -> Path:
-        """Read everything and make the run folder; on an error nothing is left of it.
-
-        Returns:
-          The run file: `das solve` and `das estimate` go on from it.
-
-        Raises:
-          InputError: The files do not hold what they should.
-          ConfigError, SchemaError, BudgetError: Schema or allocation do not fit them.
-          OutputError: The folder is not empty or cannot be written.
-        """
-        if (self.allocation is None) != (self.rho is None):
-            raise ConfigError("--allocation", "goes with --rho, and --rho with it")
-        folder = self.folder.resolve()
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise OutputError(
-                str(folder), "holds other things", remedy="choose a new folder for the import"
-            )
-        with drafted(folder) as draft:
-            with reporter.line("index", str(self.nmf)):
-                found = _Found.read(self)
-            with reporter.line("index", "noise and constraints"):
-                chains, stated = _noise(self, found)
-                exact = read_exact(found.schema, found.lattice, found.levels, self.left_out)
-            _write_inputs(self, draft, found, exact, stated, chains)
-            resolved = load_run(draft / RUN_FILE)
-            _write_release(resolved, found, exact, _origin(self.nmf, found.levels), reporter)
-        run_file = folder / RUN_FILE
-        claim_as(owner_of(load_run(run_file)))  # which remembers where the run file is
-        return run_file
+    if (asked.allocation is None) != (asked.rho is None):
+        raise ConfigError("--allocation", "goes with --rho, and --rho with it")
+    folder = asked.folder.resolve()
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise OutputError(
+            str(folder), "holds other things", remedy="choose a new folder for the import"
+        )
+    with drafted(folder) as draft:
+        with reporter.line("index", str(asked.nmf)):
+            found = _Found.read(asked)
+        with reporter.line("index", "noise and constraints"):
+            chains, stated = _noise(asked, found)
+            exact = read_exact(found.schema, found.lattice, found.levels, asked.leave_out)
+        _write_inputs(asked, draft, found, exact, stated, chains)
+        resolved = load_run(draft / RUN_FILE)
+        files, digest = digest_of(asked.nmf, found.levels)
+        name = asked.nmf.resolve().name
+        origin = Origin(layout="nmf", name=name, files=files, sha256=digest)
+        _write_release(resolved, found, exact, origin, reporter)
+    run_file = folder / RUN_FILE
+    claim_as(owner_of(load_run(run_file)))  # which remembers where the run file is
+    return run_file
 
 
 # --- what the files hold -------------------------------------------------------------------------
@@ -228,10 +197,8 @@ def _schema(asked: NmfImport, attributes: Sequence[str]) -> tuple[Schema, str]:
     known = []
     for name, content in ready_files().items():
         if name.parts[0] == "schema":
-            with tempfile.NamedTemporaryFile(suffix=".yaml") as file:
-                file.write(content)
-                file.flush()
-                schema = load_schema(Path(file.name))
+            with _as_file(content) as path:
+                schema = load_schema(path)
             own = [attribute.name for attribute in schema.attributes]
             known.append(own)
             if own == list(attributes):
@@ -243,6 +210,15 @@ def _schema(asked: NmfImport, attributes: Sequence[str]) -> tuple[Schema, str]:
         want=f"one of {known}",
         remedy="give a schema with these attributes by --schema",
     )
+
+
+@contextmanager
+def _as_file(content: bytes) -> Iterator[Path]:
+    """Write a YAML file for what reads files; it is removed at the end of the block."""
+    with tempfile.NamedTemporaryFile(suffix=".yaml") as file:
+        file.write(content)
+        file.flush()
+        yield Path(file.name)
 
 
 def _geocodes(level: LevelFiles, spans: dict[Path, tuple[str, str]]) -> npt.NDArray[np.bytes_]:
@@ -279,39 +255,13 @@ def _noise(asked: NmfImport, found: _Found) -> tuple[str, Stated]:
     noise: dict[Chain, dict[str, Variance]] = {}
     for index in range(len(found.levels)):
         _check_rows(asked, found, index, noise)
-    spine = found.lattice.spine
-
-    def strategy_of(document: str, chains: str) -> Strategy:
-        with tempfile.NamedTemporaryFile("w", suffix=".yaml", encoding="utf-8") as file:
-            file.write(document)
-            file.flush()
-            strategy = load_allocation(Path(file.name), found.schema, spine)
-        return replace(strategy, asks_last=chains == "last")
-
-    if asked.allocation is not None and asked.rho is not None:
-        given = Stated(asked.rho, asked.allocation.read_text(encoding="utf-8"))
-        load_allocation(asked.allocation, found.schema, spine)  # errors name the file
-        candidates = [given]
-    else:
-        candidates = _published(found)
-    differences = []
-    for stated in candidates:
-        for chains in ("last", "first"):
-            differs = first_difference(strategy_of(stated.document, chains), stated.rho, noise)
-            if differs is None:
-                return chains, stated
-            differences.append(differs)
-    if asked.allocation is None:
-        stated = derived(
-            found.schema,
-            spine.levels,
-            noise,
-            f"The variances of {asked.nmf.name}, which are those of these shares of rho to as many "
-            "digits as it has.",
-        )
+    levels = found.lattice.spine.levels
+    differences: list[tuple[Chain, str, float, float | None]] = []
+    for stated, strategy in _allocations(asked, found, noise):
         differences = []
         for chains in ("last", "first"):
-            differs = first_difference(strategy_of(stated.document, chains), stated.rho, noise)
+            planned = replace(strategy, asks_last=chains == "last")
+            differs = first_difference(planned, stated.rho, noise)
             if differs is None:
                 return chains, stated
             differences.append(differs)
@@ -320,25 +270,30 @@ def _noise(asked: NmfImport, found: _Found) -> tuple[str, Stated]:
     if want is not None:
         by = "the allocation gives it" if asked.allocation is not None else "others imply"
         what = f"has another variance than {by}"
-    where = f"geolevel {spine.levels[chain.last]}, query {query}"
-    raise InputError(where, what, got=value, want=want)
+    raise InputError(f"geolevel {levels[chain.last]}, query {query}", what, got=value, want=want)
 
 
-def _published(found: _Found) -> list[Stated]:
-    """Published allocations that are about these geolevels and attributes."""
-    candidates = []
+def _allocations(
+    asked: NmfImport, found: _Found, noise: Mapping[Chain, Mapping[str, Variance]]
+) -> Iterator[tuple[Stated, Strategy]]:
+    """Yield the allocation that is given; else published ones that fit, and what variances say."""
+    schema, spine = found.schema, found.lattice.spine
+    if asked.allocation is not None and asked.rho is not None:
+        given = Stated(asked.rho, asked.allocation.read_text(encoding="utf-8"))
+        yield given, load_allocation(asked.allocation, schema, spine)
+        return
     for name, content in ready_files().items():
-        if name.parts[0] != "allocation" or name.stem not in PUBLISHED:
-            continue
-        with tempfile.NamedTemporaryFile(suffix=".yaml") as file:
-            file.write(content)
-            file.flush()
-            try:
-                load_allocation(Path(file.name), found.schema, found.lattice.spine)
-            except DasError:
-                continue
-        candidates.append(Stated(PUBLISHED[name.stem], content.decode()))
-    return candidates
+        if name.parts[0] == "allocation" and name.stem in PUBLISHED:
+            with _as_file(content) as path, suppress(DasError):  # of other geolevels or attributes
+                strategy = load_allocation(path, schema, spine)
+                yield Stated(PUBLISHED[name.stem], content.decode()), strategy
+    why = (
+        f"The variances of {asked.nmf.name}, which are those of these shares of rho to as many "
+        "digits as it has."
+    )
+    stated = derived(schema, spine.levels, noise, why)
+    with _as_file(stated.document.encode()) as path:
+        yield stated, load_allocation(path, schema, spine)
 
 
 @dataclass(frozen=True, eq=False)
@@ -476,16 +431,12 @@ def _check_shapes(where: str, rows: Index, queries: dict[str, Query]) -> None:
 # --- the folder ----------------------------------------------------------------------------------
 
 
-def _origin(folder: Path, levels: Sequence[LevelFiles]) -> Origin:
-    files, digest = digest_of(folder, levels)
-    return Origin(layout="nmf", name=folder.resolve().name, files=files, sha256=digest)
-
-
 def _write_inputs(
     asked: NmfImport, draft: Path, found: _Found, exact: Exact, stated: Stated, chains: str
 ) -> None:
     """Write the run file and what it names."""
     spine = found.lattice.spine
+    attributes = [attribute.name for attribute in found.schema.attributes]
     pq.write_table(
         pa.table({"geocode": found.lattice.codes[-1].astype(np.str_)}), draft / _GEOUNITS
     )
@@ -504,7 +455,7 @@ def _write_inputs(
             "geounits": {"path": _GEOUNITS},
         },
         "products": {
-            asked.product or _product(found.schema): {
+            asked.product or ("units" if "h1" in attributes else "persons"): {
                 "schema": _SCHEMA,
                 "data": {"format": "nmf", "path": str(asked.nmf.resolve()), "chains": chains},
                 "privacy": {"rho": str(stated.rho), "allocation": _ALLOCATION},
@@ -517,10 +468,6 @@ def _write_inputs(
     text = yaml.safe_dump(document, sort_keys=False, width=100)
     head = "# Made by das import-nmf. `solve` and `output` may be changed.\n"
     (draft / RUN_FILE).write_text(head + text, encoding="utf-8")
-
-
-def _product(schema: Schema) -> str:
-    return "units" if "h1" in (attribute.name for attribute in schema.attributes) else "persons"
 
 
 def _write_release(
@@ -552,10 +499,10 @@ def _publish_exact(product: Product, found: _Found, exact: Exact) -> None:
     for index, totals in enumerate(exact.totals):
         level, codes = plan.levels[index], found.lattice.codes[index].astype(np.str_)
         dataset = release.invariants(level.name)
-        writer = PartWriter(dataset, ANSWERS_SCHEMA)
+        writer = PartWriter(dataset, stored.ANSWERS)
         for start in range(0, len(codes), _GEOUNITS_AT_ONCE):
             some = slice(start, start + _GEOUNITS_AT_ONCE)
-            writer.write(answer_table(codes[some].tolist(), "total", totals[some, None]))
+            writer.write(stored.answer_table(codes[some].tolist(), "total", totals[some, None]))
         publish(dataset, [writer.close()], {"geolevel": level.name, "queries": ["total"]})
     publish_given_counts(plan, product.config.invariants, release, {})
     if not plan.limits.hang_on_products:
@@ -571,7 +518,7 @@ def _publish_answers(
     names = lattice.codes[level.index].astype(np.str_)
     ends, at = chain_ends(lattice, level.index)
     noise = {end: plan.noise(level.index, int(end)) for end in np.unique(at[measured])}
-    writer = PartWriter(dataset, MEASUREMENTS)
+    writer = PartWriter(dataset, stored.MEASUREMENTS)
     chunk = max(1, _CHUNK_NUMBERS // sum(query.size for query in level.queries))
     for start in range(0, len(measured), chunk):
         rows = measured[start : start + chunk]
@@ -586,17 +533,19 @@ def _publish_answers(
                 mine = at[rows] == end
                 answers[mine] = _answers(found, end, table, query, ends[rows][mine])
             mechanisms: list[Mechanism] = [noise[end][index].mechanism for end in at[rows]]
-            tables.append(measurement_table(names[rows].tolist(), query.name, mechanisms, answers))
+            tables.append(
+                stored.measurement_table(names[rows].tolist(), query.name, mechanisms, answers)
+            )
         writer.write_apart(tables)
     facts = {
-        "format": MEASUREMENTS_FORMAT,
+        "format": stored.MEASUREMENTS_FORMAT,
         "geolevel": level.name,
         "configuration_digest": plan.digest,
         "not_for_release": False,
-        "queries": [described(query) for query in level.queries],
+        "queries": [stored.described(query) for query in level.queries],
         "lazy_queries": [],
         "open_session": False,
-        ORIGIN: json_of(origin),
+        stored.ORIGIN: json_of(origin),
     }
     publish(dataset, [writer.close()], facts)
 

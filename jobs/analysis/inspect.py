@@ -23,11 +23,11 @@ from jobs.pipeline.storage.layout import (
     EstimateLayout,
     ReleaseLayout,
     is_release,
+    received_release,
     release_layout,
     solutions_of,
 )
 from jobs.pipeline.storage.place import Place, found_under, names_below
-from jobs.pipeline.storage.received import received_release
 
 
 def _layout(out: Place, solution: str | None) -> ReleaseLayout:

@@ -29,8 +29,9 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from das.arrays import FloatArray, IntArray, ObjectArray
-from das.errors import InputError, OutputError
+from das.errors import InputError
 from geography.lattice import Lattice
+from jobs.pipeline.storage.files import writing
 
 GEOLEVELS: Mapping[str, str] = {
     "US": "nation",
@@ -237,18 +238,15 @@ def digest_of(folder: Path, levels: Sequence[LevelFiles]) -> tuple[int, str]:
 @contextmanager
 def drafted(folder: Path) -> Iterator[Path]:
     """A folder beside another, which takes its name if the block ends well."""
-    try:
+    with writing(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
         draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-    except OSError as error:
-        raise OutputError(str(folder), "cannot be written", got=error.strerror) from None
     try:
-        yield draft
-        if folder.exists():
-            folder.rmdir()
-        os.rename(draft, folder)
-    except OSError as error:
-        raise OutputError(str(folder), "cannot be written", got=error.strerror) from None
+        with writing(folder):
+            yield draft
+            if folder.exists():
+                folder.rmdir()
+            os.rename(draft, folder)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
 

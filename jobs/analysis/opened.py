@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,15 +18,11 @@ import pyarrow as pa
 from das.errors import ConfigError
 from das.schema import Schema
 from jobs.analysis.area_files import AreaFile, read_areas
-from jobs.analysis.areas import AreaSettings, AreaTables, tabulate_areas
-from jobs.analysis.estimate import (
-    Areas,
-    IntervalSettings,
-    estimate_areas,
-    estimate_covariances,
-)
+from jobs.analysis.areas import AreaTables, tabulate_areas
+from jobs.analysis.estimate import Areas, estimate_areas, estimate_covariances
 from jobs.analysis.geocodes import NamedGeounits
 from jobs.analysis.measurements import NoisyAnswers, read_measurements
+from jobs.analysis.requests import IntervalSettings, product_named
 from jobs.analysis.tables import read_table
 from jobs.pipeline.config.local_path import read_place, without_secrets
 from jobs.pipeline.config.product import Product, Resolved
@@ -36,18 +33,6 @@ from jobs.pipeline.release.verify import verify_run
 from jobs.pipeline.storage.dataset import Dataset
 from jobs.pipeline.storage.geography import read_both_geocodes, read_geography
 from jobs.pipeline.storage.place import Place
-
-_MEASURED = pa.schema(
-    [
-        ("geocode", pa.string()),
-        ("query", pa.string()),
-        ("label", pa.string()),
-        ("answer", pa.int64()),
-        ("mechanism", pa.string()),
-        ("parameter", pa.string()),
-        ("variance", pa.float64()),
-    ]
-)
 
 AreasOrFile = Areas | str | Path
 
@@ -159,26 +144,26 @@ class Release:
           OutputError: The query was not measured there, or a file cannot be read.
         """
         found = self.noisy_answers(query, geolevel)
-        each = len(found.labels)
+        each, text = len(found.labels), pa.string()
         noise = {m: (m.kind, str(m.parameter), m.variance()) for m in {*found.mechanisms}}
-        said = [noise[mechanism] for mechanism in found.mechanisms]
-        kinds, parameters, variances = zip(*said, strict=True) if said else ((), (), ())
-        columns = [
-            np.repeat(found.geocodes, each),
-            np.full(found.answers.size, query),
-            np.tile(np.array(found.labels, object), len(found.geocodes)),
-            found.answers.ravel(),
-            *(np.repeat(np.array(column, object), each) for column in (kinds, parameters)),
-            np.repeat(np.array(variances, np.float64), each),
-        ]
-        arrays = [pa.array(c, f.type) for c, f in zip(columns, _MEASURED, strict=True)]
-        table = pa.table(arrays, schema=_MEASURED)
+        said = np.array([noise[one] for one in found.mechanisms], object).reshape(-1, 3)
+        kinds, parameters, variances = np.repeat(said, each, axis=0).T
+        labels = np.tile(np.array(found.labels, object), len(found.geocodes))
+        columns = {
+            "geocode": pa.array(np.repeat(found.geocodes, each), text),
+            "query": pa.array(np.full(found.answers.size, query), text),
+            "label": pa.array(labels, text),
+            "answer": pa.array(found.answers.ravel(), pa.int64()),
+            "mechanism": pa.array(kinds, text),
+            "parameter": pa.array(parameters, text),
+            "variance": pa.array(variances, pa.float64()),
+        }
         plan = self._product.plan
-        if plan.census is None or geolevel not in plan.census_digits:
-            return table
-        own, census = read_both_geocodes(self._product.release, geolevel)
-        named = census[np.searchsorted(own, found.geocodes)]
-        return table.append_column("census_geocode", pa.array(np.repeat(named, each), pa.string()))
+        if plan.census is not None and geolevel in plan.census_digits:
+            own, census = read_both_geocodes(self._product.release, geolevel)
+            named = census[np.searchsorted(own, found.geocodes)]
+            columns["census_geocode"] = pa.array(np.repeat(named, each), text)
+        return pa.table(columns)
 
     def noisy_answers(self, query: str, geolevel: str) -> NoisyAnswers:
         """The same as an int64 matrix with the exact mechanism of each row, for inference.
@@ -195,16 +180,14 @@ class Release:
             )
         return read_measurements(self._product.release.root, geolevel, query)
 
-    def estimates(  # noqa: PLR0913 - as the options of `das estimate`
+    def estimates(
         self,
         query: str,
         geolevel: str | None = None,
         *,
         geounits: Sequence[str] = (),
         areas: AreasOrFile | None = None,
-        confidence: float = 0.9,
-        simultaneous: bool = False,
-        positive: bool = False,
+        **intervals: Any,  # noqa: ANN401 - what IntervalSettings takes
     ) -> pa.Table:
         """Unbiased estimates of any query from all noisy answers, as `das estimate` has them.
 
@@ -213,9 +196,9 @@ class Release:
           geolevel: For all its geounits.
           geounits: For these geocodes, of any geolevels.
           areas: For these areas: leaf geocodes by name, or a file as `das estimate --area` reads.
-          confidence: Of the intervals.
-          simultaneous: Whether intervals hold for all answers of the table at once.
-          positive: Whether truths below zero are excluded.
+          **intervals: `confidence` of the intervals, 0.9 by default; `simultaneous=True` for
+            intervals that hold for all answers of the table at once; `positive=True` to exclude
+            truths below zero.
 
         Returns:
           Columns area (geocode or name), query, label, estimate, standard_error, lower, upper,
@@ -227,9 +210,8 @@ class Release:
           SchemaError: The query does not parse.
         """
         plan, release = self._product.plan, self._product.release
-        known = NamedGeounits(plan, release)
-        codes = [*geounits, *(known.all_of(geolevel) if geolevel else [])]
-        wanted = IntervalSettings(confidence, simultaneous, positive)
+        codes = NamedGeounits(plan, release).named(geounits, geolevel)
+        wanted = IntervalSettings(**intervals)
         return estimate_areas(plan, release, query, self._areas(areas), codes, wanted)
 
     def covariance(
@@ -292,15 +274,12 @@ class Release:
         """
         own = self._product
         alone = replace(self._resolved, products={own.name: own})
-        notes: Sequence[str] = ()
         if isinstance(areas, Mapping):
-            known = {
-                name: np.unique(np.asarray([*codes], np.bytes_)) for name, codes in areas.items()
-            }
+            codes = {name: np.unique(np.asarray([*of], np.bytes_)) for name, of in areas.items()}
+            named = AreaFile(codes, ())
         else:
-            file = self._file(areas)
-            known, notes = dict(file.areas), file.notes
-        return tabulate_areas(alone, known, tables, AreaSettings(confidence, ideal), notes)
+            named = self._file(areas)
+        return tabulate_areas(alone, named, tables, confidence, ideal)
 
     # --- whether it is whole ----------------------------------------------------------------------
 
@@ -356,10 +335,7 @@ def open_release(folder: str | Place, product: str | None = None) -> Release:
     """
     place = _place(folder)
     resolved = load_release(place)
-    name = resolved.last.name if product is None else product
-    if name not in resolved.products:
-        raise ConfigError(str(place), "has no such product", got=name, want=[*resolved.products])
-    own = resolved.products[name]
+    own = product_named(resolved, product)
     return Release(place, read_manifest(own.release), resolved, own)
 
 

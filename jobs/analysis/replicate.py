@@ -4,7 +4,7 @@ The counts of the release are measured with noise of the same laws and solved by
 Only what is public enters, so the noise needs no secret: its key is made of a seed that anybody may
 know. The confidential half of the run and its account are neither read nor written, and nothing is
 measured that a grant would have to pay for. A replicate is one task, which works in a folder of its
-own and leaves errors by size class (`jobs.pipeline.release.replicates`).
+own and leaves errors by size class (`jobs.pipeline.release.intervals`).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from das.mechanisms.entropy import NoiseKey, Position
 from das.metrics.replicates import Compared
 from das.queries.query import Query, parse_query
 from das.tree.intervals import normal_factor
+from jobs.analysis.requests import ReplicateSettings
 from jobs.pipeline.config.product import Product, Resolved
 from jobs.pipeline.documents.intervals import digest_of
 from jobs.pipeline.documents.manifest import read_manifest
@@ -28,20 +29,22 @@ from jobs.pipeline.folder.lock import only_driver
 from jobs.pipeline.folder.solutions import refuse_sealed
 from jobs.pipeline.plan import Plan
 from jobs.pipeline.printable import result_console
-from jobs.pipeline.release.intervals import Made, describe_intervals, write_intervals
-from jobs.pipeline.release.replicates import (
+from jobs.pipeline.release.intervals import (
     Asked,
+    Made,
     compare_level,
+    describe_intervals,
     gather_errors,
     read_errors,
     write_errors,
+    write_intervals,
 )
 from jobs.pipeline.repeat import Repeat
 from jobs.pipeline.report.console import terminal_table
 from jobs.pipeline.report.finished import write_public_reports
 from jobs.pipeline.report.intervals import errors_table
 from jobs.pipeline.storage.dataset import Dataset, PartWriter, is_published, publish
-from jobs.pipeline.storage.files import read_json, write_json
+from jobs.pipeline.storage.files import make_closed_folder, read_json, write_json
 from jobs.pipeline.storage.histograms import SPARSE_SCHEMA
 from jobs.pipeline.storage.layout import (
     IntervalLayout,
@@ -49,11 +52,9 @@ from jobs.pipeline.storage.layout import (
     ReplicateLayout,
     replicates_folder,
 )
-from jobs.pipeline.storage.modes import make_closed_folder
 from jobs.pipeline.storage.place import Place, remove_tree
 from jobs.pipeline.tasks.batches import Sizing
-from jobs.pipeline.tasks.executor import LocalTasks, Tasks, open_tasks
-from jobs.pipeline.tasks.installed import require_run_packages
+from jobs.pipeline.tasks.executor import LocalTasks, Tasks, open_tasks, require_run_packages
 from jobs.pipeline.tasks.progress import Recorder, Reporter
 from jobs.pipeline.tasks.resources import PeakMemory
 
@@ -186,23 +187,6 @@ def keep_leaves(plan: Plan, made: ReleaseLayout, kept: Place) -> None:
     publish(kept, [writer.close()], {"geolevel": plan.leaf.name, "not_for_release": True})
 
 
-@dataclass(frozen=True)
-class ReplicateSettings:
-    """What replicates are wanted.
-
-    Attributes:
-      count: How many, those made before included.
-      seed: Of their noise.
-      confidence: Of the intervals.
-      keep: Whether their leaf counts are kept, for sums over any area.
-    """
-
-    count: int
-    seed: int
-    confidence: Fraction
-    keep: bool = False
-
-
 def replicate(
     resolved: Resolved,
     settings: ReplicateSettings,
@@ -241,7 +225,7 @@ def replicate(
         if tasks is None:
             tasks = stack.enter_context(open_tasks(resolved.config, reporter.say))
         products = tuple(map(Repeated.of, resolved.products.values()))
-        task = ReplicateTask(products, folder, settings.seed, tasks.sizing, settings.keep)
+        task = ReplicateTask(products, folder, settings.seed, tasks.sizing, settings.areas)
         files = [task.errors_file(number) for number in numbers]
         missing = [number for number in numbers if not task.is_made(number)]
         recorder = Recorder(folder, reporter, stack.enter_context(PeakMemory()))
@@ -257,7 +241,7 @@ def replicate(
             sum(map(is_checked, numbers)),
             settings.seed,
             sum(file.stat().st_size for file in files),
-            settings.confidence,
+            Fraction(str(settings.confidence)),
         )
         reporter.say(
             f"{'':<10}{settings.count} replicates: {made.bytes:,} bytes of errors, {held:,} bytes "

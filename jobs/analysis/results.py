@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
-
-import pyarrow as pa
-import pyarrow.csv as pa_csv
-import pyarrow.parquet as pq
+from typing import TYPE_CHECKING
 
 from das.errors import ConfigError, OutputError
-from jobs.pipeline.storage.csv import without_formulas
-from jobs.pipeline.storage.files import refuse_foreign
+from jobs.pipeline.storage.files import refuse_foreign, writing
 
-_OTHERS = (
-    ("--parquet", {".csv": "--csv", ".txt": "--csv", ".tsv": "--csv"}),
-    ("--csv", {".parquet": "--parquet", ".pq": "--parquet"}),
-)
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_OPTIONS = {
+    **dict.fromkeys((".csv", ".txt", ".tsv"), "--csv"),
+    **dict.fromkeys((".parquet", ".pq"), "--parquet"),
+}
 
 
 @dataclass(frozen=True)
@@ -24,24 +24,23 @@ class ResultFile:
     """The file for the result of a command, if one is named.
 
     Attributes:
-      command: Such as `das estimate`.
-      parquet: For `--parquet`.
-      csv: For `--csv`.
+      parquet: Write this Parquet file.
+      csv: Write this CSV file.
     """
 
-    command: str
-    parquet: Path | None
-    csv: Path | None
+    parquet: Path | None = None
+    csv: Path | None = None
 
     @property
     def path(self) -> Path | None:
         """The file."""
         return self.parquet or self.csv
 
-    def check(self, header: bytes) -> None:
+    def check(self, command: str, header: bytes) -> None:
         """Check, before any work, that it can be written.
 
         Args:
+          command: Such as `das estimate`.
           header: How CSV files of the command start; those and Parquet files are written over.
 
         Raises:
@@ -49,22 +48,22 @@ class ResultFile:
           OutputError: The folder does not exist, or another file has the name.
         """
         if self.parquet is not None and self.csv is not None:
-            raise ConfigError(self.command, "takes --parquet or --csv, not both")
-        starts = (b"PAR1", header)
-        for (option, others), path, start in zip(
-            _OTHERS, (self.parquet, self.csv), starts, strict=True
+            raise ConfigError(command, "takes --parquet or --csv, not both")
+        for option, path, start in (
+            ("--parquet", self.parquet, b"PAR1"),
+            ("--csv", self.csv, header),
         ):
             if path is None:
                 continue
-            other = others.get(path.suffix.lower())
-            if other is not None:
+            other = _OPTIONS.get(path.suffix.lower(), option)
+            if other != option:
                 raise ConfigError(
-                    f"{self.command} {option}",
+                    f"{command} {option}",
                     "names a file of another format",
                     got=path.name,
                     remedy=f"use {other} {path}",
                 )
-            check_place(path, start, f"what `{self.command} {option}` wrote before")
+            check_place(path, start, f"what `{command} {option}` wrote before")
 
     def write(self, table: pa.Table) -> None:
         """Write a table.
@@ -72,13 +71,18 @@ class ResultFile:
         Raises:
           OutputError: It cannot be written.
         """
-        try:
+        import pyarrow.csv as pa_csv
+        import pyarrow.parquet as pq
+
+        from jobs.pipeline.storage.csv import without_formulas
+
+        if self.path is None:
+            raise ValueError("no file is named")
+        with writing(self.path):
             if self.parquet is not None:
                 pq.write_table(table, self.parquet)
-            elif self.csv is not None:
+            else:
                 pa_csv.write_csv(without_formulas(table), self.csv)
-        except OSError as error:
-            raise OutputError(str(self.path), "cannot be written", got=error.strerror) from None
 
 
 def check_place(path: Path, start: bytes, kind: str) -> None:
@@ -90,3 +94,10 @@ def check_place(path: Path, start: bytes, kind: str) -> None:
     if not path.parent.is_dir():
         raise OutputError(str(path.parent), "is not a folder", remedy="make it first")
     refuse_foreign(path, start, kind)
+
+
+def shared_mode() -> int:
+    """Return the mode that programs give a new file, by the mask of this process."""
+    mask = os.umask(0o022)
+    os.umask(mask)
+    return 0o666 & ~mask

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -18,25 +17,25 @@ from das.errors import ConfigError
 from das.queries.query import Query
 from das.rational import stated_fraction
 from das.tree.intervals import normal_factor
+from das.tree.model import GeolevelTerms
+from jobs.analysis.requests import TablesRequest, product_named
+from jobs.analysis.results import shared_mode
 from jobs.pipeline.config.product import Product, Resolved
 from jobs.pipeline.config.tables import H1, TablesWanted, table_query
 from jobs.pipeline.documents.intervals import read_intervals
 from jobs.pipeline.plan import without_estimates
-from jobs.pipeline.release.census_estimates import CensusEstimates
+from jobs.pipeline.release.census import CensusEstimates
 from jobs.pipeline.release.estimate import CONFIDENCE, LevelEstimator
-from jobs.pipeline.release.evidence import LevelRange, select_moments
 from jobs.pipeline.release.intervals import ClassTable, class_tables
+from jobs.pipeline.release.level import LevelReader
 from jobs.pipeline.release.tables import (
     Estimates,
     GeolevelTable,
-    H1Table,
     ReleasedEstimates,
-    Tabulated,
-    write_table,
+    write_rows,
 )
 from jobs.pipeline.release.verify import verify_datasets
-from jobs.pipeline.storage.dataset import Dataset, RangeReader, is_published
-from jobs.pipeline.storage.estimates import read_moments
+from jobs.pipeline.storage.dataset import is_published
 from jobs.pipeline.storage.files import refuse_foreign, writing
 from jobs.pipeline.storage.layout import EstimateLayout, IntervalLayout
 from jobs.pipeline.tasks.batches import Batch, Piece, even_pieces, geounit_batches
@@ -45,26 +44,6 @@ from jobs.pipeline.tasks.progress import Reporter
 FORMATS = ("csv", "parquet", "xlsx")
 _STARTS = {"csv": b'"geolevel","geocode"', "parquet": b"PAR1", "xlsx": b"PK\x03\x04"}
 _NUMBERS = 10_000_000  # coordinates of estimates held at once
-
-
-@dataclass(frozen=True)
-class TablesRequest:
-    """What `das tables` is asked for.
-
-    Attributes:
-      queries: Texts of tables; none for those of the run file.
-      geolevels: Of which geolevels; none for all that a table has.
-      formats: Of the files.
-      product: Whose tables; None for those of the last product.
-      confidence: Of intervals; None for that of the release. Intervals of counts are those of
-        replicates, which were made for one confidence: there are none with another.
-    """
-
-    queries: Sequence[str] = ()
-    geolevels: Sequence[str] = ()
-    formats: Sequence[str] = ("csv",)
-    product: str | None = None
-    confidence: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,20 +65,22 @@ class ComputedEstimates:
         """Of the intervals."""
         return self.estimator.confidence
 
-    @property
-    def _geolevel(self) -> str:
-        return self.estimator.plan.levels[self.level].name
+    @cached_property
+    def _reader(self) -> LevelReader:
+        return self.estimator.reader(self.level)
 
     @cached_property
-    def _whole(self) -> RangeReader:
-        return RangeReader(Dataset.open(self.estimator.layout.whole(self._geolevel)))
+    def _terms(self) -> GeolevelTerms:
+        """Queries of the geolevel on the components that the query touches."""
+        terms = self.estimator.terms[self.level]
+        return terms.restricted(terms.coordinates.touched_by((self.query,)))
 
     def pieces(self, most: int) -> Iterator[Piece]:
         """All geounits in ranges of `most` or so; of leaves, without dividing a family."""
         one = self.estimator
         if self.level < one.leaf:
             fitting = min(most, max(1, _NUMBERS // one.coordinates.size))
-            return even_pieces(one.release, self._geolevel, fitting)
+            return even_pieces(one.release, self._reader.level.name, fitting)
         batches = geounit_batches(one.release, one.plan.leaf, 1, most)
         return iter(sorted((batch.low, batch.high) for batch in batches))
 
@@ -109,29 +90,25 @@ class ComputedEstimates:
         Raises:
           OutputError: The release lacks one, or cannot be read.
         """
-        one = self.estimator
-        part = one.coordinates.touched_by((self.query,))
-        if self.level < one.leaf:
-            found = read_moments(self._whole, one.coordinates, codes)
-            moments = select_moments(part, one.coordinates, found)
+        reader, terms = self._reader, self._terms
+        if reader.is_leaf:
+            rows = reader.rows(Batch(self.level, str(codes[0]), str(codes[-1]), len(codes)))
+            moments = reader.estimates(rows, reader.above(rows, terms), terms)
         else:
-            batch = Batch(self.level, str(codes[0]), str(codes[-1]), len(codes))
-            rows, terms = LevelRange.read(one.release, self._geolevel, batch), one.leaf_terms(part)
-            above = one.above_leaves(terms, rows)
-            moments = one.leaf_estimates(terms, rows, one.answers(rows), above)
+            moments = reader.whole(codes, terms)
+        part = terms.coordinates
         errors = np.sqrt(part.variances(self.query, moments.matrices))[moments.kind]
         return part.answer(self.query, moments.values), errors
 
 
 def write_release_tables(
-    resolved: Resolved, request: TablesRequest, folder: Path, reporter: Reporter
+    resolved: Resolved, request: TablesRequest, reporter: Reporter
 ) -> list[Path]:
     """Write tables of a finished release into a folder, as the release has them.
 
     Args:
       resolved: The run of the release.
-      request: What is wanted.
-      folder: Where to; files are `level=GEOLEVEL/TABLE.FORMAT`.
+      request: What is wanted, and where to; files are `level=GEOLEVEL/TABLE.FORMAT`.
       reporter: Who watches.
 
     Returns:
@@ -143,8 +120,9 @@ def write_release_tables(
       SchemaError: A query does not parse.
       OutputError: The release is not complete or was changed, or a file cannot be written.
     """
-    product = _product(resolved, request.product)
-    _check(request.confidence)
+    product, folder = product_named(resolved, request.product), request.to
+    if request.confidence is not None:
+        normal_factor(request.confidence)
     wanted = _wanted(product, request)
     files = [
         (geolevel, query, stem)
@@ -181,16 +159,15 @@ def write_release_tables(
         for done, (geolevel, query, stem) in enumerate(files):
             tick(done, len(files))
             table = _table(product, geolevel, query, stem, intervals, request.confidence)
-            written = write_table(table, Path(drafts), wanted.formats)
+            drawn = dict.fromkeys(wanted.formats, Path(drafts))
+            written = write_rows(table.rows(), drawn, title=geolevel, spooled=True)
             made += [
                 (Path(drafts) / part.file, places[geolevel, stem, name])
-                for name, part in written.parts.items()
+                for name, part in written.items()
             ]
         tick(len(files), len(files))
-        mask = os.umask(0o022)
-        os.umask(mask)
         for draft, place in made:  # all, once none can fail for what it holds
-            draft.chmod(0o666 & ~mask)
+            draft.chmod(shared_mode())
             with writing(place):
                 place.parent.mkdir(exist_ok=True)
                 draft.replace(place)
@@ -216,7 +193,8 @@ def read_table(
       SchemaError: The query does not parse.
       OutputError: The release is not complete, or was changed.
     """
-    _check(confidence)
+    if confidence is not None:
+        normal_factor(confidence)
     query = table_query(product.plan.schema, text)
     intervals = _intervals(product, confidence)
     table = _table(product, geolevel, query, "", intervals, confidence)
@@ -226,12 +204,6 @@ def read_table(
         for field in rows.schema
     ]
     return rows.cast(pa.schema(plain))
-
-
-def _check(confidence: float | None) -> None:
-    """Refuse a confidence that no interval has, before anything is read."""
-    if confidence is not None:
-        normal_factor(confidence)
 
 
 def _intervals(product: Product, confidence: float | None) -> Mapping[tuple[str, str], ClassTable]:
@@ -245,24 +217,14 @@ def _intervals(product: Product, confidence: float | None) -> Mapping[tuple[str,
     return class_tables(document)
 
 
-def _product(resolved: Resolved, name: str | None) -> Product:
-    if name is None:
-        return resolved.last
-    if name not in resolved.products:
-        known = [*resolved.products]
-        raise ConfigError("das tables", "names an unknown product", got=name, want=known)
-    return resolved.products[name]
-
-
 def _wanted(product: Product, request: TablesRequest) -> TablesWanted:
     levels = product.plan.geolevels
     for what, names, known in (
         ("geolevel", request.geolevels, levels),
         ("format", request.formats, FORMATS),
     ):
-        for name in names:
-            if name not in known:
-                raise ConfigError("das tables", f"names an unknown {what}", got=name, want=[*known])
+        for name in {*names} - {*known}:
+            raise ConfigError("das tables", f"names an unknown {what}", got=name, want=[*known])
     chosen = [level for level in levels if not request.geolevels or level in request.geolevels]
     formats = [*dict.fromkeys(request.formats)]
     if not request.queries:
@@ -280,10 +242,10 @@ def _table(
     stem: str,
     intervals: Mapping[tuple[str, str], ClassTable],
     confidence: float | None,
-) -> Tabulated:
+) -> GeolevelTable:
     plan, release = product.plan, product.release
     if stem == H1:
-        return H1Table(plan, release, geolevel, query)
+        return GeolevelTable(plan, release, geolevel, query, is_h1=True)
     estimates: Estimates | None = ReleasedEstimates.of(release, geolevel, query)
     unknown = without_estimates(plan, [query.name]).get(query.name, ())
     is_made = is_published(EstimateLayout.of(release).tables(geolevel))

@@ -1,14 +1,21 @@
-"""Arguments and options that several commands share, and how they are read."""
+"""Arguments and options of commands, and how they are read.
+
+What several commands share is an annotation here. What belongs together, such as all that can be
+said of a plan, is a dataclass: each of its fields is an option, and what the docstring of the class
+says of the field is the help of the option.
+"""
 
 from __future__ import annotations
 
-import inspect as introspection
+import inspect
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
+from fractions import Fraction
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
@@ -74,23 +81,17 @@ def read_address(value: str | Place) -> Place:
     return read_local(place) if isinstance(place, Path) else place
 
 
+def read_queries(value: str) -> tuple[str, ...]:
+    """Read the texts of queries that stand in one text with commas between them."""
+    from das.queries.query import split_queries
+
+    return tuple(split_queries(value))
+
+
 ConfigArgument = Annotated[Path, typer.Argument(help="Run file (YAML).", parser=read_local)]
-FinishedArgument = Annotated[
-    AnyPlace,
-    typer.Argument(
-        help="Folder of a release, a path or an address, or its run file (YAML).",
-        parser=read_address,
-    ),
-]
 OutOption = Annotated[
     AnyPlace | None,
     typer.Option("--out", help="Path or address; replaces output.directory.", parser=read_address),
-]
-ConfidentialOption = Annotated[
-    AnyPlace | None,
-    typer.Option(
-        "--confidential", help="Path or address; replaces output.confidential.", parser=read_address
-    ),
 ]
 MasterOption = Annotated[
     str | None,
@@ -100,20 +101,6 @@ LossesOption = Annotated[
     bool,
     typer.Option(
         "--losses", help="Also what the distribution of the noise says, which is more than its rho."
-    ),
-]
-ClusterOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--cluster", help="YAML whose `runtime` replaces that of the run.", parser=read_local
-    ),
-]
-LogOption = Annotated[
-    AnyPlace | None,
-    typer.Option(
-        "--log-json",
-        help="Add events to this file, one JSON a line; a path, or an address such as s3://...",
-        parser=read_address,
     ),
 ]
 QuietOption = Annotated[bool, typer.Option("--quiet", help="No progress lines.")]
@@ -127,29 +114,31 @@ MovedConfigOption = Annotated[
     Path | None,
     typer.Option("--config", help="Where the run file is now, if it moved.", parser=read_local),
 ]
-GeolevelOption = Annotated[
-    str | None, typer.Option(help="All geounits of this geolevel, such as county.")
-]
-ConfidenceOption = Annotated[float, typer.Option(help="Of the intervals.")]
-ParquetOption = Annotated[
-    Path | None, typer.Option(help="Write this Parquet file.", parser=read_local)
-]
-CsvOption = Annotated[Path | None, typer.Option(help="Write this CSV file.", parser=read_local)]
 PageOption = Annotated[
     Path, typer.Option("--output", "-o", help="HTML file to write.", parser=read_local)
 ]
-WhoseOption = Annotated[str | None, typer.Option(help="Whose release. Default: the last product.")]
+ProductOption = Annotated[
+    str | None, typer.Option(help="Whose release. Default: the last product.")
+]
 
 
 @dataclass(frozen=True)
 class RunOptions:
-    """Options of every command that works on the folder of a run."""
+    """Options of every command that works on the folder of a run.
+
+    Attributes:
+      master: Replaces runtime.master.
+      quiet: No progress lines.
+      cluster: YAML whose `runtime` replaces that of the run.
+      log: Add events to this file, one JSON a line; a path, or an address such as s3://...
+      confidential: Path or address; replaces output.confidential.
+    """
 
     master: MasterOption = None
-    quiet: QuietOption = False
-    cluster: ClusterOption = None
-    log: LogOption = None
-    confidential: ConfidentialOption = None
+    quiet: bool = False
+    cluster: Path | None = None
+    log: Place | None = field(default=None, metadata={"option": "--log-json"})
+    confidential: Place | None = None
 
     def load(
         self,
@@ -158,7 +147,7 @@ class RunOptions:
         solution: str | None = None,
         groups: Sequence[str] | None = None,
     ) -> Resolved:
-        """The run of a run file, on what a cluster file says."""
+        """Load the run of a run file, with the runtime of a cluster file."""
         from jobs.pipeline.config.load import load_run
 
         resolved = load_run(
@@ -169,40 +158,104 @@ class RunOptions:
             solution=solution,
             groups=groups,
         )
-        return with_arrow_alone(self.on_cluster(resolved))
+        return with_arrow_alone(self._on_cluster(resolved))
 
-    def on_cluster(self, resolved: Resolved) -> Resolved:
-        """A run on what a cluster file says."""
+    def load_again(self, out: Place, config: Path | None, solution: str | None) -> Resolved:
+        """Load the run of a folder, which remembers its run file."""
+        from jobs.pipeline.folder.identity import load_again
+
+        resolved = load_again(out.resolve(), config, self.master, solution, self.confidential)
+        return self._on_cluster(resolved)
+
+    def _on_cluster(self, resolved: Resolved) -> Resolved:
         from jobs.pipeline.config.cluster import on_cluster
 
         return on_cluster(resolved, self.cluster, self.master)
 
     def reporter(self) -> Reporter:
-        """Who watches."""
+        """Make what reports progress."""
         from jobs.pipeline.tasks.progress import Reporter
 
         return Reporter(quiet=self.quiet, log=self.log)
 
 
-def with_run_options(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with each field of its parameter `options` as an option of its own."""
-    own = dict(introspection.signature(command, eval_str=True).parameters)
-    own.pop("options")
-    common = introspection.signature(RunOptions, eval_str=True).parameters
-    parameters = {**own, **common}
+def with_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command an option for each field of its parameters that are dataclasses."""
+    parameters: dict[str, inspect.Parameter] = {}
+    kinds: dict[str, Any] = {}
+    for name, parameter in inspect.signature(command, eval_str=True).parameters.items():
+        kind = parameter.annotation
+        if isinstance(kind, type) and is_dataclass(kind):
+            kinds[name] = kind
+            parameters |= {option.name: option for option in _options_of(kind)}
+        else:
+            parameters[name] = parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
 
     @wraps(command)
     def run(**values: Any) -> None:  # noqa: ANN401 - as the command line gives them
-        options = RunOptions(**{name: values.pop(name) for name in common})
-        command(**values, options=options)
+        for name, kind in kinds.items():
+            given = {each.name: values.pop(each.name) for each in fields(kind)}
+            lists = {key: tuple(value) for key, value in given.items() if isinstance(value, list)}
+            values[name] = kind(**given | lists)
+        command(**values)
 
     run.__annotations__ = {name: option.annotation for name, option in parameters.items()}
-    run.__signature__ = introspection.Signature([*parameters.values()])  # type: ignore[attr-defined]
+    run.__signature__ = inspect.Signature([*parameters.values()])  # type: ignore[attr-defined]
     return run
 
 
+def _options_of(kind: Any) -> Iterator[inspect.Parameter]:  # noqa: ANN401 - a dataclass
+    hints, helps = get_type_hints(kind, include_extras=True), meanings(kind)
+    for each in fields(kind):
+        default = each.default
+        if isinstance(default, tuple):
+            default = [*default]
+        if default is MISSING:
+            default = inspect.Parameter.empty
+        annotation = _option(each, hints[each.name], helps[each.name])
+        yield inspect.Parameter(
+            each.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
+        )
+
+
+def _option(each: Field[Any], hint: Any, help_text: str) -> Any:  # noqa: ANN401 - types
+    """Annotate a field of a dataclass as the option or argument that it is."""
+    if hasattr(hint, "__metadata__"):
+        return hint
+    flag = each.metadata.get("option", f"--{each.name.replace('_', '-')}")
+
+    def read_fraction(value: str | Fraction) -> Fraction:
+        from das.rational import parse_fraction
+
+        return parse_fraction(value, flag)
+
+    read: dict[Any, tuple[Any, Callable[..., Any] | None]] = {
+        Path: (Path, read_local),
+        Path | None: (Path | None, read_local),
+        Place: (AnyPlace, read_address),
+        Place | None: (AnyPlace | None, read_address),
+        Fraction | None: (str | None, read_fraction),
+        tuple[str, ...]: (list[str], None),
+        tuple[str, ...] | None: (str | None, read_queries),
+    }
+    shown, parser = read.get(hint, (hint, None))
+    if each.default is MISSING or each.metadata.get("argument"):
+        return Annotated[shown, typer.Argument(help=help_text, parser=parser)]
+    return Annotated[shown, typer.Option(flag, help=help_text, parser=parser)]
+
+
+def meanings(kind: type) -> dict[str, str]:
+    """Return what each field means, by `Attributes` in docstrings of a type and its bases."""
+    out: dict[str, str] = {}
+    for each in reversed(kind.__mro__):
+        section = (inspect.getdoc(each) or "").partition("Attributes:\n")[2]
+        for key, text in re.findall(r"^  (\w+): (.*(?:\n    .*)*)", section, re.MULTILINE):
+            out[key] = " ".join(text.split())
+    return out
+
+
 def with_arrow_alone(resolved: Resolved) -> Resolved:
-    """The run, after Arrow was told that there is no pandas; a Connect session needs it."""
+    """Return the run, after Arrow was told that there is no pandas; a Connect session needs it."""
     from jobs.pipeline.config.protection import REMOTE_VARIABLE, is_remote
 
     if not is_remote(resolved.config.runtime.master or os.environ.get(REMOTE_VARIABLE, "")):
@@ -215,7 +268,11 @@ def with_arrow_alone(resolved: Resolved) -> Resolved:
 def refuse_cluster(
     options: RunOptions, why: str = "is for censuses; a survey is worked on by one process"
 ) -> None:
-    """A survey, and what is made of a release, is worked on by one process."""
+    """Refuse a master or cluster for what one process does.
+
+    Raises:
+      ConfigError: One was given.
+    """
     for name, value in (("--master", options.master), ("--cluster", options.cluster)):
         if value is not None:
             raise ConfigError(name, why)

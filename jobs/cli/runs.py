@@ -24,7 +24,7 @@ from jobs.cli.options import (
     SolutionOption,
     name_files,
     read_address,
-    with_run_options,
+    with_options,
 )
 from jobs.cli.surveys import resume_survey, work_on_survey
 
@@ -87,8 +87,8 @@ def cost_together(resolved: Resolved) -> Account | None:
 
 
 @app.command()
-@with_run_options
-def run(config: ConfigArgument, out: OutOption = None, *, options: RunOptions) -> None:
+@with_options
+def run(config: ConfigArgument, options: RunOptions, out: OutOption = None) -> None:
     """Run every stage that is not complete, and name the files written."""
     if is_survey_file(config):
         from jobs.survey.run import run_survey
@@ -102,13 +102,12 @@ def run(config: ConfigArgument, out: OutOption = None, *, options: RunOptions) -
 
 
 @app.command()
-@with_run_options
+@with_options
 def demo(
+    options: RunOptions,
     folder: NewFolderArgument = Path("das-demo"),
     blocks: Annotated[int, typer.Option(help="About how many blocks.")] = 2500,
     seed: Annotated[int, typer.Option(help="Of the state; the noise is secret.")] = 2020,
-    *,
-    options: RunOptions,
 ) -> None:
     """Generate a synthetic state and run every stage on it; copies of all ready files come along.
 
@@ -128,8 +127,8 @@ def demo(
 
 
 @app.command()
-@with_run_options
-def measure(config: ConfigArgument, out: OutOption = None, *, options: RunOptions) -> None:
+@with_options
+def measure(config: ConfigArgument, options: RunOptions, out: OutOption = None) -> None:
     """Read the data and draw the noisy measurements, once."""
     if is_survey_file(config):
         from jobs.survey.run import measure_survey
@@ -144,13 +143,12 @@ def measure(config: ConfigArgument, out: OutOption = None, *, options: RunOption
 
 
 @app.command()
-@with_run_options
+@with_options
 def solve(
     config: ConfigArgument,
+    options: RunOptions,
     out: OutOption = None,
     solution: SolutionOption = None,
-    *,
-    options: RunOptions,
 ) -> None:
     """From committed measurements to counts, microdata, tables, manifest and public report.
 
@@ -172,9 +170,10 @@ def solve(
 
 
 @app.command()
-@with_run_options
+@with_options
 def evaluate(
     config: ConfigArgument,
+    options: RunOptions,
     out: OutOption = None,
     solution: SolutionOption = None,
     groups: Annotated[
@@ -184,8 +183,6 @@ def evaluate(
             "evaluate.groups."
         ),
     ] = None,
-    *,
-    options: RunOptions,
 ) -> None:
     """Compare a finished release with the truth (confidential) and write the internal report."""
     if is_survey_file(config):
@@ -205,11 +202,12 @@ def evaluate(
 
 
 @app.command()
-@with_run_options
+@with_options
 def resume(
     out: Annotated[
         AnyPlace, typer.Argument(help="Folder of a run, complete or not.", parser=read_address)
     ],
+    options: RunOptions,
     config: MovedConfigOption = None,
     check: Annotated[
         bool, typer.Option("--check", help="Only say what is done and what is damaged.")
@@ -219,8 +217,6 @@ def resume(
         typer.Option("--moved", help="This folder goes on; every other copy of it is given up."),
     ] = False,
     solution: SolutionOption = None,
-    *,
-    options: RunOptions,
 ) -> None:
     """Go on with the run of a folder: check all that is done, make again what is damaged, finish.
 
@@ -232,16 +228,13 @@ def resume(
         resume_survey(out.resolve(), config, solution, options, check=check, moved=moved)
         return
     from jobs.pipeline.folder.damage import refuse_damage, repair
-    from jobs.pipeline.folder.identity import load_again
     from jobs.pipeline.folder.lock import only_driver
     from jobs.pipeline.folder.progress import count_files, stage_progress
     from jobs.pipeline.folder.solutions import refuse_sealed
     from jobs.pipeline.run import STAGES
     from jobs.pipeline.run import run as run_all
 
-    resolved = options.on_cluster(
-        load_again(out.resolve(), config, options.master, solution, options.confidential)
-    )
+    resolved = options.load_again(out, config, solution)
     refuse_sealed(resolved)
     with only_driver(out):
         for line in stage_progress(STAGES, resolved):
@@ -263,7 +256,7 @@ def resume(
 @app.command()
 def prepare() -> None:
     """Check this machine and make embedded sessions start faster; run once after installing."""
-    from jobs.pipeline.tasks.installed import require_run_packages
+    from jobs.pipeline.tasks.executor import require_run_packages
     from jobs.pipeline.tasks.java import find_java_home, java_version, make_class_archive
     from jobs.pipeline.tasks.shipping import compile_packages
     from solvers.least_squares.machine_code import compile_kernels

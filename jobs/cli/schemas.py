@@ -10,16 +10,16 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
-import re
 import sys
-from collections.abc import Iterator, Mapping
-from enum import Enum
+from collections.abc import Mapping
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from types import NoneType
+from typing import Any, get_type_hints
 
 from pydantic import JsonValue, TypeAdapter
 
+from jobs.cli.options import meanings
+from jobs.cli.pages import PLAIN, nested, section, words
 from jobs.pipeline.documents.account import Account
 from jobs.pipeline.documents.codebook import Codebook
 from jobs.pipeline.documents.evaluation import Evaluation
@@ -56,7 +56,7 @@ _TITLES = {
     "survey-tables": "`OUT/release/tables.json` of a survey",
     "survey-evaluation": "`OUT/confidential/evaluation.json` of a survey",
 }
-_PLAIN = {str: "text", bool: "boolean", int: "integer", float: "number", JsonValue: "any JSON"}
+_PLAIN: Mapping[Any, str] = {**PLAIN, JsonValue: "any JSON", NoneType: "null"}
 _INTRODUCTION = """# Documents
 
 The JSON documents of a run, key by key. Every key is there unless its type says that it may be
@@ -106,79 +106,19 @@ def reference() -> str:
     return "\n".join(parts)
 
 
-def nested(kind: type) -> Iterator[type]:
-    """A document and every type its fields hold, each once, depth first."""
-    seen: dict[type, None] = {}
-
-    def visit(annotation: Any) -> None:  # noqa: ANN401 - any type annotation
-        if dataclasses.is_dataclass(annotation) and isinstance(annotation, type):
-            if annotation not in seen:
-                seen[annotation] = None
-                for own in _hints(annotation).values():
-                    visit(own)
-            return
-        for argument in get_args(annotation):
-            visit(argument)
-
-    visit(kind)
-    yield from seen
-
-
 def summary_of_type(kind: type) -> str:
     """The first line of a docstring."""
     return (inspect.getdoc(kind) or "").partition("\n")[0]
 
 
-def meanings(kind: type) -> dict[str, str]:
-    """What each field means, by the `Attributes` of the docstrings of a type and its bases."""
-    out: dict[str, str] = {}
-    for each in reversed(kind.__mro__):
-        section = (inspect.getdoc(each) or "").partition("Attributes:\n")[2]
-        for key, text in re.findall(r"^  (\w+): (.*(?:\n    .*)*)", section, re.MULTILINE):
-            out[key] = " ".join(text.split())
-    return out
-
-
-def words(annotation: Any) -> str:  # noqa: ANN401 - any type annotation
-    """Say a type in words.
-
-    >>> words(tuple[int, ...] | None)
-    'list of integer or null'
-    """
-    origin, arguments = get_origin(annotation), get_args(annotation)
-    if annotation in _PLAIN:
-        return _PLAIN[annotation]
-    if annotation is NoneType:
-        return "null"
-    if origin in (Union, UnionType):
-        return " or ".join(words(argument) for argument in arguments)
-    if origin is Literal:
-        return " or ".join(f"`{value}`" for value in arguments)
-    if origin is tuple:
-        return f"list of {words(arguments[0])}"
-    if origin is dict:
-        return f"map of {words(arguments[0])} to {words(arguments[1])}"
-    if isinstance(annotation, type) and issubclass(annotation, Enum):
-        return " or ".join(f"`{member.value}`" for member in annotation)
-    return f"[{annotation.__name__}](#{annotation.__name__.lower()})"
-
-
-def _hints(kind: type) -> dict[str, Any]:
-    hints = get_type_hints(kind)
-    return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
-
-
 def _section(kind: type) -> str:
-    meaning, rows = meanings(kind), []
+    meaning, hints, rows = meanings(kind), get_type_hints(kind), []
     for field in dataclasses.fields(kind):
-        annotation = _hints(kind)[field.name]
-        shown = words(annotation)
+        shown = words(hints[field.name], _PLAIN)
         if field.default is not dataclasses.MISSING:
             shown = shown.removesuffix(" or null") + "; may be absent"
-        cells = (f"`{field.name}`", shown, meaning[field.name])
-        rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-    head = ["| Key | Type | Meaning |", "|---|---|---|"]
-    return "\n".join([f"### {kind.__name__}\n", f"{summary_of_type(kind)}\n", *head, *rows, ""])
+        rows.append((f"`{field.name}`", shown, meaning[field.name]))
+    return section(kind.__name__, summary_of_type(kind), ("Key", "Type", "Meaning"), rows)
 
 
 def main() -> None:

@@ -11,14 +11,15 @@ from pathlib import Path, PurePosixPath
 import pyarrow.parquet as pq
 
 from das.errors import OutputError
-from jobs.design.synthetic.generate import GenerateSpec, generate
+from jobs.design.requests import GenerateSpec
+from jobs.design.synthetic.generate import generate
 from jobs.pipeline.config.product import Resolved
 from jobs.pipeline.config.ready import ready_files
 from jobs.pipeline.run import run
 from jobs.pipeline.storage.files import writing
 from jobs.pipeline.storage.layout import Roots
 from jobs.pipeline.storage.place import Place
-from jobs.pipeline.tasks.installed import require_run_packages
+from jobs.pipeline.tasks.executor import require_run_packages
 from jobs.pipeline.tasks.java import find_java_home
 from jobs.pipeline.tasks.progress import Reporter
 

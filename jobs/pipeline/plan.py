@@ -7,17 +7,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
 
 from das.arrays import BoolArray, IntArray
 from das.change_costs import Chain, change_costs
 from das.errors import BudgetError, ConfigError, SchemaError
 from das.privacy.budget import Budget
-from das.privacy.semantics import ChangeCosts, statements
+from das.privacy.ledger import Ledger, LedgerEntry
+from das.privacy.semantics import ChangeCosts, statements, touched_attributes
 from das.queries.query import Query, is_refinement, parse_query
 from das.schema import Schema
 from das.strategy import NoisyQuery, Strategy, noisy_queries
 from das.tree.model import GeolevelTerms, partial_terms, spine_terms
-from geography.lattice import Spine
+from geography.lattice import Lattice, Spine
 from invariants.constraints import Limits
 from invariants.exact import Invariant, invariants_at
 from invariants.linear import LinearRow
@@ -257,6 +261,11 @@ class Plan:
         """Whether the account of the people pays for the noisy answers."""
         return not (self.not_for_release or self.is_elsewhere)
 
+    def facts(self, **more: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON facts
+        """Return what every dataset says of the plan that it was made by, and more."""
+        known = {"configuration_digest": self.digest, "not_for_release": self.not_for_release}
+        return {**known, **more}
+
     def noise(self, first: int, last: int) -> tuple[NoisyQuery, ...]:
         """Queries and exact noise of geounits whose chain spans geolevels first..last."""
         return noisy_queries(self.strategy, self.budget, first, last)
@@ -361,3 +370,59 @@ def exact_query(plans: Mapping[str, Plan], product: str, name: str, geolevel: st
             remedy="add it to the invariants of that product",
         )
     return exact[name]
+
+
+# --- the ledger that measuring will produce ------------------------------------------------------
+
+
+def planned_ledger(plan: Plan, lattice: Lattice) -> Ledger:
+    """The ledger that measuring this lattice will produce; checked against the budget.
+
+    Raises:
+      LedgerError: A path of the tree would not spend exactly the budget.
+      BudgetError: A planned strategy costs more than its share.
+    """
+    geounits: dict[tuple[int, int], int] = {}
+    for level in range(len(plan.spine.levels)):
+        measured = ~lattice.is_only_child[level]
+        ends, sizes = np.unique(lattice.chain_end[level][measured], return_counts=True)
+        geounits |= {(level, int(end)): int(size) for end, size in zip(ends, sizes, strict=True)}
+    return _ledger(plan, geounits)
+
+
+def ordinary_ledger(plan: Plan) -> Ledger:
+    """The ledger of one path of geounits none of which is an only child.
+
+    Raises:
+      LedgerError: The path would not spend exactly the budget.
+      BudgetError: A planned strategy costs more than its share.
+    """
+    return _ledger(plan, {(level, level): 1 for level in range(len(plan.spine.levels))})
+
+
+def _ledger(plan: Plan, geounits: Mapping[tuple[int, int], int]) -> Ledger:
+    """Entries of every chain that occurs, given the number of its geounits."""
+    names = plan.spine.levels
+    attributes = [attribute.name for attribute in plan.schema.attributes]
+    strategy = plan.strategy
+    for level in range(len(strategy.levels)):
+        for _, part in strategy.parts(level):
+            part.check_joint_cost(plan.budget.neighbors)
+    entries = [
+        LedgerEntry(
+            names[first],
+            names[last],
+            noisy.query.name,
+            touched_attributes(noisy.query, attributes),
+            noisy.mechanism,
+            noisy.cost,
+            number,
+            noisy.stratum,
+        )
+        for (first, last), number in geounits.items()
+        for noisy in plan.noise(first, last)
+    ]
+    strata = tuple(stratum.name for stratum in strategy.strata)
+    ledger = Ledger(names, plan.budget.total, strata=strata).append(entries)
+    ledger.seal()
+    return ledger

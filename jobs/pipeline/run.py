@@ -6,7 +6,7 @@ continues where the last run stopped.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 
@@ -36,78 +36,46 @@ from jobs.pipeline.report.finished import costs_folder, write_internal_reports
 from jobs.pipeline.report.run import stages_table
 from jobs.pipeline.storage.layout import EstimateLayout, release_layout
 from jobs.pipeline.storage.place import Place
-from jobs.pipeline.tasks.executor import Tasks, open_tasks
-from jobs.pipeline.tasks.installed import require_run_packages
+from jobs.pipeline.tasks.executor import Tasks, open_tasks, require_run_packages
 from jobs.pipeline.tasks.progress import Recorder, Reporter
 from jobs.pipeline.tasks.resources import PeakMemory
 
 
-def _read(product: Product) -> list[Place]:
-    if product.plan.is_elsewhere:
-        return []
-    return [*map(product.confidential.histograms, product.plan.geolevels)]
-
-
-def _evaluated(product: Product) -> list[Place]:
-    if product.plan.is_elsewhere:  # nobody here knows the truth
-        return []
-    return [product.confidential.evaluation, product.confidential.report]
-
-
-def _planned(product: Product) -> list[Place]:
-    release = product.release
-    return [*map(release.geography, product.plan.geolevels), release.ledger]
-
-
-def _settled(product: Product) -> list[Place]:
-    plan, release = product.plan, product.release
-    exact = [release.invariants(level.name) for level in plan.levels if level.published]
-    given = [release.given(level.name) for level in plan.levels if level.bound]
-    if plan.limits.hang_on_products:
-        return [*exact, *given]
-    return [*exact, *given, *_implied(product)]
-
-
-def _implied(product: Product) -> list[Place]:
-    plan, release = product.plan, product.release
-    bound = [level for level in plan.spine.levels if plan.limits.is_implied(level)]
-    return [implied_limits(plan, release, level) for level in bound]
-
-
-def _claimed(product: Product) -> list[Place]:
-    return [product.release.account] if product.plan.spends else []
-
-
-def _solved(product: Product) -> list[Place]:
-    release, levels = product.release, product.plan.levels
-    lazily = [release.lazy_measurements(level.name) for level in levels if level.lazy]
-    support = [release.support(levels[0].name)] if product.plan.support else []
-    tied = _implied(product) if product.plan.limits.hang_on_products else []
-    return [*support, *tied, *lazily, *map(release.counts, product.plan.geolevels)]
-
-
-def _estimated(product: Product) -> list[Place]:
-    if why_no_estimates(product.plan) is not None:
-        return []
-    return [*map(EstimateLayout.of(product.release).tables, product.plan.geolevels)]
-
-
-def _written(product: Product) -> list[Place]:
-    release, output, levels = product.release, product.config.output, product.plan.geolevels
-    microdata = [release.microdata / name for name in output.microdata]
+def _outputs(stage: str, product: Product) -> list[Place]:
+    """Datasets and files that complete a stage for a product."""
+    plan, release, confidential = product.plan, product.release, product.confidential
+    output, levels = product.config.output, plan.levels
     joined = [] if output.joined is None else output.joined.formats
-    return [
-        *microdata,
-        *(release.joined / name for name in joined),
-        *map(release.tables, levels),
-    ]
-
-
-def _of_levels(
-    dataset: Callable[[Product], Callable[[str], Place]],
-) -> Callable[[Product], list[Place]]:
-    """Outputs of a stage that makes one dataset for each geolevel."""
-    return lambda product: [*map(dataset(product), product.plan.spine.levels)]
+    bound = [name for name in plan.spine.levels if plan.limits.is_implied(name)]
+    implied = [implied_limits(plan, release, name) for name in bound]
+    is_tied = plan.limits.hang_on_products  # so they follow from counts
+    measurable = why_no_estimates(plan) is None
+    known = not plan.is_elsewhere  # else nobody here knows the truth
+    return {
+        "plan": [*map(release.geography, plan.geolevels), release.ledger],
+        "read": [*map(confidential.histograms, plan.geolevels)] if known else [],
+        "settle": [
+            *(release.invariants(level.name) for level in levels if level.published),
+            *(release.given(level.name) for level in levels if level.bound),
+            *([] if is_tied else implied),
+        ],
+        "claim": [release.account] if plan.spends else [],
+        "measure": [*map(release.measurements, plan.spine.levels)],
+        "estimate": [*map(EstimateLayout.of(release).tables, plan.geolevels if measurable else ())],
+        "solve": [
+            *([release.support(levels[0].name)] if plan.support else []),
+            *(implied if is_tied else []),
+            *(release.lazy_measurements(level.name) for level in levels if level.lazy),
+            *map(release.counts, plan.geolevels),
+        ],
+        "write": [
+            *(release.microdata / name for name in output.microdata),
+            *(release.joined / name for name in joined),
+            *map(release.tables, plan.geolevels),
+        ],
+        "seal": [release.manifest, release.report],
+        "evaluate": [confidential.evaluation, confidential.report] if known else [],
+    }[stage]
 
 
 def _claim(job: Job) -> None:
@@ -120,22 +88,20 @@ def _claim(job: Job) -> None:
     claim_grants(spendings_of(job.resolved, job.identity))
 
 
-STAGES = (
-    Stage("plan", True, _planned, plan),
-    Stage("read", True, _read, read),
-    Stage("settle", True, _settled, settle),
-    Stage("claim", False, _claimed, _claim),
-    Stage("measure", True, _of_levels(lambda product: product.release.measurements), measure),
-    Stage("estimate", False, _estimated, estimate),
-    Stage(
-        "solve",
-        False,
-        _solved,
-        partial(solve, measure_lazily=measure_lazily),
-    ),
-    Stage("write", False, _written, write),
-    Stage("seal", False, lambda product: [product.release.manifest, product.release.report], seal),
-    Stage("evaluate", True, _evaluated, evaluate),
+STAGES = tuple(
+    Stage(name, sees_truth, partial(_outputs, name), function)
+    for name, sees_truth, function in (
+        ("plan", True, plan),
+        ("read", True, read),
+        ("settle", True, settle),
+        ("claim", False, _claim),
+        ("measure", True, measure),
+        ("estimate", False, estimate),
+        ("solve", False, partial(solve, measure_lazily=measure_lazily)),
+        ("write", False, write),
+        ("seal", False, seal),
+        ("evaluate", True, evaluate),
+    )
 )
 MEASURING = tuple(stage.name for stage in STAGES[:5])  # done once, whatever the settings
 SOLVING = tuple(stage.name for stage in STAGES[5:9])  # follow from measurements, and cost nothing

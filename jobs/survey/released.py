@@ -14,8 +14,8 @@ from das.errors import ConfigError, OutputError
 from jobs.pipeline.config.files import absolute_path
 from jobs.pipeline.config.released import RUN_FILE, public_document, yaml_text
 from jobs.pipeline.storage.csv import csv_text, without_formula
+from jobs.pipeline.storage.layout import received_release
 from jobs.pipeline.storage.place import Place
-from jobs.pipeline.storage.received import received_release
 from jobs.survey.checks import SYNTHESIS
 from jobs.survey.documents import read_survey_manifest
 from jobs.survey.plan import SurveyPlan, load_survey, public_strata

@@ -3,25 +3,19 @@
 Loaded on first use, by `machine_code`.
 """
 
-# Types are inferred by the compiler, from the arrays that callers hand over.
-# mypy: ignore-errors
-# ruff: noqa: ANN001, ANN201
-
 from __future__ import annotations
 
-import os
-
-import numba
 import numpy as np
+import numpy.typing as npt
 
-_compiled = numba.njit(
-    cache=os.path.exists(__file__),  # what has no file, as in memory, cannot be kept
-    error_model="numpy",
-)
+from das.arrays import IntArray
+from solvers.least_squares.machine_code import compiled
 
 
-@_compiled
-def add_runs(answers, starts, ends, sums):
+@compiled
+def add_runs(
+    answers: npt.NDArray[np.integer], starts: IntArray, ends: IntArray, sums: IntArray
+) -> None:
     """Add rows starts[f]..ends[f]-1 of integers[G, m] to row f of int64[F, m]."""
     m = answers.shape[1]
     for f in range(len(starts)):
@@ -30,8 +24,10 @@ def add_runs(answers, starts, ends, sums):
                 sums[f, j] += answers[g, j]
 
 
-@_compiled
-def add_groups(answers, group, sums):
+@compiled
+def add_groups(
+    answers: npt.NDArray[np.integer], group: IntArray, sums: npt.NDArray[np.integer]
+) -> None:
     """Add answers[:, :, i] of integers[G, B, n, A] to sums[:, :, group[i]] of wider ones."""
     G, B, n, A = answers.shape
     k = sums.shape[2]
@@ -49,10 +45,10 @@ def add_groups(answers, group, sums):
                         sums[g, b, row, a] += answers[g, b, i, a]
 
 
-def compile_all():
+def compile_all() -> None:
     """Call every kernel, types as callers hand over."""
     one, sums = np.array([0]), np.zeros((1, 1), np.int64)
     for kind in (np.int16, np.int32, np.int64):
         add_runs(np.ones((1, 1), kind), one, one + 1, sums)
-    for kind, wide in ((2, 4), (2, 8), (4, 8), (8, 8)):
-        add_groups(np.ones((1, 1, 1, 1), f"i{kind}"), one, np.zeros((1, 1, 1, 1), f"i{wide}"))
+    for narrow, wide in ((2, 4), (2, 8), (4, 8), (8, 8)):
+        add_groups(np.ones((1, 1, 1, 1), f"i{narrow}"), one, np.zeros((1, 1, 1, 1), f"i{wide}"))

@@ -15,7 +15,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from das.arrays import FloatArray, IntArray
+from das.arrays import BoolArray, FloatArray, IntArray
 from das.errors import SolverError
 from das.queries.query import Query
 from das.tree.coordinates import Coordinates, Matrices, along
@@ -58,10 +58,10 @@ class Information:
         self._shape = (C, k)
         partitions = [term for term in problem.terms if isinstance(term, LeastSquaresTerm)]
         general = [term for term in problem.terms if isinstance(term, KroneckerTerm)]
-        if len(partitions) + len(general) < len(problem.terms) or not general:
+        if len(partitions) + len(general) < len(problem.terms):
             raise SolverError(
                 f"node {problem.geocode}",
-                "has no Kronecker query, or a matrix over its cells",
+                "has a query with a matrix over its cells",
                 remedy="use the structured solver",
             )
         self.diagonal = np.zeros((C, k))
@@ -75,6 +75,15 @@ class Information:
             [_GIVEN * mean * e.targets.shape[1] / k for e in equalities]
         ).reshape(len(equalities), C)
         self.diagonal += self.given_weights.sum(0)[:, None]
+        self.marginals: list[tuple[IntArray, FloatArray]] = []
+        self._is_plain = not general
+        if self._is_plain:
+            self._plain = [(t.groups, t.weights) for t in partitions]
+            self._plain += zip((e.groups for e in equalities), self.given_weights, strict=True)
+            detailed = [t.weights for t in partitions if t.answers.shape[1] == k]
+            self.least = np.sum([np.zeros(C), *detailed], axis=0)
+            self._refuse_flat(problem, self.least <= 0)
+            return
         queries = {id(e.groups): e.query for e in problem.exact}
         named = [(term.query, term.weights) for term in general]
         named += [(t.query, t.weights) for t in partitions if t.query is not None]
@@ -95,26 +104,29 @@ class Information:
         values = [np.linalg.eigvalsh(matrices) for matrices in self._matrices]
         least = np.min([v[:, 0] for v in values], axis=0)
         most = np.max([v[:, -1] for v in values], axis=0)
-        flat = least <= _FLAT * most
-        if flat.any():
-            raise SolverError(
-                f"node {problem.geocode} ({k} live cells), child "
-                f"{int(np.flatnonzero(flat[self._pattern])[0])}",
-                "the measured and exact queries together do not have full column rank",
-                remedy="measure detailed, or a workload that contains it",
-            )
+        self._refuse_flat(problem, (least <= _FLAT * most)[self._pattern])
         self.least = least[self._pattern]
         self._sizes = [len(codes) for codes in self._coordinates.components.atoms]
         levels = np.unravel_index(cells, self._sizes)
-        self.marginals: list[tuple[IntArray, FloatArray]] = []
         if max(self._coordinates.sizes) == 1 and self._sums_cost() * k < self._tensor_cost():
             self._prepare_sums(levels)
         else:
             self._prepare_tensor(levels)
 
+    @staticmethod
+    def _refuse_flat(problem: NodeProblem, flat: BoolArray) -> None:
+        if flat.any():
+            raise SolverError(
+                f"node {problem.geocode} ({problem.n_cells} live cells), child "
+                f"{int(np.flatnonzero(flat)[0])}",
+                "the measured and exact queries together do not have full column rank",
+                remedy="measure detailed, or a workload that contains it",
+            )
+
     def apply(self, x: FloatArray) -> FloatArray:
         """Multiply, float64[C, k] to float64[C, k]."""
-        out = self._by_sums(x) if self.marginals else self._by_tensor(x)
+        by_sums = self._is_plain or self.marginals
+        out = self._by_sums(x) if by_sums else self._by_tensor(x)
         for groups, weights in self._plain:
             sums = group_sums(x, groups, int(groups.max()) + 1)
             out += weights[:, None] * sums[:, groups]
@@ -136,7 +148,6 @@ class Information:
         """
         within = self._coordinates.components.within
         position = {one: index for index, one in enumerate(within)}
-        self.marginals = []
         for kept in within:
             total = np.zeros(len(self._matrices[0]))
             for more in itertools.product(*[(True,) if one else (False, True) for one in kept]):

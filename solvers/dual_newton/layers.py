@@ -13,8 +13,9 @@ import numpy as np
 
 from das.arrays import FloatArray, IntArray
 from das.errors import SolverError
+from solvers.constraints import limits
 from solvers.least_squares.blocks import Fixed
-from solvers.problem import NO_LIMIT, LeastSquaresTerm, NodeProblem, coarsening, group_sums
+from solvers.problem import LeastSquaresTerm, NodeProblem, coarsening
 
 CELLS = -1  # `Layer.on` of a layer that sums cells
 FORBIDDEN = -1e200  # detailed answer of a cell that an invariant of zero forbids
@@ -72,14 +73,6 @@ class Lifted:
     least: FloatArray
     most: FloatArray
     slack_variance: FloatArray
-
-    def sums(self, values: FloatArray) -> list[FloatArray]:
-        """Answers of all layers, float64[C, m] each, to values float64[C, k]."""
-        found: list[FloatArray] = []
-        for layer in self.layers:
-            below = values if layer.on == CELLS else found[layer.on]
-            found.append(group_sums(below, layer.index, layer.size))
-        return found
 
     def spread(self, multipliers: list[FloatArray], onto: FloatArray) -> FloatArray:
         """Add sum_q Q_q' u_q to `onto`, float64[C, k], in place."""
@@ -144,9 +137,8 @@ def lift(problem: NodeProblem, fixed: Fixed = ()) -> Lifted:
         parts.append(_Part(finest, sums, np.zeros(C)))
     coefficients = [row.coefficients.astype(float) for row in problem.rows]
     rows = np.concatenate([np.zeros((0, k)), *coefficients])
-    least = np.concatenate([np.zeros((C, 0)), *(row.least for row in problem.rows)], axis=1)
-    most = np.concatenate([np.zeros((C, 0)), *(row.most for row in problem.rows)], axis=1)
-    least[least <= -NO_LIMIT], most[most >= NO_LIMIT] = -np.inf, np.inf
+    least = np.concatenate([np.zeros((C, 0)), *(limits(r.least) for r in problem.rows)], axis=1)
+    most = np.concatenate([np.zeros((C, 0)), *(limits(r.most) for r in problem.rows)], axis=1)
     held = np.maximum((rows**2).max(1, initial=0.0), 1e-300) / unit[:, None]
     return Lifted(
         unit,

@@ -1,4 +1,4 @@
-"""Continuous stage for large nodes with Kronecker queries: no matrix over cells, ever.
+"""Continuous stage for large nodes with any queries over the schema: no matrix over cells, ever.
 
 Every step guesses which cells are positive, as in `active_set`, minimises on them by projected
 conjugate gradients without those that turn negative, and goes towards the result as far as the
@@ -203,7 +203,7 @@ class _Node:
         return x
 
 
-def solve_kronecker(problem: NodeProblem, tolerance: float, fixed: Fixed = ()) -> Estimate:
+def solve_projected(problem: NodeProblem, tolerance: float, fixed: Fixed = ()) -> Estimate:
     """Solve the continuous stage of a large node whose terms are queries over the schema.
 
     Args:

@@ -5,34 +5,98 @@ Loaded on first use, by `machine_code`. `node.solve_node` computes the same and 
 tests.
 """
 
-# Types are inferred by the compiler, from the arrays that callers hand over.
-# mypy: ignore-errors
-# ruff: noqa: ANN001, ANN201, ANN202, PLR0913
-
 from __future__ import annotations
 
-import os
+from typing import NamedTuple
 
-import numba
 import numpy as np
+import numpy.typing as npt
 
-_compiled = numba.njit(
-    cache=os.path.exists(__file__),  # what has no file, as in memory, cannot be kept
-    error_model="numpy",
-)
+from das.arrays import BoolArray, FloatArray, IntArray
+from solvers.least_squares.machine_code import called_by_kernels, compiled, kernels
+from solvers.rounding import cost as rounding_cost
+from solvers.rounding.cost import EDGE, SNAP, STEPS
+
+_supports = kernels()
+_factorise, _forward, _backward = _supports.factorise, _supports.forward, _supports.backward
+_cost_of_one_more = called_by_kernels(rounding_cost.cost_of_one_more)
 
 ROUNDED, NOT_FOUND, BROKEN = 0, 1, 2  # what `round_node` found: counts; none; wrong ones
-_STEPS = 10**4  # see `sums.on_grid`
-_EDGE = 0.5 + 1 / np.pi / 2
-_SNAP = 1e-6  # see `sums`
 _ALIKE = 1e-12  # see `blocks.arrange`: weights of children this close are one pattern
+
+
+class Families(NamedTuple):
+    """Fields of `solve.Parents`."""
+
+    first: IntArray
+    n_children: IntArray
+    offsets: IntArray
+    cells: IntArray
+
+
+class Numbered(NamedTuple):
+    """From `number_groups`, and int64[F], where the answers of each family begin."""
+
+    groups: IntArray
+    sizes: IntArray
+    start: IntArray
+
+
+class Queries(NamedTuple):
+    """As `partitions.Partitions`, columns being its index, and float64[C, T] weights."""
+
+    columns: IntArray
+    ends: IntArray
+    answers: FloatArray
+    weights: FloatArray
+
+
+class Solution(NamedTuple):
+    """Values, multipliers of the parent, and float64[C, m] of given sums."""
+
+    x: FloatArray
+    coupling: FloatArray
+    sums: FloatArray
+
+
+class Arcs(NamedTuple):
+    """Arcs of a network."""
+
+    tail: IntArray
+    head: IntArray
+    cost: IntArray
+    flow: IntArray
+
+
+class Sums(NamedTuple):
+    """I sums of cells, level after level.
+
+    Attributes:
+      low: int64[C, I], the least of each; of finished levels what it is.
+      is_open: bool[C, I], whether it may be one more.
+      price: int64[C, I], what that costs.
+      outer: int64[I], group of the level before in which it lies.
+      held: int64[I], sum of the parent.
+      starts: int64[L + 1], where levels begin.
+      sizes: int64[L].
+    """
+
+    low: IntArray
+    is_open: BoolArray
+    price: IntArray
+    outer: IntArray
+    held: IntArray
+    starts: IntArray
+    sizes: IntArray
 
 
 # --- packing -------------------------------------------------------------------------------------
 
 
-@_compiled
-def number_groups(rows, offsets, cells, groups, sizes):
+@compiled
+def number_groups(
+    rows: IntArray, offsets: IntArray, cells: IntArray, groups: IntArray, sizes: IntArray
+) -> None:
     """Number the groups in which the cells of each family lie, in order of their first cells.
 
     Of partition t int64 `rows[t]` of a schema and family f with k cells from offsets[f] on: writes
@@ -60,15 +124,26 @@ def number_groups(rows, offsets, cells, groups, sizes):
             sizes[f, t] = m
 
 
-@_compiled
+@compiled
 def pick_answers(
-    t, rows, answers, first_child, n_children, offsets, cells, groups, sizes, start, out
-):
+    t: int,
+    rows: IntArray,
+    answers: npt.NDArray[np.generic],
+    families: Families,
+    numbered: Numbered,
+    out: FloatArray,
+) -> None:
     """Copy the answers of partition t that some cell of a family counts in.
 
-    Family f has int64 n_children[f] rows of `answers` from first_child[f] on. Its block of `out`
+    Family f has int64 n_children[f] rows of `answers` from first[f] on. Its block of `out`
     begins at start[f] and has a row per child, the answers of all partitions side by side.
     """
+    offsets, cells, groups, sizes = (
+        families.offsets,
+        families.cells,
+        numbered.groups,
+        numbered.sizes,
+    )
     T = sizes.shape[1]
     for f in range(len(offsets) - 1):
         first = offsets[f]
@@ -78,19 +153,22 @@ def pick_answers(
             if s < t:
                 before += sizes[f, s]
             width += sizes[f, s]
-        for c in range(n_children[f]):
-            at = start[f] + c * width + before
+        for c in range(families.n_children[f]):
+            at = numbered.start[f] + c * width + before
             for j in range(k):
                 row = rows[t, cells[first + j]]
-                out[at + groups[T * first + t * k + j]] = answers[first_child[f] + c, row]
+                out[at + groups[T * first + t * k + j]] = answers[families.first[f] + c, row]
 
 
-@_compiled
-def compress(low, high, n_children, offsets, cells, start, counts):
+@compiled
+def compress(
+    low: int, high: int, families: Families, start: IntArray, counts: IntArray
+) -> tuple[IntArray, IntArray, IntArray]:
     """Entries of the children of families low..high-1: lengths, cells, counts, zeros dropped.
 
     Family f has its counts from start[f] on, child by child.
     """
+    n_children, offsets, cells = families.n_children, families.offsets, families.cells
     n_rows, n_entries = 0, 0
     for f in range(low, high):
         n_rows += n_children[f]
@@ -116,55 +194,20 @@ def compress(low, high, n_children, offsets, cells, start, counts):
 # --- least squares -------------------------------------------------------------------------------
 
 
-@_compiled
-def _factorise(A):
-    """Overwrite the upper triangle of a positive definite A with U, A = U'U."""
-    n = len(A)
-    for i in range(n):
-        root = np.sqrt(A[i, i])
-        for j in range(i, n):
-            A[i, j] /= root
-        for r in range(i + 1, n):
-            v = A[i, r]
-            if v != 0.0:
-                for j in range(r, n):
-                    A[r, j] -= v * A[i, j]
-
-
-@_compiled
-def _substitute(U, X):
-    """Overwrite X[n, m] with (U'U)^-1 X."""
-    n, m = X.shape
-    for i in range(n):
-        for c in range(m):
-            X[i, c] /= U[i, i]
-        for r in range(i + 1, n):
-            v = U[i, r]
-            if v != 0.0:
-                for c in range(m):
-                    X[r, c] -= v * X[i, c]
-    for i in range(n - 1, -1, -1):
-        for r in range(i + 1, n):
-            v = U[i, r]
-            if v != 0.0:
-                for c in range(m):
-                    X[i, c] -= v * X[r, c]
-        for c in range(m):
-            X[i, c] /= U[i, i]
-
-
-@_compiled
-def assemble(index, ends, answers, weights, groups, targets, penalty):
+@compiled
+def assemble(
+    queries: Queries, groups: IntArray, targets: FloatArray, penalty: float
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, FloatArray, float, FloatArray]:
     """A node of partition queries in one block; see `blocks.Quadratic` for the arrays.
 
     Sums float64[C, m] of groups int64[k] are given, or m is 0.
 
-    Args are int64[T, k] columns of float64[C, M] answers, int64[T + 1] ends of the queries among
-    the columns, and float64[C, T] weights. Returns unit, scale, linear, blocks, diagonal, the
+    Returns unit, scale, linear, blocks, diagonal, the
     curvature of given sums, which is `penalty` over the largest, and float64[C, k], what every
     child would be alone without x >= 0. A unit of 0 says that no query
     of single cells has weight in a child; the rest means nothing then.
     """
+    index, ends, answers, weights = queries.columns, queries.ends, queries.answers, queries.weights
     T, k = index.shape
     C = len(answers)
     unit = np.zeros(C)
@@ -199,9 +242,9 @@ def assemble(index, ends, answers, weights, groups, targets, penalty):
             w = share[p, t]
             for i in range(k):
                 diagonal[p, i] += w
-                own = index[t, i]
+                column = index[t, i]
                 for j in range(k):
-                    H[i, j] += w if index[t, j] == own else 0.0
+                    H[i, j] += w if index[t, j] == column else 0.0
         for i in range(k):
             curvature = max(curvature, diagonal[p, i])
     curvature = penalty * (1.0 + curvature)
@@ -212,29 +255,36 @@ def assemble(index, ends, answers, weights, groups, targets, penalty):
             for i in range(k):
                 for j in range(k):
                     U[i, j] += curvature if groups[j] == groups[i] else 0.0
-        _factorise(U)
-        X = np.empty((k, C if P == 1 else 1))
-        for c in range(X.shape[1]):
+        _factorise(U, k)
+        for c in range(C if P == 1 else 1):
+            own = alone[p + c]
             for i in range(k):
-                X[i, c] = linear[p + c, i]
+                own[i] = linear[p + c, i]
                 if is_given:
-                    X[i, c] += curvature * targets[p + c, groups[i]]
-        _substitute(U, X)
-        for c in range(X.shape[1]):
-            for i in range(k):
-                alone[p + c, i] = X[i, c]
+                    own[i] += curvature * targets[p + c, groups[i]]
+            _forward(U, k, own)
+            _backward(U, k, own)
     scale = np.empty(C)
     for c in range(C):
         scale[c] = unit[c] / top
     return unit, scale, linear, blocks, diagonal, curvature, alone
 
 
-@_compiled
-def certify(index, ends, answers, weights, unit, parent, x, coupling, groups, targets, given):
+@compiled
+def certify(
+    queries: Queries,
+    unit: FloatArray,
+    parent: FloatArray,
+    solution: Solution,
+    groups: IntArray,
+    targets: FloatArray,
+) -> tuple[float, float, float, float]:
     """See `certificate.certify`; stationarity, primal, complementarity, gap.
 
-    Sums float64[C, m] of groups int64[k] are given, or m is 0; float64[C, m] are their multipliers.
+    Sums float64[C, m] of groups int64[k] are given, or m is 0.
     """
+    index, ends, answers, weights = queries.columns, queries.ends, queries.answers, queries.weights
+    x, coupling, given = solution.x, solution.coupling, solution.sums
     T, k = index.shape
     C = len(answers)
     top = 0.0
@@ -295,14 +345,14 @@ def certify(index, ends, answers, weights, unit, parent, x, coupling, groups, ta
 # --- rounding ------------------------------------------------------------------------------------
 
 
-@_compiled
-def _order_of_children(x):
+@compiled
+def _order_of_children(x: FloatArray) -> IntArray:
     """See `round._order_of_children`: by their values on the grid, first cell first."""
     C, k = x.shape
     grid = np.empty((C, k), np.int64)
     for c in range(C):
         for j in range(k):
-            grid[c, j] = np.int64(np.floor(max(x[c, j], 0.0) * _STEPS + _EDGE))
+            grid[c, j] = np.int64(np.floor(max(x[c, j], 0.0) * STEPS + EDGE))
     order = np.arange(C)
     for i in range(1, C):
         one = order[i]
@@ -320,14 +370,15 @@ def _order_of_children(x):
     return order
 
 
-@_compiled
-def _least_cost_flow(n, m, tail, head, cost, supply, flow):
+@compiled
+def _least_cost_flow(n: int, m: int, arcs: Arcs, supply: IntArray) -> bool:
     """Flow on m arcs of capacity 1 that meets the supply of n nodes at the least cost.
 
     Primal network simplex with strongly feasible trees, which cannot cycle (Cunningham, Math.
     Programming 11 (1976), 105-116). The arrays of arcs have room for n more, which join every node
     to a root at a cost above that of any path. Returns whether there is such a flow.
     """
+    tail, head, cost, flow = arcs.tail, arcs.head, arcs.cost, arcs.flow
     root, high = n, np.int64(1)
     for a in range(m):
         high = max(high, abs(cost[a]))
@@ -455,8 +506,15 @@ def _least_cost_flow(n, m, tail, head, cost, supply, flow):
     return True
 
 
-@_compiled
-def _sums_on_chain(x, sizes, chain, starts, whole, above):
+@compiled
+def _sums_on_chain(
+    x: FloatArray,
+    sizes: IntArray,
+    chain: IntArray,
+    starts: IntArray,
+    whole: IntArray,
+    above: FloatArray,
+) -> None:
     """See `sums._split_values`: floor and fraction of the sums of every group, level by level."""
     L, k = chain.shape
     C = len(x)
@@ -465,7 +523,7 @@ def _sums_on_chain(x, sizes, chain, starts, whole, above):
         for j in range(k):
             v = max(x[c, j], 0.0)
             near = np.rint(v)
-            if abs(v - near) > _SNAP:
+            if abs(v - near) > SNAP:
                 near = np.floor(v)
                 above[c, cells + chain[L - 1, j]] = v - near
             whole[c, cells + chain[L - 1, j]] = np.int64(near)
@@ -476,7 +534,7 @@ def _sums_on_chain(x, sizes, chain, starts, whole, above):
                 above[c, g] += above[c, cells + chain[L - 1, j]]
             for g in range(starts[level], starts[level] + sizes[level]):
                 near = np.rint(above[c, g])
-                if abs(above[c, g] - near) <= _SNAP:
+                if abs(above[c, g] - near) <= SNAP:
                     above[c, g] = 0.0
                 else:
                     near = np.floor(above[c, g])
@@ -484,13 +542,15 @@ def _sums_on_chain(x, sizes, chain, starts, whole, above):
                 whole[c, g] += np.int64(near)
 
 
-@_compiled
-def _round_pass(order, low, is_open, price, outer, starts, sizes, held, coarse, fine):
+@compiled
+def _round_pass(order: IntArray, sums: Sums, coarse: int, fine: int) -> bool:
     """One pass: sums of level `fine` that add up to those of `coarse`, given; -1 if none is.
 
     Children in the order given; every sum is `low`, or one more where it is open, which then costs
     `price`. Overwrites `low` of level `fine` with what it finds and returns whether it did.
     """
+    low, is_open, price, outer = sums.low, sums.is_open, sums.price, sums.outer
+    starts, sizes, held = sums.starts, sums.sizes, sums.held
     C = len(low)
     m_fine, m_coarse = sizes[fine], 1 if coarse < 0 else sizes[coarse]
     n_open = 0
@@ -589,7 +649,7 @@ def _round_pass(order, low, is_open, price, outer, starts, sizes, held, coarse, 
         for g in range(m_fine):
             everybody += held[starts[fine] + g]
         supply[sink] -= everybody
-    if not _least_cost_flow(n, m, tail, head, cost, supply, flow):
+    if not _least_cost_flow(n, m, Arcs(tail, head, cost, flow), supply):
         return False
     for a in range(m):
         if of_child[a] >= 0:
@@ -597,8 +657,15 @@ def _round_pass(order, low, is_open, price, outer, starts, sizes, held, coarse, 
     return True
 
 
-@_compiled
-def round_node(x, parent, chain, sizes, asked, counts):
+@compiled
+def round_node(
+    x: FloatArray,
+    parent: IntArray,
+    chain: IntArray,
+    sizes: IntArray,
+    asked: IntArray,
+    counts: IntArray,
+) -> int:
     """See `round.round_counts`, for nested rounding queries and no invariants.
 
     Args are float64[C, k] values, int64[k] parent, int64[L, k] groups of partitions, coarse before
@@ -630,21 +697,22 @@ def round_node(x, parent, chain, sizes, asked, counts):
                 return NOT_FOUND
             whole[c, i], is_open[c, i] = low, high > low
             if above[c, i] > 0.0:
-                steps[c, i] = _STEPS - 2 * np.int64(np.floor(above[c, i] * _STEPS + _EDGE))
+                steps[c, i] = _cost_of_one_more(int(np.floor(above[c, i] * STEPS + EDGE)))
     order = _order_of_children(x)
     price = np.zeros((C, I), np.int64)
-    coarse = np.int64(-1)
+    sums = Sums(whole, is_open, price, outer, held, starts, sizes)
+    coarse = -1
     for p in range(len(asked)):
         fine = coarse
         for level in range(L):
             if asked[p, level]:
-                fine = np.int64(level)
+                fine = level
             for c in range(C):
                 for i in range(starts[level], starts[level + 1]):
                     price[c, i] = asked[p, level] * steps[c, i]
         if fine == coarse:
             continue
-        if not _round_pass(order, whole, is_open, price, outer, starts, sizes, held, coarse, fine):
+        if not _round_pass(order, sums, coarse, fine):
             return NOT_FOUND
         coarse = fine
     for j in range(k):
@@ -660,22 +728,22 @@ def round_node(x, parent, chain, sizes, asked, counts):
     return ROUNDED
 
 
-def compile_all():
+def compile_all() -> None:
     """Call every kernel with two families of two children, types as callers hand over."""
     rows = np.array([[0, 0], [0, 1]])
     offsets, cells, children = np.array([0, 2, 4]), np.array([0, 1, 0, 1]), np.array([2, 2])
     groups, sizes, start = np.zeros(8, np.int64), np.zeros((2, 2), np.int64), np.array([0, 6])
     number_groups(rows, offsets, cells, groups, sizes)
     two, square, out = np.ones(2), np.ones((2, 2)), np.zeros(12)
-    first = np.zeros(2, np.int64)
+    families = Families(np.zeros(2, np.int64), children, offsets, cells)
     for own in (square, square.astype(np.int16)):
-        pick_answers(1, rows, own, first, children, offsets, cells, groups, sizes, start, out)
-    counts = np.ones(8, np.int64)
-    compress(0, 2, children, offsets, cells, np.array([0, 4]), counts)
-    index, ends, answers = np.array([[0, 0], [1, 2]]), np.array([0, 1, 3]), np.ones((2, 3))
+        pick_answers(1, rows, own, families, Numbered(groups, sizes, start), out)
+    compress(0, 2, families, np.array([0, 4]), np.ones(8, np.int64))
+    index, ends = np.array([[0, 0], [1, 2]]), np.array([0, 1, 3])
+    queries = Queries(index, ends, np.ones((2, 3)), square)
     given = np.zeros(2, np.int64), np.ones((2, 1))
-    unit, *_ = assemble(index, ends, answers, square, *given, 1.0)
-    certify(index, ends, answers, square, unit, two, square, two, *given, given[1])
+    unit, *_ = assemble(queries, *given, 1.0)
+    certify(queries, unit, two, Solution(square, two, given[1]), *given)
     chain, asked = np.array([[0, 0], [0, 1]]), np.array([[1, 0], [0, 1]])
     halves, whole = np.full((2, 2), 0.5), np.zeros((2, 2), np.int64)
     round_node(halves, np.ones(2, np.int64), chain, np.array([1, 2]), asked, whole)

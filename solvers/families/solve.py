@@ -143,13 +143,8 @@ class Packed:
                 number,
                 queries,
                 np.require(one, None if one.dtype == np.int16 else np.float64, ["C", "W"]),
-                parents.first,
-                children,
-                parents.offsets,
-                parents.cells,
-                self._groups,
-                self._sizes,
-                self._start,
+                code.Families(parents.first, children, parents.offsets, parents.cells),
+                code.Numbered(self._groups, self._sizes, self._start),
                 self._answers,
             )
         self._index = self._groups + np.repeat(self._ends[:, :-1].ravel(), np.repeat(sizes, T))
@@ -165,14 +160,10 @@ class Packed:
     def histograms(self, low: int, high: int) -> tuple[IntArray, IntArray, IntArray]:
         """Ends, cells and counts of the children of families low..high-1; zeros are left out."""
         parents = self.parents
-        found: tuple[IntArray, IntArray, IntArray] = kernels(FAMILIES).compress(
-            low,
-            high,
-            parents.n_children,
-            parents.offsets,
-            parents.cells,
-            self._counts_start,
-            self._counts,
+        code = kernels(FAMILIES)
+        families = code.Families(parents.first, parents.n_children, parents.offsets, parents.cells)
+        found: tuple[IntArray, IntArray, IntArray] = code.compress(
+            low, high, families, self._counts_start, self._counts
         )
         return found
 
@@ -207,16 +198,14 @@ class Packed:
             of_parent = np.bincount(groups, whole).astype(np.float64)
             own = self._first_weights[first : first + C]
             targets = _nearest_sums(answers[:, low_answer:high_answer], own, of_parent)
-        unit, *rest, alone = code.assemble(index, ends, answers, weights, groups, targets, _PENALTY)
+        queries = code.Queries(index, ends, answers, weights)
+        unit, *rest, alone = code.assemble(queries, groups, targets, _PENALTY)
         if not unit.all():
             return None
         node = _Block(whole, groups, targets, *rest)
         x, coupling, given, steps = node.iterate(alone, asked.tolerance * _OVERSHOOT)
-        residual = max(
-            code.certify(
-                index, ends, answers, weights, unit, whole, x, coupling, groups, targets, given
-            )
-        )
+        solution = code.Solution(x, coupling, given)
+        residual = max(code.certify(queries, unit, whole, solution, groups, targets))
         if not residual <= asked.tolerance:
             return None
         at = self._counts_start[number]
@@ -235,7 +224,7 @@ class Packed:
 
 @dataclass(frozen=True, eq=False)
 class _Block:
-    """A node in one block without rows; see `blocks.Quadratic` and `kernels.active_set`."""
+    """A node in one block without rows; see `blocks.Quadratic`."""
 
     parent: FloatArray
     groups: IntArray
@@ -263,7 +252,7 @@ class _Block:
         _, support = code.project_by_cell(alone, give, free, self.parent)
         x, coupling, given = np.zeros((C, k)), np.zeros(k), np.zeros((n, C, m))
         no_rows = np.zeros((C, 0))
-        data = (
+        problem = code.Problem(
             self.scale,
             self.linear,
             self.parent,
@@ -283,13 +272,9 @@ class _Block:
             self.penalty,
         )
         _, steps = code.active_set(
-            support,
-            np.zeros((C, 0), np.int64),
-            x,
-            coupling,
-            given,
-            np.zeros((C, 0)),
-            data,
+            code.Guess(support, np.zeros((C, 0), np.int64)),
+            code.Point(x, coupling, given, no_rows),
+            problem,
             tolerance,
             active_set.MOST_STEPS,
             active_set.STALE_STEPS,
@@ -300,7 +285,7 @@ class _Block:
 def _nearest_sums(answers: FloatArray, weights: FloatArray, parent: FloatArray) -> FloatArray:
     """The nonnegative sums next to answers float64[C, m] that add up to the parent's.
 
-    Each sum by itself, by projection, which is exact; see `partitions.project`.
+    Each sum by itself, by projection, which is exact; see `kernels.project_by_cell`.
     """
     give = np.repeat(weights.max() / weights[:, None], answers.shape[1], axis=1)
     free = np.ones(answers.shape, np.bool_)

@@ -18,7 +18,6 @@ from das.arrays import BoolArray, FloatArray, IntArray
 from solvers.least_squares.blocks import Quadratic
 from solvers.least_squares.certificate import Point
 from solvers.least_squares.machine_code import kernels
-from solvers.least_squares.partitions import project
 
 # Where supports are found, few steps do. More would only delay interior points: after the first
 # number of steps, or the second without a smaller residual, supports are taken to cycle.
@@ -51,18 +50,15 @@ def iterate(q: Quadratic, guess: Guess, start: Point, tolerance: float) -> tuple
     Returns:
       The point of the smallest residual, that residual, and the steps used.
     """
+    code = kernels()
     order = q.cells[q.cells < q.linear.shape[1]]  # blocks end to end
     x = np.ascontiguousarray(start.x[:, order])
     coupling, rows = start.coupling[order], np.array(start.rows, order="C")
     sums = _padded(q, start.sums)
-    residual, steps = kernels().active_set(
-        np.ascontiguousarray(guess.support[:, order]),
-        np.array(guess.sides, order="C"),
-        x,
-        coupling,
-        sums,
-        rows,
-        _in_block_order(q, order),
+    residual, steps = code.active_set(
+        code.Guess(np.ascontiguousarray(guess.support[:, order]), np.array(guess.sides, order="C")),
+        code.Point(x, coupling, sums, rows),
+        code.Problem(*_in_block_order(q, order)),
         tolerance,
         MOST_STEPS,
         STALE_STEPS,
@@ -85,7 +81,7 @@ def _padded(q: Quadratic, arrays: tuple[FloatArray, ...]) -> FloatArray:
 
 
 def _in_block_order(q: Quadratic, order: IntArray) -> tuple[Any, ...]:
-    """The fields of a node problem as `kernels.active_set` unpacks them, blocks end to end."""
+    """The fields of a node problem as in `kernels.Problem`, blocks end to end."""
     k = len(order)
     starts = np.zeros(len(q.cells) + 1, np.int64)
     np.cumsum((q.cells < k).sum(1), out=starts[1:])
@@ -134,7 +130,8 @@ def first_guess(q: Quadratic) -> Guess:
     x = _alone(q)
     support = q.free & (x > 0)
     if q.parent is not None:
-        x, support = project(x, 1 / (q.scale[:, None] * q.diagonal), q.free, q.parent)
+        give = np.ascontiguousarray(1 / (q.scale[:, None] * q.diagonal))
+        x, support = kernels().project_by_cell(x, give, q.free, q.parent)
     return Guess(support, _sides(q, x, np.zeros_like(q.least)))
 
 

@@ -20,8 +20,9 @@ import numpy as np
 
 from das.arrays import BoolArray, FloatArray, IntArray
 from das.errors import SolverError
-from solvers.least_squares.partitions import Partitions, adjoint, gram_blocks
-from solvers.problem import NO_LIMIT, LeastSquaresTerm, NodeProblem, Term, coarsening
+from solvers.constraints import limits
+from solvers.least_squares.machine_code import kernels
+from solvers.problem import LeastSquaresTerm, NodeProblem, Term, coarsening
 
 Fixed = tuple[tuple[IntArray, FloatArray], ...]
 
@@ -101,7 +102,9 @@ class Quadratic:
         blocks = self.blocks
         for equality, within in zip(self.equalities, self.is_inside, strict=True):
             if within:
-                blocks = blocks + self.penalty * _same(equality.groups, self.cells)[:, None]
+                padded = np.append(equality.groups, -1)[self.cells]
+                same = (padded[:, :, None] == padded[:, None]) & (padded >= 0)[:, :, None]
+                blocks = blocks + self.penalty * same[:, None]
         return blocks
 
     def outside_given(self) -> FloatArray:
@@ -131,6 +134,35 @@ class Quadratic:
         return np.asarray((blocks @ y[..., None])[..., 0])
 
 
+@dataclass(frozen=True, eq=False)
+class Partitions:
+    """T partition queries of the same cells, their answers side by side.
+
+    Attributes:
+      index: int64[T, k], column of `answers` in which each cell counts.
+      ends: int64[T + 1], columns of query t are those from ends[t] to ends[t + 1].
+      answers: float64[C, M].
+      weights: float64[T, C].
+    """
+
+    index: IntArray
+    ends: IntArray
+    answers: FloatArray
+    weights: FloatArray
+
+
+def side_by_side(terms: Sequence[Term], C: int, k: int) -> Partitions:
+    """Put the partition queries among some terms side by side."""
+    partitions = [term for term in terms if isinstance(term, LeastSquaresTerm)]
+    T = len(partitions)
+    ends = np.zeros(T + 1, np.int64)
+    np.cumsum([t.answers.shape[1] for t in partitions], out=ends[1:])
+    index = np.array([t.groups for t in partitions], np.int64).reshape(T, k)
+    answers = np.concatenate([np.zeros((C, 0)), *(t.answers for t in partitions)], axis=1)
+    weights = np.array([t.weights for t in partitions], np.float64).reshape(T, C)
+    return Partitions(index + ends[:-1, None], ends, answers, weights)
+
+
 def arrange(problem: NodeProblem, fixed: Fixed = ()) -> Quadratic:
     """Arrange a node problem.
 
@@ -150,11 +182,11 @@ def arrange(problem: NodeProblem, fixed: Fixed = ()) -> Quadratic:
     partitions = [t for t in terms if isinstance(t, LeastSquaresTerm)]
     is_partition = np.array([isinstance(t, LeastSquaresTerm) for t in terms], bool)
     within = np.array(inside, bool)
-    every = Partitions.of(partitions, C, k)
-    shares = np.array([t.weights / unit for t in partitions]).reshape(len(partitions), C)
-    linear = adjoint(every, shares)
+    every = side_by_side(terms, C, k)
+    linear = kernels().adjoint(every.index, every.answers, every.weights / unit)
     joined = within[is_partition]
-    blocks = gram_blocks(every.index[joined], weights[is_partition & within], cells)
+    inside_weights = np.ascontiguousarray(weights[is_partition & within])
+    blocks = kernels().gram_blocks(every.index[joined], inside_weights, cells)
     diagonal = np.repeat(weights[is_partition].sum(0)[:, None], k, axis=1)
     for term, weight in zip(terms, weights, strict=True):
         if not isinstance(term, LeastSquaresTerm):
@@ -175,7 +207,9 @@ def arrange(problem: NodeProblem, fixed: Fixed = ()) -> Quadratic:
     free = np.ones((C, k), bool)
     for equality in equalities:
         free &= equality.targets[:, equality.groups] > 0
-    coefficients, least, most = _rows(problem)
+    coefficients = np.concatenate([np.zeros((0, k)), *(r.coefficients for r in problem.rows)])
+    least = np.hstack([np.zeros((C, 0)), *(limits(rows.least) for rows in problem.rows)])
+    most = np.hstack([np.zeros((C, 0)), *(limits(rows.most) for rows in problem.rows)])
     for row, high in zip(coefficients, most.T, strict=True):
         if (row >= 0).all():
             free &= ~((high <= 0)[:, None] & (row > 0))
@@ -240,8 +274,15 @@ def _not_given(
 ) -> tuple[tuple[Equality, ...], tuple[int, ...], list[Term]]:
     """Equalities, the one that fixes each term (-1 if none), and the terms that none fixes."""
     equalities = given_sums(problem, fixed)
-    given = tuple(_given_by(term, equalities, problem.n_cells) for term in problem.terms)
-    return equalities, given, [t for t, i in zip(problem.terms, given, strict=True) if i < 0]
+    given, left = [], []
+    for term in problem.terms:
+        given.append(-1)
+        if isinstance(term, LeastSquaresTerm) and term.answers.shape[1] < problem.n_cells:
+            finer = (coarsening(e.groups, term.groups) is not None for e in equalities)
+            given[-1] = next((index for index, implies in enumerate(finer) if implies), -1)
+        if given[-1] < 0:
+            left.append(term)
+    return equalities, tuple(given), left
 
 
 def given_sums(problem: NodeProblem, fixed: Fixed) -> tuple[Equality, ...]:
@@ -253,15 +294,6 @@ def given_sums(problem: NodeProblem, fixed: Fixed) -> tuple[Equality, ...]:
         if not any(coarsening(finer.groups, one.groups) is not None for finer in kept):
             kept.append(one)
     return tuple(kept)
-
-
-def _given_by(term: Term, equalities: Sequence[Equality], k: int) -> int:
-    """The equality that fixes the answers of a query, -1 if none or a query of single cells."""
-    if isinstance(term, LeastSquaresTerm) and term.answers.shape[1] < k:
-        for index, equality in enumerate(equalities):
-            if coarsening(equality.groups, term.groups) is not None:
-                return index
-    return -1
 
 
 def _units(problem: NodeProblem, equalities: Sequence[Equality]) -> FloatArray:
@@ -407,12 +439,6 @@ def _members(labels: IntArray) -> IntArray:
     return cells
 
 
-def _same(groups: IntArray, cells: IntArray) -> FloatArray:
-    """float64[B, s, s]: 1 where two cells of a block are in the same group."""
-    padded = np.append(groups, -1)[cells]
-    return np.asarray((padded[:, :, None] == padded[:, None]) & (padded >= 0)[:, :, None], float)
-
-
 def _compressed(
     rows: Sequence[FloatArray], weights: Sequence[FloatArray], patterns: int, k: int
 ) -> FloatArray:
@@ -427,15 +453,3 @@ def _compressed(
     values, vectors = np.linalg.eigh(F[0] @ F[0].T)
     kept = values > 1e-14 * values[-1]
     return np.asarray((vectors[:, kept].T @ F[0])[None])
-
-
-def _rows(problem: NodeProblem) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """R and the limits of R x, infinite where there is none."""
-    C, k = problem.n_children, problem.n_cells
-    coefficients = [np.zeros((0, k))]
-    least, most = [np.zeros((C, 0))], [np.zeros((C, 0))]
-    for rows in problem.rows:
-        coefficients.append(rows.coefficients.astype(float))
-        least.append(np.where(rows.least <= -NO_LIMIT, -np.inf, rows.least))
-        most.append(np.where(rows.most >= NO_LIMIT, np.inf, rows.most))
-    return np.concatenate(coefficients), np.hstack(least), np.hstack(most)

@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from das.arrays import FloatArray
-from solvers.least_squares import partitions
-from solvers.least_squares.blocks import Fixed, Quadratic
-from solvers.least_squares.partitions import Partitions
+from solvers.least_squares.blocks import Fixed, Quadratic, side_by_side
+from solvers.least_squares.machine_code import kernels
 from solvers.problem import Certificate, LeastSquaresTerm, NodeProblem, group_sums
 
 
@@ -173,10 +172,10 @@ def certify(problem: NodeProblem, fixed: Fixed, q: Quadratic, point: Point) -> C
     """
     x = np.maximum(point.x, 0)
     top = float(q.unit.max())
-    terms = [t for t in problem.terms if isinstance(t, LeastSquaresTerm)]
-    every = Partitions.of(terms, *x.shape)
-    weights = np.array([t.weights for t in terms]).reshape(len(terms), len(x)) / top
-    g, coarse, quadratic, linear = partitions.gradient(every, weights, x)
+    every = side_by_side(problem.terms, *x.shape)
+    g, coarse, quadratic, linear = kernels().gradient(
+        every.index, every.ends, every.answers, every.weights / top, x
+    )
     sums_of, number = list(point.sums), 0
     for term, given in zip(problem.terms, q.given, strict=True):
         if not isinstance(term, LeastSquaresTerm):

@@ -8,24 +8,14 @@ compare the two. Loaded on first use, by `machine_code`.
 Arrays are copied in loops: the message of `a[:] = b` for other shapes takes the compiler seconds.
 """
 
-# Types are inferred by the compiler, from the arrays that callers hand over.
-# mypy: ignore-errors
-# ruff: noqa: ANN001, ANN201, ANN202, PLR0913, RUF059
-
 from __future__ import annotations
 
-import os
+from typing import NamedTuple
 
-import numba
 import numpy as np
 
-# Sums may be taken in any order, which lets them use vector instructions; infinities keep their
-# meaning.
-_compiled = numba.njit(
-    cache=os.path.exists(__file__),  # what has no file, as in memory, cannot be kept
-    error_model="numpy",
-    fastmath={"reassoc", "contract", "nsz"},
-)
+from das.arrays import BoolArray, FloatArray, IntArray
+from solvers.least_squares.machine_code import compiled_in_any_order
 
 _BY_HAND = 48  # largest matrix that loops factorise faster than a call of LAPACK
 _PANEL = 96  # columns that fit the cache
@@ -33,9 +23,106 @@ _ROUNDS = 10  # of correction with the same factors; each but the last halves wh
 _ROUGH, _FINE = 1e-8, 1e-15  # what the conditions of a guess may be off by; the last digits
 
 
-@_compiled
-def adjoint(index, answers, weights):
-    """See `partitions.adjoint`."""
+class Problem(NamedTuple):
+    """The fields of `blocks.Quadratic` that steps need, blocks of cells end to end.
+
+    Attributes:
+      scale: float64[C].
+      linear: float64[C, k].
+      parent: float64[k].
+      has_parent: Whether the children add up to it.
+      starts: int64[B + 1], where the cells of each block begin.
+      blocks: float64[B, P, s, s].
+      outside: float64[P, r, k].
+      diagonal: float64[P, k].
+      free: bool[C, k].
+      groups: int64[E, k], of E equalities.
+      targets: float64[E, C, m], in as many columns as the largest needs.
+      sizes: int64[E].
+      is_inside: bool[E].
+      coefficients: float64[n, k], rows.
+      least: float64[C, n].
+      most: float64[C, n].
+      penalty: Curvature that an equality is given.
+    """
+
+    scale: FloatArray
+    linear: FloatArray
+    parent: FloatArray
+    has_parent: bool
+    starts: IntArray
+    blocks: FloatArray
+    outside: FloatArray
+    diagonal: FloatArray
+    free: BoolArray
+    groups: IntArray
+    targets: FloatArray
+    sizes: IntArray
+    is_inside: BoolArray
+    coefficients: FloatArray
+    least: FloatArray
+    most: FloatArray
+    penalty: float
+
+
+class Point(NamedTuple):
+    """As `certificate.Point`; sums float64[E, C, m]."""
+
+    x: FloatArray
+    coupling: FloatArray
+    sums: FloatArray
+    rows: FloatArray
+
+
+class Guess(NamedTuple):
+    """As `active_set.Guess`."""
+
+    support: BoolArray
+    sides: IntArray
+
+
+class Spots(NamedTuple):
+    """Where the support of block b and child c lies.
+
+    Attributes:
+      local: int64, positions within the blocks, end to end.
+      first: int64[B, C], where those of each begin.
+      held: int64[B, C], how many there are.
+      place: int64[B, C], where their matrix begins.
+    """
+
+    local: IntArray
+    first: IntArray
+    held: IntArray
+    place: IntArray
+
+
+class Factors(NamedTuple):
+    """Factors of the conditions of a guess; see `elimination`.
+
+    Attributes:
+      spots: Of the support.
+      K: float64, inverses of the blocks on it, end to end.
+      rows: float64[support, r], the outside rows.
+      Z: float64[support, r], their product with K.
+      L: float64[B, s, s], factors of the coupling.
+      S: float64[C r, C r], the factor of the system of the outside rows.
+    """
+
+    spots: Spots
+    K: FloatArray
+    rows: FloatArray
+    Z: FloatArray
+    L: FloatArray
+    S: FloatArray
+
+
+@compiled_in_any_order
+def adjoint(index: IntArray, answers: FloatArray, weights: FloatArray) -> FloatArray:
+    """Return the right-hand side of the normal equations, sum_q w_cq Q_q' y_cq, float64[C, k].
+
+    `index` int64[T, k] are columns of float64[C, M] answers, weights float64[T, C].
+    """
     T, k = index.shape
     C = len(answers)
     out = np.zeros((C, k))
@@ -47,9 +134,13 @@ def adjoint(index, answers, weights):
     return out
 
 
-@_compiled
-def gram_blocks(index, weights, cells):
-    """See `partitions.gram_blocks`."""
+@compiled_in_any_order
+def gram_blocks(index: IntArray, weights: FloatArray, cells: IntArray) -> FloatArray:
+    """Return blocks of the Gram matrix sum_q w_pq Q_q' Q_q, float64[B, P, s, s].
+
+    `index` int64[T, k] are groups, weights float64[T, P], and int64[B, s] the cells of each block,
+    k where a block has fewer than s.
+    """
     T, k = index.shape
     B, s = cells.shape
     P = weights.shape[1]
@@ -70,9 +161,15 @@ def gram_blocks(index, weights, cells):
     return out
 
 
-@_compiled
-def gradient(index, ends, answers, weights, x):
-    """See `partitions.gradient`."""
+@compiled_in_any_order
+def gradient(
+    index: IntArray, ends: IntArray, answers: FloatArray, weights: FloatArray, x: FloatArray
+) -> tuple[FloatArray, FloatArray, float, float]:
+    """Return the gradient of sum_cq w_cq |Q_q x_c - y_cq|^2 / 2, float64[C, k].
+
+    And float64[C, M], w (Q x - y); and the sums of w (Q x)^2 and w y Q x. The columns of query t
+    are those from ends[t] to ends[t + 1].
+    """
     T, k = index.shape
     C, M = answers.shape
     g = np.zeros((C, k))
@@ -93,9 +190,15 @@ def gradient(index, ends, answers, weights, x):
     return g, coarse, quadratic, linear
 
 
-@_compiled
-def project_by_cell(x, give, free, parent):
-    """See `partitions.project`; every cell by itself."""
+@compiled_in_any_order
+def project_by_cell(
+    x: FloatArray, give: FloatArray, free: BoolArray, parent: FloatArray
+) -> tuple[FloatArray, BoolArray]:
+    """Return the nearest x >= 0 that sums to the parent in every cell, and its support.
+
+    Every cell by itself. `give` float64[C, k] says how far a multiplier of the sum moves each
+    cell, `free` which may be positive (Michelot, J. Optim. Theory Appl. 50 (1986), 195-200).
+    """
     C, k = x.shape
     moved = np.zeros((C, k))
     held = free.copy()
@@ -130,47 +233,8 @@ def project_by_cell(x, give, free, parent):
     return moved, held
 
 
-@_compiled
-def project_by_child(field, inverse, parent, level, forbidden):
-    """See `dual_newton.solve.project`; `level` is where multipliers begin, and then their values.
-
-    Panel by panel, until no multiplier changes any more.
-    """
-    C, k = field.shape
-    x = np.empty((C, k))
-    room, total = np.empty(_PANEL), np.empty(_PANEL)
-    for low in range(0, k, _PANEL):
-        n = min(_PANEL, k - low)
-        for _ in range(2 * C + 2):
-            for i in range(n):
-                room[i], total[i] = 0.0, 0.0
-            for c in range(C):
-                w = inverse[c]
-                for i in range(n):
-                    is_held = field[c, low + i] + level[low + i] * w > 0
-                    room[i] += w if is_held else 0.0
-                    total[i] += field[c, low + i] if is_held else 0.0
-            is_done = True
-            for i in range(n):
-                if room[i] == 0.0:  # nobody is left: begin from all that may have persons
-                    for c in range(C):
-                        if field[c, low + i] > forbidden:
-                            room[i] += inverse[c]
-                            total[i] += field[c, low + i]
-                now = (parent[low + i] - total[i]) / max(room[i], 1e-300)
-                if now != level[low + i]:
-                    level[low + i] = now
-                    is_done = False
-            if is_done:
-                break
-        for c in range(C):
-            for i in range(n):
-                x[c, low + i] = max(field[c, low + i] + level[low + i] * inverse[c], 0.0)
-    return x
-
-
-@_compiled
-def _factorise(M, n):
+@compiled_in_any_order
+def factorise(M: FloatArray, n: int) -> None:
     """Overwrite the lower triangle of M[:n, :n] with its Cholesky factor."""
     for j in range(n):
         d = M[j, j]
@@ -185,8 +249,8 @@ def _factorise(M, n):
             M[i, j] = v / d
 
 
-@_compiled
-def _forward(L, n, v):
+@compiled_in_any_order
+def forward(L: FloatArray, n: int, v: FloatArray) -> None:
     """Overwrite v with L^-1 v."""
     for i in range(n):
         t = v[i]
@@ -195,8 +259,8 @@ def _forward(L, n, v):
         v[i] = t / L[i, i]
 
 
-@_compiled
-def _backward(L, n, v):
+@compiled_in_any_order
+def backward(L: FloatArray, n: int, v: FloatArray) -> None:
     """Overwrite v with L^-T v."""
     for i in range(n - 1, -1, -1):
         v[i] /= L[i, i]
@@ -205,30 +269,10 @@ def _backward(L, n, v):
             v[j] -= L[i, j] * t
 
 
-@_compiled
-def substitute(flat, starts, ends, is_inverse, right):
-    """See `dual_newton.blocks.substitute`."""
-    out = right.copy()
-    for b in range(len(is_inverse)):
-        n = ends[b + 1] - ends[b]
-        block = flat[starts[b] : starts[b + 1]].reshape(n, n)
-        own = out[ends[b] : ends[b + 1]]
-        if is_inverse[b]:
-            for i in range(n):
-                t = 0.0
-                for j in range(n):
-                    t += block[i, j] * right[ends[b] + j]
-                own[i] = t
-        else:
-            _forward(block, n, own)
-            _backward(block, n, own)
-    return out
-
-
-@_compiled
-def _invert(M, n, W):
+@compiled_in_any_order
+def _invert(M: FloatArray, n: int, W: FloatArray) -> None:
     """Overwrite M[:n, :n], positive definite, with its inverse; W is room to work."""
-    _factorise(M, n)
+    factorise(M, n)
     for j in range(n):  # W = L^-T, so that all sums run along rows
         W[j, j] = 1.0 / M[j, j]
         for i in range(j + 1, n):
@@ -245,11 +289,13 @@ def _invert(M, n, W):
             M[j, i] = t
 
 
-@_compiled
-def _lagrangian_gradient(x, lam, mu, nu, data):
+@compiled_in_any_order
+def _lagrangian_gradient(point: Point, problem: Problem) -> FloatArray:
     """See `certificate.gradient`."""
-    (scale, linear, parent, has_parent, starts, blocks, F, diagonal, free,
-     eq_groups, eq_targets, eq_sizes, eq_inside, R, least, most, penalty) = data  # fmt: skip
+    x, lam, mu, nu = point.x, point.coupling, point.sums, point.rows
+    scale, linear, has_parent = problem.scale, problem.linear, problem.has_parent
+    starts, blocks, F, eq_groups = problem.starts, problem.blocks, problem.outside, problem.groups
+    R = problem.coefficients
     C, k = x.shape
     P = blocks.shape[1]
     g = np.empty((C, k))
@@ -286,8 +332,9 @@ def _lagrangian_gradient(x, lam, mu, nu, data):
     return g
 
 
-@_compiled
-def _sums(x, groups, m):
+@compiled_in_any_order
+def _sums(x: FloatArray, groups: IntArray, m: int) -> FloatArray:
+    """Sums of cells by group, float64[C, m]."""
     C, k = x.shape
     out = np.zeros((C, m))
     for c in range(C):
@@ -296,11 +343,12 @@ def _sums(x, groups, m):
     return out
 
 
-@_compiled
-def _hold(support, free, linear, parent, has_parent, eq_groups, eq_targets, eq_sizes):
+@compiled_in_any_order
+def _hold(support: BoolArray, problem: Problem) -> None:
     """Give each live cell a child and each positive group a cell, to carry it."""
+    free, linear, targets, sizes = problem.free, problem.linear, problem.targets, problem.sizes
     C, k = support.shape
-    if has_parent:
+    if problem.has_parent:
         for i in range(k):
             if not support[:, i].any():
                 best = -1
@@ -309,28 +357,25 @@ def _hold(support, free, linear, parent, has_parent, eq_groups, eq_targets, eq_s
                         best = c
                 if best >= 0:
                     support[best, i] = True
-    for e in range(len(eq_groups)):
-        held = np.zeros((C, eq_sizes[e]), np.bool_)
+    for e in range(len(problem.groups)):
+        held = np.zeros((C, sizes[e]), np.bool_)
         for c in range(C):
             for i in range(k):
                 if support[c, i]:
-                    held[c, eq_groups[e, i]] = True
+                    held[c, problem.groups[e, i]] = True
             for i in range(k):
-                group = eq_groups[e, i]
-                if not held[c, group] and eq_targets[e, c, group] > 0 and free[c, i]:
+                group = problem.groups[e, i]
+                if not held[c, group] and targets[e, c, group] > 0 and free[c, i]:
                     support[c, i] = True
 
 
-@_compiled
-def _factors(support, sides, data):
-    """Factors of the conditions of a guess; see `elimination`.
-
-    For block b and child c, `local` from first[b, c] on holds the count[b, c] positions of its
-    support within the block, K from place[b, c] on its inverse, Z its product with the outside
-    rows Frow. L are the factors of the coupling, S the factor of the system of the outside rows.
-    """
-    (scale, linear, parent, has_parent, starts, blocks, F, diagonal, free,
-     eq_groups, eq_targets, eq_sizes, eq_inside, R, least, most, penalty) = data  # fmt: skip
+@compiled_in_any_order
+def _factors(guess: Guess, problem: Problem) -> Factors:
+    """Factorise the conditions of a guess."""
+    support, sides = guess.support, guess.sides
+    scale, has_parent, starts = problem.scale, problem.has_parent, problem.starts
+    blocks, F, eq_groups, eq_sizes = problem.blocks, problem.outside, problem.groups, problem.sizes
+    eq_inside, R, penalty = problem.is_inside, problem.coefficients, problem.penalty
     C, k = support.shape
     P, r0 = F.shape[0], F.shape[1]
     B = len(starts) - 1
@@ -357,6 +402,7 @@ def _factors(support, sides, data):
     first = np.empty((B, C), np.int64)
     count = np.empty((B, C), np.int64)
     place = np.empty((B, C), np.int64)
+    spots = Spots(local, first, count, place)
     K = np.empty(squares)
     Z = np.zeros((total, r))
     Frow = np.zeros((total, r))
@@ -453,14 +499,14 @@ def _factors(support, sides, data):
                     for j in range(i + 1):
                         L[b, i, j] = factor[i, j]
             else:
-                _factorise(L[b], size)
+                factorise(L[b], size)
             for i in range(size):
                 for j in range(i + 1):
                     L[b, i, j] /= root[i]
     S = np.zeros((C * r, C * r))
     if r:
         if has_parent:
-            _subtract_coupled(S, L, Z, starts, local, first, count, k)
+            _subtract_coupled(S, L, Z, starts, spots, k)
         for c in range(C):
             for i in range(r):
                 for j in range(r):
@@ -474,18 +520,21 @@ def _factors(support, sides, data):
             for i in range(r):
                 S[c * r + i, c * r + i] += 1e-14 * most_diagonal * scale[c]
         if C * r <= _BY_HAND:
-            _factorise(S, C * r)
+            factorise(S, C * r)
         else:
             factor = np.linalg.cholesky(S)
             for i in range(C * r):
                 for j in range(i + 1):
                     S[i, j] = factor[i, j]
-    return r, local, first, count, place, K, Frow, Z, L, S
+    return Factors(spots, K, Frow, Z, L, S)
 
 
-@_compiled
-def _subtract_coupled(S, L, Z, starts, local, first, count, k):
+@compiled_in_any_order
+def _subtract_coupled(
+    S: FloatArray, L: FloatArray, Z: FloatArray, starts: IntArray, spots: Spots, k: int
+) -> None:
     """S -= sum_b (L_b^-1 Z_b)' (L_b^-1 Z_b), the lower half, in panels that fit the cache."""
+    local, first, count = spots.local, spots.first, spots.held
     B, C = first.shape
     r = Z.shape[1]
     m = min(_PANEL, C * r)
@@ -519,12 +568,15 @@ def _subtract_coupled(S, L, Z, starts, local, first, count, k):
                     S[q * m + i, p * m + j] -= product[i, j]
 
 
-@_compiled
-def _apply(factors, right, missing, data):
+@compiled_in_any_order
+def _apply(
+    factors: Factors, right: FloatArray, missing: FloatArray, problem: Problem
+) -> tuple[FloatArray, FloatArray]:
     """See `elimination.Elimination.solve`."""
-    (scale, linear, parent, has_parent, starts, blocks, F, diagonal, free,
-     eq_groups, eq_targets, eq_sizes, eq_inside, R, least, most, penalty) = data  # fmt: skip
-    r, local, first, count, place, K, Frow, Z, L, S = factors
+    scale, has_parent, starts = problem.scale, problem.has_parent, problem.starts
+    r = factors.Z.shape[1]
+    local, first, count = factors.spots.local, factors.spots.first, factors.spots.held
+    Frow, Z, L, S = factors.rows, factors.Z, factors.L, factors.S
     C, k = right.shape
     B = len(starts) - 1
     dx = np.zeros((C, k))
@@ -538,8 +590,8 @@ def _apply(factors, right, missing, data):
                 change[i] -= dx[c, i]
         for b in range(B):
             size = starts[b + 1] - starts[b]
-            _forward(L[b], size, change[starts[b] :])
-            _backward(L[b], size, change[starts[b] :])
+            forward(L[b], size, change[starts[b] :])
+            backward(L[b], size, change[starts[b] :])
     if r:
         y = np.zeros(C * r)
         for b in range(B):
@@ -549,8 +601,8 @@ def _apply(factors, right, missing, data):
                     v, w = scale[c] * dx[c, cell], change[cell]
                     for j in range(r):
                         y[c * r + j] += v * Frow[i, j] + w * Z[i, j]
-        _forward(S, C * r, y)
-        _backward(S, C * r, y)
+        forward(S, C * r, y)
+        backward(S, C * r, y)
         for b in range(B):
             size = starts[b + 1] - starts[b]
             piece[:size] = 0.0
@@ -562,8 +614,8 @@ def _apply(factors, right, missing, data):
                     dx[c, starts[b] + local[i]] -= t
                     piece[local[i]] += t
             if has_parent:
-                _forward(L[b], size, piece)
-                _backward(L[b], size, piece)
+                forward(L[b], size, piece)
+                backward(L[b], size, piece)
                 for i in range(size):
                     change[starts[b] + i] += piece[i]
     if has_parent:
@@ -571,10 +623,13 @@ def _apply(factors, right, missing, data):
     return dx, change
 
 
-@_compiled
-def _times(factors, right, share, starts, out):
+@compiled_in_any_order
+def _times(
+    factors: Factors, right: FloatArray, share: FloatArray, starts: IntArray, out: FloatArray
+) -> None:
     """Add share_c K_c right_c to out."""
-    r, local, first, count, place, K, Frow, Z, L, S = factors
+    local, first, count = factors.spots.local, factors.spots.first, factors.spots.held
+    place, K, L = factors.spots.place, factors.K, factors.L
     B, C = first.shape
     piece = np.empty(L.shape[1])
     for b in range(B):
@@ -589,29 +644,35 @@ def _times(factors, right, share, starts, out):
                 out[c, starts[b] + local[at + i]] += share[c] * t
 
 
-@_compiled
-def _copy(one, other):
+@compiled_in_any_order
+def _copy(one: FloatArray, other: FloatArray) -> None:
     """Copy one array to another, flat, of the same size."""
     for i in range(len(one)):
         other[i] = one[i]
 
 
-@_compiled
-def _copy_point(x, lam, mu, nu, to_x, to_lam, to_mu, to_nu):
-    _copy(x.reshape(-1), to_x.reshape(-1))
-    _copy(lam, to_lam)
-    _copy(mu.reshape(-1), to_mu.reshape(-1))
-    _copy(nu.reshape(-1), to_nu.reshape(-1))
+@compiled_in_any_order
+def _copy_point(point: Point, other: Point) -> None:
+    """Copy one point to another."""
+    _copy(point.x.reshape(-1), other.x.reshape(-1))
+    _copy(point.coupling, other.coupling)
+    _copy(point.sums.reshape(-1), other.sums.reshape(-1))
+    _copy(point.rows.reshape(-1), other.rows.reshape(-1))
 
 
-@_compiled
-def _correct(factors, support, sides, x, lam, mu, nu, data, goal):
+@compiled_in_any_order
+def _correct(
+    factors: Factors, guess: Guess, point: Point, problem: Problem, goal: float
+) -> FloatArray:
     """Rounds of correction with the same factors (method of multipliers).
 
     Returns the gradient at the end.
     """
-    (scale, linear, parent, has_parent, starts, blocks, F, diagonal, free,
-     eq_groups, eq_targets, eq_sizes, eq_inside, R, least, most, penalty) = data  # fmt: skip
+    support, sides = guess.support, guess.sides
+    x, lam, mu, nu = point.x, point.coupling, point.sums, point.rows
+    scale, parent, has_parent = problem.scale, problem.parent, problem.has_parent
+    eq_groups, eq_targets, eq_sizes = problem.groups, problem.targets, problem.sizes
+    R, least, most, penalty = problem.coefficients, problem.least, problem.most, problem.penalty
     C, k = x.shape
     for c in range(C):
         for i in range(k):
@@ -620,7 +681,7 @@ def _correct(factors, support, sides, x, lam, mu, nu, data, goal):
         for n in range(len(R)):
             if sides[c, n] == 0:
                 nu[c, n] = 0.0
-    best_x, best_lam, best_mu, best_nu = x.copy(), lam.copy(), mu.copy(), nu.copy()
+    best = Point(x.copy(), lam.copy(), mu.copy(), nu.copy())
     least_off = np.inf
     gaps = np.zeros_like(mu)
     row_gap = np.zeros_like(nu)
@@ -628,7 +689,7 @@ def _correct(factors, support, sides, x, lam, mu, nu, data, goal):
     right = np.empty((C, k))
     best_g = right
     for _ in range(_ROUNDS):
-        g = _lagrangian_gradient(x, lam, mu, nu, data)
+        g = _lagrangian_gradient(point, problem)
         off, biggest = 0.0, 1.0
         for c in range(C):
             for i in range(k):
@@ -660,7 +721,7 @@ def _correct(factors, support, sides, x, lam, mu, nu, data, goal):
         if not off < 0.5 * least_off and least_off < np.inf:
             break
         least_off, best_g = off, g
-        _copy_point(x, lam, mu, nu, best_x, best_lam, best_mu, best_nu)
+        _copy_point(point, best)
         if off <= goal:
             break
         for c in range(C):
@@ -673,7 +734,7 @@ def _correct(factors, support, sides, x, lam, mu, nu, data, goal):
                     for i in range(k):
                         if support[c, i]:
                             right[c, i] += penalty * row_gap[c, n] * R[n, i]
-        dx, change = _apply(factors, right, missing, data)
+        dx, change = _apply(factors, right, missing, problem)
         for e in range(len(eq_groups)):
             sums = _sums(dx, eq_groups[e], eq_sizes[e])
             for c in range(C):
@@ -688,15 +749,17 @@ def _correct(factors, support, sides, x, lam, mu, nu, data, goal):
                     nu[c, n] += scale[c] * penalty * t
         lam += change
         x += dx
-    _copy_point(best_x, best_lam, best_mu, best_nu, x, lam, mu, nu)
+    _copy_point(best, point)
     return best_g
 
 
-@_compiled
-def _residual(x, g, nu, data):
+@compiled_in_any_order
+def _residual(point: Point, g: FloatArray, problem: Problem) -> float:
     """See `certificate.natural_residual`."""
-    (scale, linear, parent, has_parent, starts, blocks, F, diagonal, free,
-     eq_groups, eq_targets, eq_sizes, eq_inside, R, least, most, penalty) = data  # fmt: skip
+    x, nu = point.x, point.rows
+    scale, parent, has_parent = problem.scale, problem.parent, problem.has_parent
+    free, eq_groups, eq_targets = problem.free, problem.groups, problem.targets
+    eq_sizes, R, least, most = problem.sizes, problem.coefficients, problem.least, problem.most
     C, k = x.shape
     worst, size = 0.0, 1.0
     for c in range(C):
@@ -731,11 +794,12 @@ def _residual(x, g, nu, data):
     return worst / size
 
 
-@_compiled
-def _next(support, sides, x, g, nu, data):
+@compiled_in_any_order
+def _next(guess: Guess, point: Point, g: FloatArray, problem: Problem) -> bool:
     """See `active_set.next_guess`; returns whether anything changed."""
-    (scale, linear, parent, has_parent, starts, blocks, F, diagonal, free,
-     eq_groups, eq_targets, eq_sizes, eq_inside, R, least, most, penalty) = data  # fmt: skip
+    support, sides, x, nu = guess.support, guess.sides, point.x, point.rows
+    scale, F, diagonal, free = problem.scale, problem.outside, problem.diagonal, problem.free
+    R, least, most = problem.coefficients, problem.least, problem.most
     C, k = x.shape
     P = F.shape[0]
     changed = False
@@ -762,48 +826,53 @@ def _next(support, sides, x, g, nu, data):
     return changed
 
 
-@_compiled
-def active_set(support, sides, x, lam, mu, nu, data, tolerance, most_steps, stale_steps):
+@compiled_in_any_order
+def active_set(
+    guess: Guess,
+    point: Point,
+    problem: Problem,
+    tolerance: float,
+    most_steps: int,
+    stale_steps: int,
+) -> tuple[float, int]:
     """See `active_set.iterate`.
 
     While supports change, a guess is solved only as well as the next needs; the last one to the
     last digits, so that other processors find the same values but for those, which keeps rounding
-    from telling them apart. Overwrites x, lam, mu and nu with the point of the smallest residual;
+    from telling them apart. Overwrites the point with that of the smallest residual;
     returns that and steps.
     """
-    (scale, linear, parent, has_parent, starts, blocks, F, diagonal, free,
-     eq_groups, eq_targets, eq_sizes, eq_inside, R, least, most, penalty) = data  # fmt: skip
-    best_x, best_lam, best_mu, best_nu = x.copy(), lam.copy(), mu.copy(), nu.copy()
+    best = Point(point.x.copy(), point.coupling.copy(), point.sums.copy(), point.rows.copy())
     least_residual, stale, steps = np.inf, 0, 0
     for _ in range(most_steps):
-        _hold(support, free, linear, parent, has_parent, eq_groups, eq_targets, eq_sizes)
-        factors = _factors(support, sides, data)
+        _hold(guess.support, problem)
+        factors = _factors(guess, problem)
         steps += 1
         changed = False
         for goal in (_ROUGH, _FINE):
-            g = _correct(factors, support, sides, x, lam, mu, nu, data, goal)
-            residual = _residual(x, g, nu, data)
-            next_support, next_sides = support.copy(), sides.copy()
-            changed = _next(next_support, next_sides, x, g, nu, data)
+            g = _correct(factors, guess, point, problem, goal)
+            residual = _residual(point, g, problem)
+            after = Guess(guess.support.copy(), guess.sides.copy())
+            changed = _next(after, point, g, problem)
             if (changed and residual > tolerance) or not np.isfinite(residual):
                 break
         if not np.isfinite(residual):
             break
         if residual < least_residual:
             least_residual, stale = residual, 0
-            _copy_point(x, lam, mu, nu, best_x, best_lam, best_mu, best_nu)
+            _copy_point(point, best)
         else:
             stale += 1
         if least_residual <= tolerance or stale >= stale_steps or not changed:
             break
-        support, sides = next_support, next_sides
-    _copy_point(best_x, best_lam, best_mu, best_nu, x, lam, mu, nu)
+        guess = after
+    _copy_point(best, point)
     return least_residual, steps
 
 
-def compile_all():
+def compile_all() -> None:
     """Call every kernel with a node of two children and two cells, types as callers hand over."""
-    one, two, square = np.ones(1), np.ones(2), np.ones((2, 2))
+    two, square = np.ones(2), np.ones((2, 2))
     none, nowhere = np.zeros((2, 0)), np.zeros(0, np.int64)
     cells, ends = np.arange(2), np.array([0, 2])
     free = np.ones((2, 2), np.bool_)
@@ -811,10 +880,8 @@ def compile_all():
     gram_blocks(cells[None], np.ones((1, 1)), cells[None])
     gradient(cells[None], ends, square, np.ones((1, 2)), square)
     project_by_cell(square, square, free, two)
-    project_by_child(square, two, two, two.copy(), -1.0)
-    substitute(one, np.arange(2), np.arange(2), np.zeros(1, np.bool_), one)
     no_equalities = np.zeros((0, 2), np.int64), np.zeros((0, 2, 0)), nowhere, np.zeros(0, np.bool_)
-    data = (
+    problem = Problem(
         two,
         square,
         two,
@@ -830,5 +897,5 @@ def compile_all():
         none,
         1e4,
     )
-    start = np.zeros((2, 2)), np.zeros(2), np.zeros((0, 2, 0)), none.copy()
-    active_set(free, none.astype(np.int64), *start, data, 1e-9, 1, 1)
+    start = Point(np.zeros((2, 2)), np.zeros(2), np.zeros((0, 2, 0)), none.copy())
+    active_set(Guess(free, none.astype(np.int64)), start, problem, 1e-9, 1, 1)

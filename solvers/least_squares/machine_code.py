@@ -16,17 +16,46 @@ import importlib.util
 import os
 import pkgutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.abc import InspectLoader
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
+from typing import Any, TypeVar, cast
 
 SUPPORTS = "solvers.least_squares.kernels"
 CLIMBING = "solvers.dual_newton.kernels"
 FAMILIES = "solvers.families.kernels"
 ANSWERS = "solvers.answers.kernels"
 _MODULES = (SUPPORTS, CLIMBING, FAMILIES, ANSWERS)
+_COST = "solvers.rounding.cost"
+
+Kernel = TypeVar("Kernel", bound=Callable[..., Any])
+
+
+def compiled(kernel: Kernel, *, fastmath: set[str] | bool = False) -> Kernel:
+    """Have a function of a module of kernels compiled for the types it is called with.
+
+    Sums are taken in the order they are written in, unless `fastmath` allows others.
+    """
+    import numba
+
+    is_kept = os.path.exists(kernel.__code__.co_filename)  # what is in memory cannot be kept
+    compiler = numba.njit(cache=is_kept, error_model="numpy", fastmath=fastmath)
+    return cast("Kernel", compiler(kernel))
+
+
+def called_by_kernels(function: Kernel) -> Kernel:
+    """Let kernels call a function that plain Python calls, too."""
+    import numba.extending
+
+    numba.extending.register_jitable(function)
+    return function
+
+
+def compiled_in_any_order(kernel: Kernel) -> Kernel:
+    """Have a function compiled whose sums may use vector instructions; infinities keep meaning."""
+    return compiled(kernel, fastmath={"reassoc", "contract", "nsz"})
 
 
 @functools.cache
@@ -101,7 +130,8 @@ def compile_kernels() -> tuple[Path, ...]:
 
 
 def _source(name: str) -> bytes:
-    return pkgutil.get_data(name.rpartition(".")[0], "kernels.py") or b""
+    package, _, module = name.rpartition(".")
+    return pkgutil.get_data(package, f"{module}.py") or b""
 
 
 def _user_folder(name: str) -> Path | None:
@@ -109,7 +139,9 @@ def _user_folder(name: str) -> Path | None:
 
     What lies in it is run: nobody else may write there, whatever the process's mask allows.
     """
-    digest = hashlib.sha256(_source(name)).hexdigest()[:16]
+    # Of all that may be part of the machine code: kernels call those of other modules.
+    sources = [_source(name), *map(_source, _MODULES), *map(_source, (__name__, _COST))]
+    digest = hashlib.sha256(b"".join(sources)).hexdigest()[:16]
     try:
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         folder = cache / "topdown-das" / f"kernels-{digest}"

@@ -7,7 +7,9 @@ small nodes.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 import numpy as np
 
@@ -20,37 +22,12 @@ from solvers.objectives.max_fit import fit_largest_deviation
 from solvers.objectives.reweighted import downweight, find_low_answers
 from solvers.problem import GeneralTerm, LeastSquaresTerm, NodeProblem, group_sums
 
-
-def apply_method(
-    problem: NodeProblem, method: Method, noise: type[Continuous] | None
-) -> NodeProblem:
-    """Return the node problem whose least-squares solution is the method's.
-
-    Args:
-      problem: The node problem.
-      method: NNLS, SEQUENTIAL or REWEIGHTED.
-      noise: Its distribution, but for the variance, which tells what is likely to be noise alone.
-
-    Raises:
-      SolverError: The method does not lead to a node problem, or to one that is too large.
-    """
-    if method is Method.NNLS:
-        return problem
-    if method is Method.SEQUENTIAL:
-        return in_sequence(problem)
-    if method is Method.REWEIGHTED:
-        if noise is None:
-            raise SolverError(f"node {problem.geocode}", "reweighted must know the noise")
-        return reweight(problem, noise)
-    raise SolverError(
-        f"node {problem.geocode}",
-        "this method does not change weights or order",
-        got=method,
-        want="nnls, sequential or reweighted",
-    )
+Objective = Callable[[NodeProblem, type[Continuous] | None], NodeProblem]
+"""Returns the node problem whose least-squares solution is the objective's, from a node problem and
+the distribution of the noise, but for its variance."""
 
 
-def in_sequence(problem: NodeProblem) -> NodeProblem:
+def in_sequence(problem: NodeProblem, noise: type[Continuous] | None = None) -> NodeProblem:
     """Give every partition query a pass of its own, coarse ones first.
 
     Terms of single cells and general terms share the last pass.
@@ -65,13 +42,15 @@ def in_sequence(problem: NodeProblem) -> NodeProblem:
     return replace(problem, order=(*early, tuple(i for i in ranked if sizes[i] == most)))
 
 
-def reweight(problem: NodeProblem, noise: type[Continuous]) -> NodeProblem:
+def reweight(problem: NodeProblem, noise: type[Continuous] | None) -> NodeProblem:
     """Weigh the answers of every child by `reweighted.downweight`, and add sums of low ones.
 
     Low answers differ by child, so each child gets one term of its own, with the Gram matrix
     sum_q M_q' diag(w_qc) M_q + v_qc l_qc l_qc', where l_qc are the cells in low answers of query q
     and v_qc is the weight of their sum. General terms stay as they are.
     """
+    if noise is None:
+        raise SolverError(f"node {problem.geocode}", "reweighted must know the noise")
     C, k = problem.n_children, problem.n_cells
     if C * k * k > MOST_ENTRIES:
         raise SolverError(
@@ -100,6 +79,13 @@ def reweight(problem: NodeProblem, noise: type[Continuous]) -> NodeProblem:
         for c in range(C)
     )
     return replace(problem, terms=(*kept, *terms))
+
+
+def around_largest(problem: NodeProblem, noise: type[Continuous] | None = None) -> NodeProblem:
+    """Return the node whose least-squares solution is that of `fit_largest_in_node`."""
+    fitted = fit_largest_in_node(problem)
+    own = LeastSquaresTerm(np.arange(problem.n_cells), fitted, np.ones(problem.n_children))
+    return replace(problem, terms=(own,), order=())
 
 
 def fit_largest_in_node(problem: NodeProblem) -> FloatArray:
@@ -159,3 +145,13 @@ def _by_child(groups: np.ndarray, n_answers: int, children: int) -> FloatArray:
     for c in range(children):
         out[c, :, c] = one
     return out.reshape(children, n_answers, -1)
+
+
+OBJECTIVES: Mapping[Method, Objective] = MappingProxyType(
+    {
+        Method.SEQUENTIAL: in_sequence,
+        Method.REWEIGHTED: reweight,
+        Method.MAXFIT: around_largest,
+    }
+)
+"""Those that change the node problem; NNLS is the problem as it is."""

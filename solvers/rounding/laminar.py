@@ -30,6 +30,8 @@ class Family:
 
     Attributes:
       n_cells: k.
+      n_sets: S.
+      sizes: int64[S], cells of every set.
       starts: int64[S], where each set begins in `cells`; the larger sets come first.
       cells: int64, the cells of the sets, one set after the other, ascending.
       parents: int64[S + k], smallest set that strictly contains each item, NO_SET where there is
@@ -37,32 +39,17 @@ class Family:
     """
 
     n_cells: int
+    n_sets: int
+    sizes: IntArray
     starts: IntArray
     cells: IntArray
     parents: IntArray | None
 
-    @property
-    def n_sets(self) -> int:
-        """S."""
-        return len(self.starts)
-
     def add(self, values: npt.NDArray[Number]) -> npt.NDArray[Number]:
-        """Sums over every set: [C, k] -> [C, S], dtype kept."""
+        """Sum over every set: [C, k] -> [C, S], dtype kept."""
         if not self.n_sets:
             return np.zeros((len(values), 0), values.dtype)
         return np.add.reduceat(values[:, self.cells], self.starts, axis=1, dtype=values.dtype)
-
-    def cells_of(self, item: int) -> tuple[int, ...]:
-        """The cells of an item, ascending."""
-        if item >= self.n_sets:
-            return (item - self.n_sets,)
-        ends = np.append(self.starts[1:], len(self.cells))
-        return tuple(self.cells[self.starts[item] : ends[item]].tolist())
-
-    @cached_property
-    def sizes(self) -> IntArray:
-        """int64[S], cells of every set."""
-        return np.diff(self.starts, append=len(self.cells))
 
     @cached_property
     def incidence(self) -> csr_array:
@@ -117,7 +104,8 @@ def arrange(candidates: list[IntArray]) -> tuple[Family, IntArray]:
     cells = np.concatenate([*(distinct[one] for one in larger_first), np.zeros(0, np.int64)])
     lengths = lengths[larger_first]
     parents = _parents(len(candidates[0]), np.repeat(np.arange(S), lengths), cells, S)
-    return Family(len(candidates[0]), np.cumsum(lengths) - lengths, cells, parents), items
+    starts = np.cumsum(lengths) - lengths
+    return Family(len(candidates[0]), S, lengths, starts, cells, parents), items
 
 
 def _parents(k: int, sets: IntArray, cells: IntArray, S: int) -> IntArray | None:

@@ -43,7 +43,7 @@ def write_program(
     Returns:
       The program; its first C k variables are u.
     """
-    C, S = sums.n_children, sums.n_sets
+    C, S = len(low), sums.family.n_sets
     base, room = low[:, S:], (high - low)[:, S:]
     items = every_child(C, sums.family.items)
     near = (low >= sums.whole) & (high <= sums.next_whole)
@@ -84,8 +84,8 @@ def _stack(rows: list[_Rows], sizes: tuple[int, ...]) -> csr_array:
 def _bounds(sums: Sums, base: IntArray, low: IntArray, high: IntArray) -> list[_Rows]:
     """Sets, the parent, and rows that are no sets."""
     C, k = base.shape
-    held = sums.of_counts(base)[:, : sums.n_sets]
-    low, high = (one[:, : sums.n_sets] - held for one in (low, high))
+    held = sums.of_counts(base)[:, : sums.family.n_sets]
+    low, high = (one[:, : sums.family.n_sets] - held for one in (low, high))
     sets = every_child(C, sums.family.incidence)
     out = [_Rows(sets, None, None, low.ravel().astype(float), high.ravel().astype(float))]
     if sums.parent is not None:

@@ -6,7 +6,7 @@ continuous solution is a feasible point with integer bounds, hence an integral o
 they cross, it is a mixed-integer program (`rounding.program`), and none need exist.
 
 If none exists, sums may leave the neighborhood of their real values by as few persons in all as
-can be, and the result says which sums, and why.
+can be, and the result says by how many.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ import numpy as np
 from das.arrays import FloatArray, IntArray
 from das.errors import InfeasibleError, SolverError
 from solvers.problem import NodeProblem, Status
-from solvers.rounding.flow import Contradiction, explain_contradiction, solve_flow
+from solvers.rounding.cost import on_grid
+from solvers.rounding.flow import solve_flow
 from solvers.rounding.mixed_integer import MixedIntegerSolver, Outcome, solve_mixed_integer
 from solvers.rounding.program import write_program
-from solvers.rounding.sums import Penalty, Sums, gather_sums, on_grid, with_leaves_as_rows
+from solvers.rounding.sums import Penalty, Sums, gather_sums, with_leaves_as_rows
 
 TIME_LIMIT = 600.0  # seconds of one integer program; reaching it is an error, not a solution
 
@@ -38,40 +39,21 @@ class Method(StrEnum):
     MIXED_INTEGER = "mixed-integer"
 
 
-@dataclass(frozen=True)
-class Widening:
-    """A sum that is not next to its real value.
-
-    Attributes:
-      child: Number of the child.
-      cells: The live cells summed.
-      persons: How many persons it is below the floor (negative) or above the ceiling.
-    """
-
-    child: int
-    cells: tuple[int, ...]
-    persons: int
-
-
 @dataclass(frozen=True, eq=False)
 class Rounding:
     """Rounded counts.
 
     Attributes:
       counts: int64[C, k], nonnegative.
-      widened: Sums that had to leave the neighborhood of their real values; their persons add up,
-        in absolute value, to the least there is.
-      contradiction: Why they had to, if the node is a flow; else branch and bound has shown it.
-      cost: Per pass, the L1 distance of its sums from their real values.
+      widened: Persons by which sums had to leave the neighborhood of their real values, the fewest
+        there can be.
       gap: Largest gap of any mixed-integer program; 0 for flows, which are optimal.
       method: How.
       status: LIMIT if a mixed-integer program reached its time limit: no solution.
     """
 
     counts: IntArray
-    widened: tuple[Widening, ...]
-    contradiction: Contradiction | None
-    cost: tuple[float, ...]
+    widened: int
     gap: float
     method: Method
     status: Status
@@ -117,25 +99,19 @@ def round_counts(
     if method is None:
         method = Method.FLOW if sums.is_flow else Method.MIXED_INTEGER
     programs = _Programs(problem.geocode, solver, time.monotonic() + time_limit)
-    low, high = np.maximum(sums.least, _floor(sums)), np.minimum(sums.most, _ceiling(sums))
-    contradiction = None
-    if method is Method.FLOW:
-        counts = _round_coarsely(sums, low, high)
-        if counts is None:
-            counts = _round_in_passes(sums, low, high, solve_flow)
-        if counts is None:
-            contradiction = explain_contradiction(sums, low, high)
-            counts = _round_widened(problem, sums, solve_flow)
-    else:
-        counts = _round_in_passes(sums, low, high, programs.solve)
-        if counts is None:
-            counts = _round_widened(problem, sums, programs.solve)
+    solve: _Solve = solve_flow if method is Method.FLOW else programs.solve
+    low = np.where(sums.rounded, np.maximum(sums.least, sums.whole), sums.least)
+    high = np.where(sums.rounded, np.minimum(sums.most, sums.next_whole), sums.most)
+    counts = _round_coarsely(sums, low, high) if method is Method.FLOW else None
+    if counts is None:
+        counts = _round_in_passes(sums, low, high, solve)
+    if counts is None:
+        counts = _round_widened(problem, sums, low, high, solve)
     found = sums.of_counts(counts)
+    beyond = np.maximum(found - sums.next_whole, 0) + np.maximum(sums.whole - found, 0)
     return Rounding(
         counts[np.argsort(children)],
-        _widenings(sums, found),
-        contradiction,
-        _costs(sums, found),
+        int(beyond[:, sums.rounded].sum()),
         programs.gap,
         method,
         programs.status,
@@ -171,7 +147,7 @@ class _Programs:
         self.gap = max(self.gap, gap)
         if outcome is Outcome.LIMIT:
             self.status = Status.LIMIT
-        base = low[:, sums.n_sets :]
+        base = low[:, sums.family.n_sets :]
         counts = base + np.rint(x[: base.size]).astype(np.int64).reshape(base.shape)
         return sums.of_counts(counts)[:, finest]
 
@@ -182,20 +158,11 @@ def _order_of_children(values: FloatArray) -> IntArray:
     return np.argsort(numbers.view(f"V{8 * values.shape[1]}").ravel(), kind="stable")
 
 
-def _floor(sums: Sums) -> IntArray:
-    """int64[C, I], the least of every rounded sum."""
-    return np.where(sums.rounded, sums.whole, sums.least)
-
-
-def _ceiling(sums: Sums) -> IntArray:
-    return np.where(sums.rounded, sums.next_whole, sums.most)
-
-
 def _round_in_passes(sums: Sums, low: IntArray, high: IntArray, solve: _Solve) -> IntArray | None:
     """Pass after pass over all cells; None if the bounds contradict one another."""
     counts = None
     for number in range(len(sums.weights)):
-        counts = solve(sums, low, high, Penalty.of_distance(sums, number), sums.cells)
+        counts = solve(sums, low, high, Penalty.of_distance(sums, number), _cells(sums))
         if counts is None:
             return None
         asked = np.flatnonzero(sums.weights[number])
@@ -221,30 +188,23 @@ def _round_coarsely(sums: Sums, low: IntArray, high: IntArray) -> IntArray | Non
     return None
 
 
-def _round_widened(problem: NodeProblem, sums: Sums, solve: _Solve) -> IntArray:
+def _round_widened(
+    problem: NodeProblem, sums: Sums, low: IntArray, high: IntArray, solve: _Solve
+) -> IntArray:
     """Let as few persons as possible be outside the bounds, then round within those bounds."""
-    widest = (sums.least, sums.most)
-    found = solve(sums, *widest, Penalty.of_widening(sums), sums.cells)
+    zero = np.zeros_like(sums.above)
+    widening = Penalty(sums.rounded.astype(np.int64), zero, zero)
+    found = solve(sums, sums.least, sums.most, widening, _cells(sums))
     if found is None:
         raise InfeasibleError(
             f"node {problem.geocode}", "no nonnegative integers keep the invariants"
         )
     needed = sums.of_counts(found)
-    low = np.maximum(sums.least, np.minimum(_floor(sums), needed))
-    high = np.minimum(sums.most, np.maximum(_ceiling(sums), needed))
+    low, high = np.minimum(low, needed), np.maximum(high, needed)
     counts = _round_in_passes(sums, low, high, solve)
     return found if counts is None else counts
 
 
-def _widenings(sums: Sums, found: IntArray) -> tuple[Widening, ...]:
-    beyond = np.maximum(found - sums.next_whole, 0) + np.minimum(found - sums.whole, 0)
-    where = np.argwhere((beyond != 0) & sums.rounded)
-    return tuple(
-        Widening(int(sums.children[child]), sums.cells_of(int(item)), int(beyond[child, item]))
-        for child, item in where
-    )
-
-
-def _costs(sums: Sums, found: IntArray) -> tuple[float, ...]:
-    distance = np.abs(found - sums.whole - sums.above).sum(0)
-    return tuple(float(weights @ distance) for weights in sums.weights)
+def _cells(sums: Sums) -> IntArray:
+    """int64[k], the items that are single cells."""
+    return np.arange(sums.family.n_sets, sums.whole.shape[1])

@@ -8,7 +8,6 @@ equal sets count once; what is left are rows of several coefficients and the lea
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 
@@ -16,23 +15,8 @@ from das.arrays import BoolArray, FloatArray, IntArray
 from das.errors import InfeasibleError
 from invariants.leaves import MANY, Leaves, stack
 from solvers.problem import NO_LIMIT, NodeProblem, RowsTerm
+from solvers.rounding.cost import SNAP, STEPS, cost_at_floor, cost_of_one_more, on_grid
 from solvers.rounding.laminar import Family, arrange
-
-STEPS = 10**4  # to a person, of the grid on which choices between integers see real values
-_SHIFT = 1 / np.pi  # of a step; see `on_grid`
-_SNAP = 1e-6  # closer than this to an integer counts as that integer
-
-
-def on_grid(values: FloatArray) -> IntArray:
-    """Real values of persons as whole steps of 1/10,000 person, int64.
-
-    Processors add floats in different orders, so the same real value differs in its last digits
-    from one to another, by 1e-14 to 1e-9 of a person. What chooses between integers must not see
-    those digits: many choices cost exactly the same, and any digit would decide. It sees this grid,
-    on which values 1e-9 apart differ once in 100,000 times, 1e-13 apart once in a billion. The
-    grid is shifted, as halves, thirds and 1/32 lie on no edge of it then, however they are rounded.
-    """
-    return np.floor(values * STEPS + (0.5 + _SHIFT / 2)).astype(np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +28,7 @@ class Sums:
       family: The sets and how they nest.
       whole: int64[C, I], floor of the real value.
       above: float64[C, I], real value minus floor, in [0, 1).
+      next_whole: int64[C, I], ceiling of the real value.
       least: int64[C, I], fewest persons that invariants and nonnegativity allow.
       most: int64[C, I], most persons that invariants and the parent allow.
       rounded: bool[I], which sums rounding keeps next to their real values.
@@ -53,12 +38,16 @@ class Sums:
       rows: Rows that are no sets.
       leaves: Per child what its leaves can hold, or None.
       types: Item of each type of leaves; -1 where no cell has the type.
+      is_flow: Whether every constraint is one of a network. The sets must nest. Leaves are passed
+        on the way from the types to the whole child, so nothing but the whole child may contain a
+        type; `with_leaves_as_rows` is for the others.
     """
 
     children: IntArray
     family: Family
     whole: IntArray
     above: FloatArray
+    next_whole: IntArray
     least: IntArray
     most: IntArray
     rounded: BoolArray
@@ -68,33 +57,14 @@ class Sums:
     rows: RowsTerm
     leaves: tuple[Leaves, ...] | None
     types: IntArray
-
-    @property
-    def n_children(self) -> int:
-        """C."""
-        return len(self.whole)
-
-    @property
-    def n_sets(self) -> int:
-        """S."""
-        return self.family.n_sets
-
-    @property
-    def cells(self) -> IntArray:
-        """int64[k], the items that are cells."""
-        return np.arange(self.n_sets, self.whole.shape[1])
-
-    @cached_property
-    def next_whole(self) -> IntArray:
-        """int64[C, I], ceiling of the real value."""
-        return np.asarray(self.whole + (self.above > 0), np.int64)
+    is_flow: bool
 
     def of_counts(self, counts: IntArray) -> IntArray:
-        """All sums int64[C, I] of integer counts int64[C, k]."""
-        return _add_sets(counts, self.family)
+        """Return all sums int64[C, I] of integer counts int64[C, k]."""
+        return np.concatenate([self.family.add(counts), counts], axis=1)
 
     def from_parts(self, asked: IntArray, finest: IntArray, found: IntArray) -> IntArray:
-        """Sums of the items asked for, from those of items that together hold every cell once.
+        """Return sums of the items asked for, from those of items that hold every cell once.
 
         Args:
           asked: Items; each a union of the finest ones.
@@ -108,23 +78,6 @@ class Sums:
         counts = np.zeros((len(found), self.family.n_cells), np.int64)
         counts[:, inside[finest]] = found  # each at one of its cells
         return self.of_counts(counts)[:, asked]
-
-    def cells_of(self, item: int) -> tuple[int, ...]:
-        """The live cells of an item."""
-        return self.family.cells_of(item)
-
-    @property
-    def is_flow(self) -> bool:
-        """Whether every constraint is one of a network.
-
-        The sets must nest. Leaves are passed on the way from the types to the whole child, so
-        nothing but the whole child may contain a type; `with_leaves_as_rows` is for the others.
-        """
-        parents = self.family.parents
-        if parents is None or len(self.rows.coefficients):
-            return False
-        outer = parents[self.types[self.types >= 0]]
-        return bool((self.family.sizes[outer[outer >= 0]] == self.family.n_cells).all())
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,14 +101,9 @@ class Penalty:
     @classmethod
     def of_distance(cls, sums: Sums, number: int) -> Penalty:
         """|sum - real value| over the queries of a pass, the real value on the grid."""
-        above = np.where(sums.above > 0, on_grid(sums.above) / STEPS, 0.0)
-        return cls(sums.weights[number], above, 1.0 - 2.0 * above)
-
-    @classmethod
-    def of_widening(cls, sums: Sums) -> Penalty:
-        """Persons below the floor or above the ceiling, over all rounded sums."""
-        zero = np.zeros_like(sums.above)
-        return cls(sums.rounded.astype(np.int64), zero, zero)
+        above = np.where(sums.above > 0, on_grid(sums.above), 0)
+        floor_cost, middle = cost_at_floor(above) / STEPS, cost_of_one_more(above) / STEPS
+        return cls(sums.weights[number], floor_cost, middle)
 
 
 def gather_sums(problem: NodeProblem, values: FloatArray, children: IntArray) -> Sums:
@@ -169,7 +117,7 @@ def gather_sums(problem: NodeProblem, values: FloatArray, children: IntArray) ->
     Raises:
       InfeasibleError: An invariant asks for persons where no cell is live.
     """
-    sets, bounds, general = _split_rows(problem, children)
+    sets, bounds, rows = _split_rows(problem, children)
     for term in problem.exact:
         there = np.bincount(term.groups, minlength=term.targets.shape[1]) > 0
         if term.targets[:, ~there].any():
@@ -184,8 +132,16 @@ def gather_sums(problem: NodeProblem, values: FloatArray, children: IntArray) ->
     family, found = arrange(sets)
     asked = np.split(found, np.cumsum([one.max() + 1 for one in sets])[:-1])
 
-    whole, above = _split_values(values[children], family)
-    most = _add_sets(_room(problem, whole), family)
+    # Fractions are added alone, which keeps their digits.
+    cells, above_cells = _floors(values[children])
+    carried, above_sets = _floors(family.add(above_cells))
+    whole = np.hstack([family.add(cells) + carried, cells])
+    above = np.hstack([above_sets, above_cells])
+    if problem.parent is None:
+        room = np.full(cells.shape, _most_persons(problem, cells))
+    else:
+        room = np.broadcast_to(problem.parent, cells.shape)
+    most = np.concatenate([family.add(room), room], axis=1)
     least = np.zeros_like(most)
     for items, (low, high) in zip(asked, bounds, strict=False):
         for item, its_low, its_high in zip(items, low.T, high.T, strict=True):
@@ -200,25 +156,30 @@ def gather_sums(problem: NodeProblem, values: FloatArray, children: IntArray) ->
     rounded = np.asarray(weights.any(0), bool)
     rounded[family.n_sets :] = True
     leaves, item_of_type = None, np.zeros(0, np.int64)
+    is_flow = family.parents is not None and not len(rows.coefficients)
     if problem.leaves is not None:
         leaves = tuple(problem.leaves.leaves[child] for child in children)
         item_of_type = np.full(leaves[0].least.shape[1], -1)
         item_of_type[types] = of_types
-    finest = tuple(asked[end - 1] for end in np.cumsum([len(one) for one in problem.passes]))
+        if family.parents is not None:
+            outer = family.parents[of_types]
+            is_flow &= bool((family.sizes[outer[outer >= 0]] == family.n_cells).all())
     return Sums(
         children,
         family,
         whole,
         above,
+        np.asarray(whole + (above > 0), np.int64),
         least,
         most,
         rounded,
         weights,
-        finest,
+        tuple(asked[end - 1] for end in np.cumsum([len(one) for one in problem.passes])),
         problem.parent,
-        general,
+        rows,
         leaves,
         item_of_type,
+        is_flow,
     )
 
 
@@ -280,33 +241,19 @@ def _split_rows(
     return sets, bounds, rows
 
 
-def _room(problem: NodeProblem, whole: IntArray) -> IntArray:
-    """int64[C, k], more than which no cell has to hold."""
-    C, k = problem.n_children, problem.n_cells
-    if problem.parent is not None:
-        return np.broadcast_to(problem.parent, (C, k))
+def _most_persons(problem: NodeProblem, whole: IntArray) -> int:
+    """Return more persons than a cell of a root ever has to hold."""
     limits = [term.targets for term in problem.exact]
     limits += [limit for term in problem.rows for limit in (term.least, term.most)]
     if problem.leaves is not None:
         limits += [side for one in problem.leaves.leaves for side in (one.least, one.low)]
     asked = sum(int(np.abs(one[np.abs(one) < NO_LIMIT]).sum()) for one in limits)
-    return np.full((C, k), int(whole[:, -k:].sum()) + k + asked)
-
-
-def _split_values(values: FloatArray, family: Family) -> tuple[IntArray, FloatArray]:
-    """Floor and fraction of all sums. Fractions are added alone, which keeps their digits."""
-    whole, above = _floors(values)
-    carried, of_sets = _floors(family.add(above))
-    return np.hstack([family.add(whole) + carried, whole]), np.hstack([of_sets, above])
+    return int(whole.sum()) + whole.shape[1] + asked
 
 
 def _floors(values: FloatArray) -> tuple[IntArray, FloatArray]:
+    """Split values into floor and fraction; those close to an integer are that integer."""
     nearest = np.rint(values)
-    is_whole = np.abs(values - nearest) <= _SNAP
+    is_whole = np.abs(values - nearest) <= SNAP
     whole = np.where(is_whole, nearest, np.floor(values))
     return whole.astype(np.int64), np.where(is_whole, 0.0, values - whole)
-
-
-def _add_sets(cells: IntArray, family: Family) -> IntArray:
-    """Sums over the sets before the cells they are of: [C, k] -> [C, I]."""
-    return np.concatenate([family.add(cells), cells], axis=1)

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from jobs.pipeline.storage.answers import MEASUREMENTS
+from jobs.pipeline.storage.columns import with_lists
 from jobs.pipeline.storage.dataset import MANIFEST, Dataset, PartWriter, publish
-from jobs.pipeline.storage.packed import with_lists
 from jobs.pipeline.storage.place import Place, found_under, names_below, open_input
 
 MEASUREMENTS_OF_FORMAT_1 = pa.schema(

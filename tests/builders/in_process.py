@@ -17,7 +17,7 @@ from jobs.pipeline.config.product import Resolved
 from jobs.pipeline.report import budget, comparison, error_by_size, group_changes, groups
 from jobs.pipeline.run import run
 from jobs.pipeline.tasks.batches import Sizing, TaskSize
-from jobs.pipeline.tasks.encoding import decode, encode
+from jobs.pipeline.tasks.connect import decode, encode
 from jobs.pipeline.tasks.executor import LocalTasks, Tasks
 from jobs.pipeline.tasks.progress import Reporter
 

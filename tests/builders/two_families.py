@@ -27,7 +27,7 @@ from invariants.zeros import StructuralZeros
 from jobs.pipeline.documents.document import json_of
 from jobs.pipeline.plan import Plan, Solving
 from jobs.pipeline.release.problems import NodeTemplate
-from jobs.pipeline.release.statistics import total
+from jobs.pipeline.release.solve import total
 from jobs.pipeline.storage.answers import ANSWERS, MEASUREMENTS, answer_table, measurement_table
 from jobs.pipeline.storage.dataset import PartWriter, publish
 from jobs.pipeline.storage.geography import write_geography

@@ -389,7 +389,7 @@ def test_a_slice_opens_and_writes_nothing_outside_and_has_no_traceback(worlds, t
 
 def test_a_link_that_is_followed_is_counted(worlds, tmp_path, monkeypatch):
     """Plant the fault: nothing looks for links or leading names."""
-    monkeypatch.setattr("jobs.pipeline.storage.received._strange", lambda _: iter(()))
+    monkeypatch.setattr("jobs.pipeline.storage.layout._strange", lambda _: iter(()))
     monkeypatch.setattr("jobs.pipeline.config.released.refuse_other_folders", lambda *_: None)
     monkeypatch.setattr("tests.fuzz.releases._CHANGES", {"link": (link_schemas, 1)})
     tried = (try_case(1, index, worlds, tmp_path) for index in range(12))

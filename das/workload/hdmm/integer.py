@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 
@@ -96,40 +97,12 @@ def round_to_integers(
 
     >>> from das.workload.hdmm.strategies import optimize_kronecker
     >>> from das.workload.workload import Workload
-    >>> ages = Workload.all_k_way([AttributeWorkload.prefix("age", 3)], 1)
+    >>> ages = Workload.k_way([AttributeWorkload.prefix("age", 3)], [1])
     >>> found = round_to_integers(optimize_kronecker(ages))
     >>> found.privacy_cost, found.queries[0].shape, abs(found.loss) < 0.01
     (Fraction(1, 1), (3,), True)
     """
-    known: dict[tuple[object, ...], tuple[Factor, AttributeStrategy]] = {}
-    parts = strategy.parts if isinstance(strategy, UnionStrategy) else (strategy,)
-    factors, rounded_parts = [], []
-    for part in parts:
-        if not isinstance(part, KroneckerStrategy):
-            factors += [
-                tuple(
-                    _label(attribute, matrix.astype(np.int64))
-                    for attribute, matrix in zip(
-                        part.workload.attributes, product.factors, strict=True
-                    )
-                )
-                for product in part.products
-            ]
-            continue
-        pairs = []
-        for attribute, given in zip(part.workload.attributes, part.factors, strict=True):
-            key = (attribute.name, given)
-            if key not in known:
-                known[key] = _round(attribute, given, scale)
-            pairs.append(known[key])
-        factors.append(tuple(factor for factor, _ in pairs))
-        rounded_parts.append(replace(part, factors=tuple(scaled for _, scaled in pairs)))
-    rounded: HdmmStrategy = strategy
-    if isinstance(strategy, UnionStrategy):
-        rounded = replace(strategy, parts=tuple(rounded_parts))
-    elif isinstance(strategy, KroneckerStrategy):
-        rounded = rounded_parts[0]
-    queries = tuple(Query(f"strategy {j}", found) for j, found in enumerate(factors))
+    queries, rounded = integer_queries(strategy, partial(_round, scale=scale))
     shares = as_fractions(split_exactly(rounded.shares))
     # Noise for one added record, then for the worst neighbors of all queries together.
     alone = [
@@ -142,12 +115,57 @@ def round_to_integers(
     return IntegerStrategy(queries, shares, noise, neighbors, rounded, loss)
 
 
+def integer_queries(
+    strategy: HdmmStrategy,
+    round_rows: Callable[
+        [AttributeWorkload, AttributeStrategy], tuple[IntArray, AttributeStrategy]
+    ],
+) -> tuple[tuple[Query, ...], HdmmStrategy]:
+    """Round a strategy to integer queries; those of plain marginals are integers already.
+
+    Args:
+      strategy: Of any family.
+      round_rows: Integer rows of one attribute, and the strategy of these rows at cost 1.
+
+    Returns:
+      The queries, and the strategy that they are but for scale.
+    """
+    known: dict[tuple[str, AttributeStrategy], tuple[IntArray, AttributeStrategy]] = {}
+    matrices: list[list[IntArray]] = []
+    parts = []
+    for part in strategy.parts if isinstance(strategy, UnionStrategy) else (strategy,):
+        if not isinstance(part, KroneckerStrategy):
+            matrices += [[f.astype(np.int64) for f in one.factors] for one in part.products]
+            continue
+        pairs = []
+        for attribute, given in zip(part.workload.attributes, part.factors, strict=True):
+            key = (attribute.name, given)
+            if key not in known:
+                known[key] = round_rows(attribute, given)
+            pairs.append(known[key])
+        matrices.append([integers for integers, _ in pairs])
+        parts.append(replace(part, factors=tuple(scaled for _, scaled in pairs)))
+    rounded: HdmmStrategy = parts[0] if parts else strategy
+    if isinstance(strategy, UnionStrategy):
+        rounded = replace(strategy, parts=tuple(parts))
+    names = [attribute.name for attribute in strategy.workload.attributes]
+    return tuple(_query(f"strategy {j}", names, own) for j, own in enumerate(matrices)), rounded
+
+
+def _query(name: str, attributes: Sequence[str], matrices: Sequence[IntArray]) -> Query:
+    labels = [
+        tuple(f"{attribute} {row}" for row in range(len(matrix)))
+        for attribute, matrix in zip(attributes, matrices, strict=True)
+    ]
+    return Query(name, tuple(map(Factor, matrices, labels)))
+
+
 def _round(
     attribute: AttributeWorkload, given: AttributeStrategy, scale: int
-) -> tuple[Factor, AttributeStrategy]:
+) -> tuple[IntArray, AttributeStrategy]:
     """The integer rows, and the same rows with columns of norm at most 1."""
     if len(given.rows) == 1 and (given.rows == 1).all():
-        return _label(attribute, np.ones((1, attribute.size), np.int64)), given
+        return np.ones((1, attribute.size), np.int64), given
     first = group = np.arange(attribute.size)
     if attribute.kind is BaseKind.GIVEN:
         _, first, group = np.unique(
@@ -172,8 +190,4 @@ def _round(
             got=f"scale {scale}",
             remedy="choose a larger scale, or ask for single levels too",
         )
-    return _label(attribute, integers), AttributeStrategy(scaled, decoder)
-
-
-def _label(attribute: AttributeWorkload, matrix: IntArray) -> Factor:
-    return Factor(matrix, tuple(f"{attribute.name} {row}" for row in range(len(matrix))))
+    return integers, AttributeStrategy(scaled, decoder)

@@ -58,7 +58,7 @@ class AnswerRows:
             for basis, attribute in zip(bases, workload.attributes, strict=True)
         ]
         marginals = workload.marginals
-        return cls(Incidence.build(marginals, marginals.closure()), tuple(pairs))
+        return cls(Incidence(marginals, marginals.closure()), tuple(pairs))
 
     @cached_property
     def _counts(self) -> FloatArray:

@@ -10,6 +10,7 @@ u = 1/n; ResidualPlanner+ keeps u = 1/n for any W; the oblique planner also choo
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,7 +24,7 @@ from das.workload.one_dimensional import (
     minimize_largest_variance,
     minimize_total_variance,
 )
-from das.workload.workload import AttributeWorkload, BaseKind
+from das.workload.workload import AttributeWorkload, BaseKind, Workload
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,22 +81,17 @@ def build_basis(
 
 
 def split_off_total(
-    workload: AttributeWorkload, strategy: OneDimensionalStrategy
+    workload: AttributeWorkload, factor: FloatArray, inverse: FloatArray
 ) -> AttributeBasis:
-    """Split V into theta 11^T + Sub^T Sub with the largest possible theta.
+    """Split V = F F^T, given F and its inverse, into theta 11^T + Sub^T Sub, theta the largest.
 
     theta = 1 / (1^T V^- 1) and u = theta V^- 1; the total and the residual measured with variances
     1 / theta and 1 carry the information of V, and Sub u = 0.
     """
-    inner = strategy.inverse.sum(0)  # the ones vector is F inner
+    inner = inverse.sum(0)  # the ones vector is F inner
     total = float(inner @ inner)
     others = _complement(inner)
-    return build_basis(
-        workload,
-        (strategy.factor @ others).T,
-        strategy.inverse @ inner / total,
-        strategy.inverse @ others,
-    )
+    return build_basis(workload, (factor @ others).T, inverse @ inner / total, inverse @ others)
 
 
 def _complement(vector: FloatArray) -> FloatArray:
@@ -189,32 +185,10 @@ def orthogonal_basis(workload: AttributeWorkload, *, gap: float = DEFAULT_GAP) -
     return build_basis(workload, strategy.factor.T, pivot, spread)
 
 
-def oblique_basis(
-    workload: AttributeWorkload,
-    total_weight: float,
-    *,
-    gap: float = DEFAULT_GAP,
-    start: OneDimensionalStrategy | None = None,
-) -> AttributeBasis:
-    """Build a basis on the Pareto frontier of (pivot_variance, residual_product).
-
-    V minimizes tr((G + c 11^T) V^-) for the weight c of the total. At c = 0 this is the optimal
-    strategy of the attribute alone; growing c makes the residual cheaper and the pivot dearer.
-    """
-    return split_off_total(workload, weigh_total(workload, total_weight, gap=gap, start=start))
-
-
-def weigh_total(
-    workload: AttributeWorkload,
-    total_weight: float,
-    *,
-    gap: float = DEFAULT_GAP,
-    start: OneDimensionalStrategy | None = None,
-) -> OneDimensionalStrategy:
-    """Return the strategy V(c) = argmin tr((G + c 11^T) V^-), c = total_weight >= 0."""
-    return minimize_total_variance(
-        workload.gram + total_weight,
-        rank=count_rank(workload.gram),
-        gap=gap,
-        start=None if start is None else start.cell_weights,
-    )
+def per_matrix(
+    workload: Workload, build: Callable[[AttributeWorkload], AttributeBasis]
+) -> tuple[AttributeBasis, ...]:
+    """Return the basis of every attribute, built once for attributes with the same base matrix."""
+    built = {each.signature: each for each in workload.attributes}
+    bases = {signature: build(each) for signature, each in built.items()}
+    return tuple(bases[each.signature] for each in workload.attributes)

@@ -8,13 +8,13 @@ best noise for weights y is closed-form: min { y^T A x : sum p/x <= 1 } = (sum s
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from das.arrays import FloatArray, IntArray
-from das.errors import BudgetError, InfeasibleError, SchemaError, SolverError
+from das.arrays import FloatArray
+from das.errors import InfeasibleError, SchemaError, SolverError
 from das.workload.residual.answer_rows import AnswerRows
 from das.workload.residual.bases import AttributeBasis
 from das.workload.residual.plan import ResidualPlan
@@ -50,7 +50,6 @@ class CertifiedPlan:
 def minimize_largest_variance(
     workload: Workload,
     bases: tuple[AttributeBasis, ...],
-    privacy_cost: float = 1.0,
     *,
     limits: FloatArray | None = None,
     gap: float = 1e-6,
@@ -60,7 +59,6 @@ def minimize_largest_variance(
     Args:
       workload: The marginals; their weights are not used.
       bases: One per attribute.
-      privacy_cost: c > 0.
       limits: float64[marginals], positive; the loss is the largest variance / limit. Default 1.
       gap: Relative distance to the optimum to be proven.
 
@@ -68,14 +66,12 @@ def minimize_largest_variance(
       The plan, its largest (relative) variance, and the bound.
 
     Raises:
-      BudgetError: The privacy cost is not positive.
       SchemaError: The limits do not fit.
       SolverError: The gap was not reached.
 
     References:
       He, Xiao, Toksoz, Ding, Zhang & Kifer, ResidualPlanner+, Section 7.5 (the primal problem).
     """
-    _check_cost(privacy_cost)
     scale = 1 / check_limits(workload, limits)
     rows = AnswerRows.build(workload, bases)
     residuals = rows.incidence.residuals
@@ -95,7 +91,11 @@ def minimize_largest_variance(
         new = np.setdiff1d(violated, chosen, assume_unique=True)
         if not len(new):
             break
-        chosen, weights = _merge(chosen, weights, new)
+        # They start with a tenth of the mean weight.
+        joined = np.concatenate([weights, np.full(len(new), 0.1 / max(1, len(chosen)))])
+        chosen = np.concatenate([chosen, new])
+        order = np.argsort(chosen)
+        chosen, weights = chosen[order], joined[order]
         owners = np.searchsorted(rows.starts, chosen, side="right") - 1
         matrix = rows.matrix(chosen)
         matrix.data *= np.repeat(scale[owners], np.diff(matrix.indptr))
@@ -103,8 +103,7 @@ def minimize_largest_variance(
         bound = max(bound, floor)
     if value > bound * (1 + gap):
         raise _not_proven("largest variance", value, bound, gap)
-    plan = ResidualPlan(workload, bases, residuals, best / privacy_cost)
-    return CertifiedPlan(plan, value / privacy_cost, bound / privacy_cost)
+    return CertifiedPlan(ResidualPlan(workload, bases, residuals, best), value, bound)
 
 
 def meet_variances(
@@ -141,7 +140,7 @@ def meet_variances(
             want=f"at least {found.bound:.6g}",
             remedy=f"raise all limits by the factor {found.loss / most_privacy_cost:.6g}",
         )
-    plan = ResidualPlan(workload, bases, found.plan.residuals, found.plan.noise / found.loss)
+    plan = replace(found.plan, noise=found.plan.noise / found.loss)
     return CertifiedPlan(plan, found.loss, found.bound)
 
 
@@ -149,7 +148,6 @@ def minimize_loss(
     workload: Workload,
     bases: tuple[AttributeBasis, ...],
     loss: Loss,
-    privacy_cost: float = 1.0,
     *,
     gap: float = 1e-6,
 ) -> CertifiedPlan:
@@ -161,18 +159,15 @@ def minimize_loss(
       loss: Takes float64[marginals], the average variance of the answers of every marginal (for
         plain marginals the variance of every cell); returns the loss and its gradient. It must be
         convex, and its gradient nonnegative.
-      privacy_cost: c > 0.
       gap: Distance to the optimum to be proven, relative to the loss.
 
     Returns:
       The plan, its loss and the bound, which holds if the loss is convex and its gradient exact.
 
     Raises:
-      BudgetError: The privacy cost is not positive.
       SchemaError: The gradient has a negative entry or does not fit.
       SolverError: The gap was not reached.
     """
-    _check_cost(privacy_cost)
     draft, matrix = _mean_variances(workload, bases)
     transposed, costs = matrix.T.tocsr(), draft.set_costs
     best, best_loss, bound = draft.noise, np.inf, -np.inf
@@ -181,30 +176,35 @@ def minimize_loss(
         nonlocal best, best_loss, bound
         shares = np.exp(logs - logs.max())
         shares /= shares.sum()
-        noise = costs / (privacy_cost * np.maximum(shares, _LEAST))
+        noise = costs / np.maximum(shares, _LEAST)
         variances = matrix @ noise
-        value, gradient = _check_loss(*loss(variances))
+        value, gradient = loss(variances)
+        if not (np.isfinite(gradient) & (gradient >= 0)).all():
+            raise SchemaError(
+                "convex loss",
+                "has a gradient that cannot be used",
+                got=gradient.min(),
+                want="nonnegative entries: less variance is never worse",
+            )
         adjoint = transposed @ gradient
         # Convexity bounds the loss from below by its tangent, whose minimum is closed-form.
-        floor = np.sqrt(costs * adjoint).sum() ** 2 / privacy_cost
+        floor = np.sqrt(costs * adjoint).sum() ** 2
         bound = max(bound, float(value - gradient @ variances + floor))
         if value < best_loss:
-            best, best_loss = noise, value
+            best, best_loss = noise, float(value)
         slope = -adjoint * noise
-        return value, slope - shares * slope.sum()
+        return float(value), slope - shares * slope.sum()
 
     _descend(evaluate, lambda: best_loss - bound <= gap * abs(best_loss), np.log(np.sqrt(costs)))
     if best_loss - bound > gap * abs(best_loss):
         raise _not_proven("convex loss", best_loss, bound, gap)
-    plan = ResidualPlan(workload, bases, draft.residuals, best)
-    return CertifiedPlan(plan, best_loss, bound)
+    return CertifiedPlan(replace(draft, noise=best), best_loss, bound)
 
 
 def minimize_worst_sum(
     workload: Workload,
     bases: tuple[AttributeBasis, ...],
     importances: FloatArray,
-    privacy_cost: float = 1.0,
     *,
     gap: float = 1e-6,
 ) -> tuple[CertifiedPlan, FloatArray]:
@@ -214,7 +214,6 @@ def minimize_worst_sum(
       workload: The marginals; their weights are not used.
       bases: One per attribute.
       importances: float64[K, marginals], nonnegative; every marginal has a positive one.
-      privacy_cost: c > 0.
       gap: Relative distance to the optimum to be proven.
 
     Returns:
@@ -222,13 +221,11 @@ def minimize_worst_sum(
       which the plan minimizes the sum.
 
     Raises:
-      BudgetError: The privacy cost is not positive.
       SchemaError: The rows do not fit the workload.
       SolverError: The gap was not reached.
     """
     from scipy.sparse import csr_array
 
-    _check_cost(privacy_cost)
     if importances.shape[1:] != (workload.marginals.size,):
         raise SchemaError(
             "weights of sums", "do not fit the workload", got=f"shape {importances.shape}"
@@ -239,9 +236,7 @@ def minimize_worst_sum(
     value = float((sums @ noise).max())
     if value > bound * (1 + gap):
         raise _not_proven("largest sum of variances", value, bound, gap)
-    plan = ResidualPlan(workload, bases, draft.residuals, noise / privacy_cost)
-    certified = CertifiedPlan(plan, value / privacy_cost, bound / privacy_cost)
-    return certified, weights @ importances
+    return CertifiedPlan(replace(draft, noise=noise), value, bound), weights @ importances
 
 
 def _mean_variances(
@@ -352,19 +347,6 @@ def _descend(
         point = result.x
 
 
-def _merge(chosen: IntArray, weights: FloatArray, new: IntArray) -> tuple[IntArray, FloatArray]:
-    """Sort new answers in; they start with a tenth of the mean weight."""
-    merged = np.concatenate([chosen, new])
-    start = np.concatenate([weights, np.full(len(new), 0.1 / max(1, len(chosen)))])
-    order = np.argsort(merged)
-    return merged[order], start[order]
-
-
-def _check_cost(privacy_cost: float) -> None:
-    if not privacy_cost > 0:
-        raise BudgetError("privacy cost", "must be positive", got=privacy_cost)
-
-
 def check_limits(workload: Workload, limits: FloatArray | None) -> FloatArray:
     """Return the limits, or ones; float64[marginals].
 
@@ -381,17 +363,6 @@ def check_limits(workload: Workload, limits: FloatArray | None) -> FloatArray:
             want=f"{workload.marginals.size} positive numbers",
         )
     return limits
-
-
-def _check_loss(value: float, gradient: FloatArray) -> tuple[float, FloatArray]:
-    if not (np.isfinite(gradient) & (gradient >= 0)).all():
-        raise SchemaError(
-            "convex loss",
-            "has a gradient that cannot be used",
-            got=gradient.min(),
-            want="nonnegative entries: less variance is never worse",
-        )
-    return float(value), gradient
 
 
 def _not_proven(what: str, value: float, bound: float, gap: float) -> SolverError:

@@ -133,11 +133,11 @@ def measure_exactly(
     References:
       He, Xiao, Toksoz, Ding, Zhang & Kifer, ResidualPlanner+, Theorem 5.1.
 
-    >>> from das.workload.residual.total_variance import plan_marginals
+    >>> from das.workload.plan import Method, plan_workload
     >>> from das.workload.workload import AttributeWorkload, Workload
     >>> sex = AttributeWorkload.identity("sex", 2)
-    >>> plan = plan_marginals(Workload.all_k_way((sex,), 1))
-    >>> exact = measure_exactly(plan, Fraction(1, 2))
+    >>> found = plan_workload(Workload.k_way((sex,), [1]), Method.RESIDUAL_PLANNER)
+    >>> exact = measure_exactly(found.strategy, Fraction(1, 2))
     >>> [(query.name, str(sigma_sq)) for query, sigma_sq in exact.noisy_queries()]
     [('total', '2'), ('residual of sex', '2')]
     """

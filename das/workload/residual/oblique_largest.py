@@ -34,7 +34,6 @@ _LEAST_WEIGHT = 1e-12
 
 def plan_oblique_largest(
     workload: Workload,
-    privacy_cost: float = 1.0,
     *,
     limits: FloatArray | None = None,
     gap: float = 1e-4,
@@ -43,7 +42,6 @@ def plan_oblique_largest(
 
     Args:
       workload: The marginals; their weights are not used.
-      privacy_cost: c > 0.
       limits: float64[marginals], positive; the loss is the largest variance / limit. Default 1.
       gap: Relative distance, for the bases found, to the optimum to be proven. The bases
         themselves are a stationary point without a proof.
@@ -52,13 +50,12 @@ def plan_oblique_largest(
       The plan, its largest (relative) variance, and the bound for its bases.
 
     Raises:
-      BudgetError: The privacy cost is not positive.
       SchemaError: The limits do not fit.
       SolverError: The gap was not reached.
     """
     scale = 1 / check_limits(workload, limits)
     bases = _choose_bases(workload, scale)
-    return minimize_largest_variance(workload, bases, privacy_cost, limits=limits, gap=gap)
+    return minimize_largest_variance(workload, bases, limits=limits, gap=gap)
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,10 +74,10 @@ class _Attribute:
 
 
 def _choose_bases(workload: Workload, scale: FloatArray) -> tuple[AttributeBasis, ...]:
-    incidence = Incidence.build(workload.marginals, workload.marginals.closure())
+    incidence = Incidence(workload.marginals, workload.marginals.closure())
     attributes = [_start(found, places) for found, places in _gather_equal(workload, scale)]
     weights = scale / scale.sum()
-    plain = all(attribute.kind is BaseKind.IDENTITY for attribute in workload.attributes)
+    plain = workload.is_plain
     for _ in range(0 if plain else _ROUNDS):
         state = _weigh(incidence, attributes, weights, scale)
         attributes = [_move(attribute, state) for attribute in attributes]
@@ -129,7 +126,7 @@ def _solve(attribute: _Attribute, gap: float) -> _Attribute:
         gap=gap,
         start=attribute.cell_weights,
     )
-    basis = split_off_total(workload, strategy)
+    basis = split_off_total(workload, strategy.factor, strategy.inverse)
     pivot_rows, residual_rows = basis.row_variances(workload)
     return replace(
         attribute,

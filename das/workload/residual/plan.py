@@ -67,7 +67,7 @@ class ResidualPlan:
     @cached_property
     def incidence(self) -> Incidence:
         """Which residual sets make up each marginal of the workload."""
-        return Incidence.build(self.workload.marginals, self.residuals)
+        return Incidence(self.workload.marginals, self.residuals)
 
     def total_variances(self) -> FloatArray:
         """Return the summed variance of the answers of every marginal, float64[marginals]."""

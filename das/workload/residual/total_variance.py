@@ -10,26 +10,24 @@ rho_i = (n_i - 1)^2 / n_i.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 import numpy as np
 
 from das.arrays import FloatArray
-from das.errors import BudgetError
 from das.workload.attribute_sets import AttributeSets
 from das.workload.incidence import Incidence
-from das.workload.one_dimensional import OneDimensionalStrategy
+from das.workload.one_dimensional import weigh_total
 from das.workload.residual.bases import (
     AttributeBasis,
     orthogonal_basis,
-    projected_basis,
+    per_matrix,
     split_off_total,
     uniform_basis,
-    weigh_total,
 )
 from das.workload.residual.plan import ResidualPlan
-from das.workload.workload import AttributeWorkload, BaseKind, Workload
+from das.workload.workload import BaseKind, Workload
 
 _MOST_ROUNDS = 30
 _SETTLED = 1e-8
@@ -49,7 +47,7 @@ def sum_over_supersets(
     orders = [k for k, members in enumerate(marginals.by_order) if len(members)]
     if factors is not None and all(marginals.is_complete(order) for order in orders):
         return _symmetric_sums(residuals, orders, pivots * factors) * residuals.product(factors)
-    found = Incidence.build(marginals, residuals)
+    found = Incidence(marginals, residuals)
     out = np.zeros(residuals.size)
     values = found.values(pivots, np.ones(len(pivots)))
     for order, (columns, products) in enumerate(zip(found.columns, values, strict=True)):
@@ -100,13 +98,11 @@ class TotalVariance:
 
     Attributes:
       value: F.
-      supersets: float64[sets], sum_{A superset S} w_A prod_{A - S} s_i.
       pivot_slopes: float64[d], derivative of sqrt(F) by s_i.
       product_slopes: float64[d], derivative of sqrt(F) by rho_i.
     """
 
     value: float
-    supersets: FloatArray
     pivot_slopes: FloatArray
     product_slopes: FloatArray
 
@@ -129,32 +125,22 @@ def evaluate_total_variance(
             slopes = supersets[part] * ratio[without]
             by_pivot += np.bincount(inside, slopes, minlength=len(pivots))
             by_product += np.bincount(inside, terms[part], minlength=len(pivots))
-    return TotalVariance(
-        float(terms.sum()) ** 2, supersets, by_pivot / 2, by_product / (2 * products)
-    )
+    return TotalVariance(float(terms.sum()) ** 2, by_pivot / 2, by_product / (2 * products))
 
 
-def minimize_noise(
-    workload: Workload, bases: tuple[AttributeBasis, ...], privacy_cost: float = 1.0
-) -> ResidualPlan:
-    """Choose the noise of least weighted total variance for given bases.
+def minimize_noise(workload: Workload, bases: tuple[AttributeBasis, ...]) -> ResidualPlan:
+    """Choose the noise of least weighted total variance for given bases, at privacy cost 1.
 
     Args:
       workload: Marginals and weights.
       bases: One per attribute.
-      privacy_cost: c > 0; zCDP rho is c / 2.
 
     Returns:
       The plan; no other noise at this cost and these bases has a smaller weighted sum.
 
-    Raises:
-      BudgetError: The privacy cost is not positive.
-
     References:
       He, Xiao, Toksoz, Ding, Zhang & Kifer, ResidualPlanner+, Lemma 2.
     """
-    if not privacy_cost > 0:
-        raise BudgetError("privacy cost", "must be positive", got=privacy_cost)
     closure = workload.marginals.closure()
     supersets = sum_over_supersets(
         workload, closure, np.array([basis.pivot_variance for basis in bases])
@@ -164,72 +150,35 @@ def minimize_noise(
         supersets = np.maximum(supersets, supersets.max() * 1e-12)
     costs = closure.product(np.array([basis.cell_cost for basis in bases]))
     values = supersets * closure.product(np.array([basis.residual_variance for basis in bases]))
-    scale = np.sqrt(costs * values).sum() / privacy_cost
+    scale = np.sqrt(costs * values).sum()
     return ResidualPlan(workload, bases, closure, scale * np.sqrt(costs / values))
 
 
-def plan_marginals(workload: Workload, privacy_cost: float = 1.0) -> ResidualPlan:
-    """ResidualPlanner: optimal among all matrix mechanisms, for identity base matrices.
-
-    Raises:
-      SchemaError: A base matrix is not the identity.
-      BudgetError: The privacy cost is not positive.
-
-    >>> sex = AttributeWorkload.identity("sex", 2)
-    >>> plan = plan_marginals(Workload.all_k_way((sex,), 1))
-    >>> round(plan.root_mean_square_error(), 6)
-    1.0
-    """
-    return minimize_noise(workload, _per_kind(workload, uniform_basis), privacy_cost)
-
-
-def plan_projected(workload: Workload, privacy_cost: float = 1.0) -> ResidualPlan:
-    """ResidualPlanner+ as published: pivots 1/n, strategies with the total projected out."""
-    return minimize_noise(workload, _per_kind(workload, projected_basis), privacy_cost)
-
-
-def plan_orthogonal(workload: Workload, privacy_cost: float = 1.0) -> ResidualPlan:
-    """ResidualPlanner+ with the best strategies that the uniform pivot allows."""
-    return minimize_noise(workload, _per_kind(workload, orthogonal_basis), privacy_cost)
-
-
-def plan_oblique(workload: Workload, privacy_cost: float = 1.0) -> ResidualPlan:
-    """Oblique ResidualPlanner: pivots and strategies chosen together.
+def choose_oblique_bases(workload: Workload) -> tuple[AttributeBasis, ...]:
+    """Choose pivots and strategies together, for the weighted sum of variances (oblique).
 
     F depends on an attribute through (s_i, rho_i) alone, and the frontier of these pairs is
     V(c) = argmin tr((G + c 11^T) V^-). At a stationary point
     c_i = rho_i (F_rho / F_s)^2 - s_i; it is iterated over all attributes. The result is never
     worse than the optimal orthogonal bases nor than the attribute-wise optimum (c = 0).
-
-    >>> age = AttributeWorkload.prefix("age", 10)
-    >>> workload = Workload.all_k_way((age,), 1)
-    >>> plan_oblique(workload).root_mean_square_error() < plan_projected(
-    ...     workload
-    ... ).root_mean_square_error()
-    True
     """
-    return minimize_noise(workload, choose_oblique_bases(workload), privacy_cost)
-
-
-def choose_oblique_bases(workload: Workload) -> tuple[AttributeBasis, ...]:
-    """Choose the bases of `plan_oblique`."""
     closure = workload.marginals.closure()
-    fixed = _per_kind(workload, orthogonal_basis)
-    best, best_value = fixed, _evaluate(workload, closure, fixed).value
-    if all(attribute.kind is BaseKind.IDENTITY for attribute in workload.attributes):
+    best = per_matrix(workload, orthogonal_basis)
+    best_value = evaluate_total_variance(workload, closure, *_pairs(best)).value
+    if workload.is_plain:
         return best
     weights = np.zeros(len(workload.attributes))
-    strategies: dict[Hashable, OneDimensionalStrategy] = {}
+    starts: dict[Hashable, FloatArray] = {}
     previous = np.inf
     for _ in range(_MOST_ROUNDS):
-        bases = _weigh_totals(workload, weights, strategies)
-        found = _evaluate(workload, closure, bases)
+        bases = _weigh_totals(workload, weights, starts)
+        pivots, products = _pairs(bases)
+        found = evaluate_total_variance(workload, closure, pivots, products)
         if found.value < best_value:
             best, best_value = bases, found.value
         if found.value > previous * (1 - _SETTLED):
             break
         previous = found.value
-        pivots, products = _pairs(bases)
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = found.product_slopes / found.pivot_slopes
         # An attribute in no weighted marginal has no slopes; any basis serves it.
@@ -239,41 +188,25 @@ def choose_oblique_bases(workload: Workload) -> tuple[AttributeBasis, ...]:
 
 
 def _weigh_totals(
-    workload: Workload,
-    weights: FloatArray,
-    strategies: dict[Hashable, OneDimensionalStrategy],
+    workload: Workload, weights: FloatArray, starts: dict[Hashable, FloatArray]
 ) -> tuple[AttributeBasis, ...]:
     """Bases for total weights c_i; equal attributes with equal c_i are solved once."""
     solved: dict[Hashable, AttributeBasis] = {}
     out = []
     for attribute, weight in zip(workload.attributes, weights, strict=True):
+        matrix = attribute.signature
+        key = (matrix, float(f"{weight:.9g}"))
         if attribute.kind is BaseKind.IDENTITY:
-            key: Hashable = attribute.signature
-            if key not in solved:
-                solved[key] = uniform_basis(attribute)
-        else:
-            key = (attribute.signature, float(f"{weight:.9g}"))
-            if key not in solved:
-                strategies[attribute.signature] = weigh_total(
-                    attribute,
-                    float(weight),
-                    gap=_INNER_GAP,
-                    start=strategies.get(attribute.signature),
-                )
-                solved[key] = split_off_total(attribute, strategies[attribute.signature])
+            key = (matrix, 0.0)
+        if key not in solved and attribute.kind is BaseKind.IDENTITY:
+            solved[key] = uniform_basis(attribute)
+        elif key not in solved:
+            start = starts.get(matrix)
+            found = weigh_total(attribute, float(weight), gap=_INNER_GAP, start=start)
+            starts[matrix] = found.cell_weights
+            solved[key] = split_off_total(attribute, found.factor, found.inverse)
         out.append(solved[key])
     return tuple(out)
-
-
-def _per_kind(
-    workload: Workload, build: Callable[[AttributeWorkload], AttributeBasis]
-) -> tuple[AttributeBasis, ...]:
-    """Build one basis per distinct base matrix; keyed by the matrix, never by its size."""
-    solved: dict[Hashable, AttributeBasis] = {}
-    for attribute in workload.attributes:
-        if attribute.signature not in solved:
-            solved[attribute.signature] = build(attribute)
-    return tuple(solved[attribute.signature] for attribute in workload.attributes)
 
 
 def _pairs(bases: tuple[AttributeBasis, ...]) -> tuple[FloatArray, FloatArray]:
@@ -281,9 +214,3 @@ def _pairs(bases: tuple[AttributeBasis, ...]) -> tuple[FloatArray, FloatArray]:
         np.array([basis.pivot_variance for basis in bases]),
         np.array([basis.residual_product for basis in bases]),
     )
-
-
-def _evaluate(
-    workload: Workload, closure: AttributeSets, bases: tuple[AttributeBasis, ...]
-) -> TotalVariance:
-    return evaluate_total_variance(workload, closure, *_pairs(bases))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 from collections.abc import Collection, Sequence
@@ -11,7 +10,7 @@ from functools import partial
 from itertools import accumulate, pairwise
 from pathlib import Path
 
-from das.errors import ConfigError, InputError, OutputError
+from das.errors import ConfigError, InputError
 from das.queries.query import parse_query
 from das.rational import parse_fraction
 from das.schema import Attribute, Recode, Schema
@@ -24,12 +23,11 @@ from jobs.design.drafting.geolevels import (
     find_geocode,
     is_of_places,
     propose_geolevels,
-    propose_names,
     read_geolevels,
 )
 from jobs.design.drafting.texts import (
     ALLOCATION,
-    GeounitsText,
+    Geocoded,
     RunText,
     allocation_head,
     checks_of,
@@ -37,9 +35,11 @@ from jobs.design.drafting.texts import (
     run_text,
     schema_text,
 )
+from jobs.design.folders import refuse_full
 from jobs.design.planning.allocation import EVEN, Goal, allocation_text, optimize_allocation
 from jobs.design.planning.errors import subtree_classes
-from jobs.pipeline.confidential.look import Column, Geography, Look, look_at, look_at_geocodes
+from jobs.design.requests import DraftRequest
+from jobs.pipeline.confidential.look import Column, Look, look_at, look_at_geocodes
 from jobs.pipeline.config.files import named
 from jobs.pipeline.config.load import load_plan, load_run
 from jobs.pipeline.config.models.values import GeocodeColumns, GeocodePart, names_of
@@ -49,41 +49,9 @@ from jobs.pipeline.storage.place import Place
 from jobs.pipeline.storage.stores.store import OWNER_ONLY
 
 _RHO = "1"
+_FILES = ("schema.yaml", "allocation.yaml", "run.yaml")
+_ALL = 1 << 62  # rows
 _NEARLY = 0.9  # of the geocodes of the data are in a list that belongs to it
-
-
-@dataclass(frozen=True)
-class Request:
-    """What `das init` is asked.
-
-    Attributes:
-      data: A CSV or Parquet file of person records, or a folder of such files.
-      folder: Where the proposal is written: a new or empty folder.
-      geocode: Column of the geocodes, or several that make them, with commas between; found out if
-        None.
-      geolevels: Names and lengths, such as "province 2"; proposed if there are none.
-      geounits: Public list of all geounits.
-      tables: Wanted, such as "sex * age".
-      rho: The budget, a fraction.
-      codebook: Public table of columns, codes and labels.
-      left_out: Columns that are not to be used.
-      kept: Columns of codes, though they look like something else.
-      delimiter: Of a CSV file; found out if None.
-      rows: How many rows to look at.
-    """
-
-    data: Place
-    folder: Path
-    geocode: str | None = None
-    geolevels: Sequence[str] = ()
-    geounits: Place | None = None
-    tables: Sequence[str] = ()
-    rho: str | None = None
-    codebook: Place | None = None
-    left_out: Sequence[str] = ()
-    kept: Sequence[str] = ()
-    delimiter: str | None = None
-    rows: int = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -96,40 +64,12 @@ class Draft:
       is_whole: Whether all rows of the data were looked at.
     """
 
-    files: tuple[Path, ...]
+    files: Sequence[Path]
     checks: tuple[str, ...]
     is_whole: bool
 
 
-@dataclass(frozen=True)
-class _Listed:
-    """The public list of geounits."""
-
-    path: Place
-    geocode: GeocodeColumns
-    column: Column
-    look: Look
-    geography: Geography
-
-
-@dataclass(frozen=True)
-class _Geography:
-    """What was found out about geounits.
-
-    Attributes:
-      levels: Geolevels, root first.
-      lost: Whether geocodes of the data lost leading zeros.
-      list_lost: Whether those of the list did.
-      notes: To be checked.
-    """
-
-    levels: list[Geolevel]
-    lost: bool
-    list_lost: bool
-    notes: list[str]
-
-
-def draft(request: Request) -> Draft:
+def draft(request: DraftRequest) -> Draft:
     """Look at a file of person records and write a run that `das validate` accepts.
 
     The same file and the same request give the same proposal. Nothing is counted.
@@ -139,78 +79,83 @@ def draft(request: Request) -> Draft:
       ConfigError, SchemaError, BudgetError: What is asked for does not fit it.
       OutputError: The folder holds something or cannot be written.
     """
-    folder = request.folder
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise OutputError(
-            str(folder), "is not an empty folder", remedy="name a new one, or remove it"
-        )
+    refuse_full(request.folder)
     rho = parse_fraction(_RHO if request.rho is None else request.rho, "--rho")
     if request.rows < 1:
         raise ConfigError("--rows", "is not positive", got=request.rows)
     look = look_at(request.data, request.rows, request.delimiter)
     _refuse_unknown(look, request)
-    usable = [one for one in look.columns if one.name not in request.left_out]
-    place = request.geounits
-    list_look = None if place is None else look_at(place, 1 << 62, alone=True)
-    held = None if list_look is None else _held_by_list(request, look, usable, list_look)
-    names_known = request.geocode is not None or held is not None
-    names = _asked_columns(request, look) or (held or find_geocode(usable),)
-    columns = [_of_codes(request.data, look, name) for name in names]
-    geocode: GeocodeColumns = names[0]
-    if len(names) > 1:
-        geocode = _parts(names, [look, *([list_look] if list_look else [])], request.geolevels)
-    others = [one.name for one in usable if one.name not in names and not one.fault]
-    geography = look_at_geocodes(request.data, look, geocode, others, request.rows)
-    column = columns[0]
-    if not isinstance(geocode, str):
-        column = _as_one(geocode, columns)
-        geography = replace(geography, prefixes=_ends(geocode))
-    listed = None
-    if place is not None and list_look is not None:
-        listed = _listed(place, list_look, geocode, geography.geocodes)
-    found = _geography(request, geocode, column, geography, listed)
-    apart = [name for name in others if name not in geography.said]
+    usable = [one for one in look.columns if one.name not in request.leave_out]
+    data, listed, guessed = _geocoded_files(request, look, usable)
+    levels, of_levels = _geolevels(request, data, listed)
+    names = names_of(data.geocode)
+    told = {*names, *data.geography.said}
+    apart = [one for one in usable if is_of_places(one) and one.name not in told]
     notes = [
-        f"{geocode} does not tell {quoted(one.name)}: if a geocode has both as its parts, name "
-        "all of them by --geocode, root first, with commas between"
-        for one in usable
-        if one.name in apart and is_of_places(one) and not names_known
+        f"{data.geocode} does not tell {quoted(one.name)}: if a geocode has both as its parts, "
+        "name all of them by --geocode, root first, with commas between"
+        for one in (apart if guessed else ())
     ]
     asked = [_by_attributes(table, usable) for table in request.tables]
-    kept = {*request.kept, *_named(usable, asked)}
+    kept = {*request.keep, *_named(usable, asked)}
     codebook = {} if request.codebook is None else read_codebook(request.codebook)
-    wanted = Wanted(request.left_out, kept, asked, codebook)
+    wanted = Wanted(request.leave_out, kept, asked, codebook)
     counted = [one for one in look.columns if one.name not in names]
-    proposed = propose(counted, geography.following - kept, wanted)
-    name = attribute_name(request.data.stem)
+    proposed = propose(counted, data.geography.following - kept, wanted)
     tables = asked or ["total", *(one.name for one in proposed.attributes)]
-    _refuse_unknown_tables(tables, name, proposed)
-    text = RunText(
-        name,
-        request.data.name,
-        _written(request.data, folder),
-        geocode,
-        not names_known,
-        look.delimiter,
-        found.lost,
-        found.levels,
-        None if listed is None else _geounits_text(listed, folder, found),
-        proposed,
-        tables,
-        rho,
-        request.rho is not None,
-        bool(request.tables),
-        [*notes, *found.notes, *_unlisted(look, proposed)],
-    )
-    files = _write(folder, text)
+    notes += [*of_levels, *_unlisted(look, proposed)]
+    text = RunText(request, data, listed, guessed, levels, proposed, tables, rho, notes)
+    _refuse_unknown_tables(tables, text.name, proposed)
+    files = _write(request.folder, text)
     checks = [check for path in files for check in checks_of(path.read_text(encoding="utf-8"))]
     return Draft(files, tuple(dict.fromkeys(checks)), look.is_whole)
 
 
-def _refuse_unknown(look: Look, request: Request) -> None:
+def _geocoded_files(
+    request: DraftRequest, look: Look, usable: Sequence[Column]
+) -> tuple[Geocoded, Geocoded | None, bool]:
+    """Find the geocodes of the data and of the public list, and whether they were guessed."""
+    place = request.geounits
+    list_look = None if place is None else look_at(place, _ALL, alone=True)
+    held = None if list_look is None else _held_by_list(request, look, usable, list_look)
+    names = _asked_columns(request, look) or (held or find_geocode(usable),)
+    for name in names:
+        _of_codes(request.data, look, name)
+    geocode: GeocodeColumns = names[0]
+    if len(names) > 1:
+        looks = [look, *([list_look] if list_look else [])]
+        geocode = _parts(names, looks, request.geolevels or ())
+    data = _geocoded(request.data, look, geocode, usable, request.rows)
+    listed = None
+    if place is not None and list_look is not None:
+        listed = _listed(place, list_look, geocode, data.geography.geocodes)
+    return data, listed, request.geocode is None and held is None
+
+
+def _geocoded(
+    path: Place, look: Look, geocode: GeocodeColumns, usable: Sequence[Column], rows: int
+) -> Geocoded:
+    """Look at the geocodes of a file.
+
+    Raises:
+      InputError: A column holds something else, or there is no such.
+    """
+    names = names_of(geocode)
+    columns = [_of_codes(path, look, name) for name in names]
+    others = [one.name for one in usable if one.name not in names and not one.fault]
+    geography = look_at_geocodes(path, look, geocode, others, rows)
+    if isinstance(geocode, str):
+        return Geocoded(path, look, geocode, columns[0], geography)
+    ends = accumulate(part.digits for part in geocode)
+    prefixes = {part.column: end for part, end in zip(geocode[:-1], ends, strict=False)}
+    together = replace(geography, prefixes=prefixes)
+    return Geocoded(path, look, geocode, _as_one(geocode, columns), together)
+
+
+def _refuse_unknown(look: Look, request: DraftRequest) -> None:
     """Refuse names of columns that the file does not have."""
     known = [one.name for one in look.columns]
-    asked = {"--leave-out": request.left_out, "--keep": request.kept}
+    asked = {"--leave-out": request.leave_out, "--keep": request.keep}
     asked["--geocode"] = _asked_columns(request, look)
     for option, names in asked.items():
         unknown = [name for name in names if name not in known]
@@ -220,7 +165,7 @@ def _refuse_unknown(look: Look, request: Request) -> None:
             )
 
 
-def _asked_columns(request: Request, look: Look) -> tuple[str, ...]:
+def _asked_columns(request: DraftRequest, look: Look) -> tuple[str, ...]:
     """The columns that `--geocode` names; none if it does not."""
     if request.geocode is None:
         return ()
@@ -300,12 +245,6 @@ def _as_one(geocode: Sequence[GeocodePart], columns: Sequence[Column]) -> Column
     return Column(columns[-1].name, shortest=digits, longest=digits, is_code=True, is_text=not lost)
 
 
-def _ends(geocode: Sequence[GeocodePart]) -> dict[str, int]:
-    """Length of the geocode up to each of its columns but the last."""
-    ends = accumulate(part.digits for part in geocode)
-    return {part.column: end for part, end in zip(geocode[:-1], ends, strict=False)}
-
-
 def _refuse_unknown_tables(tables: Sequence[str], name: str, proposed: Proposed) -> None:
     """Refuse tables that are no queries, saying so of columns that are no attributes.
 
@@ -346,7 +285,7 @@ def _by_attributes(table: str, columns: Sequence[Column]) -> str:
 
 
 def _held_by_list(
-    request: Request, look: Look, usable: Sequence[Column], list_look: Look
+    request: DraftRequest, look: Look, usable: Sequence[Column], list_look: Look
 ) -> str | None:
     """The column of the data that a list of geounits says to be that of the geocodes.
 
@@ -358,7 +297,7 @@ def _held_by_list(
     listed = [one for one in list_look.columns if one.is_code and not one.fault]
     longest = max((one.longest for one in listed), default=0)
     known = [
-        _bare(look_at_geocodes(request.geounits, list_look, one.name, (), 1 << 62).geocodes)
+        _bare(look_at_geocodes(request.geounits, list_look, one.name, (), _ALL).geocodes)
         for one in listed
         if one.longest == longest
     ]
@@ -381,7 +320,9 @@ def _bare(codes: Collection[str]) -> set[str]:
     return {code.lstrip("0") for code in codes}
 
 
-def _listed(path: Place, look: Look, geocode: GeocodeColumns, geocodes: Collection[str]) -> _Listed:
+def _listed(
+    path: Place, look: Look, geocode: GeocodeColumns, geocodes: Collection[str]
+) -> Geocoded:
     """What a list of geounits says.
 
     Where several columns of the data make a geocode, those of the same names, if it has them all.
@@ -393,11 +334,7 @@ def _listed(path: Place, look: Look, geocode: GeocodeColumns, geocodes: Collecti
     """
     names = names_of(geocode)
     if not isinstance(geocode, str) and all(look.column(name) for name in names):
-        columns = [_of_codes(path, look, name) for name in names]
-        others = [one.name for one in look.columns if one.name not in names and not one.fault]
-        geography = look_at_geocodes(path, look, geocode, others, 1 << 62)
-        together = replace(geography, prefixes=_ends(geocode))
-        return _Listed(path, geocode, _as_one(geocode, columns), look, together)
+        return _geocoded(path, look, geocode, look.columns, _ALL)
     known = (*names, "geocode") if isinstance(geocode, str) else ("geocode",)
     by_name = next((look.column(name) for name in known if look.column(name)), None)
     if by_name is None and len(look.columns) == 1:
@@ -408,9 +345,7 @@ def _listed(path: Place, look: Look, geocode: GeocodeColumns, geocodes: Collecti
         by_name = look.column(named(str(path), partial(find_geocode, look.columns, names[-1])))
     if by_name is None or not by_name.is_code:
         raise InputError(str(path), "holds no geocodes", want="letters and digits in every row")
-    others = [one.name for one in look.columns if one.name != by_name.name and not one.fault]
-    geography = look_at_geocodes(path, look, by_name.name, others, 1 << 62)
-    return _Listed(path, by_name.name, by_name, look, geography)
+    return _geocoded(path, look, by_name.name, look.columns, _ALL)
 
 
 def _holding(path: Place, look: Look, geocodes: Collection[str]) -> Column | None:
@@ -419,70 +354,50 @@ def _holding(path: Place, look: Look, geocodes: Collection[str]) -> Column | Non
     held: dict[str, int] = {}
     for one in look.columns:
         if one.is_code and not one.fault:
-            codes = look_at_geocodes(path, look, one.name, (), 1 << 62).geocodes
+            codes = look_at_geocodes(path, look, one.name, (), _ALL).geocodes
             held[one.name] = len(wanted & _bare(codes))
     most = max(held.values(), default=0)
     found = [name for name, number in held.items() if number == most]
     return look.column(found[0]) if most and len(found) == 1 else None
 
 
-def _geography(
-    request: Request,
-    geocode: GeocodeColumns,
-    column: Column,
-    geography: Geography,
-    listed: _Listed | None,
-) -> _Geography:
-    """Geolevels, and whether geocodes of the data lost leading zeros.
+def _geolevels(
+    request: DraftRequest, data: Geocoded, listed: Geocoded | None
+) -> tuple[list[Geolevel], list[str]]:
+    """Geolevels, root first, and what of them is to be checked.
 
     Raises:
       ConfigError: Geocodes differ in length, or geolevels do not fit them.
     """
-    source, of = (column, geography) if listed is None else (listed.column, listed.geography)
-    given = read_geolevels(request.geolevels)
-    digits = given[-1].digits if given else max(source.longest, column.longest)
-    for one in {id(column): column, id(source): source}.values():
-        _refuse_lengths(one, digits, "the last geolevel")
-    codes = {code.zfill(digits) for code in of.geocodes}
-    lost, list_lost = (one.shortest < digits or not one.is_text for one in (column, source))
+    source = data if listed is None else listed
+    given = read_geolevels(request.geolevels or ())
+    digits = given[-1].digits if given else max(source.column.longest, data.column.longest)
+    for one in {id(data): data, id(source): source}.values():
+        _refuse_lengths(one.column, digits, "the last geolevel")
+    codes = {code.zfill(digits) for code in source.geography.geocodes}
     notes = []
-    if listed is not None and not {code.zfill(digits) for code in geography.geocodes} <= codes:
+    if not {code.zfill(digits) for code in data.geography.geocodes} <= codes:
         notes.append(
             "some geocodes of the data are not in the list of geounits: das run will refuse them "
             "and name the rows"
         )
     if given:
-        levels = given
         if len({code[: given[0].digits] for code in codes}) > 1:
-            levels = [Geolevel(_free_root(given), 0), *given]
-    else:
-        if lost and not isinstance(geocode, str) and (listed is None or list_lost):
-            notes.append(
-                "the digits of each column of the geocodes are those of its largest number here: "
-                "can your office's codes be longer?"
-            )
-        levels = propose_geolevels(codes, {**geography.prefixes, **of.prefixes}, column.name)
-    return _Geography(levels, lost, list_lost, notes)
+            given = [Geolevel(_free_root(given), 0), *given]
+        return given, notes
+    is_lost = data.lost(digits) and source.lost(digits)
+    if is_lost and not isinstance(data.geocode, str):
+        notes.append(
+            "the digits of each column of the geocodes are those of its largest number here: "
+            "can your office's codes be longer?"
+        )
+    prefixes = {**data.geography.prefixes, **source.geography.prefixes}
+    return propose_geolevels(codes, prefixes, data.column.name), notes
 
 
 def _free_root(given: Sequence[Geolevel]) -> str:
     taken = {one.name for one in given}
     return next(name for name in ("country", "nation", "whole") if name not in taken)
-
-
-def _geounits_text(listed: _Listed, folder: Path, found: _Geography) -> GeounitsText:
-    digits = found.levels[-1].digits
-    said = {
-        column: {code.zfill(digits): text for code, text in of_code.items()}
-        for column, of_code in listed.geography.said.items()
-    }
-    return GeounitsText(
-        _written(listed.path, folder),
-        listed.geocode,
-        listed.look.delimiter or ",",
-        found.list_lost,
-        propose_names(said, found.levels),
-    )
 
 
 def _unlisted(look: Look, proposed: Proposed) -> list[str]:
@@ -499,15 +414,7 @@ def _unlisted(look: Look, proposed: Proposed) -> list[str]:
     return notes
 
 
-def _written(place: Place, folder: Path) -> str:
-    """A place as the run file has it: relative to its folder, if it is of this machine."""
-    if not isinstance(place, Path):
-        return str(place)
-    named = place.parent.resolve() / place.name  # a link at the end may point elsewhere later
-    return Path(os.path.relpath(named, folder.resolve())).as_posix()
-
-
-def _write(folder: Path, text: RunText) -> tuple[Path, ...]:
+def _write(folder: Path, text: RunText) -> list[Path]:
     """Write the files, all or none, and load them as `das validate` does."""
     with writing(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -520,34 +427,26 @@ def _write(folder: Path, text: RunText) -> tuple[Path, ...]:
             made.rename(folder)
     finally:
         shutil.rmtree(made, ignore_errors=True)
-    return tuple(folder / name for name in ("schema.yaml", "allocation.yaml", "run.yaml"))
+    return [folder / name for name in _FILES]
 
 
 def _fill(made: Path, text: RunText) -> None:
-    schema, allocation, run = (
-        made / name for name in ("schema.yaml", "allocation.yaml", "run.yaml")
-    )
+    schema, allocation, run = (made / name for name in _FILES)
     written = run_text(text)
     with writing(made):
-        schema.write_text(schema_text(text.name, text.file, text.proposed), encoding="utf-8")
-        without = written.replace(f"{ALLOCATION}\n", "")
-        run.write_text(without, encoding="utf-8")
+        schema.write_text(schema_text(text), encoding="utf-8")
+        run.write_text(written.replace(f"{ALLOCATION}\n", ""), encoding="utf-8")
     resolved = load_plan(run, text.tables)
-    public = resolved.config.geography.geounits
-    spine = resolved.plan.spine
+    public, plan = resolved.config.geography.geounits, resolved.plan
+    spine = plan.spine
     lattice = _regular(spine)
     if public is not None:
         lattice = Lattice.from_leaves(spine, list_geounits(public, spine))
-    best = optimize_allocation(
-        resolved.plan,
-        subtree_classes(lattice),
-        text.tables,
-        Information.OWN,
-        Goal(reference=EVEN),
-    )
-    head = allocation_head(text.tables, dict(zip(spine.levels, spine.digits, strict=True)))
+    tree, goal = subtree_classes(lattice), Goal(reference=EVEN)
+    best = optimize_allocation(plan, tree, text.tables, Information.OWN, goal)
+    planned = allocation_head(text.tables, spine.levels) + allocation_text(best, text.name)
     with writing(made):
-        allocation.write_text(head + allocation_text(best, text.name), encoding="utf-8")
+        allocation.write_text(planned, encoding="utf-8")
         run.write_text(written, encoding="utf-8")
     load_run(run)
 

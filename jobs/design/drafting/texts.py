@@ -3,34 +3,44 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import os
+import textwrap
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from pathlib import Path
 
-from jobs.design.drafting.attributes import AGES, CODEBOOK, Proposal, Proposed
-from jobs.design.drafting.geolevels import Geolevel
+from jobs.design.drafting.attributes import AGES, CODEBOOK, Proposal, Proposed, attribute_name
+from jobs.design.drafting.geolevels import Geolevel, propose_names
+from jobs.design.requests import DraftRequest
+from jobs.pipeline.confidential.look import Column, Geography, Look
 from jobs.pipeline.config.models.values import GeocodeColumns
+from jobs.pipeline.storage.place import Place
 
 _WIDTH = 100
 
 
 @dataclass(frozen=True)
-class GeounitsText:
-    """The public list of geounits as the run file names it.
+class Geocoded:
+    """A file whose rows have geocodes: the data, or the public list of geounits.
 
     Attributes:
-      path: As written.
-      geocode: Its column, or several that make it.
-      delimiter: Of a CSV file.
-      zeros_lost: Whether its geocodes lost leading zeros.
-      names: Columns with names of geounits, by geolevel.
+      path: Where it lies.
+      look: What was seen of its columns.
+      geocode: Column of the geocodes, or several that make them.
+      column: That column, or those as one.
+      geography: What was seen of its geocodes.
     """
 
-    path: str
+    path: Place
+    look: Look
     geocode: GeocodeColumns
-    delimiter: str
-    zeros_lost: bool
-    names: Mapping[str, str]
+    column: Column
+    geography: Geography
+
+    def lost(self, digits: int) -> bool:
+        """Say whether geocodes of so many digits lost leading zeros."""
+        return self.column.shortest < digits or not self.column.is_text
 
 
 @dataclass(frozen=True)
@@ -38,38 +48,43 @@ class RunText:
     """What the run file says.
 
     Attributes:
-      name: Of the run.
-      file: Of the data, for comments.
-      path: Of the data, as written.
-      geocode: Column of the geocodes, or several that make them.
-      guessed: Whether that column was guessed.
-      delimiter: Of a CSV file; None of a Parquet file.
-      zeros_lost: Whether geocodes lost leading zeros.
+      request: What was asked.
+      data: The person records.
+      listed: The public list of geounits; None if there is none.
+      guessed: Whether the column of the geocodes was guessed.
       levels: Geolevels, root first.
-      geounits: The public list; None if there is none.
       proposed: Attributes, and columns that are none.
       tables: To be released.
       rho: The budget.
-      chosen: Whether somebody chose the budget.
-      everywhere: Whether tables are wanted at all geolevels.
       notes: Further things to check about the geography.
     """
 
-    name: str
-    file: str
-    path: str
-    geocode: GeocodeColumns
+    request: DraftRequest
+    data: Geocoded
+    listed: Geocoded | None
     guessed: bool
-    delimiter: str | None
-    zeros_lost: bool
     levels: Sequence[Geolevel]
-    geounits: GeounitsText | None
     proposed: Proposed
     tables: Sequence[str]
     rho: Fraction
-    chosen: bool
-    everywhere: bool
     notes: Sequence[str] = ()
+
+    @property
+    def name(self) -> str:
+        """Name of the run."""
+        return attribute_name(self.request.data.stem)
+
+    @property
+    def digits(self) -> int:
+        """Length of the geocodes."""
+        return self.levels[-1].digits
+
+    def written(self, place: Place) -> str:
+        """A place as the run file has it: relative to its folder, if it is of this machine."""
+        if not isinstance(place, Path):
+            return str(place)
+        named = place.parent.resolve() / place.name  # a link at the end may point elsewhere later
+        return Path(os.path.relpath(named, self.request.folder.resolve())).as_posix()
 
 
 def quoted(text: str) -> str:
@@ -81,18 +96,19 @@ def quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def schema_text(name: str, file: str, proposed: Proposed) -> str:
+def schema_text(run: RunText) -> str:
     """A schema file."""
+    proposed = run.proposed
     lines = [
         *_comment(
-            f"Schema proposed by `das init` for {file}. It is published with every release, so it "
-            "must come from what is public, such as the questionnaire or the code list, and not "
-            "from the data: a level that stands here only because the data have it tells that "
-            "there is such a person. Compare every list with your questionnaire: add the levels "
-            "that the data lack, put rare ones together, and give labels that say what the codes "
-            "mean. Labels are named in run.yaml too."
+            f"Schema proposed by `das init` for {run.request.data.name}. It is published with "
+            "every release, so it must come from what is public, such as the questionnaire or the "
+            "code list, and not from the data: a level that stands here only because the data have "
+            "it tells that there is such a person. Compare every list with your questionnaire: add "
+            "the levels that the data lack, put rare ones together, and give labels that say what "
+            "the codes mean. Labels are named in run.yaml too."
         ),
-        f"name: {quoted(name)}",
+        f"name: {quoted(run.name)}",
         "attributes:",
     ]
     recodes = []
@@ -124,9 +140,9 @@ def run_text(run: RunText) -> str:
     """
     lines = [
         *_comment(
-            f"Run file proposed by `das init` for {run.file}. What it could not know is marked "
-            "`# check:`. Then: das validate, das generate --like (a rehearsal with invented "
-            "persons), das run. Every key: docs/configuration.md"
+            f"Run file proposed by `das init` for {run.request.data.name}. What it could not know "
+            "is marked `# check:`. Then: das validate, das generate --like (a rehearsal with "
+            "invented persons), das run. Every key: docs/configuration.md"
         ),
         "format: 2",
         f"name: {quoted(run.name)}",
@@ -165,7 +181,7 @@ def _geography(run: RunText) -> list[str]:
         lines.append(f"    - {{name: {level.name}, digits: {level.digits}}}")
     for note in run.notes:
         lines += _check(note, 2)
-    if run.geounits is None:
+    if run.listed is None:
         leaf = run.levels[-1].name
         lines += _check(
             f"there is no list of geounits, so which {leaf} exists comes from the data and is "
@@ -173,16 +189,35 @@ def _geography(run: RunText) -> list[str]:
             "of them, empty ones included, made without the data:",
             2,
         )
-        lines.append(f"  # geounits: {{path: geounits.csv, geocode: {_columns(run.geocode)}}}")
+        lines.append(f"  # geounits: {{path: geounits.csv, geocode: {_columns(run.data.geocode)}}}")
         return lines
-    own = run.geounits
-    lines += ["  geounits:                     # public, empty geounits included"]
-    lines += [f"    path: {quoted(own.path)}", f"    geocode: {_columns(own.geocode)}"]
-    lines += [f"    delimiter: {quoted(own.delimiter)}"] if own.delimiter != "," else []
-    lines += _zeros(own.zeros_lost, 4)
-    if own.names:
-        names = [f"{level}: {quoted(column)}" for level, column in own.names.items()]
-        lines += _wrapped("    names: {", names, "}")
+    lines.append("  geounits:                     # public, empty geounits included")
+    lines += _source(run, run.listed, 4)
+    said = {
+        column: {code.zfill(run.digits): text for code, text in of_code.items()}
+        for column, of_code in run.listed.geography.said.items()
+    }
+    names = propose_names(said, run.levels)
+    if names:
+        pairs = [f"{level}: {quoted(column)}" for level, column in names.items()]
+        lines += _wrapped("    names: {", pairs, "}")
+    return lines
+
+
+def _source(run: RunText, file: Geocoded, indent: int, guessed: bool = False) -> list[str]:
+    """Keys of a file with geocodes."""
+    lines = [f"path: {quoted(run.written(file.path))}", f"geocode: {_columns(file.geocode)}"]
+    if file.look.delimiter not in (None, ","):
+        lines.append(f"delimiter: {quoted(str(file.look.delimiter))}")
+    lines = [" " * indent + line for line in lines]
+    if guessed:
+        why = "the column of the geocodes was guessed from names and lengths"
+        lines[1:1] = _check(why, indent)
+    if file.lost(run.digits):
+        why = (
+            "geocodes are numbers that lost their leading zeros, as in spreadsheets; put back here"
+        )
+        lines += [*_check(why, indent), f"{' ' * indent}leading_zeros: lost"]
     return lines
 
 
@@ -193,22 +228,16 @@ def _products(run: RunText) -> list[str]:
         "    schema: schema.yaml",
         "    data:                       # confidential; stays where it is",
         "      format: records",
-        f"      path: {quoted(run.path)}",
+        *_source(run, run.data, 6, run.guessed),
+        "      columns:                  # attribute: column, and value in it: level",
     ]
-    if run.guessed:
-        lines += _check("the column of the geocodes was guessed from names and lengths", 6)
-    lines.append(f"      geocode: {_columns(run.geocode)}")
-    if run.delimiter not in (None, ","):
-        lines.append(f"      delimiter: {quoted(str(run.delimiter))}")
-    lines += _zeros(run.zeros_lost, 6)
-    lines.append("      columns:                  # attribute: column, and value in it: level")
     for one in run.proposed.attributes:
         lines += _column(one)
     if run.proposed.left_out:
         lines += _comment("Columns that are not used:", 6)
         for name, why in run.proposed.left_out.items():
             lines += _check(f"{quoted(name)} is not used: it {why}", 6)
-    privacy = _comment if run.chosen else _check
+    privacy = _check if run.request.rho is None else _comment
     lines += [
         "    privacy:",
         *privacy(
@@ -233,7 +262,7 @@ def _products(run: RunText) -> list[str]:
     ]
     above = ", ".join(level.name for level in run.levels[:-1])
     for table in run.tables:
-        if run.everywhere or table == "total" or not above:
+        if run.request.tables or table == "total" or not above:
             lines.append(f"        - {quoted(table)}")
         else:
             lines.append(f"        - {{query: {quoted(table)}, geolevels: [{above}]}}")
@@ -255,13 +284,6 @@ def _columns(geocode: GeocodeColumns) -> str:
         return quoted(geocode)
     parts = [f"{{column: {quoted(part.column)}, digits: {part.digits}}}" for part in geocode]
     return f"[{', '.join(parts)}]"
-
-
-def _zeros(lost: bool, indent: int) -> list[str]:
-    if not lost:
-        return []
-    why = "geocodes are numbers that lost their leading zeros, as in spreadsheets; put back here"
-    return [*_check(why, indent), f"{' ' * indent}leading_zeros: lost"]
 
 
 def _recode_example(attributes: Sequence[Proposal]) -> list[str]:
@@ -299,20 +321,22 @@ def _wrapped(head: str, items: Sequence[str], end: str) -> list[str]:
 
 def _comment(text: str, indent: int = 0, more: str = "") -> list[str]:
     """A comment of several lines."""
-    lines: list[str] = []
-    for word in text.split():
-        if lines and len(lines[-1]) + len(word) + indent + 3 <= _WIDTH:
-            lines[-1] += f" {word}"
-        else:
-            lines.append(f"{more if lines else ''}{word}")
-    return [f"{' ' * indent}# {line}" for line in lines]
+    start = f"{' ' * indent}# "
+    return textwrap.wrap(
+        " ".join(text.split()),
+        _WIDTH,
+        initial_indent=start,
+        subsequent_indent=start + more,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def _check(text: str, indent: int) -> list[str]:
     return _comment(f"check: {text}", indent, more="  ")
 
 
-def allocation_head(tables: Sequence[str], levels: Mapping[str, int]) -> str:
+def allocation_head(tables: Sequence[str], levels: Sequence[str]) -> str:
     """Comment at the top of an allocation file."""
     return "\n".join(
         [

@@ -7,7 +7,7 @@ accuracy, or with targets, to be met with as little of it as possible. Nothing h
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ import numpy as np
 import yaml
 
 from das.arrays import FloatArray
-from das.errors import BudgetError, ConfigError, DasError, OutputError
+from das.errors import BudgetError, ConfigError, OutputError
 from das.mechanisms.mechanism import Norm
 from das.mechanisms.registry import choose_mechanism
 from das.queries.query import Query, parse_query, restricted
@@ -33,10 +33,18 @@ from das.tree.classes import SubtreeClasses
 from das.tree.information import Information
 from das.tree.largest import Aim
 from das.tree.search import find_shares
-from jobs.design.planning.errors import Prediction, parse_tables, predict, spine_model
-from jobs.pipeline.config.off_spine import refuse_off_spine
+from jobs.design.planning.errors import (
+    Prediction,
+    by_geolevel,
+    parse_tables,
+    predict,
+    query_at,
+    spine_model,
+)
+from jobs.design.requests import PlanRequest
 from jobs.pipeline.config.yaml_file import read_map
 from jobs.pipeline.plan import Plan
+from jobs.pipeline.storage.files import writing
 
 OPTIMIZATION = "optimization of an allocation"
 
@@ -67,33 +75,22 @@ class TableNumbers:
 
 
 @dataclass(frozen=True, eq=False)
-class Floors:
-    """How accurate tables must stay, whatever is made better.
-
-    Attributes:
-      limits: The largest accepted root mean squared errors, in persons; None if none are given.
-      others: Factor by which no table may be worse at any geolevel than under the allocation that
-        is replaced; infinite for any.
-    """
-
-    limits: TableNumbers | None = None
-    others: float = math.inf
-
-
-@dataclass(frozen=True, eq=False)
 class Goal:
     """What the best allocation is: weights or targets, one of them at most, or equal weights.
 
     Attributes:
       weights: Of tables.
-      targets: Of tables; without floors.
-      floors: Of tables.
+      targets: Of tables; without limits and others.
+      limits: The largest accepted root mean squared errors of tables, in persons.
+      others: Factor by which no table may be worse at any geolevel than under the allocation that
+        is replaced; infinite for any.
       reference: What errors are compared with.
     """
 
     weights: TableNumbers | None = None
     targets: TableNumbers | None = None
-    floors: Floors | None = None
+    limits: TableNumbers | None = None
+    others: float = math.inf
     reference: str = REPLACED
 
 
@@ -121,42 +118,8 @@ class Optimized:
     information: Information
 
 
-@dataclass(frozen=True, eq=False)
-class Compared:
-    """What an allocation replaces.
-
-    Attributes:
-      before: Predicted errors of the allocation of the run file.
-      source: How the new one was made, for the file.
-    """
-
-    before: Prediction
-    source: str
-
-
-@dataclass(frozen=True)
-class GoalFiles:
-    """What the command line says of the best allocation.
-
-    Attributes:
-      out: The file to write.
-      weights: YAML with the weight of each table.
-      targets: YAML with the largest root mean squared error of each table.
-      floors: YAML with the largest accepted root mean squared errors.
-      others: Factor by which no table may get worse.
-      allocation: What it is compared with, if not that of the run file.
-    """
-
-    out: Path | None = None
-    weights: Path | None = None
-    targets: Path | None = None
-    floors: Path | None = None
-    others: float | None = None
-    allocation: Path | None = None
-
-
-def read_goal(plan: Plan, files: GoalFiles) -> Goal:
-    """Read what the command line asks for.
+def read_goal(plan: Plan, request: PlanRequest) -> Goal:
+    """Read what the command line says of the best allocation.
 
     Raises:
       ConfigError: Options contradict each other, one is without a place for the result, or a factor
@@ -164,28 +127,23 @@ def read_goal(plan: Plan, files: GoalFiles) -> Goal:
       OutputError: The place exists.
       DasError: As `read_numbers`.
     """
-    out, weights, targets = files.out, files.weights, files.targets
-    if weights is not None and targets is not None:
+    out, others = request.optimize, request.others
+    has_floors = request.floors is not None or others is not None
+    if request.weights is not None and request.targets is not None:
         raise ConfigError("das plan", "takes --weights or --targets, not both")
-    has_floors = files.floors is not None or files.others is not None
-    if has_floors and targets is not None:
+    if has_floors and request.targets is not None:
         raise ConfigError("das plan", "takes --targets or --floors and --others, not both")
-    if out is None and (weights is not None or targets is not None or has_floors):
+    if out is None and (has_floors or request.weights or request.targets):
         raise ConfigError("das plan", "needs --optimize with --weights, --targets or --floors")
     if out is not None and out.exists():
         raise OutputError(str(out), "exists", remedy="name another file or remove it")
-    floors = None
-    if has_floors:
-        others = math.inf if files.others is None else files.others
-        if not others > 0:
-            raise ConfigError("--others", "must be a positive factor", got=others)
-        limits = None if files.floors is None else read_numbers(plan, files.floors, math.inf)
-        floors = Floors(limits, others)
-    return Goal(
-        None if weights is None else read_numbers(plan, weights, 0.0),
-        None if targets is None else read_numbers(plan, targets, math.inf),
-        floors,
+    if others is not None and not others > 0:
+        raise ConfigError("--others", "must be a positive factor", got=others)
+    files = ((request.weights, 0.0), (request.targets, math.inf), (request.floors, math.inf))
+    weights, targets, limits = (
+        None if path is None else read_numbers(plan, path, rest) for path, rest in files
     )
+    return Goal(weights, targets, limits, math.inf if others is None else others)
 
 
 def optimize_allocation(
@@ -217,29 +175,42 @@ def read_numbers(plan: Plan, path: Path, missing: float) -> TableNumbers:
         raise ConfigError(
             str(path), "must map tables to numbers", want="total: 1, or total: {tract: 1}"
         )
+    return table_numbers(plan, f"{path}: ", document, missing)
+
+
+def table_numbers(
+    plan: Plan,
+    where: str,
+    document: Mapping[Any, Any],
+    missing: float,
+    read: Callable[[Plan, object, str], Query] = query_at,
+) -> TableNumbers:
+    """Read numbers of tables, each for all geolevels or by geolevel.
+
+    Args:
+      plan: Has the schema and the geolevels.
+      where: What stands before the name of a table in errors.
+      document: Table to a number, or to {geolevel: number}.
+      missing: The number of a geolevel that is not named.
+      read: Reads the name of a table.
+
+    Raises:
+      ConfigError, SchemaError: As `read_numbers`.
+    """
     levels = plan.spine.levels
     tables: dict[str, Query] = {}
-    numbers: dict[str, FloatArray] = {}
+    numbers: list[list[float]] = []
     for text, given in document.items():
-        where = f"{path}: {text}"
-        try:
-            table = parse_query(plan.schema, str(text))
-        except DasError as error:
-            raise type(error)(
-                f"{where}: {error.where}", error.what, got=error.got, want=error.want
-            ) from None
+        at = f"{where}{text}"
+        table = read(plan, text, at)
         if table.name in tables:
-            raise ConfigError(where, "names a table twice", got=table.name)
-        per_level = given if isinstance(given, dict) else dict.fromkeys(levels, given)
-        refuse_off_spine(where, per_level, levels, plan.census_spine.levels)
-        unknown = [str(name) for name in per_level if name not in levels]
-        if unknown:
-            raise ConfigError(where, "names an unknown geolevel", got=unknown, want=list(levels))
+            raise ConfigError(at, "names a table twice", got=table.name)
+        per_level = by_geolevel(plan, at, given)
         tables[table.name] = table
-        numbers[table.name] = np.array(
-            [_number(f"{where}.{name}", per_level.get(name, missing), missing) for name in levels]
+        numbers.append(
+            [_number(f"{at}.{name}", per_level.get(name, missing), missing) for name in levels]
         )
-    return TableNumbers(tuple(tables.values()), np.stack(list(numbers.values())))
+    return TableNumbers(tuple(tables.values()), np.reshape(numbers, (len(tables), len(levels))))
 
 
 def _number(where: str, value: object, missing: float) -> float:
@@ -275,11 +246,11 @@ def optimize_weights(
     """
     require_squares(plan, OPTIMIZATION)
     goal = goal or Goal()
-    weights, floors = goal.weights, goal.floors or Floors()
+    weights = goal.weights
     named = parse_tables(plan, tables)
     weighed = weights.tables if weights is not None else named
-    limited = floors.limits.tables if floors.limits is not None else ()
-    others = named if math.isfinite(floors.others) else ()
+    limited = goal.limits.tables if goal.limits is not None else ()
+    others = named if math.isfinite(goal.others) else ()
     queries = tuple({query.name: query for query in (*weighed, *others, *limited)}.values())
     before = predict(plan, plan.strategy, tree, queries)
     shape = (len(queries), len(plan.spine.levels))
@@ -293,7 +264,7 @@ def optimize_weights(
         raise BudgetError("weights of tables", "leave no table with noise at any geolevel")
     given /= given.sum()
     rho = float(plan.budget.total)
-    most = _spread(floors.limits, queries, shape[1], math.inf) ** 2 * rho
+    most = _spread(goal.limits, queries, shape[1], math.inf) ** 2 * rho
     compared = [query.name in {other.name for other in others} for query in queries]
 
     def aim(kind: Information) -> Aim:
@@ -301,12 +272,12 @@ def optimize_weights(
         relative = np.divide(given, rho * errors, out=np.zeros(shape), where=noisy)
         limits = most.copy()
         if others:
-            worst = np.where(noisy, floors.others**2 * rho * errors, np.inf)
+            worst = np.where(noisy, goal.others**2 * rho * errors, np.inf)
             limits[compared] = np.minimum(limits, worst)[compared]
         return Aim(relative, is_sum=True, limits=limits if np.isfinite(limits).any() else None)
 
     kind = "equal weights" if weights is None else "given weights"
-    within = "" if goal.floors is None else ", within floors"
+    within = ", within floors" if limited or others else ""
 
     def source(allocation: Allocation) -> str:
         return (
@@ -360,8 +331,7 @@ def optimize_within(
     while True:  # until the shares keep the limits, or the search finds these too low
         lowered = replace(sought, aim=_lowered(sought.aim, below))
         problem, allocation = search_shares(plan, tree, lowered, start)
-        compared = Compared(before, source(allocation))
-        found = optimized_of(plan, tree, problem, allocation, compared)
+        found = optimized_of(plan, tree, problem, allocation, before, source(allocation))
         if limits is None:
             return found
         missed = float((rho * found.after.errors[sought.information].mean / limits).max())
@@ -414,7 +384,7 @@ def optimize_targets(
         f"{allocation.value:.6g}, least possible {allocation.bound:.6g}; "
         f"tables: {', '.join(table.name for table in targets.tables)}"
     )
-    return optimized_of(plan, tree, problem, allocation, Compared(before, source))
+    return optimized_of(plan, tree, problem, allocation, before, source)
 
 
 def require_squares(plan: Plan, what: str) -> None:
@@ -494,7 +464,8 @@ def optimized_of(
     tree: SubtreeClasses,
     problem: AllocationProblem,
     allocation: Allocation,
-    compared: Compared,
+    before: Prediction,
+    source: str,
 ) -> Optimized:
     """The exact strategy of an allocation, with its errors before and after."""
     mechanism = plan.strategy.mechanism
@@ -502,15 +473,8 @@ def optimized_of(
     groups = [stratum.group for stratum in plan.strategy.strata]
     strategy = exact_strategy(problem, shares, plan.spine.levels, mechanism, groups)
     after = predict(plan, strategy, tree, problem.model.tables)
-    return Optimized(
-        strategy,
-        compared.before,
-        after,
-        allocation.value,
-        allocation.bound,
-        compared.source,
-        problem.information,
-    )
+    value, bound = allocation.value, allocation.bound
+    return Optimized(strategy, before, after, value, bound, source, problem.information)
 
 
 def _without_idle(problem: AllocationProblem, shares: FloatArray) -> FloatArray:
@@ -547,21 +511,17 @@ def _level_document(levels: Sequence[LevelStrategy]) -> dict[str, Any]:
 def allocation_text(optimized: Optimized, name: str) -> str:
     """The strategy as the text of an allocation file of this name."""
     strategy = optimized.strategy
-    strata = {}
-    if strategy.strata:
-        strata["strata"] = {
-            "query": " * ".join(strategy.strata[0].group.axes),
-            "levels": {
-                stratum.group.label: _level_document(stratum.levels) for stratum in strategy.strata
-            },
-        }
-    document = {
+    document: dict[str, Any] = {
         "name": name,
         "source": f"{optimized.source}. Shares are multiples of 1/{DENOMINATOR}.",
-        **({"mechanism": strategy.mechanism} if strategy.mechanism else {}),
-        "levels": _level_document(strategy.levels),
-        **strata,
     }
+    if strategy.mechanism:
+        document["mechanism"] = strategy.mechanism
+    document["levels"] = _level_document(strategy.levels)
+    if strategy.strata:
+        levels = {one.group.label: _level_document(one.levels) for one in strategy.strata}
+        query = " * ".join(strategy.strata[0].group.axes)
+        document["strata"] = {"query": query, "levels": levels}
     return str(yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=100))
 
 
@@ -572,11 +532,11 @@ def write_allocation(optimized: Optimized, path: Path) -> None:
       OutputError: The file exists or cannot be written.
     """
     text = allocation_text(optimized, path.stem)
-    try:
+    with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("x", encoding="utf-8") as file:
-            file.write(text)
-    except FileExistsError:
-        raise OutputError(str(path), "exists", remedy="name another file or remove it") from None
-    except OSError as error:
-        raise OutputError(str(path), "cannot be written", got=error.strerror) from None
+        try:
+            with path.open("x", encoding="utf-8") as file:
+                file.write(text)
+        except FileExistsError:
+            remedy = "name another file or remove it"
+            raise OutputError(str(path), "exists", remedy=remedy) from None

@@ -25,7 +25,6 @@ from das.tree.largest import Aim
 from das.tree.search import find_shares
 from jobs.design.planning.allocation import (
     OPTIMIZATION,
-    Compared,
     Optimized,
     Sought,
     optimize_within,
@@ -229,7 +228,7 @@ def optimize_equity(
     """
     require_squares(plan, OPTIMIZATION)
     others = parse_tables(plan, tables)
-    limited, most = equity.limited
+    limited = equity.limits.tables
     asked = (*(row.restricted for row in equity.rows), *others, *limited)
     before = predict(plan, plan.strategy, tree, asked)
     units = units_of(plan, tree, equity)
@@ -253,7 +252,7 @@ def optimize_equity(
             rows = slice(number, number + len(others))
             grown = equity.others**2 * rho * errors[rows]
             limits[rows] = np.where(errors[rows] > 0, grown, np.inf)
-        limits[number + len(others) :] = rho * most**2
+        limits[number + len(others) :] = rho * equity.limits.numbers**2
         return Aim(np.concatenate([scale, padding]), limits=limits)
 
     queries = {row.query: parse_query(plan.schema, row.query) for row in equity.rows}
@@ -279,7 +278,7 @@ def optimize_equity(
         f"need rho {allocation.value:.6g}, least possible {allocation.bound:.6g}; "
         f"groups: {shown}"
     )
-    return optimized_of(plan, tree, problem, allocation, Compared(before, stated))
+    return optimized_of(plan, tree, problem, allocation, before, stated)
 
 
 def _targets_in_persons(

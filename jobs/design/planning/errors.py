@@ -4,24 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
 
 import numpy as np
 
 from das.arrays import FloatArray
+from das.errors import ConfigError
 from das.queries.query import Query, parse_query
 from das.strategy import Strategy, noisy_queries
 from das.tree.classes import SubtreeClasses
-from das.tree.errors import (
-    PredictedErrors,
-    SpineModel,
-    predict_errors,
-)
+from das.tree.errors import PredictedErrors, SpineModel, predict_errors
 from das.tree.information import Information
 from das.tree.model import precision
 from geography.lattice import Lattice
+from jobs.pipeline.config.files import named
+from jobs.pipeline.config.off_spine import refuse_off_spine
 from jobs.pipeline.documents.document import document
 from jobs.pipeline.documents.manifest import NORMAL_90
 from jobs.pipeline.plan import Plan
+
+T = TypeVar("T")
 
 
 @document
@@ -85,6 +88,31 @@ def parse_tables(plan: Plan, tables: Sequence[str]) -> tuple[Query, ...]:
     """
     parsed = (parse_query(plan.schema, text) for text in tables)
     return tuple({query.name: query for query in parsed}.values())
+
+
+def query_at(plan: Plan, text: object, where: str) -> Query:
+    """Read a query; errors say where it stands.
+
+    Raises:
+      SchemaError: It is not a query on the schema.
+    """
+    return named(where, partial(parse_query, plan.schema, str(text)))
+
+
+def by_geolevel(plan: Plan, where: str, given: T | dict[str, T]) -> dict[str, T]:
+    """Return what is given by geolevel; one value stands for all geolevels.
+
+    Raises:
+      ConfigError: A geolevel is unknown, or off the spine.
+    """
+    levels = plan.spine.levels
+    if not isinstance(given, dict):
+        return dict.fromkeys(levels, given)
+    refuse_off_spine(where, given, levels, plan.census_spine.levels)
+    unknown = [str(name) for name in given if name not in levels]
+    if unknown:
+        raise ConfigError(where, "names an unknown geolevel", got=unknown, want=list(levels))
+    return given
 
 
 def spine_model(

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -29,8 +29,9 @@ from das.workload.choices import LossKind, Method
 from das.workload.losses import Loss, PowerMean
 from das.workload.plan import plan_workload
 from das.workload.variances import Spread, list_spreads
-from das.workload.workload import BaseKind, Weighting, Workload
+from das.workload.workload import Weighting, Workload
 from jobs.design.planning.allocation import require_squares
+from jobs.design.requests import FairnessRequest
 from jobs.pipeline.config.allocation import planned_workload
 from jobs.pipeline.config.models.allocation import WorkloadConfig
 from jobs.pipeline.config.product import Product
@@ -151,22 +152,6 @@ class FairnessSummary:
     skipped: tuple[Skipped, ...]
 
 
-@dataclass(frozen=True)
-class FairnessRequest:
-    """What is compared.
-
-    Attributes:
-      geolevel: Where; None for the last one.
-      tables: Tables of attributes; None for the workload of the allocation there, or all small
-        ones.
-      order: Most attributes of a table, if none are named and there is no workload.
-    """
-
-    geolevel: str | None = None
-    tables: Sequence[str] | None = None
-    order: int = 3
-
-
 def compare_methods(product: Product, request: FairnessRequest) -> FairnessSummary:
     """Plan the same tables by every method, and list the errors of their answers.
 
@@ -263,8 +248,7 @@ def _contests(
     schema: Schema, workload: Workload, wanted: WorkloadConfig
 ) -> Iterator[tuple[Method, str, Workload, Loss]]:
     """Methods with what they minimize; the workload's own loss if it has a parameter."""
-    plain = all(each.kind is BaseKind.IDENTITY for each in workload.attributes)
-    best = Method.RESIDUAL_PLANNER if plain else Method.ORP
+    best = Method.RESIDUAL_PLANNER if workload.is_plain else Method.ORP
     by_weight = {one: _weighted(workload, one) for one in Weighting}
     total_loss, largest = LossKind.SUM_OF_VARIANCES, LossKind.LARGEST_VARIANCE
     for one, words in _WEIGHTINGS.items():
@@ -275,7 +259,7 @@ def _contests(
     if not isinstance(wanted.loss, LossKind):
         yield best, "the loss of the allocation", workload, plan_loss(schema, wanted, workload)
     words = f"sum, {_WEIGHTINGS[Weighting.EQUAL]}"
-    if not plain:
+    if not workload.is_plain:
         yield Method.RESIDUAL_PLANNER_PLUS, words, equal, total_loss
         yield Method.RESIDUAL_PLANNER_PLUS, "largest variance", equal, largest
     if workload.marginals.size * len(workload.attributes) <= _MOST_HDMM_WORK:

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
+import typer
+from rich.text import Text
+
 from jobs.design.planning.fairness import FairnessSummary, MethodSpread, Quantiles
+from jobs.pipeline.documents.document import json_of
+from jobs.pipeline.printable import printable, result_console
 from jobs.pipeline.report import text
+from jobs.pipeline.report.console import terminal_table
 from jobs.pipeline.report.page import Block, Page, Section, Tile
 from jobs.pipeline.report.plots import Figure, MarkPanel, mark_panels, range_rows
 from jobs.pipeline.report.render import write_report
-from jobs.pipeline.report.table import Cell, Column, Table, label, number, shaded
+from jobs.pipeline.report.table import Column, Table, gridded, labels, numbers, shaded
 from jobs.pipeline.report.text import words
-from jobs.pipeline.storage.modes import READABLE
+from jobs.pipeline.storage.files import READABLE
 
 _SUMMARY = (
     "The same tables, planned by every method at the privacy cost of one geolevel: which cells get "
@@ -41,26 +48,28 @@ _NAMES = {
 
 def method_table(summary: FairnessSummary) -> Table:
     """A row per method: the smallest, middle and largest standard errors of its answers."""
-    quantiles = [_values(one.answers) for one in summary.methods]
-    errors = [[*row, one.rmse] for row, one in zip(quantiles, summary.methods, strict=True)]
+    methods = summary.methods
+    errors = [[*vars(one.answers).values(), one.rmse] for one in methods]
     cells = shaded(errors, text.decimal, logarithmic=True)
-    body: list[list[Cell]] = []
-    for one, row in zip(summary.methods, cells, strict=True):
-        ratio = Cell("exact") if one.ratio is None else number(one.ratio, text.decimal)
-        body.append([label(_NAMES[one.method]), label(one.objective), *row, ratio])
-    columns = [Column("Method", numeric=False), Column("Minimizes", numeric=False)]
-    titles = ("Least", "Tenth", "Median", "Ninetieth", "Largest")
-    columns += [Column(title) for title in titles]
-    columns += [Column("RMSE"), Column("Ratio", hint="largest : least")]
-    return Table(
+    titles = ("Least", "Tenth", "Median", "Ninetieth", "Largest", "RMSE")
+    columns = [
+        labels("Method", [_NAMES[one.method] for one in methods]),
+        labels("Minimizes", [one.objective for one in methods]),
+        *gridded(titles, cells),
+        numbers("Ratio", [one.ratio for one in methods], _ratio, "largest : least"),
+    ]
+    return Table.of(
         "methods",
         f"Standard errors of all answers of all tables, in {summary.records}",
         columns,
-        body,
         "Quantiles over answers: one in ten has at most the tenth. RMSE: root mean square. Sums "
         "are of variances: of the mean variance of every table (tables alike), of these times the "
         "root of the number of answers, or of all answers. Power mean: of the tables.",
     )
+
+
+def _ratio(value: float | None) -> str:
+    return "exact" if value is None else text.decimal(value)
 
 
 def table_table(summary: FairnessSummary) -> Table:
@@ -68,23 +77,30 @@ def table_table(summary: FairnessSummary) -> Table:
     first = summary.methods[0].by_table
     errors = [[one.by_table[row].rmse for one in summary.methods] for row in range(len(first))]
     cells = shaded(errors, text.decimal, logarithmic=True)
-    body = [
-        [label(each.table), number(each.answers, text.integer), *row]
-        for each, row in zip(first, cells, strict=True)
+    columns = [
+        labels("Table", [each.table for each in first]),
+        numbers("Answers", [each.answers for each in first]),
     ]
-    columns = [Column("Table", numeric=False), Column("Answers")]
-    columns += [Column(_NAMES[one.method], hint=one.objective) for one in summary.methods]
-    return Table(
-        "tables",
-        f"Root mean square of the standard errors of each table, in {summary.records}",
-        columns,
-        body,
+    for place, one in enumerate(summary.methods):
+        own = [row[place] for row in cells]
+        columns.append(Column(_NAMES[one.method], hint=one.objective, cells=own))
+    caption = f"Root mean square of the standard errors of each table, in {summary.records}"
+    return Table.of("tables", caption, columns)
+
+
+def print_fairness(summary: FairnessSummary, *, as_json: bool) -> None:
+    """Print errors of cells by method as JSON, or as a table with what was left out."""
+    if as_json:
+        typer.echo(json.dumps(json_of(summary), indent=1))
+        return
+    console = result_console()
+    console.print(
+        Text(printable(summary.name), "bold"),
+        printable(f" {summary.geolevel}, rho {summary.rho}: {summary.workload}"),
     )
-
-
-def notes(summary: FairnessSummary) -> list[str]:
-    """What was left out, and why."""
-    return [f"left out: {one.method}: {one.reason}" for one in summary.skipped]
+    console.print(terminal_table(method_table(summary)))
+    for one in summary.skipped:
+        console.print(printable(f"left out: {one.method}: {one.reason}"))
 
 
 def write_fairness_page(summary: FairnessSummary, out: Path) -> None:
@@ -103,9 +119,12 @@ def write_fairness_page(summary: FairnessSummary, out: Path) -> None:
     ratios = [one.ratio for one in summary.methods if one.ratio is not None]
     tiles = [
         Tile("Tables", text.integer(len(summary.methods[0].by_table)), summary.workload),
-        Tile("Budget of a geounit", f"{text.RHO} {text.decimal(_decimal(summary.rho))}",
-             f"{words(summary.geolevel)}, {summary.neighbors} neighbors"),
-    ]  # fmt: skip
+        Tile(
+            "Budget of a geounit",
+            f"{text.RHO} {text.decimal(text.ratio(summary.rho))}",
+            f"{words(summary.geolevel)}, {summary.neighbors} neighbors",
+        ),
+    ]
     if ratios:
         detail = f"to {text.decimal(max(ratios))}, by method"
         tiles.append(Tile("Largest : least error", text.decimal(min(ratios)), detail))
@@ -113,11 +132,6 @@ def write_fairness_page(summary: FairnessSummary, out: Path) -> None:
     facts += [("Left out", f"{one.method}: {one.reason}") for one in summary.skipped]
     page = Page("Fairness", summary.name, _SUMMARY, facts, [], tiles, sections, summary.records)
     write_report(page, out, mode=READABLE)
-
-
-def _decimal(fraction: str) -> float:
-    above, _, below = fraction.partition("/")
-    return int(above) / int(below or 1)
 
 
 def _cells(drawn: Sequence[MethodSpread], summary: FairnessSummary) -> Section:
@@ -152,10 +166,7 @@ def _cells(drawn: Sequence[MethodSpread], summary: FairnessSummary) -> Section:
 
 def _spread(drawn: Sequence[MethodSpread], summary: FairnessSummary) -> Section:
     rows = {
-        f"{_NAMES[one.method]}: {one.objective}": [
-            _positive(one.answers),
-            _positive(one.tables),
-        ]
+        f"{_NAMES[one.method]}: {one.objective}": [*map(_positive, (one.answers, one.tables))]
         for one in drawn
     }
     titles = (f"of answers, in {summary.records}", "of tables, root mean square")
@@ -169,13 +180,8 @@ def _spread(drawn: Sequence[MethodSpread], summary: FairnessSummary) -> Section:
     return Section("spread", "Spread of errors by method", "", blocks)
 
 
-def _values(quantiles: Quantiles) -> list[float]:
-    one = quantiles
-    return [one.least, one.tenth, one.median, one.ninetieth, one.largest]
-
-
 def _positive(quantiles: Quantiles) -> list[float]:
     """For a logarithmic axis, which has no place for what an invariant gives exactly."""
-    values = _values(quantiles)
+    values = [*vars(quantiles).values()]
     least = min(value for value in values if value > 0)
     return [max(value, least) for value in values]

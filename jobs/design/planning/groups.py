@@ -9,19 +9,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 
 from das.arrays import FloatArray, IntArray
 from das.errors import ConfigError, DasError, InputError
 from das.queries.query import Query, groups_of, parse_query, restricted
+from jobs.design.planning.allocation import TableNumbers, table_numbers
+from jobs.design.planning.errors import by_geolevel, query_at
 from jobs.pipeline.config.files import read_model
 from jobs.pipeline.config.models.equity import Comparison, EquityFile
 from jobs.pipeline.config.off_spine import refuse_off_spine
 from jobs.pipeline.plan import Plan
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,17 +48,8 @@ class GroupTable:
         return whose if self.table == "total" else f"{self.table} of {whose}"
 
 
-@dataclass(frozen=True, eq=False)
-class PublicSizes:
-    """Persons of groups, as a public file says.
-
-    Attributes:
-      everywhere: (query, group) to persons in all geounits together.
-      typical: (query, group, geolevel) to persons in a typical geounit.
-    """
-
-    everywhere: Mapping[tuple[str, str], float]
-    typical: Mapping[tuple[str, str, str], float]
+PublicSizes = Mapping[tuple[str, str, str], float]
+"""(query, group, geolevel) to persons in a typical geounit; with no geolevel, in all together."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +63,7 @@ class Equity:
       sizes: Public sizes.
       floor: Relative errors count from so many persons in a typical geounit.
       others: Largest growth of the errors of other tables; infinite if any.
-      limited: Tables with limits, and float64[tables, L] of root mean squared errors.
+      limits: The largest accepted root mean squared errors of tables.
     """
 
     rows: tuple[GroupTable, ...]
@@ -81,7 +71,7 @@ class Equity:
     sizes: PublicSizes | None
     floor: float
     others: float
-    limited: tuple[tuple[Query, ...], FloatArray]
+    limits: TableNumbers
 
     @property
     def has_targets(self) -> bool:
@@ -99,9 +89,9 @@ class Equity:
         if self.sizes is None:
             return out
         for index, row in enumerate(self.rows):
-            whole = self.sizes.everywhere.get((row.query, row.group))
+            whole = self.sizes.get((row.query, row.group, ""))
             for level, name in enumerate(levels):
-                typical = self.sizes.typical.get((row.query, row.group, name))
+                typical = self.sizes.get((row.query, row.group, name))
                 if typical is not None:
                     out[index, level] = typical
                 elif whole is not None:
@@ -118,16 +108,16 @@ def read_equity(plan: Plan, path: Path) -> Equity:
       InputError: The file of sizes cannot be used.
     """
     file = read_model(path, EquityFile)
-    tables = [_partition(plan, text, f"{path}: tables") for text in file.tables]
+    tables = [partition_at(plan, text, f"{path}: tables") for text in file.tables]
     rows: list[GroupTable] = []
     known: dict[str, Query] = {}
     for text, given in file.groups.items():
         where = f"{path}: groups.{text}"
-        groups = _partition(plan, text, where)
+        groups = partition_at(plan, text, where)
         if groups.name in known:
             raise ConfigError(where, "names a query twice", got=groups.name)
         known[groups.name] = groups
-        compared = _per_level(where, given, plan)
+        compared = by_geolevel(plan, where, given)
         for table in tables:
             for label, group in zip(groups.labels(), groups_of(plan.schema, groups), strict=True):
                 inside = restricted(table, group)
@@ -141,7 +131,7 @@ def read_equity(plan: Plan, path: Path) -> Equity:
         sizes,
         file.floor or 0.0,
         np.inf if file.others is None else file.others,
-        _limits(path, plan, file),
+        table_numbers(plan, f"{path}: limits.", file.limits or {}, np.inf, partition_at),
     )
     _require_sizes(path, file, equity)
     return equity
@@ -163,41 +153,24 @@ def read_sizes(plan: Plan, path: Path, groups: Mapping[str, Query]) -> PublicSiz
     if any("geolevel" in chunk.header for chunk in chunks):
         table = Table(path, (*table.columns, "geolevel"))
     labels = {name: set(query.labels()) for name, query in groups.items()}
-    everywhere: dict[tuple[str, str], float] = {}
-    typical: dict[tuple[str, str, str], float] = {}
-    for chunk in chunks:
-        for batch in read_chunk(chunk, table):
-            for index, row in enumerate(batch.table.to_pylist()):
-                query = _name_in(plan, str(row["query"]))
-                group, level = str(row["group"]), str(row.get("geolevel") or "")
-                if query not in labels:
-                    continue  # a file of sizes may serve other files of groups
-                if group not in labels[query]:
-                    raise InputError(
-                        batch.where(index),
-                        f"names no group of {query}",
-                        got=group,
-                        want=f"one of {sorted(labels[query])}",
-                    )
-                refuse_off_spine(
-                    batch.where(index), [level], plan.spine.levels, plan.census_spine.levels
-                )
-                if level and level not in plan.spine.levels:
-                    raise InputError(
-                        batch.where(index),
-                        "names an unknown geolevel",
-                        got=level,
-                        want=f"one of {list(plan.spine.levels)}, or nothing for the whole",
-                    )
-                persons = _persons(batch.where(index), row["persons"])
-                seen = (query, group, level) in typical if level else (query, group) in everywhere
-                if seen:
-                    raise InputError(batch.where(index), "names a group twice", got=group)
-                if level:
-                    typical[query, group, level] = persons
-                else:
-                    everywhere[query, group] = persons
-    return PublicSizes(everywhere, typical)
+    levels, sizes = plan.spine.levels, dict[tuple[str, str, str], float]()
+    for batch in (batch for chunk in chunks for batch in read_chunk(chunk, table)):
+        for index, row in enumerate(batch.table.to_pylist()):
+            where, query = batch.where(index), _name_in(plan, str(row["query"]))
+            group, level = str(row["group"]), str(row.get("geolevel") or "")
+            if query not in labels:
+                continue  # a file of sizes may serve other files of groups
+            if group not in labels[query]:
+                want = f"one of {sorted(labels[query])}"
+                raise InputError(where, f"names no group of {query}", got=group, want=want)
+            refuse_off_spine(where, [level], levels, plan.census_spine.levels)
+            if level and level not in levels:
+                want = f"one of {list(levels)}, or nothing for the whole"
+                raise InputError(where, "names an unknown geolevel", got=level, want=want)
+            if (query, group, level) in sizes:
+                raise InputError(where, "names a group twice", got=group)
+            sizes[query, group, level] = _persons(where, row["persons"])
+    return sizes
 
 
 def _persons(where: str, given: object) -> float:
@@ -223,30 +196,19 @@ def _name_in(plan: Plan, text: str) -> str:
         return text
 
 
-def _partition(plan: Plan, text: str, where: str) -> Query:
-    try:
-        query = parse_query(plan.schema, text)
-    except DasError as error:
-        raise type(error)(
-            f"{where}: {error.where}", error.what, got=error.got, want=error.want
-        ) from None
+def partition_at(plan: Plan, text: object, where: str) -> Query:
+    """Read a query that counts everybody once; errors say where it stands.
+
+    Raises:
+      ConfigError: It counts some persons several times, or not at all.
+      SchemaError: It is not a query on the schema.
+    """
+    query = query_at(plan, text, where)
     if not query.is_partition:
         raise ConfigError(
             where, "must be a query that counts every person in exactly one answer", got=query.name
         )
     return query
-
-
-def _per_level(where: str, given: T | dict[str, T], plan: Plan) -> dict[str, T]:
-    """What is given by geolevel; one value stands for all of them."""
-    levels = plan.spine.levels
-    if not isinstance(given, dict):
-        return dict.fromkeys(levels, given)
-    refuse_off_spine(where, given, levels, plan.census_spine.levels)
-    unknown = [name for name in given if name not in levels]
-    if unknown:
-        raise ConfigError(where, "names an unknown geolevel", got=unknown, want=list(levels))
-    return given
 
 
 def _targets(
@@ -264,14 +226,14 @@ def _targets(
         raise ConfigError(str(path), "takes targets, or others and limits, not both")
     for text, groups in file.targets.items():
         where = f"{path}: targets.{text}"
-        query = _partition(plan, text, where).name
+        query = partition_at(plan, text, where).name
         if query not in known:
             raise ConfigError(where, "is not among the groups", got=query, want=list(known))
         labels = known[query].labels()
         for group, given in groups.items():
             if group not in labels:
                 raise ConfigError(where, "names an unknown group", got=group, want=labels)
-            for name, target in _per_level(f"{where}.{group}", given, plan).items():
+            for name, target in by_geolevel(plan, f"{where}.{group}", given).items():
                 for index, row in enumerate(rows):
                     if (row.query, row.group) == (query, group):
                         if name not in row.compared:
@@ -282,21 +244,6 @@ def _targets(
                             )
                         out[index, levels.index(name)] = target
     return out
-
-
-def _limits(path: Path, plan: Plan, file: EquityFile) -> tuple[tuple[Query, ...], FloatArray]:
-    levels = plan.spine.levels
-    tables: dict[str, Query] = {}
-    numbers: list[list[float]] = []
-    for text, given in (file.limits or {}).items():
-        where = f"{path}: limits.{text}"
-        table = _partition(plan, text, where)
-        if table.name in tables:
-            raise ConfigError(where, "names a table twice", got=table.name)
-        tables[table.name] = table
-        per_level = _per_level(where, given, plan)
-        numbers.append([per_level.get(name, np.inf) for name in levels])
-    return tuple(tables.values()), np.array(numbers).reshape(len(tables), len(levels))
 
 
 def _require_sizes(path: Path, file: EquityFile, equity: Equity) -> None:
@@ -315,8 +262,7 @@ def _require_sizes(path: Path, file: EquityFile, equity: Equity) -> None:
         for row in relative
         for name, kind in row.compared.items()
         if kind is Comparison.RELATIVE
-        and (row.query, row.group) not in equity.sizes.everywhere
-        and (row.query, row.group, name) not in equity.sizes.typical
+        and not {(row.query, row.group, level) for level in ("", name)} & equity.sizes.keys()
     ]
     if missing:
         raise ConfigError(

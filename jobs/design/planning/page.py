@@ -31,7 +31,7 @@ from jobs.pipeline.report.page import Block, Page, Section, Tile
 from jobs.pipeline.report.plots import Figure, Panel, line_panels
 from jobs.pipeline.report.render import write_report
 from jobs.pipeline.report.text import words
-from jobs.pipeline.storage.modes import READABLE
+from jobs.pipeline.storage.files import READABLE
 
 _SUMMARY = (
     "What will be measured where, and how large the error of every table will be. Computed from "

@@ -43,8 +43,7 @@ from jobs.pipeline.documents.manifest import (
     StratumStatements,
     attacks_of,
 )
-from jobs.pipeline.plan import Plan, without_estimates
-from jobs.pipeline.planned_ledger import ordinary_ledger, planned_ledger
+from jobs.pipeline.plan import Plan, ordinary_ledger, planned_ledger, without_estimates
 from jobs.pipeline.release.statements import (
     budget_rows,
     exact_queries,
@@ -368,16 +367,31 @@ def plan_summary(
 
 
 def optimized_summary(
-    plan: Plan, optimized: Optimized, path: Path, *, is_even: bool = False
+    plan: Plan,
+    tree: SubtreeClasses,
+    optimized: Optimized,
+    path: Path,
+    equity: Equity | None = None,
+    *,
+    is_even: bool = False,
 ) -> OptimizedSummary:
     """Shares and predicted errors of an optimized allocation, the errors before in `before`.
 
     Args:
       plan: The plan it was made for.
+      tree: Classes of equal subtrees.
       optimized: The allocation.
       path: The file it was written to.
+      equity: Groups that it was made for, whose errors stand apart from those of other tables.
       is_even: Whether the run file has no allocation, and that of the plan has even shares.
     """
+    groups: tuple[ComparedGroup, ...] | None = None
+    if equity is not None:
+        rows = [group_rows(plan, tree, equity, one) for one in (optimized.after, optimized.before)]
+        groups = tuple(
+            ComparedGroup(**vars(row), before=old) for row, old in zip(*rows, strict=True)
+        )
+    first = len(groups or ())  # the tables of the groups come first
     before = prediction_rows(plan, optimized.before)
     after = prediction_rows(plan, optimized.after)
     return OptimizedSummary(
@@ -389,8 +403,9 @@ def optimized_summary(
         information=str(optimized.information),
         predicted=tuple(
             ComparedRow(**vars(row), before=old, given_up=_growth(row, old, optimized.information))
-            for row, old in zip(after, before, strict=True)
+            for row, old in zip(after[first:], before[first:], strict=True)
         ),
+        groups=groups,
         shares=tuple(
             ShareRow(
                 geolevel=level.geolevel,
@@ -409,22 +424,3 @@ def _growth(row: PredictedRow, before: PredictedRow, information: Information) -
     own = information is Information.OWN
     new, old = (row.own, before.own) if own else (row.full, before.full)
     return max(0.0, new.rmse / old.rmse - 1) if old.rmse else 0.0
-
-
-def equity_summary(
-    plan: Plan,
-    tree: SubtreeClasses,
-    optimized: Optimized,
-    equity: Equity,
-    path: Path,
-    *,
-    is_even: bool = False,
-) -> OptimizedSummary:
-    """As `optimized_summary`, with the errors of groups apart from those of other tables."""
-    found = optimized_summary(plan, optimized, path, is_even=is_even)
-    after = group_rows(plan, tree, equity, optimized.after)
-    before = group_rows(plan, tree, equity, optimized.before)
-    groups = tuple(
-        ComparedGroup(**vars(row), before=old) for row, old in zip(after, before, strict=True)
-    )
-    return replace(found, predicted=found.predicted[len(groups) :], groups=groups)

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from jobs.design.planning.covariances import CovarianceRow
 from jobs.design.planning.equity import ComparedGroup, GroupError, GroupRow
 from jobs.design.planning.errors import PredictedRow
-from jobs.design.planning.summary import (
-    LevelShape,
-    OptimizedSummary,
-    PlanSummary,
-    ShareRow,
-)
+from jobs.design.planning.summary import LevelShape, OptimizedSummary, PlanSummary, ShareRow
 from jobs.pipeline.config.models.equity import Comparison
 from jobs.pipeline.documents.manifest import Attacks
 from jobs.pipeline.report import text
@@ -28,14 +23,17 @@ from jobs.pipeline.report.table import (
     Cell,
     Column,
     Table,
+    fractions,
+    known,
     known_number,
-    label,
-    number,
+    labels,
+    numbers,
     shaded,
     tilted,
 )
 
 HEADINGS = {"own": "own measurements", "full": "all measurements of the tree"}
+_SOURCES = {"own": "own", "full": "whole tree"}
 
 
 def spending_of(summary: PlanSummary) -> Spending:
@@ -70,21 +68,20 @@ def plan_tables(summary: PlanSummary) -> list[Table]:
 
 def covariance_table(rows: Sequence[CovarianceRow], records: str) -> Table:
     """Covariances and correlations of pairs of answers, by geolevel."""
-    body = []
-    for row in rows:
-        cells = [label(row.geolevel), label(f"{row.query}: {row.answer}")]
-        cells.append(label(f"{row.other_query}: {row.other_answer}"))
-        for found in (row.own, row.full):
-            cells += [number(found.covariance, text.decimal), number(found.correlation, _ratio)]
-        body.append(cells)
-    columns = [Column(title, numeric=False) for title in ("Geolevel", "Answer", "Other answer")]
-    for source in ("own", "whole tree"):
-        columns += [Column("Covariance", hint=source), Column("Correlation", hint=source)]
-    return Table(
+    columns = [
+        labels("Geolevel", [row.geolevel for row in rows]),
+        labels("Answer", [f"{row.query}: {row.answer}" for row in rows]),
+        labels("Other answer", [f"{row.other_query}: {row.other_answer}" for row in rows]),
+    ]
+    for kind, source in _SOURCES.items():
+        found = [getattr(row, kind) for row in rows]
+        values = [one.covariance for one in found]
+        columns.append(numbers("Covariance", values, text.decimal, source))
+        columns.append(numbers("Correlation", [one.correlation for one in found], _ratio, source))
+    return Table.of(
         "covariances",
         f"Predicted covariances of estimates, in {records} squared",
         columns,
-        body,
         "Of linear estimates, before nonnegativity and rounding, averaged over the geounits of the "
         "geolevel: from the geounit's own measurements, and from those of the whole tree.",
     )
@@ -102,51 +99,44 @@ def attacks_of_summary(summary: PlanSummary) -> list[Attacks]:
 
 def geography_table(geography: Mapping[str, LevelShape]) -> Table:
     """Geounits by geolevel."""
-    body = [
-        [
-            label(level),
-            number(shape.geounits),
-            number(shape.only_children),
-            number(shape.largest_family),
-            number(shape.mean_family, text.decimal),
-        ]
-        for level, shape in geography.items()
+    shapes = geography.values()
+    columns = [
+        labels("Geolevel", geography),
+        numbers("Geounits", [shape.geounits for shape in shapes]),
+        numbers("Only children", [shape.only_children for shape in shapes]),
+        numbers("Largest family", [shape.largest_family for shape in shapes]),
+        numbers("Mean family", [shape.mean_family for shape in shapes], text.decimal),
     ]
-    titles = ("Geounits", "Only children", "Largest family", "Mean family")
-    columns = [Column("Geolevel", numeric=False), *(Column(title) for title in titles)]
-    return Table("shape", "Geounits per geolevel", columns, body)
+    return Table.of("shape", "Geounits per geolevel", columns)
 
 
 def predicted_table(predicted: Sequence[PredictedRow], records: str) -> Table:
     """Predicted errors by table and geolevel, shaded by their logarithms."""
-    numbers = shaded(
-        [
-            [
-                value
-                for errors in (row.own, row.full)
-                for value in (errors.rmse, errors.half_width_90, errors.worst_rmse)
-            ]
-            for row in predicted
-        ],
-        text.decimal,
-        logarithmic=True,
-    )
-    body = [
-        [label(row.table), label(row.geolevel), *cells]
-        for row, cells in zip(predicted, numbers, strict=True)
+    pairs = [(row.own, row.full) for row in predicted]
+    errors = [[number for one in pair for number in vars(one).values()] for pair in pairs]
+    columns = _tables_and_geolevels(predicted)
+    titles = [
+        column
+        for source in _SOURCES.values()
+        for column in (("RMSE", source), ("9 in 10", "within ±"), ("RMSE", "worst geounit"))
     ]
-    columns = [Column("Table", numeric=False), Column("Geolevel", numeric=False)]
-    for source in ("own", "whole tree"):
-        columns += [Column("RMSE", hint=source), Column("9 in 10", hint="within ±")]
-        columns.append(Column("RMSE", hint="worst geounit"))
-    return Table(
+    cells = shaded(errors, text.decimal, logarithmic=True)
+    for place, (title, hint) in enumerate(titles):
+        columns.append(Column(title, hint=hint, cells=[row[place] for row in cells]))
+    return Table.of(
         "predicted-table",
         f"Predicted error of one answer, in {records}",
         columns,
-        body,
         "Root mean squared errors (RMSE) of linear estimates, before nonnegativity and rounding: "
         "from the geounit's own measurements, and from those of the whole tree.",
     )
+
+
+def _tables_and_geolevels(rows: Sequence[PredictedRow]) -> list[Column]:
+    return [
+        labels("Table", [row.table for row in rows]),
+        labels("Geolevel", [row.geolevel for row in rows]),
+    ]
 
 
 def optimized_tables(optimized: OptimizedSummary, records: str) -> list[Table]:
@@ -159,23 +149,18 @@ def optimized_tables(optimized: OptimizedSummary, records: str) -> list[Table]:
 
 def groups_table(rows: Sequence[GroupRow], records: str) -> Table:
     """Predicted errors of groups by geolevel."""
-    has_targets = any(row.target is not None for row in rows)
-    body = []
-    for row in rows:
-        cells = [label(row.name), label(row.geolevel), known_number(row.persons)]
-        for error in (row.own, row.full):
-            cells += [number(error.rmse, text.decimal), _relative(error)]
-        if has_targets:
-            cells.append(known_number(row.target, _in_unit(row)))
-            cells += [known_number(error.rho_needed) for error in (row.own, row.full)]
-        body.append(cells)
-    columns = [*_group_columns()]
-    for source in ("own", "whole tree"):
-        columns += [Column("RMSE", hint=source), Column("Relative")]
-    if has_targets:
-        columns.append(Column("Target"))
-        columns += [Column(f"{text.RHO} needed", hint=source) for source in ("own", "whole tree")]
-    return Table("groups", f"Predicted error of groups, in {records}", columns, body, _note(rows))
+    columns = _groups_and_sizes(rows)
+    for kind, source in _SOURCES.items():
+        errors = [getattr(row, kind) for row in rows]
+        columns.append(numbers("RMSE", [one.rmse for one in errors], text.decimal, source))
+        columns.append(_relative("", errors))
+    if any(row.target is not None for row in rows):
+        columns.append(Column("Target", cells=[*map(_target, rows)]))
+        for kind, source in _SOURCES.items():
+            needed = [getattr(row, kind).rho_needed for row in rows]
+            columns.append(known(f"{text.RHO} needed", needed, hint=source))
+    caption = f"Predicted error of groups, in {records}"
+    return Table.of("groups", caption, columns, _note(rows))
 
 
 _WORST = "*"
@@ -192,38 +177,39 @@ def _note(rows: Sequence[GroupRow]) -> str:
     return note
 
 
-def _group_columns() -> tuple[Column, ...]:
-    return (
-        Column("Group", numeric=False),
-        Column("Geolevel", numeric=False),
-        Column("Size", hint="typical"),
-    )
+def _groups_and_sizes(rows: Sequence[GroupRow]) -> list[Column]:
+    return [
+        labels("Group", [row.name for row in rows]),
+        labels("Geolevel", [row.geolevel for row in rows]),
+        known("Size", [row.persons for row in rows], hint="typical"),
+    ]
 
 
 def _group_change_table(rows: Sequence[ComparedGroup], records: str) -> Table:
-    body = []
-    for row in rows:
-        cells = [label(row.name), label(row.geolevel), known_number(row.persons)]
-        for old, new in ((row.before.own, row.own), (row.before.full, row.full)):
-            cells += [number(old.rmse, text.decimal), number(new.rmse, text.decimal)]
-            cells.append(_relative(new))
-        body.append(cells)
-    columns = [*_group_columns()]
-    for source in ("own", "whole tree"):
-        columns += [Column("RMSE", hint=source), Column("RMSE", hint="optimized")]
-        columns.append(Column("Relative", hint="optimized"))
+    columns = _groups_and_sizes(rows)
+    for kind, source in _SOURCES.items():
+        before = [getattr(row.before, kind).rmse for row in rows]
+        errors = [getattr(row, kind) for row in rows]
+        columns.append(numbers("RMSE", before, text.decimal, source))
+        columns.append(numbers("RMSE", [one.rmse for one in errors], text.decimal, "optimized"))
+        columns.append(_relative("optimized", errors))
     caption = f"Predicted error of groups with the optimized allocation, in {records}"
-    return Table("optimized-groups", caption, columns, body, _note(rows))
+    return Table.of("optimized-groups", caption, columns, _note(rows))
 
 
-def _relative(error: GroupError) -> Cell:
-    shown = EMPTY if error.relative is None else text.percent(error.relative)
-    mark = f" {_WORST}" if error.is_worst else ""
-    return Cell(f"{shown}{mark}", error.relative, heat=1.0 if error.is_worst else None)
+def _relative(hint: str, errors: Sequence[GroupError]) -> Column:
+    """Make a column of relative errors, the worst of each kind marked."""
+    cells = []
+    for error in errors:
+        shown = EMPTY if error.relative is None else text.percent(error.relative)
+        mark, heat = (f" {_WORST}", 1.0) if error.is_worst else ("", None)
+        cells.append(Cell(f"{shown}{mark}", error.relative, heat=heat))
+    return Column("Relative", hint=hint, cells=cells)
 
 
-def _in_unit(row: GroupRow) -> Callable[[float | None], str]:
-    return text.percent if row.compared is Comparison.RELATIVE else text.decimal
+def _target(row: GroupRow) -> Cell:
+    show = text.percent if row.compared is Comparison.RELATIVE else text.decimal
+    return known_number(row.target, show)
 
 
 def given_up(optimized: OptimizedSummary) -> str:
@@ -239,26 +225,24 @@ def given_up(optimized: OptimizedSummary) -> str:
 
 def _change_table(optimized: OptimizedSummary, records: str) -> Table:
     rows = optimized.predicted
-    pairs = [
-        [(row.before.own.rmse, row.own.rmse), (row.before.full.rmse, row.full.rmse)] for row in rows
-    ]
+    columns = _tables_and_geolevels(rows)
+    pairs = {
+        kind: [(getattr(row.before, kind).rmse, getattr(row, kind).rmse) for row in rows]
+        for kind in _SOURCES
+    }
     changes = tilted(
-        [[new / old - 1 if old else None for old, new in row] for row in pairs], _signed_percent
+        [[new / old - 1 if old else None for old, new in found] for found in pairs.values()],
+        _signed_percent,
     )
-    body = []
-    for row, numbers, changed in zip(rows, pairs, changes, strict=True):
-        cells: list[Cell] = [label(row.table), label(row.geolevel)]
-        for (old, new), change in zip(numbers, changed, strict=True):
-            cells += [number(old, text.decimal), number(new, text.decimal), change]
-        body.append(cells)
-    columns = [Column("Table", numeric=False), Column("Geolevel", numeric=False)]
-    for source in ("own", "whole tree"):
-        columns += [Column("RMSE", hint=source), Column("RMSE", hint="optimized"), Column("Change")]
-    return Table(
+    for (kind, source), changed in zip(_SOURCES.items(), changes, strict=True):
+        old, new = ([pair[place] for pair in pairs[kind]] for place in (0, 1))
+        columns.append(numbers("RMSE", old, text.decimal, source))
+        columns.append(numbers("RMSE", new, text.decimal, "optimized"))
+        columns.append(Column("Change", cells=changed))
+    return Table.of(
         "optimized-change",
         f"Predicted error with the optimized allocation, at the same budget, in {records}",
         columns,
-        body,
         f"Root mean squared errors (RMSE) with {optimized.compared_with}, and the optimized. It "
         f"{given_up(optimized)}.",
     )
@@ -269,19 +253,10 @@ def _signed_percent(value: float | None) -> str:
 
 
 def _share_table(shares: Sequence[ShareRow]) -> Table:
-    body = [
-        [
-            label(row.geolevel),
-            Cell(row.level_share, text.ratio(row.level_share), code=True),
-            label(row.query),
-            Cell(row.share, text.ratio(row.share), code=True),
-        ]
-        for row in shares
-    ]
     columns = [
-        Column("Geolevel", numeric=False),
-        Column("Share", hint=f"of {text.RHO}"),
-        Column("Query", numeric=False),
-        Column("Share", hint="of the geolevel"),
+        labels("Geolevel", [row.geolevel for row in shares]),
+        fractions("Share", [row.level_share for row in shares], f"of {text.RHO}", numeric=True),
+        labels("Query", [row.query for row in shares]),
+        fractions("Share", [row.share for row in shares], "of the geolevel", numeric=True),
     ]
-    return Table("optimized-shares", "Optimized shares", columns, body)
+    return Table.of("optimized-shares", "Optimized shares", columns)

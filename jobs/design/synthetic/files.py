@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from das.arrays import IntArray
 from das.errors import ConfigError
 from das.schema import Schema
+from jobs.design.requests import GenerateSpec
 from jobs.design.synthetic.nation import Blocks
 from jobs.design.synthetic.persons import Entries
 from jobs.design.synthetic.schemas import levels_of
@@ -39,86 +40,62 @@ def pattern_of(schema: Schema) -> str:
 class NationFiles:
     """The growing files of one nation; tracts are written in the order of their geocodes."""
 
-    def __init__(self, out: Path, kind: str, schema: Schema, *, with_prims: bool = False) -> None:
-        self._folder = out / kind
-        self._beside: dict[str, pq.ParquetWriter] = {}
-        self._with_prims = with_prims
-        self._out = out
-        self._kind = kind
-        self._schema = schema
-        units = levels_of("units", "unit")
-        types = [f"gq_{name}" for name in units[2:]]
-        self._geounits = pa.schema(
-            [("geocode", pa.string()), ("housing_units", pa.int64())]
-            + [(name, pa.int64()) for name in types]
-            + [("census_geocode", pa.string())] * with_prims
-            + [(name, pa.string()) for name in ("aian", "place")]
-        )
-        self._listing = pq.ParquetWriter(
-            out / "geounits.parquet", self._geounits, compression="zstd"
-        )
-        self._units = pa.schema([("geocode", pa.string()), *((name, pa.int64()) for name in units)])
-        (out / "units").mkdir()
-        self._units_file = pq.ParquetWriter(
-            out / "units" / "part-00000.parquet", self._units, compression="zstd"
-        )
-        self._part: pq.ParquetWriter | None = None
-        self._waiting: list[Blocks] = []
-        self._flushed = 0
+    def __init__(self, out: Path, spec: GenerateSpec, schema: Schema) -> None:
+        self._out, self._spec, self._schema = out, spec, schema
+        self._units = levels_of("units", "unit")
+        self._waiting: dict[str, list[pa.Table]] = {}
+        self._tracts = 0
+        self._files: dict[Path, GrowingTable] = {}
 
     def __enter__(self) -> NationFiles:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._flush()
-        self._listing.close()
-        self._units_file.close()
-        for writer in (self._part, *self._beside.values()):
-            if writer:
-                writer.close()
+        for file in self._files.values():
+            file.close()
 
     def write(self, blocks: Blocks) -> None:
         """Append a tract."""
-        self._waiting.append(blocks)
-        if len(self._waiting) == TRACTS_PER_ROW_GROUP:
+        for name, table in self._tables(blocks).items():
+            self._waiting.setdefault(name, []).append(table)
+        self._tracts += 1
+        if self._tracts % TRACTS_PER_ROW_GROUP == 0:
             self._flush()
 
-    def _flush(self) -> None:
-        if not self._waiting:
-            return
-        blocks, self._waiting = _joined(self._waiting), []
-        geocodes, facilities = pa.array(blocks.geocodes), list(map(pa.array, blocks.facilities.T))
-        total = pa.array(blocks.housing_units.sum(axis=1))
-        census = [pa.array(blocks.census_geocodes)] if self._with_prims else []
-        lies_in = map(pa.array, _lies_in(blocks.geocodes))
-        listed = [geocodes, total, *facilities, *census, *lies_in]
-        self._listing.write_table(pa.table(listed, schema=self._geounits))
-        for name, entries in blocks.beside.items():
-            self._append(name, _histogram_table(blocks.geocodes, *entries))
+    def _tables(self, blocks: Blocks) -> dict[str, pa.Table]:
+        """All that is written of a tract, by the name of the folder or file."""
+        codes, spec = blocks.geocodes, self._spec
+        aian, place = _lies_in(codes)
+        types = dict(zip(self._units[2:], blocks.facilities.T, strict=True))
+        listed = {"geocode": codes, "housing_units": blocks.housing_units.sum(axis=1)}
+        listed |= {f"gq_{name}": numbers for name, numbers in types.items()}
+        if spec.with_prims:
+            listed["census_geocode"] = [*blocks.census_geocodes]
+        occupancy = dict(zip(self._units[:2], blocks.housing_units.T, strict=True))
+        tables = {
+            "geounits": pa.table(listed | {"aian": aian, "place": place}),
+            "units": pa.table({"geocode": codes} | occupancy | types),
+            spec.format: FORMATS[spec.format](blocks, self._schema),
+        }
+        tables |= {name: _lists(codes, *entries) for name, entries in blocks.beside.items()}
         if blocks.together is not None:
-            self._append(TOGETHER, _together(blocks.geocodes, blocks.together, self._schema))
-        occupancy = map(pa.array, blocks.housing_units.T)
-        self._units_file.write_table(
-            pa.table([geocodes, *occupancy, *facilities], schema=self._units)
-        )
-        table = FORMATS[self._kind](blocks, self._schema)
-        row_groups = TRACTS_PER_FILE // TRACTS_PER_ROW_GROUP
-        if self._flushed % row_groups == 0:
-            if self._part:
-                self._part.close()
-            name = f"part-{self._flushed // row_groups:05d}.parquet"
-            self._part = pq.ParquetWriter(self._folder / name, table.schema, compression="zstd")
-        if self._part and table.num_rows:
-            self._part.write_table(table)
-        self._flushed += 1
+            tables[TOGETHER] = _together(codes, blocks.together, self._schema)
+        return tables
 
-    def _append(self, name: str, table: pa.Table) -> None:
-        """Append what else there is of some tracts."""
-        if name not in self._beside:
-            (self._out / name).mkdir()
-            path = self._out / name / "part-00000.parquet"
-            self._beside[name] = pq.ParquetWriter(path, table.schema, compression="zstd")
-        self._beside[name].write_table(table)
+    def _flush(self) -> None:
+        for name, tables in self._waiting.items():
+            part = (self._tracts - 1) // TRACTS_PER_FILE if name == self._spec.format else 0
+            path = self._out / name / f"part-{part:05d}.parquet"
+            if name == "geounits":
+                path = self._out / "geounits.parquet"
+            if path not in self._files:
+                path.parent.mkdir(exist_ok=True)
+                for done in [one for one in self._files if one.parent == path.parent]:
+                    self._files.pop(done).close()
+                self._files[path] = GrowingTable(path)
+            self._files[path].write(pa.concat_tables(tables))
+        self._waiting = {}
 
 
 class GrowingTable:
@@ -133,6 +110,10 @@ class GrowingTable:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Finish the file."""
         if self._writer is not None:
             self._writer.close()
 
@@ -144,7 +125,8 @@ class GrowingTable:
                 self._writer = pa_csv.CSVWriter(self._path, table.schema, **options)
             else:
                 self._writer = pq.ParquetWriter(self._path, table.schema, compression="zstd")
-        self._writer.write_table(table)
+        if table.num_rows:
+            self._writer.write_table(table)
 
 
 def _lies_in(geocodes: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -162,13 +144,6 @@ def _lies_in(geocodes: Sequence[str]) -> tuple[list[str], list[str]]:
         tract = number + (crc32(code.encode()) % 8 == 0)
         place.append("" if tract % 4 == 0 else f"{county}{tract // 4}")
     return aian, place
-
-
-def _histogram_table(
-    geocodes: list[str], rows: IntArray, cells: IntArray, counts: IntArray
-) -> pa.Table:
-    edges = np.searchsorted(rows, np.arange(len(geocodes) + 1))
-    return _lists(geocodes, edges, cells, counts)
 
 
 def _together(geocodes: list[str], entries: Entries, schema: Schema) -> pa.Table:
@@ -192,34 +167,6 @@ def _labels(cells: IntArray, schema: Schema) -> dict[str, pa.DictionaryArray]:
     }
 
 
-def _joined(parts: list[Blocks]) -> Blocks:
-    starts = np.cumsum([0, *(len(part.geocodes) for part in parts)])
-    beside: dict[str, Entries] = {}
-    for name in parts[0].beside:
-        columns = [*zip(*(part.beside[name] for part in parts), strict=True)]
-        rows = [own + start for own, start in zip(columns[0], starts, strict=False)]
-        joined = (np.concatenate(column) for column in (rows, columns[1], columns[2]))
-        beside[name] = (next(joined), next(joined), next(joined))
-    found = [
-        (own[0] + start, own[1], own[2])
-        for part, start in zip(parts, starts, strict=False)
-        if (own := part.together) is not None
-    ]
-    joined = (np.concatenate(column) for column in zip(*found, strict=True))
-    together = (next(joined), next(joined), next(joined)) if found else None
-    return Blocks(
-        [code for part in parts for code in part.geocodes],
-        np.concatenate([part.housing_units for part in parts]),
-        np.concatenate([part.facilities for part in parts]),
-        np.concatenate([part.rows + start for part, start in zip(parts, starts, strict=False)]),
-        np.concatenate([part.cells for part in parts]),
-        np.concatenate([part.counts for part in parts]),
-        [code for part in parts for code in part.census_geocodes],
-        beside,
-        together,
-    )
-
-
 def _records(blocks: Blocks, schema: Schema) -> pa.Table:
     rows, cells = np.repeat(blocks.rows, blocks.counts), np.repeat(blocks.cells, blocks.counts)
     columns = {"geocode": pa.array(blocks.geocodes).take(pa.array(rows))}
@@ -227,13 +174,12 @@ def _records(blocks: Blocks, schema: Schema) -> pa.Table:
 
 
 def _histograms(blocks: Blocks, schema: Schema) -> pa.Table:
-    edges = np.searchsorted(blocks.rows, np.arange(len(blocks.geocodes) + 1))
-    return _lists(blocks.geocodes, edges, blocks.cells, blocks.counts)
+    return _lists(blocks.geocodes, blocks.rows, blocks.cells, blocks.counts)
 
 
-def _lists(geocodes: list[str], edges: IntArray, cells: IntArray, counts: IntArray) -> pa.Table:
+def _lists(geocodes: list[str], rows: IntArray, cells: IntArray, counts: IntArray) -> pa.Table:
     """A row per block with its cells and their counts."""
-    offsets = pa.array(edges, pa.int32())
+    offsets = pa.array(np.searchsorted(rows, np.arange(len(geocodes) + 1)), pa.int32())
     return pa.table(
         {
             "geocode": pa.array(geocodes),
@@ -241,6 +187,13 @@ def _lists(geocodes: list[str], edges: IntArray, cells: IntArray, counts: IntArr
             "counts": pa.ListArray.from_arrays(offsets, pa.array(counts)),
         }
     )
+
+
+def dense_counts(blocks: Blocks, schema: Schema) -> IntArray:
+    """int64[n, B]: persons by cell and block."""
+    dense = np.zeros((schema.size, len(blocks.geocodes)), np.int64)
+    dense[blocks.cells, blocks.rows] = blocks.counts
+    return dense
 
 
 def _block_table(blocks: Blocks, schema: Schema) -> pa.Table:
@@ -251,8 +204,7 @@ def _block_table(blocks: Blocks, schema: Schema) -> pa.Table:
             got=f"{schema.size} cells",
             want="records or histograms",
         )
-    dense = np.zeros((schema.size, len(blocks.geocodes)), np.int64)
-    dense[blocks.cells, blocks.rows] = blocks.counts
+    dense = dense_counts(blocks, schema)
     codes = schema.codes_of(np.arange(schema.size))
     columns, pattern = {"geocode": pa.array(blocks.geocodes)}, pattern_of(schema)
     for cell in range(schema.size):
@@ -262,3 +214,15 @@ def _block_table(blocks: Blocks, schema: Schema) -> pa.Table:
 
 
 FORMATS = {"records": _records, "histograms": _histograms, "block_table": _block_table}
+
+
+def check_format(name: str) -> None:
+    """Check that persons can be written so.
+
+    Raises:
+      ConfigError: They cannot.
+    """
+    if name not in FORMATS:
+        raise ConfigError(
+            "generate, format", "is unknown", got=name, want=f"one of {list(FORMATS)}"
+        )

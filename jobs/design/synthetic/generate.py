@@ -3,104 +3,73 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from das.errors import ConfigError, OutputError
-from jobs.design.synthetic.files import FORMATS, TOGETHER, NationFiles
-from jobs.design.synthetic.listed import BlockList, list_tracts
-from jobs.design.synthetic.nation import (
-    HOUSEHOLDS,
-    Blocks,
-    Nation,
-    draw_tract,
-    places_of,
-    plan_tracts,
-)
+from das.errors import ConfigError
+from jobs.design.folders import refuse_full
+from jobs.design.requests import GenerateSpec
+from jobs.design.synthetic.files import TOGETHER, NationFiles, check_format
+from jobs.design.synthetic.listed import list_tracts
+from jobs.design.synthetic.nation import HOUSEHOLDS, Blocks, draw_tract, plan_tracts
+from jobs.design.synthetic.own_schema import invent_persons
+from jobs.design.synthetic.rehearsal import rehearse
 from jobs.design.synthetic.schemas import NAMES, schema_named
-from jobs.design.synthetic.survey import SURVEY
+from jobs.design.synthetic.survey import SURVEY, generate_survey
+from jobs.pipeline.storage.files import writing
+from jobs.pipeline.tasks.progress import Reporter
 
 _WITHOUT_BLOCKS = ("census1940",)  # its leaves are enumeration districts
 Progress = Callable[[int, int], None]
 
 
-@dataclass(frozen=True)
-class GenerateSpec:
-    """What to generate; equal specifications give equal data.
+def generate_any(spec: GenerateSpec, out: Path, reporter: Reporter) -> dict[str, Any]:
+    """Generate what a specification asks for: a rehearsal, a survey, or persons of a nation.
 
-    Attributes:
-      seed: Any nonnegative integer.
-      blocks: Number of blocks, exact; give this, `persons` or `listed`.
-      persons: Approximate number of persons.
-      listed: Public list of the blocks; their number and `states` follow from it.
-      states: Number of states, 1 to 99.
-      schema: One of `jobs.design.synthetic.schemas.NAMES`.
-      format: How persons are written.
-      with_prims: Whether blocks are on the spine of eight geolevels
-        (`jobs.design.synthetic.prims`); then the redistricting cells of the same persons are
-        written too.
-      tracts: Mean number of tracts of a county, at least 1; None for one that grows with a state
-        of over 150 counties. Not with a list.
+    Returns:
+      Facts: numbers, and the paths written.
+
+    Raises:
+      ConfigError, SchemaError, InputError: The specification cannot be followed.
+      OutputError: The folder holds something or cannot be written.
+    """
+    if spec.like is not None:
+        return rehearse(spec.like, spec, out)
+    if spec.schema == SURVEY:
+        return {**generate_survey(out, spec.persons or 20_000, spec.seed)}
+    if spec.schema.endswith((".yaml", ".yml")):
+        return invent_persons(spec, out)
+    what = f"{spec.blocks} blocks" if spec.listed is None else str(spec.listed)
+    with reporter.line("generate", what) as tick:
+        return {**generate(spec, out, progress=tick)}
+
+
+def _check(spec: GenerateSpec) -> None:
+    """Check what is asked of a nation.
 
     Raises:
       ConfigError: A value is out of range.
     """
-
-    seed: int = 2020
-    blocks: int | None = None
-    persons: int | None = None
-    listed: BlockList | None = None
-    states: int = 1
-    schema: str = "pl94"
-    format: str = "records"
-    with_prims: bool = False
-    tracts: float | None = None
-
-    def __post_init__(self) -> None:
-        if (self.blocks, self.persons, self.listed).count(None) != 2:
-            raise ConfigError("generate", "needs exactly one of blocks, persons and a list")
-        if self.schema not in NAMES:
-            raise ConfigError(
-                "generate, schema", "is unknown", got=self.schema, want=f"one of {[*NAMES, SURVEY]}"
-            )
-        if self.format not in FORMATS:
-            raise ConfigError(
-                "generate, format",
-                "is unknown",
-                got=self.format,
-                want=f"one of {list(FORMATS)}",
-            )
-        if not 1 <= self.states <= 99:
-            raise ConfigError("generate, states", "is out of range", got=self.states, want="1..99")
-        if self.listed is not None and self.schema in _WITHOUT_BLOCKS:
-            raise ConfigError("generate, schema", "has no blocks to be listed", got=self.schema)
-        if self.listed is None and self.n_blocks < self.states:
-            raise ConfigError("generate, blocks", "is too small", got=self.n_blocks,
-                              want=f"at least one per state, {self.states}")  # fmt: skip
-        if self.with_prims and (self.listed is not None or self.schema in _WITHOUT_BLOCKS):
-            raise ConfigError("generate, prims", "are of generated blocks alone")
-        if self.tracts is not None and not self.tracts >= 1:
-            raise ConfigError("generate, tracts", "is too small", got=self.tracts, want="1 or more")
-        if self.seed < 0:
-            raise ConfigError("generate, seed", "is negative", got=self.seed)
-
-    @property
-    def n_blocks(self) -> int:
-        """Number of blocks."""
-        return (
-            self.blocks
-            if self.blocks is not None
-            else (self.persons or 0) // places_of(self.schema).persons
+    if spec.schema not in NAMES:
+        raise ConfigError(
+            "generate, schema", "is unknown", got=spec.schema, want=f"one of {[*NAMES, SURVEY]}"
         )
-
-    @property
-    def nation(self) -> Nation:
-        """What is drawn, however it is written."""
-        return Nation(
-            self.seed, self.states, self.n_blocks, self.schema, self.with_prims, self.tracts
-        )
+    check_format(spec.format)
+    if spec.listed is not None and spec.schema in _WITHOUT_BLOCKS:
+        raise ConfigError("generate, schema", "has no blocks to be listed", got=spec.schema)
+    if spec.listed is None and not 1 <= spec.states <= 99:
+        raise ConfigError("generate, states", "is out of range", got=spec.states, want="1..99")
+    if spec.listed is None and spec.blocks < spec.states:
+        want = f"at least one per state, {spec.states}"
+        raise ConfigError("generate, blocks", "is too small", got=spec.blocks, want=want)
+    if spec.with_prims and (spec.listed is not None or spec.schema in _WITHOUT_BLOCKS):
+        raise ConfigError("generate, prims", "are of generated blocks alone")
+    if spec.tracts is not None and not spec.tracts >= 1:
+        raise ConfigError("generate, tracts", "is too small", got=spec.tracts, want="1 or more")
+    if spec.seed < 0:
+        raise ConfigError("generate, seed", "is negative", got=spec.seed)
 
 
 def generate(
@@ -127,24 +96,25 @@ def generate(
       Facts: numbers of blocks, empty blocks, persons, units, and the paths written.
 
     Raises:
+      ConfigError: A value of the specification is out of range.
       OutputError: The folder holds something or cannot be written.
     """
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise OutputError(str(out), "is not an empty folder", remedy="choose another or remove it")
+    _check(spec)
+    refuse_full(out)
     schema = schema_named(spec.schema)
     records = "households" if spec.schema == HOUSEHOLDS else "persons"
     facts = {"blocks": 0, "empty_blocks": 0, records: 0, "units": 0}
     paths = {"data": str(out / spec.format), "geounits": str(out / "geounits.parquet")}
     drawn: Iterator[Blocks]
     if spec.listed is None:
-        tracts = plan_tracts(spec.nation)
-        n_tracts, drawn = len(tracts), (draw_tract(spec.nation, tract) for tract in tracts)
+        tracts = plan_tracts(spec)
+        n_tracts, drawn = len(tracts), (draw_tract(spec, tract) for tract in tracts)
     else:
-        listed = list_tracts(spec.listed)
-        n_tracts, drawn = len(listed), listed.draw(spec.seed, spec.schema)
-    try:
-        (out / spec.format).mkdir(parents=True, exist_ok=True)
-        with NationFiles(out, spec.format, schema, with_prims=spec.with_prims) as files:
+        listed = list_tracts(spec.listed, spec)
+        n_tracts, drawn = len(listed), listed.draw(spec)
+    with writing(out):
+        out.mkdir(parents=True, exist_ok=True)
+        with NationFiles(out, spec, schema) as files:
             for done, blocks in enumerate(drawn, 1):
                 files.write(blocks)
                 facts["blocks"] += len(blocks.geocodes)
@@ -156,6 +126,4 @@ def generate(
                     paths[TOGETHER] = str(out / TOGETHER)
                 if progress and (done % 20 == 0 or done == n_tracts):
                     progress(done, n_tracts)
-    except OSError as error:
-        raise OutputError(str(out), "cannot be written", got=error.strerror) from None
     return {**facts, "tracts": n_tracts, **paths}

@@ -15,6 +15,7 @@ from das.arrays import FloatArray, IntArray
 from das.schema import Schema
 from invariants.zeros import StructuralZeros
 from jobs.design.synthetic.nation import Blocks
+from jobs.design.synthetic.persons import summed
 
 PERSONS = 40  # of a leaf, on average
 _LEAVES = 200  # drawn at a time
@@ -65,14 +66,10 @@ class Persons:
 
     def blocks(self) -> Blocks:
         """The same as entries; there are no units."""
-        order = np.lexsort((self.cells, self.rows))
-        rows, cells = self.rows[order], self.cells[order]
-        is_new = np.ones(len(rows), np.bool_)
-        is_new[1:] = (np.diff(rows) != 0) | (np.diff(cells) != 0)
-        starts = np.flatnonzero(is_new)
-        counts = np.diff(np.append(starts, len(rows)))
+        entries = (self.rows, self.cells, np.ones(len(self.rows), np.int64))
         none = np.zeros((len(self.geocodes), 2), np.int64)
-        return Blocks([*self.geocodes], none, none, rows[starts], cells[starts], counts)
+        summed_up = summed(entries, int(self.cells.max(initial=0)) + 1)
+        return Blocks([*self.geocodes], none, none, *summed_up)
 
 
 @dataclass(frozen=True, eq=False)

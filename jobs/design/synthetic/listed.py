@@ -13,6 +13,7 @@ import numpy as np
 
 from das.arrays import Geocodes, IntArray
 from das.errors import ConfigError
+from jobs.design.requests import GenerateSpec
 from jobs.design.synthetic.nation import Blocks, Tract, draw_listed
 from jobs.pipeline.input import values
 from jobs.pipeline.input.files import Table, read_table
@@ -20,35 +21,6 @@ from jobs.pipeline.input.geounits import refuse_twice, rows_of
 from jobs.pipeline.storage.place import Place
 
 _DIGITS, _TRACT_DIGITS = 15, 11
-
-
-@dataclass(frozen=True)
-class BlockList:
-    """A public list of blocks.
-
-    Attributes:
-      path: A CSV or Parquet file.
-      columns: Those of the geocode, the housing units, and perhaps the group quarters.
-      every: Take the first of so many tracts, and so on: 1 takes all.
-
-    Raises:
-      ConfigError: There are not two or three columns, or `every` is not positive.
-    """
-
-    path: Place
-    columns: tuple[str, ...] = ("geocode", "housing_units")
-    every: int = 1
-
-    def __post_init__(self) -> None:
-        if not 2 <= len(self.columns) <= 3:
-            raise ConfigError(
-                "generate, columns",
-                "do not name a geocode, housing units and perhaps group quarters",
-                got=", ".join(self.columns),
-                want="two or three columns",
-            )
-        if self.every < 1:
-            raise ConfigError("generate, every", "is not positive", got=self.every)
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +44,7 @@ class ListedTracts:
     def __len__(self) -> int:
         return len(range(0, len(self.edges) - 1, self.every))
 
-    def draw(self, seed: int, schema: str) -> Iterator[Blocks]:
+    def draw(self, nation: GenerateSpec) -> Iterator[Blocks]:
         """Draw one after the other; each depends on the seed and its own rows alone."""
         for index in range(0, len(self.edges) - 1, self.every):
             part = slice(self.edges[index], self.edges[index + 1])
@@ -81,18 +53,29 @@ class ListedTracts:
             state, county, tract = int(first[:2], 36), int(first[2:5], 36), int(first[5:11], 36)
             place = Tract(state, county, tract, len(geocodes))
             units, quarters = self.housing_units[part], self.group_quarters[part]
-            yield draw_listed(seed, schema, place, geocodes, units, quarters)
+            yield draw_listed(nation, place, geocodes, units, quarters)
 
 
-def list_tracts(listed: BlockList) -> ListedTracts:
+def list_tracts(path: Place, nation: GenerateSpec) -> ListedTracts:
     """Read a public list of blocks.
 
     Raises:
+      ConfigError: There are not two or three columns, or `every` is not positive.
       InputError: It cannot be read, lacks a column, names a block twice, or has a geocode that is
         not of 15 letters or digits, or a number that is negative.
     """
-    table = Table(listed.path, listed.columns)
-    geocode, *numbers = listed.columns
+    columns_named = tuple(name.strip() for name in nation.columns.split(","))
+    if not 2 <= len(columns_named) <= 3:
+        raise ConfigError(
+            "generate, columns",
+            "do not name a geocode, housing units and perhaps group quarters",
+            got=", ".join(columns_named),
+            want="two or three columns",
+        )
+    if nation.every < 1:
+        raise ConfigError("generate, every", "is not positive", got=nation.every)
+    table = Table(path, columns_named)
+    geocode, *numbers = columns_named
     codes: list[Geocodes] = []
     columns: list[list[IntArray]] = [[] for _ in numbers]
     for batch in read_table(table):
@@ -109,4 +92,4 @@ def list_tracts(listed: BlockList) -> ListedTracts:
     starts = np.flatnonzero(np.append(True, tracts[1:] != tracts[:-1]))
     edges = np.append(starts, len(found)).astype(np.int64)
     none = np.zeros(len(found), np.int64)
-    return ListedTracts(found, units, quarters[0] if quarters else none, edges, listed.every)
+    return ListedTracts(found, units, quarters[0] if quarters else none, edges, nation.every)

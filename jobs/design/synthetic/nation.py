@@ -8,15 +8,22 @@ the work is cut; memory stays constant. The numbers below give roughly the shape
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import combinations, groupby
 
 import numpy as np
 
 from das.arrays import FloatArray, IntArray
+from jobs.design.requests import GenerateSpec
 from jobs.design.synthetic.households import add_household_details, tenure_of
-from jobs.design.synthetic.persons import Entries, add_persons_details, facility_shares
+from jobs.design.synthetic.persons import (
+    Entries,
+    add_persons_details,
+    facility_shares,
+    summed,
+)
 from jobs.design.synthetic.prims import block_codes, tract_subsets
 from jobs.design.synthetic.residents import (
     DWELLINGS,
@@ -95,33 +102,6 @@ _MOST_COUNTIES = 499  # odd numbers of three digits
 _ENUMERATION_DISTRICTS = Places(870, (6.62, 0.55), (1, 49), 10_000, 48, 1.03, 400)
 
 
-@dataclass(frozen=True)
-class Nation:
-    """What is drawn; equal ones are equal.
-
-    Attributes:
-      seed: Any nonnegative integer.
-      states: Number of states, 1 to 99.
-      blocks: Number of blocks, at least one per state.
-      schema: One of `jobs.design.synthetic.schemas.NAMES`.
-      with_prims: Whether geocodes are those of `jobs.design.synthetic.prims`, and the redistricting
-        cells of the same persons are kept.
-      tracts: Mean number of tracts of a county; None for one that fits the size of the state.
-    """
-
-    seed: int
-    states: int
-    blocks: int
-    schema: str
-    with_prims: bool = False
-    tracts: float | None = None
-
-    @property
-    def places(self) -> Places:
-        """Blocks, or the enumeration districts of 1940."""
-        return places_of(self.schema)
-
-
 def places_of(schema: str) -> Places:
     """What leaves and tracts look like under a schema."""
     return _ENUMERATION_DISTRICTS if schema == "census1940" else _BLOCKS
@@ -179,21 +159,20 @@ class Blocks:
     together: Entries | None = None
 
 
-def plan_tracts(nation: Nation) -> list[Tract]:
+def plan_tracts(nation: GenerateSpec) -> list[Tract]:
     """Split the blocks over states, counties and tracts; sizes add up to `nation.blocks`."""
     rng = _rng(nation.seed, 0)
     weights = rng.lognormal(0, 0.9, nation.states)
     share = (nation.blocks - nation.states) * weights / weights.sum()
     edges = np.rint(np.concatenate(([0.0], np.cumsum(share)))).astype(np.int64)
-    out = []
+    out, places = [], places_of(nation.schema)
     for state, n_blocks in enumerate(np.diff(edges) + 1):
-        leaves = nation.places.leaves
-        sizes = _sizes(_rng(nation.seed, 1, state), int(n_blocks), leaves, 0.8, 1500)
-        fitting = max(nation.places.tracts, len(sizes) / nation.places.most_counties)
+        sizes = _sizes(_rng(nation.seed, 1, state), int(n_blocks), places.leaves, 0.8, 1500)
+        fitting = max(places.tracts, len(sizes) / places.most_counties)
         mean_tracts = max(nation.tracts or fitting, len(sizes) / _MOST_COUNTIES)
         per_county = _sizes(_rng(nation.seed, 2, state), len(sizes), mean_tracts, 0.9, 9000)
-        places = [(county, t) for county, n in enumerate(per_county) for t in range(n)]
-        for (county, number), size in zip(places, sizes, strict=True):
+        numbers = [(county, t) for county, n in enumerate(per_county) for t in range(n)]
+        for (county, number), size in zip(numbers, sizes, strict=True):
             out.append(Tract(state, county, number, int(size)))
     return _with_subsets(nation.seed, out) if nation.with_prims else out
 
@@ -214,45 +193,24 @@ def _with_subsets(seed: int, tracts: Sequence[Tract]) -> list[Tract]:
     return out
 
 
-def block_geocodes(nation: Nation) -> Iterator[str]:
+def block_geocodes(nation: GenerateSpec) -> Iterator[str]:
     """Geocodes of all blocks of a nation, sorted, without anybody in them."""
     for tract in plan_tracts(nation):
         yield from _geocodes(_rng(nation.seed, 7, tract.state, tract.county, tract.tract), tract)
 
 
-def draw_tract(nation: Nation, tract: Tract) -> Blocks:
-    """Draw one tract; depends on the seed and the tract alone."""
+def draw_tract(nation: GenerateSpec, tract: Tract) -> Blocks:
+    """Draw one tract; depends on the specification and the tract alone."""
     rng = _rng(nation.seed, 3, tract.state, tract.county, tract.tract)
-    mix = _tract_mix(nation.seed, tract, rng)
-    persons, units = _households(rng, tract.n_blocks, nation.places)
-    facilities, residents = _group_quarters(rng, tract.n_blocks, nation.places)
-    if nation.schema == HOUSEHOLDS:
-        persons, residents = units[:, 0], 0 * residents
-    drawn = _draw_persons(rng, mix, persons, residents)
-    beside: dict[str, Entries] = {}
-    together = None
-    if nation.schema == RESIDENTS:
-        own = _rng(nation.seed, 8, tract.state, tract.county, tract.tract)
-        records = householders(own, units[:, 0], drawn)
-        homes = drawn_households(own, persons, units[:, 0])
-        beside = {DWELLINGS: _dwellings(homes, units, facilities)}
-        together = members(own, homes, records)
-    else:
-        records = _to_schema(rng, nation.schema, *drawn)
-    codes = _geocodes(rng, tract)
-    if nation.schema == HOUSEHOLDS:
-        beside = _units_beside(rng, records, units, facilities)
-    elif nation.with_prims:
-        beside |= {REDISTRICTING: _to_schema(rng, "pl94", *drawn)}
-    if not nation.with_prims:
-        return Blocks(codes, units, facilities, *records, beside=beside, together=together)
-    of_prims = block_codes(tract.subsets, codes)
-    return Blocks(of_prims, units, facilities, *records, codes, beside, together)
+    mix, places = _tract_mix(nation.seed, tract, rng), places_of(nation.schema)
+    persons, units = _households(rng, tract.n_blocks, places)
+    facilities, residents = _group_quarters(rng, tract.n_blocks, places)
+    homes = Homes(mix, persons, units, facilities, residents)
+    return _inhabited(rng, nation, tract, homes, partial(_geocodes, rng, tract))
 
 
 def draw_listed(
-    seed: int,
-    schema: str,
+    nation: GenerateSpec,
     tract: Tract,
     geocodes: list[str],
     housing_units: IntArray,
@@ -261,15 +219,14 @@ def draw_listed(
     """Draw the persons of a tract whose blocks are given; depends on the arguments alone.
 
     Args:
-      seed: Of the nation.
-      schema: One of `jobs.design.synthetic.schemas.NAMES`.
+      nation: Its seed and schema.
       tract: Its numbers are those of its geocode.
       geocodes: B geocodes of 15 digits, sorted.
       housing_units: int64[B]. A tenth is vacant, 2.5 persons live in each of the others.
       group_quarters: int64[B] addresses of facilities, of any type.
     """
-    rng = _rng(seed, 6, tract.state, tract.county, tract.tract)
-    mix = _tract_mix(seed, tract, rng)
+    rng = _rng(nation.seed, 6, tract.state, tract.county, tract.tract)
+    mix = _tract_mix(nation.seed, tract, rng)
     occupied = rng.binomial(housing_units, rng.beta(*_OCCUPIED))
     others = rng.lognormal(np.log(_PERSONS_PER_UNIT - 1), 0.15, len(geocodes))
     persons = occupied + rng.poisson(occupied * others)
@@ -278,22 +235,63 @@ def draw_listed(
     sizes = _FACILITY_SIZES * _PERSONS_PER_ADDRESS * rng.lognormal(-0.3, 0.8, facilities.shape)
     residents = np.ceil(facilities * sizes).astype(np.int64)
     units = np.column_stack([occupied, housing_units - occupied])
-    if schema == HOUSEHOLDS:
-        persons, residents = occupied, 0 * residents
-    drawn = _draw_persons(rng, mix, persons, residents)
+    homes = Homes(mix, persons, units, facilities, residents)
+    return _inhabited(rng, nation, tract, homes, lambda: geocodes)
+
+
+@dataclass(frozen=True, eq=False)
+class Homes:
+    """Where people of a tract may live.
+
+    Attributes:
+      mix: float64[8], weights of the groups.
+      persons: int64[B] in households.
+      units: int64[B, 2], occupied and vacant.
+      facilities: int64[B, 7] by type.
+      residents: int64[B, 7] of the facilities.
+    """
+
+    mix: FloatArray
+    persons: IntArray
+    units: IntArray
+    facilities: IntArray
+    residents: IntArray
+
+
+def _inhabited(
+    rng: np.random.Generator,
+    nation: GenerateSpec,
+    tract: Tract,
+    homes: Homes,
+    geocodes: Callable[[], list[str]],
+) -> Blocks:
+    """Draw who lives in homes.
+
+    Geocodes are asked for between persons and units: what draws them goes on from there.
+    """
+    persons, residents, units = homes.persons, homes.residents, homes.units
+    if nation.schema == HOUSEHOLDS:
+        persons, residents = units[:, 0], 0 * residents
+    drawn = _draw_persons(rng, homes.mix, persons, residents)
     beside: dict[str, Entries] = {}
     together = None
-    if schema == RESIDENTS:
-        own = _rng(seed, 8, tract.state, tract.county, tract.tract)
-        records = householders(own, occupied, drawn)
-        homes = drawn_households(own, persons, occupied)
-        beside = {DWELLINGS: _dwellings(homes, units, facilities)}
-        together = members(own, homes, records)
+    if nation.schema == RESIDENTS:
+        own = _rng(nation.seed, 8, tract.state, tract.county, tract.tract)
+        records = householders(own, units[:, 0], drawn)
+        households = drawn_households(own, persons, units[:, 0])
+        sizes = by_size(*households, len(units))
+        beside[DWELLINGS] = _sparse(np.hstack([units[:, 1:], sizes, homes.facilities]))
+        together = members(own, households, records)
     else:
-        records = _to_schema(rng, schema, *drawn)
-    if schema == HOUSEHOLDS:
-        beside = _units_beside(rng, records, units, facilities)
-    return Blocks(geocodes, units, facilities, *records, beside=beside, together=together)
+        records = _to_schema(rng, nation.schema, *drawn)
+    codes = geocodes()
+    if nation.schema == HOUSEHOLDS:
+        beside = _units_beside(rng, records, units, homes.facilities)
+    elif nation.with_prims:
+        beside[REDISTRICTING] = _to_schema(rng, "pl94", *drawn)
+    of_prims = block_codes(tract.subsets, codes) if nation.with_prims else codes
+    census = codes if nation.with_prims else ()
+    return Blocks(of_prims, units, homes.facilities, *records, census, beside, together)
 
 
 def _units_beside(
@@ -312,14 +310,6 @@ def _units_beside(
     }
 
 
-def _dwellings(
-    households: tuple[IntArray, IntArray], units: IntArray, facilities: IntArray
-) -> Entries:
-    """Units by size and facilities; every occupied one has a household."""
-    sizes = by_size(*households, len(units))
-    return _sparse(np.hstack([units[:, 1:], sizes, facilities]))
-
-
 def _sparse(counts: IntArray) -> Entries:
     """Rows, cells and counts of what is not zero."""
     rows, cells = np.nonzero(counts)
@@ -328,7 +318,7 @@ def _sparse(counts: IntArray) -> Entries:
 
 def _draw_persons(
     rng: np.random.Generator, mix: FloatArray, persons: IntArray, residents: IntArray
-) -> tuple[IntArray, IntArray, IntArray]:
+) -> Entries:
     """Entries over the 2,016 cells of households of int64[B] persons and int64[B, 7] residents."""
     size = len(persons)
     minors = np.clip(_GROUP_MINORS * rng.lognormal(0, 0.2), 0, 0.6)
@@ -408,7 +398,7 @@ _GROUP_CELLS = _group_cells()
 
 def _draw_cells(
     rng: np.random.Generator, parts: list[tuple[int, IntArray, FloatArray, FloatArray]]
-) -> tuple[IntArray, IntArray, IntArray]:
+) -> Entries:
     """Draw persons of (hhgq, persons[B], group weights[B, 8], minors[8]) over the 2,016 cells."""
     batches = []
     for hhgq, persons, mix, minors in parts:
@@ -429,9 +419,9 @@ def _draw_cells(
 
 def _to_schema(
     rng: np.random.Generator, name: str, rows: IntArray, cells: IntArray, counts: IntArray
-) -> tuple[IntArray, IntArray, IntArray]:
+) -> Entries:
     """Recode cells of pl94 to those of another schema, summed and sorted by (row, cell)."""
-    n_cells = schema_named(name).size
+    schema = schema_named(name)
     adult, hispanic, race = cells // 126 % 2, cells // 63 % 2, cells % 63
     if name == "pl94_tables":
         cells = cells % 252
@@ -442,9 +432,8 @@ def _to_schema(
     elif name == HOUSEHOLDS:
         entries = (rows, cells, counts)
         races = np.minimum(np.arange(len(COMBINATIONS)), 6)  # two or more together
-        rows, cells, counts = add_household_details(rng.random, schema_named(name), races, entries)
+        rows, cells, counts = add_household_details(rng.random, schema, races, entries)
     elif name in ("dhc_persons", "census1940"):
-        schema = schema_named(name)
         first = np.array([c[0] for c in COMBINATIONS])
         races = np.arange(63) if name == "dhc_persons" else first
         entries = (rows, cells, counts)
@@ -456,11 +445,7 @@ def _to_schema(
         cells = np.concatenate([adult, 2 + 0 * adult, 3 + adult, 5 + 0 * adult])
         counts = np.concatenate([young[0], old[0], young[1], old[1]])
         rows = np.tile(rows, 4)
-    keys, inverse = np.unique(rows * n_cells + cells, return_inverse=True)
-    sums = np.zeros(len(keys), np.int64)
-    np.add.at(sums, inverse, counts)
-    keys, sums = keys[sums > 0], sums[sums > 0]
-    return keys // n_cells, keys % n_cells, sums
+    return summed((rows, cells, counts), schema.size)
 
 
 def _geocodes(rng: np.random.Generator, tract: Tract) -> list[str]:

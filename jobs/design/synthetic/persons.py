@@ -40,6 +40,16 @@ _COMMONNESS = np.array(
 )
 
 
+def summed(entries: Entries, n_cells: int) -> Entries:
+    """Add up the counts of equal rows and cells; without zeros, sorted by row and cell."""
+    rows, cells, counts = entries
+    keys, inverse = np.unique(rows * n_cells + cells, return_inverse=True)
+    sums = np.zeros(len(keys), np.int64)
+    np.add.at(sums, inverse, counts)
+    keys, sums = keys[sums > 0], sums[sums > 0]
+    return keys // n_cells, keys % n_cells, sums
+
+
 def facility_shares() -> list[FloatArray]:
     """Of each of the 7 types, how its facilities are of the finer ones of relgq, in their order."""
     weights = [_COMMONNESS[np.array(some) - _N_RELATIONSHIPS] for some in _OF_TYPE.values()]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,16 +13,19 @@ import pyarrow as pa
 import yaml
 from pydantic import BaseModel
 
-from das.errors import ConfigError, OutputError
+from das.errors import ConfigError
 from das.schema import Schema
 from geography.lattice import Spine
-from jobs.design.synthetic.files import FORMATS, GrowingTable
+from jobs.design.folders import refuse_full
+from jobs.design.requests import GenerateSpec
+from jobs.design.synthetic.files import FORMATS, GrowingTable, dense_counts
 from jobs.design.synthetic.invented import PERSONS, Choice, Inventor, Persons, choices_of
 from jobs.pipeline.config.data import FILE_KINDS, layout_of, legal_codes
 from jobs.pipeline.config.load import load_run
 from jobs.pipeline.config.models.data import BlockTableData, DataConfig, HistogramsData, RecordsData
 from jobs.pipeline.config.product import Product, Resolved
 from jobs.pipeline.input.geounits import list_geounits
+from jobs.pipeline.storage.files import writing
 from jobs.pipeline.storage.place import StoredPlace
 
 _HEAD = """\
@@ -33,65 +35,45 @@ _HEAD = """\
 INVENTED = ", invented data"
 
 
-@dataclass(frozen=True)
-class Rehearsal:
-    """What to invent.
+def rehearse(run: Path, spec: GenerateSpec, out: Path) -> dict[str, Any]:
+    """Write the data of every product of a run file, and the run file that reads them.
 
-    Attributes:
+    Args:
       run: The run file that is rehearsed; its data need not be there.
+      spec: Seed, persons of a product, and leaf geounits if there is no public list.
       out: A new or empty folder.
-      leaves: About how many leaf geounits, if there is no public list.
-      persons: About how many persons of a product; None for 40 a leaf.
-      seed: Any nonnegative integer.
+
+    Returns:
+      Facts: the run file, persons and leaves, and what of the run file is left out.
+
+    Raises:
+      ConfigError: The run file cannot be used, or reads a format that is not invented.
+      OutputError: The folder holds something or cannot be written.
     """
-
-    run: Path
-    out: Path
-    leaves: int = 300
-    persons: int | None = None
-    seed: int = 2020
-
-    def write(self) -> dict[str, Any]:
-        """Write the data of every product, and the run file that reads them.
-
-        Returns:
-          Facts: the run file, persons and leaves, and what of the run file is left out.
-
-        Raises:
-          ConfigError: The run file cannot be used, or reads a format that is not invented.
-          OutputError: The folder holds something or cannot be written.
-        """
-        out = self.out
-        if out.exists() and (not out.is_dir() or any(out.iterdir())):
-            raise OutputError(
-                str(out), "is not an empty folder", remedy="choose another or remove it"
-            )
-        if self.seed < 0 or self.leaves < 1 or (self.persons is not None and self.persons < 1):
-            got = f"seed {self.seed}, {self.leaves} leaves, {self.persons} persons"
-            raise ConfigError("generate", "cannot invent these data", got=got)
-        resolved = load_run(self.run)
-        for product in resolved.products.values():
-            _refuse_other_formats(product)
-        leaves = _leaves(resolved, self.leaves)
-        mean = PERSONS if self.persons is None else self.persons / len(leaves)
-        left_out: list[str] = []
-        persons, products = dict[str, int](), dict[str, Any]()
-        try:
-            out.mkdir(parents=True, exist_ok=True)
-            for index, (name, product) in enumerate(resolved.products.items()):
-                path = out / "data" / name / _file_name(product.config.input)
-                path.parent.mkdir(parents=True)
-                persons[name] = _invent(product, leaves, (self.seed, index), mean, path)
-                products[name] = _product(product, path, out, left_out)
-            document = _document(resolved, products, out)
-            text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=100)
-            head = _HEAD.format(name=resolved.source.name)
-            (out / "run.yaml").write_text(head + text, encoding="utf-8")
-        except OSError as error:
-            raise OutputError(str(out), "cannot be written", got=error.strerror) from None
-        run = str(out / "run.yaml")
-        return {"invented": True, "run": run, "leaves": len(leaves), "persons": persons,
-                "left_out": left_out}  # fmt: skip
+    refuse_full(out)
+    if spec.seed < 0 or spec.blocks < 1 or (spec.persons is not None and spec.persons < 1):
+        got = f"seed {spec.seed}, {spec.blocks} leaves, {spec.persons} persons"
+        raise ConfigError("generate", "cannot invent these data", got=got)
+    resolved = load_run(run)
+    for product in resolved.products.values():
+        _refuse_other_formats(product)
+    leaves = _leaves(resolved, spec.blocks)
+    mean = PERSONS if spec.persons is None else spec.persons / len(leaves)
+    left_out: list[str] = []
+    persons, products = dict[str, int](), dict[str, Any]()
+    made = out / "run.yaml"
+    with writing(out):
+        out.mkdir(parents=True, exist_ok=True)
+        for index, (name, product) in enumerate(resolved.products.items()):
+            path = out / "data" / name / _file_name(product.config.input)
+            path.parent.mkdir(parents=True)
+            persons[name] = _invent(product, leaves, (spec.seed, index), mean, path)
+            products[name] = _product(product, path, out, left_out)
+        document = _document(resolved, products, out)
+        text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=100)
+        made.write_text(_HEAD.format(name=resolved.source.name) + text, encoding="utf-8")
+    facts = {"invented": True, "run": str(made), "leaves": len(leaves)}
+    return {**facts, "persons": persons, "left_out": left_out}
 
 
 def _refuse_other_formats(product: Product) -> None:
@@ -189,8 +171,7 @@ def _table(data: DataConfig, schema: Schema, choices: Sequence[Choice], drawn: P
 
 def _block_table(data: BlockTableData, schema: Schema, drawn: Persons) -> pa.Table:
     layout, blocks = layout_of(data, schema), drawn.blocks()
-    dense = np.zeros((schema.size, len(blocks.geocodes)), np.int64)
-    dense[blocks.cells, blocks.rows] = blocks.counts
+    dense = dense_counts(blocks, schema)
     columns = _written(blocks.geocodes, data)
     done: set[int] = set()
     for name, cell in layout.columns.items():  # several columns may add to one cell

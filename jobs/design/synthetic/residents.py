@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from das.arrays import IntArray
-from jobs.design.synthetic.persons import Entries
+from jobs.design.synthetic.persons import Entries, summed
 
 RESIDENTS = "residents"  # the schema of conf/schema that has householders
 DWELLINGS = "dwellings"  # and that of the units they live in
@@ -70,12 +70,8 @@ def householders(rng: np.random.Generator, occupied: IntArray, entries: Entries)
                 heads[own] = rng.multivariate_hypergeometric(counts[own], drawn)
     residence = np.where(kind == 0, 1, kind + 1)
     every = np.concatenate([group, residence * _ADULTS * _GROUPS + group])
-    keys = np.tile(rows, 2) * (9 * _ADULTS * _GROUPS) + every
-    keys, inverse = np.unique(keys, return_inverse=True)
-    sums = np.zeros(len(keys), np.int64)
-    np.add.at(sums, inverse, np.concatenate([heads, counts - heads]))
-    keys, sums = keys[sums > 0], sums[sums > 0]
-    return keys // (9 * _ADULTS * _GROUPS), keys % (9 * _ADULTS * _GROUPS), sums
+    numbers = np.concatenate([heads, counts - heads])
+    return summed((np.tile(rows, 2), every, numbers), 9 * _ADULTS * _GROUPS)
 
 
 def members(

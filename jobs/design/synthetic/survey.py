@@ -9,7 +9,9 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 
 from das.arrays import FloatArray, IntArray
-from das.errors import ConfigError, OutputError
+from das.errors import ConfigError
+from jobs.design.folders import refuse_full
+from jobs.pipeline.storage.files import writing
 
 SURVEY = "survey"
 MOST_PERSONS = 5_000_000
@@ -50,18 +52,15 @@ def generate_survey(out: Path, persons: int, seed: int) -> dict[str, int | str]:
             got=f"{persons} persons, seed {seed}",
             want=f"1 to {MOST_PERSONS} persons, and a seed of at least 0",
         )
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise OutputError(str(out), "is not an empty folder", remedy="choose another or remove it")
+    refuse_full(out)
     rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, persons])))
     rows = [f"{sex},{race},{SEXES[sex] * RACES[race]}/100000000" for sex in SEXES for race in RACES]
     data, weights = out / "persons.csv", out / "weights.csv"
-    try:
+    with writing(out):
         out.mkdir(parents=True, exist_ok=True)
         options = pa_csv.WriteOptions(quoting_style="none")
         pa_csv.write_csv(_draw(persons, rng), data, options)
         weights.write_text("\n".join(["sex,race,weight", *rows, ""]), encoding="utf-8")
-    except OSError as error:
-        raise OutputError(str(out), "cannot be written", got=error.strerror) from None
     return {"persons": persons, "data": str(data), "weights": str(weights)}
 
 

@@ -20,7 +20,7 @@ from das.histograms import Histograms
 from das.schema import Schema
 from geography.lattice import ROOT_CODE, Lattice
 from jobs.pipeline.confidential.leaves import EntrySource, gather_leaves, remove_runs
-from jobs.pipeline.storage.census import CensusCodes
+from jobs.pipeline.release.census import CensusCodes
 from jobs.pipeline.storage.dataset import (
     Dataset,
     PartFile,

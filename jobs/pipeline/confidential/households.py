@@ -21,6 +21,7 @@ from jobs.pipeline.confidential.histograms import read_truth
 from jobs.pipeline.documents.evaluation import HouseholdErrors
 from jobs.pipeline.plan import Level, Plan
 from jobs.pipeline.release.covariate import MOST_CERTIFIED, is_certified
+from jobs.pipeline.release.level import LevelReader
 from jobs.pipeline.release.pieces import Piece, read_pieces
 from jobs.pipeline.release.problems import Family
 from jobs.pipeline.release.solve import LevelSolving, batch_sizes, solve_family
@@ -105,7 +106,7 @@ def _of_batch(
     level, n_cells = solving.template.level, plan.schema.size
     attributes = [parse_query(plan.schema, one.name) for one in plan.schema.attributes]
     truth = Dataset.open(confidential.histograms(level.name))
-    for piece in read_pieces(plan, release, batch):
+    for piece in read_pieces(LevelReader(plan, release, batch.level), batch):
         for family in piece.families:
             if family.n_children < 2 or not is_certified(family.geocode, share):
                 continue

@@ -21,7 +21,7 @@ from das.arrays import Geocodes
 from das.confidential import redact_errors
 from das.errors import InputError
 from das.histograms import TOTAL_LIMIT, Histograms
-from jobs.pipeline.storage.census import CensusCodes
+from jobs.pipeline.release.census import CensusCodes
 from jobs.pipeline.storage.dataset import Dataset, PartFile, PartWriter, is_published, publish
 from jobs.pipeline.storage.histograms import SPARSE_SCHEMA, sparse_table
 from jobs.pipeline.storage.place import Place, remove_tree

@@ -15,8 +15,7 @@ from dataclasses import dataclass, field
 
 from das.errors import OutputError
 from das.mechanisms.entropy import NoiseKey
-from jobs.pipeline.storage.files import create_file, writing
-from jobs.pipeline.storage.modes import make_closed_folder
+from jobs.pipeline.storage.files import create_file, make_closed_folder, writing
 from jobs.pipeline.storage.place import Place
 
 _SUFFIX = ".share"

@@ -32,8 +32,7 @@ from jobs.pipeline.input.geounits import list_names
 from jobs.pipeline.input.values import geocode_bytes
 from jobs.pipeline.job import Job
 from jobs.pipeline.neighborhoods import FROM_DATA, geounits_from_data
-from jobs.pipeline.plan import Level
-from jobs.pipeline.planned_ledger import planned_ledger
+from jobs.pipeline.plan import Level, planned_ledger
 from jobs.pipeline.release.bound import bound_parts
 from jobs.pipeline.release.census import census_codes
 from jobs.pipeline.release.given import publish_given_counts

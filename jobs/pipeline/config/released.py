@@ -33,9 +33,8 @@ from jobs.pipeline.config.product import Product, Resolved
 from jobs.pipeline.config.resolve import Places, resolve_product
 from jobs.pipeline.config.schema import read_schema
 from jobs.pipeline.documents.manifest import read_manifest
-from jobs.pipeline.storage.layout import ReleaseLayout, product_confidential
+from jobs.pipeline.storage.layout import ReleaseLayout, product_confidential, received_release
 from jobs.pipeline.storage.place import Place, StoredPlace
-from jobs.pipeline.storage.received import received_release
 
 RUN_FILE = "run.yaml"
 _HEAD = """\

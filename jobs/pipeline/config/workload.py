@@ -192,10 +192,9 @@ def errors_of_methods(
     weights = sum(float(weight) for weight in wanted.tables.values())
     loss = plan_loss(schema, wanted, workload)
     total = weights if loss is LossKind.SUM_OF_VARIANCES else 1.0
-    plain = all(each.kind is BaseKind.IDENTITY for each in workload.attributes)
     errors = {}
     for method in Method:
-        if method is Method.RESIDUAL_PLANNER and not plain:
+        if method is Method.RESIDUAL_PLANNER and not workload.is_plain:
             continue
         plan = plan_workload(workload, method, loss, neighbors=kind.neighbors)
         errors[method] = float(f"{math.sqrt(plan.loss / (2 * float(rho) * total)):.12g}")

@@ -434,8 +434,7 @@ def draw_once(
         except SpentError:
             draws.fail(part, attempt)
             raise
-    digest, _ = read_proposal(dataset, attempt)
-    other = draws.record(part, attempt, digest)
+    other = draws.record(part, attempt, read_proposal(dataset, attempt).sha256)
     if other is not None:
         withdraw(dataset, attempt)
         raise LedgerError(
@@ -471,7 +470,7 @@ def _waiting(dataset: Place, draws: Draws, part: str) -> str | None:
         if measured is not None:
             raise lost_answers(damage[0])
         return None
-    digest, _ = read_proposal(dataset, attempt)
+    digest = read_proposal(dataset, attempt).sha256
     return attempt if measured is None or measured.sha256 == digest else None
 
 

@@ -14,9 +14,8 @@ from typing import Any
 
 from das.errors import OutputError
 from jobs.pipeline.folder.lock import LOCK
-from jobs.pipeline.storage.files import create_file, json_text, read_json
+from jobs.pipeline.storage.files import close_folder, create_file, json_text, read_json
 from jobs.pipeline.storage.layout import Roots
-from jobs.pipeline.storage.modes import close_folder
 from jobs.pipeline.storage.place import Place, StoredPlace, place_of, remove_tree
 from jobs.pipeline.storage.stores.store import probe
 

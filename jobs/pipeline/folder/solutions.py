@@ -25,11 +25,10 @@ from jobs.pipeline.config.tables import TablesWanted
 from jobs.pipeline.documents.manifest import Settings, Solution, read_manifest
 from jobs.pipeline.plan import without_estimates
 from jobs.pipeline.storage.dataset import MANIFEST, Dataset, is_published, remove_dataset
-from jobs.pipeline.storage.files import create_file, writing
+from jobs.pipeline.storage.files import create_file, make_closed_folder, writing
 from jobs.pipeline.storage.journal import append_to_journal, is_begun, read_journal, write_whole
 from jobs.pipeline.storage.layout import MICRODATA, EstimateLayout, ReleaseLayout, release_layout
 from jobs.pipeline.storage.ledger import read_ledger
-from jobs.pipeline.storage.modes import make_closed_folder
 from jobs.pipeline.storage.place import Place, StoredPlace, found_under, names_below
 
 _BEFORE_SOLVING = ("geography", "measurements", "invariants", "given", "implied", "estimates")

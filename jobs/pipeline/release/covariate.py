@@ -20,7 +20,7 @@ import numpy as np
 from das.arrays import FloatArray, IntArray, ObjectArray
 from das.queries.query import Query, parse_query
 from das.tree import composition
-from das.tree.composition import Dispersion, Residuals, merge_residuals, posterior, residuals
+from das.tree.composition import Dispersion, posterior, residuals
 from das.tree.covariate import (
     STEPS,
     Children,
@@ -83,15 +83,13 @@ class Seen:
     """
 
     totals: Deviations
-    groups: Residuals | None
+    groups: Deviations | None
 
 
 def merge_seen(parts: Sequence[Seen], chain: int) -> Seen:
     """Add tallies up; `chain` is the number of its steps."""
     groups = [one.groups for one in parts if one.groups is not None]
-    return Seen(
-        merge(one.totals for one in parts), merge_residuals(groups, chain) if groups else None
-    )
+    return Seen(merge(one.totals for one in parts), merge(groups, chain) if groups else None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -262,7 +260,7 @@ def tally(
         groups = None
         if with_groups:
             composed = _composed(template, chain, piece.targets, families, expect(children))
-            groups = merge_residuals((residuals(one) for _, one in composed), len(chain))
+            groups = merge((residuals(one) for _, one in composed), len(chain))
         yield Seen(deviations(children), groups)
 
 

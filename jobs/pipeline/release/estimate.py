@@ -2,6 +2,8 @@
 
 One Spark job per geolevel and direction; a task works on a range of whole families. Nothing but
 descriptors of files reaches the driver, which itself does the steps that are one small task.
+
+Estimates of any set of blocks from the files of a release; reads only what the area cuts.
 """
 
 from __future__ import annotations
@@ -10,47 +12,34 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property, lru_cache
 from types import MappingProxyType
 from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
-from das.arrays import FloatArray, IntArray
-from das.queries.query import Query, parse_query
+from das.arrays import BoolArray, FloatArray, Geocodes, IntArray
+from das.errors import InputError, SchemaError
+from das.queries.query import Query, is_answered_by
+from das.tree.area import CutChild, Share, estimate_share, share_of_family
 from das.tree.coordinates import Coordinates
 from das.tree.model import GeolevelTerms
-from das.tree.passes import Moments, add_leaves, combine, pass_down, pass_up, sum_below
-from das.tree.targets import SubtreeTargets, subtree_targets
-from jobs.pipeline.plan import Plan, plan_terms
-from jobs.pipeline.release.evidence import (
-    AnswersReader,
-    LevelRange,
-    RangeAnswers,
-    range_evidence,
-    select_moments,
-)
-from jobs.pipeline.storage.dataset import (
-    Dataset,
-    PartFile,
-    PartWriter,
-    RangeReader,
-    is_published,
-    publish,
-)
+from das.tree.passes import Moments, add_leaves, combine, pass_up, sum_below
+from jobs.pipeline.plan import Plan, plan_terms, why_no_estimates, without_estimates
+from jobs.pipeline.release.level import LevelRange, LevelReader, RangeAnswers, range_evidence
+from jobs.pipeline.storage.dataset import LAST, Dataset, PartFile, PartWriter, is_published, publish
 from jobs.pipeline.storage.estimates import (
     FORMAT,
     estimate_rows,
     largest_estimate,
-    read_moments,
     standard_error_sums,
     tables_schema,
     write_moments,
 )
 from jobs.pipeline.storage.layout import EstimateLayout, ReleaseLayout
 from jobs.pipeline.storage.place import Place
-from jobs.pipeline.tasks.batches import Batch, geounit_batches
+from jobs.pipeline.tasks.batches import Batch, all_geounits, geounit_batches
 from jobs.pipeline.tasks.executor import Tasks
 from solvers.answers.sums import family_sums
 
@@ -83,7 +72,7 @@ class Descended:
 
 @dataclass(frozen=True, eq=False)
 class LevelEstimator:
-    """What a task does at one geolevel.
+    """What tasks do to estimate, geolevel by geolevel.
 
     Attributes:
       plan: The plan.
@@ -97,12 +86,12 @@ class LevelEstimator:
     tables: tuple[Query, ...]
     confidence: float
 
-    @cached_property
+    @property
     def terms(self) -> tuple[GeolevelTerms, ...]:
         """Queries of every geolevel."""
         return plan_terms(self.plan)
 
-    @cached_property
+    @property
     def coordinates(self) -> Coordinates:
         """Coordinates of the whole space."""
         return self.terms[0].coordinates
@@ -117,83 +106,38 @@ class LevelEstimator:
         """Position of the last geolevel."""
         return self.plan.leaf.index
 
+    def reader(self, level: int) -> LevelReader:
+        """Open a geolevel, for one task."""
+        return LevelReader(self.plan, self.release, level)
+
     def tables_at(self, level: int) -> tuple[Query, ...]:
         """Tables that have estimates at a geolevel: all, unless some queries are lazy."""
         return tuple(query for query in self.tables if self.terms[level].determines(query))
 
-    def numbers(self, level: int) -> int:
-        """Numbers held per geounit of a geolevel, at least 1: all its queries may be lazy."""
-        if level == self.leaf:
-            return max(1, sum(query.size for query in self.terms[level].measured))
-        return self.coordinates.size + sum(size**2 for size in self.coordinates.sizes)
-
-    # --- up --------------------------------------------------------------------------------------
-
     def climb(self, batch: Batch) -> PartFile:
         """Write the messages of the parents of a range of families."""
-        children = self._range(batch)
+        below, level = self.reader(batch.level), self.reader(batch.level - 1)
+        children = below.rows(batch)
         names = children.parents[children.starts]
-        above = batch.level - 1
-        parents = self._range(Batch(above, str(names[0]), str(names[-1]), 0))
-        answers = self.answers(parents)
-        terms = self.terms[above]
-        evidence = range_evidence(self.plan, terms, parents, answers)
-        messages = pass_up(terms, evidence, self._below(children), parents.is_only)
-        dataset = self.layout.subtree(self.plan.levels[above].name)
+        parents = level.rows(Batch(level.level.index, str(names[0]), str(names[-1]), 0))
+        evidence = range_evidence(self.plan, level.terms, parents, level.answers(parents))
+        sums = _sum_leaves(below, children) if below.is_leaf else _sum_messages(below, children)
+        messages = pass_up(level.terms, evidence, sums, parents.is_only)
+        dataset = self.layout.subtree(level.level.name)
         return write_moments(dataset, self.coordinates, parents.codes, messages)
-
-    def _below(self, children: LevelRange) -> Moments:
-        """Sums over families and their precisions."""
-        level = children.level
-        shared = self.terms[level].shared
-        if level < self.leaf:
-            return sum_below(self._messages(children), children.starts, children.is_only, shared)
-        return self._sum_leaves(self.terms[level], children)
-
-    def _sum_leaves(self, terms: GeolevelTerms, children: LevelRange) -> Moments:
-        """Sums over families of leaves: answers are added before they are estimated."""
-        starts = children.starts
-        passes = children.is_only[starts]
-        answers = self.answers_reader(self.leaf)
-        sums = [
-            sum_answers(piece, answers.read(piece))
-            for start, stop in children.pieces(max(1, _CHUNK_ANSWERS // self.numbers(self.leaf)))
-            for piece in [children.slice(start, stop)]
-        ]
-        noisy = [np.concatenate(parts) for parts in zip(*(s.noisy for s in sums), strict=True)]
-        exact = [np.concatenate(parts) for parts in zip(*(s.exact for s in sums), strict=True)]
-        alike = LevelRange(
-            self.leaf,
-            children.codes[starts],
-            children.parents[starts],
-            children.n_children[starts],
-            np.zeros(len(starts), np.bool_),
-            np.full(len(starts), self.plan.leaf.name, object),
-        )
-        evidence = range_evidence(self.plan, terms, alike, RangeAnswers(noisy, exact))
-        sizes = np.diff(np.append(starts, len(children.codes)))
-        return add_leaves(combine(terms, evidence, None), np.where(passes, 0, sizes), terms.shared)
-
-    # --- down ------------------------------------------------------------------------------------
 
     def descend(self, batch: Batch) -> Descended:
         """Write the estimates and tables of a range of families."""
-        geolevel = self.plan.levels[batch.level].name
-        rows = self._range(batch)
+        level = self.reader(batch.level)
+        rows, asked = level.rows(batch), self.tables_at(batch.level)
         schema = tables_schema(self.largest_above(batch.level))
-        tables = PartWriter(self.layout.tables(geolevel), schema)
-        if batch.level == self.leaf:
-            errors, largest = self._descend_leaves(rows, tables, schema)
+        tables = PartWriter(self.layout.tables(level.level.name), schema)
+        if level.is_leaf:
+            errors, largest = _descend_leaves(level, rows, asked, tables, schema)
             return Descended(None, tables.close(), errors, largest)
-        messages = self._messages(rows)
-        estimates = messages
-        if batch.level:
-            above = self._whole(rows)
-            below = sum_below(messages, rows.starts, rows.is_only, self.terms[batch.level].shared)
-            estimates = pass_down(messages, below, above, rows.starts, rows.is_only)
-        dataset = self.layout.whole(geolevel)
+        estimates = level.estimates(rows, level.above(rows))
+        dataset = self.layout.whole(level.level.name)
         whole = write_moments(dataset, self.coordinates, rows.codes, estimates, single=True)
-        asked = self.tables_at(batch.level)
         written = estimate_rows(self.coordinates, asked, rows.codes, estimates, schema)
         tables.write_apart(written)
         errors, largest = standard_error_sums(written), largest_estimate(written)
@@ -206,178 +150,104 @@ class LevelEstimator:
         above = Dataset.open(self.layout.tables(self.plan.levels[level - 1].name))
         return float(above.facts.get("largest_estimate", math.inf))
 
-    def _descend_leaves(
-        self, rows: LevelRange, writer: PartWriter, schema: pa.Schema
-    ) -> tuple[list[FloatArray], float]:
-        """Sums of the standard errors of each table, and the largest estimate."""
-        asked = self.tables_at(self.leaf)
-        sums, largest = [np.zeros(query.size) for query in asked], 0.0
-        if not asked:  # no component is touched, so there is nothing to estimate on
-            return sums, largest
-        terms = self.leaf_terms(self.coordinates.touched_by(asked))
-        answers = self.answers_reader(self.leaf)
-        above = self.above_leaves(terms, rows)
-        # Answers that are only added up are of a few bytes, and held anyway.
-        held = terms.coordinates.size + sum(query.size for query in asked)
-        numbers = max(held, self.numbers(self.leaf) // 4)
-        starts = rows.starts
-        waiting: list[list[pa.Table]] = []
-        for start, stop in rows.pieces(max(1, _CHUNK_NUMBERS // numbers)):
-            piece = rows.slice(start, stop)
-            families = np.arange(*np.searchsorted(starts, [start, stop]))
-            estimates = self.leaf_estimates(
-                terms,
-                piece,
-                answers.read(piece),
-                None if above is None else above.take(families),
-            )
-            tables = estimate_rows(terms.coordinates, asked, piece.codes, estimates, schema)
-            sums = [one + more for one, more in zip(sums, standard_error_sums(tables), strict=True)]
-            largest = max(largest, largest_estimate(tables))
-            waiting.append(tables)
-            if stop == len(rows.codes) or sum(len(held[0]) for held in waiting) >= _GROUP_ROWS:
-                writer.write_apart(map(pa.concat_tables, zip(*waiting, strict=True)))
-                waiting = []
+
+def _sum_messages(level: LevelReader, children: LevelRange) -> Moments:
+    """Sums over families above the leaves, and their precisions."""
+    messages = level.subtree(children)
+    return sum_below(messages, children.starts, children.is_only, level.terms.shared)
+
+
+def _sum_leaves(level: LevelReader, children: LevelRange) -> Moments:
+    """Sums over families of leaves: answers are added before they are estimated."""
+    starts = children.starts
+    sums = [
+        sum_answers(piece, level.answers(piece))
+        for start, stop in children.pieces(max(1, _CHUNK_ANSWERS // level.numbers))
+        for piece in [children.slice(start, stop)]
+    ]
+    noisy = [np.concatenate(parts) for parts in zip(*(s.noisy for s in sums), strict=True)]
+    exact = [np.concatenate(parts) for parts in zip(*(s.exact for s in sums), strict=True)]
+    alike = LevelRange(
+        level.level.index,
+        children.codes[starts],
+        children.parents[starts],
+        children.n_children[starts],
+        np.zeros(len(starts), np.bool_),
+        np.full(len(starts), level.level.name, object),
+    )
+    evidence = range_evidence(level.plan, level.terms, alike, RangeAnswers(noisy, exact))
+    sizes = np.diff(np.append(starts, len(children.codes)))
+    measured = np.where(children.is_only[starts], 0, sizes)
+    return add_leaves(combine(level.terms, evidence, None), measured, level.terms.shared)
+
+
+def _descend_leaves(
+    level: LevelReader,
+    rows: LevelRange,
+    asked: Sequence[Query],
+    writer: PartWriter,
+    schema: pa.Schema,
+) -> tuple[list[FloatArray], float]:
+    """Write the tables of leaves; their sums of standard errors, and the largest estimate."""
+    sums, largest = [np.zeros(query.size) for query in asked], 0.0
+    if not asked:  # no component is touched, so there is nothing to estimate on
         return sums, largest
+    terms = level.terms.restricted(level.terms.coordinates.touched_by(asked))
+    above = level.above(rows, terms)
+    # Answers that are only added up are of a few bytes, and held anyway.
+    held = terms.coordinates.size + sum(query.size for query in asked)
+    waiting: list[list[pa.Table]] = []
+    for start, stop in rows.pieces(max(1, _CHUNK_NUMBERS // max(held, level.numbers // 4))):
+        piece = rows.slice(start, stop)
+        families = np.arange(*np.searchsorted(rows.starts, [start, stop]))
+        estimates = level.estimates(piece, None if above is None else above.take(families), terms)
+        tables = estimate_rows(terms.coordinates, asked, piece.codes, estimates, schema)
+        sums = [one + more for one, more in zip(sums, standard_error_sums(tables), strict=True)]
+        largest = max(largest, largest_estimate(tables))
+        waiting.append(tables)
+        if stop == len(rows.codes) or sum(len(held[0]) for held in waiting) >= _GROUP_ROWS:
+            writer.write_apart(map(pa.concat_tables, zip(*waiting, strict=True)))
+            waiting = []
+    return sums, largest
 
-    def leaf_terms(self, part: Coordinates) -> GeolevelTerms:
-        """Queries of leaves on some components."""
-        return self.terms[self.leaf].restricted(part)
 
-    def above_leaves(self, terms: GeolevelTerms, rows: LevelRange) -> Moments | None:
-        """Estimates of the parents of families of leaves, on the components of `terms`."""
-        if self.leaf == 0:
-            return None
-        return select_moments(terms.coordinates, self.coordinates, self._whole(rows))
+def subtree_estimates(
+    level: LevelReader, rows: LevelRange, query: Query
+) -> Iterator[tuple[FloatArray, FloatArray, IntArray]]:
+    """Estimate a query from the subtrees of geounits that are not only children, some at a time.
 
-    def leaf_estimates(
-        self, terms: GeolevelTerms, rows: LevelRange, answers: RangeAnswers, above: Moments | None
-    ) -> Moments:
-        """Estimates of whole families of leaves from all answers, on the components of `terms`.
+    Args:
+      level: Reads the geolevel.
+      rows: The geounits.
+      query: Any query of m answers that is determined.
 
-        `above` are those of their parents, on the same components; None of a root.
-        """
-        messages = self.leaf_messages(terms, rows, answers)
-        if above is None:
-            return messages
-        below = sum_below(messages, rows.starts, rows.is_only, terms.shared)
-        return pass_down(messages, below, above, rows.starts, rows.is_only)
-
-    def leaf_messages(
-        self, terms: GeolevelTerms, rows: LevelRange, answers: RangeAnswers
-    ) -> Moments:
-        """Estimates of leaves from their own answers, on the components of `terms`."""
-        evidence = range_evidence(self.plan, terms, rows, answers)
-        return pass_up(terms, evidence, None, rows.is_only)
-
-    # --- targets of the node problems ------------------------------------------------------------
-
-    def target_queries(self, level: int) -> tuple[Query, ...]:
-        """Queries of a geolevel and of all below it that have estimates there, each once."""
-        named = {q.name: q for terms in self.terms[level:] for q in terms.measured}
-        return tuple(q for q in named.values() if self.terms[level].determines(q))
-
-    def targets(self, batch: Batch, messages: RangeReader | None = None) -> SubtreeTargets:
-        """Subtree targets of the geounits of a range that are not only children.
-
-        Args:
-          batch: The range.
-          messages: Reads the messages of its geolevel, for who asks piece by piece.
-
-        Raises:
-          OutputError: The upward pass has not been made.
-        """
-        rows = self._range(batch)
-        read = messages or self.reader(batch.level)
-        subtree = read_moments(read, self.coordinates, rows.codes).take(~rows.is_only)
-        return subtree_targets(self.terms[batch.level], self.target_queries(batch.level), subtree)
-
-    def subtree_estimates(
-        self, batch: Batch, query: Query, messages: RangeReader | None
-    ) -> Iterator[tuple[FloatArray, FloatArray, IntArray]]:
-        """Estimates of a query from the subtrees of geounits that are not only children.
-
-        Args:
-          batch: The range, read piece by piece.
-          query: Any query of m answers that is determined.
-          messages: Reads the messages of its geolevel; None at the leaves, which have none.
-
-        Yields:
-          Of some geounits float64[G, m]; by kind float64[K, m, m], their covariances; int64[G].
-        """
-        rows = self._range(batch)
-        coordinates, answers = self.coordinates, self.answers_reader(batch.level)
-        terms = self.leaf_terms(coordinates.touched_by([query]))
-        if messages is None:
-            coordinates = terms.coordinates
-        for start, stop in rows.pieces(max(1, _CHUNK_NUMBERS // self.numbers(batch.level))):
-            piece = rows.slice(start, stop)
-            if messages is not None:
-                found = read_moments(messages, coordinates, piece.codes)
-            else:
-                found = self.leaf_messages(terms, piece, answers.read(piece))
-            subtree = found.take(~piece.is_only)
-            covariances = coordinates.covariances(query, query, subtree.matrices)
-            yield coordinates.answer(query, subtree.values), covariances, subtree.kind
-
-    def cell_estimates(self, batch: Batch) -> tuple[FloatArray, FloatArray]:
-        """Estimates of all cells of the geounits of a range that are not only children.
-
-        Returns:
-          float64[G, n] from each geounit's subtree, and float64[G], the mean variance of a cell.
-        """
-        rows = self._range(batch)
-        if batch.level == self.leaf:
-            messages = self.leaf_messages(self.terms[self.leaf], rows, self.answers(rows))
-        else:
-            messages = self._messages(rows)
-        measured = messages.take(~rows.is_only)
-        cells = parse_query(self.plan.schema, "detailed")
-        variances = self.coordinates.variances(cells, measured.matrices).mean(1)
-        return self.coordinates.answer(cells, measured.values), variances[measured.kind]
-
-    # --- reading ---------------------------------------------------------------------------------
-
-    def _range(self, batch: Batch) -> LevelRange:
-        return LevelRange.read(self.release, self.plan.levels[batch.level].name, batch)
-
-    def answers_reader(self, level: int) -> AnswersReader:
-        """What reads the answers of a geolevel, in ranges that ascend."""
-        return AnswersReader.of(self.release, self.plan.levels[level].name, self.terms[level])
-
-    def answers(self, rows: LevelRange) -> RangeAnswers:
-        """Answers of whole families of a geolevel."""
-        return self.answers_reader(rows.level).read(rows)
-
-    def reader(self, level: int) -> RangeReader:
-        """What reads the messages of a geolevel."""
-        return RangeReader(Dataset.open(self.layout.subtree(self.plan.levels[level].name)))
-
-    def _messages(self, rows: LevelRange) -> Moments:
-        return read_moments(self.reader(rows.level), self.coordinates, rows.codes)
-
-    def _whole(self, rows: LevelRange) -> Moments:
-        """Estimates of the parents of families."""
-        dataset = self.layout.whole(self.plan.levels[rows.level - 1].name)
-        return read_moments(Dataset.open(dataset), self.coordinates, rows.parents[rows.starts])
+    Yields:
+      Of some geounits float64[G, m]; by kind float64[K, m, m], their covariances; int64[G].
+    """
+    terms = level.terms
+    if level.is_leaf:
+        terms = terms.restricted(terms.coordinates.touched_by([query]))
+    for start, stop in rows.pieces(max(1, _CHUNK_NUMBERS // level.numbers)):
+        piece = rows.slice(start, stop)
+        subtree = level.subtree(piece, terms if level.is_leaf else None).take(~piece.is_only)
+        covariances = terms.coordinates.covariances(query, query, subtree.matrices)
+        yield terms.coordinates.answer(query, subtree.values), covariances, subtree.kind
 
 
 def facts_of(
     estimator: LevelEstimator, geolevel: str, asked: Sequence[Query], seconds: float
 ) -> dict[str, Any]:
     """Facts of a dataset of estimates: of what, of which queries, and what it took."""
-    return {
-        "geolevel": geolevel,
-        "configuration_digest": estimator.plan.digest,
-        "not_for_release": estimator.plan.not_for_release,
-        "format": FORMAT,
-        "confidence": estimator.confidence,
-        "queries": [
+    return estimator.plan.facts(
+        geolevel=geolevel,
+        format=FORMAT,
+        confidence=estimator.confidence,
+        queries=[
             {"query": q.name, "answers": q.size, "shape": list(q.shape), "labels": q.labels()}
             for q in asked
         ],
-        "seconds": seconds,
-    }
+        seconds=seconds,
+    )
 
 
 def said_of_tables(asked: Sequence[Query], parts: Sequence[Descended]) -> dict[str, Any]:
@@ -479,7 +349,7 @@ class EstimateStage:
     def _run(self, label: str, level: int, task: Callable[[Batch], T]) -> list[T]:
         """Do a step on all families of a geolevel."""
         estimator = self.estimator
-        numbers = estimator.numbers(level)
+        numbers = estimator.reader(level).numbers
         size = self.tasks.sizing.estimate_numbers
         largest, smallest = max(1, size.most // numbers), size.least // numbers
         batches = geounit_batches(
@@ -488,3 +358,229 @@ class EstimateStage:
         if len(batches) == 1:
             return [task(batches[0])]
         return self.tasks.run(label, batches, task)
+
+
+# --- areas ----------------------------------------------------------------------------------------
+
+
+_WINDOW_NUMBERS = 10_000_000  # numbers read at once
+_MOST_BETWEEN = 256  # geounits that are read though no cut family has them: a tract or two
+_MOST_AT_ONCE = 512  # geounits whose estimates are read together: a row group or so
+
+
+@dataclass(frozen=True, eq=False)
+class AreaEstimator:
+    """Estimates queries in any area.
+
+    Attributes:
+      estimator: The finished estimate stage of a release.
+      queries: Any queries.
+      within: First and last prefix of the leaves that areas may have, each that of whole geounits
+        of one geolevel; an area lies below one of these. Nothing of other leaves is read.
+    """
+
+    estimator: LevelEstimator
+    queries: tuple[Query, ...]
+    within: tuple[str, str] = ("", "")
+
+    @cached_property
+    def coordinates(self) -> Coordinates:
+        """The components that the queries touch."""
+        return self.estimator.coordinates.touched_by(self.queries)
+
+    def _refuse_unknown(self, level: int) -> None:
+        """Refuse queries that have no estimates at a geolevel, as may be with lazy queries.
+
+        Raises:
+          SchemaError: One does not follow from what is measured completely.
+        """
+        plan = self.estimator.plan
+        unknown = without_estimates(plan, [query.name for query in self.queries])
+        for query in self.queries:
+            if plan.levels[level].name not in unknown.get(query.name, ()):
+                continue
+            complete = [one.name for one in plan.levels[level].complete]
+            lazy = sorted(plan.levels[level].lazy, key=lambda one: one.size)
+            enough = next((one.name for one in lazy if is_answered_by(one, query)), None)
+            why = why_no_estimates(plan)
+            raise SchemaError(
+                f"estimate, query {query.name}, geolevel {plan.levels[level].name}",
+                "does not follow from the queries that are measured completely there and above"
+                + (f": {why}" if why else ""),
+                got=f"follows from {enough}, which is lazy" if enough else None,
+                want=f"a query that follows from {', '.join(complete)}" if complete else None,
+                remedy="name another query; a run that does not list what it needs among "
+                "privacy.lazy_queries has estimates of it",
+            )
+
+    @cache  # noqa: B019 - an estimator lives as long as its command
+    def geounits(self, level: int) -> LevelRange:
+        """All geounits of a geolevel, as far as areas may have some."""
+        batch, (low, high) = all_geounits(level), self.within
+        if self.estimator.plan.spine.digits[level] >= len(low):
+            batch = Batch(level, low, high + LAST, 0)
+        return self._reader(level).rows(batch)
+
+    @cache  # noqa: B019
+    def _bounds(self, level: int) -> IntArray:
+        """int64[U + 1]: where the children of each geounit above begin, and the end."""
+        rows = self.geounits(level)
+        return np.append(rows.starts, len(rows.codes))
+
+    @cached_property
+    def _leaf_codes(self) -> Geocodes:
+        """bytes[G] geocodes of all leaves."""
+        return self.geounits(self.estimator.leaf).codes.astype(np.bytes_)
+
+    @cache  # noqa: B019
+    def _reader(self, level: int) -> LevelReader:
+        """Reads a geolevel; areas in the order of their geocodes share row groups."""
+        return self.estimator.reader(level)
+
+    @cache  # noqa: B019
+    def _terms(self, level: int) -> GeolevelTerms:
+        """Queries of a geolevel on the components that the queries touch."""
+        return self.estimator.terms[level].restricted(self.coordinates)
+
+    def geounit(self, code: str) -> Moments:
+        """Estimate a geounit of any geolevel.
+
+        Raises:
+          InputError: There is no such geounit.
+          SchemaError: A query has no estimates at its geolevel.
+        """
+        for level in range(self.estimator.leaf + 1):
+            rows = self.geounits(level)
+            spot = int(np.searchsorted(rows.codes, code))
+            if spot < len(rows.codes) and rows.codes[spot] == code:
+                self._refuse_unknown(level)
+                return self._on_spine(level, spot)
+        raise InputError("estimate", "has no such geounit", got=code)
+
+    def blocks(self, codes: Sequence[str] | Geocodes) -> Moments:
+        """Estimate a set of leaves.
+
+        Args:
+          codes: Geocodes of geounits of the last geolevel, in any order; repeated ones count once.
+
+        Raises:
+          InputError: The set is empty, or one of them does not exist.
+          SchemaError: A query has no estimates at the last geolevel.
+        """
+        self._refuse_unknown(self.estimator.leaf)
+        leaves = self._leaf_codes
+        found = np.asarray(codes)
+        if found.dtype.kind != "S":
+            found = np.char.encode(found.astype(np.str_), "ascii", "replace")  # ? is in no geocode
+        wanted = np.unique(found)
+        spots = np.searchsorted(leaves, wanted)
+        known = leaves[np.minimum(spots, len(leaves) - 1)] == wanted
+        if not len(wanted) or not known.all():
+            raise InputError(
+                "estimate, area",
+                "is not a set of geounits of the last geolevel",
+                got=f"{len(wanted) - int(known.sum())} unknown of {len(wanted)}",
+            )
+        touched, whole = self._held(spots)
+        level = max(index for index, held in enumerate(touched) if len(held) == 1)
+        spot = int(touched[level][0])
+        holder = self._on_spine(level, spot)
+        if whole[level][0]:
+            return holder
+        shares: dict[int, Share] = {}
+        for above in range(self.estimator.leaf - 1, level - 1, -1):
+            cut, inside = touched[above][~whole[above]], touched[above + 1][whole[above + 1]]
+            shares = self._shares(above, cut, inside, shares)
+        return estimate_share(shares[spot], holder)
+
+    def _held(self, spots: IntArray) -> tuple[list[IntArray], list[BoolArray]]:
+        """Per geolevel, positions of the geounits that hold some of the area, and which lie in it.
+
+        Takes time by the size of the area, not by that of the nation it lies in.
+        """
+        touched, whole = [spots], [np.ones(len(spots), np.bool_)]
+        for level in range(self.estimator.leaf, 0, -1):
+            bounds = self._bounds(level)
+            above = np.searchsorted(bounds, touched[0], side="right") - 1
+            parents, family = np.unique(above, return_inverse=True)
+            inside = np.bincount(family.reshape(-1), whole[0], len(parents))
+            touched.insert(0, parents)
+            whole.insert(0, inside == bounds[parents + 1] - bounds[parents])
+        return touched, whole
+
+    def _shares(
+        self, level: int, cut_parents: IntArray, inside: IntArray, below: dict[int, Share]
+    ) -> dict[int, Share]:
+        """Shares of the cut geounits of a geolevel, by position, from those one geolevel down.
+
+        `inside` are the positions of the children that lie in the area, sorted.
+        """
+        children = self.geounits(level + 1)
+        bounds = self._bounds(level + 1)
+        reader, terms = self._reader(level + 1), self._terms(level + 1)
+        shares = {}
+        for parents in self._windows(cut_parents, bounds, level + 1):
+            first = int(bounds[parents[0]])
+            rows = children.slice(first, int(bounds[parents[-1] + 1]))
+            messages = reader.subtree(rows, terms)
+            for parent in parents.tolist():
+                mine = np.arange(bounds[parent], bounds[parent + 1])
+                if len(mine) == 1:  # what is cut in an only child is cut in its parent
+                    shares[parent] = below[int(mine[0])]
+                    continue
+                family = messages.take(mine - first)
+                sums = sum_below(
+                    family, np.zeros(1, np.int64), np.zeros(len(mine), np.bool_), terms.shared
+                )
+                cut = [
+                    CutChild(
+                        below[int(child)],
+                        tuple(part[spot] for part in family.values),
+                        tuple(part[family.kind[spot]] for part in family.matrices),
+                    )
+                    for spot, child in enumerate(mine)
+                    if int(child) in below
+                ]
+                shares[parent] = share_of_family(
+                    family, is_whole=np.isin(mine, inside, assume_unique=True), cut=cut, below=sums
+                )
+        return shares
+
+    def _windows(self, parents: IntArray, bounds: IntArray, level: int) -> Iterator[IntArray]:
+        """Runs of cut parents whose children are read together, with those of few others."""
+        most = max(1, _WINDOW_NUMBERS // self._reader(level).numbers)
+        start = 0
+        for stop in range(1, len(parents) + 1):
+            last = stop == len(parents)
+            if (
+                last
+                or bounds[parents[stop] + 1] - bounds[parents[start]] > most
+                or bounds[parents[stop]] - bounds[parents[stop - 1] + 1] > _MOST_BETWEEN
+            ):
+                yield parents[start:stop]
+                start = stop
+
+    def _on_spine(self, level: int, spot: int) -> Moments:
+        """One row: the estimate of a geounit from all answers, and its covariance alone."""
+        one, rows = self.estimator, self.geounits(level)
+        if level < one.leaf:
+            most = max(1, min(_MOST_AT_ONCE, _WINDOW_NUMBERS // one.coordinates.size))
+            row = self._window(level, spot // most * most, most).take(np.array([spot % most]))
+            return _alone(row)
+        family = np.flatnonzero(rows.parents == rows.parents[spot])
+        alike = rows.slice(int(family[0]), int(family[-1]) + 1)
+        reader, terms = self._reader(level), self._terms(level)
+        found = reader.estimates(alike, reader.above(alike, terms), terms)
+        return _alone(found.take(np.array([spot - int(family[0])])))
+
+    @lru_cache(maxsize=8)  # noqa: B019 - areas in the order of their geocodes share them
+    def _window(self, level: int, start: int, size: int) -> Moments:
+        """Estimates of a run of geounits above the leaves, from all answers."""
+        codes = self.geounits(level).codes[start : start + size]
+        return self._reader(level).whole(codes, self._terms(level))
+
+
+def _alone(row: Moments) -> Moments:
+    """One row with the matrices of its own kind alone."""
+    matrices = tuple(part[row.kind] for part in row.matrices)
+    return Moments(row.values, matrices, np.zeros(1, np.int64))

@@ -2,20 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
+import numpy as np
+
+from das.arrays import IntArray
+from das.metrics.parity import expected_absolute, parity_of
 from das.privacy.ledger import Ledger
+from das.queries.query import Query, parse_query
+from das.schema import Recode, Schema
 from jobs.pipeline.config.claims import claim_of
+from jobs.pipeline.config.groups import Grouping
 from jobs.pipeline.config.models.run import AboutConfig
 from jobs.pipeline.config.product import Product, Resolved
 from jobs.pipeline.documents.account import Account, account_of_grants
+from jobs.pipeline.documents.codebook import (
+    Codebook,
+    CodedColumn,
+    CodedDataset,
+    CodedGeolevel,
+    CodedGroup,
+    CodedQuery,
+    CodedRecode,
+)
 from jobs.pipeline.documents.document import read_document, write_document
 from jobs.pipeline.documents.manifest import (
     Attribute,
     CountedSchema,
     Environment,
+    ExpectedAtLevel,
     ExpectedGroups,
     GeounitsSource,
     LevelGeography,
@@ -27,8 +45,6 @@ from jobs.pipeline.documents.manifest import (
 )
 from jobs.pipeline.documents.statistics import expected_totals_of, statistics_of
 from jobs.pipeline.plan import Level, Plan
-from jobs.pipeline.release.codebook import codebook_of
-from jobs.pipeline.release.expected import expected_groups
 from jobs.pipeline.release.sealing import released_files, released_outputs, software, write_manifest
 from jobs.pipeline.release.statements import (
     budget_rows,
@@ -38,15 +54,19 @@ from jobs.pipeline.release.statements import (
     privacy_statements,
     stratum_statements,
 )
+from jobs.pipeline.report.datasets import described
 from jobs.pipeline.report.readme import codebook_page, readme
 from jobs.pipeline.storage.answers import ORIGIN
 from jobs.pipeline.storage.dataset import MANIFEST, Dataset, is_published
-from jobs.pipeline.storage.files import replace_file
-from jobs.pipeline.storage.layout import ReleaseLayout
-from jobs.pipeline.storage.modes import READABLE
+from jobs.pipeline.storage.files import READABLE, replace_file
+from jobs.pipeline.storage.geography import read_public_geocodes
+from jobs.pipeline.storage.histograms import read_histograms
+from jobs.pipeline.storage.layout import EstimateLayout, ReleaseLayout
 from jobs.pipeline.storage.place import at_once, found_under
 
 _ACCOUNT = "run `das measure`"
+_MOST_LABELS = 1000  # of a query; the detailed one may have millions, told by the attributes
+Sums = Mapping[str, Sequence[float]]  # table to the sum over geounits of each standard error
 
 
 @dataclass(frozen=True)
@@ -265,3 +285,174 @@ def _records(release: ReleaseLayout) -> int | None:
     """Rows of the microdata; None if none were written."""
     formats = sorted(path.parent for path in found_under(release.microdata, MANIFEST))
     return Dataset.open(formats[0]).rows if formats else None
+
+
+# --- the codebook ---------------------------------------------------------------------------------
+
+
+def codebook_of(plan: Plan, manifest: Manifest, tables: Sequence[str]) -> Codebook:
+    """What codes and names in the files of a release stand for.
+
+    Args:
+      plan: The plan.
+      manifest: Of the release.
+      tables: Queries that are tabulated.
+    """
+    return Codebook(
+        format=1,
+        name=manifest.name,
+        records=manifest.records,
+        cells=plan.schema.size,
+        attributes=manifest.schema.attributes,
+        recodes=tuple(_recode(plan.schema, recode) for recode in plan.schema.recodes),
+        geolevels=tuple(
+            CodedGeolevel(
+                name=name,
+                digits=digits,
+                geounits=geounits,
+                on_spine=name in plan.spine.levels,
+                census_digits=None if plan.census is None else plan.census_digits.get(name),
+            )
+            for name, digits, geounits in (
+                *((row.geolevel, row.digits, row.geounits) for row in manifest.geography),
+                *((row.geolevel, row.digits, row.geounits) for row in manifest.off_spine),
+            )
+        ),
+        queries=_queries(plan, tables),
+        datasets=tuple(
+            CodedDataset(
+                path=one.path,
+                geolevels=one.levels,
+                row=one.row,
+                columns=tuple(
+                    CodedColumn(name=name, type=kind, meaning=meaning)
+                    for name, kind, meaning in one.columns
+                ),
+            )
+            for one in described(manifest)
+        ),
+    )
+
+
+def _recode(schema: Schema, recode: Recode) -> CodedRecode:
+    (attribute,) = (one for one in schema.attributes if one.name == recode.attribute)
+    levels: list[list[str]] = [[] for _ in recode.groups]
+    for level, group in zip(attribute.levels, recode.codes, strict=True):
+        levels[group].append(level)
+    groups = zip(recode.groups, levels, strict=True)
+    return CodedRecode(
+        name=recode.name,
+        attribute=recode.attribute,
+        groups=tuple(CodedGroup(label=label, levels=tuple(own)) for label, own in groups),
+    )
+
+
+def _queries(plan: Plan, tables: Sequence[str]) -> tuple[CodedQuery, ...]:
+    """Tabulated queries first, then those that are only measured or only exact."""
+    tabulated = {query.name: query for query in (parse_query(plan.schema, t) for t in tables)}
+    found: dict[str, Query] = dict(tabulated)
+    for level in plan.levels:
+        for query in (*level.exact, *level.queries):
+            found.setdefault(query.name, query)
+    return tuple(
+        CodedQuery(
+            query=name,
+            answers=query.size,
+            labels=tuple(query.labels()) if query.size <= _MOST_LABELS else (),
+            measured=tuple(v.name for v in plan.levels if name in {q.name for q in v.queries}),
+            exact=tuple(v.name for v in plan.levels if name in {q.name for q in v.exact}),
+            tabulated=name in tabulated,
+        )
+        for name, query in found.items()
+    )
+
+
+# --- expected errors of groups --------------------------------------------------------------------
+
+
+def expected_groups(
+    plan: Plan, release: ReleaseLayout, grouping: Grouping
+) -> tuple[ExpectedGroups, ...]:
+    """Expected errors of the groups whose numbers are estimated with standard errors.
+
+    An unbiased estimate with standard error s errs by s sqrt(2 / pi) on average, as normal errors
+    do. Sizes of groups are the released ones. Neither true nor released counts are negative, so
+    errors add up to no more than true and released records together; expected ones are cut off at
+    twice the released records.
+
+    Args:
+      plan: The plan.
+      release: The release; its counts must be published.
+      grouping: The groups; those that are no table of the estimates are left out.
+
+    Returns:
+      One value for each query of groups; none of what has no estimates.
+
+    Raises:
+      OutputError: A dataset cannot be read.
+    """
+    sums = {level: _sums(release, level) for level in plan.spine.levels}
+    listed = [q for q in grouping.groups if all(q.name in of_level for of_level in sums.values())]
+    if not listed:
+        return ()
+    root = plan.spine.levels[0]
+    codes = read_public_geocodes(release, root)
+    counts = read_histograms(Dataset.open(release.counts(root)), codes, plan.schema.size)
+    total = parse_query(plan.schema, "total").name
+    out = []
+    for query in listed:
+        released = query.answer(counts).sum(0)
+        levels = tuple(
+            _at(name, query, released, of_level, of_level.get(total), grouping)
+            for name, of_level in sums.items()
+        )
+        out.append(
+            ExpectedGroups(
+                groups=query.name,
+                labels=tuple(query.labels()),
+                released=tuple(released.tolist()),
+                floor=grouping.floor,
+                levels=levels,
+            )
+        )
+    return tuple(out)
+
+
+def _sums(release: ReleaseLayout, geolevel: str) -> Sums:
+    """Sums of standard errors by table; none if there are no estimates."""
+    path = EstimateLayout.of(release).tables(geolevel)
+    if not is_published(path):
+        return {}
+    sums: Sums = Dataset.open(path).facts.get("standard_error_sums", {})
+    return sums
+
+
+def _at(
+    geolevel: str,
+    query: Query,
+    released: IntArray,
+    sums: Sums,
+    of_total: Sequence[float] | None,
+    grouping: Grouping,
+) -> ExpectedAtLevel:
+    absolute = np.minimum(expected_absolute(sums[query.name]), 2.0 * released)
+    everybody = math.nan
+    if of_total is not None:
+        everybody = min(float(expected_absolute(of_total)[0]), 2.0 * float(released.sum()))
+    parity = parity_of(
+        absolute, released, everybody, floor=grouping.floor, omega=grouping.population_weight
+    )
+    return ExpectedAtLevel(
+        geolevel=geolevel,
+        l1=tuple(float(f"{value:.6g}") for value in absolute.tolist()),
+        everybody=_number(parity.everybody),
+        k=parity.n_groups,
+        parity=_number(parity.error),
+        parity_mean=_number(parity.mean),
+        worst=None if parity.worst is None else query.labels()[parity.worst],
+    )
+
+
+def _number(value: float) -> float | None:
+    """Six digits; None of NaN."""
+    return None if np.isnan(value) else float(f"{value:.6g}")

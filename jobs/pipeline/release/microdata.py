@@ -1,114 +1,187 @@
-"""Microdata: protected counts of the leaf geolevel, one row per person.
+"""Microdata: protected counts of the leaf geolevel, one row per person, alone or with its unit.
 
-Made from the release alone.
+Made from the release alone; joined ones from the counts of both products.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from das.arrays import ObjectArray
+from das.arrays import BoolArray, IntArray, ObjectArray
 from das.histograms import Histograms
+from das.schema import Schema
+from invariants.joining import Joined, join
+from jobs.pipeline.config.joined import Joining, joined_settings
 from jobs.pipeline.plan import Plan
-from jobs.pipeline.storage.columns import texts
-from jobs.pipeline.storage.csv import CsvPartWriter
-from jobs.pipeline.storage.dataset import PartFile, PartWriter, is_published, publish
-from jobs.pipeline.storage.geography import read_geography, read_public_geocodes
+from jobs.pipeline.release.tables import write_rows
+from jobs.pipeline.storage.dataset import PartFile, is_published, publish
+from jobs.pipeline.storage.geography import read_both_geocodes
 from jobs.pipeline.storage.histograms import read_counts
 from jobs.pipeline.storage.layout import ReleaseLayout
+from jobs.pipeline.storage.place import Place
 from jobs.pipeline.tasks.batches import Batch, geounit_batches
 from jobs.pipeline.tasks.executor import Tasks
 
 # Rows held at once, but for one entry of a histogram with more: 1 MB a column of 16-bit codes, and
 # the geocodes as Python strings, which are most of it.
 _PERSONS = 500_000
+# Records and units joined at once, but for a leaf of more: some 20 arrays of 8 bytes each, 100 MB.
+_TOGETHER = 500_000
+_LABEL = pa.dictionary(pa.int16(), pa.string())
 
 
 def write_microdata(
-    plan: Plan,
-    release: ReleaseLayout,
-    formats: Sequence[str],
-    tasks: Tasks,
+    plan: Plan, release: ReleaseLayout, formats: Sequence[str], tasks: Tasks
 ) -> None:
     """Write one row per person of the leaf geolevel, as Parquet and/or CSV; complete ones are kept.
 
     Columns: geocode, then one column per attribute with the label of its level.
     """
-    missing = [name for name in formats if not is_published(release.microdata / name)]
+
+    def rows(batch: Batch) -> Iterator[pa.Table]:
+        return _persons(plan, release, batch)
+
+    folders = {name: release.microdata / name for name in formats}
+    _write("microdata", plan, release, folders, rows, tasks)
+
+
+def write_joined(plan: Plan, release: ReleaseLayout, joining: Joining, tasks: Tasks) -> None:
+    """Write one row per record of the leaf geolevel with its unit; complete formats are kept.
+
+    Columns: geocode, the number of the unit among those of the leaf in the microdata of their
+    product, the attributes of the unit, and those of the record. Rows are in order of geocode and
+    number.
+
+    Raises:
+      VerificationError: Units cannot hold the records of a leaf, as they can wherever ties hold.
+    """
+
+    def rows(batch: Batch) -> Iterator[pa.Table]:
+        return _joined(plan, release, joining, batch)
+
+    folders: dict[str, Place] = {name: release.joined / name for name in joining.config.formats}
+    facts = {"settings": joined_settings(joining.config)}
+    _write("joined microdata", plan, release, folders, rows, tasks, **facts)
+
+
+def _write(
+    what: str,
+    plan: Plan,
+    release: ReleaseLayout,
+    folders: Mapping[str, Place],
+    rows: Callable[[Batch], Iterator[pa.Table]],
+    tasks: Tasks,
+    **facts: Any,  # noqa: ANN401 - JSON facts
+) -> None:
+    """Write rows of ranges of leaves in each format that is not complete."""
+    missing = {name: folder for name, folder in folders.items() if not is_published(folder)}
     if not missing:
         return
     started = time.monotonic()
-    batches = geounit_batches(
-        release,
-        plan.leaf,
-        tasks.batches,
-        tasks.sizing.write_geounits.most,
-        tasks.sizing.write_geounits.least,
-    )
+    size = tasks.sizing.write_geounits
+    batches = geounit_batches(release, plan.leaf, tasks.batches, size.most, size.least)
 
     def run(batch: Batch) -> dict[str, PartFile]:
-        return _microdata_part(batch, plan, release, missing)
+        return write_rows(rows(batch), missing)
 
-    parts = tasks.run("write microdata", batches, run)
-    for name in missing:
-        facts = {
-            "configuration_digest": plan.digest,
-            "not_for_release": plan.not_for_release,
-            "seconds": time.monotonic() - started,
-        }
-        publish(release.microdata / name, [part[name] for part in parts], facts)
+    parts = tasks.run(f"write {what}", batches, run)
+    for name, folder in missing.items():
+        known = plan.facts(**facts, seconds=time.monotonic() - started)
+        publish(folder, [part[name] for part in parts], known)
 
 
-def _microdata_part(
-    batch: Batch, plan: Plan, release: ReleaseLayout, formats: Sequence[str]
-) -> dict[str, PartFile]:
-    geolevel = plan.levels[batch.level].name
-    names = read_public_geocodes(release, geolevel, batch.low, batch.high)
-    counts = read_counts(release, geolevel, names, plan.schema.size)
-    if plan.census is not None:
-        geography = read_geography(release, geolevel, batch.low, batch.high, ("census_geocode",))
-        names = texts(geography, "census_geocode")
-    schema = pa.schema(
-        [("geocode", pa.string())]
-        + [(a.name, pa.dictionary(pa.int16(), pa.string())) for a in plan.schema.attributes]
-    )
-    writers: dict[str, PartWriter | CsvPartWriter] = {}
-    for name in formats:
-        folder = release.microdata / name
-        writers[name] = CsvPartWriter(folder) if name == "csv" else PartWriter(folder, schema)
-    ends = np.cumsum(counts.counts)
+def _persons(plan: Plan, release: ReleaseLayout, batch: Batch) -> Iterator[pa.Table]:
+    """One row per person of a range of leaves, some persons at a time; one table at least."""
+    codes, names = read_both_geocodes(release, plan.leaf.name, batch.low, batch.high)
+    counts = read_counts(release, plan.leaf.name, codes, plan.schema.size)
+    geocodes, owners, ends = pa.array(names, pa.string()), counts.owners(), np.cumsum(counts.counts)
     first = 0
-    while first < len(ends):
+    while first < len(ends) or not first:
         before = ends[first - 1] if first else 0
         last = max(first + 1, int(np.searchsorted(ends, before + _PERSONS, side="right")))
-        table = _persons(plan, names, counts, slice(first, last), schema)
-        for writer in writers.values():
-            writer.write(table)
+        entries = slice(first, last)
+        times = counts.counts[entries]
+        columns = {"geocode": geocodes.take(pa.array(np.repeat(owners[entries], times)))}
+        columns |= _labels(plan.schema, counts.cells[entries], times=times)
+        yield pa.table(columns)
         first = last
-    if "csv" in formats and not len(ends):
-        writers["csv"].write(schema.empty_table())
-    return {name: writer.close() for name, writer in writers.items()}
 
 
-def _persons(
-    plan: Plan,
-    names: ObjectArray,
-    counts: Histograms,
-    entries: slice,
-    schema: pa.Schema,
-) -> pa.Table:
-    """One row per person of some histogram entries."""
-    times = counts.counts[entries]
-    rows = np.repeat(counts.owners()[entries], times)
-    columns = [pa.array(names, pa.string()).take(pa.array(rows))]
-    codes = plan.schema.codes_of(counts.cells[entries])
-    for attribute in plan.schema.attributes:
-        index = np.repeat(codes[attribute.name].astype(np.int16), times)
-        columns.append(
-            pa.DictionaryArray.from_arrays(pa.array(index), pa.array(attribute.levels, pa.string()))
+def joined_schema(schema: Schema, joining: Joining) -> pa.Schema:
+    """The columns of joined microdata; those of the unit are null where there is none."""
+    return pa.schema(
+        [("geocode", pa.string()), (joining.number, pa.int32())]
+        + [(name, _LABEL) for name in joining.columns]
+        + [(one.name, _LABEL) for one in schema.attributes]
+    )
+
+
+def _joined(
+    plan: Plan, release: ReleaseLayout, joining: Joining, batch: Batch
+) -> Iterator[pa.Table]:
+    """The joined records of a range of leaves, some leaves at a time; one table at least."""
+    leaf = plan.leaf.name
+    codes, names = read_both_geocodes(release, leaf, batch.low, batch.high)
+    by_name = np.argsort(names.astype(np.str_), kind="stable")
+    units = read_counts(release.beside(joining.places.product), leaf, codes, joining.units.size)
+    records = read_counts(release, leaf, codes, plan.schema.size)
+    names = names[by_name]
+    units, records = (_reordered(one, by_name) for one in (units, records))
+    ends = np.cumsum(units.totals() + records.totals())
+    first = 0
+    while first < len(names):
+        before = ends[first - 1] if first else 0
+        last = max(first + 1, int(np.searchsorted(ends, before + _TOGETHER, side="right")))
+        some = names[first:last]
+        joined = join(
+            joining.places,
+            joining.order,
+            some.tolist(),
+            units.slice(first, last),
+            records.slice(first, last),
         )
-    return pa.table(columns, schema=schema)
+        yield _table(plan.schema, joining, some, joined)
+        first = last
+
+
+def _reordered(histograms: Histograms, order: IntArray) -> Histograms:
+    """The geounits in another order."""
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.arange(len(order))
+    owners = rank[histograms.owners()]
+    return Histograms.from_entries(
+        histograms.n_cells, len(order), owners, histograms.cells, histograms.counts
+    )
+
+
+def _table(records: Schema, joining: Joining, names: ObjectArray, joined: Joined) -> pa.Table:
+    without = joined.numbers == 0
+    columns = [
+        pa.array(names, pa.string()).take(pa.array(joined.leaves)),
+        pa.array(joined.numbers.astype(np.int32), mask=without),
+        *_labels(joining.units, np.where(without, 0, joined.units), without).values(),
+        *_labels(records, joined.cells).values(),
+    ]
+    return pa.table(columns, schema=joined_schema(records, joining))
+
+
+def _labels(
+    schema: Schema,
+    cells: IntArray,
+    missing: BoolArray | None = None,
+    times: IntArray | int = 1,
+) -> dict[str, pa.DictionaryArray]:
+    """The label of every attribute in some cells, each so many times; null where it is missing."""
+    codes = schema.codes_of(cells)
+    return {
+        one.name: pa.DictionaryArray.from_arrays(
+            pa.array(np.repeat(codes[one.name].astype(np.int16), times), mask=missing),
+            pa.array(one.levels, pa.string()),
+        )
+        for one in schema.attributes
+    }

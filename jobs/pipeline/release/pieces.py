@@ -1,36 +1,47 @@
 """Ranges of a geolevel read piece by piece: families, what they are fitted to, what they keep.
 
 A piece is some whole families whose answers are held at once.
+
+Weighted sums of units as noisy answers of a later product tell them; reads the release alone.
+
+A product that others are tied to is solved first, and what it says binds them. So it is fitted to
+the noisy answers of both: an estimate of the persons in households, with its variance, is an answer
+about the sum of size x households. Those of an open size hold more than its least; how many more in
+the mean, the estimate of the root and the units solved there say. What one household differs from
+that is taken to vary like a geometric number of that mean, and the mean itself from one geounit to
+another by a third. Nothing is spent: noisy answers are measured, and what is made of them is free.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
-import pyarrow as pa
+from scipy.optimize import nnls
 
 from das.arrays import BoolArray, FloatArray, IntArray, ObjectArray
 from das.errors import VerificationError
+from das.histograms import Histograms
 from das.queries.query import Query
 from das.tree.model import LEAST_VARIANCE
-from invariants.linear import LinearRow
+from invariants.between import weighted_sums
 from invariants.quarters import without_quarters
-from jobs.pipeline.plan import Level, Plan
-from jobs.pipeline.release.estimate import CONFIDENCE, LevelEstimator
-from jobs.pipeline.release.hints import HintReader, hint_readers
-from jobs.pipeline.release.implied import read_limits
-from jobs.pipeline.release.prior import CellEstimates
-from jobs.pipeline.release.problems import Constraints, Family, Support, Targets
-from jobs.pipeline.release.support import read_support
-from jobs.pipeline.storage.answers import DrawnAnswers, answers_reader, read_answers, read_drawn
-from jobs.pipeline.storage.columns import texts
-from jobs.pipeline.storage.dataset import Dataset, RangeReader
-from jobs.pipeline.storage.geography import families, read_geography
+from jobs.pipeline.plan import Hint, Level, Plan
+from jobs.pipeline.release.estimate import subtree_estimates
+from jobs.pipeline.release.level import LevelRange, LevelReader
+from jobs.pipeline.release.problems import (
+    CellEstimates,
+    Constraints,
+    Family,
+    Support,
+    Targets,
+    ToldSum,
+)
+from jobs.pipeline.storage.answers import DrawnAnswers
 from jobs.pipeline.storage.histograms import read_counts
-from jobs.pipeline.storage.layout import ReleaseLayout
-from jobs.pipeline.tasks.batches import Batch
+from jobs.pipeline.tasks.batches import Batch, all_geounits
 
 # Noisy numbers of a piece, but for a family of more: 32 MB as float64, of which a task holds a few
 # copies while it assembles problems.
@@ -57,18 +68,12 @@ class Piece:
 
 
 def read_pieces(
-    plan: Plan,
-    release: ReleaseLayout,
-    batch: Batch,
-    *,
-    with_cells: bool = False,
-    with_lazy: bool = True,
+    reader: LevelReader, batch: Batch, *, with_cells: bool = False, with_lazy: bool = True
 ) -> Iterator[Piece]:
     """Read a range of whole families, piece by piece.
 
     Args:
-      plan: The plan.
-      release: Where geography, answers and the counts of the geolevel above lie.
+      reader: Reads the geolevel.
       batch: The range.
       with_cells: Whether to estimate all cells.
       with_lazy: Whether answers of lazy queries are read; of the root they are drawn below its
@@ -77,29 +82,20 @@ def read_pieces(
     Raises:
       OutputError: The measurements, the invariants or the geolevel above are not complete.
     """
-    level = plan.levels[batch.level]
-    geography = read_geography(release, level.name, batch.low, batch.high)
-    codes = texts(geography)
-    support = (
-        read_support(plan, release) if plan.support and not level.index and with_lazy else None
-    )
-    read = _families(plan, release, batch.level, texts(geography, "parent"), support)
-    files = _Files.of(plan, release, level, with_lazy=with_lazy)
-    for first, last in _cuts(read, whole_answers(level), len(level.lazy)):
-        low, high = read[first].rows.start, read[last - 1].rows.stop
-        part = geography.slice(low, high - low)
-        piece = Batch(batch.level, str(codes[low]), str(codes[high - 1]), high - low)
-        cells = None
-        if with_cells:
-            cells = CellEstimates(*files.estimator.cell_estimates(piece))
-        whole = Piece(
-            codes[low:high],
-            tuple(family.from_row(low) for family in read[first:last]),
-            _read_targets(files, piece, part),
-            _read_constraints(files, release, piece, codes[low:high]),
-            cells,
+    level, rows = reader.level, reader.rows(batch)
+    families = _families(reader, rows, reader.support() if with_lazy else None)
+    hints = hint_readers(reader)
+    for first, last in _cuts(families, whole_answers(level), len(level.lazy)):
+        low, high = families[first].rows.start, families[last - 1].rows.stop
+        some = rows.slice(low, high)
+        piece = Piece(
+            some.codes,
+            tuple(family.from_row(low) for family in families[first:last]),
+            _read_targets(reader, some, hints, with_lazy=with_lazy),
+            _read_constraints(reader, some),
+            CellEstimates(*reader.cells(some)) if with_cells else None,
         )
-        yield without_empty(whole, _known_empty(level, whole))
+        yield without_empty(piece, _known_empty(level, piece))
 
 
 def _known_empty(level: Level, piece: Piece) -> BoolArray:
@@ -161,18 +157,17 @@ def whole_answers(level: Level) -> int:
     return max(1, sum(query.size for query in level.whole))
 
 
-def _families(
-    plan: Plan, release: ReleaseLayout, level: int, parents: ObjectArray, support: Support | None
-) -> list[Family]:
+def _families(reader: LevelReader, rows: LevelRange, support: Support | None) -> list[Family]:
     """The families of a range, with the counts of their parents, or the support of the root."""
-    ranges = list(families(parents))
-    if level == 0:
-        return [Family("root", slice(start, stop), None, support) for start, stop in ranges]
-    names = parents[[start for start, _ in ranges]]
-    counts = read_counts(release, plan.levels[level - 1].name, names, plan.schema.size)
+    starts = rows.starts.tolist()
+    ranges = [slice(*edges) for edges in pairwise([*starts, len(rows.codes)])]
+    if not reader.level.index:
+        return [Family("root", own, None, support) for own in ranges]
+    names = rows.parents[rows.starts]
+    counts = reader.parents(names)
     return [
-        Family(name, slice(start, stop), counts.slice(index, index + 1))
-        for index, (name, (start, stop)) in enumerate(zip(names, ranges, strict=True))
+        Family(name, own, counts.slice(index, index + 1))
+        for index, (name, own) in enumerate(zip(names, ranges, strict=True))
     ]
 
 
@@ -195,120 +190,42 @@ def _cuts(group: Sequence[Family], answers: int, lazy: int) -> Iterator[tuple[in
     yield first, len(group)
 
 
-@dataclass(frozen=True, eq=False)
-class _Files:
-    """What the pieces of a range are read from; opened once, and nothing is decoded twice.
-
-    Attributes:
-      plan: The plan.
-      estimator: Of the estimates of its geounits.
-      messages: Estimates from their subtrees, where those are the targets.
-      own: Queries whose own noisy answers are targets: all where there are no messages, else those
-        that are lazy below the root.
-      measurements: Noisy answers of those that are not lazy here, if there are some.
-      lazily: Of those that are.
-      invariants: Their exact answers, if they have some.
-      given: What was given for them, if an earlier release binds them.
-    """
-
-    plan: Plan
-    estimator: LevelEstimator
-    messages: RangeReader | None
-    own: tuple[Query, ...]
-    measurements: RangeReader | None
-    lazily: RangeReader | None
-    invariants: RangeReader | None
-    given: RangeReader | None
-    hints: Sequence[HintReader] = ()
-
-    @classmethod
-    def of(
-        cls, plan: Plan, release: ReleaseLayout, level: Level, *, with_lazy: bool = True
-    ) -> _Files:
-        """Open what a geolevel needs.
-
-        Raises:
-          OutputError: The measurements, the invariants or the upward pass are not complete.
-        """
-        estimator = LevelEstimator(plan, release, (), CONFIDENCE)
-        messages, measurements, lazily, invariants = None, None, None, None
-        own = level.queries
-        if plan.solving.targets == "full" and level is not plan.leaf:
-            messages = estimator.reader(level.index)
-            own = tuple(query for query in level.queries if query not in level.complete)
-        if not with_lazy:
-            own = tuple(query for query in own if query not in level.lazy)
-        if {*own} - {*level.lazy}:
-            measurements = answers_reader(Dataset.open(release.measurements(level.name)))
-        if level.lazy and with_lazy:
-            lazily = answers_reader(Dataset.open(release.lazy_measurements(level.name)))
-        if level.published:
-            invariants = answers_reader(Dataset.open(release.invariants(level.name)))
-        given = answers_reader(Dataset.open(release.given(level.name))) if level.bound else None
-        hints = hint_readers(plan, release, level.index)
-        return cls(plan, estimator, messages, own, measurements, lazily, invariants, given, hints)
-
-
-def _read_constraints(
-    files: _Files, release: ReleaseLayout, batch: Batch, codes: ObjectArray
-) -> Constraints:
-    """Exact answers and limits of exactly these geounits of a range."""
-    plan, level = files.plan, files.plan.levels[batch.level]
-    exact: dict[Query | LinearRow, IntArray] = {}
-    if files.invariants is not None:
-        answers = read_answers(files.invariants, level.published, codes)
-        exact.update(zip(level.published, answers, strict=True))
-    if files.given is not None:
-        answers = read_answers(files.given, level.bound, codes)
-        exact.update(zip(level.bound, answers, strict=True))
-    limits = None
-    if plan.limits.is_implied(level.name):
-        limits = read_limits(plan, release, batch, codes)
+def _read_constraints(reader: LevelReader, rows: LevelRange) -> Constraints:
+    """Exact answers and limits of exactly these geounits."""
+    level, exact = reader.level, reader.exact(rows.codes)
     sums = [exact[row] for row in level.exact_rows]
-    return Constraints([exact[query] for query in level.kept], sums, limits)
+    return Constraints([exact[query] for query in level.kept], sums, reader.limits(rows.codes))
 
 
-def _read_targets(files: _Files, batch: Batch, geography: pa.Table) -> Targets:
+def _read_targets(
+    reader: LevelReader, rows: LevelRange, hints: Sequence[HintReader], *, with_lazy: bool
+) -> Targets:
     """Queries, answers and weights of a range.
 
     With `full` targets, those of the estimate from the whole subtree of each geounit; of leaves,
     which have no subtree, and with `own` targets, the noisy answers of the geolevel itself. Queries
     that are lazy below the root have their own answers everywhere.
     """
-    level = files.plan.levels[batch.level]
-    only = geography.column("only_child").to_numpy(zero_copy_only=False)
-    row = np.cumsum(~only) - 1
+    level, own = reader.level, reader.level.queries
     queries: list[Query] = []
     answers: list[FloatArray | IntArray | DrawnAnswers] = []
     weights: list[FloatArray] = []
-    if files.messages is not None:
-        subtree = files.estimator.targets(batch, files.messages)
+    if reader.plan.solving.targets == "full" and not reader.is_leaf:
+        subtree = reader.targets(rows)
         queries += subtree.queries
         answers += subtree.answers
         weights += [*subtree.weights.T]
-    if files.own:
-        codes, ends = (texts(geography, name)[~only] for name in ("geocode", "chain_end"))
-        found = _read_own(files, level, codes)
-        inverse = dict(zip(level.queries, _weights(files.plan, level, ends), strict=True))
-        queries += files.own
-        answers += [found[query] for query in files.own]
-        weights += [inverse[query] for query in files.own]
-    told = [one for reader in files.hints for one in reader.read(batch)]
-    return Targets(queries, answers, weights, row, told)
-
-
-def _read_own(
-    files: _Files, level: Level, codes: ObjectArray
-) -> dict[Query, IntArray | DrawnAnswers]:
-    """The noisy answers of the geolevel itself that are targets."""
-    found: dict[Query, IntArray | DrawnAnswers] = {}
-    if files.measurements is not None:
-        whole = [query for query in files.own if query not in level.lazy]
-        read = read_answers(files.measurements, whole, codes, narrow=True)
-        found.update(zip(whole, read, strict=True))
-    if files.lazily is not None:
-        found.update(zip(level.lazy, read_drawn(files.lazily, level.lazy, codes), strict=True))
-    return found
+        own = tuple(query for query in own if query not in level.complete)
+    own = tuple(query for query in own if with_lazy or query not in level.lazy)
+    if own:
+        measured = ~rows.is_only
+        found = reader.noisy(own, rows.codes[measured])
+        inverse = _weights(reader.plan, level, rows.chain_end[measured])
+        queries += own
+        answers += [found[query] for query in own]
+        weights += [inverse[level.queries.index(query)] for query in own]
+    told = [one for hint in hints for one in hint.read(rows)]
+    return Targets(queries, answers, weights, np.cumsum(~rows.is_only) - 1, told)
 
 
 def _weights(plan: Plan, level: Level, chain_ends: ObjectArray) -> list[FloatArray]:
@@ -328,3 +245,103 @@ def _weights(plan: Plan, level: Level, chain_ends: ObjectArray) -> list[FloatArr
         # Without the bound, answers of a huge budget outweigh all else by more than floats resolve.
         weights.append(1.0 / max(float(usual), LEAST_VARIANCE) * np.array(relative)[which])
     return weights
+
+
+# --- hints of later products ----------------------------------------------------------------------
+
+
+_LEAST_VARIANCE = 1 / 12  # of what is all but exact: rounding alone has as much
+
+
+@dataclass(frozen=True, eq=False)
+class HintReader:
+    """Reads what a hint says of ranges of a geolevel.
+
+    Attributes:
+      hint: The hint.
+      later: Reads the geolevel of the later product.
+      beyond: float64[t], what an open unit holds beyond its least, in the mean; NaN at the root,
+        where no unit is solved yet.
+    """
+
+    hint: Hint
+    later: LevelReader
+    beyond: FloatArray
+
+    def read(self, rows: LevelRange) -> list[ToldSum]:
+        """What is told of the geounits of a range that are not only children."""
+        hint, parts = self.hint, []
+        for values, covariances, kind in subtree_estimates(self.later, rows, hint.query):
+            weights = np.array([weights_of(hint, one) for one in covariances])
+            parts.append((values @ hint.types.T @ hint.sums.T, weights[kind]))
+        answers, weights = (np.concatenate(part) for part in zip(*parts, strict=True))
+        is_known = np.isfinite(self.beyond) | ~hint.is_open.any(1)
+        mean = np.where(hint.is_open.any(1) & is_known, self.beyond, 0.0)[:, None] * hint.is_open
+        return [
+            ToldSum(
+                members @ (hint.least + mean),
+                members @ mean,
+                members @ (mean * (1 + mean)),
+                answers[:, number],
+                weights[:, number],
+            )
+            for number, members in enumerate(hint.sums)
+            if is_known[members > 0].all()
+        ]
+
+
+def hint_readers(reader: LevelReader) -> list[HintReader]:
+    """Open what hints say of a geolevel; none under maxfit, which fits partitions alone.
+
+    Raises:
+      OutputError: Estimates of a later product, or counts of the root, are not complete.
+    """
+    plan, level = reader.plan, reader.level.index
+    readers = []
+    for hint in () if plan.solving.method == "maxfit" else plan.hints:
+        release = reader.release.beside(hint.folder)
+        later, beyond = LevelReader(hint.plan, release, level), np.full(len(hint.least), np.nan)
+        if level:
+            root = LevelReader(hint.plan, release, 0)
+            rows = root.rows(all_geounits(0))
+            counts = read_counts(reader.release, plan.levels[0].name, rows.codes, plan.schema.size)
+            beyond = _mean_beyond(hint, counts, subtree_estimates(root, rows, hint.query))
+        readers.append(HintReader(hint, later, beyond))
+    return readers
+
+
+def _mean_beyond(
+    hint: Hint,
+    counts: Histograms,
+    estimates: Iterable[tuple[FloatArray, FloatArray, IntArray]],
+) -> FloatArray:
+    """float64[t]: what an open unit holds beyond its least, in the mean over the root."""
+    records = sum(values.sum(0) for values, _, _ in estimates) @ hint.types.T
+    out = np.zeros(len(hint.least))
+    for one, (least, is_open) in enumerate(zip(hint.least, hint.is_open, strict=True)):
+        units = int(weighted_sums(is_open.astype(np.int64), counts).sum())
+        rest = float(records[one]) - int(weighted_sums(least, counts).sum())
+        out[one] = max(0.0, rest) / max(1, units)
+    return out
+
+
+def weights_of(hint: Hint, covariance: FloatArray) -> FloatArray:
+    """float64[d]: weights of sums of types that say together what an estimate of them says.
+
+    The best nonnegative ones in least squares of relative information, as in `das.tree.targets`;
+    zeros if they are not found, for what is only told may not make a run fail.
+
+    Args:
+      hint: Types and sums.
+      covariance: float64[m, m], of the answers to the query.
+    """
+    of_types = hint.types @ covariance @ hint.types.T
+    root = np.linalg.cholesky(of_types + _LEAST_VARIANCE * np.eye(len(of_types)))
+    seen = [root.T @ members for members in hint.sums.astype(np.float64)]
+    columns = np.array([np.outer(one, one).ravel() for one in seen]).T
+    scale = np.linalg.norm(columns, axis=0)
+    try:
+        found, _ = nnls(columns / scale, np.eye(len(of_types)).ravel())
+    except RuntimeError:  # it did not converge: units are solved without being told, as they may be
+        return np.zeros(len(hint.sums))
+    return np.asarray(found / scale, np.float64)

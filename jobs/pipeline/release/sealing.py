@@ -38,10 +38,15 @@ from jobs.pipeline.storage.dataset import (
     sweep,
     verify_files,
 )
-from jobs.pipeline.storage.files import replace_file, understanding, writing
+from jobs.pipeline.storage.files import (
+    READABLE,
+    open_to_readers,
+    replace_file,
+    understanding,
+    writing,
+)
 from jobs.pipeline.storage.journal import journal_of
 from jobs.pipeline.storage.layout import IntervalLayout, ReleaseLayout, is_of_replicates
-from jobs.pipeline.storage.modes import READABLE, open_to_readers
 from jobs.pipeline.storage.place import (
     Place,
     at_once,

@@ -8,8 +8,9 @@ moves the parent where its children cannot add up to it (`moves`).
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -20,7 +21,13 @@ from das.queries.query import of_answers
 from das.tree.composition import learn_dispersion
 from das.tree.covariate import learn_variance
 from jobs.pipeline.documents.document import json_of
-from jobs.pipeline.documents.statistics import ExpectedTotals, Move, SolveStatistics, statistics_of
+from jobs.pipeline.documents.statistics import (
+    ExpectedTotals,
+    Move,
+    SlowNode,
+    SolveStatistics,
+    statistics_of,
+)
 from jobs.pipeline.plan import Level, Plan
 from jobs.pipeline.release.covariate import (
     MOST_CERTIFIED,
@@ -36,27 +43,26 @@ from jobs.pipeline.release.covariate import (
     tally,
     with_expected,
 )
-from jobs.pipeline.release.families import pack_families, questions_of
+from jobs.pipeline.release.level import LevelReader
 from jobs.pipeline.release.moves import Contradicted, MoveRules, carry_up, move_of, moved_family
 from jobs.pipeline.release.pieces import Piece, read_pieces, whole_answers
-from jobs.pipeline.release.prior import (
+from jobs.pipeline.release.problems import (
     ChildCounts,
+    Family,
+    NodeTemplate,
     Priors,
+    Support,
     Tallies,
     child_counts,
     fit_to_posterior,
-    learn_priors,
-    tally_children,
-)
-from jobs.pipeline.release.problems import (
-    Family,
-    NodeTemplate,
-    Support,
     histograms_of,
+    learn_priors,
     may_be_empty,
     node_problem,
+    pack_families,
+    questions_of,
+    tally_children,
 )
-from jobs.pipeline.release.statistics import of_node, of_packed, total, unsolved
 from jobs.pipeline.release.support import live_answers
 from jobs.pipeline.storage.dataset import Dataset, PartFile, PartWriter, is_published, publish
 from jobs.pipeline.storage.histograms import SPARSE_SCHEMA, sparse_table
@@ -64,10 +70,23 @@ from jobs.pipeline.storage.layout import ReleaseLayout
 from jobs.pipeline.tasks.batches import Batch, Sizing, geounit_batches
 from jobs.pipeline.tasks.executor import Tasks
 from solvers.choices import Failsafe, IntegerSolver, LeastSquaresSolver, Method
-from solvers.families.solve import Packed, Questions
+from solvers.families.solve import Packed, Questions, Solved
 from solvers.least_squares.machine_code import load_kernels
-from solvers.node import NodeSettings, solve_node
+from solvers.node import NodeSettings, NodeSolution, solve_node
 from solvers.problem import NodeProblem
+
+_WORST = 5  # rows of the table of slowest nodes in a report
+_SUMS = (
+    "nodes",
+    "copied",
+    "trivial",
+    "live",
+    "variables",
+    "seconds",
+    "iterations",
+    "newton_steps",
+    "widened",
+)
 
 
 def solve_level(level: Level, *, plan: Plan, release: ReleaseLayout, tasks: Tasks) -> None:
@@ -89,25 +108,27 @@ def solve_level(level: Level, *, plan: Plan, release: ReleaseLayout, tasks: Task
     largest, smallest = batch_sizes(plan, release, level, tasks.sizing)
     batches = geounit_batches(release, level, tasks.batches, largest, smallest)
 
-    learned, said = None, None
-    if is_expected(plan, level):
-        learned, said = learn_covariate(level, plan, release, tasks, batches)
-    priors = None
+    learned, said = learn_covariate(level, plan, release, tasks, batches)
+    priors: Priors | None = None
     if level.name in plan.solving.learned_prior and level.index:
-        priors = learn_level(level, plan, release, tasks, batches)
+
+        def tally_batch(batch: Batch) -> Tallies:
+            solving = LevelSolving.of(plan, level.index)
+            pieces = read_pieces(LevelReader(plan, release, level.index), batch, with_cells=True)
+            return tally_children(noisy_children(solving, pieces))
+
+        priors = learn_priors(tasks.run(f"learn {level.name}", batches, tally_batch))
 
     def run(batch: Batch) -> tuple[PartFile, SolveStatistics]:
-        return solve_batch(plan, release, batch, priors, learned)
+        return solve_batch(LevelReader(plan, release, level.index), batch, priors, learned)
 
     solved = tasks.run(f"solve {level.name}", batches, run)
-    facts = {
-        "geolevel": level.name,
-        "configuration_digest": plan.digest,
-        "solve_digest": plan.solve_digest,
-        "not_for_release": plan.not_for_release,
-        "seconds": time.monotonic() - started,
-        "statistics": json_of(total(statistics for _, statistics in solved)),
-    }
+    facts = plan.facts(
+        geolevel=level.name,
+        solve_digest=plan.solve_digest,
+        seconds=time.monotonic() - started,
+        statistics=json_of(total(statistics for _, statistics in solved)),
+    )
     if said is not None:
         facts["expected_totals"] = json_of(said)
     publish(dataset, [part for part, _ in solved], facts, replaceable=True)  # carry_up may
@@ -131,25 +152,20 @@ def solve_support(*, plan: Plan, release: ReleaseLayout, tasks: Tasks) -> None:
         return
 
     def run(batch: Batch) -> PartFile:
-        return _support_of(plan, release, batch)
+        return _support_of(LevelReader(plan, release, 0), batch)
 
     batches = geounit_batches(release, level, tasks.batches, 1, 1)
     parts = tasks.run(f"support {level.name}", batches, run)
-    facts = {
-        "geolevel": level.name,
-        "configuration_digest": plan.digest,
-        "not_for_release": plan.not_for_release,
-        "query": plan.support[-1].name,
-    }
-    publish(dataset, parts, facts)
+    publish(dataset, parts, plan.facts(geolevel=level.name, query=plan.support[-1].name))
 
 
-def _support_of(plan: Plan, release: ReleaseLayout, batch: Batch) -> PartFile:
+def _support_of(reader: LevelReader, batch: Batch) -> PartFile:
     """Solve the queries of the support of the root and write the counts of the last."""
     load_kernels()
-    (piece,) = read_pieces(plan, release, batch, with_lazy=False)
+    plan = reader.plan
+    (piece,) = read_pieces(reader, batch, with_lazy=False)
     (root,) = piece.families
-    solving = LevelSolving.of(plan, batch.level)
+    template, settings = NodeTemplate.of(plan, reader.level), node_settings(plan)
     positions, known = np.arange(plan.support[0].size), None
     for query in plan.support:
         if known is not None:
@@ -158,59 +174,41 @@ def _support_of(plan: Plan, release: ReleaseLayout, batch: Batch) -> PartFile:
         if not len(positions):  # so nobody is anywhere
             known = query, np.zeros((1, 0), np.int64)
             continue
-        problem = node_problem(
-            solving.template.of_sums(query),
-            replace(root, support=Support(cells, known)),
-            piece.targets.sums_of(query),
-            piece.constraints,
-        )
-        counts = solve_node(problem, solving.settings).counts
+        family = replace(root, support=Support(cells, known))
+        targets = piece.targets.sums_of(query)
+        problem = node_problem(template.of_sums(query), family, targets, piece.constraints)
+        counts = solve_node(problem, settings).counts
         live = np.flatnonzero(counts[0])
         positions, known = positions[live], (query, counts[:, live])
     if known is None:
         raise ValueError("a support has queries")
-    writer = PartWriter(release.support(solving.template.level.name), SPARSE_SCHEMA)
+    writer = PartWriter(reader.release.support(reader.level.name), SPARSE_SCHEMA)
     found = Histograms(known[0].size, np.array([0, len(positions)]), positions, known[1][0])
     writer.write(sparse_table(piece.codes, found))
     return writer.close()
 
 
-def learn_level(
-    level: Level, plan: Plan, release: ReleaseLayout, tasks: Tasks, batches: Sequence[Batch]
-) -> Priors:
-    """Learn from the noisy counts of a geolevel how counts are distributed, by noise variance."""
-
-    def run(batch: Batch) -> Tallies:
-        return tally_batch(plan, release, batch)
-
-    return learn_priors(tasks.run(f"learn {level.name}", batches, run))
-
-
-def is_expected(plan: Plan, level: Level) -> bool:
-    """Whether totals of a geolevel are to be expected by housing units."""
-    covariate = plan.solving.covariate
-    return covariate is not None and level.name in covariate.geolevels
-
-
 def learn_covariate(
     level: Level, plan: Plan, release: ReleaseLayout, tasks: Tasks, batches: Sequence[Batch]
-) -> tuple[Learned | None, ExpectedTotals]:
+) -> tuple[Learned | None, ExpectedTotals | None]:
     """Learn how far totals are from those expected, and estimate whether expecting them helps.
 
     Returns:
-      What tasks are told, None if nothing is expected; and what the manifest says of it.
+      What tasks are told, None if nothing is expected; and what the manifest says of it, None where
+      no totals are to be expected.
     """
     covariate = plan.solving.covariate
-    if covariate is None:
-        raise ValueError("no totals are to be expected")
-
+    if covariate is None or level.name not in covariate.geolevels:
+        return None, None
     chain = len(chain_of(plan))
+    template, settings = NodeTemplate.of(plan, level), node_settings(plan)
+
+    def pieces(batch: Batch) -> Iterator[Piece]:
+        return read_pieces(LevelReader(plan, release, level.index), batch)
 
     def see(batch: Batch) -> Seen:
-        solving, pieces = LevelSolving.of(plan, batch.level), read_pieces(plan, release, batch)
         with_groups = covariate.with_composition
-        found = tally(plan, solving.template, pieces, with_groups=with_groups)
-        return merge_seen([*found], chain)
+        return merge_seen([*tally(plan, template, pieces(batch), with_groups=with_groups)], chain)
 
     seen = merge_seen(tasks.run(f"expect {level.name}", batches, see), chain)
     variance = learn_variance(seen.totals)
@@ -221,8 +219,7 @@ def learn_covariate(
     share = min(1.0, MOST_CERTIFIED / Dataset.open(release.geography(level.name)).rows)
 
     def try_both(batch: Batch) -> Risks:
-        solving, pieces = LevelSolving.of(plan, batch.level), read_pieces(plan, release, batch)
-        return certify(plan, solving.template, pieces, learned, share, solving.settings)
+        return certify(plan, template, pieces(batch), learned, share, settings)
 
     risks = merge_risks(tasks.run(f"certify {level.name}", batches, try_both))
     said = expected_totals(covariate, seen.totals, variance, risks)
@@ -268,58 +265,50 @@ class LevelSolving:
       settings: How nodes are solved.
       priors: Where cells are fitted to posterior means, the priors by variance of the noise.
       questions: Where families are solved packed, what they are asked.
-      learned: Where totals are expected by housing units, what was learned of them.
     """
 
     plan: Plan
     template: NodeTemplate
     settings: NodeSettings
-    priors: Priors | None
+    priors: Priors | None = None
     questions: Questions | None = None
-    learned: Learned | None = None
 
     @classmethod
-    def of(
-        cls,
-        plan: Plan,
-        level: int,
-        priors: Priors | None = None,
-        learned: Learned | None = None,
-    ) -> LevelSolving:
-        """The geolevel of a plan."""
+    def of(cls, plan: Plan, level: int, priors: Priors | None = None) -> LevelSolving:
+        """Prepare a geolevel of a plan."""
         template = NodeTemplate.of(plan, plan.levels[level])
         questions = questions_of(plan, plan.levels[level])
-        return cls(plan, template, node_settings(plan), priors, questions, learned)
+        return cls(plan, template, node_settings(plan), priors, questions)
 
 
 def solve_batch(
-    plan: Plan,
-    release: ReleaseLayout,
+    reader: LevelReader,
     batch: Batch,
     priors: Priors | None,
     learned: Learned | None = None,
 ) -> tuple[PartFile, SolveStatistics]:
-    """Solve all families of a range and write their counts."""
+    """Solve all families of a range and write their counts.
+
+    Args:
+      reader: Reads the geolevel.
+      batch: The range.
+      priors: Where cells are fitted to posterior means, the priors by variance of the noise.
+      learned: Where totals are expected by housing units, what was learned of them.
+    """
     load_kernels()  # or the first node of a process would be told to have taken so long
-    solving = LevelSolving.of(plan, batch.level, priors, learned)
+    plan = reader.plan
+    solving = LevelSolving.of(plan, batch.level, priors)
     solved: list[SolveStatistics] = []
-    writer = PartWriter(release.counts(solving.template.level.name), SPARSE_SCHEMA)
-    with_cells = priors is not None
-    for read in read_pieces(plan, release, batch, with_cells=with_cells):
-        piece = _with_expected(solving, read)
+    writer = PartWriter(reader.release.counts(reader.level.name), SPARSE_SCHEMA)
+    for read in read_pieces(reader, batch, with_cells=priors is not None):
+        piece = read
+        if learned is not None:
+            piece = with_expected(plan, solving.template, read, learned, learned.way)
         for rows, counts, of_run in solve_piece(solving, piece):
             solved += of_run
             writer.write(sparse_table(piece.codes[rows], counts))
     statistics = total(solved)
     return writer.close(statistics=json_of(statistics)), statistics
-
-
-def _with_expected(solving: LevelSolving, piece: Piece) -> Piece:
-    """The piece with what is expected by housing units, where that is taken."""
-    if solving.learned is None:
-        return piece
-    learned = solving.learned
-    return with_expected(solving.plan, solving.template, piece, learned, learned.way)
 
 
 def solve_piece(
@@ -335,7 +324,7 @@ def solve_piece(
     """
     packed = None
     if solving.questions and piece.families:
-        packed = pack_families(solving.questions, solving.template, piece)
+        packed = pack_families(solving.questions, solving.template, piece.families, piece.targets)
     run: list[SolveStatistics] = []
     for number, family in enumerate(piece.families):
         solved = solve_packed(packed, number, family) if packed else None
@@ -374,18 +363,6 @@ def _counts_of_run(
     families = piece.families
     rows = slice(families[run.start].rows.start, families[run.stop - 1].rows.stop)
     return rows, Histograms(solving.template.n_cells, ends, cells, counts)
-
-
-def tally_batch(plan: Plan, release: ReleaseLayout, batch: Batch) -> Tallies:
-    """Tally the noisy counts of a range by the variance of their noise."""
-    solving = LevelSolving.of(plan, batch.level)
-    return tally_children(
-        child
-        for piece in read_pieces(plan, release, batch, with_cells=True)
-        for family in piece.families
-        if family.has_persons and known_counts(solving.template, piece, family) is None
-        for child in _children(solving, piece, family, _measured_problem(solving, piece, family))
-    )
 
 
 def solve_family(
@@ -439,14 +416,9 @@ def known_counts(template: NodeTemplate, piece: Piece, family: Family) -> Histog
     return None
 
 
-def _measured_problem(solving: LevelSolving, piece: Piece, family: Family) -> NodeProblem:
-    """The node problem of a family with noisy answers."""
-    return node_problem(solving.template, family, piece.targets, piece.constraints)
-
-
 def _problem(solving: LevelSolving, piece: Piece, family: Family) -> NodeProblem:
     """The node problem of a family, fitted to posterior means where there is a prior."""
-    problem = _measured_problem(solving, piece, family)
+    problem = node_problem(solving.template, family, piece.targets, piece.constraints)
     if solving.priors is None:
         return problem
     children = _children(solving, piece, family, problem)
@@ -461,3 +433,81 @@ def _children(
         return []
     measured = piece.targets.measured(family.rows)
     return child_counts(problem, family.parent, piece.cells, measured, solving.settings)
+
+
+def noisy_children(solving: LevelSolving, pieces: Iterable[Piece]) -> Iterator[ChildCounts]:
+    """Noisy and expected counts of all children that are to be solved."""
+    for piece in pieces:
+        for family in piece.families:
+            if family.has_persons and known_counts(solving.template, piece, family) is None:
+                yield from _children(solving, piece, family, _problem(solving, piece, family))
+
+
+# --- statistics ----------------------------------------------------------------------------------
+
+
+def _statistics(live: int, **more: Any) -> SolveStatistics:  # noqa: ANN401 - as the document has it
+    """Statistics of one parent: nothing but what is said, and how many cells have persons."""
+    zeros = {**dict.fromkeys(_SUMS, 0), "seconds": 0.0, "max_residual": 0.0}
+    return SolveStatistics(**{**zeros, "worst_nodes": (), "moved": (), "live": live, **more})
+
+
+def unsolved(*, live: int, is_copied: bool) -> SolveStatistics:
+    """Statistics of one parent whose children needed no solving: a copy of it, or empty like it."""
+    return _statistics(live, copied=int(is_copied), trivial=int(not is_copied))
+
+
+def of_node(
+    geocode: str, solution: NodeSolution, *, live: int, seconds: float, moved: tuple[Move, ...]
+) -> SolveStatistics:
+    """Statistics of one solved node.
+
+    Args:
+      geocode: Of the parent.
+      solution: Of its node problem.
+      live: Cells with persons, summed over its children.
+      seconds: Processor seconds in the solver.
+      moved: What the failsafe moved in it.
+    """
+    estimate = solution.estimate
+    residual = estimate.certificate.residual
+    return _statistics(
+        live,
+        nodes=1,
+        variables=solution.counts.size,
+        seconds=seconds,
+        max_residual=residual,
+        iterations=estimate.iterations,
+        newton_steps=estimate.newton_steps,
+        widened=int(bool(solution.rounding.widened)),
+        worst_nodes=(SlowNode(geocode=geocode, residual=residual, seconds=seconds),),
+        moved=moved,
+    )
+
+
+def of_packed(geocode: str, solved: Solved, *, seconds: float) -> SolveStatistics:
+    """Statistics of one parent that was solved with others."""
+    return _statistics(
+        solved.live,
+        nodes=1,
+        variables=solved.variables,
+        seconds=seconds,
+        max_residual=solved.residual,
+        newton_steps=solved.newton_steps,
+        worst_nodes=(SlowNode(geocode=geocode, residual=solved.residual, seconds=seconds),),
+    )
+
+
+def total(parts: Iterable[SolveStatistics]) -> SolveStatistics:
+    """Statistics of several parents, or of several tasks; of all their nodes the slowest stay."""
+    parts = list(parts)
+    slowest = sorted(
+        (node for part in parts for node in part.worst_nodes),
+        key=lambda node: (-node.seconds, node.geocode),
+    )
+    return SolveStatistics(
+        **{name: sum(getattr(part, name) for part in parts) for name in _SUMS},
+        max_residual=max((part.max_residual for part in parts), default=0.0),
+        worst_nodes=tuple(slowest[:_WORST]),
+        moved=tuple(move for part in parts for move in part.moved),
+    )

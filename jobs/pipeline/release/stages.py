@@ -18,13 +18,11 @@ from jobs.pipeline.folder.progress import is_sealed
 from jobs.pipeline.folder.solutions import note_solve, settings_of, solution_of
 from jobs.pipeline.job import Job
 from jobs.pipeline.plan import Level, why_no_estimates
-from jobs.pipeline.release.census import publish_census_counts
-from jobs.pipeline.release.census_estimates import publish_census_estimates
+from jobs.pipeline.release.census import publish_census_counts, publish_census_estimates
 from jobs.pipeline.release.estimate import CONFIDENCE, EstimateStage, LevelEstimator
 from jobs.pipeline.release.implied import publish_implied
-from jobs.pipeline.release.joined import write_joined
 from jobs.pipeline.release.manifest import product_facts, seal_product
-from jobs.pipeline.release.microdata import write_microdata
+from jobs.pipeline.release.microdata import write_joined, write_microdata
 from jobs.pipeline.release.sealing import tidy_release
 from jobs.pipeline.release.solve import solve_level, solve_support
 from jobs.pipeline.release.tables import write_tables

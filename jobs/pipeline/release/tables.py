@@ -7,7 +7,7 @@ is known of the truth, which is the unbiased estimate with standard error and in
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
@@ -134,17 +134,6 @@ def most_geounits(release: ReleaseLayout, geolevel: str, rows: int) -> int:
     return max(1, min(_ROWS // rows, by_counts))
 
 
-class Tabulated(Protocol):
-    """A table of one geolevel as rows."""
-
-    @property
-    def geolevel(self) -> str:
-        """The geolevel."""
-
-    def rows(self) -> Iterator[pa.Table]:
-        """Rows by geounit, some at a time; once at least, with the columns."""
-
-
 @dataclass(frozen=True, eq=False)
 class _Geounits:
     """Some geounits of a geolevel, with their protected counts.
@@ -189,7 +178,7 @@ def _read_geounits(
 
 @dataclass(frozen=True, eq=False)
 class GeolevelTable:
-    """A query in all geounits of a geolevel.
+    """A query in all geounits of a geolevel, as rows.
 
     Attributes:
       plan: The plan.
@@ -199,6 +188,9 @@ class GeolevelTable:
       estimates: Of it; None if there are none.
       intervals: Of its counts; None if there are none.
       confidence: Of the intervals of estimates; None for that of the estimates.
+      is_h1: Whether it is table H1 of the redistricting data: all, occupied and vacant housing
+        units, under their official names. The query has the levels `occupied` and `vacant`; others
+        are no housing units.
     """
 
     plan: Plan
@@ -208,16 +200,25 @@ class GeolevelTable:
     estimates: Estimates | None = None
     intervals: ClassTable | None = None
     confidence: float | None = None
+    is_h1: bool = False
 
     def rows(self) -> Iterator[pa.Table]:
-        """A row per geounit and answer."""
+        """A row per geounit and answer, some at a time; once at least, with the columns."""
         most = most_geounits(self.release, self.geolevel, self.query.size)
         if self.estimates is None:
             pieces = even_pieces(self.release, self.geolevel, most)
         else:
             pieces = self.estimates.pieces(most)
         for some in _read_geounits(self.plan, self.release, self.geolevel, pieces):
-            yield self._table(some)
+            yield self._h1(some) if self.is_h1 else self._table(some)
+
+    def _h1(self, some: _Geounits) -> pa.Table:
+        labels, columns = self.query.labels(), some.columns(self.geolevel, 1)
+        answers = self.query.answer(some.counts)
+        occupied, vacant = (answers[:, labels.index(name)] for name in ("occupied", "vacant"))
+        for number, counts in enumerate((occupied + vacant, occupied, vacant), 1):
+            columns[f"H001000{number}"] = pa.array(counts, pa.int64())
+        return pa.table(columns)
 
     def _table(self, some: _Geounits) -> pa.Table:
         answers = self.query.answer(some.counts)
@@ -277,97 +278,41 @@ def _of_estimates(
     }
 
 
-@dataclass(frozen=True, eq=False)
-class H1Table:
-    """Table H1 of the redistricting data: all, occupied and vacant housing units.
-
-    Attributes:
-      plan: The plan of the units.
-      release: Has their counts.
-      geolevel: The geolevel.
-      query: Attribute or recode with the levels `occupied` and `vacant`; others are no housing
-        units.
-    """
-
-    plan: Plan
-    release: ReleaseLayout
-    geolevel: str
-    query: Query
-
-    def rows(self) -> Iterator[pa.Table]:
-        """A row per geounit, with columns under their official names."""
-        labels = self.query.labels()
-        wanted = [labels.index("occupied"), labels.index("vacant")]
-        most = most_geounits(self.release, self.geolevel, len(labels))
-        pieces = even_pieces(self.release, self.geolevel, most)
-        for some in _read_geounits(self.plan, self.release, self.geolevel, pieces):
-            answers = self.query.answer(some.counts)[:, wanted]
-            columns = some.columns(self.geolevel, 1)
-            columns["H0010001"] = pa.array(answers.sum(axis=1), pa.int64())
-            columns["H0010002"] = pa.array(answers[:, 0], pa.int64())
-            columns["H0010003"] = pa.array(answers[:, 1], pa.int64())
-            yield pa.table(columns)
-
-
 # --- files ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class WrittenTable:
-    """What was written of a table of a geolevel.
-
-    Attributes:
-      parts: Its files, by format.
-      columns: (name, type in words) of its columns.
-    """
-
-    parts: Mapping[str, PartFile]
-    columns: tuple[tuple[str, str], ...]
-
-
-def write_table(table: Tabulated, folder: Place, formats: Sequence[str]) -> WrittenTable:
-    """Write a table as `csv`, `parquet` or `xlsx`, all in one go; holds a few rows at a time.
+def write_rows(
+    tables: Iterable[pa.Table],
+    folders: Mapping[str, Place],
+    *,
+    title: str = "",
+    spooled: bool = False,
+) -> dict[str, PartFile]:
+    """Write rows as one part file of each format, all in one go; holds a few rows at a time.
 
     Args:
-      table: The table.
-      folder: Where to, under names that nobody else uses.
-      formats: One or more.
+      tables: One at least, all with the same columns.
+      folders: Where to, by format: `csv`, `parquet` or `xlsx`.
+      title: Of the sheets of a workbook.
+      spooled: As of `PartSink`.
 
     Raises:
-      OutputError: The release is not complete, or a file cannot be written.
+      OutputError: What the rows are made of is not complete, or a file cannot be written.
     """
     writers: dict[str, CsvPartWriter | PartWriter | XlsxPartWriter] = {}
-    schema = pa.schema([])
-    for rows in table.rows():
-        if not writers:
-            schema = rows.schema
-            writers = {name: _writer(name, folder, table.geolevel, schema) for name in formats}
-        for writer in writers.values():
-            writer.write(rows)
-    parts = {name: writer.close() for name, writer in writers.items()}
-    return WrittenTable(parts, tuple((one.name, type_words(one.type)) for one in schema))
-
-
-def _writer(
-    name: str, folder: Place, title: str, schema: pa.Schema
-) -> CsvPartWriter | PartWriter | XlsxPartWriter:
-    if name == "csv":
-        return CsvPartWriter(folder, spooled=True)
-    if name == "xlsx":
-        return XlsxPartWriter(folder, title, spooled=True)
-    return PartWriter(folder, schema, spooled=True)
+    for rows in tables:
+        for name, folder in folders.items():
+            if name not in writers and name == "csv":
+                writers[name] = CsvPartWriter(folder, spooled=spooled)
+            elif name not in writers and name == "xlsx":
+                writers[name] = XlsxPartWriter(folder, title, spooled=spooled)
+            elif name not in writers:
+                writers[name] = PartWriter(folder, rows.schema, spooled=spooled)
+            writers[name].write(rows)
+    return {name: writer.close() for name, writer in writers.items()}
 
 
 # --- the stage -----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Item:
-    """A table of a geolevel, as a task is told of it."""
-
-    geolevel: str
-    query: Query
-    stem: str
 
 
 def write_tables(plan: Plan, release: ReleaseLayout, wanted: TablesWanted, tasks: Tasks) -> None:
@@ -379,26 +324,27 @@ def write_tables(plan: Plan, release: ReleaseLayout, wanted: TablesWanted, tasks
     missing = [name for name in plan.geolevels if not is_published(release.tables(name))]
     rows = {name: Dataset.open(release.geography(name)).rows for name in missing}
     items = [
-        _Item(geolevel, query, stem)
+        (geolevel, stem, query)
         for geolevel in missing
         if wanted.formats
         for stem, query in wanted.files(geolevel)
     ]
-    items.sort(key=lambda item: -rows[item.geolevel] * item.query.size)
+    items.sort(key=lambda item: -rows[item[0]] * item[2].size)
 
-    def run(item: _Item) -> WrittenTable:
-        table: Tabulated
-        if item.stem == H1:
-            table = H1Table(plan, release, item.geolevel, item.query)
-        else:
-            estimates = ReleasedEstimates.of(release, item.geolevel, item.query)
-            table = GeolevelTable(plan, release, item.geolevel, item.query, estimates)
-        return write_table(table, release.tables(item.geolevel), wanted.formats)
+    def run(item: tuple[str, str, Query]) -> tuple[dict[str, PartFile], dict[str, str]]:
+        geolevel, stem, query = item
+        is_h1, columns = stem == H1, dict[str, str]()
+        estimates = None if is_h1 else ReleasedEstimates.of(release, geolevel, query)
+        table = GeolevelTable(plan, release, geolevel, query, estimates, is_h1=is_h1)
+        folders = dict.fromkeys(wanted.formats, release.tables(geolevel))
+        return write_rows(
+            _noted(table.rows(), columns), folders, title=geolevel, spooled=True
+        ), columns
 
     written = [*zip(items, tasks.run("write tables", items, run), strict=True)]
     for geolevel in missing:
-        own = [(item, one) for item, one in written if item.geolevel == geolevel]
-        columns = dict(column for _, one in own for column in one.columns)
+        own = [(stem, *made) for (name, stem, _), made in written if name == geolevel]
+        columns = dict(column for _, _, named in own for column in named.items())
         columns = dict(sorted(columns.items(), key=lambda column: column[0] in _NUMBERS))
         facts = {
             **wanted.facts(geolevel),
@@ -407,9 +353,14 @@ def write_tables(plan: Plan, release: ReleaseLayout, wanted: TablesWanted, tasks
             "not_for_release": plan.not_for_release,
         }
         names = {
-            part.file: f"{item.stem}.{name}"
-            for item, one in own
-            for name, part in one.parts.items()
+            part.file: f"{stem}.{name}" for stem, parts, _ in own for name, part in parts.items()
         }
-        parts = [part for _, one in own for part in one.parts.values()]
-        publish(release.tables(geolevel), parts, facts, names=names)
+        files = [part for _, parts, _ in own for part in parts.values()]
+        publish(release.tables(geolevel), files, facts, names=names)
+
+
+def _noted(tables: Iterable[pa.Table], columns: dict[str, str]) -> Iterator[pa.Table]:
+    """The same tables, whose columns are noted with their types in words."""
+    for table in tables:
+        columns.update((one.name, type_words(one.type)) for one in table.schema)
+        yield table

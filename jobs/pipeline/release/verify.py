@@ -22,7 +22,7 @@ from jobs.pipeline.documents.manifest import Manifest, Output, read_manifest
 from jobs.pipeline.documents.statistics import HOLDS
 from jobs.pipeline.folder.solutions import settings_digest, solution_of
 from jobs.pipeline.plan import Plan
-from jobs.pipeline.release.census import census_codes
+from jobs.pipeline.release.census import CensusCodes, census_codes
 from jobs.pipeline.release.given import facilities_name, facility_counts, quarter_counts
 from jobs.pipeline.release.implied import other_counts
 from jobs.pipeline.release.manifest import answers_of, manifest_of, product_facts
@@ -31,7 +31,6 @@ from jobs.pipeline.release.sealing import SEEDED, verify_contents, verify_manife
 from jobs.pipeline.release.support import read_support
 from jobs.pipeline.release.verify_joined import verify_joined
 from jobs.pipeline.storage.answers import read_answers
-from jobs.pipeline.storage.census import CensusCodes
 from jobs.pipeline.storage.columns import texts
 from jobs.pipeline.storage.dataset import MANIFEST, Dataset, dataset_digest, verify_files
 from jobs.pipeline.storage.geography import families, read_geography, read_public_geocodes

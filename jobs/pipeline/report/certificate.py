@@ -24,8 +24,7 @@ from jobs.pipeline.report.render import render
 from jobs.pipeline.report.table import Cell, Column, Table, labels, numbers
 from jobs.pipeline.report.text import words
 from jobs.pipeline.report.tiles import NOT_VERIFIED
-from jobs.pipeline.storage.files import replace_file
-from jobs.pipeline.storage.modes import READABLE
+from jobs.pipeline.storage.files import READABLE, replace_file
 from jobs.pipeline.storage.place import Place
 
 _SIGNATURES = ("Prepared by", "Privacy reviewed by", "Release approved by")

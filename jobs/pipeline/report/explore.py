@@ -14,8 +14,7 @@ from jobs.pipeline.report import text
 from jobs.pipeline.report.internal import CONFIDENTIAL
 from jobs.pipeline.report.render import render
 from jobs.pipeline.report.tiles import banners
-from jobs.pipeline.storage.files import replace_file
-from jobs.pipeline.storage.modes import READABLE
+from jobs.pipeline.storage.files import READABLE, replace_file
 
 
 def write_explore_page(

@@ -21,7 +21,7 @@ from jobs.pipeline.report.run import run_section
 from jobs.pipeline.report.solver import solving_section
 from jobs.pipeline.report.text import words
 from jobs.pipeline.report.tiles import banners, facts, tiles
-from jobs.pipeline.storage.modes import READABLE
+from jobs.pipeline.storage.files import READABLE
 from jobs.pipeline.storage.place import Place
 
 _SUMMARY = (

@@ -3,13 +3,13 @@
 Exact answers of invariants and given counts have three columns (geocode, query, answers); noisy
 answers also the mechanism of their noise, and lazy ones, which lie in a dataset of their own, the
 positions of those that were drawn.
-Noisy answers are packed (`jobs.pipeline.storage.packed`); releases that were made before they were,
-whose facts name no format, are read as well.
+Noisy answers are packed (`jobs.pipeline.storage.columns`); releases that were made before they
+were, whose facts name no format, are read as well.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -24,11 +24,23 @@ from das.mechanisms.registry import read_mechanism
 from das.queries.query import Query
 from das.rational import stated_fraction
 from invariants.linear import LinearRow
-from jobs.pipeline.storage.columns import chosen, flattened, lists, ragged_lists, repeated, texts
+from jobs.pipeline.storage.columns import (
+    PACKED,
+    chosen,
+    flattened,
+    lists,
+    packed,
+    ragged_lists,
+    repeated,
+    row_sizes,
+    texts,
+    unpacked,
+    with_lists,
+)
 from jobs.pipeline.storage.dataset import LAST, Dataset, RangeReader
 from jobs.pipeline.storage.files import understanding
 from jobs.pipeline.storage.layout import ReleaseLayout
-from jobs.pipeline.storage.packed import PACKED, packed, row_sizes, unpacked, with_lists
+from jobs.pipeline.storage.place import Place
 
 ANSWERS = pa.schema(
     [
@@ -211,12 +223,7 @@ def _by_query(table: pa.Table) -> dict[str, pa.Table]:
 
 
 def answers_reader(dataset: Dataset) -> RangeReader:
-    """What reads answers piece by piece, without what is said of their noise in every row.
-
-    Raises:
-      OutputError: A later version wrote them.
-    """
-    _require_known_format(dataset)
+    """What reads answers piece by piece, without what is said of their noise in every row."""
     return RangeReader(dataset, without=_OF_NOISE)
 
 
@@ -244,12 +251,14 @@ def read_answers(
     """
     if not len(codes):
         return [np.zeros((0, query.size), np.int64) for query in queries]
+    out = []
     with understanding(dataset.path):
-        found = _rows_of(dataset, queries, codes)
-        return [
-            _whole(dataset, rows, query, len(codes), narrow=narrow)
-            for query, rows in zip(queries, found, strict=True)
-        ]
+        for query, rows in _rows_of(dataset, queries, codes):
+            answers = unpacked(rows, narrow=narrow)
+            if len(answers) != len(codes) * query.size:
+                raise _lacks(dataset.path, query, len(rows), len(codes))
+            out.append(answers.reshape(len(codes), query.size))
+    return out
 
 
 def read_drawn(
@@ -269,7 +278,14 @@ def read_drawn(
         none = np.zeros(0, np.int64)
         return [DrawnAnswers(np.zeros(1, np.int64), none, none) for _ in queries]
     with understanding(dataset.path):
-        return [_drawn(dataset, rows) for rows in _rows_of(dataset, queries, codes)]
+        return [
+            DrawnAnswers(
+                np.concatenate(([0], np.cumsum(row_sizes(rows)))),
+                flattened(rows.column("positions")),
+                unpacked(rows),
+            )
+            for _, rows in _rows_of(dataset, queries, codes)
+        ]
 
 
 def read_listed(dataset: Dataset, low: str = "", high: str = LAST) -> pa.Table:
@@ -326,6 +342,7 @@ def read_measured(
     Raises:
       OutputError: A file cannot be read.
     """
+    _require_known_format(dataset)
     with understanding(dataset.path):
         rows = rows_about(dataset.read(), name)
         codes = texts(rows)
@@ -335,69 +352,37 @@ def read_measured(
             (kind, parameter): read_mechanism(kind, stated_fraction(parameter))
             for kind, parameter in dict.fromkeys(pairs)
         }
-        answers = _numbers(dataset, rows).reshape(len(codes), n_answers)
+        answers = unpacked(rows).reshape(len(codes), n_answers)
         return codes, answers, tuple(mechanisms[pair] for pair in pairs)
 
 
 def _rows_of(
     dataset: Dataset | RangeReader, queries: Sequence[Query | LinearRow], codes: ObjectArray
-) -> list[pa.Table]:
+) -> Iterator[tuple[Query | LinearRow, pa.Table]]:
     """The rows about each query, which are of exactly these geounits."""
     reader = dataset if isinstance(dataset, RangeReader) else answers_reader(dataset)
+    _require_known_format(reader.dataset)
     table = reader.read(str(codes[0]), str(codes[-1]))
     found = _by_query(table)
     wanted = pa.chunked_array([pa.array(codes, pa.string())])
-    out = []
     for query in queries:
         rows = found.get(query.name, table.slice(0, 0))
         if not rows.num_columns or not rows.column("geocode").equals(wanted):
-            raise _lacks(dataset, query, len(rows), len(codes))
-        out.append(rows)
-    return out
+            raise _lacks(reader.path, query, len(rows), len(codes))
+        yield query, rows
 
 
-def _whole(
-    dataset: Dataset | RangeReader,
-    rows: pa.Table,
-    query: Query | LinearRow,
-    n_geounits: int,
-    *,
-    narrow: bool = False,
-) -> IntArray:
-    """int64[G, m], or narrower, of rows that hold every answer."""
-    answers = _numbers(dataset, rows, narrow=narrow)
-    if len(answers) != n_geounits * query.size:
-        raise _lacks(dataset, query, len(rows), n_geounits)
-    return answers.reshape(n_geounits, query.size)
-
-
-def _drawn(dataset: Dataset | RangeReader, rows: pa.Table) -> DrawnAnswers:
-    answers, positions = _numbers(dataset, rows), flattened(rows.column("positions"))
-    return DrawnAnswers(np.concatenate(([0], np.cumsum(row_sizes(rows)))), positions, answers)
-
-
-def _numbers(dataset: Dataset | RangeReader, rows: pa.Table, *, narrow: bool = False) -> IntArray:
-    _require_known_format(dataset)
-    return unpacked(rows, narrow=narrow)
-
-
-def _require_known_format(dataset: Dataset | RangeReader) -> None:
-    facts = (dataset.dataset if isinstance(dataset, RangeReader) else dataset).facts
-    if facts.get("format", 1) not in range(1, MEASUREMENTS_FORMAT + 1):
+def _require_known_format(dataset: Dataset) -> None:
+    """Refuse answers that a later version wrote."""
+    if dataset.facts.get("format", 1) not in range(1, MEASUREMENTS_FORMAT + 1):
         raise OutputError(
             str(dataset.path),
             "has answers of a format that this version does not know",
-            got=facts["format"],
+            got=dataset.facts["format"],
             want=f"at most {MEASUREMENTS_FORMAT}",
         )
 
 
-def _lacks(
-    dataset: Dataset | RangeReader, query: Query | LinearRow, got: int, want: int
-) -> OutputError:
-    return OutputError(
-        str(dataset.path),
-        f"does not hold query {query.name} of every geounit",
-        got=f"{got} rows",
-        want=want,
-    )
+def _lacks(path: Place, query: Query | LinearRow, got: int, want: int) -> OutputError:
+    what = f"does not hold query {query.name} of every geounit"
+    return OutputError(str(path), what, got=f"{got} rows", want=want)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import csv
 import io
 import re
-import uuid
 from collections.abc import Iterable
 
 import pyarrow as pa
@@ -76,27 +75,17 @@ class CsvPartWriter:
     """Writes one CSV part file with a header row."""
 
     def __init__(self, dataset: Place, *, spooled: bool = False) -> None:
-        self._path = dataset / f"part-{uuid.uuid4().hex}.csv"
-        self._spooled = spooled
-        self._sink: PartSink | None = None
+        self._sink = PartSink(dataset, "csv", spooled=spooled)
         self._writer: pa_csv.CSVWriter | None = None
-        self._rows = 0
-        self._low = ""
-        self._high = ""
 
     def write(self, table: pa.Table) -> None:
         """Append rows sorted by geocode."""
         plain = without_formulas(table)
-        if self._writer is None:
-            self._sink = PartSink(self._path, spooled=self._spooled)
-            with writing(self._path, self._path):
+        names = plain.column_names
+        self._sink.note(plain, "geocode" if "geocode" in names else names[0])
+        with writing(self._sink.path, self._sink.path):
+            if self._writer is None:
                 self._writer = pa_csv.CSVWriter(self._sink.opened, plain.schema)
-        if plain.num_rows:
-            codes = plain.column("geocode" if "geocode" in plain.column_names else 0)
-            self._low = self._low or codes[0].as_py()
-            self._high = codes[-1].as_py()
-        self._rows += plain.num_rows
-        with writing(self._path, self._path):
             self._writer.write_table(plain)
 
     def close(self) -> PartFile:
@@ -105,9 +94,8 @@ class CsvPartWriter:
         Raises:
           OutputError: It cannot be written, or nothing was.
         """
-        if self._writer is None or self._sink is None:
-            raise OutputError(str(self._path), "holds no table, not even one without rows")
-        with writing(self._path, self._path):
+        if self._writer is None:
+            raise OutputError(str(self._sink.path), "holds no table, not even one without rows")
+        with writing(self._sink.path, self._sink.path):
             self._writer.close()
-        size, digest = self._sink.close()
-        return PartFile(self._path.name, self._rows, self._low, self._high, size, digest)
+        return self._sink.close()

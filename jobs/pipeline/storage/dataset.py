@@ -20,12 +20,12 @@ import re
 import tempfile
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from itertools import accumulate, count
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -35,8 +35,15 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from das.errors import OutputError
-from jobs.pipeline.storage.files import create_file, json_text, replace_file, understanding, writing
-from jobs.pipeline.storage.modes import make_closed_file, make_closed_folder
+from jobs.pipeline.storage.files import (
+    create_file,
+    json_text,
+    make_closed_file,
+    make_closed_folder,
+    replace_file,
+    understanding,
+    writing,
+)
 from jobs.pipeline.storage.place import (
     READ_AHEAD,
     Place,
@@ -157,44 +164,19 @@ class _OpenPart:
 
     Attributes:
       file: What reads it.
-      lows: Smallest geocode of every row group.
-      highs: Largest geocode of every row group.
+      names: Columns that are read; None for all.
+      bounds: Smallest and largest geocode of every row group.
     """
 
     file: pq.ParquetFile
-    lows: tuple[str, ...]
-    highs: tuple[str, ...]
+    names: list[str] | None
+    bounds: Sequence[tuple[str, str]]
 
-    @classmethod
-    def of(cls, path: Place, part: PartFile) -> _OpenPart:
-        """Open it; of a stored one, its footer is read, and pieces that are asked for together."""
-        stored = isinstance(path, StoredPlace)
-        file = pq.ParquetFile(open_input(path, part.bytes), pre_buffer=stored)
-        keys = [name for name in file.schema_arrow.names if name == "geocode"]
-        if keys and file.schema_arrow.field(keys[0]).type != pa.string():
-            raise ValueError("column geocode holds no text")
-        bounds = [_bounds_of(file, group) if keys else ("", LAST) for group in _groups(file)]
-        return cls(file, tuple(low for low, _ in bounds), tuple(high for _, high in bounds))
-
-    def groups(self, low: str, high: str, query: str | None = None) -> list[int]:
-        """The row groups that may have geocodes of low..high, and rows of a query if named."""
-        return [
-            group
-            for group in _groups(self.file)
-            if self.lows[group] <= high
-            and self.highs[group] >= low
-            and (query is None or self._may_hold(group, query))
-        ]
-
-    def _may_hold(self, group: int, query: str) -> bool:
-        least, most = _bounds_of(self.file, group, "query")
-        return least <= query <= most
-
-    def read(self, groups: Sequence[int], names: list[str] | None) -> list[pa.Table]:
+    def read(self, groups: Sequence[int]) -> list[pa.Table]:
         """Some row groups, all by one reading."""
         if not groups:
             return []
-        found = self.file.read_row_groups(groups, columns=names, use_threads=False)
+        found = self.file.read_row_groups(groups, columns=self.names, use_threads=False)
         sizes = [self.file.metadata.row_group(group).num_rows for group in groups]
         starts = accumulate(sizes, initial=0)
         return [found.slice(start, size) for start, size in zip(starts, sizes, strict=False)]
@@ -225,19 +207,12 @@ class RangeReader:
             may come along.
         """
         self.dataset = dataset
+        self.path = dataset.path
         self._without = without
         self._query = query
         self._names = None if columns is None else list(columns)
-        self._wanted = self._names  # and the geocode, by which row groups are cut
-        if self._names is not None and "geocode" not in self._names:
-            self._wanted = [*self._names, "geocode"]
         self._opened: dict[str, _OpenPart] = {}
         self._held: dict[tuple[str, int], pa.Table] = {}
-
-    @property
-    def path(self) -> Place:
-        """The folder of the dataset."""
-        return self.dataset.path
 
     def read(self, low: str = "", high: str = LAST) -> pa.Table:
         """Read the rows with low <= geocode <= high; see `Dataset.read`.
@@ -262,31 +237,55 @@ class RangeReader:
         self, part: PartFile, low: str, high: str, held: dict[tuple[str, int], pa.Table]
     ) -> list[pa.Table]:
         if part.file not in self._opened:
-            self._opened[part.file] = _OpenPart.of(self.path / part.file, part)
+            self._opened[part.file] = self._open(part)
         opened = self._opened[part.file]
-        groups = opened.groups(low, high, self._query)
-        fresh = [group for group in groups if (part.file, group) not in held]
-        found = {group: held[part.file, group] for group in groups if group not in fresh}
+        groups = [
+            group
+            for group, (first, last) in enumerate(opened.bounds)
+            if first <= high and last >= low and self._may_be_wanted(opened.file, group)
+        ]
+        found = {group: held[part.file, group] for group in groups if (part.file, group) in held}
+        fresh = [group for group in groups if group not in found]
         # Two readings: what is held must not hold what is done with in the same memory.
-        for some in _split(fresh, lambda group: opened.highs[group] > high):
-            found |= zip(some, opened.read(some, self._wanted_of(opened)), strict=True)
+        for is_held in (False, True):
+            some = [group for group in fresh if (opened.bounds[group][1] > high) is is_held]
+            found |= zip(some, opened.read(some), strict=True)
         tables = []
         for group in groups:
-            if opened.highs[group] > high:
+            first, last = opened.bounds[group]
+            if last > high:
                 self._held[part.file, group] = found[group]
-            inside = low <= opened.lows[group] and opened.highs[group] <= high
+            inside = low <= first and last <= high
             tables += [found[group]] if inside else _cut(found[group], low, high)
         return tables or [found[group].slice(0, 0) for group in groups[:1]]
 
-    def _wanted_of(self, opened: _OpenPart) -> list[str] | None:
-        held = opened.file.schema_arrow.names
-        for name in self._wanted or ():
+    def _open(self, part: PartFile) -> _OpenPart:
+        """Open a part; of a stored one, its footer is read, and pieces asked for together."""
+        path = self.path / part.file
+        stored = isinstance(path, StoredPlace)
+        file = pq.ParquetFile(open_input(path, part.bytes), pre_buffer=stored)
+        held = file.schema_arrow.names
+        if "geocode" in held and file.schema_arrow.field("geocode").type != pa.string():
+            raise ValueError("column geocode holds no text")
+        names = self._names or held
+        if "geocode" not in names:
+            names = [*names, "geocode"]  # by which row groups are cut
+        for name in names if self._names is not None else ():
             if name not in held:
                 raise KeyError(f"column {name}")
-        if self._wanted is None and not self._without:
-            return None
-        names = self._wanted or held
-        return [name for name in names if name not in self._without]
+        bounds = [("", LAST)] * file.num_row_groups
+        if "geocode" in held:
+            bounds = [_bounds_of(file, group, "geocode") for group in range(file.num_row_groups)]
+        is_all = self._names is None and not self._without
+        wanted = [name for name in names if name not in self._without]
+        return _OpenPart(file, None if is_all else wanted, bounds)
+
+    def _may_be_wanted(self, file: pq.ParquetFile, group: int) -> bool:
+        """Whether a row group may have rows of the query, if one is named."""
+        if self._query is None:
+            return True
+        least, most = _bounds_of(file, group, "query")
+        return least <= self._query <= most
 
     def _empty(self) -> pa.Table:
         parts = self.dataset.parts
@@ -299,11 +298,7 @@ class RangeReader:
         return pa.schema(fields).empty_table()
 
 
-def _groups(file: pq.ParquetFile) -> range:
-    return range(file.num_row_groups)
-
-
-def _bounds_of(file: pq.ParquetFile, group: int, name: str = "geocode") -> tuple[str, str]:
+def _bounds_of(file: pq.ParquetFile, group: int, name: str) -> tuple[str, str]:
     """Smallest and largest value of a row group; all there can be if the file does not say."""
     columns = file.metadata.row_group(group)
     facts = columns.column(file.schema.names.index(name)).statistics
@@ -312,17 +307,82 @@ def _bounds_of(file: pq.ParquetFile, group: int, name: str = "geocode") -> tuple
     return facts.min, facts.max
 
 
-def _split(groups: Sequence[int], holds: Callable[[int], bool]) -> list[list[int]]:
-    """Those of which something holds not, and those of which it holds."""
-    return [[g for g in groups if not holds(g)], [g for g in groups if holds(g)]]
-
-
 def _cut(table: pa.Table, low: str, high: str) -> list[pa.Table]:
     """The rows with low <= geocode <= high, as runs of them that are not copied."""
     codes = table.column("geocode")
     within = pc.and_(pc.greater_equal(codes, low), pc.less_equal(codes, high))
     edges = np.flatnonzero(np.diff(np.asarray(within, np.int8), prepend=0, append=0))
     return [table.slice(a, b - a) for a, b in edges.reshape(-1, 2).tolist()]
+
+
+class PartSink:
+    """A part file while it is written: where its bytes go, and what is known of its rows.
+
+    They go to the file, or to memory for a store.
+
+    Attributes:
+      path: The file.
+      opened: What pyarrow writes to.
+    """
+
+    def __init__(self, dataset: Place, ending: str, *, spooled: bool = False) -> None:
+        """Begin a file for its owner only.
+
+        Args:
+          dataset: Folder of the dataset.
+          ending: Of the name of the file.
+          spooled: Whether one for a store may lie on the disk of this machine while it is written:
+            it is public, and may be too large for memory.
+
+        Raises:
+          OutputError: It cannot be created.
+        """
+        self.path = path = dataset / f"part-{uuid.uuid4().hex}.{ending}"
+        self._rows, self._low, self._high = 0, "", ""
+        self._spool: tempfile.TemporaryDirectory[str] | None = None
+        self.opened: Path | io.BytesIO
+        if isinstance(path, StoredPlace) and spooled:
+            self._spool = tempfile.TemporaryDirectory(prefix="das-")
+            self.opened = Path(self._spool.name) / path.name
+        elif isinstance(path, StoredPlace):
+            self.opened = io.BytesIO()
+        else:
+            _make_folder(path.parent)
+            with writing(path, path):
+                make_closed_file(path)
+            self.opened = path
+
+    def note(self, table: pa.Table, key: str | None) -> None:
+        """Take in what rows are written, sorted by a column if one is named."""
+        if key is not None and table.num_rows:
+            codes = table.column(key)
+            self._low = self._low if self._rows else codes[0].as_py()
+            self._high = codes[-1].as_py()
+        self._rows += table.num_rows
+
+    def close(self, facts: Mapping[str, Any] = MappingProxyType({})) -> PartFile:
+        """Make what was written survive a crash, and describe it.
+
+        Raises:
+          OutputError: It cannot be written.
+        """
+        if isinstance(self.opened, io.BytesIO):
+            data = self.opened.getvalue()
+            if not create_file(self.path, data):
+                raise OutputError(str(self.path), "cannot be written", got="another file there")
+            size, digest = len(data), hashlib.sha256(data).hexdigest()
+        else:
+            with writing(self.path, self.path), self.opened.open("rb") as handle:
+                if self._spool is None:
+                    os.fsync(handle.fileno())
+                digest = hashlib.file_digest(handle, "sha256").hexdigest()
+                size = handle.tell()
+                if self._spool is not None:
+                    store, name = store_of(self.path)
+                    store.upload(name, self.opened)
+                    self._spool.cleanup()
+        rows = self._rows, self._low, self._high
+        return PartFile(self.path.name, *rows, size, digest, {**facts})
 
 
 class PartWriter:
@@ -352,31 +412,19 @@ class PartWriter:
           spooled: As of `PartSink`.
         """
         self._key = key
-        self._path = dataset / f"part-{uuid.uuid4().hex}.parquet"
-        self._sink = PartSink(self._path, spooled=spooled)
-        with writing(self._path, self._path):
-            self._writer = pq.ParquetWriter(
-                self._sink.opened,
-                schema,
-                compression={
-                    path: "none" if path in uncompressed else "zstd" for path in _paths(schema)
-                },
-                use_dictionary=sorted({*_dictionary_columns(schema)} - {*uncompressed}),
-                write_statistics=[*_compared_columns(schema)],
-            )
+        self._sink = PartSink(dataset, "parquet", spooled=spooled)
+        with writing(self._sink.path, self._sink.path):
+            options = _options(schema, uncompressed)
+            self._writer = pq.ParquetWriter(self._sink.opened, schema, **options)
         self._waiting: list[pa.Table] = []
         self._waiting_bytes = 0
-        self._rows = 0
-        self._low = ""
-        self._high = ""
 
     def write(self, table: pa.Table) -> None:
         """Append rows; geocodes must not fall below those already written."""
-        if table.num_rows == 0:
-            return
-        self._note(table)
-        self._waiting.append(table)
-        self._waiting_bytes += table.nbytes
+        if table.num_rows:
+            self._sink.note(table, self._key)
+            self._waiting.append(table)
+            self._waiting_bytes += table.nbytes
         if self._waiting_bytes >= ROW_GROUP_BYTES:
             self._flush()
 
@@ -388,116 +436,47 @@ class PartWriter:
         self._flush()
         for table in tables:
             if table.num_rows:
-                self._note(table)
-                self._write(table)
-
-    def _note(self, table: pa.Table) -> None:
-        if self._key is not None:
-            codes = table.column(self._key)
-            if not self._rows:
-                self._low = codes[0].as_py()
-            self._high = codes[-1].as_py()
-        self._rows += table.num_rows
+                self._sink.note(table, self._key)
+                self._waiting.append(table)
+                self._flush()
 
     def _flush(self) -> None:
+        """Write what waits as one row group."""
         if self._waiting:
-            self._write(pa.concat_tables(self._waiting))
+            table = pa.concat_tables(self._waiting)
+            with writing(self._sink.path, self._sink.path):
+                self._writer.write_table(table, row_group_size=max(1, table.num_rows))
             self._waiting, self._waiting_bytes = [], 0
-
-    def _write(self, table: pa.Table) -> None:
-        with writing(self._path, self._path):
-            self._writer.write_table(table, row_group_size=max(1, table.num_rows))
 
     def close(self, **facts: Any) -> PartFile:  # noqa: ANN401 - JSON facts
         """Finish the file and describe it; it survives a crash of the machine from then on."""
         self._flush()
-        with writing(self._path, self._path):
+        with writing(self._sink.path, self._sink.path):
             self._writer.close()
-        size, digest = self._sink.close()
-        return PartFile(self._path.name, self._rows, self._low, self._high, size, digest, facts)
+        return self._sink.close(facts)
 
 
-def _paths(schema: pa.Schema) -> Iterator[str]:
-    """Columns as Parquet names them."""
-    for column in schema:
-        is_list = pa.types.is_list(column.type)
-        yield f"{column.name}.list.element" if is_list else column.name
+def _options(schema: pa.Schema, uncompressed: Sequence[str]) -> dict[str, Any]:
+    """How Parquet writes columns.
 
-
-def _dictionary_columns(schema: pa.Schema) -> Iterator[str]:
-    """Columns for which a dictionary is tried: what noise went into hardly repeats."""
-    for column in schema:
-        if pa.types.is_list(column.type):
-            if not pa.types.is_floating(column.type.value_type):
-                yield f"{column.name}.list.element"
-        elif not pa.types.is_floating(column.type) and not pa.types.is_binary(column.type):
-            yield column.name
-
-
-def _compared_columns(schema: pa.Schema) -> Iterator[str]:
-    """Columns by whose least and largest values readers choose row groups: no lists, no bytes."""
-    for column in schema:
-        if not pa.types.is_nested(column.type) and not pa.types.is_binary(column.type):
-            yield column.name
-
-
-class PartSink:
-    """Where the bytes of a part file go while it is written: its file, or memory for a store.
-
-    Attributes:
-      opened: What pyarrow writes to.
+    A dictionary is tried where values may repeat: what noise went into hardly does. Statistics, by
+    which readers choose row groups, are kept of columns other than lists and bytes.
     """
-
-    def __init__(self, path: Place, *, spooled: bool = False) -> None:
-        """Begin a file for its owner only.
-
-        Args:
-          path: The file.
-          spooled: Whether one for a store may lie on the disk of this machine while it is written:
-            it is public, and may be too large for memory.
-
-        Raises:
-          OutputError: It cannot be created.
-        """
-        self._path = path
-        self._spool: tempfile.TemporaryDirectory[str] | None = None
-        self.opened: Path | io.BytesIO
-        if isinstance(path, StoredPlace) and spooled:
-            self._spool = tempfile.TemporaryDirectory(prefix="das-")
-            self.opened = Path(self._spool.name) / path.name
-            return
-        if isinstance(path, StoredPlace):
-            self.opened = io.BytesIO()
-            return
-        _make_folder(path.parent)
-        with writing(path, path):
-            make_closed_file(path)
-        self.opened = path
-
-    def close(self) -> tuple[int, str]:
-        """Make what was written survive a crash.
-
-        Returns:
-          Bytes and SHA-256 of the file.
-
-        Raises:
-          OutputError: It cannot be written.
-        """
-        if isinstance(self.opened, io.BytesIO):
-            data = self.opened.getvalue()
-            if not create_file(self._path, data):
-                raise OutputError(str(self._path), "cannot be written", got="another file there")
-            return len(data), hashlib.sha256(data).hexdigest()
-        with writing(self._path, self._path), self.opened.open("rb") as handle:
-            if self._spool is None:
-                os.fsync(handle.fileno())
-            digest = hashlib.file_digest(handle, "sha256").hexdigest()
-            size = handle.tell()
-            if self._spool is not None:
-                store, name = store_of(self._path)
-                store.upload(name, self.opened)
-                self._spool.cleanup()
-            return size, digest
+    compression, dictionaries, statistics = {}, [], []
+    for column in schema:
+        is_list, is_bytes = pa.types.is_list(column.type), pa.types.is_binary(column.type)
+        path = f"{column.name}.list.element" if is_list else column.name  # as Parquet names it
+        values = column.type.value_type if is_list else column.type
+        compression[path] = "none" if path in uncompressed else "zstd"
+        if not (is_bytes or pa.types.is_floating(values) or path in uncompressed):
+            dictionaries.append(path)
+        if not (is_bytes or pa.types.is_nested(column.type)):
+            statistics.append(column.name)
+    return {
+        "compression": compression,
+        "use_dictionary": sorted(dictionaries),
+        "write_statistics": statistics,
+    }
 
 
 def is_published(dataset: Place) -> bool:
@@ -585,17 +564,12 @@ def are_proposed(dataset: Place) -> bool:
     return not is_published(dataset) and any(dataset.glob(PROPOSED.format("*")))
 
 
-def read_proposal(dataset: Place, attempt: str) -> tuple[str, dict[str, Any]]:
-    """Digest and facts of a proposed dataset.
+def read_proposal(dataset: Place, attempt: str) -> Dataset:
+    """Read the manifest of a proposed dataset.
 
     Raises:
       OutputError: It is not proposed, or the manifest is damaged.
     """
-    proposed = _read_proposed(dataset, attempt)
-    return proposed.sha256, proposed.facts
-
-
-def _read_proposed(dataset: Place, attempt: str) -> Dataset:
     path = _proposal(dataset, attempt)
     return _parsed(dataset, path, 0, _manifest_bytes(dataset, path))
 
@@ -629,7 +603,7 @@ def withdraw(dataset: Place, attempt: str) -> None:
     """
     proposal = _proposal(dataset, attempt)
     if proposal.is_file():
-        proposed = [part.file for part in _read_proposed(dataset, attempt).parts]
+        proposed = [part.file for part in read_proposal(dataset, attempt).parts]
         published = Dataset.open(dataset).parts if is_published(dataset) else ()
         named = {part.file for part in published}
         _remove(dataset, [proposal.name, *(name for name in proposed if name not in named)])
@@ -775,13 +749,13 @@ def sweep(root: Place) -> None:
 
 def files_beside_datasets(root: Place) -> list[Place]:
     """List the files under a folder that lie in no published dataset, sorted."""
-    store, name = store_of(root)
-    listed = [PurePosixPath(file) for file, _ in store.stats(name)]
-    datasets = {file.parent for file in listed if file.name == MANIFEST}
-    beside = sorted(str(file) for file in listed if file.parent not in datasets)
-    if isinstance(root, StoredPlace):
-        return [StoredPlace(root.root, file) for file in beside]
-    return [Path(file) for file in beside]
+    found = [
+        folder / name
+        for folder, files in _folders_under(root)
+        if MANIFEST not in files
+        for name in files
+    ]
+    return sorted(found, key=str)
 
 
 def _sweep_one(dataset: Place, parts: Iterable[PartFile], manifest: str = MANIFEST) -> None:
@@ -803,13 +777,11 @@ def _sweep_one(dataset: Place, parts: Iterable[PartFile], manifest: str = MANIFE
 
 def _files_of(folder: Place) -> dict[str, Stat]:
     """The files that lie directly in a folder, by name."""
-    store, name = store_of(folder)
-    listed = ((file.rpartition("/"), stat) for file, stat in store.stats(name))
-    return {base: stat for (within, _, base), stat in listed if within == name}
+    return dict(_folders_under(folder)).get(folder, {})
 
 
-def _datasets_under(root: Place) -> list[tuple[Place, dict[str, Stat]]]:
-    """Every published dataset under a folder, and the files that lie directly in it."""
+def _folders_under(root: Place) -> list[tuple[Place, dict[str, Stat]]]:
+    """Every folder that holds files, at any depth, and the files that lie directly in it."""
     store, name = store_of(root)
     folders: dict[str, dict[str, Stat]] = defaultdict(dict)
     for file, stat in store.stats(name):
@@ -818,8 +790,12 @@ def _datasets_under(root: Place) -> list[tuple[Place, dict[str, Stat]]]:
     return [
         (StoredPlace(root.root, folder) if isinstance(root, StoredPlace) else Path(folder), files)
         for folder, files in sorted(folders.items())
-        if MANIFEST in files
     ]
+
+
+def _datasets_under(root: Place) -> list[tuple[Place, dict[str, Stat]]]:
+    """Every published dataset under a folder, and the files that lie directly in it."""
+    return [found for found in _folders_under(root) if MANIFEST in found[1]]
 
 
 def _unnamed(parts: Iterable[PartFile], files: Iterable[str]) -> list[str]:
@@ -885,12 +861,8 @@ def _reading(dataset: Place, part: PartFile) -> Iterator[None]:
 
 
 def _unreadable(dataset: Place, part: PartFile, error: Exception) -> OutputError:
-    return OutputError(
-        str(dataset / part.file),
-        "cannot be read",
-        got=type(error).__name__,
-        remedy=_AGAIN,
-    )
+    path, got = str(dataset / part.file), type(error).__name__
+    return OutputError(path, "cannot be read", got=got, remedy=_AGAIN)
 
 
 def find_damage(dataset: Place, attempt: str | None = None) -> list[OutputError]:
@@ -901,14 +873,11 @@ def find_damage(dataset: Place, attempt: str | None = None) -> list[OutputError]
       attempt: Of which attempt that is proposed; None if it is published.
     """
     try:
-        if attempt is None:
-            parts = Dataset.open(dataset).parts
-        else:
-            parts = _read_proposed(dataset, attempt).parts
+        found = Dataset.open(dataset) if attempt is None else read_proposal(dataset, attempt)
     except OutputError as error:
         return [error]
-    found = at_once(dataset, lambda part: _damage_of(dataset, part), parts)
-    return [error for error in found if error is not None]
+    damage = at_once(dataset, lambda part: _damage_of(dataset, part), found.parts)
+    return [error for error in damage if error is not None]
 
 
 def _damage_of(dataset: Place, part: PartFile) -> OutputError | None:

@@ -91,7 +91,7 @@ def _moments_table(
     coordinates: Coordinates, codes: ObjectArray, moments: Moments, *, single: bool
 ) -> pa.Table:
     used, kind = np.unique(moments.kind, return_inverse=True)
-    flat = coordinates.flatten_matrices(tuple(part[used] for part in moments.matrices))
+    flat = coordinates.flatten(tuple(part[used] for part in moments.matrices))
     kinds = pa.array([row.tobytes() for row in flat], pa.binary())
     return pa.table(
         [

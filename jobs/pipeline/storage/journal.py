@@ -26,8 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from das.errors import LedgerError, OutputError
-from jobs.pipeline.storage.files import replace_file
-from jobs.pipeline.storage.modes import make_closed_folder
+from jobs.pipeline.storage.files import make_closed_folder, replace_file
 from jobs.pipeline.storage.place import Place, StoredPlace, at_once
 from jobs.pipeline.storage.stores.posix import sync_folder
 from jobs.pipeline.storage.stores.store import OWNER_ONLY

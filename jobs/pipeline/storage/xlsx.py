@@ -14,7 +14,6 @@ columns that takes 2.0 s here, for as many bytes and as much memory; would be on
 from __future__ import annotations
 
 import re
-import uuid
 import zipfile
 from collections.abc import Iterable
 from typing import IO
@@ -50,22 +49,19 @@ class XlsxPartWriter:
           title: Of the sheet.
           spooled: As of `PartSink`.
         """
-        self._path = dataset / f"part-{uuid.uuid4().hex}.xlsx"
         self._title = _NOT_IN_TITLES.sub(" ", title)[: _LONGEST_TITLE - 6]
-        self._sink = PartSink(self._path, spooled=spooled)
-        with writing(self._path, self._path):
+        self._sink = PartSink(dataset, "xlsx", spooled=spooled)
+        with writing(self._sink.path, self._sink.path):
             self._zip = zipfile.ZipFile(self._sink.opened, "w", zipfile.ZIP_DEFLATED)
         self._sheets = 0
         self._sheet: IO[bytes] | None = None
         self._letters: list[str] = []
         self._left = 0  # rows that the sheet still takes
-        self._rows = 0
-        self._low = ""
-        self._high = ""
 
     def write(self, table: pa.Table) -> None:
         """Append rows sorted by geocode."""
-        with writing(self._path, self._path):
+        self._sink.note(table, "geocode")
+        with writing(self._sink.path, self._sink.path):
             if self._sheet is None:
                 self._begin(table.column_names)
             start = 0
@@ -75,11 +71,6 @@ class XlsxPartWriter:
                 piece = table.slice(start, self._left)
                 self._append(piece)
                 start += piece.num_rows
-        if table.num_rows:
-            codes = table.column("geocode")
-            self._low = self._low or codes[0].as_py()
-            self._high = codes[-1].as_py()
-        self._rows += table.num_rows
 
     def close(self) -> PartFile:
         """Finish the file and describe it.
@@ -87,15 +78,14 @@ class XlsxPartWriter:
         Raises:
           OutputError: It cannot be written.
         """
-        with writing(self._path, self._path):
+        with writing(self._sink.path, self._sink.path):
             if self._sheet is None:
                 self._begin([])
             self._end()
             for name, text in _around(self._title, self._sheets).items():
                 self._zip.writestr(zipfile.ZipInfo(name), _HEAD + text)
             self._zip.close()
-        size, digest = self._sink.close()
-        return PartFile(self._path.name, self._rows, self._low, self._high, size, digest)
+        return self._sink.close()
 
     def _begin(self, names: list[str]) -> None:
         if self._sheet is not None:

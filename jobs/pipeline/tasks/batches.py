@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
+from das.arrays import IntArray
 from jobs.pipeline.plan import Level
 from jobs.pipeline.storage.dataset import LAST, Dataset
 from jobs.pipeline.storage.geography import read_geography
@@ -101,22 +103,45 @@ def geounit_batches(
       smallest: Geounits that are worth a range of their own; fewer ranges are made for it.
     """
     table = read_geography(layout, level.name, columns=("geocode", "parent"))
-    # In Arrow's memory: as Python strings, the blocks of a nation would take a gigabyte here.
-    codes, parents = table.column("geocode"), table.column("parent").combine_chunks()
-    is_first = np.asarray(pc.not_equal(parents[1:], parents[:-1]), np.bool_)
-    starts = np.flatnonzero(np.concatenate(([True], is_first)))
-    ends = np.append(starts[1:], len(codes))
+    codes = table.column("geocode")
     size = max(1, min(largest, max(smallest, -(-len(codes) // n_batches))))
-    batches = []
-    first = 0
-    for index, end in enumerate(ends):
-        last = index == len(ends) - 1
-        if last or ends[index + 1] - starts[first] > size:
-            start = int(starts[first])
-            low, high = codes[start].as_py(), codes[int(end) - 1].as_py()
-            batches.append(Batch(level.index, low, high, int(end) - start, start))
-            first = index + 1
+    batches = [
+        Batch(level.index, codes[start].as_py(), codes[stop - 1].as_py(), stop - start, start)
+        for start, stop in cut_groups(first_rows(table.column("parent")), len(codes), size)
+    ]
     return sorted(batches, key=lambda batch: (-batch.cost, batch.low))
+
+
+def first_rows(column: pa.ChunkedArray) -> IntArray:
+    """Return the first row of every run of equal texts.
+
+    In Arrow's memory: as Python strings, the blocks of a nation would take a gigabyte here.
+    """
+    texts = column.combine_chunks()
+    is_first = np.asarray(pc.not_equal(texts[1:], texts[:-1]), np.bool_)
+    return np.flatnonzero(np.concatenate(([True], is_first)))
+
+
+def cut_groups(starts: IntArray, rows: int, most: int) -> list[tuple[int, int]]:
+    """Cut rows into ranges that divide no group, of at most so many rows or of one larger group.
+
+    Args:
+      starts: int64[U], the first row of every group, ascending.
+      rows: Number of rows.
+      most: Most rows of a range.
+
+    Returns:
+      First rows, and those after the last.
+
+    >>> cut_groups(np.array([0, 2, 4, 9]), 10, 4)
+    [(0, 4), (4, 9), (9, 10)]
+    """
+    bounds, ranges, first = [*starts.tolist(), rows], list[tuple[int, int]](), 0
+    for index in range(1, len(bounds)):
+        if index == len(bounds) - 1 or bounds[index + 1] - bounds[first] > most:
+            ranges.append((bounds[first], bounds[index]))
+            first = index
+    return ranges
 
 
 def even_pieces(release: ReleaseLayout, geolevel: str, most: int) -> Iterator[Piece]:

@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,6 @@ from jobs.pipeline.config.protection import (
     missing_protection,
     remote_problem,
 )
-from jobs.pipeline.tasks.installed import require_packages
 from jobs.pipeline.tasks.shipping import Equipment, looker, own_equipment, project_archive
 
 if TYPE_CHECKING:
@@ -175,6 +175,34 @@ def _unreachable(host: str, got: str) -> RuntimeSetupError:
         remedy="see that it runs and listens there, that the token is the one it asks for, and "
         "that `use_ssl=true` is given if it speaks TLS, and only then (docs/cluster.md)",
     )
+
+
+def require_packages(where: str, what: str, names: Iterable[str], extra: str) -> None:
+    """Refuse to go on without packages; nothing is imported.
+
+    Args:
+      where: What lacks them.
+      what: What it is like without them.
+      names: Packages, by the names that are imported.
+      extra: The extra of this project that installs them.
+
+    Raises:
+      RuntimeSetupError: A package is not installed.
+    """
+    absent = []
+    for name in names:
+        found = None
+        with suppress(ModuleNotFoundError):  # nor the package that would hold it
+            found = find_spec(name)
+        if found is None:
+            absent.append(name)
+    if absent:
+        raise RuntimeSetupError(
+            where,
+            what,
+            got=f"no {', '.join(absent)}",
+            remedy=f"`pip install 'topdown-das[{extra}]'`, or '.[{extra}]' in a clone",
+        )
 
 
 def _be_patient(session: Any, tries: Mapping[str, int]) -> None:  # noqa: ANN401 - of PySpark

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 from jobs.pipeline.config.models.run import RunConfig
 from jobs.pipeline.config.protection import missing_protection
 from jobs.pipeline.tasks.batches import Sizing
-from jobs.pipeline.tasks.connect_session import connect_session, is_connect_wanted
-from jobs.pipeline.tasks.installed import require_run_packages
+from jobs.pipeline.tasks.connect_session import connect_session, is_connect_wanted, require_packages
 from jobs.pipeline.tasks.java import java_in_use
 from jobs.pipeline.tasks.session import session_properties, spark_session
 from jobs.pipeline.tasks.step import (
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 R = TypeVar("R")
 
+_OF_RUNS = ("numba", "ortools", "pyspark")  # heavy packages that reading a release does without
 _POLL_SECONDS = 0.25  # between looks at how many tasks Spark has started
 
 
@@ -145,6 +145,15 @@ class SparkTasks(Tasks):
             outcomes = context.parallelize(numbered, len(numbered)).map(run_on_worker).collect()
         show(len(items))
         return results_of(outcomes)
+
+
+def require_run_packages() -> None:
+    """Refuse to begin a run that could not go on; nothing is imported.
+
+    Raises:
+      RuntimeSetupError: The extra `run` is not installed.
+    """
+    require_packages("this installation", "reads releases and makes none", _OF_RUNS, "run")
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from das.errors import RuntimeSetupError
-from jobs.pipeline.storage.modes import make_closed_folder
+from jobs.pipeline.storage.files import make_closed_folder
 
 SUPPORTED_JAVA = (17, 21)
 _ARCHIVE_AT_EXIT = "DAS_ARCHIVE_CLASSES_AT_EXIT"

@@ -7,10 +7,9 @@ from typing import Literal
 
 import numpy as np
 
-from das.arrays import IntArray
+from das.arrays import BoolArray, IntArray
 from das.metrics.classifier import train
 from das.metrics.microdata import (
-    Flags,
     demographic_parity_ratio,
     false_negative_rate_difference,
 )
@@ -82,7 +81,11 @@ def predict(plan: SurveyPlan, true: Records, released: Records) -> Predictions |
 
 
 def _parity(
-    plan: SurveyPlan, attributes: Sequence[str], true: Records, actual: Flags, predicted: Flags
+    plan: SurveyPlan,
+    attributes: Sequence[str],
+    true: Records,
+    actual: BoolArray,
+    predicted: BoolArray,
 ) -> PredictionParity:
     """What predictions do to groups with enough true records."""
     floor, names = plan.config.evaluate.floor, group_names(plan, attributes)
@@ -91,7 +94,7 @@ def _parity(
         tuple(true.codes[:, i] for i in inside), tuple(true.domain.sizes[i] for i in inside)
     ).astype(np.int64)
 
-    def counts(flags: Flags) -> IntArray:
+    def counts(flags: BoolArray) -> IntArray:
         return np.bincount(groups[flags], minlength=len(names))
 
     records, positive = counts(np.ones(len(groups), bool)), counts(actual)

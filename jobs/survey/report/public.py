@@ -10,7 +10,7 @@ from jobs.pipeline.report.run import environment_table
 from jobs.pipeline.report.table import Table, bars, codes, fractions, labels, names, numbers
 from jobs.pipeline.report.text import words
 from jobs.pipeline.report.tiles import banners, origin, privacy_tiles
-from jobs.pipeline.storage.modes import READABLE
+from jobs.pipeline.storage.files import READABLE
 from jobs.pipeline.storage.place import Place
 from jobs.survey.documents import SurveyManifest
 from jobs.survey.report.files import survey_files_section

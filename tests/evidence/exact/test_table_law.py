@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cache
+from functools import cache, partial
 
 import flint
 import numpy as np
@@ -22,8 +22,6 @@ from das.mechanisms.table import (
     SamplingTable,
     build_table,
     gaussian_table,
-    half_gaussian_table,
-    half_laplace_table,
     laplace_table,
 )
 from das.mechanisms.wide import MOST_TABLE_SCALE, WideSampler
@@ -101,9 +99,15 @@ CASES = [
     Case(name, table, parameter, cdf, sides)
     for name, table, parameters, cdf, sides in (
         ("gaussian", gaussian_table, SIGMA_SQ, arb_gaussian_cdf, 2),
-        ("half gaussian", half_gaussian_table, SIGMA_SQ, arb_gaussian_cdf, 1),
+        (
+            "half gaussian",
+            partial(gaussian_table, is_two_sided=False),
+            SIGMA_SQ,
+            arb_gaussian_cdf,
+            1,
+        ),
         ("laplace", laplace_table, SCALES, arb_laplace_cdf, 2),
-        ("half laplace", half_laplace_table, SCALES, arb_laplace_cdf, 1),
+        ("half laplace", partial(laplace_table, is_two_sided=False), SCALES, arb_laplace_cdf, 1),
     )
     for parameter in parameters
 ]
@@ -141,7 +145,7 @@ def test_gaussian_table(sigma_sq, word_bits):
 @pytest.mark.parametrize("sigma_sq", SMALL_SIGMA_SQ)
 @pytest.mark.usefixtures("_remembered")
 def test_half_gaussian_table(sigma_sq):
-    law = follow(half_gaussian_table(sigma_sq, 3).draw_magnitude, replays=1500)
+    law = follow(gaussian_table(sigma_sq, 3, is_two_sided=False).draw_magnitude, replays=1500)
     assert law.unresolved < 0.05
     law.check(gaussian_probability(sigma_sq, least=0))
 
@@ -158,7 +162,7 @@ def test_laplace_table(scale, word_bits):
 @pytest.mark.parametrize("scale", SMALL_SCALES)
 @pytest.mark.usefixtures("_remembered")
 def test_half_laplace_table(scale):
-    law = follow(half_laplace_table(scale, 3).draw_magnitude, replays=1500)
+    law = follow(laplace_table(scale, 3, is_two_sided=False).draw_magnitude, replays=1500)
     assert law.unresolved < 0.05
     law.check(laplace_probability(scale, least=0))
 
@@ -167,7 +171,7 @@ def test_half_laplace_table(scale):
 @pytest.mark.usefixtures("_remembered")
 def test_wide_gaussian(monkeypatch, sigma_sq, rest_bits):
     monkeypatch.setattr(wide, "COMPARED_BITS", 2)
-    table = half_gaussian_table(sigma_sq / 4**rest_bits, 4)
+    table = gaussian_table(sigma_sq / 4**rest_bits, 4, is_two_sided=False)
     law = follow(
         WideSampler(Fraction(0), 1 / (2 * sigma_sq), rest_bits, table).draw, replays=30_000
     )
@@ -179,7 +183,7 @@ def test_wide_gaussian(monkeypatch, sigma_sq, rest_bits):
 @pytest.mark.usefixtures("_remembered")
 def test_wide_laplace(monkeypatch, scale, rest_bits):
     monkeypatch.setattr(wide, "COMPARED_BITS", 2)
-    table = half_laplace_table(scale / 2**rest_bits, 4)
+    table = laplace_table(scale / 2**rest_bits, 4, is_two_sided=False)
     law = follow(WideSampler(1 / scale, Fraction(0), rest_bits, table).draw, replays=30_000)
     assert law.unresolved < 0.35
     law.check(laplace_probability(scale))

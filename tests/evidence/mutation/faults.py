@@ -414,8 +414,8 @@ FAULTS = (
     Fault(
         "a changed record moves one answer only",
         SENSITIVITY,
-        "return max(2 * product, *apart)",
-        "return max(product, *apart)",
+        "apart = [2 * product]",
+        "apart = [product]",
         (DIVERGENCE + "test_one_query_under_zcdp_costs_exactly_rho[4-sex-bounded]",),
     ),
     Fault(
@@ -461,7 +461,7 @@ FAULTS = (
     Fault(
         "opposite signs within a geounit are forgotten",
         SENSITIVITY,
-        "return max(2 * product, *apart)",
+        "return max(apart)",
         "return 2 * product",
         (DIVERGENCE + "test_one_query_under_zcdp_costs_exactly_rho[4-residual(age)-bounded]",),
     ),
@@ -475,8 +475,8 @@ FAULTS = (
     Fault(
         "the share of the geolevel is dropped",
         STRATEGY,
-        "return budget.total * level_share * share",
-        "return budget.total * share",
+        "cost = budget.total * share * entry.share",
+        "cost = budget.total * entry.share",
         (DIVERGENCE + "test_a_tree_under_pure_privacy[4-unbounded-tight]",),
     ),
     Fault(
@@ -760,8 +760,8 @@ FAULTS = (
     Fault(
         "tangents of the largest error have a wrong slope",
         LARGEST,
-        "squared = (point.total / height) ** 2",
-        "squared = point.total / height",
+        "problem.per_rho / ratio**2",
+        "problem.per_rho / ratio",
         (LARGEST_UNIT + "test_no_point_of_a_grid_is_better",),
     ),
     Fault(

@@ -26,7 +26,7 @@ from jobs.cli.main import app
 from jobs.design.synthetic.generate import GenerateSpec, generate
 from jobs.pipeline.config.joined import joining_of
 from jobs.pipeline.config.load import load_run
-from jobs.pipeline.release.joined import joined_schema
+from jobs.pipeline.release.microdata import joined_schema
 from jobs.pipeline.release.verify import _verify_ties, verify_run
 from jobs.pipeline.release.verify_joined import verify_joined
 from jobs.pipeline.storage.csv import CsvPartWriter

@@ -22,7 +22,7 @@ from jobs.analysis.estimate import (
     IntervalSettings,
     estimate_areas,
     estimate_covariances,
-    report_estimates,
+    print_estimates,
 )
 from jobs.analysis.results import ResultFile
 from jobs.cli.main import app, main
@@ -30,10 +30,10 @@ from jobs.pipeline.config.load import load_run
 from jobs.pipeline.plan import Plan
 from jobs.pipeline.release.estimate import EstimateStage, LevelEstimator
 from jobs.pipeline.run import do_stages, open_job
+from jobs.pipeline.storage.columns import with_lists
 from jobs.pipeline.storage.dataset import MANIFEST, Dataset
 from jobs.pipeline.storage.estimates import read_tables
 from jobs.pipeline.storage.layout import EstimateLayout, ReleaseLayout, release_layout
-from jobs.pipeline.storage.packed import with_lists
 from jobs.pipeline.tasks.batches import TaskSize, all_geounits
 from jobs.pipeline.tasks.progress import Reporter
 from tests.builders import toy
@@ -223,7 +223,8 @@ def test_targets_are_the_subtree_estimates(estimated):
     plan, release = estimated
     one = estimator(plan, release)
     for level in (0, 1, 2):
-        targets = one.targets(all_geounits(level))
+        reader = one.reader(level)
+        targets = reader.targets(reader.rows(all_geounits(level)))
         assert (targets.weights >= 0).all()
         assert targets.misfit.max() < 0.05
         total, _, detailed = (a.sum(axis=1) for a in targets.answers)
@@ -307,11 +308,11 @@ def test_intervals_of_the_command(estimated, tmp_path, capsys):
         estimate_areas(plan, release, "total", {"a": ["9900100000", "x"]}, [], PLAIN)
     path = tmp_path / "found.parquet"
     some = estimate_areas(plan, release, "total", {}, ["99"], PLAIN)
-    report_estimates(some, ResultFile("das estimate", path, None), as_json=False)
+    ResultFile(parquet=path).write(some)
     assert pq.read_table(path).equals(some)
-    report_estimates(some, ResultFile("das estimate", None, None), as_json=True)
+    print_estimates(some, as_json=True)
     assert '"area": "99"' in capsys.readouterr().out
-    report_estimates(some, ResultFile("das estimate", None, None), as_json=False)
+    print_estimates(some, as_json=False)
     assert "standard error" in capsys.readouterr().out
 
 

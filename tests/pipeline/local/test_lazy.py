@@ -18,6 +18,7 @@ from jobs.pipeline.confidential.measure import MeasureStage
 from jobs.pipeline.config.load import load_run
 from jobs.pipeline.config.product import Resolved
 from jobs.pipeline.release.estimate import EstimateStage, LevelEstimator
+from jobs.pipeline.release.level import LevelReader
 from jobs.pipeline.release.pieces import read_pieces
 from jobs.pipeline.release.solve import solve_level
 from jobs.pipeline.run import do_stages, open_job
@@ -246,14 +247,14 @@ def test_full_targets_are_estimates_of_the_complete_queries_beside_own_lazy_answ
     resolved = configure(tmp_path / "full", ["detailed"], solve={})
     plan, release = resolved.plan, work(resolved)
     assert plan.solving.targets == "full"
-    estimator = LevelEstimator(plan, release, (), 0.9)
     detailed = parse_query(plan.schema, "detailed")
     for index in (0, 1):
         level = plan.levels[index]
         codes = [row["geocode"] for row in read_geography(release, level.name).to_pylist()]
         batch = Batch(index, codes[0], codes[-1], len(codes))
-        (piece,) = read_pieces(plan, release, batch)
-        subtree, targets = estimator.targets(batch), piece.targets
+        reader = LevelReader(plan, release, index)
+        (piece,) = read_pieces(reader, batch)
+        subtree, targets = reader.targets(reader.rows(batch)), piece.targets
         assert [query.name for query in targets.queries] == ["total", "sex", "detailed"]
         for position in (0, 1):
             assert np.array_equal(targets.answers[position], subtree.answers[position])

@@ -13,7 +13,7 @@ import pytest
 
 from das.errors import SchemaError
 from jobs.pipeline.config.load import load_run
-from jobs.pipeline.release.evidence import LevelRange
+from jobs.pipeline.release.level import LevelReader
 from jobs.pipeline.storage.dataset import Dataset
 from jobs.pipeline.storage.estimates import read_tables
 from jobs.pipeline.storage.layout import EstimateLayout, release_layout
@@ -50,7 +50,7 @@ def dense(folder: Path, query: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     held: dict[str, np.ndarray] = {}
     for level in plan.levels:
         found = {(r["geocode"], r["query"]): r for r in rows_of(release.measurements(level.name))}
-        rows = LevelRange.read(release, level.name, all_geounits(level.index))
+        rows = LevelReader(plan, release, level.index).rows(all_geounits(level.index))
         for code, is_only in zip(rows.codes, rows.is_only, strict=True):
             inside = np.array([block.startswith(code) for block in blocks], float)
             held[code] = inside

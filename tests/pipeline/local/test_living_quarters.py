@@ -17,7 +17,7 @@ from das.errors import InfeasibleError, InputError, VerificationError
 from jobs.cli.main import app
 from jobs.pipeline.config.load import load_run
 from jobs.pipeline.config.product import Resolved
-from jobs.pipeline.release.families import questions_of
+from jobs.pipeline.release.problems import questions_of
 from jobs.pipeline.release.verify import _verify_limits, verify_release
 from jobs.pipeline.storage.dataset import Dataset, PartWriter, replace_published, sweep
 from jobs.pipeline.storage.histograms import SPARSE_SCHEMA

@@ -12,7 +12,7 @@ import pytest
 
 from das.errors import OutputError
 from jobs.pipeline.confidential import draw as drawing
-from jobs.pipeline.storage.modes import close_folder, make_closed_folder
+from jobs.pipeline.storage.files import close_folder, make_closed_folder
 from tests.builders import in_process, toy
 
 MASKS = [0o022, 0o000, 0o077]

@@ -144,7 +144,7 @@ def test_a_full_folder_and_other_formats_are_refused(das: Das, tmp_path: Path) -
     run = toy.configuration(tmp_path)
     code, said = das("generate", tmp_path, "--like", run)
     assert code == 2
-    assert "is not an empty folder; choose another or remove it" in said
+    assert "is not an empty folder; name a new one, or remove it" in said
     for words in (("--seed", -1), ("--blocks", 0), ("--persons", 0)):
         code, said = das("generate", tmp_path / "new", "--like", run, *words)
         assert (code, "cannot invent these data" in said) == (2, True)

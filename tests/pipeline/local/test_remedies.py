@@ -1068,9 +1068,9 @@ ENTRIES: dict[Key, Entry] = {
         "test_a_run_is_paid_from_the_account_of_the_release_it_is_bound_to"),
     ("jobs/pipeline/release/bound.py", "restore it from a copy of the release"): DAMAGED,
     ("jobs/pipeline/config/solvable.py", "choose targets own"): full_targets_need_complete_queries,
-    ("jobs/pipeline/release/estimate_area.py", "name another query; a run that does not list what it needs "
+    ("jobs/pipeline/release/estimate.py", "name another query; a run that does not list what it needs "
      "among privacy.lazy_queries has estimates of it"): other_queries_have_estimates,
-    ("jobs/pipeline/storage/received.py", "copy the release with `cp -rL`, if you trust whoever made it"):
+    ("jobs/pipeline/storage/layout.py", "copy the release with `cp -rL`, if you trust whoever made it"):
         TriedIn("tests/fuzz/test_releases.py::"
                 "test_a_release_is_found_by_a_link_to_it_and_copied_without_those_in_it"),
     ("jobs/pipeline/storage/answers.py", "go on with the version that drew them"):
@@ -1138,7 +1138,6 @@ ENTRIES: dict[Key, Entry] = {
          "test_a_list_without_a_geocode_of_the_data_is_refused_and_helped"),
         ("design/drafting/draft", "name another column by --geocode, or complete it", _REFUSED),
         ("design/drafting/draft", "name the column by --geocode, and lengths by --geolevels", _REFUSED),
-        ("design/drafting/draft", "name a new one, or remove it", "test_nothing_is_overwritten"),
     )},
     **{(module, text): TriedIn(f"{_BETWEEN}::test_remedies_of_constraints_help") for module, text in (
         ("invariants/between.py", "count what lies within a bound in that bound, too"),
@@ -1156,10 +1155,6 @@ ENTRIES: dict[Key, Entry] = {
     )},
     ("jobs/pipeline/confidential/between.py", "correct the data or the constraint"):
         TriedIn(f"{_BETWEEN}::test_data_that_contradict_each_other_are_refused_before_anything_is_spent"),
-    ("jobs/design/synthetic/rehearsal.py", "choose another or remove it"):
-        TriedIn(f"{_REHEARSAL}::test_a_full_folder_and_other_formats_are_refused"),
-    ("jobs/design/synthetic/own_schema.py", "choose another or remove it"):
-        TriedIn(f"{_REHEARSAL}::test_persons_of_a_schema_of_ones_own"),
     ("jobs/design/synthetic/own_schema.py", "name it by --columns"):
         TriedIn(f"{_REHEARSAL}::test_persons_of_a_schema_over_a_list_of_ones_own"),
     ("jobs/pipeline/input/values.py", "correct the counts; none can be that large"):
@@ -1228,7 +1223,7 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/pipeline/folder/identity.py", "say where it is with --config"): a_run_file_that_moved,
     ("jobs/design/demo.py", "remove it, or go on in that folder by `das run {}`"): TriedIn(f"{_DEMO}::test_the_commands_it_prints_work_as_printed"),
     ("jobs/design/demo.py", "choose a new folder for the demo"): TriedIn(f"{_DEMO}::test_the_files_it_names_are_there"),
-    ("jobs/design/synthetic/generate.py", "choose another or remove it"): generated_into_a_full_folder,
+    ("jobs/design/folders.py", "name a new one, or remove it"): generated_into_a_full_folder,
     ("jobs/pipeline/config/resolve.py", "das plan --optimize FILE makes one for the tables and the budget"):
         an_allocation_that_is_made,
     ("jobs/design/planning/allocation.py", "name another file or remove it"): another_name_for_the_allocation,
@@ -1259,7 +1254,7 @@ ENTRIES: dict[Key, Entry] = {
         TriedIn(f"{_EXPLORE}::test_geoparquet_and_outlines_that_do_not_fit"),
     ("jobs/pipeline/confidential/errors.py", "use the folder of the run, where it was made"):
         TriedIn(f"{_EXPLORE}::test_errors_stay_where_the_truth_is"),
-    ("jobs/pipeline/release/replicates.py", "remove it, and run `das replicate` again"):
+    ("jobs/pipeline/release/intervals.py", "remove it, and run `das replicate` again"):
         TriedIn(f"{_REPLICATE}::test_damaged_errors_are_named"),
     ("jobs/pipeline/documents/intervals.py", "remove it, and run `das replicate` again"):
         TriedIn(f"{_REPLICATE}::test_a_damaged_document_is_made_again"),
@@ -1341,15 +1336,15 @@ ENTRIES: dict[Key, Entry] = {
      "with the libraries and the machine that solved them first"):
         NotTried("needs counts that another machine solves otherwise"),
     ("jobs/pipeline/config/workload.py", "give detailed a larger weight"): too_small_a_weight,
-    ("jobs/pipeline/tasks/capacity.py", "start the master, or give the address of one that runs (docs/cluster.md)"):
+    ("jobs/pipeline/tasks/session.py", "start the master, or give the address of one that runs (docs/cluster.md)"):
         TriedIn("tests/pipeline/spark/test_capacity.py::test_a_master_that_is_not_there_is_missed_before_java_starts"),
-    ("jobs/pipeline/tasks/capacity.py", "ask for less by the file of --cluster, such as conf/cluster/small-cluster.yaml, "
+    ("jobs/pipeline/tasks/session.py", "ask for less by the file of --cluster, such as conf/cluster/small-cluster.yaml, "
      "or start workers that offer more (--cores and --memory of a worker)"):
         TriedIn("tests/pipeline/spark/test_capacity.py::test_a_cluster_says_what_it_lacks_and_starts_what_fits"),
-    ("jobs/pipeline/tasks/capacity.py", "see with the tools of the cluster why, such as a queue that is full or an image "
+    ("jobs/pipeline/tasks/session.py", "see with the tools of the cluster why, such as a queue that is full or an image "
      "that is not found; where it takes longer, raise under runtime.spark {}"):
         TriedIn("tests/pipeline/spark/test_capacity.py::test_a_cluster_says_what_it_lacks_and_starts_what_fits"),
-    ("jobs/pipeline/tasks/capacity.py", "read the logs of the cluster and of its executors: they die as they start where "
+    ("jobs/pipeline/tasks/session.py", "read the logs of the cluster and of its executors: they die as they start where "
      "Java or Python is not found, or where they do not reach the driver"):
         NotTried("needs executors that die ten times as they start"),
     ("jobs/pipeline/config/places.py", "leave output.confidential out for OUT/confidential, or name a folder "
@@ -1385,13 +1380,13 @@ ENTRIES: dict[Key, Entry] = {
     )},
     ("jobs/survey/released.py", "give the run file: solutions, and releases of older versions, need it"): TriedIn(
         "tests/pipeline/local/test_surveys.py::test_a_release_without_its_configuration_needs_the_run_file"),
-    ("jobs/pipeline/storage/modes.py", "put it on a file system with permissions, in a folder of the user of the "
+    ("jobs/pipeline/storage/files.py", "put it on a file system with permissions, in a folder of the user of the "
      "run"): MACHINE,
     ("jobs/pipeline/confidential/noise_key.py", "nothing, if another attempt of this task was done; else go on with "
      "`das resume`"): MACHINE,
     ("jobs/pipeline/tasks/java.py", "install a Java runtime 17 or 21, or `pip install 'topdown-das[java]'`"):
         INSTALLS,
-    ("jobs/pipeline/tasks/installed.py", "`pip install 'topdown-das[{}]'`, or '.[{}]' in a clone"): INSTALLS,
+    ("jobs/pipeline/tasks/connect_session.py", "`pip install 'topdown-das[{}]'`, or '.[{}]' in a clone"): INSTALLS,
     ("jobs/pipeline/tasks/connect_session.py", "see that it runs and listens there, that the token is the one it asks "
      "for, and that `use_ssl=true` is given if it speaks TLS, and only then (docs/cluster.md)"): TriedIn(
         f"{_CONNECT}::test_who_does_not_know_the_token_is_told_so_before_anything_is_read"),
@@ -1423,7 +1418,6 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/survey/folder.py", "undo the change, or make another solution beside it with --solution NAME"): TriedIn("tests/pipeline/local/test_surveys.py::test_other_settings_make_another_solution_without_data_or_noise"),
     ("jobs/survey/manifest.py", "restore it from a backup"): TriedIn("tests/pipeline/local/test_surveys.py::test_a_lost_account_is_said"),
     ("das/mechanisms/conditional.py", "keep fewer marginals, or ask for a table of fewer cells"): TriedIn("tests/pipeline/local/test_survey_tables.py::test_a_table_that_is_too_large_is_refused_and_with_fewer_marginals_drawn"),
-    ("jobs/design/synthetic/survey.py", "choose another or remove it"): TriedIn("tests/unit/jobs/design/synthetic/test_survey.py::test_an_invented_survey_is_the_same_for_the_same_seed"),
     ("das/means/estimates.py", "pool small strata by their public sizes"): TriedIn(
         "tests/unit/das/means/test_coinpress.py::"
         "test_a_stratum_of_nobody_is_refused_and_pooled_with_another_estimated"
@@ -1472,8 +1466,7 @@ ENTRIES: dict[Key, Entry] = {
     ("das/workload/workload.py", "leave the attribute out"): rows_tell_levels_apart,
     ("das/workload/workload.py", "leave the attribute out; it holds nothing to plan for"):
         LIBRARY,
-    ("das/privacy/cost.py", "convert to the weakest with to_zero_concentrated or "
-     "to_approximate"): LIBRARY,
+    ("das/privacy/cost.py", "convert to the weaker one with to_zero_concentrated"): LIBRARY,
     ("das/privacy/loss_distribution.py", "use the epsilon that follows from rho"): LARGE,
     ("das/privacy/target.py", "let epsilon_from be rho"): TriedIn(
         "tests/unit/das/privacy/test_target_oracle.py::"

@@ -17,14 +17,14 @@ from das.mechanisms.laplace import Laplace
 from das.tree.prior import learn_prior, merge, tally
 from jobs.pipeline.config.load import load_run
 from jobs.pipeline.plan import Plan
-from jobs.pipeline.release.estimate import CONFIDENCE, LevelEstimator
+from jobs.pipeline.release.level import LevelReader
 from jobs.pipeline.release.solve import node_settings
 from jobs.pipeline.release.verify import verify_release
 from jobs.pipeline.run import run
+from jobs.pipeline.storage.columns import with_lists
 from jobs.pipeline.storage.dataset import Dataset
 from jobs.pipeline.storage.geography import read_geography
 from jobs.pipeline.storage.layout import ReleaseLayout, release_layout
-from jobs.pipeline.storage.packed import with_lists
 from jobs.pipeline.tasks.batches import Sizing, TaskSize, all_geounits
 from jobs.pipeline.tasks.executor import LocalTasks
 from jobs.pipeline.tasks.progress import Reporter
@@ -192,9 +192,9 @@ def same_terms(
 
 def test_full_targets_are_those_of_the_subtree_above_the_leaves(released):
     one = released["full"]
-    estimator = LevelEstimator(one.plan, one.release, (), CONFIDENCE)
     for position, level in enumerate(toy.LEVELS[:-1]):
-        targets = estimator.targets(all_geounits(position))
+        reader = LevelReader(one.plan, one.release, position)
+        targets = reader.targets(reader.rows(all_geounits(position)))
         same_terms(
             one, level, list(targets.queries), list(targets.answers), list(targets.weights.T)
         )
@@ -325,9 +325,8 @@ def test_a_learned_prior_draws_cells_to_posterior_means(released):
     plain, one = released["full"], released["prior"]
     for level in ("state", "county", "tract"):
         assert one.counts(level) == plain.counts(level)
-    noisy, variances = LevelEstimator(one.plan, one.release, (), CONFIDENCE).cell_estimates(
-        all_geounits(3)
-    )
+    reader = LevelReader(one.plan, one.release, 3)
+    noisy, variances = reader.cells(reader.rows(all_geounits(3)))
     parents = np.array(measured_children(one, "block")[1])
     seen = {}
     for parent, (problem, solution) in plain.nodes["block"].items():

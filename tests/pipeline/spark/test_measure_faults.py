@@ -20,9 +20,9 @@ import yaml
 from jobs.design.synthetic.generate import GenerateSpec, generate
 from jobs.pipeline.config.load import load_run
 from jobs.pipeline.run import do_stages, open_job
+from jobs.pipeline.storage.columns import with_lists
 from jobs.pipeline.storage.dataset import Dataset, is_published
 from jobs.pipeline.storage.layout import release_layout
-from jobs.pipeline.storage.packed import with_lists
 from jobs.pipeline.tasks.progress import Reporter
 from jobs.pipeline.tasks.session import spark_session
 from tests.builders.run_files import to_products

@@ -64,13 +64,6 @@ def law(request, _precise):
     return sigma_sq, [w / total for w in weights], variance
 
 
-def test_pmf(law):
-    sigma_sq, pmf, _ = law
-    for k in (0, 1, 2, 5, len(pmf) // 3):
-        assert moments.pmf(k, sigma_sq=sigma_sq) == pytest.approx(float(pmf[k]), rel=1e-12)
-        assert moments.pmf(-k, sigma_sq=sigma_sq) == moments.pmf(k, sigma_sq=sigma_sq)
-
-
 def test_variance(law):
     sigma_sq, _, variance = law
     assert moments.variance(sigma_sq=sigma_sq) == pytest.approx(float(variance), rel=1e-12)
@@ -167,14 +160,3 @@ def test_impossible_probabilities_are_refused(probability):
         moments.quantile(probability, sigma_sq=Fraction(1))
     with pytest.raises(BudgetError, match=f"got {probability}; expected 0 < p < 1"):
         moments.laplace_quantile(probability, scale=Fraction(1))
-
-
-def test_impossible_scales_are_refused():
-    for function in (moments.variance, moments.normalizer):
-        with pytest.raises(BudgetError, match="must be positive; got -1"):
-            function(sigma_sq=Fraction(-1))
-    with pytest.raises(BudgetError, match="scale must be positive; got -1"):
-        moments.laplace_variance(scale=Fraction(-1))
-    for at in (moments.laplace_cdf, moments.laplace_quantile):
-        with pytest.raises(BudgetError, match="scale must be positive; got 0"):
-            at(0, scale=Fraction(0))

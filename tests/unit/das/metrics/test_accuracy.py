@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from das.errors import SchemaError
-from das.metrics.accuracy import pack, summarize, summarize_query
+from das.metrics.accuracy import pack, summarize, summarize_query, unpack
 from das.metrics.statistics import describe, moments, quantile
 from das.queries.query import parse_query
 from das.schema import Attribute, Schema
@@ -37,7 +37,7 @@ def test_keys_unpack_to_what_was_packed():
     summary = summarize(["a"], truth[0], truth, released)
     keys = np.sort(pack(errors, sizes, trues))
     copy = type(summary)(summary.geounits, 0, keys, np.ones(4, np.int64), 0, 0, ())
-    found = np.stack(copy.unpack())
+    found = np.stack(unpack(copy.keys))
     order = np.argsort(pack(errors, sizes, trues))
     assert np.array_equal(found, np.stack((errors, sizes, trues))[:, order])
 

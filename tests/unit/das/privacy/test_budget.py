@@ -19,7 +19,6 @@ from das.strategy import (
     QueryShare,
     Strategy,
     noisy_queries,
-    query_cost,
     strategy_for,
 )
 from tests.builders.strategies import query_mechanism
@@ -42,7 +41,7 @@ def level(name="block", share=Fraction(1), queries=((DETAILED, Fraction(1)),)) -
 )
 def test_known_scales_of_a_known_split(share, sigma_sq):
     """One fifth of rho 1 for the geolevel, neighbors that change a record."""
-    rho = query_cost(budget(), Fraction(1, 5), share)
+    rho = budget().total * Fraction(1, 5) * share
     assert query_mechanism(budget(), SEX, rho) == DiscreteGaussian(Fraction(sigma_sq))
 
 

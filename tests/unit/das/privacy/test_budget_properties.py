@@ -14,8 +14,7 @@ from das.privacy.ledger import Ledger
 from das.queries.sensitivity import l2_sensitivity_sq
 from das.strategy import noisy_queries
 from geography.lattice import Lattice
-from jobs.pipeline.plan import Plan
-from jobs.pipeline.planned_ledger import planned_ledger
+from jobs.pipeline.plan import Plan, planned_ledger
 from tests.builders.strategies import budgets, schemas, strategies_for, trees
 
 

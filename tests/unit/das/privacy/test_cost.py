@@ -8,17 +8,13 @@ from fractions import Fraction
 import pytest
 
 from das.errors import BudgetError
-from das.privacy.accounting import epsilon_from_rho
 from das.privacy.cost import (
-    Approximate,
     Pure,
     ZeroConcentrated,
     compose,
-    to_approximate,
     to_zero_concentrated,
 )
 
-DELTA = Fraction(1, 10**10)
 THIRD, SIXTH = Fraction(1, 3), Fraction(1, 6)
 
 
@@ -27,10 +23,6 @@ THIRD, SIXTH = Fraction(1, 3), Fraction(1, 6)
     [
         ([Pure(THIRD), Pure(SIXTH)], Pure(Fraction(1, 2))),
         ([ZeroConcentrated(THIRD)] * 3, ZeroConcentrated(Fraction(1))),
-        (
-            [Approximate(THIRD, DELTA), Approximate(SIXTH, Fraction(0))] * 2,
-            Approximate(Fraction(1), 2 * DELTA),
-        ),
         ([Pure(THIRD)], Pure(THIRD)),
     ],
 )
@@ -44,7 +36,6 @@ def test_costs_of_one_definition_add_up(costs, whole):
     [
         ([], r"\[\]"),
         ([Pure(THIRD), ZeroConcentrated(THIRD)], r"\['Pure', 'ZeroConcentrated'\]"),
-        ([Approximate(THIRD, DELTA), Pure(THIRD)], r"\['Approximate', 'Pure'\]"),
     ],
 )
 def test_other_sums_are_refused(costs, got):
@@ -57,10 +48,6 @@ def test_different_definitions_compose_after_conversion():
     persons, units = ZeroConcentrated(Fraction("2.56")), Pure(Fraction(1, 2))
     assert compose([persons, to_zero_concentrated(units)]) == ZeroConcentrated(
         Fraction("2.56") + Fraction(1, 8)
-    )
-    both = compose([to_approximate(persons, DELTA), to_approximate(units, DELTA)])
-    assert both == Approximate(
-        Fraction(epsilon_from_rho(persons.rho, DELTA)) + Fraction(1, 2), DELTA
     )
 
 
@@ -82,25 +69,12 @@ def test_the_constant_of_pure_to_zcdp_is_the_best_for_small_epsilon():
     assert divergence == pytest.approx(2 * rho, rel=1e-5)
 
 
-def test_zcdp_to_approximate_is_the_optimum_rounded_up():
-    cost = to_approximate(ZeroConcentrated(Fraction(293764, 114921)), DELTA)
-    assert cost.delta == DELTA
-    assert f"{float(cost.epsilon):.2f}" == "17.14"
-
-
-def test_conversion_refuses_a_wrong_delta():
-    with pytest.raises(BudgetError, match="delta: must be an exact fraction"):
-        to_approximate(ZeroConcentrated(THIRD), Fraction(0))
-
-
 @pytest.mark.parametrize("wrong", [0.5, 1, "1/2", Fraction(-1, 2)])
 @pytest.mark.parametrize(
     ("make", "where"),
     [
         (Pure, "Pure epsilon"),
         (ZeroConcentrated, "ZeroConcentrated rho"),
-        (lambda value: Approximate(value, DELTA), "Approximate epsilon"),
-        (lambda value: Approximate(THIRD, value), "Approximate delta"),
     ],
 )
 def test_only_nonnegative_fractions_are_costs(make, where, wrong):

@@ -19,6 +19,7 @@ from das.workload.choices import Method
 from das.workload.plan import plan_workload
 from das.workload.workload import AttributeWorkload, BaseKind, Workload
 from tests.unit.das.queries.pairs_of_records import pair_costs
+from tests.unit.das.workload.dense import partition
 
 
 @st.composite
@@ -158,7 +159,7 @@ def workloads(draw) -> Workload:
         name = f"a{number}"
         if kind == "stacked":
             codes = [level >= size // 2 for level in range(size)]
-            groups = AttributeWorkload.partition(name, codes).matrix
+            groups = partition(name, codes).matrix
             rows = np.concatenate([groups, np.eye(size)])
             attributes.append(AttributeWorkload.from_matrix(name, rows))
         else:

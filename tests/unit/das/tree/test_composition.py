@@ -9,11 +9,11 @@ from das.tree.composition import (
     Dispersion,
     Family,
     learn_dispersion,
-    merge_residuals,
     posterior,
     residuals,
     scales,
 )
+from das.tree.covariate import merge
 
 CHAIN = np.array([[0, 0, 0, 0], [0, 0, 1, 1], [0, 1, 2, 3]])  # everybody, two groups, cells
 PARENT = np.array([300.0, 100.0, 60.0, 40.0])
@@ -102,15 +102,15 @@ def test_dispersion_is_learned_from_noisy_answers():
         spread = rng.normal(0, np.sqrt(np.maximum(groups, 0) * share * (1 - share)))
         cells = np.stack([first + spread, groups - first - spread], 2).reshape(25, 4)
         parts.append(residuals(family(cells + rng.normal(0, NOISE**0.5, cells.shape), totals)))
-    learned = learn_dispersion(merge_residuals(parts, 3))
+    learned = learn_dispersion(merge(parts, 3))
     assert len(learned.expected[0]) == 0  # everybody is one group
     for expected in (10.0, 50.0):
         assert learned.of(1, np.array([expected]))[0] == pytest.approx(2 * expected, rel=0.25)
         assert learned.of(2, np.array([expected]))[0] == pytest.approx(expected, rel=0.25)
-    one, other = merge_residuals(parts, 3), merge_residuals(parts[::-1], 3)
+    one, other = merge(parts, 3), merge(parts[::-1], 3)
     assert np.array_equal(one.squares, other.squares)
 
 
 def test_where_nothing_was_learned_counts_vary_as_if_drawn():
-    empty = learn_dispersion(merge_residuals([], 2))
+    empty = learn_dispersion(merge([], 2))
     assert empty.of(1, np.array([3.0, 8.0])).tolist() == [3, 8]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import numpy as np
 import pytest
 
@@ -15,7 +13,6 @@ from das.tree.covariate import (
     expect,
     learn_variance,
     merge,
-    pooled,
     risk,
     scales,
 )
@@ -111,25 +108,6 @@ def test_tallies_merge_in_any_order_to_the_last_digit():
 def test_of_too_few_children_nothing_is_learned():
     assert learn_variance(deviations(state(1, 1)[0])) is None
     assert learn_variance(merge([])) is None
-
-
-def test_pooling_is_the_nearest_nondecreasing_sequence():
-    """By the max-min formula of Barlow et al., 1.4."""
-    rng = np.random.default_rng(3)
-    for _ in range(20):
-        values, weights = rng.normal(size=7), rng.integers(1, 9, 7)
-        n = len(values)
-
-        def mean(low, high, values=values, weights=weights):
-            return np.average(values[low : high + 1], weights=weights[low : high + 1])
-
-        by_formula = [
-            max(min(mean(low, high) for high in range(i, n)) for low in range(i + 1))
-            for i in range(n)
-        ]
-        found = pooled(values, weights)
-        assert found == pytest.approx(by_formula)
-        assert all(a <= b for a, b in pairwise(found))
 
 
 def test_families_that_are_further_off_have_a_larger_scale():

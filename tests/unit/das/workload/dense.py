@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import reduce
 
 import numpy as np
@@ -61,16 +62,27 @@ def covariance(plan: ResidualPlan, queries: np.ndarray) -> np.ndarray:
     return weights @ weights.T
 
 
+def partition(name: str, codes: Sequence[int]) -> AttributeWorkload:
+    """The groups of a recode; codes[j] is the group of level j."""
+    return tree(name, [codes])
+
+
+def tree(name: str, levels: Sequence[Sequence[int]]) -> AttributeWorkload:
+    """All nodes of a hierarchy; each entry of `levels` gives the node of every level there."""
+    rows = [np.equal.outer(np.unique(codes), np.asarray(codes)) for codes in levels]
+    return AttributeWorkload.from_matrix(name, np.concatenate(rows).astype(np.float64))
+
+
 MIXED = (
     AttributeWorkload.prefix("age", 4),
     AttributeWorkload.identity("sex", 2),
     AttributeWorkload.ranges("income", 4),
-    AttributeWorkload.tree("place", [[0, 0, 0, 0, 0], [0, 0, 1, 1, 2], [0, 1, 2, 3, 4]]),
+    tree("place", [[0, 0, 0, 0, 0], [0, 0, 1, 1, 2], [0, 1, 2, 3, 4]]),
 )
 """Two attributes of equal size with different base matrices, a binary one and a hierarchy."""
 
 GROUPED = (
-    AttributeWorkload.partition("race", [0, 1, 1, 2, 0]),
+    partition("race", [0, 1, 1, 2, 0]),
     AttributeWorkload.prefix("age", 3),
     AttributeWorkload.from_matrix("odd", np.array([[1, 1, 1, 1], [2, 1, 0, 0], [0, 1, 2, 0]])),
 )

@@ -18,18 +18,18 @@ from das.workload.bounds import (
 from das.workload.hdmm.marginals import optimize_marginals
 from das.workload.hdmm.strategies import optimize_kronecker
 from das.workload.workload import AttributeWorkload, Workload
-from tests.unit.das.workload.dense import GROUPED, MIXED, workload_matrix
+from tests.unit.das.workload.dense import GROUPED, MIXED, partition, workload_matrix
 
 PLAIN = [
     AttributeWorkload.identity(name, size) for name, size in zip("abc", (2, 3, 5), strict=True)
 ]
-PAIRED = [AttributeWorkload.partition("a", [0, 1, 0, 1]), AttributeWorkload.identity("b", 3)]
+PAIRED = [partition("a", [0, 1, 0, 1]), AttributeWorkload.identity("b", 3)]
 WORKLOADS = {
-    "plain": Workload.up_to_k_way(PLAIN, 2),
-    "mixed": Workload.all_k_way(MIXED[:3], 2),
-    "one": Workload.all_k_way(MIXED[:3], 3),
-    "deficient": Workload.up_to_k_way(GROUPED, 3),
-    "equal groups": Workload.all_k_way(PAIRED, 1),
+    "plain": Workload.k_way(PLAIN, range(3)),
+    "mixed": Workload.k_way(MIXED[:3], [2]),
+    "one": Workload.k_way(MIXED[:3], [3]),
+    "deficient": Workload.k_way(GROUPED, range(4)),
+    "equal groups": Workload.k_way(PAIRED, [1]),
 }
 
 

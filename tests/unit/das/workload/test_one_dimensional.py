@@ -12,7 +12,7 @@ from das.workload.one_dimensional import (
     minimize_total_variance,
 )
 from das.workload.workload import AttributeWorkload
-from tests.unit.das.workload.dense import GROUPED, MIXED
+from tests.unit.das.workload.dense import GROUPED, MIXED, tree
 
 WORKLOADS = {attribute.name + str(i): attribute for i, attribute in enumerate((*MIXED, *GROUPED))}
 WEIGHTED = np.diag([1e-3, 1.0, 1e3]) + 1e2
@@ -76,7 +76,7 @@ def test_a_dominating_total_is_no_obstacle(total_weight):
 
 def test_a_thousand_levels_of_deficient_rank():
     codes = np.repeat(np.arange(20), 10)
-    workload = AttributeWorkload.tree("a", [codes // 5, codes])
+    workload = tree("a", [codes // 5, codes])
     assert count_rank(workload.gram) == 20
     found = minimize_total_variance(workload.gram)
     assert found.factor.shape == (200, 20)

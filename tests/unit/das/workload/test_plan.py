@@ -19,8 +19,8 @@ from das.workload.hdmm.strategies import optimize_kronecker, optimize_union
 from das.workload.plan import WorkloadPlan, plan_workload
 from das.workload.residual.convex_loss import meet_variances
 from das.workload.residual.plan import ResidualPlan
-from das.workload.residual.total_variance import plan_oblique
 from das.workload.workload import AttributeWorkload, Workload
+from tests.builders.residual_plans import plan_oblique
 from tests.unit.das.queries.pairs_of_records import pair_costs
 from tests.unit.das.workload.dense import (
     GROUPED,
@@ -34,11 +34,11 @@ from tests.unit.das.workload.dense import (
 PLAIN = tuple(AttributeWorkload.identity(f"a{i}", n) for i, n in enumerate((2, 3, 4)))
 SMALL = MIXED[:3]
 WORKLOADS = {
-    "plain": Workload.up_to_k_way(PLAIN, 2),
-    "pairs": Workload.all_k_way(SMALL, 2),
-    "all": Workload.all_k_way(SMALL, 3),
-    "deficient": Workload.all_k_way(GROUPED, 2),
-    "hierarchy": Workload.up_to_k_way(MIXED[1:], 2),
+    "plain": Workload.k_way(PLAIN, range(3)),
+    "pairs": Workload.k_way(SMALL, [2]),
+    "all": Workload.k_way(SMALL, [3]),
+    "deficient": Workload.k_way(GROUPED, [2]),
+    "hierarchy": Workload.k_way(MIXED[1:], range(3)),
     "weighted": Workload.of_marginals(
         SMALL, [(), ("age",), ("sex", "income"), ("age", "income")], [3.0, 1.0, 10.0, 0.1]
     ),
@@ -119,7 +119,7 @@ def test_auto_is_never_worse_and_no_bound_is_above_it(name, kind):
 
 def test_plain_counts_are_optimal_at_any_size():
     attributes = [AttributeWorkload.identity(f"a{i}", 10) for i in range(20)]
-    workload = Workload.up_to_k_way(attributes, 3)
+    workload = Workload.k_way(attributes, range(4))
     for kind in LossKind:
         plan = plan_workload(workload, kind=kind)
         assert plan.method is Method.RESIDUAL_PLANNER
@@ -215,7 +215,7 @@ def test_exact_noise_has_the_planned_variance(method):
 
 def test_coefficients_of_many_attributes_stay_within_64_bits():
     ages = [AttributeWorkload.prefix(f"age {i}", 4) for i in range(6)]
-    plan = plan_workload(Workload.all_k_way(ages, 6), Method.HDMM)
+    plan = plan_workload(Workload.k_way(ages, [6]), Method.HDMM)
     (only,) = plan.measure_exactly(Fraction(1)).queries()
     largest = np.prod([np.abs(factor.matrix).max() for factor in only.query.factors], dtype=float)
     assert 2**24 < largest <= 2**34
@@ -227,7 +227,7 @@ WIDE = tuple(AttributeWorkload.prefix(f"w{i}", 30) for i in range(6))
 
 def test_what_cannot_be_measured_is_not_chosen(monkeypatch):
     """Oblique bases split off the best Kronecker product are as good as the product."""
-    workload = Workload.all_k_way(WIDE[:2], 2)
+    workload = Workload.k_way(WIDE[:2], [2])
     monkeypatch.setattr(auto, "_plan_oblique", auto._plan_plus)
     monkeypatch.setattr(auto, "MOST_ANSWERS", 899)
     plan = plan_workload(workload)
@@ -240,7 +240,7 @@ def test_a_better_strategy_of_another_family_is_chosen(monkeypatch):
     """With oblique plans made worse than they are, HDMM has to win."""
     workload = WORKLOADS["pairs"]
     poor = plan_workload(workload, Method.RESIDUAL_PLANNER_PLUS)
-    worse = auto._Candidate(Method.ORP, poor.strategy, 2 * poor.loss, 1.0)
+    worse = replace(poor, method=Method.ORP, loss=2 * poor.loss)
     monkeypatch.setattr(auto, "_plan_oblique", lambda *_: worse)
     monkeypatch.setattr(auto, "_with_noise", lambda *_: worse)
     hdmm = plan_workload(workload, Method.HDMM)
@@ -268,7 +268,7 @@ def infeasible_target():
 
 
 def too_many_answers():
-    workload = Workload.all_k_way(WIDE, 1)
+    workload = Workload.k_way(WIDE, [1])
     strategy = optimize_kronecker(workload)
     plan = plan_workload(workload)
     replace(plan, strategy=strategy, method=Method.HDMM).measure_exactly(Fraction(1))

@@ -20,9 +20,9 @@ from das.workload.bounds import minimize_over_all_strategies
 from das.workload.certify import certify
 from das.workload.choices import LossKind, Method
 from das.workload.plan import plan_workload
-from das.workload.residual.bases import oblique_basis
 from das.workload.residual.total_variance import minimize_noise
 from das.workload.workload import AttributeWorkload, BaseKind, Workload
+from tests.builders.residual_plans import oblique_basis
 from tests.builders.streams import stream
 from tests.unit.das.workload.dense import marginal_matrix
 
@@ -45,7 +45,7 @@ def numeric(name):
 )
 def test_below_both_columns_of_table_8(name, order):
     """He et al., ResidualPlanner+, Table 8; `bench.studies.matrix_mechanisms` has all of it."""
-    plan = plan_workload(Workload.all_k_way(numeric(name), order))
+    plan = plan_workload(Workload.k_way(numeric(name), [order]))
     found = certify(plan, dense_cells=0)
     assert found.root_mean_square_error < 0.98 * min(c[order - 1] for c in PREFIX_RMSE[name])
     assert found.privacy_cost == pytest.approx(1, rel=1e-6)
@@ -55,13 +55,13 @@ def test_below_both_columns_of_table_8(name, order):
 def test_no_crossover_in_table_12(order):
     """The best published column changes with the order; the plan is as good as any of them."""
     attributes = [AttributeWorkload.prefix(f"a{i}", 10) for i in range(5)]
-    plan = plan_workload(Workload.all_k_way(attributes, order))
+    plan = plan_workload(Workload.k_way(attributes, [order]))
     printed = [c[order - 1] for c in K_WAY_PREFIX[10, 5] if c[order - 1] is not None]
     assert certify(plan, 0).root_mean_square_error <= min(printed) + 0.005
 
 
 def test_largest_variance_of_prefix_sums():
-    workload = Workload.small(numeric("CPS"), 5000, orders=[1])
+    workload = Workload.k_way(numeric("CPS"), [1], most_answers=5000)
     plan = plan_workload(workload, kind=LossKind.LARGEST_VARIANCE)
     assert plan.loss == pytest.approx(PREFIX_LARGEST_KNOWN["CPS"][1][0], rel=1.5e-3)
     hdmm = plan_workload(workload, Method.HDMM, LossKind.LARGEST_VARIANCE)
@@ -112,7 +112,7 @@ def test_no_other_weights_of_the_totals_are_better():
 def test_exact_noise_has_the_stated_law_after_answering(method):
     """2,000 releases: means and mean squares of a marginal within 6 standard errors."""
     attributes = [AttributeWorkload.prefix("age", 4), AttributeWorkload.identity("sex", 2)]
-    workload = Workload.all_k_way(attributes, 2)
+    workload = Workload.k_way(attributes, [2])
     plan = plan_workload(workload, method)
     rho, draws, key = Fraction(1, 3), 2_000, NoiseKey.for_testing(5)
     exact = plan.measure_exactly(rho)

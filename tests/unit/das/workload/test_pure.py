@@ -171,7 +171,7 @@ def test_shares_of_a_union_go_with_cube_roots():
 @pytest.mark.parametrize("order", [1, 2])
 def test_marginals_are_a_local_optimum_between_the_bound_and_single_choices(sizes, order):
     plain = [AttributeWorkload.identity(f"a{i}", n) for i, n in enumerate(sizes)]
-    workload = Workload.all_k_way(plain, order)
+    workload = Workload.k_way(plain, [order])
     found = optimize_marginals_l1(workload)
     assert found.shares.sum() == pytest.approx(1)
     assert optimize_marginals(workload).bound == pytest.approx(found.bound)
@@ -208,7 +208,7 @@ def test_p_identity_is_better_than_levels_alone_and_than_trees(base, size):
 
 def test_plain_counts_stay_plain():
     plain = [AttributeWorkload.identity(name, 3) for name in "ab"]
-    (query,) = plan_pure(Workload.all_k_way(plain, 2)).queries
+    (query,) = plan_pure(Workload.k_way(plain, [2])).queries
     assert query.is_partition
     assert query.size == 9
 
@@ -223,7 +223,7 @@ def test_the_best_family_by_the_loss_is_returned(kind):
 
 
 def test_rounding_costs_less_the_more_bits_there_are():
-    workload = Workload.all_k_way([AGES], 1)
+    workload = Workload.k_way([AGES], [1])
     losses = [abs(planned("kronecker", workload, bits).rounding) for bits in (3, 6, 10)]
     assert losses[0] > losses[1] > losses[2]
     assert losses[2] < 1e-3
@@ -236,7 +236,9 @@ def test_rounded_columns_of_overlapping_sums_have_one_norm_and_keep_their_levels
     theta = weight * np.random.default_rng(3).random((5, 7))
     stacked = np.concatenate([np.eye(7), theta])
     rows = stacked / stacked.sum(axis=0)
-    integers, scaled = module._round_attribute(AttributeStrategy(rows, np.linalg.pinv(rows)), scale)
+    integers, scaled = module._round_attribute(
+        AGES, AttributeStrategy(rows, np.linalg.pinv(rows)), scale
+    )
     assert len(set(integers.sum(axis=0).tolist())) == 1
     assert integers.sum(axis=0)[0] <= scale
     assert integers.min() >= 0
@@ -247,6 +249,6 @@ def test_rounded_columns_of_overlapping_sums_have_one_norm_and_keep_their_levels
 
 
 def test_too_many_attributes_for_the_bits_are_refused():
-    workload = Workload.all_k_way([AGES, AttributeWorkload.prefix("other", 20)], 2)
+    workload = Workload.k_way([AGES, AttributeWorkload.prefix("other", 20)], [2])
     with pytest.raises(SchemaError, match="too many attributes with rows beside"):
         plan_pure(workload, bits=3)

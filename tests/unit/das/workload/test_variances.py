@@ -10,16 +10,16 @@ from das.workload.choices import Method
 from das.workload.hdmm.marginals import optimize_marginals
 from das.workload.hdmm.strategies import optimize_kronecker, optimize_union
 from das.workload.plan import plan_workload
-from das.workload.residual.total_variance import plan_oblique
 from das.workload.variances import list_average_variances, list_largest_variances, list_spreads
 from das.workload.workload import AttributeWorkload, Weighting, Workload
+from tests.builders.residual_plans import plan_oblique
 from tests.unit.das.workload.test_plan import answer_variances, stacked
 
 SEX, AGE = AttributeWorkload.identity("sex", 2), AttributeWorkload.prefix("age", 5)
 GIVEN = AttributeWorkload.from_matrix("kind", np.array([[1, 1, 1], [1, 0, 0], [1, 0, -1]]))
 WORKLOADS = {
-    "plain": Workload.up_to_k_way([SEX, AttributeWorkload.identity("age", 5)], 2),
-    "mixed": Workload.up_to_k_way([SEX, AGE, GIVEN], 2),
+    "plain": Workload.k_way([SEX, AttributeWorkload.identity("age", 5)], range(3)),
+    "mixed": Workload.k_way([SEX, AGE, GIVEN], range(3)),
 }
 FAMILIES = {
     "oblique": plan_oblique,
@@ -76,7 +76,7 @@ def test_the_more_size_counts_the_more_large_marginals_are_favored(weighting, le
     With equal weights over twice the variance in large marginals; else orders of magnitude less.
     """
     attributes = [AttributeWorkload.identity(f"a{i}", size) for i, size in enumerate(ADULT)]
-    workload = Workload.up_to_k_way(attributes, 3, weighting)
+    workload = Workload.k_way(attributes, range(4), weighting)
     spreads = list_spreads(plan_oblique(workload))
     assert [len(one.values) for one in spreads] == [1] * 470
     variances = np.array([one.values[0] for one in spreads])

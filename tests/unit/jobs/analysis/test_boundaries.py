@@ -31,25 +31,25 @@ def write(folder: Path, *features: dict[str, Any], **more: Any) -> Path:
 
 def test_every_feature_gets_the_numbers_of_its_area(tmp_path: Path) -> None:
     path = write(tmp_path, feature(ID="01", color="red"), feature(ID="02"), name="districts")
-    joined = join_boundaries(path, "ID", NUMBERS)
-    assert joined.notes == ()
-    assert joined.document["name"] == "districts"
-    assert [one["properties"] for one in joined.document["features"]] == [
+    document, notes = join_boundaries(path, "ID", NUMBERS)
+    assert notes == ()
+    assert document["name"] == "districts"
+    assert [one["properties"] for one in document["features"]] == [
         {"ID": "01", "color": "red", "count": 5},
         {"ID": "02", "count": 7},
     ]
-    assert all(one["geometry"] == SQUARE for one in joined.document["features"])
+    assert all(one["geometry"] == SQUARE for one in document["features"])
 
 
 def test_numbers_name_areas_as_they_are_written(tmp_path: Path) -> None:
     path = write(tmp_path, feature(ID=1), feature(ID=2.0), feature(ID=None))
-    joined = join_boundaries(path, "ID", {"1": {"count": 5}, "2": {"count": 7}})
-    assert [one["properties"].get("count") for one in joined.document["features"]] == [5, 7, None]
+    document, _ = join_boundaries(path, "ID", {"1": {"count": 5}, "2": {"count": 7}})
+    assert [one["properties"].get("count") for one in document["features"]] == [5, 7, None]
 
 
 def test_what_does_not_meet_is_said(tmp_path: Path) -> None:
     path = write(tmp_path, feature(ID="01"), feature(ID="09"), feature(ID="01"), feature())
-    assert join_boundaries(path, "ID", NUMBERS).notes == (
+    assert join_boundaries(path, "ID", NUMBERS)[1] == (
         "2 values of ID have no numbers, such as 09, nothing",
         "1 areas have no feature with their ID, such as 02",
         "1 values of ID are of several features, such as 01",
@@ -99,20 +99,20 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 
 
 def test_the_three_options_go_together(tmp_path: Path) -> None:
-    assert Boundaries.of(None, None, None) is None
+    assert not Boundaries().check()
     with pytest.raises(ConfigError, match="got no --join"):
-        Boundaries.of(tmp_path / "a", None, tmp_path / "b")
+        Boundaries(tmp_path / "a", None, tmp_path / "b").check()
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(OutputError, match="is another file and is not written over"):
-        Boundaries.of(tmp_path / "a", "ID", tmp_path / "notes.txt")
+        Boundaries(tmp_path / "a", "ID", tmp_path / "notes.txt").check()
 
 
 def test_the_file_may_be_written_again(tmp_path: Path) -> None:
     path, out = write(tmp_path, feature(ID="01")), tmp_path / "out.geojson"
     table = pa.table({"area": ["01"], "table": ["total"], "label": ["total"], "count": [5]})
     for _ in range(2):
-        asked = Boundaries.of(path, "ID", out)
-        assert asked is not None
+        asked = Boundaries(path, "ID", out)
+        assert asked.check()
         asked.write(table)
     assert json.loads(out.read_text())["features"][0]["properties"] == {"ID": "01", "count": 5}
 

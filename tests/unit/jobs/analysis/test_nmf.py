@@ -20,10 +20,11 @@ from das.errors import ConfigError, DasError, InputError, OutputError
 from das.mechanisms.gaussian import DiscreteGaussian
 from das.queries.query import parse_query
 from jobs.analysis.estimate import IntervalSettings, estimate_areas
-from jobs.analysis.export_nmf import NmfExport
-from jobs.analysis.import_nmf import NmfImport
+from jobs.analysis.export_nmf import write_nmf
+from jobs.analysis.import_nmf import read_nmf
 from jobs.analysis.measurements import read_measurements
 from jobs.analysis.nmf_noise import Chain, Variance, derived
+from jobs.analysis.requests import NmfImport, product_named
 from jobs.pipeline.config.load import load_run
 from jobs.pipeline.config.schema import load_schema
 from jobs.pipeline.run import run_solving
@@ -53,7 +54,7 @@ def synthetic(**changes: Any) -> SyntheticNmf:
 
 
 def imported(folder: Path, nmf: Path, **options: Any) -> Path:
-    return NmfImport(nmf, folder / "run", **{"schema": TOY, **options}).read(QUIET)
+    return read_nmf(NmfImport(nmf, folder / "run", **{"schema": TOY, **options}), QUIET)
 
 
 def rows(nmf: Path, geolevel: str) -> list[dict[str, Any]]:
@@ -118,7 +119,7 @@ def test_estimates_are_least_squares_of_all_rows_of_the_files(tmp_path: Path) ->
 
 def test_a_round_trip_changes_nothing(tmp_path: Path) -> None:
     first = load_run(imported(tmp_path, synthetic().write(tmp_path / "nmf")))
-    written = NmfExport.of(first, None, tmp_path / "again").write(QUIET)
+    written = write_nmf(first.last, tmp_path / "again", QUIET)
     assert written == {"US": 3, "State": 3, "County": 6, "Block": 18}
     (tmp_path / "second").mkdir()
     second = load_run(imported(tmp_path / "second", tmp_path / "again"))
@@ -275,7 +276,7 @@ def test_exact_totals_are_invariants_of_every_geolevel(tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         leave_out_figures(patch)
         run_solving(resolved, QUIET, tasks_of(resolved.config))
-    NmfExport.of(resolved, None, tmp_path / "again").write(QUIET)
+    write_nmf(resolved.last, tmp_path / "again", QUIET)
     (tmp_path / "second").mkdir()
     second = load_run(imported(tmp_path / "second", tmp_path / "again", schema=None))
     again = Dataset.open(second.last.release.invariants("state")).read()
@@ -319,7 +320,7 @@ def test_bounds_become_facilities_and_nobody_lives_where_none_are(tmp_path: Path
     assert stated.least.tolist() == [0, 1, 1, 1, 1, 1, 1, 1]
     assert resolved.plan.limits.zeros is not None
     assert len(resolved.plan.limits.zeros) == 126
-    NmfExport.of(resolved, None, tmp_path / "again").write(QUIET)
+    write_nmf(resolved.last, tmp_path / "again", QUIET)
     (tmp_path / "second").mkdir()
     second = load_run(imported(tmp_path / "second", tmp_path / "again", schema=None))
     for level in ("nation", "county", "block"):
@@ -334,17 +335,17 @@ def test_bounds_that_are_no_facilities_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is no number of facilities"):
         imported(tmp_path, nmf, schema=None)
     left = ("hhgq_total_ub", "hhgq_total_lb")
-    resolved = load_run(imported(tmp_path, nmf, schema=None, left_out=left))
+    resolved = load_run(imported(tmp_path, nmf, schema=None, leave_out=left))
     assert resolved.plan.limits.facilities is None
 
 
 def test_what_the_layout_has_no_place_for_is_not_exported(tmp_path: Path) -> None:
     resolved = load_run(imported(tmp_path, synthetic().write(tmp_path / "nmf")))
-    with pytest.raises(ConfigError, match="is none of the run"):
-        NmfExport.of(resolved, "units", tmp_path / "out")
+    with pytest.raises(ConfigError, match="is unknown; got units"):
+        product_named(resolved, "units")
     (tmp_path / "there").mkdir()
     with pytest.raises(OutputError, match="exists"):
-        NmfExport.of(resolved, None, tmp_path / "there").write(QUIET)
+        write_nmf(resolved.last, tmp_path / "there", QUIET)
 
 
 # --- budgets from variances ----------------------------------------------------------------------

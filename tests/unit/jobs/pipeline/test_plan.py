@@ -19,8 +19,7 @@ from geography.lattice import Lattice, Spine
 from invariants.constraints import Limits
 from invariants.exact import Invariant
 from invariants.linear import LinearRow
-from jobs.pipeline.plan import Level, Plan
-from jobs.pipeline.planned_ledger import planned_ledger
+from jobs.pipeline.plan import Level, Plan, planned_ledger
 from jobs.pipeline.storage.dataset import MANIFEST, Dataset
 from jobs.pipeline.storage.geography import families, read_geography, write_geography
 from jobs.pipeline.storage.layout import ReleaseLayout

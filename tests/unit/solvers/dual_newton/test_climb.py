@@ -1,4 +1,4 @@
-"""The dual Newton method in compiled loops against the same in arrays, and against other solvers."""
+"""The dual Newton method in compiled loops against other solvers, and its parts against arrays."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from numba.core.dispatcher import Dispatcher
 from bench.l2_nodes import node
 from bench.large_node import large_node
 from solvers.dual_newton import climb
-from solvers.dual_newton import solve as in_arrays
 from solvers.dual_newton.climb import solve_compiled
 from solvers.dual_newton.layers import FORBIDDEN, lift
-from solvers.dual_newton.solve import project, solve_matrix_free
+from solvers.dual_newton.projected import solve_projected
 from solvers.least_squares.machine_code import CLIMBING, kernels
 from solvers.least_squares.passes import solve_in_passes
 from solvers.least_squares.solve import solve_quadratic
@@ -24,7 +23,8 @@ from solvers.node import NodeSettings, estimate_node
 from solvers.problem import ExactTerm, LeastSquaresTerm, NodeProblem, Status, group_sums
 from tests.builders.strategies import random_node, shapes
 from tests.unit.solvers.dual_newton.test_solve_oracle import KINDS, close, crossing_node
-from tests.unit.solvers.least_squares.quadratic import best_of_all_supports
+from tests.unit.solvers.least_squares.in_arrays import project_by_child
+from tests.unit.solvers.least_squares.quadratic import best_of_all_supports, optimality_gap
 from tests.unit.solvers.least_squares.test_solve_oracle import CASES, DEGENERATE_CASES
 
 
@@ -39,39 +39,42 @@ def solved(problem: NodeProblem, tolerance: float = 1e-8) -> np.ndarray:
 @pytest.mark.parametrize(("shape", "seed"), [*CASES, *DEGENERATE_CASES])
 def test_tiny_nodes_have_the_best_of_all_supports(shape, seed):
     problem = random_node(shape, seed)
-    if problem.rows:
-        assert solve_compiled(problem, 1e-6) is None
-    else:
-        close(solved(problem, 1e-6), best_of_all_supports(problem))
+    close(solved(problem, 1e-6), best_of_all_supports(problem))
 
 
 @settings(max_examples=60, deadline=None)
 @given(shapes(), st.integers(0, 1000))
-def test_drawn_nodes_agree_with_the_arrays(shape, seed):
+def test_a_drawn_node_that_is_solved_keeps_everything_and_is_the_best(shape, seed):
     problem = random_node(shape, seed)
-    ours, theirs = solve_compiled(problem, 1e-8), solve_matrix_free(problem, 1e-8)
-    assert (ours is None) == bool(problem.rows)
-    if ours is None:
+    estimate = solve_compiled(problem, 1e-8)
+    assert estimate is not None
+    is_solved = estimate.certificate.residual <= 1e-8
+    assert (estimate.status is Status.SOLVED) == is_solved
+    if not is_solved:
+        assert problem.rows or problem.exact
         return
-    assert (ours.status is Status.SOLVED) == (ours.certificate.residual <= 1e-8)
-    if theirs.status is Status.SOLVED:
-        assert ours.status is Status.SOLVED
-        close(ours.values, theirs.values)
-        for exact in problem.exact:
-            found = group_sums(ours.values, exact.groups, exact.targets.shape[1])
-            assert np.abs(found - exact.targets).max() <= 1e-7 * max(1.0, exact.targets.max())
+    x = estimate.values
+    size = max(1.0, float(x.max()))
+    assert x.min() >= 0
+    if problem.parent is not None:
+        assert np.abs(x.sum(0) - problem.parent).max() <= 1e-7 * size
+    for exact in problem.exact:
+        found = group_sums(x, exact.groups, exact.targets.shape[1])
+        assert np.abs(found - exact.targets).max() <= 1e-7 * size
+    for rows in problem.rows:
+        values = x @ rows.coefficients.T
+        assert (values >= rows.least - 1e-7 * size).all()
+        assert (values <= rows.most + 1e-7 * size).all()
+    assert optimality_gap(problem, x) <= 1e-6
 
 
 @pytest.mark.parametrize("cells", [12, 40, 110])
 @pytest.mark.parametrize("kinds", [*KINDS, ("one weight",)], ids="-".join)
-def test_all_kinds_of_nodes_agree_with_the_arrays(kinds, cells):
+def test_all_kinds_of_nodes_agree_with_the_structured_solver(kinds, cells):
     """Few cells per child make the nodes the smaller side, many the groups."""
     for seed in range(3):
         problem = crossing_node(5, cells, seed, kinds, persons=1.0 if cells > 100 else 3.0)
-        if problem.rows:
-            assert solve_compiled(problem, 1e-8) is None
-            continue
-        theirs = solve_matrix_free(problem, 1e-8)
+        theirs = solve_quadratic(problem, 1e-9)
         if theirs.status is Status.SOLVED:
             close(solved(problem), theirs.values)
 
@@ -134,13 +137,9 @@ def test_many_given_sums_under_much_noise(monkeypatch):
     for problem in nodes:
         values = solve_quadratic(problem, 1e-9).values
         close(solved(problem), values)
-        close(solve_matrix_free(problem, 1e-8).values, values)
-    monkeypatch.setattr(climb, "dampings", lambda _: (0.0,))
+    monkeypatch.setattr(climb, "_dampings", lambda _: (0.0,))
     undamped = [solve_compiled(problem, 1e-8) for problem in nodes]
     assert any(one is not None and one.status is Status.LIMIT for one in undamped)
-    monkeypatch.setattr(in_arrays, "dampings", lambda _: (0.0,))
-    undamped = [solve_matrix_free(problem, 1e-8) for problem in nodes]
-    assert any(one.status is Status.LIMIT for one in undamped)
 
 
 def test_one_given_sum_is_damped_where_nothing_else_arrives(monkeypatch):
@@ -148,7 +147,7 @@ def test_one_given_sum_is_damped_where_nothing_else_arrives(monkeypatch):
     monkeypatch.setattr(climb, "_stiffnesses", lambda _: (1.0,))
     for problem in nodes:
         close(solved(problem), solve_quadratic(problem, 1e-9).values)
-    monkeypatch.setattr(climb, "dampings", lambda _: (0.0,))
+    monkeypatch.setattr(climb, "_dampings", lambda _: (0.0,))
     undamped = [solve_compiled(problem, 1e-8) for problem in nodes]
     assert any(one is not None and one.status is Status.LIMIT for one in undamped)
 
@@ -197,9 +196,9 @@ def test_sums_that_earlier_passes_fixed_are_kept(kinds):
     close(found.values, wanted.values)
 
 
-def test_a_large_node_is_solved_as_in_arrays():
+def test_a_large_node_is_solved_as_by_projected_steps():
     problem = large_node(1500, 4)
-    ours, theirs = solve_compiled(problem, 1e-7), solve_matrix_free(problem, 1e-7)
+    ours, theirs = solve_compiled(problem, 1e-7), solve_projected(problem, 1e-7)
     assert ours is not None
     assert ours.status is theirs.status is Status.SOLVED
     close(ours.values, theirs.values)
@@ -217,6 +216,18 @@ def test_a_node_without_solution_ends_at_a_limit():
     assert estimate.certificate.residual > 1e-3
 
 
+def projection(field, change, t, unit, parent, level):
+    code, (C, k) = kernels(CLIMBING), field.shape
+    none, wide = np.zeros((C, 0)), np.zeros((0, k))
+    start, nothing = np.zeros(1, np.int64), np.zeros(0, np.int64)
+    whole, rows = np.zeros(k) if parent is None else parent, (wide, none, none, none)
+    node = code.Node(
+        whole, parent is not None, unit, 1 / unit, none, np.zeros((0, C)), start, nothing, nothing, nothing, *rows
+    )  # fmt: skip
+    x = np.full((C, k), np.nan)
+    return code._project(field, change, t, node, level, x), x
+
+
 @pytest.mark.parametrize("children", [1, 2, 30])
 def test_projections_are_those_in_arrays(children):
     """From any multipliers, with ties, cells that are forbidden, and more cells than a panel has."""
@@ -231,21 +242,17 @@ def test_projections_are_those_in_arrays(children):
             2.0 ** rng.integers(-2, 3, children),
         )
         parent = rng.integers(1, 50, k).astype(float)
-        wanted, price = project(field + 0.5 * change, unit, parent)
-        level, x = np.full(k, start), np.full((children, k), np.nan)
-        slope = kernels(CLIMBING)._project(
-            field, change, 0.5, 1 / unit, unit, parent, True, level, x
-        )
+        price, level = np.full(k, -np.inf), np.full(k, start)
+        wanted = project_by_child(field + 0.5 * change, 1 / unit, parent, price, FORBIDDEN / 2)
+        slope, x = projection(field, change, 0.5, unit, parent, level)
         np.testing.assert_allclose(x, wanted, rtol=1e-13, atol=1e-12)
         np.testing.assert_allclose(level, price, rtol=1e-13, atol=1e-12)
         np.testing.assert_allclose(slope, (unit[:, None] * wanted * change).sum(), atol=1e-9)
 
 
 def test_a_root_is_projected_onto_what_is_not_negative():
-    field, x = np.array([[-1.0, 2.0, FORBIDDEN]]), np.empty((1, 3))
-    kernels(CLIMBING)._project(
-        field, np.zeros((1, 3)), 0.0, *np.ones((2, 1)), np.zeros(3), False, np.zeros(3), x
-    )
+    field = np.array([[-1.0, 2.0, FORBIDDEN]])
+    _, x = projection(field, np.zeros((1, 3)), 0.0, np.ones(1), None, np.zeros(3))
     assert x.tolist() == [[0.0, 2.0, 0.0]]
 
 

@@ -13,7 +13,7 @@ from das.queries.query import Query, kronecker, parse_query
 from das.schema import Attribute, Recode, Schema
 from solvers import node as node_module
 from solvers.dual_newton import kronecker as kronecker_module
-from solvers.dual_newton.projected import solve_kronecker
+from solvers.dual_newton.projected import solve_projected
 from solvers.least_squares.blocks import given_sums
 from solvers.least_squares.solve import solve_quadratic
 from solvers.node import NodeSettings
@@ -105,7 +105,7 @@ def without_queries(problem: NodeProblem) -> NodeProblem:
 
 
 def agree(problem: NodeProblem, fixed=()) -> None:
-    ours = solve_kronecker(problem, TOLERANCE, fixed)
+    ours = solve_projected(problem, TOLERANCE, fixed)
     reference = solve_quadratic(without_queries(problem), 1e-9, fixed)
     assert reference.status is Status.SOLVED
     assert ours.status is Status.SOLVED
@@ -188,7 +188,7 @@ def cells_of(problem: NodeProblem) -> np.ndarray:
 def test_queries_without_full_column_rank_are_refused():
     problem = node(residuals()[:-1], 1)
     with pytest.raises(SolverError, match="do not have full column rank"):
-        solve_kronecker(problem, TOLERANCE)
+        solve_projected(problem, TOLERANCE)
 
 
 def test_promises_that_contradict_are_evidence(monkeypatch):

@@ -12,7 +12,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from scipy.linalg.blas import dtrsv
 
 from solvers.least_squares.active_set import Guess, next_guess
 from solvers.least_squares.blocks import Equality, Quadratic
@@ -23,10 +22,9 @@ from solvers.problem import group_sums
 
 ROUNDS = 10
 CALLERS = (
-    "solvers.dual_newton.blocks",
-    "solvers.dual_newton.solve",
     "solvers.least_squares.active_set",
-    "solvers.least_squares.partitions",
+    "solvers.least_squares.blocks",
+    "solvers.least_squares.certificate",
 )
 
 
@@ -100,28 +98,14 @@ def project_by_child(field, inverse, parent, level, forbidden):
     return np.maximum(shifted, 0.0)
 
 
-def substitute(flat, starts, ends, is_inverse, right):
-    """Solve with the factors of all blocks."""
-    out = np.empty_like(right)
-    for number in np.flatnonzero(np.diff(ends)):
-        low, high = ends[number], ends[number + 1]
-        block = flat[starts[number] : starts[number + 1]].reshape(high - low, high - low)
-        if is_inverse[number]:
-            out[low:high] = block @ right[low:high]
-        else:
-            half = dtrsv(block.T, right[low:high], lower=0, trans=1)
-            out[low:high] = dtrsv(block.T, half, lower=0)
-    return out
-
-
-def active_set(support, sides, x, coupling, sums, rows, data, tolerance, most_steps, stale_steps):
-    """Iterate and overwrite x and the multipliers with the point of the smallest residual."""
-    q = quadratic(data)
+def active_set(guess, start, problem, tolerance, most_steps, stale_steps):
+    """Iterate and overwrite the start with the point of the smallest residual."""
+    q = quadratic(problem)
+    x, coupling, sums, rows = start.x, start.coupling, start.sums, start.rows
     widths = [e.targets.shape[1] for e in q.equalities]
     unpadded = tuple(mu[:, :m].copy() for mu, m in zip(sums, widths, strict=True))
     best = point = Point(x.copy(), coupling.copy(), unpadded, rows.copy())
     least, stale, steps = np.inf, 0, 0
-    guess = Guess(support, sides)
     for _ in range(most_steps):
         guess = Guess(with_holders(q, guess.support), guess.sides)
         point = solve_guess(q, guess, point)
@@ -146,10 +130,10 @@ def active_set(support, sides, x, coupling, sums, rows, data, tolerance, most_st
     return least, steps
 
 
-def quadratic(data):
+def quadratic(problem):
     """The arranged problem whose fields are handed to `active_set`."""
     (scale, linear, parent, has_parent, starts, blocks, outside, diagonal, free, groups, targets,
-     sizes, is_inside, coefficients, least, most, penalty) = data  # fmt: skip
+     sizes, is_inside, coefficients, least, most, penalty) = problem  # fmt: skip
     k, width = linear.shape[1], blocks.shape[-1]
     cells = np.full((len(starts) - 1, width), k)
     for number, (start, end) in enumerate(zip(starts[:-1], starts[1:], strict=True)):
@@ -230,11 +214,12 @@ def with_holders(q, support):
 
 
 DEFINITION = SimpleNamespace(
+    Guess=Guess,
+    Point=Point,
+    Problem=lambda *fields: fields,
     adjoint=adjoint,
     gram_blocks=gram_blocks,
     gradient=gradient,
     project_by_cell=project_by_cell,
-    project_by_child=project_by_child,
-    substitute=substitute,
     active_set=active_set,
 )

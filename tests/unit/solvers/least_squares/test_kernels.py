@@ -5,10 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from solvers.dual_newton.layers import FORBIDDEN
-from solvers.least_squares.blocks import arrange
+from solvers.least_squares.blocks import arrange, side_by_side
 from solvers.least_squares.machine_code import kernels
-from solvers.least_squares.partitions import Partitions
 from solvers.least_squares.solve import solve_quadratic
 from solvers.node import NodeSettings, solve_node
 from solvers.problem import Status
@@ -39,7 +37,7 @@ def test_sums_over_queries_are_those_in_arrays(shape, division):
     rng = np.random.default_rng(7)
     x, give = rng.normal(size=(C, k)), rng.random((C, k)) + 0.1
     weights = rng.random((len(problem.terms), C))
-    p = Partitions.of(problem.terms, C, k)
+    p = side_by_side(problem.terms, C, k)
     ours, theirs = (
         (
             module.adjoint(p.index, p.answers, weights),
@@ -51,24 +49,6 @@ def test_sums_over_queries_are_those_in_arrays(shape, division):
     )
     for one, other in zip(ours, theirs, strict=True):
         assert far(np.asarray(one, float), np.asarray(other, float)) < 1e-12
-
-
-def test_the_projection_by_child_is_that_in_arrays():
-    rng = np.random.default_rng(3)
-    for n_children, n_cells in ((1, 5), (7, 300), (40, 97)):
-        field = rng.normal(0, 5, (n_children, n_cells))
-        field[rng.random(field.shape) < 0.1] = FORBIDDEN
-        field[0] = rng.normal(0, 5, n_cells)
-        inverse = rng.uniform(0.1, 3, n_children)
-        parent = rng.integers(1, 20, n_cells).astype(float)
-        for start in (np.full(n_cells, -np.inf), rng.normal(0, 30, n_cells)):
-            levels = start.copy(), start.copy()
-            ours, theirs = (
-                module.project_by_child(field, inverse, parent, level, FORBIDDEN / 2)
-                for module, level in zip((kernels(), in_arrays.DEFINITION), levels, strict=True)
-            )
-            np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12)
-            np.testing.assert_allclose(levels[0], levels[1], rtol=1e-12, atol=1e-12)
 
 
 def test_counts_are_those_of_the_definition():

@@ -25,18 +25,13 @@ from tests.pipeline.spark.cluster import ROOT, build_zip
 _AFTER_COMPILING = """
 import numpy as np
 from solvers.answers.sums import family_sums, group_sums
-from solvers.dual_newton.blocks import factorise, substitute
 from solvers.dual_newton.climb import solve_compiled
-from solvers.dual_newton.solve import project
 from solvers.least_squares import machine_code
 from solvers.least_squares.solve import solve_quadratic
 from tests.builders.strategies import Shape, random_node
 
 def signatures():
-    names = (
-        "active_set", "adjoint", "gram_blocks", "gradient", "project_by_cell", "project_by_child",
-        "substitute",
-    )
+    names = ("active_set", "adjoint", "gram_blocks", "gradient", "project_by_cell")
     found = {name: len(getattr(machine_code.kernels(), name).signatures) for name in names}
     climbing = machine_code.kernels(machine_code.CLIMBING)
     answers = machine_code.kernels(machine_code.ANSWERS)
@@ -53,10 +48,6 @@ shapes = [
 for shape in shapes:
     solve_quadratic(random_node(shape, 1), 1e-7)
     solve_compiled(random_node(shape, 1), 1e-7)
-field, ones = np.ones((2, 3)), np.ones(3)
-project(field, np.ones(2), ones)
-project(field, np.ones(2), ones, ones)
-substitute(factorise(np.array([1.0, 2, 0, 0, 2]), np.array([1, 2])), ones)
 for kind in (np.int16, np.int32, np.int64):
     some = np.ones((2, 1 << 17), kind)
     family_sums(some, np.zeros(1, np.int64))

@@ -11,7 +11,7 @@ import pytest
 from solvers import node
 from solvers.choices import LeastSquaresSolver
 from solvers.dual_newton.climb import solve_compiled
-from solvers.dual_newton.solve import solve_matrix_free
+from solvers.dual_newton.projected import solve_projected
 from solvers.least_squares import active_set
 from solvers.least_squares import solve as least_squares
 from solvers.least_squares.blocks import arrange, extent
@@ -86,7 +86,7 @@ def test_matrices_that_would_be_large_are_not_made(problem, limit, monkeypatch):
 
 def test_given_sums_that_cross_need_matrices(monkeypatch):
     monkeypatch.setattr(node, "_LARGE_BLOCK", 0)
-    monkeypatch.setattr(node, "solve_matrix_free", None)  # calling it fails
+    monkeypatch.setattr(node, "solve_compiled", None)  # calling it fails
     crossing = (np.arange(160) % 2, np.arange(160) // 80)
     values = solve_quadratic(CROSSING, 1e-7).values
     exact = tuple(ExactTerm(g, group_sums(np.rint(values), g, 2)) for g in crossing)
@@ -105,13 +105,13 @@ def test_where_supports_are_not_found_no_matrix_is_needed():
 
 @pytest.mark.usefixtures("no_path", "no_supports")
 @pytest.mark.parametrize("is_taken", [True, False])
-def test_the_arrays_stand_behind_the_compiled_loops(monkeypatch, is_taken):
+def test_projected_steps_stand_behind_climbing(monkeypatch, is_taken):
     def give_up(problem, tolerance, fixed):
         found = solve_compiled(problem, tolerance, fixed)
         return replace(found, status=Status.LIMIT) if is_taken and found else None
 
     monkeypatch.setattr(node, "solve_compiled", give_up)
-    wanted = solve_matrix_free(CROSSING, SETTINGS.tolerance).values
+    wanted = solve_projected(CROSSING, SETTINGS.tolerance).values
     estimate = estimate_node(CROSSING, SETTINGS)
     assert estimate.status is Status.SOLVED
     assert np.array_equal(estimate.values, wanted)
@@ -129,7 +129,7 @@ def test_loops_are_first_where_blocks_are_large_or_cells_are_many(monkeypatch, l
 def test_given_sums_that_add_up_need_no_matrix(problem, monkeypatch):
     with monkeypatch.context() as context:
         context.setattr(node, "_COUPLED_BLOCK", 0)
-        context.setattr(node, "solve_matrix_free", None)  # calling it fails
+        context.setattr(node, "solve_projected", None)  # calling it fails
         estimate = estimate_node(problem, SETTINGS)
     assert estimate.status is Status.SOLVED
     assert estimate.certificate.residual <= SETTINGS.tolerance
@@ -152,20 +152,20 @@ def test_given_sums_that_contradict_the_parent_are_not_climbed(monkeypatch):
 @pytest.mark.usefixtures("no_supports")
 @pytest.mark.parametrize("shape", [Shape(4, 40), Shape(4, 40, exact=(1,)), Shape(4, 160, rows=2)])
 def test_small_and_bound_nodes_go_by_interior_points(shape, monkeypatch):
-    monkeypatch.setattr(node, "solve_matrix_free", None)  # calling it fails
+    monkeypatch.setattr(node, "solve_compiled", None)  # calling it fails
     estimate = estimate_node(random_node(shape, 3), SETTINGS)
     assert estimate.status is Status.SOLVED
     assert estimate.iterations > 0
 
 
 @pytest.mark.usefixtures("no_supports")
-def test_interior_points_stand_behind_the_matrix_free_solver(monkeypatch):
+def test_interior_points_stand_behind_those_without_matrices(monkeypatch):
     def give_up(problem, tolerance, fixed):
-        return replace(solve_matrix_free(problem, tolerance, fixed), status=Status.LIMIT)
+        return replace(solve_projected(problem, tolerance, fixed), status=Status.LIMIT)
 
-    wanted = solve_matrix_free(CROSSING, SETTINGS.tolerance).values
+    wanted = solve_projected(CROSSING, SETTINGS.tolerance).values
     monkeypatch.setattr(node, "solve_compiled", give_up)
-    monkeypatch.setattr(node, "solve_matrix_free", give_up)
+    monkeypatch.setattr(node, "solve_projected", give_up)
     monkeypatch.setitem(sys.modules, "piqp", None)  # importing it fails
     estimate = estimate_node(CROSSING, SETTINGS)
     assert estimate.status is Status.SOLVED

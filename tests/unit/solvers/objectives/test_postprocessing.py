@@ -21,7 +21,7 @@ from solvers.objectives.bounded import (
     solve_bounded,
     solve_with_equalities,
 )
-from solvers.objectives.in_node import apply_method, fit_largest_in_node, reweight
+from solvers.objectives.in_node import OBJECTIVES, fit_largest_in_node, in_sequence, reweight
 from solvers.objectives.reweighted import downweight, find_low_answers
 from solvers.problem import GeneralTerm, RowsTerm
 from tests.builders.strategies import Shape, random_node
@@ -74,7 +74,7 @@ def test_laws_are_those_of_scipy(law):
 
 def test_reweighting_must_know_the_noise():
     with pytest.raises(SolverError, match="reweighted must know the noise"):
-        apply_method(NODE, Method.REWEIGHTED, None)
+        reweight(NODE, None)
 
 
 def test_sequential_keeps_what_it_found():
@@ -218,27 +218,24 @@ def test_numbers_that_are_not_finite_end_in_an_error():
 NODE = random_node(Shape(3, 5), 2)
 
 
-def test_nnls_leaves_a_node_as_it_is():
-    assert apply_method(NODE, Method.NNLS, Gaussian) is NODE
+def test_every_method_but_nnls_changes_the_node():
+    assert {*OBJECTIVES} == {*Method} - {Method.NNLS}
+    for objective in OBJECTIVES.values():
+        changed = objective(NODE, Gaussian)
+        assert (changed.terms, changed.order) != (NODE.terms, NODE.order)
 
 
 def test_sequential_gives_every_query_a_pass_coarse_ones_first():
     turned = replace(NODE, terms=NODE.terms[::-1])
-    changed = apply_method(turned, Method.SEQUENTIAL, Gaussian)
+    changed = in_sequence(turned)
     sizes = [[turned.terms[i].answers.shape[1] for i in indices] for indices in changed.order]
     assert all(len(each) == 1 for each in sizes)
     assert sizes == sorted(sizes)
     assert sizes[-1] == [NODE.n_cells]
     general = GeneralTerm(np.eye(5), np.zeros((3, 5)), np.ones(3))
-    both = apply_method(replace(NODE, terms=(general, *NODE.terms)), Method.SEQUENTIAL, Gaussian)
+    both = in_sequence(replace(NODE, terms=(general, *NODE.terms)))
     assert 0 in both.order[-1]
     assert len(both.order[-1]) == 2
-
-
-@pytest.mark.parametrize("method", [Method.MAXFIT, TableMethod.OLS])
-def test_methods_that_are_no_least_squares_are_refused(method):
-    with pytest.raises(SolverError, match="does not change weights or order"):
-        apply_method(NODE, method, Gaussian)
 
 
 def test_max_fit_refuses_nodes_it_cannot_solve():

@@ -12,8 +12,6 @@ from scipy.sparse import block_diag, csr_array, hstack, identity, vstack
 
 from invariants.leaves import Leaves
 from solvers.problem import NO_LIMIT, LeavesTerm, NodeProblem, RowsTerm
-from solvers.rounding.flow import Contradiction, Limit
-from solvers.rounding.round import Rounding
 from tests.unit.solvers.least_squares.quadratic import indicator
 
 
@@ -30,6 +28,11 @@ def pass_cost(problem: NodeProblem, number: int, values: np.ndarray, table: np.n
             for query in problem.passes[number]
         )
     )
+
+
+def costs(problem: NodeProblem, values: np.ndarray, table: np.ndarray) -> list[float]:
+    """L1 distance of every pass."""
+    return [pass_cost(problem, number, values, table) for number in range(len(problem.passes))]
 
 
 def can_be_assigned(leaves: Leaves, persons: np.ndarray) -> bool:
@@ -230,82 +233,3 @@ def is_totally_unimodular(matrix: np.ndarray) -> bool:
             if np.abs(signs @ matrix[list(rows)]).max(1).min() > 1:
                 return False
     return True
-
-
-def refutes(problem: NodeProblem, values: np.ndarray, proof: Contradiction, seed: int = 0) -> bool:
-    """Whether a contradiction is a proof: true limits, an identity, and too little room."""
-    rng = np.random.default_rng(seed)
-    for limit in (*proof.at_least, *proof.at_most):
-        least, most = _true_limits(problem, values, limit)
-        if (limit in proof.at_least and limit.count > least) or (
-            limit in proof.at_most and limit.count < most
-        ):
-            return False
-    for _ in range(20):
-        table = _any_table(problem, rng)
-        dealt = [_any_dealing(problem, table, child, rng) for child in range(problem.n_children)]
-        room = [
-            sum(_value(limit, table, dealt) for limit in limits)
-            for limits in (proof.at_most, proof.at_least)
-        ]
-        if room[0] - room[1] != proof.persons:
-            return False
-    return proof.shortfall > 0
-
-
-def _true_limits(problem: NodeProblem, values: np.ndarray, limit: Limit) -> tuple[int, int]:
-    """What is known of a sum, before anything is derived."""
-    if limit.pattern >= 0:
-        leaves = problem.leaves.leaves[limit.child]
-        sides = (leaves.low, leaves.high) if limit.type < 0 else (leaves.least, leaves.most)
-        at = limit.pattern if limit.type < 0 else (limit.pattern, limit.type)
-        return int(sides[0][at]), int(sides[1][at])
-    cells = list(limit.cells)
-    known = [(0, int(problem.parent[cells].sum()))]
-    queries = [np.arange(problem.n_cells), *(q.groups for one in problem.passes for q in one)]
-    for groups in queries:
-        if np.array_equal(np.flatnonzero(groups == groups[cells[0]]), cells):
-            real = values[limit.child, cells].sum()
-            known.append((int(np.floor(real)), int(np.ceil(real))))
-    for exact in problem.exact:
-        if np.array_equal(np.flatnonzero(exact.groups == exact.groups[cells[0]]), cells):
-            known.append((int(exact.targets[limit.child, exact.groups[cells[0]]]),) * 2)
-    for term in problem.rows:
-        for row, coefficients in enumerate(term.coefficients):
-            if np.array_equal(np.flatnonzero(coefficients), cells):
-                least, most = int(term.least[limit.child, row]), int(term.most[limit.child, row])
-                a = int(coefficients[cells[0]])
-                least, most = (least, most) if a > 0 else (-most, -least)
-                known.append((-(-least // abs(a)), most // abs(a)))
-    return max(least for least, _ in known), min(most for _, most in known)
-
-
-def _any_table(problem: NodeProblem, rng: np.random.Generator) -> np.ndarray:
-    """Any integers, of any sign, that add up to the parent."""
-    table = rng.integers(-9, 9, (problem.n_children, problem.n_cells))
-    table[-1] += problem.parent - table.sum(0)
-    return table
-
-
-def _any_dealing(
-    problem: NodeProblem, table: np.ndarray, child: int, rng: np.random.Generator
-) -> np.ndarray | None:
-    """Any integers, of any sign, that add up over patterns to the persons of each type."""
-    if problem.leaves is None:
-        return None
-    R, t = problem.leaves.leaves[child].least.shape
-    dealt = rng.integers(-9, 9, (R, t))
-    dealt[-1] += (table[child] @ indicator(problem.leaves.groups, t).T - dealt.sum(0)).astype(int)
-    return dealt
-
-
-def _value(limit: Limit, table: np.ndarray, dealt: list) -> int:
-    if limit.pattern < 0:
-        return int(table[limit.child, list(limit.cells)].sum())
-    row = dealt[limit.child][limit.pattern]
-    return int(row.sum() if limit.type < 0 else row[limit.type])
-
-
-def total_widening(rounding: Rounding) -> int:
-    """Persons outside the bounds."""
-    return sum(abs(one.persons) for one in rounding.widened)

@@ -12,13 +12,14 @@ from das.errors import InfeasibleError
 from invariants.leaves import MANY, Leaves
 from solvers.least_squares.solve import solve_quadratic
 from solvers.problem import LeavesTerm, NodeProblem, RoundingQuery, group_sums
+from solvers.rounding.cost import STEPS
 from solvers.rounding.laminar import arrange
 from solvers.rounding.round import Method, round_counts
-from solvers.rounding.sums import STEPS
 from solvers.verify import verify_counts
 from tests.builders.strategies import Shape, fractional_point, partition, random_node
 from tests.unit.solvers.rounding.roundings import (
     all_controlled,
+    costs,
     is_controlled,
     is_totally_unimodular,
     keeps_promises,
@@ -26,8 +27,6 @@ from tests.unit.solvers.rounding.roundings import (
     least_costs_by_trying_all,
     least_excess_by_trying_all,
     pass_cost,
-    refutes,
-    total_widening,
     with_leaves,
     with_rows,
 )
@@ -62,8 +61,7 @@ def test_every_pass_costs_the_least_of_all_roundings(shape, seed):
     values = fractional_point(problem, seed)
     ours = rounded(problem, values)
     assert is_controlled(problem, values, ours)
-    costs = [pass_cost(problem, number, values, ours) for number in range(len(problem.passes))]
-    assert costs == least_costs_by_trying_all(problem, values, ours)
+    assert costs(problem, values, ours) == least_costs_by_trying_all(problem, values, ours)
 
 
 @pytest.mark.parametrize(
@@ -160,7 +158,8 @@ def test_one_row_of_leaves_inside_a_rounded_set_is_a_flow_of_the_same_cost(seed)
     assert (ours.method, program.method) == (Method.FLOW, Method.MIXED_INTEGER)
     verify_counts(problem, ours.counts)
     assert not ours.widened
-    assert ours.cost[0] == pytest.approx(program.cost[0], abs=1e-6)
+    least = pass_cost(problem, 0, values, program.counts)
+    assert pass_cost(problem, 0, values, ours.counts) == pytest.approx(least, abs=1e-6)
 
 
 def leaning_point(problem: NodeProblem, seed: int) -> np.ndarray:
@@ -210,8 +209,8 @@ def test_rows_and_leaves_are_kept_at_the_least_cost(kind, seed):
         assert next(all_controlled(problem, values), None) is None
         return
     assert is_controlled(problem, values, ours.counts)
-    costs = least_costs_by_trying_all(problem, values, ours.counts)
-    assert ours.cost == pytest.approx(costs, abs=1e-9)
+    least = least_costs_by_trying_all(problem, values, ours.counts)
+    assert costs(problem, values, ours.counts) == pytest.approx(least, abs=1e-9)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in FLOWS if kind != "leaves of cells"])
@@ -248,7 +247,8 @@ def test_flow_and_mixed_integer_program_cost_the_same(seed):
     assert not flow.widened
     assert not program.widened
     assert program.gap == pytest.approx(0, abs=1e-9)
-    assert flow.cost[0] == pytest.approx(program.cost[0], abs=1e-6)
+    least = pass_cost(problem, 0, values, program.counts)
+    assert pass_cost(problem, 0, values, flow.counts) == pytest.approx(least, abs=1e-6)
 
 
 # --- widening ------------------------------------------------------------------------------------
@@ -257,7 +257,7 @@ def test_flow_and_mixed_integer_program_cost_the_same(seed):
 @pytest.mark.parametrize("kind", ["plain", *FLOWS, *PROGRAMS])
 def test_as_few_persons_as_possible_leave_the_bounds(kind):
     """The point misses its equalities, as no certified solution would."""
-    widened = contradictions = impossible = 0
+    widened = 0
     for seed in range(10):
         passes = ((2,), ()) if kind in PROGRAMS or "cells" not in kind else ((1,), ())
         problem = random_node(Shape(2, 4, passes=passes, persons=0.3), seed)
@@ -268,20 +268,14 @@ def test_as_few_persons_as_possible_leave_the_bounds(kind):
         values = np.maximum(point + rng.choice([-1.25, 0, 0.5], point.shape), 0)
         least = least_excess_by_trying_all(problem, values)
         if least is None:
-            impossible += 1
             with pytest.raises(InfeasibleError, match="no nonnegative integers"):
                 round_counts(problem, values)
             continue
         ours = round_counts(problem, values)
         assert keeps_promises(problem, ours.counts)
-        assert total_widening(ours) == least
+        assert ours.widened == least
         widened += least > 0
-        if ours.contradiction is not None:
-            contradictions += 1
-            assert refutes(problem, values, ours.contradiction)
-        assert (ours.contradiction is not None) == (least > 0 and ours.method is Method.FLOW)
     assert widened >= 4
-    assert contradictions >= 4 or kind in PROGRAMS
 
 
 def promised_around(problem: NodeProblem, point: np.ndarray, kind: str, seed: int) -> NodeProblem:
@@ -329,5 +323,5 @@ def test_crossing_passes_are_rounded_by_a_program():
         if ours.widened:
             assert next(all_controlled(problem, values), None) is None
             continue
-        costs = least_costs_by_trying_all(problem, values, ours.counts)
-        assert ours.cost == pytest.approx(costs, abs=1e-9)
+        least = least_costs_by_trying_all(problem, values, ours.counts)
+        assert costs(problem, values, ours.counts) == pytest.approx(least, abs=1e-9)

@@ -10,17 +10,16 @@ import pytest
 from das.errors import SchemaError
 from das.queries.factor import FactorKind
 from das.queries.sensitivity import Neighbors
-from das.workload.hdmm.attribute import p_identity_solver
 from das.workload.hdmm.integer import round_to_integers
 from das.workload.hdmm.marginals import optimize_marginals
 from das.workload.hdmm.strategies import optimize_kronecker, optimize_union
 from das.workload.workload import AttributeWorkload, Workload
 from tests.builders.histograms import from_dense
 from tests.unit.das.queries.pairs_of_records import pair_costs
-from tests.unit.das.workload.dense import GROUPED, MIXED, listed, marginal_matrix
+from tests.unit.das.workload.dense import GROUPED, MIXED, listed, marginal_matrix, partition
 
-ATTRIBUTES = (*MIXED[:2], AttributeWorkload.partition("race", [0, 1, 1, 2, 0]))
-WORKLOAD = Workload.up_to_k_way(ATTRIBUTES, 2)
+ATTRIBUTES = (*MIXED[:2], partition("race", [0, 1, 1, 2, 0]))
+WORKLOAD = Workload.k_way(ATTRIBUTES, range(3))
 FAMILIES = {
     "kronecker": optimize_kronecker,
     "union": optimize_union,
@@ -70,7 +69,7 @@ def test_answers_without_noise_are_exact_and_the_error_is_that_of_the_rows(famil
 
 @pytest.mark.parametrize("family", list(FAMILIES))
 def test_loss_is_what_rounding_costs_and_falls_with_the_scale(family):
-    strategy = FAMILIES[family](Workload.all_k_way(MIXED[:3], 2))
+    strategy = FAMILIES[family](Workload.k_way(MIXED[:3], [2]))
     found = [round_to_integers(strategy, scale=scale) for scale in (16, 256, 1 << 16)]
     losses = [each.loss for each in found]
     for each in found:
@@ -83,7 +82,7 @@ def test_loss_is_what_rounding_costs_and_falls_with_the_scale(family):
 
 
 def test_plain_counts_stay_plain():
-    workload = Workload.all_k_way([AttributeWorkload.identity(name, 3) for name in "ab"], 2)
+    workload = Workload.k_way([AttributeWorkload.identity(name, 3) for name in "ab"], [2])
     (query,) = round_to_integers(optimize_kronecker(workload)).queries
     assert [factor.kind for factor in query.factors] == [FactorKind.IDENTITY] * 2
     alone = Workload.of_marginals(workload.attributes, [("a",)])
@@ -92,26 +91,16 @@ def test_plain_counts_stay_plain():
 
 
 def test_levels_never_told_apart_keep_equal_columns():
-    race = Workload.all_k_way(ATTRIBUTES[2:], 1)
+    race = Workload.k_way(ATTRIBUTES[2:], [1])
     (query,) = round_to_integers(optimize_kronecker(race)).queries
     columns = query.factors[0].matrix.T.tolist()
     assert columns[0] == columns[4]
     assert columns[1] == columns[2] != columns[3]
 
 
-def test_p_identity_keeps_its_single_levels():
-    workload = Workload.all_k_way([AttributeWorkload.prefix("age", 8)], 1)
-    strategy = optimize_kronecker(workload, p_identity_solver(2))
-    found = round_to_integers(strategy)
-    matrix = found.queries[0].factors[0].matrix
-    assert matrix.shape == (10, 8)
-    assert ((matrix[:8] != 0) == np.eye(8, dtype=bool)).all()
-    assert abs(found.loss) < 0.01
-
-
 def test_rows_that_rounding_would_lose_are_refused():
     """Three rows over four different levels: rounding moves the space they span."""
-    odd = Workload.all_k_way(GROUPED[2:], 1)
+    odd = Workload.k_way(GROUPED[2:], [1])
     assert odd.attributes[0].matrix.shape == (3, 4)
     with pytest.raises(SchemaError, match="not determined by rounded rows; got scale 1000; choose"):
         round_to_integers(optimize_kronecker(odd), scale=1000)

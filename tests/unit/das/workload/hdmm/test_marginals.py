@@ -41,7 +41,7 @@ def error_of(workload: Workload, shares: dict[tuple[bool, ...], float]) -> float
 @pytest.mark.parametrize("attributes", [PLAIN, MIXED[:3]])
 @pytest.mark.parametrize("order", [1, 2, 3])
 def test_the_shares_are_optimal(attributes, order):
-    workload = Workload.up_to_k_way(attributes, order)
+    workload = Workload.k_way(attributes, range(order + 1))
     found = optimize_marginals(workload)
     shares = dict(zip(map(tuple, found.sets.tolist()), found.shares.tolist(), strict=True))
     assert found.error == pytest.approx(error_of(workload, shares))
@@ -56,7 +56,7 @@ def test_the_shares_are_optimal(attributes, order):
 
 def test_closed_form_and_descent_agree(monkeypatch):
     """Plain counts of up to all attributes need no negative share; a worse start must descend."""
-    workload = Workload.up_to_k_way(PLAIN, 3)
+    workload = Workload.k_way(PLAIN, range(4))
     direct = optimize_marginals(workload)
     assert direct.error == pytest.approx(direct.bound, rel=1e-12)
     assert direct.error == pytest.approx(svd_bound(workload), rel=1e-9)
@@ -73,7 +73,7 @@ def test_closed_form_and_descent_agree(monkeypatch):
 
 
 def test_one_detailed_marginal_needs_only_itself():
-    found = optimize_marginals(Workload.all_k_way(PLAIN, 3))
+    found = optimize_marginals(Workload.k_way(PLAIN, [3]))
     assert found.sets.tolist() == [[True, True, True]]
     assert found.error == pytest.approx(30)
 
@@ -89,4 +89,4 @@ def test_an_unreachable_gap_is_an_error(monkeypatch):
     monkeypatch.setattr(marginals_strategy, "_MOST_RESTARTS", 0)
     attributes = [AttributeWorkload.identity(f"a{i}", 3 + 5 * i) for i in range(5)]
     with pytest.raises(SolverError, match=r"not proven optimal; got .* expected a relative gap"):
-        optimize_marginals(Workload.all_k_way(attributes, 2))
+        optimize_marginals(Workload.k_way(attributes, [2]))

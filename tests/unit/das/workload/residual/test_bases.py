@@ -8,13 +8,13 @@ import pytest
 from das.errors import SchemaError
 from das.workload.one_dimensional import minimize_total_variance
 from das.workload.residual.bases import (
-    oblique_basis,
     orthogonal_basis,
     projected_basis,
     projected_largest_basis,
     uniform_basis,
 )
 from das.workload.workload import AttributeWorkload
+from tests.builders.residual_plans import oblique_basis
 from tests.unit.das.workload.dense import GROUPED, MIXED
 
 BUILDERS = {

@@ -12,15 +12,14 @@ import pytest
 from das.errors import BudgetError, SchemaError
 from das.queries.query import Query
 from das.queries.sensitivity import Neighbors
-from das.workload.residual.bases import oblique_basis
 from das.workload.residual.integer_plan import measure_exactly
 from das.workload.residual.integer_rows import (
     integer_rows,
     round_rows,
 )
 from das.workload.residual.reconstruction import ResidualAnswers, reconstruct
-from das.workload.residual.total_variance import plan_marginals, plan_oblique
 from das.workload.workload import AttributeWorkload, Workload
+from tests.builders.residual_plans import oblique_basis, plan_marginals, plan_oblique
 from tests.unit.das.queries.pairs_of_records import pair_costs
 from tests.unit.das.workload.dense import (
     GROUPED,
@@ -33,9 +32,9 @@ from tests.unit.das.workload.dense import (
 
 PLAIN = tuple(AttributeWorkload.identity(f"a{i}", n) for i, n in enumerate((2, 3, 5)))
 PLANS = {
-    "plain": plan_marginals(Workload.up_to_k_way(PLAIN, 3)),
-    "mixed": plan_oblique(Workload.up_to_k_way(MIXED, 2)),
-    "deficient": plan_oblique(Workload.all_k_way(GROUPED, 2)),
+    "plain": plan_marginals(Workload.k_way(PLAIN, range(4))),
+    "mixed": plan_oblique(Workload.k_way(MIXED, range(3))),
+    "deficient": plan_oblique(Workload.k_way(GROUPED, [2])),
 }
 RHO = Fraction(7, 13)
 
@@ -98,7 +97,7 @@ def test_integer_answers_decode_without_bias_and_with_the_stated_variance(name):
 
 def test_a_change_within_a_geounit_is_paid_for():
     """Nearly all on the residual of two levels, whose row moves by 2: four times a record."""
-    workload = Workload.up_to_k_way((AttributeWorkload.identity("sex", 2),), 1)
+    workload = Workload.k_way((AttributeWorkload.identity("sex", 2),), range(2))
     plan = replace(plan_marginals(workload), noise=np.array([99.0, 1.0]))
     exact = measure_exactly(plan, RHO, Neighbors.BOUNDED)
     queries, noise = zip(*exact.noisy_queries(), strict=True)
@@ -119,7 +118,7 @@ def test_plain_counts_lose_nothing():
 @pytest.mark.parametrize(("bits", "most"), [(7, 2e-2), (10, 2e-3), (14, 2e-4)])
 def test_rounding_loses_little_and_less_with_resolution(bits, most):
     ages = (AttributeWorkload.prefix("age", 50), AttributeWorkload.identity("sex", 2))
-    plan = plan_oblique(Workload.all_k_way(ages, 1))
+    plan = plan_oblique(Workload.k_way(ages, [1]))
     exact = measure_exactly(plan, Fraction(1, 2), resolution_bits=bits)
     ratio = exact.plan.root_mean_square_error() / plan.root_mean_square_error()
     assert 1 - 1e-9 <= ratio <= 1 + most
@@ -147,7 +146,7 @@ def test_the_resolution_falls_until_everything_fits():
     ages = tuple(AttributeWorkload.prefix(f"a{i}", 20) for i in range(4))
     largest = []
     for order in (1, 2, 4):
-        exact = measure_exactly(plan_oblique(Workload.all_k_way(ages, order)), RHO)
+        exact = measure_exactly(plan_oblique(Workload.k_way(ages, [order])), RHO)
         largest.append(np.abs(integer_rows(exact.plan.bases[0])).max())
         assert exact.plan.noise.max() <= 2.0**80
     assert min(largest[:2]) > 8 * largest[2]
@@ -162,7 +161,7 @@ def test_unusable_budgets_and_matrices_are_refused():
     with pytest.raises(BudgetError, match="does not fit its integers at any resolution"):
         measure_exactly(plan, RHO, resolution_bits=30)
     halves = AttributeWorkload.from_matrix("a", np.array([[1, 1, 1], [0.5, 0.25, 1]]))
-    crooked = plan_oblique(Workload.all_k_way((halves, MIXED[0]), 1))
+    crooked = plan_oblique(Workload.k_way((halves, MIXED[0]), [1]))
     with pytest.raises(SchemaError, match="workload of a: cannot be measured with integer rows"):
         measure_exactly(crooked, RHO)
     independent = AttributeWorkload.from_matrix(

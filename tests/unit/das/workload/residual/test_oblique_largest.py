@@ -9,13 +9,13 @@ from das.workload.one_dimensional import minimize_largest_variance as minimize_i
 from das.workload.residual.bases import projected_largest_basis
 from das.workload.residual.convex_loss import minimize_largest_variance
 from das.workload.residual.oblique_largest import plan_oblique_largest
-from das.workload.residual.total_variance import plan_marginals, plan_oblique
 from das.workload.workload import AttributeWorkload, Workload
+from tests.builders.residual_plans import plan_marginals, plan_oblique
 from tests.unit.das.workload.dense import MIXED, covariance, strategy_matrix, workload_matrix
 
 WORKLOADS = {
-    "1-way": Workload.all_k_way(MIXED, 1),
-    "up to 2-way": Workload.up_to_k_way(MIXED, 2),
+    "1-way": Workload.k_way(MIXED, [1]),
+    "up to 2-way": Workload.k_way(MIXED, range(3)),
     "irregular": Workload.of_marginals(MIXED, [["age", "sex"], ["income"], ["age", "place"]]),
 }
 
@@ -45,16 +45,16 @@ def test_bases_for_other_objectives_are_worse(name):
 
 def test_one_attribute_reaches_the_proven_optimum():
     age = AttributeWorkload.prefix("age", 16)
-    found = plan_oblique_largest(Workload.all_k_way((age,), 1))
+    found = plan_oblique_largest(Workload.k_way((age,), [1]))
     best = minimize_in_one_dimension(age)
     assert best.bound * (1 - 1e-9) <= found.loss <= best.bound * 1.005
 
 
 def test_plain_counts_leave_nothing_to_choose():
     plain = [AttributeWorkload.identity(f"a{i}", 2 + i) for i in range(4)]
-    workload = Workload.up_to_k_way(plain, 2)
-    found = plan_oblique_largest(workload, 2.0)
-    best = minimize_largest_variance(workload, plan_marginals(workload).bases, 2.0)
+    workload = Workload.k_way(plain, range(3))
+    found = plan_oblique_largest(workload)
+    best = minimize_largest_variance(workload, plan_marginals(workload).bases)
     assert found.loss == pytest.approx(best.loss, rel=1e-4)
 
 
@@ -62,7 +62,7 @@ def test_equal_attributes_in_different_marginals_get_their_own_bases():
     twins = (AttributeWorkload.prefix("a", 8), AttributeWorkload.prefix("b", 8))
     uneven = plan_oblique_largest(Workload.of_marginals(twins, [["a"], ["a", "b"]])).plan
     assert uneven.bases[0] is not uneven.bases[1]
-    alike = plan_oblique_largest(Workload.up_to_k_way(twins, 2)).plan
+    alike = plan_oblique_largest(Workload.k_way(twins, range(3))).plan
     assert alike.bases[0] is alike.bases[1]
 
 

@@ -12,8 +12,8 @@ from das.workload.residual.reconstruction import (
     reconstruct,
     reconstruct_all,
 )
-from das.workload.residual.total_variance import plan_marginals, plan_oblique, plan_projected
 from das.workload.workload import AttributeWorkload, Workload
+from tests.builders.residual_plans import plan_marginals, plan_oblique, plan_projected
 from tests.unit.das.workload.dense import (
     GROUPED,
     MIXED,
@@ -25,10 +25,10 @@ from tests.unit.das.workload.dense import (
 
 PLAIN = tuple(AttributeWorkload.identity(f"a{i}", n) for i, n in enumerate((3, 3, 2, 3)))
 CASES = {
-    "plain": (plan_marginals, Workload.up_to_k_way(PLAIN, 3)),
-    "mixed": (plan_oblique, Workload.up_to_k_way(MIXED, 3)),
-    "projected": (plan_projected, Workload.all_k_way(MIXED, 2)),
-    "deficient": (plan_oblique, Workload.up_to_k_way(GROUPED, 3)),
+    "plain": (plan_marginals, Workload.k_way(PLAIN, range(4))),
+    "mixed": (plan_oblique, Workload.k_way(MIXED, range(4))),
+    "projected": (plan_projected, Workload.k_way(MIXED, [2])),
+    "deficient": (plan_oblique, Workload.k_way(GROUPED, range(4))),
     "irregular": (plan_oblique, Workload.of_marginals(MIXED, [["age", "income"], ["place"]])),
 }
 
@@ -88,8 +88,8 @@ def test_batches_give_every_marginal_once(plan, batch, monkeypatch):
 
 def test_ranges_over_many_levels_are_summed_not_multiplied():
     """300 levels have 45,150 ranges: W as a matrix would take 108 MB."""
-    workload = Workload.all_k_way(
-        (AttributeWorkload.ranges("age", 300), AttributeWorkload.identity("sex", 2)), 2
+    workload = Workload.k_way(
+        (AttributeWorkload.ranges("age", 300), AttributeWorkload.identity("sex", 2)), [2]
     )
     plan = plan_projected(workload)
     values = np.random.default_rng(4).normal(size=locate_answers(plan)[-1])
@@ -102,7 +102,7 @@ def test_ranges_over_many_levels_are_summed_not_multiplied():
 
 
 def test_residual_answers_are_found_by_set():
-    plan = plan_projected(Workload.all_k_way(MIXED, 2))
+    plan = plan_projected(Workload.k_way(MIXED, [2]))
     starts = locate_answers(plan)
     sizes = [
         np.prod([len(plan.bases[i].subtraction) for i in members])
@@ -112,7 +112,7 @@ def test_residual_answers_are_found_by_set():
 
 
 def test_unusable_requests_are_refused():
-    plan = plan_projected(Workload.all_k_way(MIXED, 2))
+    plan = plan_projected(Workload.k_way(MIXED, [2]))
     values = np.zeros(locate_answers(plan)[-1])
     residuals = ResidualAnswers(plan, values)
     with pytest.raises(SchemaError, match="do not fit the plan"):

@@ -21,13 +21,13 @@ from das.workload.residual.convex_loss import minimize_largest_variance
 from das.workload.residual.integer_plan import measure_exactly
 from das.workload.residual.oblique_largest import plan_oblique_largest
 from das.workload.residual.reconstruction import ResidualAnswers, reconstruct
-from das.workload.residual.total_variance import (
+from das.workload.workload import AttributeWorkload, Workload
+from tests.builders.residual_plans import (
     plan_marginals,
     plan_oblique,
     plan_orthogonal,
     plan_projected,
 )
-from das.workload.workload import AttributeWorkload, Workload
 from tests.builders.streams import stream
 from tests.unit.das.workload.dense import MIXED, marginal_matrix, workload_matrix
 
@@ -55,10 +55,10 @@ def numeric(name):
 
 def workload_of(attributes, which):
     if which == "<=3":
-        return Workload.up_to_k_way(attributes, 3)
+        return Workload.k_way(attributes, range(4))
     if which == "small":
-        return Workload.small(attributes, 5000)
-    return Workload.all_k_way(attributes, which)
+        return Workload.k_way(attributes, range(len(attributes) + 1), most_answers=5000)
+    return Workload.k_way(attributes, [which])
 
 
 COLUMNS = (1, 2, 3, 4, 5, "<=3", "small")
@@ -94,8 +94,8 @@ def test_root_mean_square_errors_of_marginals(name, which, published):
 
 def test_marginals_reach_the_singular_value_bound():
     """Li & Miklau's bound (sum of singular values)^2 / n is attained for marginals."""
-    workload = Workload.up_to_k_way(
-        [AttributeWorkload.identity(f"a{i}", n) for i, n in enumerate((2, 3, 5, 4))], 3
+    workload = Workload.k_way(
+        [AttributeWorkload.identity(f"a{i}", n) for i, n in enumerate((2, 3, 5, 4))], range(4)
     )
     matrix = workload_matrix(workload)
     bound = np.linalg.svd(matrix, compute_uv=False).sum() ** 2 / matrix.shape[1]
@@ -128,7 +128,7 @@ def test_largest_variances_of_marginals(name, which, published):
 )
 def test_many_attributes(d, rmse, largest):
     attributes = [AttributeWorkload.identity(f"a{i}", 10) for i in range(d)]
-    workload = Workload.up_to_k_way(attributes, min(3, d))
+    workload = Workload.k_way(attributes, range(min(3, d) + 1))
     plan = plan_marginals(workload)
     # The tables cut digits off instead of rounding.
     assert rmse <= plan.root_mean_square_error() + 5e-4 <= rmse + 2e-3
@@ -193,10 +193,10 @@ def test_prefix_sums_by_orthogonal_bases(name, which, known):
 )
 def test_a_single_kronecker_product_is_optimal(build, n, d, published):
     attributes = [build(f"a{i}", n) for i in range(d)]
-    plan = plan_oblique(Workload.all_k_way(attributes, d))
+    plan = plan_oblique(Workload.k_way(attributes, [d]))
     assert plan.root_mean_square_error() == pytest.approx(published, abs=6e-3)
     alone = minimize_total_variance(attributes[0].gram)
-    bound = np.sqrt(alone.bound**d / plan.workload.n_answers)
+    bound = np.sqrt(alone.bound**d / plan.workload.sizes.sum())
     assert plan.root_mean_square_error() == pytest.approx(bound, rel=1e-4)
 
 
@@ -206,7 +206,7 @@ def test_a_single_kronecker_product_is_optimal(build, n, d, published):
 )
 def test_there_is_no_crossover(n, d, order, known):
     attributes = [AttributeWorkload.prefix(f"a{i}", n) for i in range(d)]
-    plan = plan_oblique(Workload.all_k_way(attributes, order))
+    plan = plan_oblique(Workload.k_way(attributes, [order]))
     assert plan.root_mean_square_error() == pytest.approx(known, abs=6e-3)
 
 
@@ -226,7 +226,7 @@ def test_there_is_no_crossover(n, d, order, known):
 def test_distance_to_the_best_of_all_matrix_mechanisms(build, n, d, orders):
     """The dense dual bounds every strategy over all n^d cells; oblique plans come within 0.45%."""
     attributes = [build(f"a{i}", n) for i in range(d)]
-    workload = Workload.small(attributes, 10**9, orders=orders)
+    workload = Workload.k_way(attributes, orders, most_answers=10**9)
     matrix = workload_matrix(workload)
     best = minimize_total_variance(matrix.T @ matrix, gap=1e-4)
     error = plan_oblique(workload).total_variances().sum()
@@ -237,7 +237,7 @@ def test_distance_to_the_best_of_all_matrix_mechanisms(build, n, d, orders):
 @pytest.mark.parametrize(("n", "d", "order"), [(8, 2, 1), (8, 2, 2), (5, 3, 2)])
 def test_distance_of_the_largest_variance(n, d, order):
     attributes = [AttributeWorkload.prefix(f"a{i}", n) for i in range(d)]
-    workload = Workload.all_k_way(attributes, order)
+    workload = Workload.k_way(attributes, [order])
     dense = AttributeWorkload.from_matrix("every cell", workload_matrix(workload))
     best = minimize_in_one_dimension(dense, gap=2e-3)
     found = plan_oblique_largest(workload)
@@ -257,14 +257,14 @@ def test_distance_of_the_largest_variance(n, d, order):
     ],
 )
 def test_largest_variances_of_prefix_sums(name, orders, known):
-    found = plan_oblique_largest(Workload.small(numeric(name), 5000, orders=orders))
+    found = plan_oblique_largest(Workload.k_way(numeric(name), orders, most_answers=5000))
     assert found.plan.privacy_cost == pytest.approx(1)
     assert found.loss == pytest.approx(known, rel=1.5e-3)
 
 
 def test_discrete_noise_has_the_stated_law_after_reconstruction():
     """2,000 releases: means and variances of two marginals within 6 standard errors."""
-    exact = measure_exactly(plan_oblique(Workload.up_to_k_way(MIXED, 2)), Fraction(1, 2))
+    exact = measure_exactly(plan_oblique(Workload.k_way(MIXED, range(3))), Fraction(1, 2))
     histogram = np.random.default_rng(7).integers(0, 9, 4 * 2 * 4 * 5)
     draws, key = 2_000, NoiseKey.for_testing(3)
     noisy = []
@@ -291,7 +291,7 @@ def test_discrete_noise_has_the_stated_law_after_reconstruction():
 @pytest.mark.parametrize("rho", [Fraction(1, 2), Fraction(1, 100)])
 def test_bounds_are_uniform_for_plain_counts(rho):
     """Rounded to integers, plain counts keep the optimum of all mechanisms at any budget."""
-    workload = Workload.all_k_way([AttributeWorkload.identity("a", 7)], 1)
+    workload = Workload.k_way([AttributeWorkload.identity("a", 7)], [1])
     exact = measure_exactly(plan_marginals(workload), rho)
     best = minimize_total_variance(np.eye(7))
     assert exact.plan.total_variances()[0] == pytest.approx(best.bound / (2 * float(rho)))

@@ -13,13 +13,14 @@ from das.queries.sensitivity import Neighbors
 from das.workload.residual.convex_loss import minimize_largest_variance
 from das.workload.residual.integer_plan import measure_exactly
 from das.workload.residual.reconstruction import ResidualAnswers, reconstruct
-from das.workload.residual.total_variance import plan_oblique, plan_orthogonal, plan_projected
 from das.workload.workload import AttributeWorkload, Workload
+from tests.builders.residual_plans import plan_oblique, plan_orthogonal, plan_projected
 from tests.unit.das.queries.pairs_of_records import pair_costs
 from tests.unit.das.workload.dense import (
     covariance,
     listed,
     marginal_matrix,
+    partition,
     residual_matrix,
     strategy_matrix,
     workload_matrix,
@@ -32,7 +33,7 @@ def attribute_workloads(draw, name: str) -> AttributeWorkload:
     kind = draw(st.sampled_from(["identity", "prefix", "ranges", "partition", "matrix"]))
     if kind == "partition":
         codes = draw(st.lists(st.integers(0, 2), min_size=size, max_size=size))
-        return AttributeWorkload.partition(name, [0, 1, *codes])
+        return partition(name, [0, 1, *codes])
     if kind == "matrix":
         entries = st.lists(st.integers(-2, 3), min_size=size, max_size=size)
         rows = draw(st.lists(entries, min_size=1, max_size=3))
@@ -57,9 +58,9 @@ def workloads(draw) -> Workload:
 @settings(max_examples=40, deadline=None)
 @given(workloads(), st.sampled_from([plan_projected, plan_orthogonal, plan_oblique]))
 def test_cost_and_variances_are_those_of_the_dense_mechanism(workload, planner):
-    plan = planner(workload, 0.7)
-    assert plan.privacy_cost == pytest.approx(0.7)
-    assert (strategy_matrix(plan) ** 2).sum(0).max() <= 0.7 * (1 + 1e-9)
+    plan = planner(workload)
+    assert plan.privacy_cost == pytest.approx(1)
+    assert (strategy_matrix(plan) ** 2).sum(0).max() <= 1 + 1e-9
     dense = covariance(plan, workload_matrix(workload)).trace()
     assert plan.total_variances().sum() == pytest.approx(dense, rel=1e-6)
 

@@ -14,9 +14,7 @@ from das.tree.information import Information
 from geography.lattice import Lattice
 from jobs.cli.main import app
 from jobs.design.planning.allocation import (
-    Floors,
     Goal,
-    GoalFiles,
     optimize_allocation,
     optimize_targets,
     optimize_weights,
@@ -25,6 +23,7 @@ from jobs.design.planning.allocation import (
     write_allocation,
 )
 from jobs.design.planning.errors import parse_tables, predict, subtree_classes
+from jobs.design.requests import PlanRequest
 from jobs.pipeline.config.allocation import load_allocation
 from jobs.pipeline.config.load import load_run
 from tests.builders.planned import LEAVES, LEVELS, write_run
@@ -190,8 +189,8 @@ def test_floors_hold_for_the_shares_that_are_written(plan, tree, tmp_path, infor
     lost = predict(plan, free.strategy, tree, parse_tables(plan, ["total"]))
     without = lost.errors[information].mean[0, 1] ** 0.5
     limit = round(0.8 * float(without), 3)
-    floors = Floors(numbers(plan, tmp_path, {"total": {"county": limit}}, float("inf")))
-    found = optimize_weights(plan, tree, tables, information, Goal(floors=floors))
+    limits = numbers(plan, tmp_path, {"total": {"county": limit}}, float("inf"))
+    found = optimize_weights(plan, tree, tables, information, Goal(limits=limits))
     assert [query.name for query in found.before.model.tables] == ["sex * adult", "total"]
     rmse = found.after.errors[information].mean ** 0.5
     assert 0.99 * limit <= rmse[1, 1] <= limit < without
@@ -199,12 +198,12 @@ def test_floors_hold_for_the_shares_that_are_written(plan, tree, tmp_path, infor
     assert found.bound <= found.value <= 1.2 * found.bound  # which lets chains spend as they like
     assert "within floors" in found.source
     for far in (0.01, 1e-100):
-        hard = Floors(numbers(plan, tmp_path, {"total": {"county": far}}, float("inf")))
+        hard = numbers(plan, tmp_path, {"total": {"county": far}}, float("inf"))
         with pytest.raises(BudgetError, match="cannot be met together"):
-            optimize_weights(plan, tree, tables, information, Goal(floors=hard))
-    exact = Floors(numbers(plan, tmp_path, {"total": {"county": 0.0}}, float("inf")))
+            optimize_weights(plan, tree, tables, information, Goal(limits=hard))
+    exact = numbers(plan, tmp_path, {"total": {"county": 0.0}}, float("inf"))
     with pytest.raises(BudgetError, match="must be positive"):
-        optimize_weights(plan, tree, tables, information, Goal(floors=exact))
+        optimize_weights(plan, tree, tables, information, Goal(limits=exact))
 
 
 @pytest.mark.parametrize("information", Information)
@@ -213,7 +212,7 @@ def test_no_table_gets_worse_by_more_than_the_factor_of_others(plan, tree, tmp_p
     heavy = numbers(plan, tmp_path, {"prefix(age)": {"block": 1}})
     found = {}
     for others in (1.05, float("inf")):
-        goal = Goal(heavy, floors=Floors(others=others))
+        goal = Goal(heavy, others=others)
         one = optimize_weights(plan, tree, tables, information, goal)
         noisy = one.before.errors[information].mean > 0
         ratio = (
@@ -314,17 +313,17 @@ def test_options_that_contradict_are_refused(plan, run_file, tmp_path):
     given.write_text("total: 1\n")
     new = tmp_path / "new.yaml"
     with pytest.raises(ConfigError, match="not both"):
-        read_goal(plan, GoalFiles(new, weights=given, targets=given))
+        read_goal(plan, PlanRequest(optimize=new, weights=given, targets=given))
     with pytest.raises(ConfigError, match="not both"):
-        read_goal(plan, GoalFiles(new, targets=given, floors=given))
+        read_goal(plan, PlanRequest(optimize=new, targets=given, floors=given))
     for words in ({"weights": given}, {"floors": given}, {"others": 1.0}):
         with pytest.raises(ConfigError, match="needs --optimize"):
-            read_goal(plan, GoalFiles(**words))
+            read_goal(plan, PlanRequest(**words))
     for factor in (0.0, -1.0, float("nan")):
         with pytest.raises(ConfigError, match="--others: must be a positive factor"):
-            read_goal(plan, GoalFiles(new, others=factor))
+            read_goal(plan, PlanRequest(optimize=new, others=factor))
     with pytest.raises(OutputError, match="exists"):
-        read_goal(plan, GoalFiles(given))
+        read_goal(plan, PlanRequest(optimize=given))
     assert isinstance(invoke(run_file, "--optimize", given).exception, DasError)
 
 

@@ -11,12 +11,12 @@ import pytest
 
 from das.errors import ConfigError, InputError
 from jobs.design.synthetic.generate import GenerateSpec, generate
-from jobs.design.synthetic.listed import BlockList, list_tracts
+from jobs.design.synthetic.listed import list_tracts
 
 CODES = [f"010010{tract:03d}001{block:03d}" for tract in range(1, 5) for block in range(30)]
 UNITS = [(7 * index) % 60 for index in range(len(CODES))]
 QUARTERS = [int(index % 40 == 3) for index in range(len(CODES))]
-COLUMNS = ("geoid", "units", "quarters")
+COLUMNS = "geoid, units, quarters"
 
 
 def written(folder: Path, **changes: object) -> Path:
@@ -28,14 +28,14 @@ def written(folder: Path, **changes: object) -> Path:
     return folder / "list.parquet"
 
 
-def made(folder: Path, listed: BlockList, **changes: object) -> tuple[pa.Table, pa.Table]:
-    spec = GenerateSpec(listed=listed, format="histograms", **changes)  # type: ignore[arg-type]
+def made(folder: Path, listed: Path, **changes: object) -> tuple[pa.Table, pa.Table]:
+    spec = GenerateSpec(listed=listed, columns=COLUMNS, format="histograms", **changes)  # type: ignore[arg-type]
     generate(spec, folder)
     return pq.read_table(folder / "geounits.parquet"), pq.read_table(folder / "histograms")
 
 
 def test_blocks_are_those_of_the_list_and_units_set_their_sizes(tmp_path: Path) -> None:
-    geounits, histograms = made(tmp_path / "us", BlockList(written(tmp_path), COLUMNS))
+    geounits, histograms = made(tmp_path / "us", written(tmp_path))
     assert geounits["geocode"].to_pylist() == CODES
     assert geounits["housing_units"].to_pylist() == UNITS
     facilities = sum(
@@ -58,17 +58,17 @@ def test_blocks_are_those_of_the_list_and_units_set_their_sizes(tmp_path: Path) 
 
 def test_a_tract_depends_on_the_seed_and_its_own_rows_alone(tmp_path: Path) -> None:
     path = written(tmp_path)
-    _, all_of_it = made(tmp_path / "all", BlockList(path, COLUMNS))
-    geounits, some = made(tmp_path / "some", BlockList(path, COLUMNS, every=3))
+    _, all_of_it = made(tmp_path / "all", path)
+    geounits, some = made(tmp_path / "some", path, every=3)
     assert geounits["geocode"].to_pylist() == CODES[:30] + CODES[90:]
     rows = {row["geocode"]: row for row in all_of_it.to_pylist()}
     assert [rows[row["geocode"]] for row in some.to_pylist()] == some.to_pylist()
-    _, other = made(tmp_path / "other", BlockList(path, COLUMNS), seed=7)
+    _, other = made(tmp_path / "other", path, seed=7)
     assert other != all_of_it
 
 
 def test_a_list_without_group_quarters_has_households_alone(tmp_path: Path) -> None:
-    tracts = list_tracts(BlockList(written(tmp_path), ("geoid", "units")))
+    tracts = list_tracts(written(tmp_path), GenerateSpec(columns="geoid, units"))
     assert len(tracts) == 4
     assert not tracts.group_quarters.any()
 
@@ -85,7 +85,7 @@ def test_a_list_without_group_quarters_has_households_alone(tmp_path: Path) -> N
 def test_a_bad_list_is_refused_and_nothing_is_written(
     tmp_path: Path, changes: dict[str, object], what: str
 ) -> None:
-    listed = BlockList(written(tmp_path, **changes), COLUMNS)
+    listed = written(tmp_path, **changes)
     with pytest.raises(InputError, match=what):
         made(tmp_path / "us", listed)
     assert not (tmp_path / "us").exists()
@@ -93,10 +93,8 @@ def test_a_bad_list_is_refused_and_nothing_is_written(
 
 def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="two or three columns"):
-        BlockList(tmp_path, ("geoid",))
+        list_tracts(tmp_path, GenerateSpec(columns="geoid"))
     with pytest.raises(ConfigError, match="not positive"):
-        BlockList(tmp_path, COLUMNS, 0)
+        list_tracts(tmp_path, GenerateSpec(columns=COLUMNS, every=0))
     with pytest.raises(ConfigError, match="no blocks"):
-        GenerateSpec(listed=BlockList(tmp_path), schema="census1940")
-    with pytest.raises(ConfigError, match="exactly one"):
-        GenerateSpec(listed=BlockList(tmp_path), blocks=10)
+        generate(GenerateSpec(listed=tmp_path, schema="census1940"), tmp_path / "new")

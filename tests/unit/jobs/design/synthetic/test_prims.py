@@ -95,6 +95,7 @@ def test_without_prims_there_is_neither(tmp_path):
     assert "census_geocode" not in names
 
 
-def test_prims_are_of_blocks():
+def test_prims_are_of_blocks(tmp_path):
+    spec = GenerateSpec(blocks=20, schema="census1940", with_prims=True)
     with pytest.raises(ConfigError, match="prims: are of generated blocks alone"):
-        GenerateSpec(blocks=20, schema="census1940", with_prims=True)
+        generate(spec, tmp_path / "new")

@@ -17,7 +17,7 @@ def test_an_invented_survey_is_the_same_for_the_same_seed(tmp_path):
         texts.append((tmp_path / name / "persons.csv").read_text())
     assert texts[0] == texts[1] != texts[2]
     assert len(texts[0].splitlines()) == 501
-    with pytest.raises(OutputError, match="choose another or remove it"):
+    with pytest.raises(OutputError, match="name a new one, or remove it"):
         generate_survey(tmp_path / "a", 500, 1)
     generate_survey(tmp_path / "d", 500, 1)
 

@@ -15,7 +15,7 @@ from jobs.pipeline.documents.document import json_of
 from jobs.pipeline.documents.statistics import HOLDS, Move
 from jobs.pipeline.release import moves
 from jobs.pipeline.release.moves import carry_up
-from jobs.pipeline.release.statistics import total, unsolved
+from jobs.pipeline.release.solve import total, unsolved
 from jobs.pipeline.storage.dataset import Dataset, verify_files
 from jobs.pipeline.storage.histograms import read_counts, sparse_table
 from jobs.pipeline.storage.layout import release_layout

@@ -27,6 +27,7 @@ from jobs.pipeline.release.covariate import (
     with_expected,
 )
 from jobs.pipeline.release.implied import publish_implied
+from jobs.pipeline.release.level import LevelReader
 from jobs.pipeline.release.pieces import read_pieces
 from jobs.pipeline.release.problems import node_problem
 from jobs.pipeline.release.solve import node_settings
@@ -50,7 +51,11 @@ def prepared(folder, quarters=QUARTERS):
     publish_implied(plan, release, two.TASKS)
     two.write_counts(release, "county", BLOCKS)
     two.write_noisy(release, plan, "block", BLOCKS)
-    return plan, two.template(plan, 2), list(read_pieces(plan, release, two.whole("block", BLOCKS)))
+    return (
+        plan,
+        two.template(plan, 2),
+        list(read_pieces(LevelReader(plan, release, 2), two.whole("block", BLOCKS))),
+    )
 
 
 def test_noisy_totals_are_of_live_cells_by_inverse_variance(tmp_path):

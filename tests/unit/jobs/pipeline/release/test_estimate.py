@@ -10,7 +10,7 @@ import pytest
 
 from das.tree.intervals import normal_factor
 from jobs.pipeline.release.estimate import EstimateStage, LevelEstimator, sum_answers
-from jobs.pipeline.release.evidence import LevelRange, RangeAnswers
+from jobs.pipeline.release.level import LevelRange, RangeAnswers
 from jobs.pipeline.storage.dataset import Dataset
 from jobs.pipeline.storage.estimates import read_tables
 from jobs.pipeline.storage.layout import EstimateLayout
@@ -65,6 +65,12 @@ def dense(plan, exact: tuple[str, ...] = ()):
         free = np.linalg.svd(equations)[2][len(exact) :].T
     covariance = free @ np.linalg.inv(free.T @ (x.T * weights) @ x @ free) @ free.T
     return start + covariance @ (x.T * weights) @ (y - x @ start), covariance
+
+
+def targets(estimator, batch):
+    """Targets of a range from its subtrees."""
+    reader = estimator.reader(batch.level)
+    return reader.targets(reader.rows(batch))
 
 
 def estimated(folder, plan, tasks=two.TASKS):
@@ -139,7 +145,7 @@ def test_targets_are_what_a_subtree_says_alone(tmp_path):
         two.write_noisy(release, plan, geolevel, SEEN[geolevel])
     estimator = LevelEstimator(plan, release, (two.query("total"),), 0.9)
     EstimateStage(estimator, two.TASKS).run()
-    before = estimator.targets(two.whole("county"))
+    before = targets(estimator, two.whole("county"))
     first = dict(zip([query.name for query in before.queries], before.answers, strict=True))
     other = two.release(tmp_path / "other")
     for geolevel, changed in (("state", "111"), ("county", "122"), ("block", "121")):
@@ -147,7 +153,7 @@ def test_targets_are_what_a_subtree_says_alone(tmp_path):
         two.write_noisy(other, plan, geolevel, blocks)
     beside = replace(estimator, release=other)
     EstimateStage(beside, two.TASKS).run()
-    after = beside.targets(two.whole("county"))
+    after = targets(beside, two.whole("county"))
     second = dict(zip([query.name for query in after.queries], after.answers, strict=True))
     for name, answers in first.items():
         assert second[name][0] == pytest.approx(answers[0], abs=1e-9)
@@ -162,9 +168,9 @@ def test_an_only_child_has_no_targets(tmp_path):
         two.write_noisy(release, plan, geolevel, blocks)
     estimator = LevelEstimator(plan, release, (two.query("total"),), 0.9)
     EstimateStage(estimator, two.TASKS).run()
-    counties = estimator.targets(two.whole("county", blocks))
+    counties = targets(estimator, two.whole("county", blocks))
     assert [len(answers) for answers in counties.answers] == [0, 0]
-    state = estimator.targets(two.whole("state", blocks))
+    state = targets(estimator, two.whole("state", blocks))
     assert state.answers[0].tolist() == [[pytest.approx(6.0, abs=1e-6)]]
 
 
@@ -178,7 +184,7 @@ def test_without_tables_the_estimates_that_targets_need_are_made(tmp_path):
     for geolevel in two.SPINE.levels:
         assert Dataset.open(layout.tables(geolevel)).rows == 0
     values, _ = dense(plan)
-    root = estimator.targets(two.whole("state"))
+    root = targets(estimator, two.whole("state"))
     assert root.answers[0].tolist() == [[pytest.approx(values.sum(), abs=1e-6)]]
 
 

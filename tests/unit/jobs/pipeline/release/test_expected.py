@@ -11,7 +11,7 @@ import pytest
 
 from das.queries.query import parse_query
 from jobs.pipeline.config.load import load_run
-from jobs.pipeline.release.expected import expected_groups
+from jobs.pipeline.release.manifest import expected_groups
 from jobs.pipeline.storage.dataset import Dataset
 from jobs.pipeline.storage.histograms import read_histograms
 from jobs.pipeline.storage.layout import EstimateLayout

@@ -12,8 +12,15 @@ import yaml
 from jobs.pipeline.config.load import load_run
 from jobs.pipeline.config.product import Resolved
 from jobs.pipeline.plan import Hint
-from jobs.pipeline.release.hints import _LEAST_VARIANCE, ToldSum, weights_of
-from jobs.pipeline.release.problems import Constraints, Family, NodeTemplate, Targets, node_problem
+from jobs.pipeline.release.pieces import _LEAST_VARIANCE, weights_of
+from jobs.pipeline.release.problems import (
+    Constraints,
+    Family,
+    NodeTemplate,
+    Targets,
+    ToldSum,
+    node_problem,
+)
 from solvers.problem import GeneralTerm, NodeProblem
 from tests.builders.histograms import from_dense
 from tests.checkout import ROOT
@@ -90,7 +97,7 @@ def test_weights_that_are_not_found_tell_nothing(
     def nnls(matrix: np.ndarray, right: np.ndarray) -> None:
         raise RuntimeError("Maximum number of iterations reached.")
 
-    monkeypatch.setattr("jobs.pipeline.release.hints.nnls", nnls)
+    monkeypatch.setattr("jobs.pipeline.release.pieces.nnls", nnls)
     assert not weights_of(hint, np.eye(9)).any()
 
 

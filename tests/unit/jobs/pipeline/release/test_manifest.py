@@ -16,7 +16,7 @@ from invariants.constraints import Limits
 from invariants.linear import LinearRow
 from jobs.pipeline.config.tables import TablesWanted
 from jobs.pipeline.documents.manifest import Environment, Solution
-from jobs.pipeline.planned_ledger import planned_ledger
+from jobs.pipeline.plan import planned_ledger
 from jobs.pipeline.release.implied import publish_implied
 from jobs.pipeline.release.manifest import RunFacts, seal_product
 from jobs.pipeline.release.microdata import write_microdata

@@ -13,6 +13,7 @@ from das.strategy import LevelStrategy, QueryShare, Strategy, Stratum
 from invariants.constraints import Limits
 from invariants.linear import LinearRow
 from jobs.pipeline.release.implied import publish_implied
+from jobs.pipeline.release.level import LevelReader
 from jobs.pipeline.release.pieces import read_pieces, whole_answers
 from jobs.pipeline.release.problems import node_problem
 from tests.builders import two_families as two
@@ -30,7 +31,7 @@ def prepared(folder, plan, blocks=NUMBERED):
 
 def read(plan, release, blocks=NUMBERED):
     template = two.template(plan, 2)
-    return template, list(read_pieces(plan, release, two.whole("block", blocks)))
+    return template, list(read_pieces(LevelReader(plan, release, 2), two.whole("block", blocks)))
 
 
 def terms_of(template, pieces):
@@ -94,7 +95,7 @@ def test_an_only_child_has_no_answers_and_the_end_of_a_chain_its_own_weight(tmp_
     assert [len(answers) for answers in piece.targets.answers] == [4, 4]
     assert [family.n_children for family in piece.families] == [2, 2, 1]
     batch = two.whole("county", blocks)
-    (piece,) = read_pieces(plan, release, batch)
+    (piece,) = read_pieces(LevelReader(plan, release, batch.level), batch)
     for index, weights in enumerate(piece.targets.weights):
         ordinary, chain = (plan.noise(1, last)[index].mechanism for last in (1, 2))
         assert weights[:2].tolist() == [1.0 / float(ordinary.continuous_variance)] * 2
@@ -122,7 +123,7 @@ def test_the_end_of_a_chain_has_the_weight_of_its_own_stratum(tmp_path):
     release = two.release(tmp_path, blocks)
     two.write_counts(release, "state", blocks)
     two.write_noisy(release, plan, "county", blocks)
-    (piece,) = read_pieces(plan, release, two.whole("county", blocks))
+    (piece,) = read_pieces(LevelReader(plan, release, 1), two.whole("county", blocks))
     for index, (weights, gain) in enumerate(zip(piece.targets.weights, (3, 2, 1), strict=True)):
         chain = plan.noise(1, 2)[index].mechanism
         assert weights[2] == pytest.approx(1.0 / float(chain.continuous_variance), rel=1e-12)
@@ -133,7 +134,7 @@ def test_the_root_has_no_parent(tmp_path):
     plan = two.plan()
     release = two.release(tmp_path)
     two.write_noisy(release, plan, "state")
-    (piece,) = read_pieces(plan, release, two.whole("state"))
+    (piece,) = read_pieces(LevelReader(plan, release, 0), two.whole("state"))
     (family,) = piece.families
     assert (family.geocode, family.rows, family.parent) == ("root", slice(0, 1), None)
 

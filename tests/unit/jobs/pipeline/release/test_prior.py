@@ -7,15 +7,18 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from jobs.pipeline.release.prior import (
+from jobs.pipeline.release.problems import (
     CellEstimates,
     ChildCounts,
+    Constraints,
+    Family,
+    Targets,
     child_counts,
     fit_to_posterior,
     learn_priors,
+    node_problem,
     tally_children,
 )
-from jobs.pipeline.release.problems import Constraints, Family, Targets, node_problem
 from jobs.pipeline.release.solve import node_settings
 from tests.builders import two_families as two
 from tests.builders.histograms import from_dense

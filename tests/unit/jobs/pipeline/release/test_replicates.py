@@ -11,7 +11,7 @@ from das.errors import OutputError
 from das.metrics.replicates import Compared, add_errors, compare
 from das.queries.query import parse_query
 from das.schema import Attribute, Schema
-from jobs.pipeline.release.replicates import Asked, gather_errors, read_errors, write_errors
+from jobs.pipeline.release.intervals import Asked, gather_errors, read_errors, write_errors
 from tests.builders.histograms import from_dense
 
 SCHEMA = Schema("s", (Attribute("a", ("x", "y")), Attribute("b", ("u", "v", "w"))))

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from jobs.pipeline.documents.statistics import Move, SlowNode
-from jobs.pipeline.release.statistics import of_node, total, unsolved
+from jobs.pipeline.release.solve import of_node, total, unsolved
 
 
 def solution(*, residual: float, widened: int = 0):

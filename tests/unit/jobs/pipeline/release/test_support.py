@@ -11,6 +11,7 @@ import pytest
 from das.errors import OutputError, VerificationError
 from invariants.constraints import Limits
 from jobs.pipeline.plan import Plan
+from jobs.pipeline.release.level import LevelReader
 from jobs.pipeline.release.pieces import read_pieces
 from jobs.pipeline.release.solve import solve_level, solve_support
 from jobs.pipeline.release.support import read_support
@@ -83,7 +84,7 @@ def test_it_is_found_once_and_asked_for_before_anything_is_drawn(tmp_path):
     solve_support(plan=plan, release=release, tasks=two.TASKS)
     assert (release.support("state") / "_manifest.json").read_bytes() == before
     with pytest.raises(OutputError):  # the lazy answers
-        list(read_pieces(plan, release, two.whole("state")))
+        list(read_pieces(LevelReader(plan, release, 0), two.whole("state")))
 
 
 def test_an_exact_total_is_kept_whatever_the_noise(tmp_path):

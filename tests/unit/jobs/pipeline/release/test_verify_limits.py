@@ -12,7 +12,7 @@ from geography.lattice import Lattice
 from invariants.constraints import Limits
 from invariants.facilities import Facilities
 from invariants.linear import LinearRow
-from jobs.pipeline.planned_ledger import planned_ledger
+from jobs.pipeline.plan import planned_ledger
 from jobs.pipeline.release.verify import _verify_invariants, _verify_ledger, _verify_limits
 from jobs.pipeline.storage.answers import ANSWERS, answer_table
 from jobs.pipeline.storage.dataset import dataset_digest

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from jobs.pipeline.report.explore import write_explore_page
-from jobs.pipeline.storage.modes import READABLE
+from jobs.pipeline.storage.files import READABLE
 from tests.checkout import ROOT
 from tests.unit.jobs.pipeline.report.report_samples import manifest
 from tests.unit.jobs.pipeline.report.test_certificate import certificate

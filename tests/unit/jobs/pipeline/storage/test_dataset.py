@@ -421,7 +421,8 @@ def test_what_is_proposed_cannot_be_read_before_it_is_accepted(anywhere):
     assert is_proposed(anywhere, "x")
     assert not is_proposed(anywhere, "y")
     assert are_proposed(anywhere)
-    assert read_proposal(anywhere, "x") == (digest, {"geolevel": "block", "attempt": "x"})
+    proposed = read_proposal(anywhere, "x")
+    assert (proposed.sha256, proposed.facts) == (digest, {"geolevel": "block", "attempt": "x"})
     with pytest.raises(OutputError, match="is not complete"):
         Dataset.open(anywhere)
     left = part(anywhere, "b")

@@ -9,8 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.pipeline.storage.columns import ragged_lists
-from jobs.pipeline.storage.packed import PACKED, packed, row_sizes, unpacked, with_lists
+from jobs.pipeline.storage.columns import (
+    PACKED,
+    packed,
+    ragged_lists,
+    row_sizes,
+    unpacked,
+    with_lists,
+)
 
 MOST = np.iinfo(np.int64)
 EDGES = [0, 126, 127, 128, -127, -128, -129, 32767, 32768, -32767, -32768, -32769, MOST.min,
@@ -67,7 +73,7 @@ def test_most_numbers_decide_the_width(values: list[int], width: int, escaped: i
 
 @pytest.mark.parametrize("rows", [[[1, 2, 3], [4], [], [5, 6], [7] * 4, [8]], [[], []], []])
 def test_bytes_beyond_what_offsets_hold_are_another_chunk(monkeypatch, rows) -> None:
-    monkeypatch.setattr("jobs.pipeline.storage.packed._MOST_BYTES", 4)
+    monkeypatch.setattr("jobs.pipeline.storage.columns._MOST_BYTES", 4)
     table = table_of(rows)
     chunks = table.column("answers").chunks
     assert all(len(b"".join(chunk.to_pylist())) <= 4 for chunk in chunks)

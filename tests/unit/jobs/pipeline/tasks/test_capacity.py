@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 
 from das.errors import RuntimeSetupError
-from jobs.pipeline.tasks.capacity import Standalone, Worker, refuse_absent_master
+from jobs.pipeline.tasks.session import Standalone, refuse_absent_master
 
-SMALL, LARGE = Worker("a", 2, 4096), Worker("b", 8, 1024)
+SMALL, LARGE = ("a", 2, 4096), ("b", 8, 1024)
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from das.errors import InfeasibleError, RuntimeSetupError
 from jobs.pipeline.documents.statistics import SlowNode
-from jobs.pipeline.tasks.encoding import decode, encode
+from jobs.pipeline.tasks.connect import decode, encode
 from jobs.pipeline.tasks.resources import Reading
 from jobs.pipeline.tasks.step import Failure
 
@@ -104,7 +104,7 @@ class _Evil:
         b'["data", "subprocess", "Popen", ["list", "id"]]',
         b'["data", "jobs.pipeline.tasks.step", "outcome_of"]',
         b'["data", "jobs.pipeline.tasks.step", "Failure", 1, 2]',
-        b'["data", "jobs.pipeline.tasks.encoding", "Fraction", 1, 2]',
+        b'["data", "jobs.pipeline.tasks.connect", "Fraction", 1, 2]',
         b'["error", "jobs.pipeline.tasks.step", "Failure", "a", "b", {}]',
         b'["error", "das.errors", "DasError.__init__", "a", "b", {}]',
         b'["member", "jobs.pipeline.tasks.step", "Failure", "A"]',

@@ -8,10 +8,10 @@ import pytest
 from das.errors import OutputError
 from das.tree.passes import Moments
 from jobs.pipeline.plan import plan_terms
-from jobs.pipeline.release.evidence import AnswersReader, LevelRange, range_evidence, select_moments
+from jobs.pipeline.release.level import LevelReader, range_evidence
 from jobs.pipeline.storage.dataset import Dataset, publish
 from jobs.pipeline.storage.estimates import read_moments, write_moments
-from jobs.pipeline.storage.layout import ReleaseLayout
+from jobs.pipeline.storage.layout import EstimateLayout, ReleaseLayout
 from tests.builders import two_families as two
 
 # County 13 has one block; families of two, two, one and three.
@@ -30,9 +30,9 @@ def read(folder, plan, geolevel="block"):
         two.write_noisy(release, plan, level, BLOCKS)
         if plan.level(level).published:
             two.write_exact(release, level, ["total"], BLOCKS)
-    rows = LevelRange.read(release, geolevel, two.whole(geolevel, BLOCKS))
-    level = two.SPINE.levels.index(geolevel)
-    return rows, AnswersReader.of(release, geolevel, plan_terms(plan)[level]).read(rows)
+    reader = LevelReader(plan, release, two.SPINE.levels.index(geolevel))
+    rows = reader.rows(two.whole(geolevel, BLOCKS))
+    return rows, reader.answers(rows)
 
 
 @pytest.mark.parametrize(
@@ -56,8 +56,8 @@ def test_pieces_are_read_one_after_the_other(tmp_path, most):
     rows, answers = read(tmp_path, plan)
     assert len(answers.noisy[1]) == 7  # the only child is not measured
     assert len(answers.exact[0]) == 8
-    reader = AnswersReader.of(ReleaseLayout(tmp_path / "release"), "block", plan_terms(plan)[2])
-    parts = [reader.read(rows.slice(*piece)) for piece in rows.pieces(most)]
+    reader = LevelReader(plan, ReleaseLayout(tmp_path / "release"), 2)
+    parts = [reader.answers(rows.slice(*piece)) for piece in rows.pieces(most)]
     for name in ("noisy", "exact"):
         for query, whole in enumerate(getattr(answers, name)):
             pieces = [getattr(part, name)[query] for part in parts]
@@ -102,8 +102,8 @@ def test_moments_come_back_for_exactly_the_geounits_asked_for(tmp_path):
         read_back = read_moments(Dataset.open(tmp_path / "moments"), coordinates, codes[chosen])
         flat = coordinates.flatten(read_back.values)
         assert (flat == coordinates.flatten(stored.values)[chosen]).all()
-        matrices = coordinates.flatten_matrices(read_back.matrices)[read_back.kind]
-        expected = coordinates.flatten_matrices(stored.matrices)[stored.kind[chosen]]
+        matrices = coordinates.flatten(read_back.matrices)[read_back.kind]
+        expected = coordinates.flatten(stored.matrices)[stored.kind[chosen]]
         assert (matrices == expected).all()
     with pytest.raises(OutputError, match="lacks a geounit"):
         read_moments(
@@ -112,14 +112,19 @@ def test_moments_come_back_for_exactly_the_geounits_asked_for(tmp_path):
 
 
 def test_moments_of_fewer_components(tmp_path):
-    whole = plan_terms(two.plan())[0].coordinates
-    part = whole.touched_by((two.query("age"),))
-    assert part.size < whole.size
-    stored = moments(whole, 3)
-    chosen = select_moments(part, whole, stored)
+    plan = two.plan()
+    rows, _ = read(tmp_path, plan, "county")
+    reader = LevelReader(plan, ReleaseLayout(tmp_path / "release"), 1)
+    whole = reader.terms.coordinates
+    terms = reader.terms.restricted(whole.touched_by((two.query("age"),)))
+    assert terms.coordinates.size < whole.size
+    stored = moments(whole, len(rows.codes))
+    folder = EstimateLayout.of(reader.release).subtree("county")
+    publish(folder, [write_moments(folder, whole, rows.codes, stored)], {"format": 2})
+    chosen = reader.subtree(rows, terms)
     answers = whole.answer(two.query("age"), stored.values)
-    assert part.answer(two.query("age"), chosen.values) == pytest.approx(answers)
-    assert chosen.kind is stored.kind
+    assert terms.coordinates.answer(two.query("age"), chosen.values) == pytest.approx(answers)
+    assert chosen.kind.tolist() == stored.kind.tolist()
 
 
 def test_answers_that_are_missing(tmp_path):
@@ -128,5 +133,5 @@ def test_answers_that_are_missing(tmp_path):
     release = two.release(tmp_path / "other", BLOCKS)
     two.write_noisy(release, plan, "block", {code: BLOCKS[code] for code in sorted(BLOCKS)[:-1]})
     with pytest.raises(OutputError, match="does not hold query total of every geounit"):
-        AnswersReader.of(release, "block", plan_terms(plan)[2]).read(rows)
+        LevelReader(plan, release, 2).answers(rows)
     assert Dataset.open(release.measurements("block")).rows == 2 * 6

@@ -1,0 +1,171 @@
+"""What commands on a release are asked: each field is an option of the command line.
+
+This module loads nothing heavy, since the command line reads it to show its help.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from das.errors import ConfigError
+from jobs.pipeline.storage.place import Place
+
+if TYPE_CHECKING:
+    from jobs.pipeline.config.product import Product, Resolved
+
+
+def product_named(resolved: Resolved, name: str | None) -> Product:
+    """Return a product of a run by its name, or the last.
+
+    Raises:
+      ConfigError: There is no such product.
+    """
+    if name is not None and name not in resolved.products:
+        raise ConfigError("--product", "is unknown", got=name, want=[*resolved.products])
+    return resolved.last if name is None else resolved.products[name]
+
+
+@dataclass(frozen=True)
+class TablesRequest:
+    """What `das tables` writes.
+
+    Attributes:
+      queries: Table, such as "sex * age"; again for more. Default: output.tables.
+      geolevels: Geolevel, such as tract; again for more. Default: all of a table.
+      formats: csv, parquet or xlsx; again for more.
+      to: Folder for the files, which may be there.
+      confidence: Of intervals. Default: 0.9. With another than that of `das replicate` there are no
+        intervals of counts.
+      product: Whose tables. Default: the last product.
+    """
+
+    queries: tuple[str, ...] = field(default=(), metadata={"option": "--table"})
+    geolevels: tuple[str, ...] = field(default=(), metadata={"option": "--geolevel"})
+    formats: tuple[str, ...] = field(default=("csv",), metadata={"option": "--format"})
+    to: Path = Path("tables")
+    confidence: float | None = None
+    product: str | None = None
+
+
+@dataclass(frozen=True)
+class IntervalSettings:
+    """What intervals of estimates are wanted.
+
+    Attributes:
+      confidence: Of the intervals.
+      simultaneous: For all answers of a table together.
+      positive: For truths that cannot be negative.
+    """
+
+    confidence: float = 0.9
+    simultaneous: bool = False
+    positive: bool = False
+
+
+@dataclass(frozen=True)
+class EstimateRequest:
+    """What `das estimate` estimates.
+
+    Attributes:
+      query: Query, such as "votingage * hispanic".
+      area: File of leaf geocodes, one a line, or of areas and geocodes, as CSV.
+      geounit: Geocode of any geolevel.
+      geolevel: All geounits of this geolevel, such as county.
+      covariance: Covariances with the answers of this query, instead of estimates.
+    """
+
+    query: str = "total"
+    area: Place | None = None
+    geounit: tuple[str, ...] = ()
+    geolevel: str | None = None
+    covariance: str | None = None
+
+
+@dataclass(frozen=True)
+class AreasRequest:
+    """What `das areas` tabulates.
+
+    Attributes:
+      assign: Block-assignment file: areas and leaf geocodes, as CSV of any kind.
+      column: Column of the areas, in a file with several.
+      table: Table beside the total, such as "sex * age[65+]"; again for more.
+      geounit: Geocode of any geolevel, as one more area.
+      geolevel: All geounits of this geolevel, such as county.
+      confidence: Of the intervals.
+      ideal: Persons of the ideal area. Default: an even share of all.
+    """
+
+    assign: Place | None = None
+    column: str | None = None
+    table: tuple[str, ...] = ()
+    geounit: tuple[str, ...] = ()
+    geolevel: str | None = None
+    confidence: float = 0.9
+    ideal: float | None = None
+
+
+@dataclass(frozen=True)
+class ExploreRequest:
+    """What the page of `das explore` is to hold.
+
+    Attributes:
+      boundaries: GeoJSON, or GeoParquet with WKB, that has the outlines of geounits.
+      join: Property of the boundaries that is the geocode. Default: the one that fits.
+      names: Property of the boundaries that is the name of a place.
+      tables: Table to show, such as total. Default: all of the release.
+      geolevels: Geolevel to show. Default: all.
+      megabytes: What the page may have; more is left out, and said so.
+    """
+
+    boundaries: Path | None = None
+    join: str | None = None
+    names: str | None = None
+    tables: tuple[str, ...] = field(default=(), metadata={"option": "--table"})
+    geolevels: tuple[str, ...] = field(default=(), metadata={"option": "--geolevel"})
+    megabytes: float = 5.0
+
+
+@dataclass(frozen=True)
+class NmfImport:
+    """What `das import-nmf` imports, and how it is to be read.
+
+    Attributes:
+      nmf: Folder with <Geolevel>.parquet, such as US_Person_PL_PROD.
+      folder: New folder for the run file and the run.
+      schema: Schema file. Default: the ready one of their attributes.
+      allocation: Allocation that was measured. Default: a published one with these variances, or
+        what they say.
+      rho: Budget that --allocation splits, such as 293764/114921.
+      root: Geolevel to begin with, such as state. Default: the first.
+      leave_out: Constraint that is not taken over, such as hhgq_total_ub.
+      product: What the records are called. Default: persons, or units.
+    """
+
+    nmf: Path
+    folder: Path
+    schema: Path | None = None
+    allocation: Path | None = None
+    rho: Fraction | None = None
+    root: str | None = None
+    leave_out: tuple[str, ...] = ()
+    product: str | None = None
+
+
+@dataclass(frozen=True)
+class ReplicateSettings:
+    """What replicates are wanted.
+
+    Attributes:
+      count: How many, those of earlier starts included.
+      seed: Of their noise; no secret.
+      confidence: Of the intervals.
+      areas: Keep leaf counts, for intervals of `das areas`.
+    """
+
+    count: int = 40
+    seed: int = 1
+    confidence: float = 0.9
+    areas: bool = False
