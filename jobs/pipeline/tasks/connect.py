@@ -30,11 +30,11 @@ import numpy as np
 
 from das.errors import DasError, RuntimeSetupError
 from jobs.pipeline.tasks.batches import Sizing
-from jobs.pipeline.tasks.executor import Tasks
 from jobs.pipeline.tasks.shipping import PACKAGES
 from jobs.pipeline.tasks.step import (
     Step,
     TaskReport,
+    Tasks,
     current_watch,
     outcome_of,
     results_of,

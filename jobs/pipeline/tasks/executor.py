@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import threading
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 from jobs.pipeline.config.models.run import RunConfig
 from jobs.pipeline.config.protection import missing_protection
 from jobs.pipeline.tasks.batches import Sizing
+from jobs.pipeline.tasks.connect import ConnectTasks
 from jobs.pipeline.tasks.connect_session import connect_session, is_connect_wanted, require_packages
 from jobs.pipeline.tasks.java import java_in_use
 from jobs.pipeline.tasks.session import session_properties, spark_session
@@ -22,6 +22,7 @@ from jobs.pipeline.tasks.step import (
     Failure,
     Step,
     TaskReport,
+    Tasks,
     current_watch,
     outcome_of,
     results_of,
@@ -31,52 +32,13 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
+__all__ = ["LocalTasks", "SparkTasks", "Tasks", "open_tasks", "require_run_packages"]
+
 T = TypeVar("T")
 R = TypeVar("R")
 
 _OF_RUNS = ("numba", "ortools", "pyspark")  # heavy packages that reading a release does without
 _POLL_SECONDS = 0.25  # between looks at how many tasks Spark has started
-
-
-class Tasks(ABC):
-    """What runs the tasks of a stage; all that a stage knows of it.
-
-    Attributes:
-      sizing: How much work a task gets.
-      slots: Tasks that run at the same time.
-      is_open: Whether what the tasks send each other lacks authentication or encryption.
-    """
-
-    def __init__(self, sizing: Sizing, slots: int = 1, *, is_open: bool = False) -> None:
-        self.sizing = sizing
-        self.slots = slots
-        self.is_open = is_open
-
-    @property
-    def batches(self) -> int:
-        """Return how many tasks a step is cut into where there is work enough."""
-        return self.slots * self.sizing.batches_per_slot
-
-    @property
-    @abstractmethod
-    def environment(self) -> Mapping[str, str]:
-        """Return the versions of `spark` and `java`, for the manifest."""
-
-    @abstractmethod
-    def run(self, label: str, items: Sequence[T], task: Callable[[T], R]) -> list[R]:
-        """Run a function on every item, one task each, first item first.
-
-        Exactly one result per item comes back, in their order, whatever was retried. How far the
-        tasks are and what they cost is shown to the watch of `jobs.pipeline.tasks.step.watching`.
-
-        Args:
-          label: Name of the step.
-          items: Small picklable values; tasks read their data themselves.
-          task: Plain function of one item.
-
-        Raises:
-          DasError: The one a task raised on purpose, first item first.
-        """
 
 
 class LocalTasks(Tasks):
@@ -175,8 +137,6 @@ def open_tasks(
     runtime = config.runtime
     sizing = Sizing(runtime.batches_per_slot)
     if is_connect_wanted(runtime.master):
-        from jobs.pipeline.tasks.connect import ConnectTasks
-
         with connect_session(
             runtime.master, properties=runtime.spark, allow_open=runtime.allow_open_cluster
         ) as server:

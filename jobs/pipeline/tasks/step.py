@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from statistics import median
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from das.errors import DasError
 from jobs.pipeline.documents.summary import Straggler
@@ -20,12 +21,56 @@ from jobs.pipeline.tasks.resources import (
     task_peak_bytes,
 )
 
+if TYPE_CHECKING:
+    from jobs.pipeline.tasks.batches import Sizing
+
 T = TypeVar("T")
 R = TypeVar("R")
 
 _FACTOR = 3.0  # times its predicted seconds after which a task lags
 _LEAST_SECONDS = 10.0  # beyond the predicted ones, so that short tasks are left alone
 _LEAST_FINISHED = 3  # tasks from which seconds are predicted
+
+
+class Tasks(ABC):
+    """What runs the tasks of a stage; all that a stage knows of it.
+
+    Attributes:
+      sizing: How much work a task gets.
+      slots: Tasks that run at the same time.
+      is_open: Whether what the tasks send each other lacks authentication or encryption.
+    """
+
+    def __init__(self, sizing: Sizing, slots: int = 1, *, is_open: bool = False) -> None:
+        self.sizing = sizing
+        self.slots = slots
+        self.is_open = is_open
+
+    @property
+    def batches(self) -> int:
+        """Return how many tasks a step is cut into where there is work enough."""
+        return self.slots * self.sizing.batches_per_slot
+
+    @property
+    @abstractmethod
+    def environment(self) -> Mapping[str, str]:
+        """Return the versions of `spark` and `java`, for the manifest."""
+
+    @abstractmethod
+    def run(self, label: str, items: Sequence[T], task: Callable[[T], R]) -> list[R]:
+        """Run a function on every item, one task each, first item first.
+
+        Exactly one result per item comes back, in their order, whatever was retried. How far the
+        tasks are and what they cost is shown to the watch of `jobs.pipeline.tasks.step.watching`.
+
+        Args:
+          label: Name of the step.
+          items: Small picklable values; tasks read their data themselves.
+          task: Plain function of one item.
+
+        Raises:
+          DasError: The one a task raised on purpose, first item first.
+        """
 
 
 @dataclass(frozen=True, slots=True)
