@@ -220,7 +220,10 @@ class Standalone:
         return None
 
     def __str__(self) -> str:
-        listed = [f"{host} with {cores} cores and {mb:,} MB" for host, cores, mb in self.workers]
+        listed = [
+            f"{host} with {cores} core{'' if cores == 1 else 's'} and {mb:,} MB"
+            for host, cores, mb in self.workers
+        ]
         others = ", ".join(self.others[:_LISTED]) or "none"
         workers = ", ".join(listed[:_LISTED]) or "none"
         more = f" and {len(listed) - _LISTED} more" if len(listed) > _LISTED else ""
