@@ -28,9 +28,8 @@ import pyarrow.parquet as pq
 
 from das.arrays import FloatArray, IntArray
 from das.confidential import Confidential
-from das.means.coinpress import estimate_means
 from das.means.estimates import Column, MeanEstimates, Steps, Strata, shrink
-from das.means.measure import StratumValues
+from das.means.measure import StratumValues, estimate_means
 from das.mechanisms.entropy import NoiseKey, Streams
 from das.metrics.parity import parity_error
 from das.queries.sensitivity import Neighbors

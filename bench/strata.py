@@ -29,9 +29,8 @@ import numpy as np
 from bench import strata_synthesis
 from bench.column_means import compare
 from das.confidential import Confidential
-from das.means.coinpress import estimate_means
 from das.means.estimates import Column, Steps, Strata, shrink
-from das.means.measure import StratumValues
+from das.means.measure import StratumValues, estimate_means
 from das.mechanisms.entropy import NoiseKey, Streams
 from das.metrics.parity import parity_error
 from das.queries.sensitivity import Neighbors

@@ -71,9 +71,7 @@ def release_aim(
 ) -> Records:
     """Marginals selected in rounds, and the graphical model."""
     streams = Streams(NoiseKey.for_testing(seed))
-    measured = measure_adaptively(
-        Confidential(truth), rho, Neighbors.UNBOUNDED, streams, rounds, seed
-    )
+    measured = measure_adaptively(Confidential(truth), rho, Neighbors.UNBOUNDED, streams, rounds)
     return synthesize_graphical(measured, last, len(truth.codes), seed)
 
 

@@ -104,40 +104,27 @@ def solve_for_rest(invariants: LinearInvariants, order: Sequence[int]) -> Comple
     Raises:
       InfeasibleError: The equations contradict each other.
     """
-    rows = [
-        [Fraction(int(v)) for v in (*row, right)]
-        for row, right in zip(invariants.equal, invariants.equal_to, strict=True)
-    ]
     m = invariants.equal.shape[1]
+    rows = np.column_stack((invariants.equal, invariants.equal_to)).astype(object) * Fraction(1)
     rest: list[int] = []
     for column in order:
         rank = len(rest)
-        pivot = next((r for r in range(rank, len(rows)) if rows[r][column]), None)
-        if pivot is None:
+        below = rank + np.flatnonzero(rows[rank:, column])
+        if not below.size:
             continue
-        rows[rank], rows[pivot] = rows[pivot], rows[rank]
-        scale = rows[rank][column]
-        rows[rank] = [v / scale for v in rows[rank]]
-        for r, row in enumerate(rows):
-            if r != rank and row[column]:
-                factor = row[column]
-                rows[r] = [v - factor * w for v, w in zip(row, rows[rank], strict=True)]
+        rows[[rank, below[0]]] = rows[[below[0], rank]]
+        rows[rank] /= rows[rank, column]
+        factors = rows[:, column].copy()
+        factors[rank] = 0
+        rows -= np.outer(factors, rows[rank])
         rest.append(column)
-    if any(row[m] for row in rows[len(rest) :]):
+    if rows[len(rest) :, m].any():
         raise InfeasibleError("linear invariants", "equations contradict each other")
     solved = rows[: len(rest)]
-    free = [column for column in range(m) if column not in rest]
-    denominator = math.lcm(*(v.denominator for row in solved for v in row))
-    scaled = [[int(v * denominator) for v in row] for row in solved]
-    return Completion(
-        np.array(free, np.int64),
-        np.array(rest, np.int64),
-        np.array([row[m] for row in scaled], np.int64),
-        np.array([[row[f] for f in free] for row in scaled], np.int64).reshape(
-            len(rest), len(free)
-        ),
-        denominator,
-    )
+    denominator = math.lcm(*(v.denominator for v in solved.flat))
+    scaled = (solved * denominator).astype(np.int64)
+    free = np.setdiff1d(np.arange(m), rest)
+    return Completion(free, np.array(rest, np.int64), scaled[:, m], scaled[:, free], denominator)
 
 
 @dataclass(frozen=True, eq=False)

@@ -29,11 +29,9 @@ class AnswerModel(Protocol):
 
     def log_density(self, answers: FloatArray, theta: FloatArray) -> FloatArray:
         """Return float64[n, N], log pi(answers | theta), normalized; -inf off its support."""
-        ...
 
     def draw(self, theta: FloatArray, n: int, generator: Generator) -> FloatArray:
         """Return float64[n, N, m] draws of the answers."""
-        ...
 
     def maximize(self, answers: FloatArray, weights: FloatArray) -> FloatArray:
         """Return the theta that maximizes sum weights[k, i] log pi(answers[k, i] | theta).
@@ -42,15 +40,12 @@ class AnswerModel(Protocol):
           answers: float64[n, N, m].
           weights: float64[n, N], summing to 1 over n for each unit.
         """
-        ...
 
     def score(self, answers: FloatArray, theta: FloatArray) -> FloatArray:
         """Return float64[n, N, p], the gradient of log pi(answers | theta) of each unit."""
-        ...
 
     def curvature(self, answers: FloatArray, weights: FloatArray, theta: FloatArray) -> FloatArray:
         """Return float64[p, p], the weighted sum of minus the second derivatives of log pi."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,15 +124,17 @@ def maximize_likelihood(  # noqa: PLR0913 - what is known, and two settings of e
     wanted = np.asarray(noisy, np.float64)
     theta = np.asarray(start, np.float64)
     _check(model, wanted, distributions)
+
+    def simulate(theta: FloatArray) -> tuple[FloatArray, FloatArray]:
+        return weighted_answers(model, theta, wanted, distributions, draws, generator)
+
     for _ in range(iterations // 2):
-        theta = model.maximize(
-            *weighted_answers(model, theta, wanted, distributions, draws, generator)
-        )
+        theta = model.maximize(*simulate(theta))
     iterates = np.empty((iterations - iterations // 2, len(theta)))
     step = np.zeros((len(theta), len(theta)))
     effective = np.inf
     for index in range(len(iterates)):
-        answers, weights = weighted_answers(model, theta, wanted, distributions, draws, generator)
+        answers, weights = simulate(theta)
         effective = min(effective, float((1 / np.square(weights).sum(axis=0)).min()))
         score, information = _debiased(model, answers, weights, theta)
         step += information
@@ -152,10 +149,7 @@ def maximize_likelihood(  # noqa: PLR0913 - what is known, and two settings of e
     estimate = settled.mean(axis=0)
     total = np.zeros_like(step)
     for _ in range(_SETTLING):
-        answers, weights = weighted_answers(
-            model, estimate, wanted, distributions, draws, generator
-        )
-        total += _debiased(model, answers, weights, estimate)[1]
+        total += _debiased(model, *simulate(estimate), estimate)[1]
     return MaximumLikelihood(
         estimate, means.std(axis=0, ddof=1) / _BATCHES**0.5, total / _SETTLING, effective
     )
@@ -248,15 +242,12 @@ def _debiased(
     """
     score = model.score(answers, theta)
     half = len(answers) // 2
-    parts = [
+    whole, first, second = (
         _moments(model, answers[rows], weights[rows], score[rows], theta)
         for rows in (slice(None), slice(half), slice(half, None))
-    ]
-    whole, first, second = parts
-    return (
-        2 * whole[0] - (first[0] + second[0]) / 2,
-        2 * whole[1] - (first[1] + second[1]) / 2,
     )
+    at, information = (2 * w - (a + b) / 2 for w, a, b in zip(whole, first, second, strict=True))
+    return at, information
 
 
 def _moments(

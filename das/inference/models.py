@@ -56,18 +56,29 @@ class NormalRegression:
     are_integers: ClassVar[tuple[bool, ...]] = (False, False)
     units: int
 
+    @staticmethod
+    def _departures(
+        answers: FloatArray, theta: FloatArray
+    ) -> tuple[FloatArray, FloatArray, FloatArray, float, float]:
+        """Return x, how far y is from the line and x from its mean, and both variances."""
+        intercept, slope, log_residual, mean, log_variance = theta.tolist()
+        x, y = answers[:, :, 0], answers[:, :, 1]
+        variances = math.exp(log_residual), math.exp(log_variance)
+        return x, y - intercept - slope * x, x - mean, *variances
+
     def log_density(self, answers: FloatArray, theta: FloatArray) -> FloatArray:
         """Return the log of the bivariate normal density."""
-        _, error, deviation, residual, variance = _deviations(answers, theta)
+        _, error, deviation, residual, variance = self._departures(answers, theta)
         squares = np.square(error) / residual + np.square(deviation) / variance
         constant = 2 * np.log(2 * np.pi) + np.log(residual * variance)
         return np.asarray(-0.5 * (squares + constant))
 
     def draw(self, theta: FloatArray, n: int, generator: Generator) -> FloatArray:
         """Return float64[n, N, 2] pairs."""
-        intercept, slope, residual, mean, variance = _plain(theta)
-        x = generator.normal(mean, variance**0.5, (n, self.units))
-        y = intercept + slope * x + generator.normal(0.0, residual**0.5, (n, self.units))
+        intercept, slope, log_residual, mean, log_variance = theta.tolist()
+        x = generator.normal(mean, math.exp(log_variance) ** 0.5, (n, self.units))
+        error = generator.normal(0.0, math.exp(log_residual) ** 0.5, (n, self.units))
+        y = intercept + slope * x + error
         return np.stack((x, y), axis=2)
 
     def maximize(self, answers: FloatArray, weights: FloatArray) -> FloatArray:
@@ -83,7 +94,7 @@ class NormalRegression:
 
     def score(self, answers: FloatArray, theta: FloatArray) -> FloatArray:
         """Return the gradient of the log density of the pairs."""
-        x, error, deviation, residual, variance = _deviations(answers, theta)
+        x, error, deviation, residual, variance = self._departures(answers, theta)
         return np.stack(
             (
                 error / residual,
@@ -97,7 +108,7 @@ class NormalRegression:
 
     def curvature(self, answers: FloatArray, weights: FloatArray, theta: FloatArray) -> FloatArray:
         """Return the weighted sum of minus the second derivatives of the log density."""
-        x, error, deviation, residual, variance = _deviations(answers, theta)
+        x, error, deviation, residual, variance = self._departures(answers, theta)
         n = float(self.units)
         sum_x, sum_e, sum_d = ((weights * v).sum() for v in (x, error, deviation))
         sum_xx, sum_ex, sum_ee, sum_dd = (
@@ -260,17 +271,3 @@ def _log_poisson(s: FloatArray, means: FloatArray) -> FloatArray:
     possible = (s >= 0) & (s == np.rint(s))
     value = s * np.log(means) - means - gammaln(np.where(possible, s, 0.0) + 1.0)
     return np.where(possible, value, -np.inf)
-
-
-def _deviations(
-    answers: FloatArray, theta: FloatArray
-) -> tuple[FloatArray, FloatArray, FloatArray, float, float]:
-    """X of pairs, how far y is from its line and x from its mean, and the variances of both."""
-    intercept, slope, residual, mean, variance = _plain(theta)
-    x = answers[:, :, 0]
-    return x, answers[:, :, 1] - intercept - slope * x, x - mean, residual, variance
-
-
-def _plain(theta: FloatArray) -> tuple[float, ...]:
-    intercept, slope, log_residual, mean, log_variance = theta.tolist()
-    return intercept, slope, math.exp(log_residual), mean, math.exp(log_variance)

@@ -22,9 +22,112 @@ import numpy as np
 from das.arrays import BoolArray, FloatArray
 from das.definition import Definition
 from das.errors import BudgetError, SchemaError
-from das.means.sums import MOST_RADIUS, Clipping, NoisySum
-from das.mechanisms.mechanism import Mechanism
+from das.mechanisms.mechanism import Mechanism, Norm
+from das.mechanisms.registry import choose_mechanism
 from das.queries.sensitivity import Neighbors
+
+# A sum over 2^34 records, twice the people there are, then fits 64 bits with its sign and noise.
+MOST_RADIUS = 1 << 28
+
+
+@dataclass(frozen=True)
+class Clipping:
+    """What the values of a stratum are clipped to.
+
+    Attributes:
+      lower: Least value.
+      upper: Largest value, lower + 2 T.
+
+    Raises:
+      SchemaError: T is not positive, or so large that a sum could exceed 64 bits.
+    """
+
+    lower: int
+    upper: int
+
+    def __post_init__(self) -> None:
+        if not 0 < self.radius <= MOST_RADIUS:
+            raise SchemaError(
+                "clipping",
+                "has a radius that sums cannot be measured with",
+                got=self.radius,
+                want=f"1 to {MOST_RADIUS}",
+                remedy="give the values in a coarser unit",
+            )
+
+    @classmethod
+    def around(cls, lower: int, upper: int) -> Clipping:
+        """Return the narrowest clipping that holds both ends and has an integer center."""
+        return cls(lower, upper + (upper - lower) % 2)
+
+    @classmethod
+    def limited(cls, lower: int, upper: int, middle: int) -> Clipping:
+        """Return the clipping around an interval, cut and moved to where sums can be measured.
+
+        Its radius is at most `MOST_RADIUS`, and so is the distance of its center from the public
+        middle. What a step clips to depends on noisy answers; with this none can make it fail.
+
+        >>> Clipping.limited(-(10**20), 10**20, middle=0).radius == MOST_RADIUS
+        True
+        """
+        wide = max(lower + 2, upper + (upper - lower) % 2)
+        radius = min((wide - lower) // 2, MOST_RADIUS)
+        center = min(max((lower + wide) // 2, middle - MOST_RADIUS), middle + MOST_RADIUS)
+        return cls(center - radius, center + radius)
+
+    @property
+    def center(self) -> int:
+        """The middle, taken off every value."""
+        return (self.lower + self.upper) // 2
+
+    @property
+    def radius(self) -> int:
+        """T, the most that one record adds to a sum."""
+        return (self.upper - self.lower) // 2
+
+    def sensitivity(self, neighbors: Neighbors) -> int:
+        """The most that a record moves the sum of its stratum: T, or 2 T where it is changed."""
+        return self.radius * (2 if neighbors is Neighbors.BOUNDED else 1)
+
+    def noise(self, definition: Definition, cost: Fraction, neighbors: Neighbors) -> Mechanism:
+        """The noise, the default of the definition, with which the sums of all strata cost this."""
+        mechanism = choose_mechanism(definition)
+        return mechanism.costing(definition, cost, self.moved(mechanism, definition, neighbors))
+
+    def moved(
+        self, mechanism: type[Mechanism], definition: Definition, neighbors: Neighbors
+    ) -> Fraction:
+        """The sensitivity as the cost of a mechanism has it: squared where that is of L2."""
+        power = 1 if mechanism.norms[definition] is Norm.L1 else 2
+        return Fraction(self.sensitivity(neighbors)) ** power
+
+
+@dataclass(frozen=True)
+class NoisySum:
+    """The noisy sum of one stratum; safe after the firewall.
+
+    Attributes:
+      clipping: What values were clipped to; its center was taken off each.
+      mechanism: The noise.
+      answer: Sum and noise.
+    """
+
+    clipping: Clipping
+    mechanism: Mechanism
+    answer: int
+
+    def mean(self, size: int) -> float:
+        """Return the mean of `size` records; its noise has standard deviation `noise_sd`."""
+        return self.clipping.center + self.answer / size
+
+    def noise_sd(self, size: int) -> float:
+        """Standard deviation of the noise of the mean."""
+        return math.sqrt(self.mechanism.variance()) / size
+
+    def cost(self, definition: Definition, neighbors: Neighbors) -> Fraction:
+        """Return what the sums of all strata cost if each has such noise, exact."""
+        moved = self.clipping.moved(type(self.mechanism), definition, neighbors)
+        return self.mechanism.cost(definition, moved)
 
 
 @dataclass(frozen=True)
@@ -99,13 +202,9 @@ class Strata:
         """
         if not self.size_sds:
             return np.zeros(len(self.sizes))
-        sizes = self.sizes.values()
-        return np.array(
-            [
-                abs(one.answer / size) * deviation / size
-                for one, size, deviation in zip(sums, sizes, self.size_sds, strict=True)
-            ]
-        )
+        sizes = np.array(list(self.sizes.values()))
+        shifts = np.abs(np.array([one.answer for one in sums]) / sizes) * self.size_sds / sizes
+        return np.asarray(shifts, np.float64)
 
 
 @dataclass(frozen=True)
@@ -130,7 +229,7 @@ class Steps:
     def split(
         cls, rho: Fraction, n_steps: int, *, failure: float = 0.1, intersect: bool = True
     ) -> Steps:
-        """Three quarters for the last step, the rest in equal shares for those before.
+        """Give three quarters to the last step, the rest in equal shares to those before.
 
         >>> Steps.split(Fraction(1, 2), 3).costs
         (Fraction(1, 16), Fraction(1, 16), Fraction(3, 8))
@@ -142,32 +241,13 @@ class Steps:
 
     @property
     def rho(self) -> Fraction:
-        """What all steps cost."""
+        """Sum the costs of all steps."""
         return sum(self.costs, Fraction(0))
 
     def failure_of(self, step: int) -> float:
-        """Beta of one step: a quarter for the last, as much for all before together."""
+        """Return beta of one step: a quarter for the last, as much for all before together."""
         before = len(self.costs) - 1
         return self.failure / 4 if step == before else self.failure / (4 * before)
-
-
-@dataclass(frozen=True, eq=False)
-class Interval:
-    """Where the means of strata lie, float64[k] each."""
-
-    low: FloatArray
-    high: FloatArray
-
-
-def clipping_bound(size: int, most_mean: float, failure: float) -> float:
-    """Where values of unit variance and a mean in [-R, R] are clipped, R + sqrt(ln(n / gamma)).
-
-    Args:
-      size: Records n >= 1.
-      most_mean: R >= 0, in standard deviations.
-      failure: gamma, 0 < gamma < 1: clipping is rare but with about this probability.
-    """
-    return most_mean + math.sqrt(math.log(size / failure))
 
 
 def margin(spread: float, size: int, failure: float) -> float:
@@ -190,8 +270,9 @@ class MeanEstimates:
       means: float64[k].
       noise_sd: float64[k], standard deviation of the noise of the last step.
       size_sd: float64[k], that of the last means for sizes that are not exact.
-      interval: Holds the means of the distributions that values are taken to come from, with
-        probability 1 - beta for each stratum.
+      low: float64[k], lower ends of intervals that hold the means of the distributions that values
+        are taken to come from, with probability 1 - beta for each stratum.
+      high: float64[k], their upper ends.
       outside: bool[k], whether the last noisy mean lies outside of the interval before by more than
         three standard deviations of noise and sampling: a bound or the spread is wrong.
       sums: The noisy sums of every step so far.
@@ -200,18 +281,17 @@ class MeanEstimates:
     means: FloatArray
     noise_sd: FloatArray
     size_sd: FloatArray
-    interval: Interval
+    low: FloatArray
+    high: FloatArray
     outside: BoolArray
     sums: tuple[tuple[NoisySum, ...], ...] = ()
 
     @classmethod
     def begin(cls, column: Column, strata: Strata) -> MeanEstimates:
-        """Before the first step: the public bounds."""
+        """Return what is known before the first step: the public bounds."""
         k = len(strata.sizes)
         low, high = np.full(k, float(column.low)), np.full(k, float(column.high))
-        return cls(
-            (low + high) / 2, np.zeros(k), np.zeros(k), Interval(low, high), np.zeros(k, np.bool_)
-        )
+        return cls((low + high) / 2, np.zeros(k), np.zeros(k), low, high, np.zeros(k, np.bool_))
 
     def clippings(self, column: Column, steps: Steps, strata: Strata) -> list[Clipping]:
         """Return what the next step clips to, per stratum.
@@ -225,43 +305,39 @@ class MeanEstimates:
         limit = partial(Clipping.limited, middle=middle) if self.sums else Clipping.around
         return [
             limit(math.floor(low - around), math.ceil(high + around))
-            for low, high, size in zip(
-                self.interval.low, self.interval.high, strata.sizes.values(), strict=True
-            )
+            for low, high, size in zip(self.low, self.high, strata.sizes.values(), strict=True)
             for around in [margin(column.spread, size, failure)]
         ]
 
     def after(
         self, sums: tuple[NoisySum, ...], column: Column, steps: Steps, strata: Strata
     ) -> MeanEstimates:
-        """What is known after the noisy sums of the next step."""
+        """Return what is known after the noisy sums of the next step."""
         counts, failure = list(strata.sizes.values()), steps.failure_of(len(self.sums))
-        low, high = self.interval.low, self.interval.high
-        noise_sd = np.array([one.noise_sd(size) for one, size in zip(sums, counts, strict=True)])
-        means = np.array([one.mean(size) for one, size in zip(sums, counts, strict=True)])
+        noise_sd = np.array(list(map(NoisySum.noise_sd, sums, counts)))
+        means = np.array(list(map(NoisySum.mean, sums, counts)))
         size_sd = strata.shifts(sums)
         unsure = np.hypot(noise_sd, size_sd)
         width = np.array(
             [
-                half_width(column.spread, size, deviation, failure)
-                for size, deviation in zip(counts, unsure, strict=True)
+                half_width(column.spread, *known, failure)
+                for known in zip(counts, unsure, strict=True)
             ]
         )
         sampling = np.hypot(unsure, column.spread / np.sqrt(counts))
-        outside = (means < low - 3 * sampling) | (means > high + 3 * sampling)
+        outside = (means < self.low - 3 * sampling) | (means > self.high + 3 * sampling)
         below, above = means - width, means + width
         if steps.intersect:
-            below, above = np.clip(below, low, high), np.clip(above, low, high)
-            means = np.clip(means, low, high)
-        return MeanEstimates(
-            means, noise_sd, size_sd, Interval(below, above), outside, (*self.sums, sums)
-        )
+            below, above, means = (
+                np.clip(values, self.low, self.high) for values in (below, above, means)
+            )
+        return MeanEstimates(means, noise_sd, size_sd, below, above, outside, (*self.sums, sums))
 
 
 def estimates_of(
     history: Sequence[tuple[NoisySum, ...]], column: Column, steps: Steps, strata: Strata
 ) -> MeanEstimates:
-    """What noisy sums that were measured before say; the same as when they were measured."""
+    """Return what noisy sums of an earlier measurement say, the same as when they were measured."""
     known = MeanEstimates.begin(column, strata)
     for sums in history:
         known = known.after(sums, column, steps, strata)
@@ -273,6 +349,9 @@ def clipped_noise(
 ) -> tuple[list[Clipping], list[Mechanism]]:
     """Return what each stratum is clipped to and its noise; a function of public facts.
 
+    Values of unit variance and a mean in [-R, R] are clipped at R + sqrt(ln(n / gamma)), which is
+    rare but with a probability of about gamma, the `failure` of the step.
+
     Raises:
       SchemaError: The public bounds are too wide.
       BudgetError: The cost is too small for noise that can be drawn exactly.
@@ -282,7 +361,7 @@ def clipped_noise(
     half = (column.high - column.low) / 2
     clippings = []
     for size in strata.sizes.values():
-        radius = column.spread * clipping_bound(size, half / column.spread, failure)
+        radius = column.spread * (half / column.spread + math.sqrt(math.log(size / failure)))
         clippings.append(Clipping.around(math.floor(middle - radius), math.ceil(middle + radius)))
     return clippings, [each.noise(definition, cost, strata.neighbors) for each in clippings]
 
@@ -303,7 +382,7 @@ def refuse_unmeasurable(column: Column, steps: Steps, strata: Strata) -> None:
 
 
 def shrink(means: FloatArray, variances: FloatArray) -> FloatArray:
-    """Means of strata, drawn together as far as their noise says; post-processing.
+    """Draw means of strata together as far as their noise says; post-processing.
 
     With known variances v_i and the between-variance tau of DerSimonian and Laird, each goes to
     m + tau / (tau + v_i) (mean_i - m), m the mean weighted by 1 / (tau + v_i). It helps few, noisy

@@ -20,8 +20,15 @@ from das.arrays import IntArray
 from das.confidential import Confidential
 from das.definition import Definition
 from das.errors import BudgetError, SchemaError
-from das.means.estimates import Column, Steps, Strata, clipped_noise
-from das.means.sums import Clipping, NoisySum
+from das.means.estimates import (
+    Clipping,
+    Column,
+    MeanEstimates,
+    NoisySum,
+    Steps,
+    Strata,
+    clipped_noise,
+)
 from das.mechanisms.entropy import Position, Streams
 from das.mechanisms.mechanism import Mechanism
 from das.mechanisms.noise import add_noise_in_place
@@ -121,3 +128,49 @@ def clipped_sums(
     """
     clippings, mechanisms = clipped_noise(column, step, strata, definition)
     return measure_sums(truth, clippings, mechanisms, streams=streams, position=(0,))
+
+
+def estimate_means(
+    truth: Confidential[StratumValues],
+    column: Column,
+    steps: Steps,
+    strata: Strata,
+    streams: Streams,
+) -> MeanEstimates:
+    """Estimate the mean of a column in every stratum; all of it costs `steps.rho`.
+
+    A step of Coinpress clips to what the mean may be, widened by the spread of values, adds noise
+    to the sum and knows the mean better afterwards. All strata take their steps at the full budget,
+    since each record is in one of them. What a step does with its noisy sums is
+    `das.means.estimates`.
+
+    Args:
+      truth: Values of k strata.
+      column: What is public of them.
+      steps: Costs.
+      strata: Names and public sizes.
+      streams: Noise streams, used for nothing else.
+
+    Law: every sum has independent exact noise (`measure_sums`); later steps depend on the data
+    only through it.
+
+    Raises:
+      SchemaError, BudgetError: As `estimates.refuse_unmeasurable`; none after the first
+        step.
+
+    References:
+      Biswas, Dong, Kamath & Ullman, CoinPress, NeurIPS 2020: UVM and UVMRec in one dimension.
+      Rosenblatt, Stoyanovich & Musco: Algorithms 1 to 3.
+    """
+    known = MeanEstimates.begin(column, strata)
+    for number, cost in enumerate(steps.costs):
+        clippings = known.clippings(column, steps, strata)
+        sums = measure_sums(
+            truth,
+            clippings,
+            [clipping.noise(Definition.ZCDP, cost, strata.neighbors) for clipping in clippings],
+            streams=streams,
+            position=(number,),
+        )
+        known = known.after(sums, column, steps, strata)
+    return known

@@ -28,14 +28,19 @@ from das.errors import BudgetError
 from das.mechanisms.entropy import Position, Streams
 from das.mechanisms.exponential import Selection
 from das.queries.sensitivity import Neighbors
-from das.synthesis.answers import ChosenMarginals, NoisyAnswer, Selected, whole
-from das.synthesis.graphical import GraphicalModel, fit_model, targets_of_marginals
-from das.synthesis.measure import Door, marginal_query, merge_rare, recode, revealed
-from das.synthesis.records import Domain, Records
-from das.synthesis.tree import Attributes, junction_tree
+from das.synthesis.graphical import (
+    Attributes,
+    GraphicalModel,
+    fit_model,
+    junction_tree,
+    targets_of_marginals,
+)
+from das.synthesis.measure import Measurer, marginal_query, merge_rare, revealed
+from das.synthesis.records import ChosenMarginals, Merging, NoisyAnswer, Records, Selected
 
 # The first index of a position says what is drawn, the second in which round.
 _ONE_WAY, _SELECTION, _ANSWER = 0, 1, 2
+_MODEL_SEED = 0  # of the records that are drawn of models between rounds; public
 _BYTES_PER_CELL = 8
 _EXPECTED_SIZE = math.sqrt(2.0 / math.pi)  # of a normal error, in standard deviations
 
@@ -71,27 +76,27 @@ class AdaptiveRounds:
             )
 
 
-class _Door(Door):
-    """A door that also looks at the records to select what is measured."""
+class _Selector(Measurer):
+    """Selects marginals of records, and measures them."""
 
     @property
     def moved(self) -> int:
-        """The most that one neighbor's record moves an L1 distance of counts."""
+        """Return the most that one neighbor's record moves an L1 distance of counts."""
         return 2 if self.neighbors is Neighbors.BOUNDED else 1
 
-    def marginal(self, attributes: Attributes, rho: Fraction, position: Position) -> NoisyAnswer:
-        """Measure a marginal at rho."""
-        return self.measure(marginal_query(self.records.domain, attributes), rho, position)
+    def marginal(self, attributes: Attributes, rho: Fraction, round_: int) -> NoisyAnswer:
+        """Measure the marginal of a round at rho."""
+        return self.measure(marginal_query(self.records.domain, attributes), rho, (_ANSWER, round_))
 
-    def chosen(self, scores: list[int], selection: Selection, position: Position) -> int:
-        """Select one of several candidates by their scores."""
+    def choose(self, scores: list[int], selection: Selection, position: Position) -> int:
+        """Select the position of a score by the exponential mechanism."""
         return selection.choose(scores, self.streams.bits(position))
 
 
 def measure_tree(
     truth: Confidential[Records], rho: Fraction, neighbors: Neighbors, streams: Streams
 ) -> ChosenMarginals:
-    """MST: one-way marginals, then the pairs of a tree of nearly the greatest dependence.
+    """Measure by MST: one-way marginals, then pairs of a tree of nearly the most dependence.
 
     A third of rho each for the one-way marginals, the selection and the d - 1 pairs; levels below
     three standard deviations are merged in between.
@@ -111,32 +116,31 @@ def measure_tree(
     """
     records = revealed(truth, rho)
     d = len(records.domain.names)
-    one_way = _Door(records, neighbors, streams).one_way(rho / 3 / d, _ONE_WAY)
+    one_way = Measurer(records, neighbors, streams).one_way(rho / 3 / d, _ONE_WAY)
     merging = merge_rare(one_way)
-    merged = Domain(records.domain.names, merging.sizes())
-    door = _Door(Records(merged, recode(records.codes, merging)), neighbors, streams)
+    selector = _Selector(merging.recode(records), neighbors, streams)
     size, targets = targets_of_marginals(ChosenMarginals(records.domain, merging, one_way, (), ()))
     shares = [np.maximum(targets[i,].shares, 0.0) for i in range(d)]
     shares = [each / each.sum() if each.any() else each + 1.0 / len(each) for each in shares]
     scores = {
-        (i, j): _distance(door.records, (i, j), np.outer(shares[i], shares[j]) * size)
+        (i, j): _distance(selector.records, (i, j), np.outer(shares[i], shares[j]) * size)
         for i, j in itertools.combinations(range(d), 2)
     }
-    selection = Selection.costing(rho / 3 / (d - 1), door.moved)
+    selection = Selection.costing(rho / 3 / (d - 1), selector.moved)
     part = list(range(d))  # which attributes are joined already
-    selections, pairs = [], []
+    selections = []
     for number in range(d - 1):
         candidates = [pair for pair in scores if part[pair[0]] != part[pair[1]]]
-        chosen = door.chosen([scores[pair] for pair in candidates], selection, (_SELECTION, number))
-        i, j = candidates[chosen]
+        scored = [scores[pair] for pair in candidates]
+        i, j = candidates[selector.choose(scored, selection, (_SELECTION, number))]
         selections.append(Selected((i, j), selection, len(candidates)))
-        pairs.append((i, j))
         part = [part[i] if each == part[j] else each for each in part]
     rest = rho - rho / 3 - (d - 1) * selection.rho
-    marginals = [
-        door.marginal(pair, rest / (d - 1), (_ANSWER, number)) for number, pair in enumerate(pairs)
-    ]
-    return ChosenMarginals(records.domain, merging, one_way, tuple(selections), tuple(marginals))
+    marginals = tuple(
+        selector.marginal(each.attributes, rest / (d - 1), number)
+        for number, each in enumerate(selections)
+    )
+    return ChosenMarginals(records.domain, merging, one_way, tuple(selections), marginals)
 
 
 def measure_adaptively(
@@ -145,9 +149,8 @@ def measure_adaptively(
     neighbors: Neighbors,
     streams: Streams,
     rounds: AdaptiveRounds,
-    seed: int = 0,
 ) -> ChosenMarginals:
-    """AIM: in rounds, the marginal that the model so far misses most is selected and measured.
+    """Measure by AIM: in rounds, select and measure the marginal that the model misses most.
 
     Args:
       truth: The records.
@@ -155,7 +158,6 @@ def measure_adaptively(
       neighbors: Which data sets count as neighbors.
       streams: Noise streams, used for nothing else.
       rounds: How it spends and fits.
-      seed: Of the records that are drawn of models between rounds; public.
 
     Law: as `measure_tree`. Which sets are candidates depends on public sizes, the budget spent and
     noisy answers; of those whose model would be too large none is selected, so the law is that of
@@ -168,31 +170,31 @@ def measure_adaptively(
     records = revealed(truth, rho)
     domain = records.domain
     d = len(domain.names)
-    door = _Door(records, neighbors, streams)
+    selector = _Selector(records, neighbors, streams)
     planned = rounds.rounds_per_attribute * d
     for_selection = rounds.selection_share * rho / planned
     for_answer = rho / planned - for_selection
-    measured = ChosenMarginals(domain, whole(domain), door.one_way(for_answer, _ONE_WAY), (), ())
+    one_way = selector.one_way(for_answer, _ONE_WAY)
+    unmerged = Merging(tuple(np.arange(size) for size in domain.sizes), domain.sizes)
+    measured = ChosenMarginals(domain, unmerged, one_way, (), ())
     left = rho - measured.rho
     size, targets = targets_of_marginals(measured)
     model = fit_model(domain.sizes, targets, rounds.steps)
-    rng = np.random.default_rng(seed)  # noqa: TID251 - draws of a model
+    rng = np.random.default_rng(_MODEL_SEED)  # noqa: TID251 - draws of a model
     counted: dict[Attributes, IntArray] = {}
-    number, is_last = 0, False
-    while not is_last:
-        number += 1
+    for number in itertools.count(1):
         is_last = left < 2 * (for_answer + for_selection)
         if is_last:
             for_selection = rounds.selection_share * left
-        selection = Selection.costing(for_selection, rounds.order * door.moved)
+        selection = Selection.costing(for_selection, rounds.order * selector.moved)
         cost = left - selection.rho if is_last else for_answer
-        variance = 1.0 / (2.0 * float(cost)) * door.moved
+        variance = 1.0 / (2.0 * float(cost)) * selector.moved
         share_spent = float(1 - (left - selection.rho - cost) / rho)
         drawn = Records(domain, model.tree.draw(model.beliefs, round(size), rng))
-        scores = _scores(door.records, drawn, counted, rounds.order, math.sqrt(variance))
+        scores = _scores(selector.records, drawn, counted, rounds.order, math.sqrt(variance))
         limit = rounds.most_megabytes * 2**20 / _BYTES_PER_CELL * share_spent
-        chosen = _choose_fitting(door, scores, selection, number, model, limit)
-        answer = door.marginal(chosen, cost, (_ANSWER, number))
+        chosen = _choose_fitting(selector, scores, selection, number, model, limit)
+        answer = selector.marginal(chosen, cost, number)
         left -= selection.rho + cost
         selected = Selected(chosen, selection, len(scores))
         measured = replace(
@@ -212,7 +214,7 @@ def measure_adaptively(
 
 
 def _distance(records: Records, attributes: Attributes, expected: FloatArray) -> int:
-    """L1 distance of counts to expected ones, rounded: whole, so neighbors differ by whole ones."""
+    """Return the L1 distance of counts to rounded ones; neighbors differ by whole numbers."""
     return int(np.abs(records.marginal(attributes) - np.rint(expected).astype(np.int64)).sum())
 
 
@@ -223,7 +225,7 @@ def _scores(
     order: int,
     deviation: float,
 ) -> dict[Attributes, int]:
-    """|r| (|M_r(records) - M_r(drawn)|_1 - expected noise of M_r), whole numbers.
+    """Score sets r: |r| (|M_r(records) - M_r(drawn)|_1 - expected noise of M_r), whole numbers.
 
     The weight of a set in the workload of all sets of `order` attributes is proportional to its
     number of attributes. A set whose noise exceeds what any records of the drawn size could differ
@@ -245,7 +247,7 @@ def _scores(
 
 
 def _choose_fitting(
-    door: _Door,
+    selector: _Selector,
     scores: dict[Attributes, int],
     selection: Selection,
     number: int,
@@ -259,16 +261,12 @@ def _choose_fitting(
     were struck out depends on the records beyond that law, and is told to nobody.
     """
     left = dict(scores)
-    attempt = 0
-    while True:
-        candidates = [*left]
+    for attempt in itertools.count():
         position = (_SELECTION, number, attempt)
-        chosen = candidates[door.chosen([*left.values()], selection, position)]
-        fits = model.tree.home(chosen) is not None
-        if not fits:
-            sets = (*model.potentials, chosen)
-            fits = junction_tree(model.tree.sizes, sets).cells <= most_cells
-        if fits:
-            return chosen
+        chosen = [*left][selector.choose([*left.values()], selection, position)]
+        if model.tree.home(chosen) is not None:
+            break
+        if junction_tree(model.tree.sizes, (*model.potentials, chosen)).cells <= most_cells:
+            break
         del left[chosen]
-        attempt += 1
+    return chosen

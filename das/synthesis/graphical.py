@@ -1,29 +1,230 @@
-"""A graphical model fitted to noisy marginals, and records drawn of it.
+"""Graphical models: marginals by junction trees, fits to noisy marginals, records drawn.
+
+A model is proportional to exp(sum of potentials), one potential per set of attributes. Attributes
+are eliminated in the order of least weight, which gives cliques; a spanning tree of largest
+separators joins them. Two passes of messages give all marginals. Messages are logarithms, so no
+cell underflows.
 
 Of all distributions the fit looks among those of the greatest entropy with given marginals; mirror
 descent in their potentials minimizes the weighted squared distance to what was measured.
 
 References:
+  Lauritzen & Spiegelhalter, J. R. Statist. Soc. B 50 (1988), 157-224.
+  Koller & Friedman, Probabilistic Graphical Models (2009), chapters 9 and 10 (min-weight).
   McKenna, Sheldon & Miklau, Graphical-model based estimation and inference for differential
   privacy, ICML 2019.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
-from das.arrays import FloatArray
-from das.synthesis.answers import ChosenMarginals, NoisyAnswer, merged_counts, unmerge
-from das.synthesis.records import Domain, Records
-from das.synthesis.tree import Attributes, JunctionTree, junction_tree
+from das.arrays import FloatArray, IntArray
+from das.errors import SchemaError
+from das.synthesis.records import (
+    ChosenMarginals,
+    Generator,
+    Records,
+    merged_counts,
+    mixed_radix,
+    unmerge,
+)
+
+Attributes = tuple[int, ...]
 
 _MOST_HALVINGS = 25  # of a step; the one that remains is 3e-8 of it
 _GROWTH = 1.3  # of the step after one that was taken
 _FIRST_STEP = 2.0  # over the largest weight
 _ENOUGH = 1e-10  # relative decrease of the loss at which steps end
+
+
+@dataclass(frozen=True, eq=False)
+class JunctionTree:
+    """Cliques of attributes, joined so that those with an attribute in common are connected.
+
+    Attributes:
+      sizes: Levels of each attribute.
+      cliques: Positions in rising order; a clique stands after its parent.
+      parents: Of each clique the position of its parent, -1 of the first. Where parts have no
+        attribute in common, the separator is empty.
+    """
+
+    sizes: tuple[int, ...]
+    cliques: tuple[Attributes, ...]
+    parents: tuple[int, ...]
+
+    @cached_property
+    def cells(self) -> int:
+        """Cells of all cliques together."""
+        return sum(math.prod(self.sizes[i] for i in clique) for clique in self.cliques)
+
+    @cached_property
+    def separators(self) -> tuple[Attributes, ...]:
+        """What each clique has in common with its parent."""
+        return tuple(
+            tuple(i for i in clique if parent >= 0 and i in self.cliques[parent])
+            for clique, parent in zip(self.cliques, self.parents, strict=True)
+        )
+
+    def home(self, attributes: Iterable[int]) -> int | None:
+        """Return the first clique that holds attributes, None if there is none."""
+        wanted = set(attributes)
+        return next((k for k, clique in enumerate(self.cliques) if wanted <= {*clique}), None)
+
+    def shape(self, clique: Attributes, inside: Sequence[int]) -> tuple[int, ...]:
+        """Return the shape of a table over `inside` that broadcasts over a clique."""
+        return tuple(self.sizes[i] if i in inside else 1 for i in clique)
+
+    def beliefs(self, potentials: Mapping[Attributes, FloatArray]) -> list[FloatArray]:
+        """Compute the marginals of all cliques, each summing to 1.
+
+        Args:
+          potentials: By attributes in rising order, float64 tables of their sizes. Each must lie in
+            a clique.
+
+        Raises:
+          SchemaError: A potential lies in no clique.
+        """
+        scores = [np.zeros(self.shape(clique, clique)) for clique in self.cliques]
+        for attributes, table in potentials.items():
+            home = self.home(attributes)
+            if home is None:
+                raise SchemaError("potential", "lies in no clique", got=attributes)
+            scores[home] += table.reshape(self.shape(self.cliques[home], attributes))
+        upward: list[FloatArray] = [np.zeros(())] * len(scores)
+        for k in range(len(scores) - 1, 0, -1):
+            upward[k] = self._message(scores[k], k, k)
+            scores[self.parents[k]] += self._lifted(upward[k], k, self.parents[k])
+        for k in range(1, len(scores)):
+            downward = self._message(scores[self.parents[k]], self.parents[k], k)
+            scores[k] += self._lifted(downward - upward[k], k, k)
+        out = []
+        for table in scores:
+            shares = np.exp(table - table.max())
+            out.append(shares / shares.sum())
+        return out
+
+    def marginal(self, beliefs: Sequence[FloatArray], attributes: Attributes) -> FloatArray:
+        """Compute the marginal of attributes, in rising order, that lie in a clique.
+
+        Raises:
+          SchemaError: They lie in none.
+        """
+        home = self.home(attributes)
+        if home is None:
+            raise SchemaError("marginal", "lies in no clique", got=attributes)
+        away = tuple(axis for axis, i in enumerate(self.cliques[home]) if i not in attributes)
+        out: FloatArray = beliefs[home].sum(axis=away)
+        return out
+
+    def draw(self, beliefs: Sequence[FloatArray], n_records: int, rng: Generator) -> IntArray:
+        """Draw records, int64[n_records, d].
+
+        Along the tree, the records of each combination of a separator are assigned to the new
+        attributes by systematic sampling, so every clique's count differs by less than 1 from what
+        is expected given the counts of its separator.
+        """
+        codes = np.zeros((n_records, len(self.sizes)), np.int64)
+        done: set[int] = set()
+        for k, clique in enumerate(self.cliques):
+            old, new = self.separators[k], [i for i in clique if i not in done]
+            done.update(new)
+            table = np.transpose(beliefs[k], [clique.index(i) for i in (*old, *new)])
+            n_old = math.prod(self.sizes[i] for i in old)
+            groups = mixed_radix(codes, old, self.sizes)
+            spots = assign(table.reshape(n_old, -1), groups, rng)
+            for i in reversed(new):
+                spots, codes[:, i] = np.divmod(spots, self.sizes[i])
+        return codes
+
+    def _message(self, scores: FloatArray, source: int, child: int) -> FloatArray:
+        """Take logarithms of sums over what is not in the separator of a child and its parent."""
+        inside = self.separators[child]
+        away = tuple(axis for axis, i in enumerate(self.cliques[source]) if i not in inside)
+        most = scores.max(axis=away, keepdims=True)
+        sums = np.log(np.exp(scores - most).sum(axis=away, keepdims=True)) + most
+        return np.asarray(sums.reshape([self.sizes[i] for i in inside]))
+
+    def _lifted(self, message: FloatArray, child: int, target: int) -> FloatArray:
+        return message.reshape(self.shape(self.cliques[target], self.separators[child]))
+
+
+def assign(weights: FloatArray, groups: IntArray, rng: Generator) -> IntArray:
+    """Assign members of groups to columns, in proportion as nearly as whole numbers can be.
+
+    Args:
+      weights: float64[g, m], not negative; a row of zeros counts as equal weights.
+      groups: int64[n], the row of each member.
+      rng: For the start of each group and the order of its members.
+
+    Returns:
+      int64[n], the column of each member.
+
+    Law: the number in a column is the integer below or above its expected number.
+    """
+    present, position = np.unique(groups, return_inverse=True)
+    members = np.bincount(position, minlength=len(present))
+    rows = weights[present]
+    sums = rows.sum(1, keepdims=True)
+    rows = np.where(sums > 0, rows, 1.0)
+    reached = np.cumsum(rows, axis=1)
+    reached *= members[:, None] / reached[:, -1:]
+    starts = rng.random(len(present))
+    ends = np.floor(reached + starts[:, None]).astype(np.int64)
+    ends[:, -1] = members  # floor(members + start), whatever rounding did
+    counts = np.diff(np.minimum(ends, members[:, None]), axis=1, prepend=0)
+    columns = np.repeat(np.tile(np.arange(rows.shape[1]), len(rows)), counts.reshape(-1))
+    out = np.empty(len(groups), np.int64)
+    order = rng.permutation(len(groups))
+    out[order[np.argsort(position[order], kind="stable")]] = columns
+    return out
+
+
+def junction_tree(sizes: Sequence[int], sets: Iterable[Attributes]) -> JunctionTree:
+    """Build a junction tree whose cliques hold given sets of attributes, and every attribute.
+
+    Which attribute is eliminated next: the one whose clique then has the fewest cells.
+    """
+    around: dict[int, set[int]] = {i: set() for i in range(len(sizes))}
+    for each in sets:
+        for i, j in itertools.permutations(each, 2):
+            around[i].add(j)
+    cliques: list[frozenset[int]] = []
+    while around:
+        weight = {i: math.prod(sizes[j] for j in near) * sizes[i] for i, near in around.items()}
+        out = min(around, key=lambda i: (weight[i], i))
+        clique = frozenset({out, *around[out]})
+        if not any(clique <= larger for larger in cliques):
+            cliques.append(clique)
+        for i, j in itertools.permutations(around[out], 2):
+            around[i].add(j)
+        for i in around.pop(out):
+            around[i].discard(out)
+    return _joined(tuple(sizes), cliques)
+
+
+def _joined(sizes: tuple[int, ...], cliques: Sequence[frozenset[int]]) -> JunctionTree:
+    """Join cliques by the spanning tree of largest separators, from the first one on (Prim)."""
+    order, parents = [0], [-1]
+    outside = [*range(1, len(cliques))]
+    best = {k: (len(cliques[k] & cliques[0]), 0) for k in outside}
+    while outside:
+        k = max(outside, key=lambda k: (best[k][0], -k))
+        outside.remove(k)
+        parents.append(best[k][1])
+        order.append(k)
+        for other in outside:
+            common = len(cliques[other] & cliques[k])
+            if common > best[other][0]:
+                best[other] = (common, len(order) - 1)
+    return JunctionTree(sizes, tuple(tuple(sorted(cliques[k])) for k in order), tuple(parents))
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +257,7 @@ class GraphicalModel:
     step: float = _FIRST_STEP
 
     def marginal(self, attributes: Attributes) -> FloatArray:
-        """Shares by the levels of attributes in rising order that lie in one clique."""
+        """Return shares by the levels of attributes in rising order that lie in one clique."""
         return self.tree.marginal(self.beliefs, attributes)
 
 
@@ -79,7 +280,9 @@ def targets_of_marginals(measured: ChosenMarginals) -> tuple[float, dict[Attribu
     for i, answer in enumerate(measured.one_way):
         add((i,), *merged_counts(answer, measured.merging, i))
     for answer in measured.marginals:
-        add(answer.query.kept, *_table(answer, measured.merged))
+        shape = [measured.merged.sizes[i] for i in answer.query.kept]
+        variance = np.array(float(answer.mechanism.continuous_variance))
+        add(answer.query.kept, answer.answers.astype(np.float64).reshape(shape), variance)
     # The sum of a table, weighted by its precision, is an unbiased count of the records.
     sums = np.array([table.sum() for table in counts.values()])
     noise = np.array([np.sum(1.0 / p + 0.0 * counts[each]) for each, p in precisions.items()])
@@ -113,14 +316,12 @@ def fit_model(
     potentials = {each: known.get(each, np.zeros([sizes[i] for i in each])) for each in targets}
     largest = max(float(target.weight.max()) for target in targets.values())
 
-    beliefs = tree.beliefs(potentials)
-    at = _Point.of(tree, beliefs, targets, largest)
+    at = _evaluate(tree, potentials, targets, largest)
     step = _FIRST_STEP if before is None else before.step
     for _ in range(steps):
         for _ in range(_MOST_HALVINGS):
             moved = {each: potentials[each] - step * at.slopes[each] for each in targets}
-            beliefs_there = tree.beliefs(moved)
-            there = _Point.of(tree, beliefs_there, targets, largest)
+            there = _evaluate(tree, moved, targets, largest)
             promised = sum(
                 float((at.slopes[each] * (at.marginals[each] - there.marginals[each])).sum())
                 for each in targets
@@ -131,34 +332,35 @@ def fit_model(
         else:
             break
         gained = at.loss - there.loss
-        potentials, beliefs, at = moved, beliefs_there, there
+        potentials, at = moved, there
         step *= _GROWTH
         if gained <= _ENOUGH * at.loss:
             break
-    return GraphicalModel(tree, potentials, beliefs, step)
+    return GraphicalModel(tree, potentials, at.beliefs, step)
 
 
-@dataclass(frozen=True, eq=False)
-class _Point:
-    """Loss and its slopes in the marginals, over the largest weight."""
+class _Point(NamedTuple):
+    """Marginals of a model, and the loss with its slopes in them, over the largest weight."""
 
+    beliefs: list[FloatArray]
     marginals: dict[Attributes, FloatArray]
     loss: float
     slopes: dict[Attributes, FloatArray]
 
-    @classmethod
-    def of(
-        cls,
-        tree: JunctionTree,
-        beliefs: Sequence[FloatArray],
-        targets: Mapping[Attributes, Target],
-        largest: float,
-    ) -> _Point:
-        marginals = {each: tree.marginal(beliefs, each) for each in targets}
-        errors = {each: marginals[each] - target.shares for each, target in targets.items()}
-        slopes = {each: targets[each].weight / largest * errors[each] for each in targets}
-        loss = sum(0.5 * float((slopes[each] * errors[each]).sum()) for each in targets)
-        return cls(marginals, loss, slopes)
+
+def _evaluate(
+    tree: JunctionTree,
+    potentials: Mapping[Attributes, FloatArray],
+    targets: Mapping[Attributes, Target],
+    largest: float,
+) -> _Point:
+    """Compute marginals, loss and slopes of a model."""
+    beliefs = tree.beliefs(potentials)
+    marginals = {each: tree.marginal(beliefs, each) for each in targets}
+    errors = {each: marginals[each] - target.shares for each, target in targets.items()}
+    slopes = {each: targets[each].weight / largest * errors[each] for each in targets}
+    loss = sum(0.5 * float((slopes[each] * errors[each]).sum()) for each in targets)
+    return _Point(beliefs, marginals, loss, slopes)
 
 
 def synthesize_graphical(
@@ -174,9 +376,3 @@ def synthesize_graphical(
     model = fit_model(measured.merged.sizes, targets, steps)
     codes = model.tree.draw(model.beliefs, n_records, rng)
     return Records(measured.domain, unmerge(codes, measured.merging, rng))
-
-
-def _table(answer: NoisyAnswer, domain: Domain) -> tuple[FloatArray, FloatArray]:
-    shape = [domain.sizes[i] for i in answer.query.kept]
-    variance = np.array(float(answer.mechanism.continuous_variance))
-    return answer.answers.astype(np.float64).reshape(shape), variance

@@ -20,7 +20,6 @@ from fractions import Fraction
 
 import numpy as np
 
-from das.arrays import IntArray
 from das.confidential import Confidential
 from das.definition import Definition
 from das.errors import BudgetError, SchemaError
@@ -31,8 +30,7 @@ from das.mechanisms.registry import choose_mechanism
 from das.queries.factor import identity, total
 from das.queries.query import Query
 from das.queries.sensitivity import Neighbors, sensitivity
-from das.synthesis.answers import Measured, Merging, NoisyAnswer
-from das.synthesis.records import Domain, Records
+from das.synthesis.records import Domain, Measured, Merging, NoisyAnswer, Records
 from das.synthesis.strata import MeasuredStrata, Strata
 from das.synthesis.targets import residual_deviation, strongest_pairs
 from das.workload.choices import Method
@@ -88,6 +86,45 @@ class Spending:
             )
 
 
+@dataclass(frozen=True, eq=False)
+class Measurer:
+    """Adds noise to answers about records.
+
+    Attributes:
+      records: The records.
+      neighbors: Which data sets count as neighbors.
+      streams: Noise streams, used for nothing else.
+    """
+
+    records: Records
+    neighbors: Neighbors
+    streams: Streams
+
+    def answer(
+        self, query: Query, mechanism: Mechanism, rho: Fraction, position: Position
+    ) -> NoisyAnswer:
+        """Answer a query and add noise from the stream at a position."""
+        stream = self.streams.open(position, _ONE_ROW)
+        exact = self.records.answer(query)[None]
+        answers = add_noise(exact, mechanism=mechanism, stream=stream)
+        return NoisyAnswer(query, mechanism, rho, answers[0])
+
+    def measure(self, query: Query, rho: Fraction, position: Position) -> NoisyAnswer:
+        """Answer a query with the noise that costs rho."""
+        noise = choose_mechanism(Definition.ZCDP)
+        charged = sensitivity(query, self.neighbors, noise.norms[Definition.ZCDP])
+        mechanism = noise.costing(Definition.ZCDP, rho, charged)
+        return self.answer(query, mechanism, rho, position)
+
+    def one_way(self, rho: Fraction, phase: int) -> tuple[NoisyAnswer, ...]:
+        """Measure all one-way marginals, at rho each."""
+        domain = self.records.domain
+        return tuple(
+            self.measure(marginal_query(domain, (i,)), rho, (phase, i))
+            for i in range(len(domain.names))
+        )
+
+
 def measure_marginals(
     truth: Confidential[Records],
     rho: Fraction,
@@ -112,23 +149,21 @@ def measure_marginals(
       SchemaError: Fewer than two attributes, or a marginal is too large.
     """
     records = revealed(truth, rho)
-    domain = records.domain
-    cost = rho * spending.one_way / len(domain.names)
-    one_way = Door(records, neighbors, streams).one_way(cost, 1)
+    cost = rho * spending.one_way / len(records.domain.names)
+    one_way = Measurer(records, neighbors, streams).one_way(cost, 1)
     merging = merge_rare(one_way)
-    merged = Domain(domain.names, merging.sizes())
+    recoded = Measurer(merging.recode(records), neighbors, streams)
     rest = rho - cost * len(one_way)
     later = rest * spending.again if spending.pairs_again else Fraction(0)
-    plan = plan_pairs(merged, neighbors, spending.weighting).measure_exactly(rest - later)
-    door = Door(Records(merged, recode(records.codes, merging)), neighbors, streams)
+    plan = plan_pairs(recoded.records.domain, neighbors, spending.weighting)
     residuals = [
-        door.answer(exact.query, exact.mechanism, exact.rho, (2, i))
-        for i, exact in enumerate(plan.queries())
+        recoded.answer(exact.query, exact.mechanism, exact.rho, (2, i))
+        for i, exact in enumerate(plan.measure_exactly(rest - later).queries())
     ]
-    measured = Measured(domain, merging, one_way, tuple(residuals))
+    measured = Measured(records.domain, merging, one_way, tuple(residuals))
     if not later:
         return measured
-    return replace(measured, again=_measure_again(door, measured, later, spending))
+    return replace(measured, again=_measure_again(recoded, measured, later, spending))
 
 
 def measure_strata(
@@ -166,25 +201,25 @@ def measure_strata(
     records = truth.reveal()
     inner = strata.inner(records.domain)
     domain = everybody.merged.only(inner)
-    codes = recode(records.codes, everybody.merging)[:, inner]
+    codes = everybody.merging.recode(records).codes[:, inner]
     stratum_of = strata.of_records(records.codes)
     plan = plan_pairs(domain, neighbors, spending.weighting).measure_exactly(rho - everybody.rho)
     (counted,) = (int(a.answers[0]) for a in everybody.residuals if not a.query.kept)
     inside = []
     for stratum, share in enumerate(strata.shares()):
-        door = Door(Records(domain, codes[stratum_of == stratum]), neighbors, streams)
+        part = Records(domain, codes[stratum_of == stratum])
+        measurer = Measurer(part, neighbors, streams)
         costs = costs_inside(plan, float(share) * max(1, counted))
-        inside.append(
-            tuple(
-                door.measure(query, cost, (_FIRST_STRATUM + stratum, i))
-                for i, (query, cost) in enumerate(costs)
-            )
-        )
+        answers = [
+            measurer.measure(query, cost, (_FIRST_STRATUM + stratum, i))
+            for i, (query, cost) in enumerate(costs)
+        ]
+        inside.append(tuple(answers))
     return MeasuredStrata(strata, everybody, tuple(inside))
 
 
 def costs_inside(plan: ExactPlan, size: float) -> list[tuple[Query, Fraction]]:
-    """What each query of a stratum of about so many records costs; rho of the plan in all.
+    """Return what each query of a stratum of about so many records costs; rho of the plan in all.
 
     Where a stratum is small against the noise, its pairs say less than everybody's model does, so
     most of what they would cost goes to its size and one-way tables. A pair keeps the part by
@@ -212,7 +247,7 @@ def costs_inside(plan: ExactPlan, size: float) -> list[tuple[Query, Fraction]]:
 
 
 def revealed(truth: Confidential[Records], rho: Fraction) -> Records:
-    """The records, if they can be measured at a cost.
+    """Reveal records that can be measured at a cost.
 
     Raises:
       BudgetError: The cost is not positive.
@@ -227,50 +262,18 @@ def revealed(truth: Confidential[Records], rho: Fraction) -> Records:
 
 
 def marginal_query(domain: Domain, attributes: Sequence[int]) -> Query:
-    """The counts by the levels of some attributes."""
+    """Count by the levels of some attributes."""
     levels = [tuple(map(str, range(size))) for size in domain.sizes]
     factors = [identity(each) if i in attributes else total(each) for i, each in enumerate(levels)]
     return Query(" * ".join(domain.names[i] for i in attributes), tuple(factors))
 
 
-@dataclass(frozen=True, eq=False)
-class Door:
-    """Records that are measured, with the noise that neighbors cost, from keyed streams."""
-
-    records: Records
-    neighbors: Neighbors
-    streams: Streams
-
-    def measure(self, query: Query, rho: Fraction, position: Position) -> NoisyAnswer:
-        """Answer a query with the noise that costs rho."""
-        noise = choose_mechanism(Definition.ZCDP)
-        charged = sensitivity(query, self.neighbors, noise.norms[Definition.ZCDP])
-        mechanism = noise.costing(Definition.ZCDP, rho, charged)
-        return self.answer(query, mechanism, rho, position)
-
-    def one_way(self, rho: Fraction, phase: int) -> tuple[NoisyAnswer, ...]:
-        """Measure all one-way marginals, at rho each."""
-        domain = self.records.domain
-        return tuple(
-            self.measure(marginal_query(domain, (i,)), rho, (phase, i))
-            for i in range(len(domain.names))
-        )
-
-    def answer(
-        self, query: Query, mechanism: Mechanism, rho: Fraction, position: Position
-    ) -> NoisyAnswer:
-        """Answer a query and add noise from the stream at a position."""
-        exact, stream = self.records.answer(query), self.streams.open(position, _ONE_ROW)
-        answers = add_noise(exact[None], mechanism=mechanism, stream=stream)
-        return NoisyAnswer(query, mechanism, rho, answers[0])
-
-
 def _measure_again(
-    door: Door, measured: Measured, rho: Fraction, spending: Spending
+    recoded: Measurer, measured: Measured, rho: Fraction, spending: Spending
 ) -> tuple[NoisyAnswer, ...]:
     """Measure the residuals of pairs that stand out; what is left over is not spent."""
     pairs = strongest_pairs(measured, spending.pairs_again)
-    by_pair = {answer.query.kept: answer for answer in measured.residuals}
+    by_pair = {answer.query.kept: answer.query for answer in measured.residuals}
     # Shares that minimize sum_B n_B^e x total variance, with the exponent e of phase 2: the root of
     # (n - 1)(m - 1) / (n m) x (n - 1)(m - 1) (n m)^e per pair. Any shares are exact.
     sizes = measured.merged.sizes
@@ -280,7 +283,7 @@ def _measure_again(
         cells, freedom = sizes[i] * sizes[j], (sizes[i] - 1) * (sizes[j] - 1)
         weights.append(Fraction(round(1024 * freedom / cells**power)) + 1)
     return tuple(
-        door.measure(by_pair[pair].query, rho * weight / sum(weights), (3, i))
+        recoded.measure(by_pair[pair], rho * weight / sum(weights), (3, i))
         for i, (pair, weight) in enumerate(zip(pairs, weights, strict=True))
     )
 
@@ -288,11 +291,8 @@ def _measure_again(
 def plan_pairs(
     domain: Domain, neighbors: Neighbors, weighting: Weighting = Weighting.SQUARE_ROOT
 ) -> WorkloadPlan:
-    """The residual plan of all marginals on up to two attributes, at cost 1."""
-    attributes = [
-        AttributeWorkload.identity(name, size)
-        for name, size in zip(domain.names, domain.sizes, strict=True)
-    ]
+    """Plan the residuals of all marginals on up to two attributes, at cost 1."""
+    attributes = list(map(AttributeWorkload.identity, domain.names, domain.sizes))
     workload = Workload.k_way(attributes, range(3), weighting)
     return plan_workload(workload, Method.RESIDUAL_PLANNER, neighbors=neighbors)
 
@@ -313,8 +313,3 @@ def merge_rare(one_way: Sequence[NoisyAnswer]) -> Merging:
         levels.append(new)
         kept.append(n_kept)
     return Merging(tuple(levels), tuple(kept))
-
-
-def recode(codes: IntArray, merging: Merging) -> IntArray:
-    """Codes in merged levels, int64[n, d]."""
-    return np.stack([new[codes[:, i]] for i, new in enumerate(merging.new_level)], axis=1)

@@ -21,8 +21,7 @@ import numpy as np
 from das.arrays import FloatArray, IntArray
 from das.errors import SchemaError
 from das.synthesis import portable
-from das.synthesis.answers import Generator, Measured, Merging, unmerge
-from das.synthesis.records import Domain, Records
+from das.synthesis.records import Domain, Generator, Measured, Merging, Records, unmerge
 from das.synthesis.targets import Targets
 
 _FIRST_MOMENT, _SECOND_MOMENT = 0.9, 0.999  # of Adam, as its authors have them
@@ -63,7 +62,7 @@ class Mixture:
 
 
 def products(levels: Sequence[FloatArray]) -> FloatArray:
-    """Probability of every combination of levels in each component, float64[K, combinations]."""
+    """Multiply levels to the probability of every combination, float64[K, combinations]."""
     table: FloatArray = np.ones((len(levels[0]), 1))
     for each in levels:
         table = (table[:, :, None] * each[:, None, :]).reshape(len(table), -1)
@@ -133,23 +132,29 @@ class Loss:
 
     @classmethod
     def of(cls, domain: Domain, targets: Targets) -> Loss:
-        """Of targets, with weights over the largest one."""
+        """Write targets as matrices, with weights over the largest one."""
         sizes = np.array(domain.sizes)
         starts = np.cumsum(sizes) - sizes
-        goal, weight = _pairs_as_matrix(targets, sizes, starts)
+        blocks = [slice(start, start + size) for start, size in zip(starts, sizes, strict=True)]
+        goal, weight = np.zeros((2, int(sizes.sum()), int(sizes.sum())))
+        for (i, j), table in targets.pairs.items():
+            goal[blocks[i], blocks[j]] = table / targets.size
+            goal[blocks[j], blocks[i]] = table.T / targets.size
+            precision = (targets.size / targets.pair_sd[i, j]) ** 2 / 2.0
+            weight[blocks[i], blocks[j]] = weight[blocks[j], blocks[i]] = precision
         own = np.repeat((targets.size / targets.one_way_sd) ** 2, sizes)
         shares = np.concatenate(targets.one_way) / targets.size
         return cls(sizes, starts, goal, weight / own.max(), shares, own / own.max())
 
     def normalized(self, scores: FloatArray) -> FloatArray:
-        """Softmax of every attribute: float64[L, K]."""
+        """Take the softmax of every attribute: float64[L, K]."""
         most = np.maximum.reduceat(scores, self.starts, axis=0)
         out = portable.exp(scores - np.repeat(most, self.sizes, axis=0))
         out /= np.repeat(np.add.reduceat(out, self.starts, axis=0), self.sizes, axis=0)
         return out
 
     def gradient(self, probability: FloatArray) -> FloatArray:
-        """In the scores, times K: float64[L, K]."""
+        """Compute the gradient in the scores, times K: float64[L, K]."""
         n_components = probability.shape[1]
         centered = probability - self._mean(probability)
         error = self.weight * (portable.product(centered, centered.T) / n_components - self.goal)
@@ -163,7 +168,7 @@ class Loss:
         return slope
 
     def _mean(self, table: FloatArray) -> FloatArray:
-        """Over the levels of each attribute, on each of them."""
+        """Average over the levels of each attribute, on each of them."""
         sums = np.add.reduceat(table, self.starts, axis=0)
         out: FloatArray = np.repeat(sums / self.sizes[:, None], self.sizes, axis=0)
         return out
@@ -178,7 +183,7 @@ def _mixture(domain: Domain, loss: Loss, probability: FloatArray) -> Mixture:
 
 
 def _descend(loss: Loss, fit: Fit, scores: FloatArray) -> FloatArray:
-    """Probabilities float64[L, K] after all steps of Adam from scores of the same shape."""
+    """Return probabilities float64[L, K] after all steps of Adam from scores of this shape."""
     scores = scores.copy()
     first, second = np.zeros_like(scores), np.zeros_like(scores)
     power_1 = power_2 = 1.0
@@ -227,7 +232,7 @@ def draw_records(
 
 
 def _rounded_cells(mixture: Mixture, n_records: int, rng: Generator) -> IntArray:
-    """Merged codes in the order of cells, each of which has its expected number up or down."""
+    """Draw merged codes in the order of cells, each with its expected number up or down."""
     sizes = mixture.domain.sizes
     first = next(k for k in range(len(sizes)) if math.prod(sizes[: k + 1]) ** 2 >= math.prod(sizes))
     one = products(mixture.levels[: first + 1])
@@ -243,7 +248,7 @@ def _rounded_cells(mixture: Mixture, n_records: int, rng: Generator) -> IntArray
 
 
 def _by_component(mixture: Mixture, n_records: int, rng: Generator) -> IntArray:
-    """Merged codes in the order of components."""
+    """Draw merged codes in the order of components."""
     n_components = len(mixture.levels[0])
     per_component = np.bincount(np.arange(n_records) % n_components, minlength=n_components)
     owner = np.repeat(np.arange(n_components), per_component)
@@ -267,18 +272,3 @@ def synthesize(
     rng = np.random.default_rng(seed)  # noqa: TID251 - post-processing
     mixture = fit_mixture(measured.merged, targets, fit, rng)
     return draw_records(mixture, measured.merging, measured.domain, n_records, rng)
-
-
-def _pairs_as_matrix(
-    targets: Targets, sizes: IntArray, starts: IntArray
-) -> tuple[FloatArray, FloatArray]:
-    """Shares and weights of all pairs as symmetric float64[L, L], zero within an attribute."""
-    length = int(sizes.sum())
-    goal, weight = np.zeros((length, length)), np.zeros((length, length))
-    blocks = [slice(start, start + size) for start, size in zip(starts, sizes, strict=True)]
-    for (i, j), table in targets.pairs.items():
-        goal[blocks[i], blocks[j]] = table / targets.size
-        goal[blocks[j], blocks[i]] = table.T / targets.size
-        precision = (targets.size / targets.pair_sd[i, j]) ** 2 / 2.0
-        weight[blocks[i], blocks[j]] = weight[blocks[j], blocks[i]] = precision
-    return goal, weight

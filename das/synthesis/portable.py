@@ -22,7 +22,7 @@ _EXP_COEFFICIENTS = (1 / 720, 1 / 120, 1 / 24, 1 / 6, 1 / 2, 1.0, 1.0)
 
 
 def product(a: FloatArray, b: FloatArray) -> FloatArray:
-    """A @ b with both rounded to a common number of bits each, the same on every processor.
+    """Multiply a @ b, both rounded to a common number of bits, the same on every processor.
 
     Bits are as many as leave every sum of products exact: (53 - log2 n) / 2 for n terms, 22 for up
     to 512. Relative to the largest entries the error is about 2^-22, as of single precision.
@@ -39,7 +39,7 @@ def product(a: FloatArray, b: FloatArray) -> FloatArray:
 
 
 def exp(values: FloatArray) -> FloatArray:
-    """Exp of values of at most 0, within 2e-7 of itself; below -700 that of -700."""
+    """Compute exp of values of at most 0, within 2e-7 of itself; below -700 that of -700."""
     at = np.maximum(values, _LEAST_EXPONENT)
     power = np.rint(at * _LOG2_E)
     rest = at - power * _LN_2
@@ -53,7 +53,7 @@ def exp(values: FloatArray) -> FloatArray:
 
 
 def log(values: FloatArray) -> FloatArray:
-    """Logarithm of positive numbers, within 1e-7."""
+    """Compute the logarithm of positive numbers, within 1e-7."""
     fraction, power = np.frexp(values)  # fraction in [1/2, 1)
     t = (fraction - 0.75) / (fraction + 0.75)  # |t| <= 1/5
     square = t * t
@@ -63,7 +63,7 @@ def log(values: FloatArray) -> FloatArray:
 
 
 def _whole(values: FloatArray, bits: int) -> tuple[FloatArray, float]:
-    """Whole numbers of at most `bits` bits, and the power of two they were multiplied by."""
+    """Round to integers of at most `bits` bits; return also the power of two that scaled them."""
     largest = float(np.abs(values).max(initial=0.0))
     scale = math.ldexp(1.0, bits - math.frexp(largest)[1]) if largest > 0 else 1.0
     return np.rint(values * scale), scale

@@ -1,17 +1,25 @@
-"""Records: columns of codes, and exact answers to product queries, at any number of cells."""
+"""Records and noisy answers about them.
+
+Records are columns of codes, with exact answers to product queries at any number of cells. Noisy
+answers, and which levels were merged, are safe after the firewall.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 
-from das.arrays import IntArray
+from das.arrays import FloatArray, IntArray
 from das.errors import SchemaError
+from das.mechanisms.exponential import Selection
+from das.mechanisms.mechanism import Mechanism
 from das.queries.query import Query
 
+Generator = np.random.Generator  # noqa: TID251 - what is drawn of a model is no noise of a release
 _MOST_TABLE = 1 << 27  # cells of one marginal, a gigabyte of integers
 
 
@@ -42,7 +50,7 @@ class Domain:
             )
 
     def positions(self, names: Sequence[str]) -> tuple[int, ...]:
-        """Positions of attributes.
+        """Return the positions of attributes.
 
         Raises:
           SchemaError: One is unknown.
@@ -54,7 +62,7 @@ class Domain:
         return tuple(place[name] for name in names)
 
     def only(self, positions: Sequence[int]) -> Domain:
-        """The domain of some of the attributes."""
+        """Return the domain of some of the attributes."""
         return Domain(
             tuple(self.names[i] for i in positions), tuple(self.sizes[i] for i in positions)
         )
@@ -84,7 +92,7 @@ class Records:
             raise SchemaError("records", "hold codes that are no level of their attribute")
 
     def only(self, names: Sequence[str]) -> Records:
-        """The records with some of their attributes.
+        """Return the records with some of their attributes.
 
         Raises:
           SchemaError: One is unknown.
@@ -93,7 +101,7 @@ class Records:
         return Records(self.domain.only(kept), np.ascontiguousarray(self.codes[:, kept]))
 
     def marginal(self, attributes: Sequence[int]) -> IntArray:
-        """Counts by the levels of some attributes, int64[n_i, ...] in the order given.
+        """Count by the levels of some attributes, int64[n_i, ...] in the order given.
 
         Raises:
           SchemaError: The marginal has too many cells.
@@ -107,9 +115,7 @@ class Records:
                 got=f"{cells:.3g} cells",
                 want=f"at most {_MOST_TABLE}",
             )
-        spots = np.zeros(len(self.codes), np.int64)
-        for i, size in zip(attributes, shape, strict=True):
-            spots = spots * size + self.codes[:, i]
+        spots = mixed_radix(self.codes, attributes, self.domain.sizes)
         return np.bincount(spots, minlength=cells).astype(np.int64).reshape(shape)
 
     def answer(self, query: Query) -> IntArray:
@@ -124,3 +130,163 @@ class Records:
             matrix = query.factors[i].matrix
             table = np.moveaxis(np.tensordot(matrix, table, axes=(1, axis)), 0, axis)
         return np.ascontiguousarray(table).reshape(-1)
+
+
+@dataclass(frozen=True, eq=False)
+class NoisyAnswer:
+    """One query with its noise; safe after the firewall.
+
+    Attributes:
+      query: Over the domain of its phase.
+      mechanism: The noise.
+      rho: Its part of the cost, exact.
+      answers: int64[m].
+    """
+
+    query: Query
+    mechanism: Mechanism
+    rho: Fraction
+    answers: IntArray
+
+
+@dataclass(frozen=True, eq=False)
+class Merging:
+    """Which levels of each attribute became one; public.
+
+    Attributes:
+      new_level: Per attribute int64[n_i], the merged level of each level. Levels that stay come
+        first in their order; the merged one, if any, is last.
+      n_kept: Levels that stayed, per attribute.
+    """
+
+    new_level: tuple[IntArray, ...]
+    n_kept: tuple[int, ...]
+
+    def sizes(self) -> tuple[int, ...]:
+        """Return the numbers of levels after merging."""
+        return tuple(int(levels.max()) + 1 for levels in self.new_level)
+
+    def only(self, positions: Sequence[int]) -> Merging:
+        """Return the merging of some of the attributes."""
+        return Merging(
+            tuple(self.new_level[i] for i in positions), tuple(self.n_kept[i] for i in positions)
+        )
+
+    def recode(self, records: Records) -> Records:
+        """Return the records in merged levels."""
+        columns = [new[records.codes[:, i]] for i, new in enumerate(self.new_level)]
+        return Records(Domain(records.domain.names, self.sizes()), np.stack(columns, axis=1))
+
+
+@dataclass(frozen=True, eq=False)
+class _OneWay:
+    """What every model is begun with.
+
+    Attributes:
+      domain: Of the records.
+      merging: Rare levels.
+      one_way: Phase 1, one answer per attribute, over `domain`.
+    """
+
+    domain: Domain
+    merging: Merging
+    one_way: tuple[NoisyAnswer, ...]
+
+    @property
+    def merged(self) -> Domain:
+        """The domain of what is measured next."""
+        return Domain(self.domain.names, self.merging.sizes())
+
+
+@dataclass(frozen=True, eq=False)
+class Measured(_OneWay):
+    """Everything that was measured.
+
+    Attributes:
+      residuals: Phase 2 over the merged domain: the total, one- and two-way residuals.
+      again: Phase 3, residuals of some pairs once more.
+    """
+
+    residuals: tuple[NoisyAnswer, ...]
+    again: tuple[NoisyAnswer, ...] = ()
+
+    @property
+    def rho(self) -> Fraction:
+        """Sum what all of it cost."""
+        return sum_rho((*self.one_way, *self.residuals, *self.again))
+
+
+@dataclass(frozen=True, eq=False)
+class Selected:
+    """What was selected of how many candidates; safe after the firewall.
+
+    Attributes:
+      attributes: Positions of the set that was selected.
+      mechanism: How, and what it cost.
+      n_candidates: How many there were, by what is public; those whose model would be too large are
+        counted, too.
+    """
+
+    attributes: tuple[int, ...]
+    mechanism: Selection
+    n_candidates: int
+
+
+@dataclass(frozen=True, eq=False)
+class ChosenMarginals(_OneWay):
+    """Marginals that were selected by looking at the records, and measured.
+
+    Attributes:
+      selections: In the order in which they were made.
+      marginals: Over the merged domain, in the order in which they were measured.
+    """
+
+    selections: tuple[Selected, ...]
+    marginals: tuple[NoisyAnswer, ...]
+
+    @property
+    def rho(self) -> Fraction:
+        """Sum what all of it cost, selections included."""
+        selected = sum((each.mechanism.rho for each in self.selections), Fraction(0))
+        return selected + sum_rho((*self.one_way, *self.marginals))
+
+
+def mixed_radix(codes: IntArray, attributes: Sequence[int], sizes: Sequence[int]) -> IntArray:
+    """Number the combinations of levels of some attributes, int64[n]; the last runs fastest."""
+    out = np.zeros(len(codes), np.int64)
+    for i in attributes:
+        out = out * sizes[i] + codes[:, i]
+    return out
+
+
+def sum_rho(answers: Iterable[NoisyAnswer]) -> Fraction:
+    """Sum what answers cost, exactly."""
+    return sum((answer.rho for answer in answers), Fraction(0))
+
+
+def merged_counts(
+    answer: NoisyAnswer, merging: Merging, attribute: int
+) -> tuple[FloatArray, FloatArray]:
+    """Return noisy counts of an attribute in its merged levels, and the variance of each.
+
+    Returns:
+      float64[merged levels] twice.
+    """
+    new = merging.new_level[attribute]
+    n_levels = merging.sizes()[attribute]
+    weights = answer.answers.astype(np.float64)
+    counts = np.bincount(new, weights=weights, minlength=n_levels).astype(np.float64)
+    merged = np.bincount(new, minlength=n_levels).astype(np.float64)
+    return counts, merged * float(answer.mechanism.continuous_variance)
+
+
+def unmerge(codes: IntArray, merging: Merging, rng: Generator) -> IntArray:
+    """Return codes of the domain for merged ones, int64[n, d]; merged levels are equally likely."""
+    out = np.empty_like(codes)
+    for i, (new, n_kept) in enumerate(zip(merging.new_level, merging.n_kept, strict=True)):
+        is_kept = codes[:, i] < n_kept
+        out[is_kept, i] = np.flatnonzero(new < n_kept)[codes[is_kept, i]]
+        if not is_kept.all():
+            rest = np.flatnonzero(new == n_kept)
+            out[~is_kept, i] = rng.choice(rest, int((~is_kept).sum()))
+    return out

@@ -26,9 +26,8 @@ import numpy as np
 
 from das.arrays import FloatArray, IntArray
 from das.errors import SchemaError
-from das.synthesis.answers import Generator, Measured, Merging, NoisyAnswer
 from das.synthesis.mixture import Fit, draw_records, fit_mixture, products, refit_mixture
-from das.synthesis.records import Domain, Records
+from das.synthesis.records import Domain, Generator, Measured, NoisyAnswer, Records, sum_rho
 from das.synthesis.targets import Targets, centered, residual_block, rounded, targets_of
 
 # Everybody's model is where a stratum starts, so it takes fewer and smaller steps.
@@ -69,7 +68,7 @@ class Strata:
         least: float = 0.001,
         sample: int | None = None,
     ) -> Strata:
-        """Strata of all combinations; those of weight up to `least` are pooled in the last.
+        """Make strata of all combinations; those of weight up to `least` are pooled in the last.
 
         Args:
           domain: Of the records.
@@ -105,20 +104,20 @@ class Strata:
 
     @property
     def n_strata(self) -> int:
-        """Strata, the pool included if it holds anything."""
+        """Count the strata, the pool included if it holds anything."""
         return int(self.groups.max()) + 1
 
     def inner(self, domain: Domain) -> tuple[int, ...]:
-        """Positions of the attributes that do not define strata."""
+        """Return the positions of the attributes that do not define strata."""
         return tuple(i for i in range(len(domain.names)) if i not in self.attributes)
 
     def of_records(self, codes: IntArray) -> IntArray:
-        """The stratum of each record, int64[n]."""
+        """Return the stratum of each record, int64[n]."""
         out: IntArray = self.groups[tuple(codes[:, i] for i in self.attributes)]
         return out
 
     def shares(self) -> FloatArray:
-        """Public share of each stratum, float64[n_strata]."""
+        """Return the public share of each stratum, float64[n_strata]."""
         weights = np.bincount(self.groups.reshape(-1), weights=self.weights.reshape(-1))
         return weights.astype(np.float64)
 
@@ -139,12 +138,11 @@ class MeasuredStrata:
 
     @property
     def rho(self) -> Fraction:
-        """What all of it costs: as much as the dearest stratum, as strata are disjoint.
+        """Sum all costs; of strata, which are disjoint, that of the dearest.
 
         A changed record that moves from one stratum to another pays half in each.
         """
-        zero = Fraction(0)
-        return self.everybody.rho + max(sum((a.rho for a in each), zero) for each in self.inside)
+        return self.everybody.rho + max(map(sum_rho, self.inside))
 
 
 def synthesize_strata(
@@ -168,10 +166,7 @@ def synthesize_strata(
     model = fit_mixture(everybody.merged, targets, fit, rng)
     whole = everybody.domain
     inner = strata.inner(whole)
-    merging = Merging(
-        tuple(everybody.merging.new_level[i] for i in inner),
-        tuple(everybody.merging.n_kept[i] for i in inner),
-    )
+    merging = everybody.merging.only(inner)
     domain, merged = whole.only(inner), everybody.merged.only(inner)
     unmerged = []
     for i in strata.attributes:
@@ -229,7 +224,7 @@ class Prior:
     size_sd: float
 
     def shares(self, inside: tuple[int, ...]) -> FloatArray:
-        """Shares by the levels of one or two attributes."""
+        """Return shares by the levels of one or two attributes."""
         if len(inside) == 1:
             return np.asarray(self.chances @ self.levels[inside[0]])
         i, j = inside
@@ -262,7 +257,7 @@ class Block:
 
     @classmethod
     def of(cls, noisy: FloatArray, shares: FloatArray, deviation: float, size: float) -> Block:
-        """A noisy centered table, and the model's shares of the same cells."""
+        """Make a block of a noisy centered table and the model's shares of the same cells."""
         flat = shares.reshape(-1)
         covariance = np.diag(flat) - np.outer(flat, flat)
         inner = centered(covariance.reshape(shares.shape * 2)).reshape(covariance.shape)
@@ -280,22 +275,22 @@ class Block:
 
     @property
     def freedom(self) -> int:
-        """Degrees of freedom of the noise."""
+        """Count the degrees of freedom of the noise."""
         return len(self.scales)
 
     def departure(self) -> FloatArray:
-        """Of the noisy table from the model, along each axis, float64[freedom]."""
+        """Return how far the noisy table is from the model along each axis, float64[freedom]."""
         return np.asarray((self.noisy - self.goal).reshape(-1) @ self.axes)
 
     def own(self, variance: float) -> FloatArray:
-        """Variance along each axis of what is the stratum's own, float64[freedom].
+        """Return the variance along each axis of what is the stratum's own, float64[freedom].
 
         That of `size` records drawn of shares that vary about the model's.
         """
         return self.scales * (self.size**2 * variance + self.size)
 
     def shrunk(self, variance: float) -> FloatArray:
-        """The best guess if shares of the stratum vary so much about those of the goal."""
+        """Estimate the table if shares of the stratum vary so much about those of the goal."""
         own = self.own(variance)
         kept = own / (own + self.deviation**2) * self.departure()
         out: FloatArray = self.goal + (self.axes @ kept).reshape(self.goal.shape)
@@ -303,7 +298,7 @@ class Block:
 
 
 def variance_between(blocks: Sequence[Block]) -> float:
-    """How much shares of strata vary about what everybody's model says, for that of one record.
+    """Estimate how much shares of strata vary about the pooled model, for that of one record.
 
     The variance v at which sum departure^2 / (own(v) + s^2) is what noise and variation would make
     it, and two standard deviations more; 0 if noise and the draw of records alone explain as much
@@ -335,7 +330,7 @@ def variance_between(blocks: Sequence[Block]) -> float:
 def blocks_of(
     answers: Sequence[NoisyAnswer], prior: Prior
 ) -> tuple[float, dict[tuple[int, ...], Block]]:
-    """Size of a stratum, and its centered tables beside what everybody's model says.
+    """Return the size of a stratum, and its centered tables with the shares of the pooled model.
 
     The size is the public one and the noisy one by precision, unless they contradict each other:
     then it is the noisy one. Tables tell shares only as far as the size is known: at epsilon 5,
@@ -364,7 +359,7 @@ def stratum_targets(
     variances: Mapping[tuple[int, ...], float],
     prior: Prior,
 ) -> Targets:
-    """The answers of a stratum, each block shrunk toward what the model of everybody says.
+    """Combine the answers of a stratum, each block shrunk toward what the pooled model says.
 
     Args:
       size: Of the stratum.
@@ -391,7 +386,7 @@ def stratum_targets(
 
 
 def onto_simplex(values: FloatArray, total: float) -> FloatArray:
-    """The nearest point with no negative entry and this sum; noise cut off at 0 would add to it.
+    """Find the nearest point with no negative entry and this sum; noise cut at 0 would add to it.
 
     Args:
       values: float64[n].
@@ -407,7 +402,7 @@ def onto_simplex(values: FloatArray, total: float) -> FloatArray:
 def _weights(
     strata: Strata, modelled: FloatArray, targets: Targets
 ) -> tuple[FloatArray, FloatArray]:
-    """Shares of all combinations: the public ones, and those of the model if that is as precise.
+    """Combine the public shares of all combinations with those of the model, by precision.
 
     A share w of a sample of m records has variance w (1 - w) / m; a count of the model that of the
     noise of the pairs it was fitted to.
@@ -432,14 +427,14 @@ def _weights(
 def _chosen(
     levels: Sequence[FloatArray], chances: FloatArray, fit: Fit, rng: Generator
 ) -> tuple[FloatArray, ...]:
-    """Components of everybody's model, as many as a fit has, by systematic sampling."""
+    """Choose components of the pooled model, as many as a fit has, by systematic sampling."""
     marks = (np.arange(fit.components) + rng.random()) / fit.components
     at = np.minimum(np.searchsorted(np.cumsum(chances), marks), len(chances) - 1)
     return tuple(each[at] for each in levels)
 
 
 def _apportioned(shares: FloatArray, n: int) -> IntArray:
-    """Whole numbers in proportion to shares, summing to n: largest remainders."""
+    """Round to whole numbers in proportion to shares, summing to n: largest remainders."""
     exact = shares * n
     out = np.floor(exact).astype(np.int64)
     order = np.argsort(out - exact, kind="stable")

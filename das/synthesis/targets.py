@@ -19,7 +19,7 @@ import numpy as np
 from das.arrays import FloatArray
 from das.mechanisms.mechanism import Mechanism
 from das.queries.query import Query
-from das.synthesis.answers import Measured, NoisyAnswer, merged_counts
+from das.synthesis.records import Measured, NoisyAnswer, merged_counts
 
 # Targets are multiples of 1 / 1024 record, far below their noise. Processors differ in singular
 # values by some 10^-12 of a record; that one of 10,000 cells is that near to a boundary of rounding
@@ -51,7 +51,7 @@ class Targets:
 
 
 def residual_block(answer: NoisyAnswer) -> tuple[tuple[int, ...], FloatArray, float]:
-    """Centered table of one residual query, and the noise of its cells before centering.
+    """Return the centered table of a residual query, and the noise of its cells before centering.
 
     The integer rows of an attribute, n I - 11' or (1, -1), have equal singular values, so white
     noise on them is white noise on the cells, centered.
@@ -70,7 +70,7 @@ def residual_block(answer: NoisyAnswer) -> tuple[tuple[int, ...], FloatArray, fl
 
 
 def residual_deviation(query: Query, mechanism: Mechanism) -> float:
-    """Standard deviation of the noise of each cell of `residual_block`, before centering."""
+    """Return the standard deviation of each cell of `residual_block`, before centering."""
     rows = [query.factors[i].matrix for i in query.kept]
     # Of equal singular values, as many as levels less one, the square sum is that of all entries.
     square = [int((matrix * matrix).sum()) / (matrix.shape[1] - 1) for matrix in rows]
@@ -78,7 +78,7 @@ def residual_deviation(query: Query, mechanism: Mechanism) -> float:
 
 
 def shrink_singular_values(noisy: FloatArray, deviation: float) -> FloatArray:
-    """Estimate of least squared error, by singular values, of a matrix in white noise.
+    """Estimate a matrix in white noise with least squared error, by its singular values.
 
     Args:
       noisy: float64[m, n].
@@ -139,20 +139,20 @@ def targets_of(measured: Measured) -> Targets:
 
 
 def strongest_pairs(measured: Measured, n_pairs: int) -> list[tuple[int, int]]:
-    """The pairs that depart most from independence, in records, by noisy answers alone."""
+    """List the pairs that depart most from independence, in records, by noisy answers alone."""
     departures = targets_of(measured).departures
     strength = {pair: float(np.abs(table).sum()) for pair, table in departures.items()}
     return sorted(strength, key=lambda pair: (-strength[pair], pair))[:n_pairs]
 
 
 def rounded(values: FloatArray | float, unit: float = _UNIT) -> FloatArray:
-    """Whole multiples of 1 / unit, so that last digits, which depend on the processor, are none."""
+    """Round to multiples of 1 / unit, to drop last digits, which depend on the processor."""
     out: FloatArray = np.rint(np.asarray(values) * unit) / unit
     return out
 
 
 def _denoised(rest: FloatArray, deviation: float) -> FloatArray:
-    """The departure of a pair from independence, without what its noise explains."""
+    """Take what noise explains out of the departure of a pair from independence."""
     m, n = rest.shape
     freedom = (m - 1) * (n - 1)
     if min(m, n) > 2:
@@ -163,13 +163,13 @@ def _denoised(rest: FloatArray, deviation: float) -> FloatArray:
 def _combined(
     first: tuple[FloatArray, float], second: tuple[FloatArray, float]
 ) -> tuple[FloatArray, float]:
-    """Two measurements of one block, weighted by precision."""
+    """Average two measurements of one block, weighted by precision."""
     one, other = first[1] ** -2, second[1] ** -2
     return (one * first[0] + other * second[0]) / (one + other), (one + other) ** -0.5
 
 
 def centered(table: FloatArray) -> FloatArray:
-    """A table less its means along every axis."""
+    """Subtract from a table its means along every axis."""
     for axis in range(table.ndim):
         table = table - table.mean(axis, keepdims=True)
     return table

@@ -255,9 +255,9 @@ def resume(
 @app.command()
 def prepare() -> None:
     """Check this machine and make embedded sessions start faster; run once after installing."""
-    from jobs.pipeline.tasks.byte_code import compile_packages
     from jobs.pipeline.tasks.executor import require_run_packages
     from jobs.pipeline.tasks.java import find_java_home, java_version, make_class_archive
+    from jobs.pipeline.tasks.shipping import compile_packages
     from solvers.least_squares.machine_code import compile_kernels
 
     require_run_packages()

@@ -14,7 +14,7 @@ import pyarrow as pa
 from das.arrays import IntArray
 from das.definition import Definition
 from das.errors import OutputError
-from das.means.sums import Clipping, NoisySum
+from das.means.estimates import Clipping, NoisySum
 from das.mechanisms.exponential import Selection
 from das.mechanisms.mechanism import Mechanism
 from das.mechanisms.registry import read_mechanism
@@ -23,8 +23,15 @@ from das.queries.joint_sensitivity import joint_sensitivity
 from das.queries.query import Query
 from das.queries.sensitivity import Neighbors, sensitivity
 from das.rational import stated_fraction
-from das.synthesis.answers import ChosenMarginals, Measured, Merging, NoisyAnswer, Selected
-from das.synthesis.records import Domain
+from das.synthesis.records import (
+    ChosenMarginals,
+    Domain,
+    Measured,
+    Merging,
+    NoisyAnswer,
+    Selected,
+    sum_rho,
+)
 from das.synthesis.strata import MeasuredStrata, Strata
 from jobs.pipeline.storage.dataset import Dataset, PartFile, PartWriter
 from jobs.pipeline.storage.files import understanding
@@ -311,7 +318,7 @@ def _check_alone(answers: Sequence[NoisyAnswer], neighbors: Neighbors) -> None:
 
 
 def _cost_together(residuals: Sequence[NoisyAnswer], neighbors: Neighbors) -> Fraction:
-    stated = sum((answer.rho for answer in residuals), Fraction(0))
+    stated = sum_rho(residuals)
     if not residuals:
         return stated
     weights = [answer.mechanism.unit_rho for answer in residuals]

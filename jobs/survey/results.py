@@ -16,12 +16,10 @@ import pyarrow.compute as pc
 from das.arrays import FloatArray
 from das.definition import Definition
 from das.errors import OutputError, VerificationError
-from das.means.estimates import Interval, MeanEstimates, estimates_of, shrink
-from das.means.sums import NoisySum
-from das.synthesis.answers import ChosenMarginals
+from das.means.estimates import MeanEstimates, NoisySum, estimates_of, shrink
 from das.synthesis.graphical import synthesize_graphical
 from das.synthesis.mixture import Fit, synthesize
-from das.synthesis.records import Records
+from das.synthesis.records import ChosenMarginals, Records
 from das.synthesis.strata import MeasuredStrata, synthesize_strata
 from das.synthesis.targets import targets_of
 from jobs.pipeline.documents.document import json_of, read_document, write_document
@@ -142,14 +140,14 @@ def released_mean(
     config, sizes = mean.config, np.array([*mean.strata.sizes.values()], np.float64)
     found = estimates_of(history, mean.column, mean.steps, mean.strata)
     if config.method == "clipped":  # its one step clips wide, and narrows nothing
-        public = found.begin(mean.column, mean.strata).interval
+        public = found.begin(mean.column, mean.strata)
         slack = 0.0 if config.intersect else math.inf
-        found = replace(found, interval=Interval(public.low - slack, public.high + slack))
+        found = replace(found, low=public.low - slack, high=public.high + slack)
     variances = found.noise_sd**2 + found.size_sd**2 + config.spread**2 / sizes
-    interval = _interval(found, variances, mean, definition)
+    lows, highs = _interval(found, variances, mean, definition)
     means = found.means
     if config.shrink:
-        means = np.clip(shrink(means, variances), interval.low, interval.high)
+        means = np.clip(shrink(means, variances), lows, highs)
     names, weights = mean.strata.names, [*mean.weights.values()]
     rows = tuple(
         StratumMean(
@@ -159,8 +157,8 @@ def released_mean(
             mean=float(means[i]),
             standard_error=math.sqrt(float(variances[i])),
             noise_sd=float(found.noise_sd[i]),
-            low=float(interval.low[i]),
-            high=float(interval.high[i]),
+            low=float(lows[i]),
+            high=float(highs[i]),
             outside=bool(found.outside[i]),
         )
         for i, name in enumerate(names)
@@ -199,8 +197,8 @@ def released_mean(
 
 def _interval(
     found: MeanEstimates, variances: FloatArray, mean: MeanPlan, definition: Definition
-) -> Interval:
-    """Intervals about the last noisy means, within what was known before.
+) -> tuple[FloatArray, FloatArray]:
+    """Return both ends of intervals about the last noisy means, within what was known before.
 
     What was known before steps of Coinpress took a quarter of `failure` for all of them, so the
     last interval takes three. The bounds of the steps, by an inequality for sub-Gaussian variables,
@@ -210,11 +208,8 @@ def _interval(
     noisy = np.array([s.mean(n) for s, n in zip(found.sums[-1], sizes, strict=True)])
     failure = float(mean.config.failure) * (0.75 if len(found.sums) > 1 else 1.0)
     half = np.sqrt(variances) * _deviations(failure, definition)
-    before = found.interval
-    return Interval(
-        np.clip(noisy - half, before.low, before.high),
-        np.clip(noisy + half, before.low, before.high),
-    )
+    low, high = (np.clip(ends, found.low, found.high) for ends in (noisy - half, noisy + half))
+    return low, high
 
 
 def _deviations(failure: float, definition: Definition) -> float:

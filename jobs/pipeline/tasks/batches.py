@@ -145,7 +145,7 @@ def cut_groups(starts: IntArray, rows: int, most: int) -> list[tuple[int, int]]:
 
 
 def even_pieces(release: ReleaseLayout, geolevel: str, most: int) -> Iterator[Piece]:
-    """All geounits of a geolevel in ranges of `most`, in order."""
+    """Cut all geounits of a geolevel into ranges of `most`, in order."""
     dataset = Dataset.open(release.geography(geolevel))
     for part in dataset.parts:
         codes = dataset.read(part.low, part.high, ("geocode",)).column("geocode")
@@ -155,5 +155,5 @@ def even_pieces(release: ReleaseLayout, geolevel: str, most: int) -> Iterator[Pi
 
 
 def all_geounits(level: int) -> Batch:
-    """The range of a whole geolevel."""
+    """Return the range of a whole geolevel."""
     return Batch(level, "", LAST, 0)

@@ -4,8 +4,7 @@ A step is a range of the numbers of its tasks, cut by the server into as many pa
 a function that carries the items. No rows are shuffled: which partition a row lands in after
 `repartition` is left to chance, and n rows would leave some of n partitions empty.
 
-What tasks give, as JSON: a server that answers for them can name data, and no code to run.
-
+Tasks give their results as JSON: a server that answers for them can name data, and no code to run.
 Unpickling runs what the bytes say. Here a text names values alone: numbers, texts, arrays, and
 dataclasses, named tuples, enumerations and errors of this project that are imported already. Their
 fields are set as they stand; no constructor of theirs runs but that of errors.
@@ -22,7 +21,6 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
 from pathlib import Path
@@ -33,7 +31,14 @@ import numpy as np
 from das.errors import DasError, RuntimeSetupError
 from jobs.pipeline.tasks.batches import Sizing
 from jobs.pipeline.tasks.shipping import PACKAGES
-from jobs.pipeline.tasks.step import Step, TaskReport, current_watch, outcome_of, results_of
+from jobs.pipeline.tasks.step import (
+    Step,
+    TaskReport,
+    Tasks,
+    current_watch,
+    outcome_of,
+    results_of,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -49,68 +54,48 @@ _PIECE_BYTES = 1 << 20
 _JOB_BYTES = 16 << 20
 
 
-@dataclass(frozen=True, eq=False)
-class ConnectTasks:
-    """Tasks as Spark jobs of a Connect server, one per step, or a few where items are large.
+class ConnectTasks(Tasks):
+    """Tasks as Spark jobs of a Connect server, one per step, or a few where items are large."""
 
-    Attributes:
-      session: An open session, whose workers have this project.
-      sizing: How much work a task gets.
-      slots: Tasks that run at the same time.
-      is_open: Whether others can get in or overhear.
-    """
-
-    session: SparkSession
-    sizing: Sizing
-    slots: int
-    is_open: bool
-
-    @property
-    def batches(self) -> int:
-        """Tasks that a step is cut into where there is work enough."""
-        return self.slots * self.sizing.batches_per_slot
+    def __init__(self, session: SparkSession, sizing: Sizing, slots: int, is_open: bool) -> None:
+        super().__init__(sizing, slots, is_open=is_open)
+        self.session = session
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """Version of the server's Spark; it does not say its Java."""
+        """Return the version of the server's Spark; it does not say its Java."""
         return {"spark": self.session.version, "java": "of the cluster"}
 
     def run(self, label: str, items: Sequence[T], task: Callable[[T], R]) -> list[R]:
-        """As `Tasks.run`; the label is a tag of the job.
+        """Implement `Tasks.run`; the label is a tag of the job.
 
         Raises:
           RuntimeSetupError: The server gave no result, or several, for an item, or something else.
         """
-        step = Step(label, items)
-        shown = _Shown(step)
-        call, *carried = _pickled([task, *items])
-        outcomes: dict[int, Any] = {}
-        with _tagged(self.session, label):
+        from pyspark import cloudpickle
+
+        dumps: Any = cloudpickle.dumps  # also functions that no module holds
+        call, *carried = map(dumps, [task, *items])
+        shown = _Shown(Step(label, items))
+        outcomes: list[tuple[int, Any]] = []
+        with _followed(self.session, label, shown):
             for numbers in _jobs([len(one) for one in carried]):
                 shown.begin(numbers)
-                with _watched(self.session, shown):
-                    part = {number: carried[number] for number in numbers}
-                    for number, content in self._contents(call, part):
-                        outcome, report = decode(content)
-                        if number in outcomes:
-                            raise _not_one_each(label)
-                        outcomes[number] = outcome
-                        shown.take(report)
-        if set(outcomes) != set(range(len(items))):
-            raise _not_one_each(label)
-        return results_of(outcomes[number] for number in range(len(items)))
+                part = {number: carried[number] for number in numbers}
+                for number, content in self._contents(call, part):
+                    outcome, report = decode(content)
+                    outcomes.append((number, outcome))
+                    shown.take(report)
+        by_number = dict(outcomes)
+        if len(outcomes) != len(items) or by_number.keys() != set(range(len(items))):
+            raise RuntimeSetupError(
+                f"Spark Connect server, {label}", "did not give one result for every task"
+            )
+        return results_of(by_number[number] for number in range(len(items)))
 
     def _contents(self, call: bytes, items: Mapping[int, bytes]) -> Iterator[tuple[int, bytes]]:
-        """Run the tasks of one job; number and encoded outcome of each, as they come."""
-        from pyspark.sql.types import BinaryType, LongType, StructField, StructType
-
-        schema = StructType(
-            [
-                StructField("task", LongType()),
-                StructField("pieces", LongType()),
-                StructField("content", BinaryType()),
-            ]
-        )
+        """Run the tasks of one job; give number and encoded outcome of each, as they come."""
+        schema = "task long, pieces long, content binary"
         first = min(items)
         numbers = self.session.range(first, first + len(items), 1, len(items))
         pieces: dict[int, list[bytes]] = {}
@@ -121,18 +106,10 @@ class ConnectTasks:
                 yield row.task, b"".join(pieces.pop(row.task))
 
 
-def _pickled(values: Iterable[object]) -> list[bytes]:
-    """Values as bytes, also functions that no module holds."""
-    from pyspark import cloudpickle
-
-    dumps: Any = cloudpickle.dumps
-    return [dumps(value) for value in values]
-
-
 def _mapper(
     call: bytes, items: Mapping[int, bytes]
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The function of a job: rows are numbers of tasks, and then pieces of what the tasks give."""
+    """Make the function of a job, from numbers of tasks to pieces of what the tasks give."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         task = pickle.loads(call)
@@ -145,24 +122,18 @@ def _mapper(
 
 
 def _pieces(number: int, content: bytes) -> Iterator[pa.RecordBatch]:
-    """What a task gives, cut into rows."""
+    """Cut what a task gives into rows."""
     import pyarrow as pa
 
     whole, n_pieces = memoryview(content), max(1, -(-len(content) // _PIECE_BYTES))
     for piece in range(n_pieces):
         cut = whole[piece * _PIECE_BYTES : (piece + 1) * _PIECE_BYTES]
-        yield pa.RecordBatch.from_arrays(
-            [
-                pa.array([number], pa.int64()),
-                pa.array([n_pieces], pa.int64()),
-                pa.array([bytes(cut)], pa.binary()),
-            ],
-            names=["task", "pieces", "content"],
-        )
+        row = {"task": [number], "pieces": [n_pieces], "content": [bytes(cut)]}
+        yield pa.RecordBatch.from_pydict(row)
 
 
 def _jobs(sizes: Sequence[int]) -> Iterator[range]:
-    """Runs of consecutive items that one job can carry.
+    """Cut items into runs of consecutive ones that one job can carry.
 
     >>> [*_jobs([10 << 20, 5 << 20, 2 << 20, 99 << 20])]
     [range(0, 2), range(2, 3), range(3, 4)]
@@ -219,36 +190,22 @@ class _Shown:
 
 
 @contextmanager
-def _watched(session: Any, shown: _Shown) -> Iterator[None]:  # noqa: ANN401 - of PySpark
-    """Let the server say how far it is; sessions of some makers cannot."""
-    if not hasattr(session, "registerProgressHandler"):
-        yield
-        return
-    session.registerProgressHandler(shown)
-    try:
-        yield
-    finally:
-        session.removeProgressHandler(shown)
-
-
-@contextmanager
-def _tagged(session: SparkSession, label: str) -> Iterator[None]:
-    """Give the jobs of the block a tag that the server shows."""
+def _followed(session: Any, label: str, shown: _Shown) -> Iterator[None]:  # noqa: ANN401
+    """Give jobs a tag that the server shows, and let it say how far it is, if it can."""
     tag = re.sub(r"\W+", "-", f"das {label}")
+    has_progress = hasattr(session, "registerProgressHandler")  # sessions of some makers have not
     session.addTag(tag)
+    if has_progress:
+        session.registerProgressHandler(shown)
     try:
         yield
     finally:
         session.removeTag(tag)
+        if has_progress:
+            session.removeProgressHandler(shown)
 
 
-def _not_one_each(label: str) -> RuntimeSetupError:
-    return RuntimeSetupError(
-        f"Spark Connect server, {label}", "did not give one result for every task"
-    )
-
-
-# --- what tasks give ------------------------------------------------------------------------------
+# --- results as JSON -----------------------------------------------------------------------------
 
 
 _NUMBERS = "biufUS"  # kinds of arrays: numbers and texts, no objects
@@ -296,21 +253,16 @@ def _written(value: Any) -> Any:  # noqa: ANN401
     if isinstance(value, bytes):
         return ["bytes", base64.b64encode(value).decode()]
     if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in _NUMBERS:
-        name = "array" if isinstance(value, np.ndarray) else "scalar"
+        shape = "array" if isinstance(value, np.ndarray) else "scalar"
         content = base64.b64encode(value.tobytes()).decode()
-        return [name, value.dtype.str, list(value.shape), content]
+        return [shape, value.dtype.str, list(value.shape), content]
     if isinstance(value, Fraction):
         return ["fraction", str(value)]
     if isinstance(value, Path):
         return ["path", str(value)]
-    if _is_ours(kind):
-        return _of_ours(value)
-    raise TypeError(f"tasks give no {kind.__module__}.{kind.__qualname__}")
-
-
-def _of_ours(value: Any) -> list[Any]:  # noqa: ANN401
-    kind = type(value)
     name = [kind.__module__, kind.__qualname__]
+    if not _is_ours(kind):
+        raise TypeError(f"tasks give no {'.'.join(name)}")
     if isinstance(value, Enum):
         return ["member", *name, value.name]
     if isinstance(value, DasError):

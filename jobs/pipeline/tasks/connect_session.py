@@ -2,16 +2,10 @@
 
 A server takes programs over one port (gRPC), as Databricks and others offer it. There is no Java
 here, and nothing of Spark's own properties can be given: they belong to who starts the server.
-
-Who listens at a port of this machine: a stranger could have taken it before the server did.
-
-Ports above 1024 are free for all users of a machine. Where no certificate says who answers, the
-kernel does: it knows the user of every socket.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import sys
 import tempfile
@@ -20,6 +14,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +41,9 @@ _IN_WORK = {"max_retries": 8, "max_backoff": 60_000}
 _AT_THE_END = {"max_retries": 1, "max_backoff": 1000}
 _ANSWER_SECONDS = 20.0
 _MOST_PARTITIONS = 1 << 16
+_SOCKETS = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))  # the kernel's lists
+_LISTENS = "0A"  # state of a socket, as Linux numbers them (include/net/tcp_states.h)
+_ROOT = 0
 
 
 @dataclass(frozen=True)
@@ -64,7 +62,7 @@ class Server:
 
 
 def is_connect_wanted(master: str | None) -> bool:
-    """Whether tasks run on a Connect server: one in use already, or the one that is named."""
+    """Say whether tasks run on a Connect server: one in use already, or the one that is named."""
     return _active_session() is not None or _url(master) is not None
 
 
@@ -88,61 +86,58 @@ def connect_session(
       RuntimeSetupError: Packages are missing here, the server cannot be reached or refuses, is
         open to others, or its workers cannot run the tasks.
     """
+    active = _active_session()
+    if active is None:
+        require_packages("Spark Connect", "needs packages", _PACKAGES, "connect")
     with warnings.catch_warnings(), _no_classes_from_servers():
         warnings.filterwarnings("ignore", message=r"\[RETRIES_EXCEEDED\]")
-        active = _active_session()
         if active is not None:
-            doors = _doors(getattr(active.client, "_builder", None))
-            yield _checked(active, doors, properties or {}, allow_open=allow_open)
-            return
-        session, doors = _reach(_url(master) or "", allow_open=allow_open)
+            session, doors = active, _doors(getattr(active.client, "_builder", None))
+        else:
+            session, doors = _reach(_url(master) or "", allow_open=allow_open)
         try:
-            server = _checked(session, doors, properties or {}, allow_open=allow_open)
-            _be_patient(session, _IN_WORK)
+            doors += _unprotected(session)
+            if not allow_open:
+                _refuse_doors(doors)
+            _set_properties(session, properties or {})
+            server = Server(session, _equip(session), tuple(doors))
+            if active is None:
+                _be_patient(session, _IN_WORK)
             yield server
         finally:
-            _be_patient(session, _AT_THE_END)
-            session.stop()
+            if active is None:
+                _be_patient(session, _AT_THE_END)
+                session.stop()
 
 
 def _url(master: str | None) -> str | None:
-    """The server that is named by a run file or the command line, else by the environment."""
+    """Return the server that a run file or the command line names, else the environment."""
     if master is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
         master = os.environ.get(REMOTE_VARIABLE)
     return master if master is not None and is_remote(master) else None
 
 
-def _active_session() -> SparkSession | None:
-    """The Connect session that this process uses already."""
+def _active_session() -> Any:  # noqa: ANN401 - a session, or None
+    """Return the Connect session that this process uses already; None if it uses none."""
     module: Any = sys.modules.get("pyspark.sql.connect.session")
     if module is None:
         return None
     from pyspark.errors import PySparkException
 
-    try:
-        session: SparkSession = module.SparkSession.active()
-    except PySparkException:
-        return None
-    return session
+    with suppress(PySparkException):
+        return module.SparkSession.active()
+    return None
 
 
 def _reach(url: str, *, allow_open: bool) -> tuple[Any, list[str]]:
-    """Open a session on the server of a URL; how strangers could get in besides.
+    """Open a session on the server of a URL; return it, and how strangers could get in besides.
 
-    The token is in the first call of a session, so who asks for it is looked at before.
+    The token is in the first call of a session, so the server is checked before.
 
     Raises:
-      RuntimeSetupError: Packages are missing, the server cannot be reached or refuses, or it is
-        open to others and may not be.
+      RuntimeSetupError: The server cannot be reached or refuses, or it is open to others and may
+        not be.
     """
-    absent = [name for name in _PACKAGES if not _is_there(name)]
-    if absent:
-        raise RuntimeSetupError(
-            "Spark Connect",
-            "needs packages that are not installed",
-            got=f"no {', '.join(absent)}",
-            remedy="`pip install 'topdown-das[connect]'`",
-        )
     problem = remote_problem(url)
     if problem is not None:
         raise RuntimeSetupError(REMOTE_VARIABLE, problem)
@@ -154,7 +149,7 @@ def _reach(url: str, *, allow_open: bool) -> tuple[Any, list[str]]:
     doors = _doors(builder)
     if not allow_open:
         _refuse_doors(doors)
-        if _is_by_localhost(builder):
+        if not builder.use_ssl and builder.host == "localhost":
             builder.add_interceptor(_listener_check(_port(builder)))
     session: Any = SparkSession.builder.channelBuilder(builder).create()
     _be_patient(session, _TO_REACH)
@@ -182,11 +177,32 @@ def _unreachable(host: str, got: str) -> RuntimeSetupError:
     )
 
 
-def _is_there(package: str) -> bool:
-    try:
-        return importlib.util.find_spec(package) is not None
-    except ModuleNotFoundError:
-        return False
+def require_packages(where: str, what: str, names: Iterable[str], extra: str) -> None:
+    """Refuse to go on without packages; nothing is imported.
+
+    Args:
+      where: What lacks them.
+      what: What it is like without them.
+      names: Packages, by the names that are imported.
+      extra: The extra of this project that installs them.
+
+    Raises:
+      RuntimeSetupError: A package is not installed.
+    """
+    absent = []
+    for name in names:
+        found = None
+        with suppress(ModuleNotFoundError):  # nor the package that would hold it
+            found = find_spec(name)
+        if found is None:
+            absent.append(name)
+    if absent:
+        raise RuntimeSetupError(
+            where,
+            what,
+            got=f"no {', '.join(absent)}",
+            remedy=f"`pip install 'topdown-das[{extra}]'`, or '.[{extra}]' in a clone",
+        )
 
 
 def _be_patient(session: Any, tries: Mapping[str, int]) -> None:  # noqa: ANN401 - of PySpark
@@ -198,32 +214,13 @@ def _be_patient(session: Any, tries: Mapping[str, int]) -> None:  # noqa: ANN401
 
 
 def said(error: BaseException) -> str:
-    """What a server said, or why it said nothing, as one line."""
+    """Return what a server answered, or why it did not, as one line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     details = [line for line in lines if line.startswith("details = ")]  # of a call without answer
     return [*details, *lines, type(error).__name__][0].removeprefix("details = ")[:300]
 
 
-# --- whether it is closed -----------------------------------------------------------------------
-
-
-def _checked(
-    session: SparkSession,
-    doors: Sequence[str],
-    properties: Mapping[str, str],
-    *,
-    allow_open: bool,
-) -> Server:
-    """A session whose server is closed to others, or may be open, and has what tasks need.
-
-    Raises:
-      RuntimeSetupError: It is not, or has not.
-    """
-    doors = (*doors, *_unprotected(session))
-    if not allow_open:
-        _refuse_doors(doors)
-    _set_properties(session, properties)
-    return Server(session, _equipped(session), doors)
+# --- whether it is closed ------------------------------------------------------------------------
 
 
 def _refuse_doors(doors: Sequence[str]) -> None:
@@ -244,7 +241,7 @@ def _refuse_doors(doors: Sequence[str]) -> None:
 
 
 def _doors(builder: Any) -> list[str]:  # noqa: ANN401 - of PySpark
-    """How strangers could get in, or overhear, on the way to the server. Sends no token.
+    """List how strangers could get in, or overhear, on the way to the server. Sends no token.
 
     Args:
       builder: Of the channel to the server.
@@ -261,7 +258,8 @@ def _doors(builder: Any) -> list[str]:  # noqa: ANN401 - of PySpark
     if not isinstance(builder, DefaultChannelBuilder):
         return ["the way to it cannot be seen"]
     found = []
-    if not builder.use_ssl and builder.host != "localhost":
+    is_by_localhost = not builder.use_ssl and builder.host == "localhost"
+    if not builder.use_ssl and not is_by_localhost:
         found.append("the way to it is not encrypted")
     # As somebody who has no token.
     channel = (
@@ -285,17 +283,58 @@ def _doors(builder: Any) -> list[str]:  # noqa: ANN401 - of PySpark
             found.append(f"it was not seen to refuse who has no token ({error.code().name})")
     finally:
         channel.close()
-    stranger = stranger_at(_port(builder)) if _is_by_localhost(builder) else None
+    # No certificate says who answers: a program of this machine, which the kernel knows.
+    stranger = stranger_at(_port(builder)) if is_by_localhost else None
     return [*found, *([stranger] if stranger else [])]
-
-
-def _is_by_localhost(builder: Any) -> bool:  # noqa: ANN401 - of PySpark
-    """Whether no certificate says who answers: a program of this machine, by the name of it."""
-    return not builder.use_ssl and bool(builder.host == "localhost")
 
 
 def _port(builder: Any) -> int:  # noqa: ANN401 - of PySpark
     return int(builder.endpoint.rpartition(":")[2])
+
+
+def listeners(port: int, tables: Iterable[Path] = _SOCKETS) -> frozenset[int] | None:
+    """Return the users whose programs listen at a port, at any address of this machine.
+
+    All addresses count, since `localhost` may lead to 127.0.0.1 and to ::1.
+
+    Args:
+      port: Of TCP.
+      tables: The kernel's lists of sockets, of IPv4 and IPv6.
+
+    Returns:
+      Numbers of users; None where the system has no such list, as other systems than Linux.
+    """
+    users: set[int] = set()
+    seen = False
+    for table in tables:
+        try:
+            rows = table.read_text().splitlines()[1:]
+        except OSError:
+            continue
+        seen = True
+        for row in rows:
+            # Columns: number, local address, remote one, state, queues, timer, retries, user.
+            words = row.split()
+            if words[3] == _LISTENS and int(words[1].rpartition(":")[2], 16) == port:
+                users.add(int(words[7]))
+    return frozenset(users) if seen else None
+
+
+def stranger_at(port: int) -> str | None:
+    """Say why who listens at a port of this machine cannot be trusted; None if it can.
+
+    Ports above 1024 are free for all users of a machine, so a stranger could take one before the
+    server does.
+
+    Trusted are programs of this user and of root. A port where nobody listens is free to be taken:
+    a stranger could answer, stop listening before this look, and listen again after it.
+    """
+    users = listeners(port)
+    if users is None:
+        return "this system does not show whose program listens there"
+    if users - {os.getuid(), _ROOT}:
+        return "a program of another user listens there"
+    return None if users else "nobody listens there now, so that anybody could"
 
 
 def _listener_check(port: int) -> Any:  # noqa: ANN401 - an interceptor of gRPC
@@ -321,10 +360,6 @@ def _listener_check(port: int) -> Any:  # noqa: ANN401 - an interceptor of gRPC
 @contextmanager
 def _no_classes_from_servers() -> Iterator[None]:
     """Let no server name a class in a schema: PySpark would import or unpickle it."""
-    absent = [name for name in _PACKAGES if not _is_there(name)]
-    if absent:  # `_reach` says which
-        yield
-        return
     from pyspark.sql.connect import types
 
     module: Any = types
@@ -343,7 +378,7 @@ def _no_classes_from_servers() -> Iterator[None]:
 
 
 def _unprotected(session: SparkSession) -> list[str]:
-    """Properties that would protect what is behind the server, and are not seen to be on."""
+    """List properties that would protect what is behind the server, and are not seen to be on."""
     from pyspark.errors import PySparkException
 
     properties: dict[str, str] = {}
@@ -372,10 +407,10 @@ def _set_properties(session: SparkSession, properties: Mapping[str, str]) -> Non
             ) from None
 
 
-# --- what its workers have ----------------------------------------------------------------------
+# --- what its workers have -----------------------------------------------------------------------
 
 
-def _equipped(session: SparkSession) -> int:
+def _equip(session: SparkSession) -> int:
     """Send the project to the workers if theirs is not this one; returns the slots.
 
     Raises:
@@ -408,7 +443,7 @@ def _equipped(session: SparkSession) -> int:
 
 
 def _look(session: SparkSession) -> list[Equipment]:
-    """What workers have, one for each partition that the server makes of data of its own.
+    """Return what workers have, one for each partition that the server makes of its own data.
 
     Raises:
       RuntimeSetupError: They cannot run Python.
@@ -440,53 +475,3 @@ def _look(session: SparkSession) -> list[Equipment]:
             "and pandas",
         ) from error
     return [Equipment(row.digest or None, tuple(row.absent.split())) for row in rows]
-
-
-# --- who listens at a port ------------------------------------------------------------------------
-
-
-_TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
-_LISTENS = "0A"  # state of a socket, as Linux numbers them (include/net/tcp_states.h)
-_ROOT = 0
-
-
-def listeners(port: int, tables: Iterable[Path] = _TABLES) -> frozenset[int] | None:
-    """Return the users whose programs listen at a port, at any address of this machine.
-
-    All addresses count, since `localhost` may lead to 127.0.0.1 and to ::1.
-
-    Args:
-      port: Of TCP.
-      tables: The kernel's lists of sockets, of IPv4 and IPv6.
-
-    Returns:
-      Numbers of users; None where the system has no such list, as other systems than Linux.
-    """
-    users: set[int] = set()
-    seen = False
-    for table in tables:
-        try:
-            rows = table.read_text().splitlines()[1:]
-        except OSError:
-            continue
-        seen = True
-        for row in rows:
-            # Columns: number, local address, remote one, state, queues, timer, retries, user.
-            words = row.split()
-            if words[3] == _LISTENS and int(words[1].rpartition(":")[2], 16) == port:
-                users.add(int(words[7]))
-    return frozenset(users) if seen else None
-
-
-def stranger_at(port: int) -> str | None:
-    """Say why who listens at a port of this machine cannot be trusted; None if it can.
-
-    Trusted are programs of this user and of root. A port where nobody listens is free to be taken:
-    a stranger could answer, stop listening before this look, and listen again after it.
-    """
-    users = listeners(port)
-    if users is None:
-        return "this system does not show whose program listens there"
-    if users - {os.getuid(), _ROOT}:
-        return "a program of another user listens there"
-    return None if users else "nobody listens there now, so that anybody could"

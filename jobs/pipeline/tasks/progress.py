@@ -1,8 +1,8 @@
-"""Progress: lines on the terminal while a run works, and events for machines.
+"""Progress: lines on the terminal while a run works, events for machines, costs of its stages.
 
 Standard error gets one line per stage and geolevel, live where the terminal allows, there above one
 for the whole run; standard output stays for results. A log, if wanted, gets one JSON object per
-line; `EVENTS` lists what they hold. Neither says anything of the data but how long work on it took.
+line; docs/operations.md lists them. Neither says anything of the data but how long work on it took.
 """
 
 from __future__ import annotations
@@ -19,34 +19,14 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from jobs.pipeline.documents.document import json_of, write_document
 from jobs.pipeline.documents.statistics import SolveStatistics
-from jobs.pipeline.documents.summary import SUMMARY, Part, Straggler, read_summary, summary_of
+from jobs.pipeline.documents.summary import SUMMARY, Part, read_summary, summary_of
 from jobs.pipeline.printable import printable
 from jobs.pipeline.storage.place import Place
 from jobs.pipeline.tasks.event_log import EventLog
 from jobs.pipeline.tasks.resources import Meter, PeakMemory
 from jobs.pipeline.tasks.step import Step, watching
 
-_PLACE = ("stage", "what", "geolevel")
-_COSTS = ("seconds", "core_seconds", "peak_memory_bytes", "task_peak_memory_bytes")
-EVENTS: Mapping[str, tuple[str, ...]] = {
-    "run_started": ("name", "output", "slots"),
-    "stage_started": _PLACE,
-    "progress": (
-        *_PLACE,
-        *("step", "unit", "done", "total", "rate", "remaining_seconds", "memory_bytes"),
-    ),
-    "straggler": (
-        *_PLACE,
-        *("step", "task", "low", "high", "cost", "seconds", "expected_seconds", "running"),
-    ),
-    "stage_finished": (*_PLACE, *_COSTS, "geounits", "rate", "tasks", "stragglers"),
-    "solved": (
-        *_PLACE,
-        *("nodes", "copied", "trivial", "newton_steps", "seconds", "max_residual", "worst_nodes"),
-    ),
-    "run_finished": (*_COSTS, "tasks", "core_hours"),
-    "run_failed": ("error", "message"),
-}
+_SOLVED = ("nodes", "copied", "trivial", "newton_steps", "seconds", "max_residual", "worst_nodes")
 _LAST = {"run_finished", "run_failed"}
 
 
@@ -75,7 +55,7 @@ class Line:
 
     @property
     def geounits(self) -> int:
-        """Geounits that steps have finished; one that two steps work on counts twice."""
+        """Count geounits that steps have finished; one that two steps work on counts twice."""
         return sum(step.done for step in self.steps if step.in_geounits)
 
     def watch(self, step: Step) -> None:
@@ -86,9 +66,15 @@ class Line:
             if (straggler.step, straggler.task) not in self._lagging:
                 self._lagging.add((straggler.step, straggler.task))
                 self._reporter.event("straggler", **self.place, **asdict(straggler))
-                self._reporter.say(straggler_text(straggler))
+                geocodes = f" {straggler.low}..{straggler.high}" if straggler.low else ""
+                self._reporter.say(
+                    f"{'':<10}straggler: task {straggler.task} of {straggler.step!r}{geocodes} "
+                    f"{'runs for' if straggler.running else 'took'} {straggler.seconds:.0f} s, "
+                    f"expected {straggler.expected_seconds:.0f} s"
+                )
         unit = "geounits" if step.in_geounits else "tasks"
-        self.show(step.done, step.total, speed_text(step.rate, step.remaining_seconds))
+        speed = speed_text(step.rate, step.remaining_seconds)
+        self.show(step.done, step.total, speed)
         if step.now - self._shown >= self._reporter.every_seconds:
             self._shown = step.now
             self._reporter.event(
@@ -103,7 +89,6 @@ class Line:
                 memory_bytes=self._memory(),
             )
             if not self._reporter.console.is_terminal:
-                speed = speed_text(step.rate, step.remaining_seconds)
                 whole = self._reporter.so_far()
                 self._reporter.say(f"{'':<10}{step.done:,} of {step.total:,} {unit}{speed}{whole}")
 
@@ -141,7 +126,7 @@ class Reporter:
             self._stage = None
 
     def so_far(self) -> str:
-        """Which stage of the whole run it is, and how long that runs; nothing outside of stages.
+        """Say which stage of the run it is, and how long the run takes so far; else nothing.
 
         How long it will run is not said: stages differ, and which takes longest hangs on schema,
         budget and machine.
@@ -183,9 +168,8 @@ class Reporter:
 
     def solved(self, place: Mapping[str, str | None], statistics: SolveStatistics) -> None:
         """Tell how the nodes of a geolevel were solved, from its published statistics."""
-        own = EVENTS["solved"][len(_PLACE) :]
         document = json_of(statistics)
-        self.event("solved", **place, **{key: document[key] for key in own})
+        self.event("solved", **place, **{key: document[key] for key in _SOLVED})
         if statistics.nodes:
             slowest = statistics.worst_nodes[0]
             self.say(
@@ -196,7 +180,7 @@ class Reporter:
             )
 
     def event(self, event: str, /, **facts: object) -> None:
-        """Add an event of `EVENTS` to the log.
+        """Add an event to the log; docs/operations.md lists all.
 
         Raises:
           OutputError: It is the first one, and the log cannot be written.
@@ -213,84 +197,6 @@ class Reporter:
     def say(self, text: str) -> None:
         """Print a plain line."""
         self.console.print(printable(text), soft_wrap=True)
-
-
-@contextmanager
-def _live(
-    console: Console, stage: str, what: str, whole: tuple[int, int, float] | None
-) -> Iterator[Callable[[int, int, str], None]]:
-    """A line that is drawn again and again, above one of the whole run.
-
-    Args:
-      console: Where.
-      stage: Name of the stage.
-      what: What of it.
-      whole: Number of the stage, how many there are, and when the run began.
-    """
-    columns = (
-        TextColumn("{task.fields[stage]:<10}{task.description:<34}", markup=False),
-        BarColumn(bar_width=24),
-        TextColumn("{task.fields[count]}", markup=False),
-        TimeElapsedColumn(),
-        TextColumn("{task.fields[clock]}", markup=False),
-    )
-    with Progress(*columns, console=console) as progress:
-        task = progress.add_task(printable(what), stage=stage, total=None, count="", clock="")
-        run = None
-        if whole is not None:
-            number, total, began = whole
-            run = progress.add_task(
-                f"stage {number} of {total}", stage="run", total=total, count="", clock="so far"
-            )
-            progress.update(run, completed=number - 1)
-            progress.tasks[1].start_time = began  # rich's clock is the same
-
-        def show(done: int, total: int, speed: str) -> None:
-            progress.update(task, completed=done, total=total, count=f"{done:,}/{total:,}{speed}")
-
-        yield show
-        if run is not None:
-            progress.remove_task(run)
-        done = progress.tasks[0]
-        if done.total is None:
-            progress.update(task, completed=1, total=1)
-        else:
-            progress.update(task, count=f"{done.completed:,.0f}/{done.total:,.0f}")
-
-
-def speed_text(rate: float | None, remaining_seconds: float | None) -> str:
-    """Rate and remaining time, or nothing before they are known.
-
-    >>> speed_text(123.4, 90.0)
-    ', 123/s, 1:30 left'
-    """
-    if rate is None or remaining_seconds is None:
-        return ""
-    return f", {rate:,.{0 if rate >= 10 else 1}f}/s, {clock_text(remaining_seconds)} left"
-
-
-def clock_text(seconds: float) -> str:
-    """Seconds as a clock shows them.
-
-    >>> clock_text(90.0), clock_text(3700.0)
-    ('1:30', '1:01:40')
-    """
-    minutes, rest = divmod(round(seconds), 60)
-    hours, of_hour = divmod(minutes, 60)
-    return f"{hours}:{of_hour:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
-
-
-def straggler_text(straggler: Straggler) -> str:
-    """One line about a task that lags."""
-    geocodes = f" {straggler.low}..{straggler.high}" if straggler.low else ""
-    verb = "runs for" if straggler.running else "took"
-    return (
-        f"{'':<10}straggler: task {straggler.task} of {straggler.step!r}{geocodes} {verb} "
-        f"{straggler.seconds:.0f} s, expected {straggler.expected_seconds:.0f} s"
-    )
-
-
-# --- costs ----------------------------------------------------------------------------------------
 
 
 class Recorder:
@@ -337,3 +243,68 @@ class Recorder:
         del costs["core_hours"]  # an event has it in seconds alone
         self._reporter.event("stage_finished", **costs)
         write_document(self._out / SUMMARY, summary_of([*read_summary(self._out).parts, part]))
+
+
+@contextmanager
+def _live(
+    console: Console, stage: str, what: str, whole: tuple[int, int, float] | None
+) -> Iterator[Callable[[int, int, str], None]]:
+    """Draw a line again and again, above one of the whole run.
+
+    Args:
+      console: Where.
+      stage: Name of the stage.
+      what: What of it.
+      whole: Number of the stage, how many there are, and when the run began.
+    """
+    columns = (
+        TextColumn("{task.fields[stage]:<10}{task.description:<34}", markup=False),
+        BarColumn(bar_width=24),
+        TextColumn("{task.fields[count]}", markup=False),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[clock]}", markup=False),
+    )
+    with Progress(*columns, console=console) as progress:
+        task = progress.add_task(printable(what), stage=stage, total=None, count="", clock="")
+        run = None
+        if whole is not None:
+            number, total, began = whole
+            run = progress.add_task(
+                f"stage {number} of {total}", stage="run", total=total, count="", clock="so far"
+            )
+            progress.update(run, completed=number - 1)
+            progress.tasks[1].start_time = began  # rich's clock is the same
+
+        def show(done: int, total: int, speed: str) -> None:
+            progress.update(task, completed=done, total=total, count=f"{done:,}/{total:,}{speed}")
+
+        yield show
+        if run is not None:
+            progress.remove_task(run)
+        done = progress.tasks[0]
+        if done.total is None:
+            progress.update(task, completed=1, total=1)
+        else:
+            progress.update(task, count=f"{done.completed:,.0f}/{done.total:,.0f}")
+
+
+def speed_text(rate: float | None, remaining_seconds: float | None) -> str:
+    """Write rate and remaining time, or nothing before they are known.
+
+    >>> speed_text(123.4, 90.0)
+    ', 123/s, 1:30 left'
+    """
+    if rate is None or remaining_seconds is None:
+        return ""
+    return f", {rate:,.{0 if rate >= 10 else 1}f}/s, {clock_text(remaining_seconds)} left"
+
+
+def clock_text(seconds: float) -> str:
+    """Write seconds as a clock shows them.
+
+    >>> clock_text(90.0), clock_text(3700.0)
+    ('1:30', '1:01:40')
+    """
+    minutes, rest = divmod(round(seconds), 60)
+    hours, of_hour = divmod(minutes, 60)
+    return f"{hours}:{of_hour:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

@@ -58,25 +58,24 @@ class Meter:
             self._spent[name] = max(self._spent.get(name, 0.0), seconds - before)
 
     def core_seconds(self) -> float:
-        """Processor seconds so far of this machine's processes and of all that were noted."""
+        """Sum processor seconds so far of this machine's processes and of all that were noted."""
         self.note(read_processes(family()))
         return sum(self._spent.values())
 
 
 def read_processes(processes: Iterable[psutil.Process]) -> dict[str, Reading]:
-    """Processor time of some processes of this machine; those that ended meanwhile are left out."""
+    """Read processor time of processes of this machine; those that ended meanwhile are left out."""
     host, found = socket.gethostname(), {}
     for process in processes:
         with suppress(psutil.Error):
             times = process.cpu_times()
-            found[f"{host} {process.pid}"] = Reading(
-                process.create_time(), times.user + times.system
-            )
+            spent = times.user + times.system
+            found[f"{host} {process.pid}"] = Reading(process.create_time(), spent)
     return found
 
 
 def family() -> list[psutil.Process]:
-    """This process, those below it, and the Java process above it if spark-submit started it."""
+    """List this process, those below it, and the Java process above it under spark-submit."""
     this = psutil.Process()
     try:
         parent = this.parent() if "PYSPARK_GATEWAY_PORT" in os.environ else None
@@ -87,7 +86,7 @@ def family() -> list[psutil.Process]:
 
 
 def executor_family() -> list[psutil.Process]:
-    """The process of this task, the daemon that forked it and the Java process of its executor."""
+    """List the process of this task, the daemon that forked it and the Java of its executor."""
     found = [psutil.Process()]
     with suppress(psutil.Error):
         while len(found) < _ABOVE and (above := found[-1].parent()) is not None:
@@ -104,7 +103,7 @@ def forget_task_peak() -> None:
 
 
 def task_peak_bytes() -> int:
-    """Largest resident size of this process since `forget_task_peak`, else since its start."""
+    """Return the largest resident size of this process since `forget_task_peak`, else its start."""
     with suppress(OSError):
         for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
             if line.startswith("VmHWM:"):
@@ -138,7 +137,7 @@ class PeakMemory:
         self._thread.join()
 
     def take(self) -> int:
-        """Largest sample since the last call; the one before it if none was due since."""
+        """Return the largest sample since the last call; the one before if none was due since."""
         self._sample()
         peak, self._peak_bytes = self._peak_bytes, 0
         return peak or self.latest_bytes
@@ -158,7 +157,7 @@ class PeakMemory:
 
 
 def memory_bytes() -> int:
-    """Bytes in memory of this run's processes on this machine."""
+    """Sum the bytes in memory of this run's processes on this machine."""
     total = 0
     for process in family():
         try:

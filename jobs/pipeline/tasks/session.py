@@ -1,36 +1,26 @@
-"""Spark sessions: their settings, and what keeps them closed to others.
+"""Spark sessions: their settings, what keeps them closed to others, and executors of a cluster.
 
-Whether a cluster gives a session what it asks, said before anybody waits in vain.
-
-Spark itself says little: it looks a minute for a master that is not there, and waits for ever for
-executors that no worker has room for.
+Spark itself says little of a cluster: it looks a minute for a master that is not there, and waits
+for ever for executors that no worker has room for. Here both are checked, and explained.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import socket
+import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from http.client import HTTPException
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.request import ProxyHandler, build_opener
 
 from das.errors import RuntimeSetupError
-
-if TYPE_CHECKING:
-    from pyspark import SparkContext
-
-
-import os
-import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING
-
 from jobs.pipeline.config.protection import (
     REMOTE_VARIABLE,
     is_local,
@@ -49,6 +39,16 @@ from jobs.pipeline.tasks.java import (
 if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
+
+# A worker takes some seconds to start and to register, and so does an executor. With the start of
+# Java, 6 seconds here, what hinders them is said within 30.
+PATIENCE_SECONDS = 20
+# Queues, images and machines that are yet to be started take minutes.
+_LONGEST_SECONDS = 600.0
+_ANSWER_SECONDS = 5.0
+_ALLOWED = "spark.scheduler.maxRegisteredResourcesWaitingTime"
+_POLL_SECONDS = 0.25
+_LISTED = 8  # workers that an error names
 
 
 @contextmanager
@@ -81,11 +81,11 @@ def spark_session(
         cluster cannot give it what it asks.
     """
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if not submitted:
         os.environ["JAVA_HOME"] = str(find_java_home())
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    if not submitted and is_local(master or "local"):
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        if is_local(master or "local"):
+            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     from pyspark.sql import SparkSession
 
     active = SparkSession.getActiveSession()
@@ -96,7 +96,6 @@ def spark_session(
         return
     if submitted:
         quiet_submitted_java()
-    builder = SparkSession.builder.appName(name)
     settings = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -121,16 +120,18 @@ def spark_session(
     own = properties or {}
     settings |= protection_of(settings.get("spark.master", ""), own, allow_open=allow_open)
     settings |= own
-    for key, value in settings.items():
-        builder = builder.config(key, value)
+    builder = SparkSession.builder.appName(name).config(map={**settings})
     refuse_absent_master(settings.get("spark.master") or _submitted_master())
+    remote = os.environ.pop(REMOTE_VARIABLE, None)  # the caller chose another master
     try:
-        with _elsewhere_than_the_environment_says():
-            spark = builder.getOrCreate()
+        spark = builder.getOrCreate()
     except Exception as error:
         raise lacks_secret(error) or RuntimeSetupError(
             "Spark", "did not start", got=_root_cause(error)[:500]
         ) from error
+    finally:
+        if remote is not None:
+            os.environ[REMOTE_VARIABLE] = remote
     _keep_quiet(spark.sparkContext)
     try:
         if not allow_open:
@@ -143,12 +144,12 @@ def spark_session(
 
 
 def session_properties(spark: SparkSession) -> dict[str, str]:
-    """The properties that a running session was started with."""
+    """Return the properties that a running session was started with."""
     return dict(spark.sparkContext.getConf().getAll())
 
 
 def _root_cause(error: Exception) -> str:
-    """What Java says was at the bottom of it; other errors say so themselves."""
+    """Return the innermost cause that Java gives; other errors describe themselves."""
     java: Any = getattr(error, "java_exception", None)
     if java is None:
         return f"{type(error).__name__}: {error}"
@@ -158,22 +159,11 @@ def _root_cause(error: Exception) -> str:
 
 
 def _submitted_master() -> str:
-    """The master that spark-submit was given."""
+    """Return the master that spark-submit was given."""
     from pyspark import SparkConf, SparkContext
 
     SparkContext._ensure_initialized()
     return str(SparkConf().get("spark.master", ""))
-
-
-@contextmanager
-def _elsewhere_than_the_environment_says() -> Iterator[None]:
-    """Leave the server of the environment out: whoever comes here has asked for another master."""
-    url = os.environ.pop(REMOTE_VARIABLE, None)
-    try:
-        yield
-    finally:
-        if url is not None:
-            os.environ[REMOTE_VARIABLE] = url
 
 
 def _keep_quiet(context: SparkContext) -> None:
@@ -200,17 +190,6 @@ def _add_to_python_path(folder: Path) -> None:
 # --- executors of a cluster -----------------------------------------------------------------------
 
 
-# A worker takes some seconds to start and to register, and so does an executor. With the start of
-# Java, 6 seconds here, what hinders them is said within 30.
-PATIENCE_SECONDS = 20
-# Queues, images and machines that are yet to be started take minutes.
-_LONGEST_SECONDS = 600.0
-_ANSWER_SECONDS = 5.0
-_ALLOWED = "spark.scheduler.maxRegisteredResourcesWaitingTime"
-_POLL_SECONDS = 0.25
-_LISTED = 8  # workers that an error names
-
-
 @dataclass(frozen=True)
 class Standalone:
     """What the master of a standalone cluster says of it and of one application.
@@ -231,7 +210,7 @@ class Standalone:
 
     @property
     def hindrance(self) -> str | None:
-        """Why no executor can ever start, whatever else the cluster does; None if one can."""
+        """Say why no executor can ever start, whatever else happens; None if one can."""
         if not self.workers:
             return "has no worker"
         if self.most_cores is not None and self.most_cores < self.cores:
@@ -293,49 +272,48 @@ def await_executors(context: SparkContext, tell: Callable[[str], None]) -> None:
     allowed = int(java.sc().conf().getTimeAsMs(_ALLOWED, "0s")) / 1000  # by who opened the session
     while not _executors(context):
         waited = time.time() - started
-        if waited >= PATIENCE_SECONDS and not told:
+        is_over = waited >= max(_LONGEST_SECONDS, allowed)
+        if is_over or (waited >= PATIENCE_SECONDS and not told):
             cluster = _standalone(context)
-            if cluster is not None and cluster.hindrance is not None:
+            hindrance = cluster.hindrance if cluster is not None and not told else None
+            none = f"no executor of application {context.applicationId} has registered"
+            state = f"{_requested(context)}; {cluster or none}"
+            if hindrance is not None:
                 raise RuntimeSetupError(
                     str(context.master),
-                    cluster.hindrance,
-                    got=f"{_asked(context)}; {cluster}",
+                    hindrance,
+                    got=state,
                     remedy="ask for less by the file of --cluster, such as "
                     "conf/cluster/small-cluster.yaml, or start workers that offer more (--cores "
                     "and --memory of a worker)",
                 )
-            tell(f"{'':<10}no executor yet; {_asked(context)}; {cluster or _known(context)}")
+            if is_over:
+                raise RuntimeSetupError(
+                    str(context.master),
+                    f"started no executor in {waited:.0f} seconds",
+                    got=state,
+                    remedy="see with the tools of the cluster why, such as a queue that is full or "
+                    "an image that is not found; where it takes longer, raise under runtime.spark "
+                    f"{_ALLOWED}",
+                )
+            tell(f"{'':<10}no executor yet; {state}")
             told = True
-        if waited >= max(_LONGEST_SECONDS, allowed):
-            raise RuntimeSetupError(
-                str(context.master),
-                f"started no executor in {waited:.0f} seconds",
-                got=f"{_asked(context)}; {_standalone(context) or _known(context)}",
-                remedy="see with the tools of the cluster why, such as a queue that is full or an "
-                "image that is not found; where it takes longer, raise under runtime.spark "
-                f"{_ALLOWED}",
-            )
         time.sleep(_POLL_SECONDS)
     context.parallelize([None], 1).count()  # starts when as many have come as batches are made for
 
 
-def _asked(context: SparkContext) -> str:
-    """What the session asks, in the words of its properties."""
+def _requested(context: SparkContext) -> str:
+    """Describe what the session requests, in the words of its properties."""
     conf = context.getConf()
     names = ("instances", "cores", "memory", "memoryOverhead", "memoryOverheadFactor")
-    said = {f"spark.executor.{name}": conf.get(f"spark.executor.{name}") for name in names}
-    said["spark.executor.memory"] = said["spark.executor.memory"] or "1g"  # if nobody says another
-    said["spark.cores.max"] = conf.get("spark.cores.max")
-    return "asked for " + ", ".join(f"{name} {value}" for name, value in said.items() if value)
-
-
-def _known(context: SparkContext) -> str:
-    """What Spark knows of a cluster whose scheduler tells it nothing but what has come."""
-    return f"no executor of application {context.applicationId} has registered"
+    values = {f"spark.executor.{name}": conf.get(f"spark.executor.{name}") for name in names}
+    values["spark.executor.memory"] = values["spark.executor.memory"] or "1g"  # Spark's default
+    values["spark.cores.max"] = conf.get("spark.cores.max")
+    return "asked for " + ", ".join(f"{name} {value}" for name, value in values.items() if value)
 
 
 def _executors(context: SparkContext) -> int:
-    """Executors that have come.
+    """Count the executors that have come.
 
     Raises:
       RuntimeSetupError: Spark has given up, since the cluster ended the application.
@@ -346,7 +324,7 @@ def _executors(context: SparkContext) -> int:
         raise RuntimeSetupError(
             str(context.master),
             "ended the application before an executor came",
-            got=_asked(context),
+            got=_requested(context),
             remedy="read the logs of the cluster and of its executors: they die as they start "
             "where Java or Python is not found, or where they do not reach the driver",
         )
@@ -354,9 +332,10 @@ def _executors(context: SparkContext) -> int:
 
 
 def _standalone(context: SparkContext) -> Standalone | None:
-    """What a standalone master's page says, as JSON; None of another cluster, or if none is seen.
+    """Read the state of a standalone cluster; None of another cluster, or if none is seen.
 
-    The page is looked for where the session's `spark.master.ui.port` says, by default at 8080.
+    Its master writes it as JSON on its page, which is looked for where the session's
+    `spark.master.ui.port` says, by default at 8080.
     """
     conf = context.getConf()
     page = int(conf.get("spark.master.ui.port", "8080"))
@@ -387,7 +366,7 @@ def _standalone(context: SparkContext) -> Standalone | None:
 
 
 def _addresses(master: str) -> list[tuple[str, int]]:
-    """Hosts and ports of standalone masters.
+    """Split the address of standalone masters into hosts and ports.
 
     >>> _addresses("spark://a:7077,[::1]:7078"), _addresses("yarn")
     ([('a', 7077), ('::1', 7078)], [])

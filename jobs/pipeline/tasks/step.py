@@ -1,14 +1,15 @@
-"""The tasks of one step: what each gave and cost, how far they are, which lag behind."""
+"""The tasks of one step: what each gives back and costs, how far they are, which lag behind."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from statistics import median
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from das.errors import DasError
 from jobs.pipeline.documents.summary import Straggler
@@ -20,12 +21,56 @@ from jobs.pipeline.tasks.resources import (
     task_peak_bytes,
 )
 
+if TYPE_CHECKING:
+    from jobs.pipeline.tasks.batches import Sizing
+
 T = TypeVar("T")
 R = TypeVar("R")
 
 _FACTOR = 3.0  # times its predicted seconds after which a task lags
 _LEAST_SECONDS = 10.0  # beyond the predicted ones, so that short tasks are left alone
 _LEAST_FINISHED = 3  # tasks from which seconds are predicted
+
+
+class Tasks(ABC):
+    """What runs the tasks of a stage; all that a stage knows of it.
+
+    Attributes:
+      sizing: How much work a task gets.
+      slots: Tasks that run at the same time.
+      is_open: Whether what the tasks send each other lacks authentication or encryption.
+    """
+
+    def __init__(self, sizing: Sizing, slots: int = 1, *, is_open: bool = False) -> None:
+        self.sizing = sizing
+        self.slots = slots
+        self.is_open = is_open
+
+    @property
+    def batches(self) -> int:
+        """Return how many tasks a step is cut into where there is work enough."""
+        return self.slots * self.sizing.batches_per_slot
+
+    @property
+    @abstractmethod
+    def environment(self) -> Mapping[str, str]:
+        """Return the versions of `spark` and `java`, for the manifest."""
+
+    @abstractmethod
+    def run(self, label: str, items: Sequence[T], task: Callable[[T], R]) -> list[R]:
+        """Run a function on every item, one task each, first item first.
+
+        Exactly one result per item comes back, in their order, whatever was retried. How far the
+        tasks are and what they cost is shown to the watch of `jobs.pipeline.tasks.step.watching`.
+
+        Args:
+          label: Name of the step.
+          items: Small picklable values; tasks read their data themselves.
+          task: Plain function of one item.
+
+        Raises:
+          DasError: The one a task raised on purpose, first item first.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +116,7 @@ def outcome_of(task: Callable[[T], R], index: int, item: T) -> tuple[R | Failure
 
 
 def results_of(outcomes: Iterable[R | Failure]) -> list[R]:
-    """The results of the tasks of a step, in the order of their items.
+    """Return the results of the tasks of a step, in the order of their items.
 
     Raises:
       DasError: The one a task raised on purpose, first item first.
@@ -106,24 +151,24 @@ class Step:
 
     @property
     def total(self) -> int:
-        """Geounits or tasks of the step."""
+        """Count the geounits or tasks of the step."""
         return sum(self.costs)
 
     @property
     def done(self) -> int:
-        """Geounits or tasks that are finished; of tasks that have not told, the least they are."""
-        waiting = self._waiting()
-        told = sum(self.costs[index] for index in self.reports)
-        return told + sum(sorted(self.costs[index] for index in waiting[1:])[: self._unseen])
+        """Count finished geounits or tasks; of tasks without a report, the least they can be."""
+        reported = sum(self.costs[index] for index in self.reports)
+        waiting = sorted(self.costs[index] for index in self._waiting()[1:])
+        return reported + sum(waiting[: self._unseen])
 
     @property
     def rate(self) -> float | None:
-        """Finished geounits or tasks per second; None before the first."""
+        """Return finished geounits or tasks per second; None before the first."""
         return self.done / max(self.now - self._began, 1e-9) if self.done else None
 
     @property
     def remaining_seconds(self) -> float | None:
-        """What the rest takes at this rate; None before the first task has finished."""
+        """Estimate what the rest takes at this rate; None before the first task has finished."""
         return None if self.rate is None else (self.total - self.done) / self.rate
 
     def look(
@@ -144,11 +189,11 @@ class Step:
         self.now = now
 
     def _waiting(self) -> list[int]:
-        """Tasks that were started and have not told, first task first. The first of them runs."""
+        """List started tasks without a report, first task first. The first of them runs."""
         return [index for index in range(len(self._since)) if index not in self.reports]
 
     def stragglers(self) -> list[Straggler]:
-        """Tasks that lag, finished ones and running ones, first task first."""
+        """List tasks that lag, finished ones and running ones, first task first."""
         if len(self.reports) < _LEAST_FINISHED:
             return []
         each = median(one.seconds / self.costs[one.index] for one in self.reports.values())
@@ -156,25 +201,21 @@ class Step:
         running = self._waiting()[: 1 if self._unseen else None]
         seconds = {index: self.now - self._since[index] for index in running}
         seconds |= {index: one.seconds for index, one in self.reports.items()}
-        found = []
-        for index, spent in sorted(seconds.items()):
-            cost = self.costs[index]
-            expected = each * cost
-            if spent > max(_FACTOR * expected, expected + _LEAST_SECONDS):
-                low, high = self._ranges[index]
-                found.append(
-                    Straggler(
-                        step=self.label,
-                        task=index,
-                        low=low,
-                        high=high,
-                        cost=cost,
-                        seconds=spent,
-                        expected_seconds=expected,
-                        running=index not in self.reports,
-                    )
-                )
-        return found
+        expected = {index: each * self.costs[index] for index in seconds}
+        return [
+            Straggler(
+                step=self.label,
+                task=index,
+                low=self._ranges[index][0],
+                high=self._ranges[index][1],
+                cost=self.costs[index],
+                seconds=spent,
+                expected_seconds=expected[index],
+                running=index not in self.reports,
+            )
+            for index, spent in sorted(seconds.items())
+            if spent > max(_FACTOR * expected[index], expected[index] + _LEAST_SECONDS)
+        ]
 
 
 Watch = Callable[[Step], None]
@@ -192,5 +233,5 @@ def watching(watch: Watch) -> Iterator[None]:
 
 
 def current_watch() -> Watch | None:
-    """What steps are shown to here and now."""
+    """Return what steps are shown to here and now."""
     return _WATCH.get()

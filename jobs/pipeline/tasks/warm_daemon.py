@@ -28,14 +28,12 @@ _TASKS = (
     "jobs.pipeline.release.tables",
 )
 
-_MACHINE_CODE = "solvers.least_squares.machine_code"
-
 gc.disable()  # imports make no garbage
 leave_pandas_out()
 for name in (*_LIBRARIES, *_TASKS):
     importlib.import_module(name)
 # Half a second in each worker otherwise. What is not compiled yet is compiled by who solves first.
-machine_code = importlib.import_module(_MACHINE_CODE)
+machine_code = importlib.import_module("solvers.least_squares.machine_code")
 if machine_code.is_kept():
     machine_code.load_kernels()
 gc.enable()

@@ -8,8 +8,7 @@ from fractions import Fraction
 
 from das.confidential import Confidential, redact_errors
 from das.errors import BudgetError
-from das.means.coinpress import estimate_means
-from das.means.measure import clipped_sums
+from das.means.measure import clipped_sums, estimate_means
 from das.measure import draw_under
 from das.mechanisms.conditional import conditional_table
 from das.mechanisms.entropy import NoiseKey, Streams

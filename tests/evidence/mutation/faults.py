@@ -58,9 +58,7 @@ PROPOSALS = "jobs/design/drafting/attributes.py"
 SPINE_FILES = "jobs/pipeline/input/spine.py"
 RESPINE = "geography/respine.py"
 OFFSPINE = "geography/offspine.py"
-SUMS = "das/means/sums.py"
 CLIPPED_SUMS = "das/means/measure.py"
-COINPRESS = "das/means/coinpress.py"
 MEANS = "das/means/estimates.py"
 ADAPTIVE = "das/synthesis/adaptive.py"
 MARGINALS = "das/synthesis/measure.py"
@@ -846,14 +844,14 @@ FAULTS = (
     # --- means ---
     Fault(
         "a changed value moves a sum by its radius",
-        SUMS,
+        MEANS,
         "return self.radius * (2 if neighbors is Neighbors.BOUNDED else 1)",
         "return self.radius",
         (MEANS_UNIT + "test_steps_have_the_constants_of_the_paper[10-3-first3-second3]",),
     ),
     Fault(
         "noise of a sum is charged for its sensitivity, not squared",
-        SUMS,
+        MEANS,
         "power = 1 if mechanism.norms[definition] is Norm.L1 else 2",
         "power = 1",
         (MEANS_UNIT + "test_no_pair_of_neighbors_costs_more_than_the_steps[unbounded]",),
@@ -874,7 +872,7 @@ FAULTS = (
     ),
     Fault(
         "every step of a mean is paid as the last",
-        COINPRESS,
+        CLIPPED_SUMS,
         "clipping.noise(Definition.ZCDP, cost, strata.neighbors)",
         "clipping.noise(Definition.ZCDP, steps.costs[-1], strata.neighbors)",
         (MEANS_UNIT + "test_steps_have_the_constants_of_the_paper[10-3-first3-second3]",),
@@ -904,8 +902,8 @@ FAULTS = (
     Fault(
         "AIM's selection is paid for one table where scores weigh three",
         ADAPTIVE,
-        "rounds.order * door.moved",
-        "door.moved",
+        "rounds.order * selector.moved",
+        "selector.moved",
         (
             ADAPTIVE_UNIT
             + "test_a_selection_is_paid_for_the_most_that_a_neighbor_moves_a_score[aim-unbounded]",
@@ -1028,12 +1026,12 @@ FAULTS = (
         "tables of records are published without noise",
         MARGINALS,
         "return NoisyAnswer(query, mechanism, rho, answers[0])",
-        "return NoisyAnswer(query, mechanism, rho, records.answer(query))",
+        "return NoisyAnswer(query, mechanism, rho, self.records.answer(query))",
         (SYNTHESIS_UNIT + "test_levels_are_merged_by_published_counts_alone",),
     ),
     Fault(
         "a message returns what its receiver said",
-        "das/synthesis/tree.py",
+        "das/synthesis/graphical.py",
         "self._lifted(downward - upward[k], k, k)",
         "self._lifted(downward, k, k)",
         (

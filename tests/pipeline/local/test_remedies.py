@@ -1386,8 +1386,7 @@ ENTRIES: dict[Key, Entry] = {
      "`das resume`"): MACHINE,
     ("jobs/pipeline/tasks/java.py", "install a Java runtime 17 or 21, or `pip install 'topdown-das[java]'`"):
         INSTALLS,
-    ("jobs/pipeline/tasks/connect_session.py", "`pip install 'topdown-das[connect]'`"): INSTALLS,
-    ("jobs/pipeline/tasks/executor.py", "`pip install 'topdown-das[run]'`, or '.[run]' in a clone"): INSTALLS,
+    ("jobs/pipeline/tasks/connect_session.py", "`pip install 'topdown-das[{}]'`, or '.[{}]' in a clone"): INSTALLS,
     ("jobs/pipeline/tasks/connect_session.py", "see that it runs and listens there, that the token is the one it asks "
      "for, and that `use_ssl=true` is given if it speaks TLS, and only then (docs/cluster.md)"): TriedIn(
         f"{_CONNECT}::test_who_does_not_know_the_token_is_told_so_before_anything_is_read"),
@@ -1423,7 +1422,7 @@ ENTRIES: dict[Key, Entry] = {
         "tests/unit/das/means/test_coinpress.py::"
         "test_a_stratum_of_nobody_is_refused_and_pooled_with_another_estimated"
     ),
-    ("das/means/sums.py", "give the values in a coarser unit"): TriedIn(
+    ("das/means/estimates.py", "give the values in a coarser unit"): TriedIn(
         "tests/unit/das/means/test_coinpress.py::"
         "test_values_in_too_fine_a_unit_are_refused_and_in_a_coarser_one_estimated"
     ),

@@ -29,7 +29,7 @@ SMALL = {
 SESSIONS = """
 import json, sys
 from das.errors import DasError
-from jobs.pipeline.tasks import capacity
+from jobs.pipeline.tasks import session as capacity
 from jobs.pipeline.tasks.session import spark_session
 
 master, sessions, patience, longest = json.loads(sys.argv[1])

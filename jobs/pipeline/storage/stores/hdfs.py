@@ -17,7 +17,7 @@ from pathlib import Path
 
 from hdfs_native import Client, FileStatus, WriteOptions
 
-from jobs.pipeline.storage.stores.store import OWNER_ONLY, Stat
+from jobs.pipeline.storage.stores.store import OWNER_ONLY, Stat, Store
 
 _FOLDER_MODE = 0o700
 _PIECE = 4 << 20  # bytes written at a time
@@ -29,7 +29,7 @@ _PATIENCE = {
 }
 
 
-class HdfsFiles:
+class HdfsFiles(Store):
     """The files of one cluster, as `Store`; names without the first slash."""
 
     def __init__(self, root: str) -> None:
@@ -46,7 +46,7 @@ class HdfsFiles:
             self._client = Client(root, _PATIENCE)
 
     def create(self, name: str, data: bytes, *, mode: int = OWNER_ONLY) -> bool:
-        """As `Store.create`: a draft is renamed, which fails where there is a file."""
+        """Implement `Store.create`: a draft is renamed, which fails where there is a file."""
         draft = self._draft(name, [data], mode)
         with _told(self._root):
             try:
@@ -61,20 +61,21 @@ class HdfsFiles:
         return True
 
     def replace(self, name: str, data: bytes, *, mode: int = OWNER_ONLY) -> None:
-        """As `Store.replace`: a draft takes the name."""
-        draft = self._draft(name, [data], mode)
-        with _told(self._root):
-            self._client.rename(draft, f"/{name}", overwrite=True)
+        """Implement `Store.replace`: a draft takes the name."""
+        self._write(name, [data], mode)
 
     def upload(self, name: str, file: Path, *, mode: int = OWNER_ONLY) -> None:
-        """As `Store.upload`: a draft takes the name."""
+        """Implement `Store.upload`: a draft takes the name."""
         with file.open("rb") as handle:
-            draft = self._draft(name, iter(partial(handle.read, _PIECE), b""), mode)
+            self._write(name, iter(partial(handle.read, _PIECE), b""), mode)
+
+    def _write(self, name: str, data: Iterable[bytes], mode: int) -> None:
+        draft = self._draft(name, data, mode)
         with _told(self._root):
             self._client.rename(draft, f"/{name}", overwrite=True)
 
     def rename(self, name: str, other: str) -> None:
-        """As `Store.rename`."""
+        """Implement `Store.rename`."""
         with _told(self._root):
             try:
                 self._client.rename(f"/{name}", f"/{other}", overwrite=True)
@@ -99,12 +100,12 @@ class HdfsFiles:
         return draft
 
     def read(self, name: str) -> bytes:
-        """As `Store.read`."""
+        """Implement `Store.read`."""
         with _told(self._root), self._client.read(f"/{name}") as file:
             return bytes(file.read())
 
     def read_range(self, name: str, start: int, stop: int) -> bytes:
-        """As `Store.read_range`."""
+        """Implement `Store.read_range`."""
         if stop <= start:
             return b""
         with _told(self._root), self._client.read(f"/{name}") as file:
@@ -113,25 +114,21 @@ class HdfsFiles:
             return bytes(file.read_range(start, stop - start))
 
     def stat(self, name: str) -> Stat:
-        """As `Store.stat`."""
+        """Implement `Store.stat`."""
         with _told(self._root):
             found = self._client.get_file_info(f"/{name}")
         if found.isdir:
             raise FileNotFoundError(errno.ENOENT, "it is a folder", name)
         return _stat(found)
 
-    def files(self, folder: str) -> Iterator[str]:
-        """As `Store.files`."""
-        return (name for name, _ in self.stats(folder))
-
     def stats(self, folder: str) -> Iterator[tuple[str, Stat]]:
-        """As `Store.stats`."""
+        """Implement `Store.stats`."""
         for found in self._listed(folder, recursive=True):
             if not found.isdir:
                 yield found.path.lstrip("/"), _stat(found)
 
     def entries(self, folder: str) -> Iterator[tuple[str, bool]]:
-        """As `Store.entries`."""
+        """Implement `Store.entries`."""
         for found in self._listed(folder, recursive=False):
             yield found.path.lstrip("/"), found.isdir
 
@@ -142,7 +139,7 @@ class HdfsFiles:
                     yield found
 
     def remove(self, names: Sequence[str]) -> None:
-        """As `Store.remove`."""
+        """Implement `Store.remove`."""
         for name in names:
             with suppress(FileNotFoundError), _told(self._root):
                 self._client.delete(f"/{name}")

@@ -20,7 +20,7 @@ _CLIENTS: dict[tuple[int, str], Store] = {}
 
 
 def store_at(root: str) -> Store:
-    """The store at an address, made at its first use in this process.
+    """Return the store at an address, made at its first use in this process.
 
     Args:
       root: Scheme and host, bucket or name, such as `s3://bucket` or `hdfs://namenode:8020`.
@@ -30,27 +30,22 @@ def store_at(root: str) -> Store:
       OSError: The address cannot be understood, or the environment lacks what it needs.
     """
     key = (os.getpid(), root)  # a process that was forked makes its own
-    if key not in _CLIENTS:
-        _CLIENTS[key] = _opened(root)
-    return _CLIENTS[key]
-
-
-def _opened(root: str) -> Store:
-    if root.startswith("hdfs:"):
-        _need("hdfs_native", root, "hdfs")
-        from jobs.pipeline.storage.stores.hdfs import HdfsFiles
-
-        return HdfsFiles(root)
-    _need("obstore", root, "objects")
-    from jobs.pipeline.storage.stores.objects import ObjectStoreFiles
-
-    return ObjectStoreFiles(root)
-
-
-def _need(package: str, root: str, extra: str) -> None:
+    if key in _CLIENTS:
+        return _CLIENTS[key]
+    is_hdfs = root.startswith("hdfs:")
+    package, extra = ("hdfs_native", "hdfs") if is_hdfs else ("obstore", "objects")
     if importlib.util.find_spec(package) is None:
         raise ConfigError(
             root,
             f"needs the package {package.replace('_', '-')}, which is not installed here",
             remedy=f"pip install 'topdown-das[{extra}]', on driver and workers",
         )
+    if is_hdfs:
+        from jobs.pipeline.storage.stores.hdfs import HdfsFiles
+
+        _CLIENTS[key] = HdfsFiles(root)
+    else:
+        from jobs.pipeline.storage.stores.objects import ObjectStoreFiles
+
+        _CLIENTS[key] = ObjectStoreFiles(root)
+    return _CLIENTS[key]

@@ -12,7 +12,7 @@ import os
 import re
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
@@ -22,7 +22,7 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, GenericError, PreconditionError
 from obstore.store import MemoryStore, from_url
 
-from jobs.pipeline.storage.stores.store import OWNER_ONLY, Stat, UnsafeStoreError
+from jobs.pipeline.storage.stores.store import OWNER_ONLY, Stat, Store, UnsafeStoreError
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta
@@ -41,7 +41,7 @@ _PIECE = 8 << 20  # bytes of an object read at a time
 _COPIED_AT_ONCE = 5_000_000_000  # bytes; Amazon S3 copies 5 GiB, and larger ones in parts
 
 
-class ObjectStoreFiles:
+class ObjectStoreFiles(Store):
     """The objects of one bucket or container, as `Store`."""
 
     def __init__(self, root: str) -> None:
@@ -59,7 +59,7 @@ class ObjectStoreFiles:
             self._store = _client(root)
 
     def create(self, name: str, data: bytes, *, mode: int = OWNER_ONLY) -> bool:
-        """As `Store.create`: a conditional PUT, whose answer counts only if it is read back."""
+        """Implement `Store.create`: a conditional PUT, whose answer is checked by reading."""
         refused, deadline = 0, time.monotonic() + _PATIENCE
         for wait in (*_WAITS, 0.0):
             try:
@@ -68,12 +68,11 @@ class ObjectStoreFiles:
             except (AlreadyExistsError, PreconditionError) as error:
                 failure: Exception = error
                 refused += 1
-            except GenericError as error:  # nothing was said of whether it was written
-                if _is_final(error):
+            except (BaseError, OSError, ValueError) as error:
+                # A general error does not say whether the object was written.
+                if not isinstance(error, GenericError) or _is_final(error):
                     raise _in_words(error, self._root) from None
                 failure = error
-            except (BaseError, OSError, ValueError) as error:
-                raise _in_words(error, self._root) from None
             with suppress(FileNotFoundError):
                 return self.read(name) == data
             if refused == _REFUSALS:
@@ -85,17 +84,17 @@ class ObjectStoreFiles:
         raise _in_words(failure, self._root)
 
     def replace(self, name: str, data: bytes, *, mode: int = OWNER_ONLY) -> None:
-        """As `Store.replace`: a PUT, which is one step for readers."""
+        """Implement `Store.replace`: a PUT, which is one step for readers."""
         with _told(self._root):
             obstore.put(self._store, name, data, use_multipart=False)
 
     def upload(self, name: str, file: Path, *, mode: int = OWNER_ONLY) -> None:
-        """As `Store.upload`: in several parts, which become an object together."""
+        """Implement `Store.upload`: in several parts, which become an object together."""
         with _told(self._root), file.open("rb") as handle:
             obstore.put(self._store, name, handle)
 
     def rename(self, name: str, other: str) -> None:
-        """As `Store.rename`: the store copies; what is too large goes through this disk."""
+        """Implement `Store.rename`: the store copies; what is too large goes through this disk."""
         with _told(self._root):
             try:
                 size = obstore.head(self._store, name)["size"]
@@ -113,55 +112,52 @@ class ObjectStoreFiles:
         self.remove([name])
 
     def read(self, name: str) -> bytes:
-        """As `Store.read`."""
+        """Implement `Store.read`."""
         with _told(self._root):
             return bytes(obstore.get(self._store, name).bytes())
 
     def read_range(self, name: str, start: int, stop: int) -> bytes:
-        """As `Store.read_range`."""
+        """Implement `Store.read_range`."""
         if stop <= start:
             return b""
         with _told(self._root):
             return bytes(obstore.get_range(self._store, name, start=start, end=stop))
 
     def stat(self, name: str) -> Stat:
-        """As `Store.stat`."""
+        """Implement `Store.stat`."""
         with _told(self._root):
             found = obstore.head(self._store, name)
         return _stat(found)
 
-    def files(self, folder: str) -> Iterator[str]:
-        """As `Store.files`."""
-        return (name for name, _ in self.stats(folder))
-
     def stats(self, folder: str) -> Iterator[tuple[str, Stat]]:
-        """As `Store.stats`."""
+        """Implement `Store.stats`."""
         with _told(self._root):
             for page in obstore.list(self._store, folder or None):
                 yield from ((found["path"], _stat(found)) for found in page)
 
     def entries(self, folder: str) -> Iterator[tuple[str, bool]]:
-        """As `Store.entries`."""
+        """Implement `Store.entries`."""
         with _told(self._root):
             found = obstore.list_with_delimiter(self._store, folder or None)
         yield from ((name, True) for name in found["common_prefixes"])
         yield from ((one["path"], False) for one in found["objects"])
 
     def remove(self, names: Sequence[str]) -> None:
-        """As `Store.remove`."""
+        """Implement `Store.remove`."""
         for start in range(0, len(names), _AT_ONCE):
+            some = list(names[start : start + _AT_ONCE])
             with _told(self._root):
                 try:
-                    obstore.delete(self._store, list(names[start : start + _AT_ONCE]))
+                    obstore.delete(self._store, some)
                 except FileNotFoundError:
-                    for name in names[start : start + _AT_ONCE]:
+                    for name in some:
                         self._remove_one(name)
 
     def _remove_one(self, name: str) -> None:
         try:
             obstore.delete(self._store, name)
         except FileNotFoundError as error:
-            if _no_bucket(str(error)):
+            if re.search(_NO_BUCKET, str(error)):
                 raise
 
 
@@ -178,11 +174,7 @@ def _client(root: str) -> ObjectStore:
     plain = any(os.environ.get(name, "").lower() in ("true", "1") for name in _ALLOW_HTTP)
     return from_url(
         root,
-        client_options={
-            "timeout": _REQUEST,
-            "connect_timeout": _CONNECT,
-            "allow_http": plain,
-        },
+        client_options={"timeout": _REQUEST, "connect_timeout": _CONNECT, "allow_http": plain},
         retry_config={"retry_timeout": _RETRIES, "max_retries": 8},
     )
 
@@ -197,16 +189,23 @@ def _told(root: str) -> Iterator[None]:
 
 
 def _in_words(error: Exception, root: str) -> OSError:
-    """What a store answered, without the addresses and dumps that obstore adds."""
-    text = str(error)
-    for is_meant, number, words in _MEANINGS:
-        if is_meant(text, type(error).__name__):
-            return OSError(number, words.format(root=root), root)
-    return OSError(errno.EIO, f"{root} answered: {_core(text)}", root)
+    """Say what a store answered, without the addresses and dumps that obstore adds."""
+    meaning = _meaning(error)
+    if meaning is not None:
+        number, words = meaning
+        return OSError(number, words.format(root=root), root)
+    return OSError(errno.EIO, f"{root} answered: {_core(str(error))}", root)
+
+
+def _meaning(error: Exception) -> tuple[int, str] | None:
+    """Return number and words of an error that is known; None of others."""
+    text = f"{type(error).__name__}: {error}"
+    known = ((number, words) for sign, number, words in _MEANINGS if re.search(sign, text))
+    return next(known, None)
 
 
 def _core(text: str) -> str:
-    """The sentence of an error of obstore that says what happened."""
+    """Return the sentence of an error of obstore that says what happened."""
     text = text.split("\n\nDebug source")[0]
     message = re.search(r"<Code>(.*?)</Code>(?:<Message>(.*?)</Message>)?", text, re.DOTALL)
     if message:
@@ -214,45 +213,36 @@ def _core(text: str) -> str:
     return re.sub(r"https?://\S+", "...", text.splitlines()[0])[:300]
 
 
-def _no_bucket(text: str) -> bool:
-    return any(
-        word in text
-        for word in ("NoSuchBucket", "ContainerNotFound", "specified bucket does not exist")
-    )
-
-
 def _is_final(error: Exception) -> bool:
-    """Whether trying again gives the same answer."""
-    text = str(error)
-    return any(is_meant(text, type(error).__name__) for is_meant, *_ in _MEANINGS) or bool(
-        re.search(r"status code: (4(?!08|09|12|25|29)\d\d|501)", text)
-    )
+    """Say whether trying again gives the same answer."""
+    status = r"status code: (4(?!08|09|12|25|29)\d\d|501)"
+    return _meaning(error) is not None or re.search(status, str(error)) is not None
 
 
-_MEANINGS: tuple[tuple[Callable[[str, str], bool], int, str], ...] = (
-    (lambda text, _: _no_bucket(text), errno.ENODEV, "there is no bucket or container {root}"),
-    (lambda _, kind: kind == "FileNotFoundError", errno.ENOENT, os.strerror(errno.ENOENT)),
+_NO_BUCKET = "NoSuchBucket|ContainerNotFound|specified bucket does not exist"
+# Signs in the kind and text of an error, in the order in which they count.
+_MEANINGS = (
+    (_NO_BUCKET, errno.ENODEV, "there is no bucket or container {root}"),
+    ("^FileNotFoundError:", errno.ENOENT, os.strerror(errno.ENOENT)),
     (
-        lambda text, _: "169.254." in text or "metadata.google" in text or "MissingAccount" in text,
+        r"169\.254\.|metadata\.google|MissingAccount",
         errno.EACCES,
         "this process has no credentials for {root}: none are set in its environment, and the "
         "machine has no role that gives any",
     ),
     (
-        lambda text, kind: (
-            kind in ("PermissionDeniedError", "UnauthenticatedError") or "AccessDenied" in text
-        ),
+        "^(PermissionDeniedError|UnauthenticatedError):|AccessDenied",
         errno.EACCES,
         "{root} does not let this process do that: its credentials are wrong or lack the right",
     ),
     (
-        lambda text, _: "builder error" in text,
+        "builder error",
         errno.EINVAL,
         "the address of {root} is plain http, which is refused, or is no address; where the "
         "network is trusted, set AWS_ALLOW_HTTP=true",
     ),
     (
-        lambda text, _: "status code: 501" in text or "NotImplemented" in text,
+        "status code: 501|NotImplemented",
         errno.ENOTSUP,
         "{root} does not know how to create an object only if it is absent",
     ),

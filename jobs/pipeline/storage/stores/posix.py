@@ -6,54 +6,45 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from jobs.pipeline.storage.stores.store import OWNER_ONLY, Stat
+from jobs.pipeline.storage.stores.store import OWNER_ONLY, Stat, Store
 
 
-class PosixStore:
+class PosixStore(Store):
     """Files by their paths. Needs hard links with an atomic create, as local disks and NFS have."""
 
     def create(self, name: str, data: bytes, *, mode: int = OWNER_ONLY) -> bool:
-        """As `Store.create`: a draft is linked to its name."""
+        """Implement `Store.create`: a draft is linked to its name."""
         path = Path(name)
-        draft = _draft(path, data, mode)
-        try:
-            os.link(draft, path)
+        with _draft(path, data, mode) as draft:
+            try:
+                os.link(draft, path)
+            except FileExistsError:
+                return path.read_bytes() == data  # NFS may lose the answer to a link it made
             sync_folder(path.parent)
-        except FileExistsError:
-            return path.read_bytes() == data  # NFS may lose the answer to a link it made
-        finally:
-            draft.unlink(missing_ok=True)
         return True
 
     def replace(self, name: str, data: bytes, *, mode: int = OWNER_ONLY) -> None:
-        """As `Store.replace`: a draft takes the name."""
+        """Implement `Store.replace`: a draft takes the name."""
         path = Path(name)
-        draft = _draft(path, data, mode)
-        try:
+        with _draft(path, data, mode) as draft:
             draft.replace(path)
             sync_folder(path.parent)
-        finally:
-            with suppress(OSError):
-                draft.unlink(missing_ok=True)
 
     def upload(self, name: str, file: Path, *, mode: int = OWNER_ONLY) -> None:
-        """As `Store.upload`: a copy takes the name."""
+        """Implement `Store.upload`: a copy takes the name."""
         path = Path(name)
-        draft = _draft(path, b"", mode)
-        try:
+        with _draft(path, b"", mode) as draft:
             shutil.copyfile(file, draft)
             with draft.open("rb") as handle:
                 os.fsync(handle.fileno())
             draft.replace(path)
             sync_folder(path.parent)
-        finally:
-            draft.unlink(missing_ok=True)
 
     def rename(self, name: str, other: str) -> None:
-        """As `Store.rename`."""
+        """Implement `Store.rename`."""
         try:
             Path(name).replace(other)
         except FileNotFoundError:
@@ -62,44 +53,42 @@ class PosixStore:
         sync_folder(Path(other).parent)
 
     def read(self, name: str) -> bytes:
-        """As `Store.read`."""
+        """Implement `Store.read`."""
         return Path(name).read_bytes()
 
     def read_range(self, name: str, start: int, stop: int) -> bytes:
-        """As `Store.read_range`."""
+        """Implement `Store.read_range`."""
         with Path(name).open("rb") as handle:
             handle.seek(start)
             return handle.read(stop - start)
 
     def stat(self, name: str) -> Stat:
-        """As `Store.stat`."""
+        """Implement `Store.stat`."""
         found = Path(name).stat()
         return Stat(found.st_size, found.st_mtime_ns)
 
-    def files(self, folder: str) -> Iterator[str]:
-        """As `Store.files`."""
-        return (str(path) for path in Path(folder).rglob("*") if path.is_file())
-
     def stats(self, folder: str) -> Iterator[tuple[str, Stat]]:
-        """As `Store.stats`; files that go meanwhile are passed by."""
-        for name in self.files(folder):
+        """Implement `Store.stats`; files that go meanwhile are passed by."""
+        for path in Path(folder).rglob("*"):
             with suppress(FileNotFoundError):
-                yield name, self.stat(name)
+                if path.is_file():
+                    yield str(path), self.stat(str(path))
 
     def entries(self, folder: str) -> Iterator[tuple[str, bool]]:
-        """As `Store.entries`."""
+        """Implement `Store.entries`."""
         with suppress(FileNotFoundError), os.scandir(folder) as found:
             for entry in found:
                 yield entry.path, entry.is_dir()
 
     def remove(self, names: Sequence[str]) -> None:
-        """As `Store.remove`."""
+        """Implement `Store.remove`."""
         for name in names:
             Path(name).unlink(missing_ok=True)
 
 
-def _draft(path: Path, data: bytes, mode: int) -> Path:
-    """The data on disk under a name of its own."""
+@contextmanager
+def _draft(path: Path, data: bytes, mode: int) -> Iterator[Path]:
+    """Write data under another name of the folder; nothing of that name is left after the block."""
     draft = path.parent / f".{path.name}.{uuid.uuid4().hex}"
     draft.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -108,11 +97,10 @@ def _draft(path: Path, data: bytes, mode: int) -> Path:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-    except BaseException:  # whatever stops it, nothing is left behind
+        yield draft
+    finally:
         with suppress(OSError):
             draft.unlink(missing_ok=True)
-        raise
-    return draft
 
 
 def sync_folder(folder: Path) -> None:

@@ -71,22 +71,23 @@ class Store(Protocol):
         """
 
     def read(self, name: str) -> bytes:
-        """The whole file."""
+        """Read the whole file."""
 
     def read_range(self, name: str, start: int, stop: int) -> bytes:
-        """Bytes start..stop-1 of a file that has as many."""
+        """Read bytes start..stop-1 of a file that has as many."""
 
     def stat(self, name: str) -> Stat:
-        """Size and time of a file."""
+        """Return size and time of a file."""
 
     def files(self, folder: str) -> Iterator[str]:
-        """Names of all files of a folder and of those in it, in no order; none if it is absent."""
+        """List names of all files of a folder, at any depth, in no order; none if it is absent."""
+        return (name for name, _ in self.stats(folder))
 
     def stats(self, folder: str) -> Iterator[tuple[str, Stat]]:
-        """The same with size and time of each, from the listing: no question for every file."""
+        """List the same with size and time of each, from the listing: no request for every file."""
 
     def entries(self, folder: str) -> Iterator[tuple[str, bool]]:
-        """(name, whether it is a folder) of what lies directly in a folder."""
+        """List (name, whether it is a folder) of what lies directly in a folder."""
 
     def remove(self, names: Sequence[str]) -> None:
         """Remove files; those that are not there are passed by."""

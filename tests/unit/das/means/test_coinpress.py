@@ -12,10 +12,12 @@ import pytest
 from das.confidential import Confidential
 from das.definition import Definition
 from das.errors import BudgetError, SchemaError
-from das.means.coinpress import estimate_means
 from das.means.estimates import (
+    MOST_RADIUS,
+    Clipping,
     Column,
     MeanEstimates,
+    NoisySum,
     Steps,
     Strata,
     half_width,
@@ -23,8 +25,7 @@ from das.means.estimates import (
     refuse_unmeasurable,
     shrink,
 )
-from das.means.measure import StratumValues, clipped_sums, measure_sums
-from das.means.sums import MOST_RADIUS, Clipping, NoisySum
+from das.means.measure import StratumValues, clipped_sums, estimate_means, measure_sums
 from das.mechanisms.entropy import NoiseKey, Streams
 from das.queries.sensitivity import Neighbors
 
@@ -84,7 +85,7 @@ def test_the_interval_of_a_small_stratum_never_grows_where_intervals_are_interse
     for intersect in (False, True):
         steps = Steps.split(Fraction(1, 2), 3, intersect=intersect)
         result = estimate_means(one_stratum(np.zeros(10)), column, steps, strata, streams(2))
-        width = result.interval.high[0] - result.interval.low[0]
+        width = result.high[0] - result.low[0]
         assert bool(width <= 6 * UNIT) is intersect
         if intersect:
             assert -3 * UNIT <= result.means[0] <= 3 * UNIT

@@ -16,7 +16,6 @@ from das.errors import BudgetError, SchemaError
 from das.mechanisms.entropy import NoiseKey, Streams
 from das.queries.sensitivity import Neighbors
 from das.synthesis.adaptive import measure_tree
-from das.synthesis.answers import Merging, unmerge
 from das.synthesis.measure import Spending, measure_marginals, merge_rare
 from das.synthesis.mixture import (
     Fit,
@@ -26,7 +25,7 @@ from das.synthesis.mixture import (
     fit_mixture,
     synthesize,
 )
-from das.synthesis.records import Domain, Records
+from das.synthesis.records import Domain, Merging, Records, unmerge
 from das.synthesis.targets import (
     residual_block,
     shrink_block,

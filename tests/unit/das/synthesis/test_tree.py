@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from das.errors import SchemaError
-from das.synthesis.tree import assign, junction_tree
+from das.synthesis.graphical import assign, junction_tree
 
 ATTRIBUTES = range(5)
 SETS = st.lists(

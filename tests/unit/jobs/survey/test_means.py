@@ -10,9 +10,8 @@ import pytest
 
 from das.confidential import Confidential
 from das.definition import Definition
-from das.means.coinpress import estimate_means
 from das.means.estimates import Column, Strata
-from das.means.measure import StratumValues, clipped_sums
+from das.means.measure import StratumValues, clipped_sums, estimate_means
 from das.mechanisms.entropy import NoiseKey, Streams
 from das.queries.sensitivity import Neighbors
 from jobs.survey.documents import MeansTable

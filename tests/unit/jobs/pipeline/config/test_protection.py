@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,6 +27,7 @@ from jobs.pipeline.config.protection import (
 )
 from jobs.pipeline.run import run
 from jobs.pipeline.storage.layout import release_layout
+from jobs.pipeline.tasks.batches import Sizing
 from jobs.pipeline.tasks.executor import LocalTasks, SparkTasks
 from jobs.pipeline.tasks.progress import Reporter
 from jobs.pipeline.tasks.session import spark_session
@@ -219,15 +219,11 @@ def test_a_session_that_somebody_else_opened_is_refused_if_open(monkeypatch, pro
         assert session is theirs
 
 
-@dataclass(frozen=True)
 class InSession(LocalTasks):
-    """Tasks in this process that say of their session what Spark would."""
+    """Tasks in this process that say of a session what Spark would."""
 
-    session: Any = None
-
-    @property
-    def is_open(self) -> bool:
-        return SparkTasks(self.session, self.sizing).is_open
+    def __init__(self, sizing: Sizing, slots: int, session: Any) -> None:
+        super().__init__(sizing, slots, is_open=SparkTasks(session, sizing).is_open)
 
 
 @pytest.mark.parametrize(("properties", "is_open"), [(OPEN, True), (PROTECTION, False)])

@@ -16,9 +16,10 @@ from jobs.pipeline.folder.open import refuse_misplaced_log
 from jobs.pipeline.report.console import terminal_table
 from jobs.pipeline.report.run import stages_table
 from jobs.pipeline.tasks import resources
-from jobs.pipeline.tasks.progress import EVENTS, Recorder, Reporter
+from jobs.pipeline.tasks.progress import Recorder, Reporter
 from jobs.pipeline.tasks.resources import PeakMemory, Reading
 from jobs.pipeline.tasks.step import Step, TaskReport, current_watch
+from tests.builders.events import documented_events
 
 FUTURE = 4e9  # born after the run began
 
@@ -81,10 +82,10 @@ def test_every_stage_is_logged_with_what_it_cost(recorder, tmp_path):
     with recorder.stage("solve", "block", "block"):
         run_step("a 1", 5.0)
     started, finished = map(json.loads, (tmp_path / "log.jsonl").read_text().splitlines())
-    assert set(started) == {"time", "event", *EVENTS["stage_started"]}
-    assert set(finished) == {"time", "event", *EVENTS["stage_finished"]}
+    assert set(started) == {"time", "event", *documented_events()["stage_started"]}
+    assert set(finished) == {"time", "event", *documented_events()["stage_finished"]}
     assert finished["core_seconds"] == pytest.approx(5)
-    assert set(json_of(read_summary(tmp_path).total)) == set(EVENTS["run_finished"])
+    assert set(json_of(read_summary(tmp_path).total)) == set(documented_events()["run_finished"])
 
 
 def test_the_table_has_a_row_per_stage_and_the_sum(recorder, tmp_path):

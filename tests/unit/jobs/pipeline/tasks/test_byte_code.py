@@ -10,7 +10,7 @@ from pathlib import Path
 from jobs.pipeline.tasks.shipping import PACKAGES
 from tests.checkout import ROOT
 
-_CODE = "from jobs.pipeline.tasks.byte_code import compile_packages; print(compile_packages())"
+_CODE = "from jobs.pipeline.tasks.shipping import compile_packages; print(compile_packages())"
 
 
 def checkout(folder: Path) -> Path:
@@ -22,9 +22,8 @@ def checkout(folder: Path) -> Path:
     tasks.mkdir(parents=True)
     for package in (tasks.parent, tasks):
         (package / "__init__.py").touch()
-    source = (ROOT / "jobs" / "pipeline" / "tasks" / "byte_code.py").read_text()
-    (tasks / "byte_code.py").write_text(source)
-    (tasks / "shipping.py").write_text(f"PACKAGES = {PACKAGES!r}\n")
+    source = (ROOT / "jobs" / "pipeline" / "tasks" / "shipping.py").read_text()
+    (tasks / "shipping.py").write_text(source)
     return folder
 
 
@@ -46,9 +45,9 @@ def test_byte_code_of_every_module_is_kept(tmp_path: Path) -> None:
     folder = checkout(tmp_path)
     assert compiled(folder) == "True"
     kept = {path.name.split(".")[0] for path in folder.rglob("__pycache__/*.pyc")}
-    assert kept == {"__init__", "byte_code", "shipping"}
+    assert kept == {"__init__", "shipping"}
     first = {path: path.stat().st_mtime_ns for path in folder.rglob("*.pyc")}
-    assert len(first) == len(PACKAGES) + 4
+    assert len(first) == len(PACKAGES) + 3
     assert compiled(folder) == "True"  # nothing is compiled twice
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*.pyc")} == first
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.pipeline.tasks import connect_session as loopback
+from jobs.pipeline.tasks import connect_session
 
 HEAD = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
 
@@ -32,15 +32,15 @@ def test_listeners_at_all_addresses_count(tmp_path: Path) -> None:
         row("0100007F:3A9A", "01", 8),  # connected, does not listen
     )
     v6 = table(tmp_path / "tcp6", row("00000000000000000000000001000000:3A9A", "0A", 1001))
-    assert loopback.listeners(15002, [v4, v6]) == {1000, 1001}
-    assert loopback.listeners(15002, [v4, tmp_path / "absent"]) == {1000}
-    assert loopback.listeners(15004, [v4, v6]) == frozenset()
-    assert loopback.listeners(15002, [tmp_path / "absent"]) is None
+    assert connect_session.listeners(15002, [v4, v6]) == {1000, 1001}
+    assert connect_session.listeners(15002, [v4, tmp_path / "absent"]) == {1000}
+    assert connect_session.listeners(15004, [v4, v6]) == frozenset()
+    assert connect_session.listeners(15002, [tmp_path / "absent"]) is None
 
 
 def test_own_sockets_are_found() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
-        assert loopback.listeners(server.getsockname()[1]) == {os.getuid()}
+        assert connect_session.listeners(server.getsockname()[1]) == {os.getuid()}
 
 
 @pytest.mark.parametrize(
@@ -54,5 +54,5 @@ def test_own_sockets_are_found() -> None:
     ],
 )
 def test_others_are_strangers(monkeypatch, users, said) -> None:
-    monkeypatch.setattr(loopback, "listeners", lambda _: users)
-    assert loopback.stranger_at(1) == said
+    monkeypatch.setattr(connect_session, "listeners", lambda _: users)
+    assert connect_session.stranger_at(1) == said
