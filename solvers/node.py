@@ -14,10 +14,10 @@ from solvers.backends.registry import least_squares, mixed_integer
 from solvers.choices import IntegerSolver, LeastSquaresSolver, Method
 from solvers.dual_newton.climb import solve_compiled
 from solvers.dual_newton.projected import solve_projected
-from solvers.least_squares.blocks import extent, given_sums
+from solvers.least_squares.blocks import Fixed, extent, given_sums
 from solvers.least_squares.cuts import solve_with_cuts
 from solvers.least_squares.feasibility import contradiction
-from solvers.least_squares.passes import Fixed, count_in_passes, solve_in_passes
+from solvers.least_squares.passes import count_in_passes, solve_in_passes
 from solvers.least_squares.solve import solve_by_supports
 from solvers.objectives.in_node import OBJECTIVES
 from solvers.problem import (

@@ -12,7 +12,7 @@ the noisy answers. Then the solution is rounded to integers that keep every cons
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from typing import TypeVar
@@ -23,9 +23,8 @@ import numpy.typing as npt
 from das.arrays import FloatArray, IntArray
 from das.errors import SolverError
 from das.queries.query import Query
+from invariants.leaves import NO_LIMIT as NO_LIMIT
 from invariants.leaves import Leaves
-
-NO_LIMIT = 2**62  # a row without upper limit has most = NO_LIMIT, without lower least = -NO_LIMIT
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,6 +169,7 @@ class NodeProblem:
       leaves: Promises about the leaves below each child, or None.
       order: Least-squares passes, each the indices of the terms it takes; () for a single pass.
         The answers a pass finds are fixed for the passes after it.
+      n_children: C.
     """
 
     geocode: str
@@ -181,30 +181,26 @@ class NodeProblem:
     rows: tuple[RowsTerm, ...] = ()
     leaves: LeavesTerm | None = None
     order: tuple[tuple[int, ...], ...] = ()
+    n_children: int = field(init=False)
 
     def __post_init__(self) -> None:
         where = f"node {self.geocode}"
         if not self.terms:
             raise SolverError(where, "nothing was measured")
+        object.__setattr__(self, "n_children", len(self.terms[0].weights))
         if self.parent is None and self.n_children != 1:
             raise SolverError(where, "a root problem has exactly one child")
         if self.parent is not None and len(self.parent) != self.n_cells:
             raise SolverError(where, "parent and cells differ in length")
-        covered = [_n_cells(term) for term in self.terms]
-        covered += [r.coefficients.shape[1] for r in self.rows]
-        if {*covered, *(len(t.groups) for t in self.exact)} - {self.n_cells}:
+        covered = [len(exact.groups) for exact in self.exact]
+        covered += [rows.coefficients.shape[1] for rows in self.rows]
+        for term in self.terms:
+            if isinstance(term, LeastSquaresTerm):
+                covered.append(len(term.groups))
+            else:
+                covered.append(term.adjoint.shape[1])
+        if {*covered} - {self.n_cells}:
             raise SolverError(where, "a query does not cover the live cells")
-
-    @property
-    def n_children(self) -> int:
-        """C."""
-        return len(self.terms[0].weights)
-
-
-def _n_cells(term: Term) -> int:
-    if isinstance(term, LeastSquaresTerm):
-        return len(term.groups)
-    return len(term.cells) if isinstance(term, KroneckerTerm) else len(term.gram)
 
 
 class Status(StrEnum):

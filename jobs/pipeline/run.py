@@ -14,8 +14,7 @@ from das.errors import ConfigError
 from jobs.pipeline.confidential.inputs import refuse_unreadable
 from jobs.pipeline.confidential.noise_key import sweep_shares
 from jobs.pipeline.confidential.stages import evaluate, measure, measure_lazily, plan, read, settle
-from jobs.pipeline.config.claims import account_of
-from jobs.pipeline.config.product import Product, Resolved
+from jobs.pipeline.config.product import Product, Resolved, account_of
 from jobs.pipeline.documents.document import json_of
 from jobs.pipeline.documents.manifest import read_manifest
 from jobs.pipeline.documents.summary import read_summary

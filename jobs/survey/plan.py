@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -32,13 +32,13 @@ from jobs.pipeline.config.files import (
     absolute,
     absolute_path,
     is_survey,
-    named,
     read_model,
     refuse_other_folders,
+    refuse_tangled,
 )
 from jobs.pipeline.config.load import check_solution_name
+from jobs.pipeline.config.mistakes import at
 from jobs.pipeline.config.models.values import SURVEY
-from jobs.pipeline.config.places import refuse_tangled
 from jobs.pipeline.config.resolve import budget_of
 from jobs.pipeline.folder.identity import stated_files
 from jobs.pipeline.storage.account import Claim, default_account
@@ -260,9 +260,11 @@ def load_survey(
     config = config.model_copy(update={"output": config.output.model_copy(update=places)})
     if released is None:
         refuse_tangled(path, config, config.output.roots)
-        named(f"{path}: data.path", lambda: check_suffix(config.data.path))
+        with at(f"{path}: data.path"):
+            check_suffix(config.data.path)
     budget = budget_of(config.privacy, config.privacy, f"{path}: privacy")
-    named(str(path), lambda: check_survey(config))
+    with at(str(path)):
+        check_survey(config)
     columns = config.data.columns
     domain = Domain(tuple(columns), tuple(len(column.levels) for column in columns.values()))
     total = budget.total
@@ -270,15 +272,21 @@ def load_survey(
         f"{path}: statistics", config.statistics, lambda one: _mean_plan(one, config, total)
     )
     tables = _each(f"{path}: tables", config.tables, lambda one: table_plan(one, config, total))
-    strata = named(f"{path}: synthesis.strata", lambda: _synthesis_strata(config, domain))
-    named(str(path), lambda: _check_tables(tables))
+    with at(f"{path}: synthesis.strata"):
+        strata = _synthesis_strata(config, domain)
+    with at(str(path)):
+        _check_tables(tables)
     root, digest = released or (None, _digest(written, config))
     return SurveyPlan(config, path, digest, budget, domain, means, tables, strata, solution, root)
 
 
 def _each(where: str, stated: Sequence[S], build: Callable[[S], T]) -> tuple[T, ...]:
     """Build a value of each entry of a list; errors say which entry it was."""
-    return tuple(named(f"{where}.{i}", partial(build, one)) for i, one in enumerate(stated))
+    built = []
+    for index, one in enumerate(stated):
+        with at(f"{where}.{index}"):
+            built.append(build(one))
+    return tuple(built)
 
 
 def _microdata_domain(synthesis: SynthesisConfig, domain: Domain) -> Domain:

@@ -8,7 +8,7 @@ import scipy.sparse as sp
 
 from solvers.backends.certificate import estimate
 from solvers.backends.quadratic_program import quadratic_program
-from solvers.least_squares.passes import Fixed
+from solvers.least_squares.blocks import Fixed
 from solvers.problem import Estimate, NodeProblem
 
 

@@ -57,7 +57,7 @@ def quadratic_program(
         if not isinstance(term, LeastSquaresTerm):
             own = [H + w * sp.csc_matrix(term.gram) for H, w in zip(own, term.weights, strict=True)]
             q[0] = q[0] + (term.weights[:, None] * term.adjoint).ravel()
-        elif _is_cellwise(term):
+        elif term.answers.shape[1] == k:  # of single cells
             diagonal[0] = diagonal[0] + np.repeat(term.weights, k)
             q[0] = q[0] + (term.weights[:, None] * term.answers[:, term.groups]).ravel()
         else:
@@ -86,7 +86,3 @@ def quadratic_program(
         np.concatenate(high) if high else np.zeros(0),
         np.concatenate(floor),
     )
-
-
-def _is_cellwise(term: LeastSquaresTerm) -> bool:
-    return bool(term.answers.shape[1] == len(term.groups))

@@ -13,7 +13,7 @@ y_q - u_q / w_q - Q_q x. Newton steps with a line search climb it, in the loops 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -65,47 +65,6 @@ _ROUGH_STEPS = 50  # the same nodes took 11 at most
 _NOISE = 5.0
 
 
-@dataclass(frozen=True, eq=False)
-class _Division:
-    """Which layers are eliminated how.
-
-    Attributes:
-      chain: Layers each of which refines the next, fine before coarse.
-      lower: How many of them refine all other layers and rows.
-      crossing: The layers outside the chain.
-      groups: int64[k], group of each cell in the last of the lower ones, the base.
-    """
-
-    chain: tuple[int, ...]
-    lower: int
-    crossing: tuple[int, ...]
-    groups: IntArray
-
-
-def _divide(q: Lifted) -> _Division | None:
-    """The chain from the finest layer on; None if too many groups are left.
-
-    Rows are taken with any number of groups, since nothing else without matrices takes them.
-    """
-    groups = np.arange(q.base.shape[1])
-    chain: list[int] = []
-    for number, layer in enumerate(q.layers):
-        if not all(_refines(layer, other) for other in q.layers[number + 1 :]):
-            break
-        if not all(_is_constant(row, layer.groups) for row in q.rows):
-            break
-        chain.append(number)
-        groups = layer.groups
-    lower = len(chain)
-    for number, layer in enumerate(q.layers[lower:], lower):
-        if len(chain) == lower or _refines(q.layers[chain[-1]], layer):
-            chain.append(number)
-    crossing = tuple(number for number in range(len(q.layers)) if number not in chain)
-    if sum(q.layers[number].size for number in crossing) > _CROSSING and not len(q.rows):
-        return None
-    return _Division(tuple(chain), lower, crossing, groups)
-
-
 def _refines(fine: Layer, coarse: Layer) -> bool:
     return coarsening(fine.groups, coarse.groups) is not None
 
@@ -135,12 +94,12 @@ def solve_compiled(problem: NodeProblem, tolerance: float, fixed: Fixed = ()) ->
       SolverError: A query is not a partition, or some child has no detailed answers.
     """
     q = lift(problem, fixed)
-    division = _divide(q)
-    if division is None:
+    roles = _roles(q)
+    if roles is None:
         return None
     estimate = None
     for damping in _dampings(q):
-        estimate = _climb(problem, q, division, damping, tolerance)
+        estimate = _climb(problem, q, roles, damping, tolerance)
         if estimate.status is Status.SOLVED:
             break
     return estimate
@@ -155,7 +114,7 @@ def _dampings(q: Lifted) -> tuple[float, ...]:
 
 
 def _climb(
-    problem: NodeProblem, q: Lifted, division: _Division, damping: float, tolerance: float
+    problem: NodeProblem, q: Lifted, roles: tuple[Any, ...], damping: float, tolerance: float
 ) -> Estimate:
     code = kernels(CLIMBING)
     C, k = q.base.shape
@@ -164,7 +123,6 @@ def _climb(
     x, level = np.empty((C, k)), np.full(k, 0.0 if q.parent is None else -np.inf)
     center, slack = np.clip(np.zeros_like(q.least), q.least, q.most), q.slack_variance.copy()
     most, stale = (_DAMPED_STEPS, _DAMPED_STALE) if damping else (_NEWTON_STEPS, _STALE_STEPS)
-    roles = code.Roles(*_roles(q, division))
     steps, iterations = 0, 0
     for stiffness in _stiffnesses(q):
         is_last = stiffness == 1.0
@@ -184,7 +142,7 @@ def _climb(
                 slack,
             ),
             code.Node(*_in_arrays(q, unit, ends)),
-            roles,
+            code.Roles(*roles),
             tolerance * _OVERSHOOT if is_last else _ROUGHLY,
             damping,
             code.Limits(limit, _ITERATIONS, _TRIALS, stale, _LOOSE, _TIGHT),
@@ -236,31 +194,51 @@ def _in_arrays(q: Lifted, unit: FloatArray, ends: IntArray) -> tuple[object, ...
     )
 
 
-def _roles(q: Lifted, division: _Division) -> tuple[object, ...]:
-    """The fields of `kernels.Roles`."""
-    below, steps = np.arange(q.base.shape[1]), []
-    for number in division.chain:
+def _roles(q: Lifted) -> tuple[Any, ...] | None:
+    """The fields of `kernels.Roles`: the chain goes from the finest layer on.
+
+    None if too many groups are left outside it. Rows are taken with any number of groups, since
+    nothing else without matrices takes them.
+    """
+    k = q.base.shape[1]
+    base, chain, steps = np.arange(k), [], []
+    for number, layer in enumerate(q.layers):
+        if not all(_refines(layer, other) for other in q.layers[number + 1 :]):
+            break
+        if not all(_is_constant(row, layer.groups) for row in q.rows):
+            break
+        chain.append(number)
+        base = layer.groups
+    lower = len(chain)
+    for number, layer in enumerate(q.layers[lower:], lower):
+        if len(chain) == lower or _refines(q.layers[chain[-1]], layer):
+            chain.append(number)
+    crossing = [number for number in range(len(q.layers)) if number not in chain]
+    if sum(q.layers[number].size for number in crossing) > _CROSSING and not len(q.rows):
+        return None
+    below = np.arange(k)
+    for number in chain:
         steps.append(_index(below, q.layers[number].groups))
         below = q.layers[number].groups
     chain_index = np.zeros((len(steps), max(map(len, steps), default=0)), np.int64)
     for row, index in zip(chain_index, steps, strict=True):
         row[: len(index)] = index
-    base = int(division.groups.max()) + 1
-    coefficients = np.zeros((len(q.rows), base))
-    coefficients[:, division.groups] = q.rows
-    maps = [_index(division.groups, q.layers[number].groups) for number in division.crossing]
+    size = int(base.max()) + 1
+    coefficients = np.zeros((len(q.rows), size))
+    coefficients[:, base] = q.rows
+    maps = [_index(base, q.layers[number].groups) for number in crossing]
     return (
-        np.array(division.chain, np.int64),
-        division.lower,
-        np.array(division.crossing, np.int64),
-        np.array(maps, np.int64).reshape(len(maps), base),
+        np.array(chain, np.int64),
+        lower,
+        np.array(crossing, np.int64),
+        np.array(maps, np.int64).reshape(len(maps), size),
         coefficients,
         chain_index,
     )
 
 
 def _index(fine: IntArray, coarse: IntArray) -> IntArray:
-    """Group of each group of a layer that refines the other."""
+    """Return the group of each group of a layer that refines the other."""
     index = coarsening(fine, coarse)
     if index is None:
         raise AssertionError("a layer does not refine one above it")

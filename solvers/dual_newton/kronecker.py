@@ -108,7 +108,9 @@ class Information:
         self.least = least[self._pattern]
         self._sizes = [len(codes) for codes in self._coordinates.components.atoms]
         levels = np.unravel_index(cells, self._sizes)
-        if max(self._coordinates.sizes) == 1 and self._sums_cost() * k < self._tensor_cost():
+        sums_cost = _SUM_PRICE * k * 2 ** sum(size > 1 for size in self._sizes)
+        tensor_cost = 2.0 * math.prod(self._sizes) * sum(self._sizes)
+        if max(self._coordinates.sizes) == 1 and sums_cost < tensor_cost:
             self._prepare_sums(levels)
         else:
             self._prepare_tensor(levels)
@@ -133,12 +135,6 @@ class Information:
         return out
 
     # --- sums over live cells --------------------------------------------------------------------
-
-    def _sums_cost(self) -> float:
-        return _SUM_PRICE * float(2 ** sum(size > 1 for size in self._sizes))
-
-    def _tensor_cost(self) -> float:
-        return 2.0 * math.prod(self._sizes) * sum(self._sizes)
 
     def _prepare_sums(self, levels: Sequence[IntArray]) -> None:
         """Weights v_B of marginals M_B with sum_B v_B M_B'M_B = sum_A w_A P_A.

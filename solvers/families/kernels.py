@@ -19,6 +19,7 @@ from solvers.rounding.cost import EDGE, SNAP, STEPS
 
 _supports = kernels()
 _factorise, _forward, _backward = _supports.factorise, _supports.forward, _supports.backward
+_adjoint, _gram_blocks, _gradient = _supports.adjoint, _supports.gram_blocks, _supports.gradient
 _cost_of_one_more = called_by_kernels(rounding_cost.cost_of_one_more)
 
 ROUNDED, NOT_FOUND, BROKEN = 0, 1, 2  # what `round_node` found: counts; none; wrong ones
@@ -211,7 +212,7 @@ def assemble(
     T, k = index.shape
     C = len(answers)
     unit = np.zeros(C)
-    share = np.empty((C, T))
+    share = np.empty((T, C))
     top = 0.0
     for c in range(C):
         for t in range(T):
@@ -219,32 +220,22 @@ def assemble(
                 unit[c] += weights[c, t]
         top = max(top, unit[c])
         for t in range(T):
-            share[c, t] = weights[c, t] / unit[c]
+            share[t, c] = weights[c, t] / unit[c]
     apart, most = 0.0, 0.0
     for t in range(T):
         for c in range(C):
-            apart = max(apart, abs(share[c, t] - share[0, t]))
-            most = max(most, share[c, t])
+            apart = max(apart, abs(share[t, c] - share[t, 0]))
+            most = max(most, share[t, c])
     P = 1 if apart <= _ALIKE * most else C
-    linear = np.zeros((C, k))
-    for c in range(C):
-        for t in range(T):
-            w = share[c, t]
-            for i in range(k):
-                linear[c, i] += w * answers[c, index[t, i]]
-    blocks = np.zeros((1, P, k, k))
+    linear = _adjoint(index, answers, share)
+    blocks = _gram_blocks(index, np.ascontiguousarray(share[:, :P]), np.arange(k).reshape(1, k))
     diagonal = np.zeros((P, k))
     alone = np.empty((C, k))
     curvature = 0.0
     for p in range(P):
-        H = blocks[0, p]
         for t in range(T):
-            w = share[p, t]
             for i in range(k):
-                diagonal[p, i] += w
-                column = index[t, i]
-                for j in range(k):
-                    H[i, j] += w if index[t, j] == column else 0.0
+                diagonal[p, i] += share[t, p]
         for i in range(k):
             curvature = max(curvature, diagonal[p, i])
     curvature = penalty * (1.0 + curvature)
@@ -291,9 +282,11 @@ def certify(
     for c in range(C):
         top = max(top, unit[c])
     stationarity, primal, complementarity, gap, size = 0.0, 0.0, 0.0, 0.0, 1.0
-    quadratic, linear = 0.0, 0.0
-    sums = np.empty(answers.shape[1])
-    g = np.empty(k)
+    scaled = np.empty((T, C))
+    for c in range(C):
+        for t in range(T):
+            scaled[t, c] = weights[c, t] / top
+    g, _, quadratic, linear = _gradient(index, ends, answers, scaled, np.maximum(x, 0.0))
     n_given = targets.shape[1]
     for c in range(C):
         for m in range(n_given):
@@ -303,33 +296,18 @@ def certify(
                     off += max(x[c, i], 0.0)
             primal = max(primal, abs(off))
             gap += given[c, m] * off
-        for m in range(len(sums)):
-            sums[m] = 0.0
         for i in range(k):
-            g[i] = -coupling[i]
-        for t in range(T):
-            w = weights[c, t] / top
-            for i in range(k):
-                sums[index[t, i]] += max(x[c, i], 0.0)
-            for m in range(ends[t], ends[t + 1]):
-                v, a = sums[m], answers[c, m]
-                quadratic += w * v * v
-                linear += w * a * v
-                sums[m] = w * (v - a)
-            for i in range(k):
-                g[i] += sums[index[t, i]]
-        for i in range(k):
-            v = max(x[c, i], 0.0)
+            v, slope = max(x[c, i], 0.0), g[c, i] - coupling[i]
             if n_given:
                 # Where nobody is given, nobody is forced to be: no gradient.
                 is_forced = not targets[c, groups[i]] > 0.0
-                g[i] = 0.0 if is_forced else g[i] - given[c, groups[i]]
-            persons = g[i] / (unit[c] / top)
+                slope = 0.0 if is_forced else slope - given[c, groups[i]]
+            persons = slope / (unit[c] / top)
             size = max(size, v)
             stationarity = max(stationarity, -persons)
             complementarity = max(complementarity, min(v, max(persons, 0.0)))
             primal = max(primal, -x[c, i])
-            gap += v * g[i]
+            gap += v * slope
             if not np.isfinite(persons):
                 return np.inf, np.inf, np.inf, np.inf
     for i in range(k):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -199,11 +200,12 @@ class Packed:
             own = self._first_weights[first : first + C]
             targets = _nearest_sums(answers[:, low_answer:high_answer], own, of_parent)
         queries = code.Queries(index, ends, answers, weights)
-        unit, *rest, alone = code.assemble(queries, groups, targets, _PENALTY)
+        unit, *block, alone = code.assemble(queries, groups, targets, _PENALTY)
         if not unit.all():
             return None
-        node = _Block(whole, groups, targets, *rest)
-        x, coupling, given, steps = node.iterate(alone, asked.tolerance * _OVERSHOOT)
+        x, coupling, given, steps = _iterate(
+            (whole, groups, targets, *block), alone, asked.tolerance * _OVERSHOOT
+        )
         solution = code.Solution(x, coupling, given)
         residual = max(code.certify(queries, unit, whole, solution, groups, targets))
         if not residual <= asked.tolerance:
@@ -222,64 +224,51 @@ class Packed:
         return Solved(residual, steps, C * k, int(np.count_nonzero(counts)))
 
 
-@dataclass(frozen=True, eq=False)
-class _Block:
-    """A node in one block without rows; see `blocks.Quadratic`."""
+def _iterate(
+    block: tuple[Any, ...], alone: FloatArray, tolerance: float
+) -> tuple[FloatArray, FloatArray, FloatArray, int]:
+    """Step from each child's own solution to the point of a node in one block without rows.
 
-    parent: FloatArray
-    groups: IntArray
-    targets: FloatArray
-    scale: FloatArray
-    linear: FloatArray
-    blocks: FloatArray
-    diagonal: FloatArray
-    penalty: float
+    Args:
+      block: Parent, groups and targets of given sums, then from `kernels.assemble` scale, linear,
+        blocks, diagonal, penalty; see `blocks.Quadratic`.
+      alone: float64[C, k].
+      tolerance: Residual at which to stop.
 
-    def iterate(
-        self, alone: FloatArray, tolerance: float
-    ) -> tuple[FloatArray, FloatArray, FloatArray, int]:
-        """From each child's own solution to the point.
-
-        Returns:
-          It, the multipliers of the parent and of given sums, and steps.
-        """
-        C, k = self.linear.shape
-        m = self.targets.shape[1]
-        n = int(m > 0)  # equalities
-        code = kernels()
-        free = self.targets[:, self.groups] > 0 if m else np.ones((C, k), np.bool_)
-        give = 1 / (self.scale[:, None] * self.diagonal)
-        _, support = code.project_by_cell(alone, give, free, self.parent)
-        x, coupling, given = np.zeros((C, k)), np.zeros(k), np.zeros((n, C, m))
-        no_rows = np.zeros((C, 0))
-        problem = code.Problem(
-            self.scale,
-            self.linear,
-            self.parent,
-            True,
-            np.array([0, k]),
-            self.blocks,
-            np.zeros((self.blocks.shape[1], 0, k)),
-            self.diagonal,
-            free,
-            self.groups[None].repeat(n, axis=0),
-            self.targets[None].repeat(n, axis=0),
-            np.full(n, m),
-            np.ones(n, np.bool_),
-            np.zeros((0, k)),
-            no_rows,
-            no_rows,
-            self.penalty,
-        )
-        _, steps = code.active_set(
-            code.Guess(support, np.zeros((C, 0), np.int64)),
-            code.Point(x, coupling, given, no_rows),
-            problem,
-            tolerance,
-            active_set.MOST_STEPS,
-            active_set.STALE_STEPS,
-        )
-        return x, coupling, given[0] if m else np.zeros((C, 0)), int(steps)
+    Returns:
+      The point, the multipliers of the parent and of given sums, and steps.
+    """
+    parent, groups, targets, scale, linear, blocks, diagonal, penalty = block
+    (C, k), m = linear.shape, targets.shape[1]
+    n = int(m > 0)  # equalities
+    code = kernels()
+    free = targets[:, groups] > 0 if m else np.ones((C, k), np.bool_)
+    _, support = code.project_by_cell(alone, 1 / (scale[:, None] * diagonal), free, parent)
+    no_rows = np.zeros((C, 0))
+    point = code.Point(np.zeros((C, k)), np.zeros(k), np.zeros((n, C, m)), no_rows)
+    problem = code.Problem(
+        scale,
+        linear,
+        parent,
+        True,
+        np.array([0, k]),
+        blocks,
+        np.zeros((blocks.shape[1], 0, k)),
+        diagonal,
+        free,
+        groups[None].repeat(n, axis=0),
+        targets[None].repeat(n, axis=0),
+        np.full(n, m),
+        np.ones(n, np.bool_),
+        np.zeros((0, k)),
+        no_rows,
+        no_rows,
+        penalty,
+    )
+    guess = code.Guess(support, np.zeros((C, 0), np.int64))
+    limits = active_set.MOST_STEPS, active_set.STALE_STEPS
+    _, steps = code.active_set(guess, point, problem, tolerance, *limits)
+    return point.x, point.coupling, point.sums[0] if m else no_rows, int(steps)
 
 
 def _nearest_sums(answers: FloatArray, weights: FloatArray, parent: FloatArray) -> FloatArray:

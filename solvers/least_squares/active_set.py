@@ -10,7 +10,6 @@ References:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -51,24 +50,46 @@ def iterate(q: Quadratic, guess: Guess, start: Point, tolerance: float) -> tuple
       The point of the smallest residual, that residual, and the steps used.
     """
     code = kernels()
-    order = q.cells[q.cells < q.linear.shape[1]]  # blocks end to end
-    x = np.ascontiguousarray(start.x[:, order])
-    coupling, rows = start.coupling[order], np.array(start.rows, order="C")
-    sums = _padded(q, start.sums)
-    residual, steps = code.active_set(
-        code.Guess(np.ascontiguousarray(guess.support[:, order]), np.array(guess.sides, order="C")),
-        code.Point(x, coupling, sums, rows),
-        code.Problem(*_in_block_order(q, order)),
-        tolerance,
-        MOST_STEPS,
-        STALE_STEPS,
+    k = q.linear.shape[1]
+    order = q.cells[q.cells < k]  # blocks end to end
+    starts = np.zeros(len(q.cells) + 1, np.int64)
+    np.cumsum((q.cells < k).sum(1), out=starts[1:])
+    groups = np.array([e.groups for e in q.equalities], np.int64).reshape(-1, k)
+    in_order = np.ascontiguousarray
+    point = code.Point(
+        in_order(start.x[:, order]),
+        start.coupling[order],
+        _padded(q, start.sums),
+        np.array(start.rows, order="C"),
     )
-    widths = (e.targets.shape[1] for e in q.equalities)
-    unpadded = tuple(mu[:, :m] for mu, m in zip(sums, widths, strict=True))
+    problem = code.Problem(
+        q.scale,
+        in_order(q.linear[:, order]),
+        np.zeros(k) if q.parent is None else q.parent[order],
+        q.parent is not None,
+        starts,
+        in_order(q.blocks),
+        in_order(q.outside[..., order]),
+        in_order(q.diagonal[:, order]),
+        in_order(q.free[:, order]),
+        in_order(groups[:, order]),
+        _padded(q, tuple(e.targets for e in q.equalities)),
+        np.array([e.targets.shape[1] for e in q.equalities], np.int64),
+        np.array(q.is_inside, np.bool_),
+        in_order(q.coefficients[:, order]),
+        in_order(q.least),
+        in_order(q.most),
+        q.penalty,
+    )
+    first = code.Guess(in_order(guess.support[:, order]), np.array(guess.sides, order="C"))
+    residual, steps = code.active_set(first, point, problem, tolerance, MOST_STEPS, STALE_STEPS)
+    sums = tuple(
+        mu[:, : e.targets.shape[1]] for mu, e in zip(point.sums, q.equalities, strict=True)
+    )
     back = np.empty_like(order)
-    back[order] = np.arange(len(order))
-    point = Point(np.ascontiguousarray(x[:, back]), coupling[back], unpadded, rows)
-    return point, float(residual), int(steps)
+    back[order] = np.arange(k)
+    found = Point(in_order(point.x[:, back]), point.coupling[back], sums, point.rows)
+    return found, float(residual), int(steps)
 
 
 def _padded(q: Quadratic, arrays: tuple[FloatArray, ...]) -> FloatArray:
@@ -78,33 +99,6 @@ def _padded(q: Quadratic, arrays: tuple[FloatArray, ...]) -> FloatArray:
     for number, array in enumerate(arrays):
         out[number, :, : array.shape[1]] = array
     return out
-
-
-def _in_block_order(q: Quadratic, order: IntArray) -> tuple[Any, ...]:
-    """The fields of a node problem as in `kernels.Problem`, blocks end to end."""
-    k = len(order)
-    starts = np.zeros(len(q.cells) + 1, np.int64)
-    np.cumsum((q.cells < k).sum(1), out=starts[1:])
-    groups = np.array([e.groups for e in q.equalities], np.int64).reshape(-1, k)
-    return (
-        q.scale,
-        np.ascontiguousarray(q.linear[:, order]),
-        np.zeros(k) if q.parent is None else q.parent[order],
-        q.parent is not None,
-        starts,
-        np.ascontiguousarray(q.blocks),
-        np.ascontiguousarray(q.outside[..., order]),
-        np.ascontiguousarray(q.diagonal[:, order]),
-        np.ascontiguousarray(q.free[:, order]),
-        np.ascontiguousarray(groups[:, order]),
-        _padded(q, tuple(e.targets for e in q.equalities)),
-        np.array([e.targets.shape[1] for e in q.equalities], np.int64),
-        np.array(q.is_inside, np.bool_),
-        np.ascontiguousarray(q.coefficients[:, order]),
-        np.ascontiguousarray(q.least),
-        np.ascontiguousarray(q.most),
-        q.penalty,
-    )
 
 
 def next_guess(q: Quadratic, point: Point, g: FloatArray) -> Guess:

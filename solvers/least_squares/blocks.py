@@ -203,7 +203,9 @@ def arrange(problem: NodeProblem, fixed: Fixed = ()) -> Quadratic:
         np.repeat(weight[None], len(one), axis=0)
         for weight, one in zip(weights[is_partition & ~within], rows, strict=True)
     ]
-    outside = _compressed(rows, row_weights, weights.shape[1], k)
+    outside = np.zeros((weights.shape[1], 0, k))
+    if rows:
+        outside = _compressed(np.concatenate(rows), np.concatenate(row_weights))
     free = np.ones((C, k), bool)
     for equality in equalities:
         free &= equality.targets[:, equality.groups] > 0
@@ -439,16 +441,10 @@ def _members(labels: IntArray) -> IntArray:
     return cells
 
 
-def _compressed(
-    rows: Sequence[FloatArray], weights: Sequence[FloatArray], patterns: int, k: int
-) -> FloatArray:
-    """F with F'F = sum of weighted rows: as few rows as their rank, if there is one pattern."""
-    if not rows:
-        return np.zeros((patterns, 0, k))
-    every = np.concatenate(rows)
-    root = np.sqrt(np.concatenate(weights)).T[:, :, None]
-    F = root * every
-    if patterns > 1:
+def _compressed(rows: FloatArray, weights: FloatArray) -> FloatArray:
+    """Return F with F'F = sum of weighted rows: as few rows as their rank, for one pattern."""
+    F = np.sqrt(weights).T[:, :, None] * rows
+    if len(F) > 1:
         return F
     values, vectors = np.linalg.eigh(F[0] @ F[0].T)
     kept = values > 1e-14 * values[-1]

@@ -137,12 +137,12 @@ def judge(conditions: Conditions) -> Certificate:
     """
     x = np.maximum(conditions.x, 0)
     persons = conditions.gradient / conditions.unit[:, None]
-    stationarity = _largest(np.maximum(-persons, 0))
-    complementarity = _largest(np.minimum(x, np.maximum(persons, 0)))
-    primal = _largest(np.maximum(-conditions.x, 0))
+    stationarity = float(np.max(-persons, initial=0.0))
+    complementarity = float(np.max(np.minimum(x, persons), initial=0.0))
+    primal = float(np.max(-conditions.x, initial=0.0))
     gap = float((x * conditions.gradient).sum())
     for multipliers, off in conditions.equalities:
-        primal = max(primal, _largest(off))
+        primal = max(primal, float(np.abs(off).max(initial=0.0)))
         gap += float((multipliers * off).sum())
     rows = conditions.rows
     if rows is not None and rows.values.size:
@@ -154,15 +154,12 @@ def judge(conditions: Conditions) -> Certificate:
         limit = np.where(nu > 0, rows.least, np.where(nu < 0, rows.most, rows.values))
         gap += float((nu * (rows.values - limit)).sum())
     if conditions.unsigned is not None:
-        stationarity = max(stationarity, _largest(conditions.unsigned / conditions.unit.max()))
+        off = np.abs(conditions.unsigned).max(initial=0.0)
+        stationarity = max(stationarity, float(off / conditions.unit.max()))
     size = max(1.0, float(x.max(initial=0.0)))
     top = float(conditions.unit.max())
     gap = abs(gap) / top / max(1.0, abs(conditions.objective) / top)
     return Certificate(stationarity / size, primal / size, complementarity / size, gap)
-
-
-def _largest(values: FloatArray) -> float:
-    return float(np.abs(values).max(initial=0.0))
 
 
 def certify(problem: NodeProblem, fixed: Fixed, q: Quadratic, point: Point) -> Certificate:

@@ -60,22 +60,21 @@ def compiled_in_any_order(kernel: Kernel) -> Kernel:
 
 @functools.cache
 def kernels(name: str = SUPPORTS) -> ModuleType:
-    """A module of kernels, each function compiled for the types it is called with.
+    """Return a module of kernels, each function compiled for the types it is called with.
 
     What cannot be kept in the user's cache is compiled anew by each process, in memory.
     """
     folder = _user_folder(name)
     if folder is not None:
         with _after_compilers(folder):
-            try:
-                return _compiled(_copied(name, folder))
-            except Exception:  # noqa: BLE001, damaged machine code may raise anything when it is read
-                _forget_machine_code(folder)
-            try:
-                return _compiled(_copied(name, folder))
-            except OSError:  # a full disk
-                pass
-    return _compiled(_in_memory(name))
+            for _ in range(2):
+                try:
+                    return _loaded(name, folder)
+                except Exception:  # noqa: BLE001, damaged machine code raises anything; a full disk, too
+                    # File by file: another process may be writing in the same folders.
+                    for path in (folder / "__pycache__").glob("*.nb[ci]"):
+                        path.unlink(missing_ok=True)
+    return _loaded(name, None)
 
 
 @contextlib.contextmanager
@@ -153,21 +152,6 @@ def _user_folder(name: str) -> Path | None:
         return None
 
 
-def _copied(name: str, folder: Path) -> ModuleType:
-    """The module from a copy in this folder, with machine code kept beside the copy.
-
-    numba keeps machine code beside the source it is made from. Beside an archive, as Spark ships
-    it, or an installation that may not be written it cannot be, and every Spark application has its
-    archive at another path; so all of them take it from where it was compiled once.
-    """
-    path, source = folder / "kernels.py", _source(name)
-    if not path.exists() or path.read_bytes() != source:
-        draft = path.with_suffix(f".{os.getpid()}")
-        draft.write_bytes(source)
-        draft.replace(path)
-    return _executed(name, importlib.util.spec_from_file_location(name, path))
-
-
 class _MemoryLoader(InspectLoader):
     """Loads a module without a file, so that numba keeps nothing."""
 
@@ -175,26 +159,26 @@ class _MemoryLoader(InspectLoader):
         return _source(fullname).decode()
 
 
-def _in_memory(name: str) -> ModuleType:
-    return _executed(name, ModuleSpec(name, _MemoryLoader(), origin="in memory"))
+def _loaded(name: str, folder: Path | None) -> ModuleType:
+    """Load and compile a module from a copy in this folder, or from memory.
 
-
-def _executed(name: str, spec: ModuleSpec | None) -> ModuleType:
+    numba keeps machine code beside the source it is made from. Beside an archive, as Spark ships
+    it, or an installation that may not be written it cannot be, and every Spark application has its
+    archive at another path; so all of them take it from where it was compiled once.
+    """
+    spec: ModuleSpec | None = ModuleSpec(name, _MemoryLoader(), origin="in memory")
+    if folder is not None:
+        path, source = folder / "kernels.py", _source(name)
+        if not path.exists() or path.read_bytes() != source:
+            draft = path.with_suffix(f".{os.getpid()}")
+            draft.write_bytes(source)
+            draft.replace(path)
+        spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ModuleNotFoundError(name, name=name)
     module = importlib.util.module_from_spec(spec)
     module.__file__ = spec.origin
     sys.modules[name] = module  # by which machine code finds what it belongs to
     spec.loader.exec_module(module)
-    return module
-
-
-def _compiled(module: ModuleType) -> ModuleType:
     module.compile_all()
     return module
-
-
-def _forget_machine_code(folder: Path) -> None:
-    """Remove it file by file; another process may be writing in the same folders."""
-    for path in (folder / "__pycache__").glob("*.nb[ci]"):
-        path.unlink(missing_ok=True)

@@ -19,6 +19,7 @@ import numpy as np
 
 from das.arrays import FloatArray, IntArray
 from das.errors import SolverError
+from solvers.least_squares.blocks import Fixed
 from solvers.problem import (
     Estimate,
     ExactTerm,
@@ -33,7 +34,6 @@ from solvers.problem import (
     group_sums,
 )
 
-Fixed = tuple[tuple[IntArray, FloatArray], ...]
 Solve = Callable[[NodeProblem, float, Fixed], Estimate]
 Count = Callable[[NodeProblem], IntArray]
 

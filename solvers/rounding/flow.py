@@ -135,12 +135,13 @@ def _build(sums: Sums, low: IntArray, high: IntArray, finest: IntArray) -> _Netw
         room = sums.most[:, sums.family.n_sets :].sum(1)
         arcs = _assignment_arcs(leaves, first_type, exits, room)
         columns = [np.append(one, more) for one, more in zip(columns, arcs, strict=True)]
-    given = np.zeros(max(int(columns[2].max()), int(columns[3].max()), first_set - 1) + 1, np.int64)
+    item, child, tail, head, least, most = columns
+    given = np.zeros(max(int(tail.max()), int(head.max()), first_set - 1) + 1, np.int64)
     if sums.parent is not None:
         held = sums.of_counts(sums.parent[None])[0, finest]
         given[_FIRST_CELL:first_set] = held
         given[_SINK] = -held.sum()
-    return _Network(*columns, given)
+    return _Network(item, child, tail, head, least, most, given)
 
 
 def _assignment_arcs(

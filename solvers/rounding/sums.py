@@ -248,7 +248,7 @@ def _most_persons(problem: NodeProblem, whole: IntArray) -> int:
     if problem.leaves is not None:
         limits += [side for one in problem.leaves.leaves for side in (one.least, one.low)]
     asked = sum(int(np.abs(one[np.abs(one) < NO_LIMIT]).sum()) for one in limits)
-    return int(whole.sum()) + whole.shape[1] + asked
+    return int(whole.sum() + whole.shape[1] + asked)
 
 
 def _floors(values: FloatArray) -> tuple[IntArray, FloatArray]:

@@ -50,7 +50,7 @@ from jobs.pipeline.storage.dataset import (
     is_published,
     leftovers,
     read_proposal,
-    remove_leftovers,
+    remove_files,
     withdraw,
 )
 from jobs.pipeline.storage.journal import append_to_journal, line_digests, read_journal
@@ -426,7 +426,7 @@ def draw_once(
     if attempt is None:
         left = leftovers(dataset)
         attempt = draws.begin(part, moved=moved)  # from now on no earlier one can be recorded
-        remove_leftovers(dataset, left)  # not more: a later attempt may already be under way
+        remove_files(dataset, left)  # not more: a later attempt may already be under way
         try:
             draw(attempt)
         except SpentError:

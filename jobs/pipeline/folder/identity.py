@@ -10,11 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from das.errors import ConfigError, InputError, LedgerError, OutputError
-from jobs.pipeline.config.claims import account_of
 from jobs.pipeline.config.load import load_run
-from jobs.pipeline.config.models.invariants import table_of
 from jobs.pipeline.config.models.run import RunConfig
-from jobs.pipeline.config.product import Resolved
+from jobs.pipeline.config.product import Resolved, account_of
 from jobs.pipeline.documents.summary import SUMMARY
 from jobs.pipeline.folder.roots import (
     CONFIDENTIAL,
@@ -333,8 +331,8 @@ def input_files(config: RunConfig) -> dict[str, list[int]]:
     if spine is not None and spine.entities is not None:
         roots.append(spine.entities.path)
     stated = [entry for product in products for entry in product.invariants]
-    roots += [table.path for table in map(table_of, stated) if table is not None]
-    released = [getattr(entry, "released", None) for entry in stated]
+    roots += [entry.public_table.path for entry in stated if entry.public_table is not None]
+    released = [entry.released_before for entry in stated]
     # The manifest of a release fixes every byte of it.
     roots += [ReleaseLayout(one.path).manifest for one in released if one is not None and one.path]
     return files_under(roots, account_of(config))

@@ -14,8 +14,7 @@ from dataclasses import dataclass, replace
 
 from das.errors import LedgerError, OutputError
 from das.mechanisms.entropy import Position
-from jobs.pipeline.config.claims import account_of, claim_of
-from jobs.pipeline.config.product import Product, Resolved
+from jobs.pipeline.config.product import Product, Resolved, account_of, claim_of
 from jobs.pipeline.documents.account import account_of_grants
 from jobs.pipeline.documents.document import write_document
 from jobs.pipeline.folder.draws import Draws, lost_answers, note_account_line, refuse_rolled_back

@@ -14,10 +14,8 @@ from das.metrics.parity import expected_absolute, parity_of
 from das.privacy.ledger import Ledger
 from das.queries.query import Query, parse_query
 from das.schema import Recode, Schema
-from jobs.pipeline.config.claims import claim_of
-from jobs.pipeline.config.groups import Grouping
 from jobs.pipeline.config.models.run import AboutConfig
-from jobs.pipeline.config.product import Product, Resolved
+from jobs.pipeline.config.product import Grouping, Product, Resolved, claim_of
 from jobs.pipeline.documents.account import Account, account_of_grants
 from jobs.pipeline.documents.codebook import (
     Codebook,
@@ -425,9 +423,7 @@ def _at(
     everybody = math.nan
     if of_total is not None:
         everybody = min(float(expected_absolute(of_total)[0]), 2.0 * float(released.sum()))
-    parity = parity_of(
-        absolute, released, everybody, floor=grouping.floor, omega=grouping.population_weight
-    )
+    parity = parity_of(absolute, released, everybody, floor=grouping.floor)
     return ExpectedAtLevel(
         geolevel=geolevel,
         l1=tuple(float(f"{value:.6g}") for value in absolute.tolist()),

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
-from jobs.pipeline.config.joined import NUMBER
+from jobs.pipeline.config.between import NUMBER
 from jobs.pipeline.config.models.run import AboutConfig
-from jobs.pipeline.config.tables import file_stems
+from jobs.pipeline.config.product import file_stems
 from jobs.pipeline.documents.account import covering
 from jobs.pipeline.documents.codebook import Codebook, CodedColumn, CodedDataset
 from jobs.pipeline.documents.manifest import Manifest, Output, ReleaseManifest

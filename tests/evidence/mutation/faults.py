@@ -1315,7 +1315,7 @@ FAULTS = (
     Fault(
         "types that are not counted hold nobody",
         FACILITIES,
-        "most = np.where(self.counted, counts * self.most, MANY)",
+        "most = np.where(self.is_counted, counts * self.most, MANY)",
         "most = counts * self.most",
         (INVARIANTS_UNIT + "test_facilities",),
     ),

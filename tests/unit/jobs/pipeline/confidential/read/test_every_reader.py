@@ -25,8 +25,8 @@ from hypothesis import strategies as st
 from das.errors import InputError
 from geography.lattice import Spine
 from jobs.pipeline.config.models.data import BlockTableData, RecordsData
-from jobs.pipeline.config.models.evaluation import AreasFile
-from jobs.pipeline.config.models.invariants import PublicTable
+from jobs.pipeline.config.models.kinds.kind import PublicTable
+from jobs.pipeline.config.models.products import AreasFile
 from jobs.pipeline.config.models.run import GeounitsFile
 from jobs.pipeline.input import files, lines
 from jobs.pipeline.input.areas import read_areas
