@@ -470,7 +470,7 @@ def test_a_removed_dataset_comes_back_as_what_is_published_next(
         with monkeypatch.context() as patch:
             patch.setattr(
                 jobs.pipeline.storage.dataset,
-                "_remove",
+                "remove_files",
                 dying(jobs.pipeline.storage.dataset, steps),
             )
             with contextlib.suppress(KeyboardInterrupt):
@@ -549,7 +549,7 @@ def noting(asked: list[str], name: str, ask):
 
 def dying(module, steps: int):
     """Removing dies after so many files; what it removed is gone."""
-    remove, left = module._remove, [steps]
+    remove, left = module.remove_files, [steps]
 
     def removing(dataset, names):
         if left[0] <= 0:
