@@ -40,7 +40,7 @@ from das.schema import Schema
 from invariants.between import Ties
 from invariants.joining import Order, join
 from jobs.design.synthetic.generate import GenerateSpec, generate
-from jobs.pipeline.config.joined import Joining, joining_of
+from jobs.pipeline.config.between import Joining, joining_of
 from jobs.pipeline.config.load import load_run
 from jobs.pipeline.config.product import Product, Resolved
 from jobs.pipeline.documents.statistics import statistics_of

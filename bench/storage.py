@@ -71,7 +71,7 @@ from tests.servers.versity import versity_server
 
 _THREADS = 16  # that create one name at once
 _PROCESSES = 4
-STEPS = ("begin", "remove_leftovers", "record", "accept")  # of a draw, each a place to fall asleep
+STEPS = ("begin", "remove_files", "record", "accept")  # of a draw, each a place to fall asleep
 _GEOLEVEL = "tract"
 _SCHEMA = pa.schema([("geocode", pa.string()), ("driver", pa.int64())])
 _MOTO = """

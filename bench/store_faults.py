@@ -30,8 +30,8 @@ from pathlib import Path
 import pytest
 
 from das.errors import DasError
-from jobs.pipeline.config.claims import account_of
 from jobs.pipeline.config.load import load_run
+from jobs.pipeline.config.product import account_of
 from jobs.pipeline.release.verify import verify_run
 from jobs.pipeline.storage.dataset import MANIFEST, Dataset, dataset_digest
 from jobs.pipeline.storage.journal import read_journal

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import reduce
+
 import numpy as np
 import numpy.typing as npt
 
@@ -14,3 +17,8 @@ WordArray = npt.NDArray[np.uint64]  # words of a random stream
 Geocodes = npt.NDArray[np.bytes_]
 # str: geocodes and other text of a range of geounits, as it is read from files and written to them.
 ObjectArray = npt.NDArray[np.object_]
+
+
+def kron(factors: Iterable[FloatArray]) -> FloatArray:
+    """Return the Kronecker product of matrices, of which there is at least one."""
+    return reduce(lambda one, other: np.asarray(np.kron(one, other)), factors)

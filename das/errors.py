@@ -66,8 +66,8 @@ class DasError(Exception):
         return text
 
     def __reduce__(self) -> tuple[object, ...]:
-        parts = {"got": self.got, "want": self.want, "remedy": self.remedy}
-        return partial(type(self), **parts), (self.where, self.what)
+        make = partial(type(self), got=self.got, want=self.want, remedy=self.remedy)
+        return make, (self.where, self.what)
 
 
 def _shown(value: object, longest: int) -> str:

@@ -27,7 +27,7 @@ from das.errors import ConfigError
 from das.histograms import Histograms
 from das.queries.query import Query
 from invariants.exact import Invariant
-from invariants.facilities import Types, binding_totals
+from invariants.facilities import Types
 from invariants.leaves import MANY, Leaves
 
 Counts = Mapping[str, Histograms]
@@ -169,10 +169,6 @@ class Ties:
             for high in highs:
                 most[:, number] = np.minimum(most[:, number], high.answer(counts, n_geounits))
         return Leaves(least, most, least.sum(1), most.sum(1))
-
-    def totals_at(self, invariants: Sequence[Invariant], geolevel: str) -> Query | None:
-        """As `Facilities.totals_at`."""
-        return binding_totals(self.geolevel, invariants, geolevel)
 
 
 @dataclass(frozen=True, eq=False)

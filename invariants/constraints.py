@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 
@@ -10,14 +13,14 @@ from das.arrays import BoolArray, IntArray
 from das.queries.query import Query
 from das.schema import Schema
 from invariants.between import Ties
-from invariants.exact import Invariant
+from invariants.exact import BoundQuery
 from invariants.facilities import Facilities
+from invariants.limit import Limit
 from invariants.linear import LinearRow
-from invariants.quarters import NAME, LivingQuarters
-from invariants.zeros import StructuralZeros
+from invariants.quarters import LivingQuarters
+from invariants.zeros import StructuralZeros, representative_levels
 
-BOUND = "released before"
-"""The kind of an invariant whose answers are those of an earlier release."""
+Kind = TypeVar("Kind", bound=Limit)
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,20 +28,45 @@ class Limits:
     """All that counts must keep beside the exact queries of a plan.
 
     Attributes:
-      facilities: Facility counts by type, or none.
-      zeros: Cells in which nobody can be, or none.
-      rows: Linear rows.
-      quarters: Living quarters, without which nobody lives in a geounit, or none.
-      bound: Queries whose answers are those of an earlier release, and not of the data.
+      stated: Invariants of the product; linear rows that other products demand come last.
       ties: What counts of products before this one bound; then there are no facilities.
     """
 
-    facilities: Facilities | None = None
-    zeros: StructuralZeros | None = None
-    rows: tuple[LinearRow, ...] = ()
-    quarters: LivingQuarters | None = None
-    bound: tuple[Invariant, ...] = ()
+    stated: tuple[Limit, ...] = ()
     ties: Ties | None = None
+
+    def of(self, kind: type[Kind]) -> tuple[Kind, ...]:
+        """All of one kind."""
+        return tuple(one for one in self.stated if isinstance(one, kind))
+
+    def stated_at(self, geolevel: str) -> list[Limit]:
+        """Those that are stated at a geolevel, or at every one, and can be broken by counts."""
+        return [one for one in self.stated if one.is_compared and one.geolevel in ("", geolevel)]
+
+    @cached_property
+    def facilities(self) -> Facilities | None:
+        """Facility counts by type, or none."""
+        return next(iter(self.of(Facilities)), None)
+
+    @cached_property
+    def zeros(self) -> StructuralZeros | None:
+        """Cells in which nobody can be, or none."""
+        return next(iter(self.of(StructuralZeros)), None)
+
+    @cached_property
+    def quarters(self) -> LivingQuarters | None:
+        """Living quarters, without which nobody lives in a geounit, or none."""
+        return next(iter(self.of(LivingQuarters)), None)
+
+    @cached_property
+    def rows(self) -> tuple[LinearRow, ...]:
+        """Linear rows."""
+        return self.of(LinearRow)
+
+    @cached_property
+    def bound(self) -> tuple[BoundQuery, ...]:
+        """Queries whose answers are those of an earlier release."""
+        return self.of(BoundQuery)
 
     @property
     def by_type(self) -> Facilities | Ties | None:
@@ -85,53 +113,38 @@ class Limits:
         counted = self.by_type is not None and geolevel in self.by_type.geolevels
         return counted or bool(self.bounded_rows_at(geolevel))
 
-    def has_quarters(self, geolevel: str) -> bool:
-        """Whether it is known which geounits of a geolevel have no living quarters."""
-        return self.quarters is not None and geolevel in self.quarters.geolevels
+    def quarters_at(self, geolevel: str) -> LivingQuarters | None:
+        """Living quarters, if they are known at a geolevel."""
+        known = self.quarters is not None and geolevel in self.quarters.geolevels
+        return self.quarters if known else None
 
     def is_implied(self, geolevel: str) -> bool:
         """Whether geounits of a geolevel keep something that follows from given counts."""
-        return self.binds(geolevel) or self.has_quarters(geolevel)
+        return self.binds(geolevel) or self.quarters_at(geolevel) is not None
+
+    def levels_told_apart(
+        self, schema: Schema, queries: Sequence[Query], most: int
+    ) -> list[IntArray]:
+        """Levels of each attribute that stand for all that no limit and no query tells apart.
+
+        Coefficients of rows tell all apart.
+
+        Args:
+          schema: Attributes and cells.
+          queries: Partition queries.
+          most: How many levels stand for those that are alike.
+        """
+        if self.rows:
+            return [np.arange(size) for size in schema.shape]
+        asked = [*queries, *(query for one in self.stated for query in one.queries)]
+        return representative_levels(schema.shape, asked, self.zeros, most)
 
     def document(self, schema: Schema) -> list[dict[str, object]]:
-        """What a manifest says of each: its kind, its name, where it holds, whether it is exact."""
-        rows: list[dict[str, object]] = []
-        if self.facilities is not None:
-            counted = [
-                label
-                for label, is_counted in zip(
-                    self.facilities.query.labels(), self.facilities.counted, strict=True
-                )
-                if is_counted
-            ]
-            rows.append(
-                {
-                    "kind": "facilities",
-                    "name": self.facilities.query.name,
-                    "geolevels": list(self.facilities.geolevels),
-                    "types": counted,
-                }
-            )
-        if self.quarters is not None:
-            rows.append(
-                {
-                    "kind": NAME,
-                    "name": "nobody without them",
-                    "geolevels": list(self.quarters.geolevels),
-                    "types": list(self.quarters.kinds),
-                }
-            )
-        if self.zeros is not None:
-            cells = f"{len(self.zeros)} of {schema.size} cells"
-            rows.append({"kind": "structural zeros", "name": cells, "geolevels": []})
-        for one in self.bound:
-            rows.append({"kind": BOUND, "name": one.query.name, "geolevels": list(one.geolevels)})
-        for tie in () if self.ties is None else self.ties.entries:
-            geolevels = list(self.ties.geolevels) if self.ties is not None else []
-            rows.append({"kind": "between", "name": tie.name, "geolevels": geolevels})
-        for row in self.rows:
-            if row.cap is not None:  # follows from what is stated
-                continue
-            kind = "exact row" if row.is_exact else "bounded row"
-            rows.append({"kind": kind, "name": row.name, "geolevels": list(row.geolevels)})
-        return rows
+        """What a manifest says of each: its kind, its name, where it holds, and types."""
+        stated = [one.document(schema) for one in self.stated if not isinstance(one, LinearRow)]
+        if self.ties is not None:
+            geolevels = list(self.ties.geolevels)
+            for tie in self.ties.entries:
+                stated.append({"kind": "between", "name": tie.name, "geolevels": geolevels})
+        # What other products demand follows from what is stated.
+        return stated + [row.document(schema) for row in self.rows if row.cap is None]

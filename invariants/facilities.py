@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from das.arrays import BoolArray, IntArray
-from das.errors import SchemaError
+from das.errors import ConfigError, SchemaError
+from das.histograms import Histograms
+from das.privacy.neighborhoods import Held
 from das.queries.query import Query, is_refinement
+from das.schema import Schema
+from invariants.conflict import Statement
 from invariants.exact import Invariant, invariants_at
 from invariants.leaves import MANY, Leaves
+from invariants.limit import Limit, statements_of
+from invariants.quarters import LivingQuarters
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +50,7 @@ class Types:
 
 
 @dataclass(frozen=True, eq=False)
-class Facilities:
+class Facilities(Limit):
     """Facility counts by type, published exactly at a geolevel.
 
     A geounit with f_i facilities of type i holds f_i least_i to f_i most_i persons of that type. A
@@ -55,19 +62,86 @@ class Facilities:
         facilities are counted at the last.
       least: int64[t], fewest persons of one facility.
       most: int64[t], most persons of one facility.
-      counted: bool[t], types whose facilities are counted.
+      is_counted: bool[t], types whose facilities are counted.
     """
+
+    kind: ClassVar[str] = "facilities"
+    note: ClassVar[str] = (
+        "Facility counts are public; counts of persons must be possible with them."
+    )
+    is_single: ClassVar[bool] = True
 
     query: Query
     geolevels: tuple[str, ...]
     least: IntArray
     most: IntArray
-    counted: BoolArray
+    is_counted: BoolArray
 
     @property
-    def geolevel(self) -> str:
-        """Where facilities are counted."""
-        return self.geolevels[-1]
+    def title(self) -> str:
+        """What errors and files of given counts call them."""
+        return f"facilities {self.query.name}"
+
+    @property
+    def counted(self) -> tuple[str, ...]:
+        """All types; facilities of those that are not counted are 0."""
+        return tuple(self.query.labels())
+
+    @property
+    def queries(self) -> tuple[Query, ...]:
+        """Persons by type."""
+        return (self.query,)
+
+    def broken(self, counts: Histograms, given: IntArray) -> BoolArray:
+        """bool[G]: geounits with more or fewer persons of a type than facilities hold."""
+        boxes, persons = self.boxes(given), self.query.answer(counts)
+        return np.asarray(((persons < boxes.least) | (persons > boxes.most)).any(1), np.bool_)
+
+    def statements(self, cells: IntArray, given: IntArray) -> Iterator[Statement]:
+        """How many persons of each type facilities hold."""
+        boxes = self.boxes(given[None])
+        return statements_of(self.title, self.query, boxes.least[0], boxes.most[0], cells)
+
+    def held(self, cells: IntArray) -> list[Held]:
+        """Persons by type: within limits, or fixed where a facility holds one number of them."""
+        types, deepest = self.query.rows_of(cells), len(self.geolevels) - 1
+        limited = self.is_counted | (self.least > 0)
+        if not limited.any():
+            return []
+        name = f"facilities by {self.query.name} in every {self.geolevel}"
+        labels = np.where(limited[types], types, -1)
+        held = [Held(name, deepest, labels, ~limited[types], is_exact=False)]
+        for kind in np.flatnonzero(self.is_counted & (self.least == self.most)):
+            is_kind = types == kind
+            called = f"{self.query.name} {self.query.labels()[kind]} in every {self.geolevel}"
+            held.append(Held(called, deepest, is_kind.astype(np.int64), ~is_kind))
+        return held
+
+    def described(self, schema: Schema) -> str:
+        """The name of the query."""
+        return self.query.name
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """The types whose facilities are counted."""
+        return tuple(name for name, own in zip(self.counted, self.is_counted, strict=True) if own)
+
+    def check(self, others: Sequence[Limit], invariants: Sequence[Limit]) -> None:
+        """Check them against exact queries and living quarters.
+
+        Raises:
+          SchemaError: As in `check_facilities`.
+          ConfigError: Living quarters are counted at a coarser geolevel.
+        """
+        check_facilities(self, [one for one in invariants if isinstance(one, Invariant)])
+        for quarters in others:
+            if isinstance(quarters, LivingQuarters) and self.geolevel not in quarters.geolevels:
+                raise ConfigError(
+                    quarters.title,
+                    "are counted at a coarser geolevel than facilities",
+                    got=quarters.geolevel,
+                    want=f"{self.geolevel}, or a finer one",
+                )
 
     def boxes(self, counts: IntArray) -> Leaves:
         """One row per geounit, totals free.
@@ -76,20 +150,16 @@ class Facilities:
           counts: int64[G, t] facilities; 0 for types that are not counted.
         """
         least = counts * self.least
-        most = np.where(self.counted, counts * self.most, MANY)
+        most = np.where(self.is_counted, counts * self.most, MANY)
         return Leaves(least, most, least.sum(1), most.sum(1))
-
-    def totals_at(self, invariants: Sequence[Invariant], geolevel: str) -> Query | None:
-        """The finest invariant at a geolevel, if its answers are not exact one geolevel down.
-
-        These are the totals that bind the types here; those that are exact further down already
-        bind the leaves.
-        """
-        return binding_totals(self.geolevel, invariants, geolevel)
 
 
 def binding_totals(leaf: str, invariants: Sequence[Invariant], geolevel: str) -> Query | None:
-    """As `Facilities.totals_at`, of types that are bounded at the geolevel `leaf`."""
+    """Return the finest invariant at a geolevel, if its answers are not exact one geolevel down.
+
+    These are the totals that bind types there, which have bounds at the geolevel `leaf`; those that
+    are exact further down already bind the leaves.
+    """
     held = invariants_at(invariants, geolevel)
     if not held:
         return None

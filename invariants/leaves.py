@@ -11,6 +11,7 @@ import numpy.typing as npt
 from das.arrays import IntArray
 from das.errors import InfeasibleError
 
+NO_LIMIT = 2**62  # of a linear row: most without upper limit, and -least without lower
 MANY = 10**11  # more persons than there are; sums over all leaves of a nation fit in 63 bits
 
 

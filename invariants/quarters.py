@@ -6,17 +6,23 @@ imposed on the counts as any invariant is, and the input is checked against it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from das.arrays import BoolArray, IntArray
-
-NAME = "living quarters"  # in errors, manifests and files of given counts
+from das.errors import InputError
+from das.histograms import Histograms
+from das.privacy.neighborhoods import Held
+from das.schema import Schema
+from invariants.conflict import Statement
+from invariants.limit import Limit
 
 
 @dataclass(frozen=True, eq=False)
-class LivingQuarters:
+class LivingQuarters(Limit):
     """What living quarters are counted, and where.
 
     Attributes:
@@ -26,14 +32,54 @@ class LivingQuarters:
         added up above.
     """
 
+    kind: ClassVar[str] = "living quarters"
+    note: ClassVar[str] = "Counts of living quarters are public; nobody lives where there are none."
+    is_single: ClassVar[bool] = True
+    is_kept_beside_releases: ClassVar[bool] = True
+
     kinds: tuple[str, ...]
     is_housing: BoolArray
     geolevels: tuple[str, ...]
 
     @property
-    def geolevel(self) -> str:
-        """Where they are counted."""
-        return self.geolevels[-1]
+    def counted(self) -> tuple[str, ...]:
+        """Their kinds."""
+        return self.kinds
+
+    def broken(self, counts: Histograms, given: IntArray) -> BoolArray:
+        """bool[G]: geounits with persons and without living quarters."""
+        return np.asarray(without_quarters(given) & (np.diff(counts.offsets) > 0), np.bool_)
+
+    def statements(self, cells: IntArray, given: IntArray) -> Iterator[Statement]:
+        """That nobody lives where there are none."""
+        yield Statement(self.title, np.ones(len(cells), np.int64), 0, np.inf if given.any() else 0)
+
+    def held(self, cells: IntArray) -> list[Held]:
+        """Whether the total may be above 0, not what it is."""
+        name, everybody = f"{self.title} in every {self.geolevel}", np.zeros(len(cells), np.int64)
+        nobody = np.zeros(len(cells), np.bool_)
+        return [Held(name, len(self.geolevels) - 1, everybody, nobody, is_exact=False)]
+
+    def described(self, schema: Schema) -> str:
+        """What they say."""
+        return "nobody without them"
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """Their kinds."""
+        return self.kinds
+
+    def check_given(self, counts: IntArray) -> None:
+        """Check that there are some.
+
+        Raises:
+          InputError: There are none anywhere.
+        """
+        if not counts.any():
+            raise InputError(
+                f"table of {self.title}",
+                "counts none in any geounit, so nobody could live anywhere",
+            )
 
     def housing_units(self, counts: IntArray) -> IntArray:
         """int64[G] housing units, from int64[G, m] counts of every kind."""

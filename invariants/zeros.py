@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 
 from das.arrays import BoolArray, IntArray
+from das.errors import SchemaError
+from das.histograms import Histograms
 from das.queries.query import Query
+from das.schema import Schema
+from invariants.conflict import Statement
+from invariants.limit import Limit
 
 _BOXES = 63  # of a word of an int64
 
 
 @dataclass(frozen=True, eq=False)
-class StructuralZeros:
+class StructuralZeros(Limit):
     """A union of boxes; a box has all cells whose levels are among its own, in every attribute.
 
     It is held by attribute, so memory does not grow with the cells of the schema.
@@ -26,8 +32,42 @@ class StructuralZeros:
       boxes: Of each box one bool[n_i] per attribute, which of its levels are in it.
     """
 
+    kind: ClassVar[str] = "structural zeros"
+    is_kept_beside_releases: ClassVar[bool] = True
+
     shape: tuple[int, ...]
     boxes: tuple[tuple[BoolArray, ...], ...]
+    geolevels: tuple[str, ...] = ()
+
+    def broken(self, counts: Histograms, given: IntArray) -> BoolArray:
+        """bool[G]: geounits with persons in some of these cells."""
+        broken = np.zeros(counts.n_geounits, np.bool_)
+        broken[counts.owners()[self.holds(counts.cells)]] = True
+        return broken
+
+    def statements(self, cells: IntArray, given: IntArray) -> Iterator[Statement]:
+        """That nobody is in these cells."""
+        yield Statement(self.title, self.holds(cells).astype(np.int64), 0, 0)
+
+    def described(self, schema: Schema) -> str:
+        """How many cells they are."""
+        return f"{len(self)} of {schema.size} cells"
+
+    @classmethod
+    def joined(cls, stated: Sequence[Limit]) -> list[Limit]:
+        """One union of all boxes."""
+        own = [one for one in stated if isinstance(one, StructuralZeros)]
+        boxes = tuple(box for one in own for box in one.boxes)
+        return [cls(own[0].shape, boxes)] if own else []
+
+    def check(self, others: Sequence[Limit], invariants: Sequence[Limit]) -> None:
+        """Check that they leave some cell.
+
+        Raises:
+          SchemaError: They do not.
+        """
+        if len(self) == math.prod(self.shape):
+            raise SchemaError("zero", "leaves no cell in which somebody can be")
 
     @cached_property
     def _words(self) -> tuple[IntArray, ...]:

@@ -23,9 +23,8 @@ import numpy.typing as npt
 from das.arrays import FloatArray, IntArray
 from das.errors import SolverError
 from das.queries.query import Query
+from invariants.leaves import NO_LIMIT as NO_LIMIT
 from invariants.leaves import Leaves
-
-NO_LIMIT = 2**62  # a row without upper limit has most = NO_LIMIT, without lower least = -NO_LIMIT
 
 
 @dataclass(frozen=True, eq=False)

@@ -39,7 +39,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Context, Decimal, localcontext
 from fractions import Fraction
-from typing import Protocol
 
 from das.definition import Definition
 from das.privacy.losses import Losses
@@ -49,22 +48,6 @@ FALSE_POSITIVE_RATES = (Fraction(1, 1000), Fraction(1, 100), Fraction(1, 20), Fr
 
 _DIGITS = Context(prec=60)
 _SLACK = Decimal("1e-40")  # of numbers up to 1, after at most a million roundings of 1e-59
-
-
-class Attacks(Protocol):
-    """Bounds on every test between two neighbors."""
-
-    def advantage(self) -> Fraction:
-        """The largest true positive rate less the false positive rate, rounded up."""
-        ...
-
-    def true_positive_rate(self, false_positive_rate: Fraction) -> Fraction:
-        """The largest true positive rate, rounded up.
-
-        Args:
-          false_positive_rate: Exact, above 0 and below 1.
-        """
-        ...
 
 
 @dataclass(frozen=True)
@@ -155,6 +138,10 @@ class AttacksByEpsilon:
             inverse = (-decimal_of(self.epsilon)).exp()  # 0 of an epsilon above some million
             direct = rate / inverse if inverse else Decimal(1)
             return _fraction(min(direct, 1 - inverse * (1 - rate)) + _SLACK)
+
+
+Attacks = AttacksByLosses | AttacksByRho | AttacksByEpsilon
+"""Bounds on every test between two neighbors."""
 
 
 def attacks_of_total(definition: Definition, total: Fraction) -> Attacks:

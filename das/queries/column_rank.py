@@ -150,6 +150,12 @@ def _eliminated(rows: IntArray) -> IntArray:
     return np.ascontiguousarray(matrix[:rank])
 
 
+def independent_rows(rows: IntArray) -> IntArray:
+    """Return the rows that no linear combination of those before is, modulo the prime."""
+    reduced = _eliminated(rows.T % _PRIME)
+    return np.asarray(rows[(reduced != 0).argmax(axis=1)])
+
+
 def _meet(one: IntArray, other: IntArray) -> IntArray:
     """The intersection of two row spaces (Zassenhaus' algorithm)."""
     n = one.shape[1]

@@ -21,11 +21,11 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import cached_property
 
 import numpy as np
 
-from das.arrays import FloatArray, IntArray
+from das.arrays import FloatArray, IntArray, kron
 from das.errors import SchemaError
 from das.queries.factor import Factor
 from das.queries.query import Query
@@ -135,7 +135,7 @@ class SpineComponents:
                 np.array([[scalar]]) if is_inside else matrix
                 for matrix, scalar, is_inside in zip(between, inside, component, strict=True)
             ]
-            out.append(reduce(np.kron, parts))
+            out.append(kron(parts))
         return out
 
 

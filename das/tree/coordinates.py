@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from das.arrays import FloatArray, IntArray
+from das.arrays import FloatArray, IntArray, kron
 from das.queries.factor import Factor
 from das.queries.query import Query
 from das.tree.components import SpineComponents, normalized
@@ -510,25 +510,24 @@ class Coordinates:
             if len(pair) < len(factors):
                 continue
             within = self.components.within[index]
-            sides: list[FloatArray] = [np.ones((1, 1)), np.ones((1, 1))]
-            inner: FloatArray = np.ones((1, 1))
-            for one, other, inside in zip(*pair, within, strict=True):
-                for side, block in enumerate((one, other)):
-                    part = np.ones((len(block), 1)) if inside else block
-                    sides[side] = np.asarray(np.kron(sides[side], part))
-                both = one @ other.T if inside else np.ones((len(one), len(other)))
-                inner = np.asarray(np.kron(inner, both))
-            left, right = (self._reduced(side, index) for side in sides)
-            out += (left @ matrices @ right.T) * inner
+            sides = []
+            for blocks in pair:
+                parts = zip(blocks, within, strict=True)
+                side = kron(np.ones((len(b), 1)) if i else b for b, i in parts)
+                sides.append(self._reduced(side, index))
+            inner = kron(
+                one @ other.T if inside else np.ones((len(one), len(other)))
+                for one, other, inside in zip(*pair, within, strict=True)
+            )
+            out += (sides[0] @ matrices @ sides[1].T) * inner
         return out
 
     def _row(self, blocks: Sequence[FloatArray], index: int) -> FloatArray:
         """float64[m, D]: v_j with v_j'Sv_j the variance of answer j on this component."""
-        out = np.ones((1, 1))
-        for block, inside in zip(blocks, self.components.within[index], strict=True):
-            part = np.linalg.norm(block, axis=1)[:, None] if inside else block
-            out = np.kron(out, part)
-        return out
+        pairs = zip(blocks, self.components.within[index], strict=True)
+        return kron(
+            np.linalg.norm(block, axis=1)[:, None] if inside else block for block, inside in pairs
+        )
 
     def _factors(self, query: Query) -> _Factors:
         """Per attribute, the query's factor on coordinates of groups and of what lies within."""

@@ -16,11 +16,10 @@ import numpy as np
 
 from das.arrays import FloatArray, IntArray
 from das.errors import SchemaError
+from das.queries.column_rank import independent_rows
 from das.queries.factor import Factor
 from das.queries.query import Query
 from das.tree.components import indicators
-
-_PRIME = 2**31 - 1  # products of two residues fit in 63 bits
 
 
 def span_of(
@@ -40,18 +39,13 @@ def span_of(
     outside = [axis for axis, inside in enumerate(within) if not inside]
     sizes = [np.bincount(atoms[axis]) for axis in outside]
     scale = 1.0 / np.sqrt(_product(sizes).astype(np.float64))
-    kept: list[IntArray] = []
-    reduced, pivots = np.zeros((0, len(scale)), np.int64), np.zeros(0, np.int64)
+    kept = np.zeros((0, len(scale)), np.int64)
     for query in queries:
         factors = [_rows(query.factors[axis], atoms[axis]) for axis in outside]
-        for rows in itertools.product(*factors):
-            row = _product(rows)
-            left = row % _PRIME
-            if len(pivots):
-                left = (left - (left[pivots][:, None] * reduced % _PRIME).sum(axis=0)) % _PRIME
-            if not left.any():
-                continue
-            if len(kept) == most:
+        products = map(_product, itertools.product(*factors))
+        while some := list(itertools.islice(products, len(scale))):  # all may be very many
+            kept = independent_rows(np.vstack([kept, *some]))
+            if len(kept) > most:
                 raise SchemaError(
                     "estimates",
                     "the queries that are measured completely tell too many groups of cells apart",
@@ -59,14 +53,9 @@ def span_of(
                     want=f"at most {most}",
                     remedy="measure fewer recodes, prefixes or ranges",
                 )
-            kept.append(row)
-            pivot = int(np.flatnonzero(left)[0])
-            left = left * pow(int(left[pivot]), -1, _PRIME) % _PRIME
-            reduced = (reduced - reduced[:, [pivot]] * left % _PRIME) % _PRIME
-            reduced, pivots = np.vstack([reduced, left]), np.append(pivots, pivot)
     if len(kept) == len(scale):
         return np.eye(len(scale))
-    basis, triangle = np.linalg.qr((np.array(kept, np.float64) * scale).T)
+    basis, triangle = np.linalg.qr((kept * scale).T)
     return np.asarray(basis * np.where(np.diag(triangle) < 0, -1.0, 1.0))
 
 

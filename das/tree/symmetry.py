@@ -30,7 +30,7 @@ from functools import cached_property
 
 import numpy as np
 
-from das.arrays import FloatArray, IntArray
+from das.arrays import FloatArray, IntArray, kron
 from das.queries.factor import Factor
 from das.queries.query import Query
 from das.tree.components import atoms_of, indicators, merges_atoms, refuse_many_groups
@@ -126,13 +126,10 @@ class _Piece:
             if means:
                 traces = [trace / n for trace, n in zip(traces, axis.dimensions, strict=True)]
             found.append([of_kinds, *(np.array([[trace]]) for trace in traces)])
-        out = []
-        for component in self.parts:
-            matrix = np.ones((1, 1))
-            for own, part in zip(found, component, strict=True):
-                matrix = np.asarray(np.kron(matrix, own[part]))
-            out.append(matrix)
-        return out
+        return [
+            kron(own[part] for own, part in zip(found, component, strict=True))
+            for component in self.parts
+        ]
 
 
 @dataclass(frozen=True, eq=False)

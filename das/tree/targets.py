@@ -62,29 +62,12 @@ def subtree_targets(
       terms: The geolevel, with coordinates of the whole space.
       queries: Queries that the coordinates were made for: those of the geolevel and of all below;
         those of the geolevel have full column rank.
-      subtree: Estimates and covariances of G geounits, from the tree's upward pass.
-
-    Raises:
-      SolverError: The weights cannot be found.
-    """
-    weights, misfit = fit_weights(terms, queries, subtree.matrices)
-    answers = tuple(terms.coordinates.answer(query, subtree.values) for query in queries)
-    return SubtreeTargets(tuple(queries), answers, weights[subtree.kind], misfit[subtree.kind])
-
-
-def fit_weights(
-    terms: GeolevelTerms, queries: Sequence[Query], covariances: Sequence[FloatArray]
-) -> tuple[FloatArray, FloatArray]:
-    """Fit weights to K covariances.
-
-    Args:
-      terms: The geolevel: coordinates, and what invariants leave open.
-      queries: Q queries.
-      covariances: Per component, float64[K, D, D], definite on what invariants leave open.
+      subtree: Estimates and covariances of G geounits, from the tree's upward pass; the covariances
+        are definite on what invariants leave open.
 
     Returns:
-      float64[K, Q], nonnegative, 0 for queries that the invariants answer; positive definite
-      together on what these leave open. float64[K], the misfit.
+      The targets; weights are 0 for queries that the invariants answer, and positive definite
+      together on what these leave open.
 
     Raises:
       SolverError: The weights cannot be found.
@@ -92,15 +75,16 @@ def fit_weights(
     is_open = [not any(is_answered_by(known, query) for known in terms.exact) for query in queries]
     asked = [query for query, open_ in zip(queries, is_open, strict=True) if open_]
     grams = gram_matrices(terms.coordinates, asked)
-    n_kinds = len(covariances[0])
+    n_kinds = len(subtree.matrices[0])
     weights, misfit = np.zeros((n_kinds, len(queries))), np.zeros(n_kinds)
     for kind in range(n_kinds):
         relative = []
-        for gram, covariance, unknown in zip(grams, covariances, terms.unknown, strict=True):
+        for gram, covariance, unknown in zip(grams, subtree.matrices, terms.unknown, strict=True):
             root = _root(covariance[kind], unknown)
             relative.append(root.T @ gram @ root)
         weights[kind, is_open], misfit[kind] = _fit(relative, terms.coordinates.widths)
-    return weights, misfit
+    answers = tuple(terms.coordinates.answer(query, subtree.values) for query in queries)
+    return SubtreeTargets(tuple(queries), answers, weights[subtree.kind], misfit[subtree.kind])
 
 
 def _fit(relative: Sequence[FloatArray], widths: Sequence[int]) -> tuple[FloatArray, float]:

@@ -12,11 +12,10 @@ matrices over all cells; the others need matrices of single attributes only.
 from __future__ import annotations
 
 import math
-from functools import reduce
 
 import numpy as np
 
-from das.arrays import FloatArray
+from das.arrays import FloatArray, kron
 from das.errors import SchemaError
 from das.workload.incidence import Incidence
 from das.workload.kronecker import Kronecker, list_members
@@ -183,5 +182,5 @@ def _dense_gram(workload: Workload) -> FloatArray:
     for weight, asked in zip(workload.weights, list_members(workload.marginals), strict=True):
         chosen = zip(workload.attributes, asked, strict=True)
         parts = [a.gram if is_in else np.ones((a.size, a.size)) for a, is_in in chosen]
-        out += weight * reduce(np.kron, parts)
+        out += weight * kron(parts)
     return out

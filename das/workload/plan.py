@@ -188,12 +188,11 @@ class WorkloadPlan:
     cost: float
     skipped: Mapping[Method, str]
 
-    def measure_exactly(self, rho: Fraction, neighbors: Neighbors | None = None) -> ExactPlan:
+    def measure_exactly(self, rho: Fraction) -> ExactPlan:
         """Turn the plan into integer queries with discrete Gaussian noise that cost rho together.
 
         Args:
           rho: The zCDP budget, exact and positive.
-          neighbors: The relation it holds for, if not the one of the plan.
 
         Returns:
           The queries, for any family of strategies.
@@ -204,7 +203,6 @@ class WorkloadPlan:
         """
         if rho <= 0:
             raise BudgetError("rho", "must be positive", got=rho)
-        neighbors = neighbors or self.neighbors
         answers = _count_answers(self.strategy)
         if answers > MOST_ANSWERS:
             raise SchemaError(
@@ -216,10 +214,10 @@ class WorkloadPlan:
             )
         measurement: ExactMeasurement | IntegerStrategy
         if isinstance(self.strategy, ResidualPlan):
-            measurement = measure_residuals_exactly(self.strategy, rho, neighbors)
+            measurement = measure_residuals_exactly(self.strategy, rho, self.neighbors)
         else:
-            measurement = _round_to_fit(self.strategy, rho, neighbors)
-        return ExactPlan(self.workload, rho, neighbors, measurement)
+            measurement = _round_to_fit(self.strategy, rho, self.neighbors)
+        return ExactPlan(self.workload, rho, self.neighbors, measurement)
 
 
 def plan_workload(

@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 
 import numpy as np
 import numpy.typing as npt
@@ -128,26 +129,17 @@ def _rows(path: Place, known: _Leaves) -> _Rows:
     except UnicodeDecodeError:
         raise InputError(str(path), "is not UTF-8 text", remedy="save it as UTF-8") from None
     content = _BLANK.sub(b"", content)
-    head = _head(content)
+    lines = islice(re.finditer(rb"[^\r\n]+", content), _LOOKED_AT)
+    head = [line.group().decode() for line in lines]
     if not head:
         raise InputError(str(path), "is empty", want="geocodes, one a line")
     fields = {delimiter: _split(path, head, delimiter) for delimiter in _DELIMITERS}
-
-    def fitting(delimiter: str) -> int:
-        rows = [row for row in fields[delimiter] if len(row) > 1]
-        return sum(known.known(row) > 0 for row in rows)
-
-    delimiter = max(_DELIMITERS, key=fitting)
+    fitting = {
+        delimiter: sum(known.known(row) > 0 for row in rows if len(row) > 1)
+        for delimiter, rows in fields.items()
+    }
+    delimiter = max(_DELIMITERS, key=fitting.__getitem__)
     return _parse(path, content, delimiter, max(map(len, fields[delimiter])))
-
-
-def _head(content: bytes) -> list[str]:
-    found: list[str] = []
-    for start in re.finditer(rb"[^\r\n]+", content):
-        found.append(start.group().decode())
-        if len(found) == _LOOKED_AT:
-            break
-    return found
 
 
 def _split(path: Place, lines: Sequence[str], delimiter: str) -> list[list[str]]:
@@ -284,37 +276,26 @@ def _assigned(rows: _Rows, area_column: int | None, column: int, known: _Leaves)
     edges = np.flatnonzero(np.diff(area[once])) + 1
     groups = np.split(known.codes[spots[once]], edges)
     areas = dict(zip([names[index] for index in area[once[np.r_[0, edges]]]], groups, strict=True))
-    missing = np.flatnonzero(np.bincount(spots[at], minlength=len(known.codes)) == 0)
-    twice = [
-        (int(order[spot]), int(order[np.flatnonzero(~again[:spot])[-1]]))
-        for spot in _first(again, order)
-    ]
     by_leaf = once[np.lexsort((once, spots[once]))]
-    other = _same_as_before(spots[by_leaf])
-    shared = [
-        (int(by_leaf[spot]), int(by_leaf[np.flatnonzero(~other[:spot])[-1]]))
-        for spot in _first(other, by_leaf)
-    ]
+    shared = _same_as_before(spots[by_leaf])
 
     def code(row: int) -> str:
         return str(known.codes[spots[row]].decode())
 
-    def place(row: int) -> str:
-        return f"{names[area[row]]}, row {rows.line(row)}"
-
     notes = []
+    missing = np.flatnonzero(np.bincount(spots[at], minlength=len(known.codes)) == 0)
     if len(missing) and area_column is not None:
-        said = f"of {len(known.codes)} {known.level}s in no area"
         examples = ", ".join(known.codes[spot].decode() for spot in missing[:_EXAMPLES])
-        notes.append(f"{len(missing)} {said}, such as {examples}")
-    for row, before in twice:
-        said = f"{known.level}s twice in one area, counted once"
+        of = f"of {len(known.codes)} {known.level}s in no area"
+        notes.append(f"{len(missing)} {of}, such as {examples}")
+    for before, row in _first_again(again, order):
         lines = f"rows {rows.line(before)} and {rows.line(row)}"
-        notes.append(f"{int(again.sum())} {said}, the first is {code(row)} in {lines}")
-    for row, before in shared:
-        said = f"{known.level}s in more than one area"
-        both = f"{place(before)}, and {place(row)}"
-        notes.append(f"{int(other.sum())} {said}, the first is {code(row)} in {both}")
+        what = f"{known.level}s twice in one area, counted once"
+        notes.append(f"{int(again.sum())} {what}, the first is {code(row)} in {lines}")
+    for pair in _first_again(shared, by_leaf):
+        both = ", and ".join(f"{names[area[row]]}, row {rows.line(row)}" for row in pair)
+        what = f"{known.level}s in more than one area"
+        notes.append(f"{int(shared.sum())} {what}, the first is {code(pair[1])} in {both}")
     return AreaFile(areas, notes)
 
 
@@ -334,7 +315,10 @@ def _same_as_before(*keys: IntArray) -> npt.NDArray[np.bool_]:
     return np.asarray(np.logical_and.reduce(same), np.bool_)
 
 
-def _first(marked: npt.NDArray[np.bool_], rows: IntArray) -> list[int]:
-    """The marked position whose row comes first in the file, if any is marked."""
-    spots = np.flatnonzero(marked)
-    return [int(spots[np.argmin(rows[spots])])] if len(spots) else []
+def _first_again(again: npt.NDArray[np.bool_], rows: IntArray) -> list[tuple[int, int]]:
+    """The marked row that comes first in the file, after the unmarked one that it is like."""
+    spots = np.flatnonzero(again)
+    if not len(spots):
+        return []
+    spot = int(spots[np.argmin(rows[spots])])
+    return [(int(rows[np.flatnonzero(~again[:spot])[-1]]), int(rows[spot]))]

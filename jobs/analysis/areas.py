@@ -16,8 +16,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import typer
-from rich.box import SIMPLE
-from rich.table import Table
 
 from das.arrays import FloatArray, Geocodes, IntArray
 from das.errors import ConfigError, InputError
@@ -28,10 +26,11 @@ from das.tree.intervals import central_intervals, normal_factor
 from jobs.analysis.area_files import AreaFile, read_areas
 from jobs.analysis.geocodes import NamedGeounits
 from jobs.analysis.requests import AreasRequest
+from jobs.analysis.results import print_rows
 from jobs.pipeline.config.product import Resolved
 from jobs.pipeline.documents.intervals import digest_of
 from jobs.pipeline.plan import Plan, without_estimates
-from jobs.pipeline.printable import printable, result_console
+from jobs.pipeline.printable import printable
 from jobs.pipeline.release.estimate import AreaEstimator, LevelEstimator
 from jobs.pipeline.release.verify import verify_datasets
 from jobs.pipeline.storage.dataset import Dataset, RangeReader, is_published
@@ -86,7 +85,8 @@ class AreaTables:
 
     def summary(self) -> dict[str, Any]:
         """All but the rows, as JSON."""
-        own = vars(self) | {"total_deviation_percent": self.total_deviation_percent}
+        own = vars(self) | {"notes": [*self.notes]}
+        own["total_deviation_percent"] = self.total_deviation_percent
         del own["table"]
         return {"areas": len(self.table.column("area").unique()), **own}
 
@@ -255,12 +255,12 @@ def _column(answers: Sequence[Any]) -> Any:  # noqa: ANN401 - numbers of any kin
 
 
 def _identity(queries: Sequence[Query], names: Sequence[str]) -> dict[str, Any]:
-    columns: dict[str, list[str]] = {"area": [], "table": [], "label": []}
-    for query in queries:
-        columns["area"] += [name for name in names for _ in range(query.size)]
-        columns["table"] += [query.name] * (query.size * len(names))
-        columns["label"] += query.labels() * len(names)
-    return {**columns}
+    areas = [np.repeat(np.array(names, object), query.size) for query in queries]
+    return {
+        "area": np.concatenate(areas),
+        "table": np.repeat([query.name for query in queries], [len(own) for own in areas]),
+        "label": [label for query in queries for label in query.labels() * len(names)],
+    }
 
 
 def _of_counts(
@@ -347,10 +347,9 @@ def print_areas(found: AreaTables, *, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps({**summary, "rows": found.table.to_pylist()}))
         return
-    console = result_console()
     percent = summary["total_deviation_percent"]
     shown = "" if percent is None else f", {percent:.2f} % of it"
-    console.print(
+    typer.echo(
         f"{summary['areas']} areas; ideal {found.ideal:,.1f}; total deviation "
         f"{found.total_deviation:,}{shown}"
     )
@@ -360,10 +359,8 @@ def print_areas(found: AreaTables, *, as_json: bool) -> None:
         headings = [column for column in kept if column not in ("table", "label")]
         if name != TOTAL:
             headings.insert(1, "label")
-        shown_table = Table(*(one.replace("_", " ") for one in headings), title=name, box=SIMPLE)
-        for row in rows.to_pylist():
-            shown_table.add_row(*(_shown(row[one]) for one in headings))
-        console.print(shown_table)
+        cells = [[_shown(row[one]) for one in headings] for row in rows.to_pylist()]
+        print_rows((one.replace("_", " ") for one in headings), cells, printable(name))
 
 
 def _shown(value: object) -> str:

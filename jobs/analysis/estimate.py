@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import typer
-from rich.box import SIMPLE
-from rich.table import Table
 
 from das.arrays import Geocodes
 from das.errors import ConfigError
@@ -27,10 +25,11 @@ from das.tree.passes import Moments
 from jobs.analysis.area_files import AreaFile, read_areas
 from jobs.analysis.geocodes import NamedGeounits
 from jobs.analysis.requests import EstimateRequest, IntervalSettings
+from jobs.analysis.results import print_rows
 from jobs.pipeline.config.product import Resolved
 from jobs.pipeline.documents.covariance import correlations, pairs_of_answers, parse_pair
 from jobs.pipeline.plan import Plan
-from jobs.pipeline.printable import printable, result_console
+from jobs.pipeline.printable import printable
 from jobs.pipeline.release.estimate import AreaEstimator, LevelEstimator
 from jobs.pipeline.storage.layout import ReleaseLayout
 
@@ -200,20 +199,22 @@ def print_estimates(table: pa.Table, *, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(rows))
         return
+    rows = printable(rows)
     if table.schema.equals(_COVARIANCES):
-        shown = Table("area", "answer", "other answer", "covariance", "correlation", box=SIMPLE)
-        for row in rows:
-            ratio = row["correlation"]
-            shown.add_row(
-                printable(row["area"]),
-                printable(f"{row['query']}: {row['label']}"),
-                printable(f"{row['other_query']}: {row['other_label']}"),
-                f"{row['covariance']:,.1f}",
-                "exact" if ratio is None else f"{ratio:+.3f}",
-            )
-    else:
-        shown = Table("area", "answer", "estimate", "standard error", "lower", "upper", box=SIMPLE)
-        for row in rows:
-            numbers = (f"{row[k]:,.1f}" for k in ("estimate", "standard_error", "lower", "upper"))
-            shown.add_row(printable(row["area"]), printable(row["label"]), *numbers)
-    result_console().print(shown)
+        titles = ("area", "answer", "other answer", "covariance", "correlation")
+        print_rows(titles, map(_covariance_cells, rows))
+        return
+    numbers = ("estimate", "standard_error", "lower", "upper")
+    cells = [[row["area"], row["label"], *(f"{row[one]:,.1f}" for one in numbers)] for row in rows]
+    print_rows(("area", "answer", *(name.replace("_", " ") for name in numbers)), cells)
+
+
+def _covariance_cells(row: Mapping[str, Any]) -> list[str]:
+    ratio = row["correlation"]
+    return [
+        row["area"],
+        f"{row['query']}: {row['label']}",
+        f"{row['other_query']}: {row['other_label']}",
+        f"{row['covariance']:,.1f}",
+        "exact" if ratio is None else f"{ratio:+.3f}",
+    ]

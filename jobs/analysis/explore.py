@@ -5,6 +5,7 @@ Everything on it is public, unless errors are given: then it is confidential.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,14 +19,20 @@ from das.errors import ConfigError, InputError
 from das.queries.query import Query, parse_query
 from das.tree.intervals import normal_factor
 from jobs.analysis.outlines import outlines
-from jobs.analysis.polygons import Polygons, read_polygons
+from jobs.analysis.polygons import Rings, read_polygons
 from jobs.analysis.requests import ExploreRequest
 from jobs.pipeline.config.product import Product
 from jobs.pipeline.documents.intervals import digest_of
 from jobs.pipeline.documents.manifest import read_manifest
 from jobs.pipeline.plan import Plan
-from jobs.pipeline.report.embedded import Block, Embedding, Packed, pack_arrays, pack_text
-from jobs.pipeline.report.explore import write_explore_page
+from jobs.pipeline.report.explore import (
+    Block,
+    Embedding,
+    Packed,
+    pack_arrays,
+    pack_text,
+    write_explore_page,
+)
 from jobs.pipeline.storage.columns import flattened, texts
 from jobs.pipeline.storage.dataset import Dataset, is_published
 from jobs.pipeline.storage.estimates import read_tables
@@ -84,7 +91,8 @@ def explore(
     geounits = {level: _Geounits.read(plan, release, level) for level in wanted}
     most = int(request.megabytes * _MEGABYTE) - _FRAME
     page = _Page(release, Embedding(most), [], errors)
-    found = None if request.boundaries is None else _joined(request, geounits)
+    outlined = request.boundaries
+    found = None if outlined is None else _joined(outlined, request, geounits)
     names = {} if found is None else found.names
     levels = page.places(wanted, geounits, plan, names)
     drawn = None if found is None else page.map(found, [one["name"] for one in levels])
@@ -292,15 +300,15 @@ class _Page:
 
     def map(self, found: _Joined, levels: Sequence[str]) -> dict[str, Any] | None:
         """Outlines of the geounits of geolevels that are in the page."""
-        own = [i for i, level in enumerate(found.level) if level in levels]
+        own = [i for i, (level, _) in enumerate(found.units) if level in levels]
         if not own:
             return None
+        chosen = [found.units[i] for i in own]
+        units = np.array([(levels.index(level), unit) for level, unit in chosen], np.int64)
         most = int(self.room.most * _MAP_SHARE / _CORNER_CHARACTERS)
         while True:
-            drawn = outlines([found.boundaries.rings[found.area[i]] for i in own], most)
-            arrays = drawn.arrays()
-            arrays["level"] = np.array([levels.index(found.level[i]) for i in own], np.int64)
-            arrays["unit"] = np.array([found.unit[i] for i in own], np.int64)
+            drawn = outlines([found.rings[i] for i in own], most)
+            arrays = drawn.arrays() | {"level": units[:, 0], "unit": units[:, 1]}
             packed = pack_arrays(arrays)
             if len(packed.text) <= self.room.most * _MAP_SHARE or most < 100:
                 break
@@ -309,12 +317,8 @@ class _Page:
         if place is None:
             self._leave_out("the map")
             return None
-        return {
-            "place": place,
-            "arrays": packed.arrays,
-            "width": drawn.width,
-            "height": drawn.height,
-        }
+        size = {"width": drawn.width, "height": drawn.height}
+        return {"place": place, "arrays": packed.arrays, **size}
 
     def _add(self, packed: Packed) -> Block | None:
         return self.room.add(packed) if self.room.fits(packed) else None
@@ -339,27 +343,23 @@ class _Joined:
     """Areas of a file that are geounits.
 
     Attributes:
-      boundaries: The file.
-      area: Position of each in the file.
-      level: Geolevel of each.
-      unit: Position of each among the geounits of its geolevel.
+      rings: Outline of each.
+      units: Geolevel of each, and its position among the geounits there.
       names: Names by geocode, if a property has them.
       notes: What does not fit.
     """
 
-    boundaries: Polygons
-    area: Sequence[int]
-    level: Sequence[str]
-    unit: Sequence[int]
+    rings: Sequence[Rings]
+    units: Sequence[tuple[str, int]]
     names: Mapping[str, str]
     notes: tuple[str, ...]
 
 
-def _joined(request: ExploreRequest, geounits: Mapping[str, _Geounits]) -> _Joined:
+def _joined(
+    boundaries: Path, request: ExploreRequest, geounits: Mapping[str, _Geounits]
+) -> _Joined:
     """Find the geounits of areas by a property that is their geocode."""
-    if request.boundaries is None:
-        raise ValueError("no boundaries are asked for")
-    read = read_polygons(request.boundaries)
+    read = read_polygons(boundaries)
     codes = {level: one.named for level, one in geounits.items()}
     units = {  # of two geounits of one geocode that of the census, which comes first
         code: (level, place)
@@ -387,17 +387,12 @@ def _joined(request: ExploreRequest, geounits: Mapping[str, _Geounits]) -> _Join
             f"{len(unknown):,} of {len(stated):,} outlines are no geounit of this page, "
             f"the first is {field} {unknown[0] or 'without a value'}"
         )
-    drawn = {units[stated[i]][0] for i in area}
-    for level in drawn:
-        bare = len(codes[level]) - len({stated[i] for i in area if units[stated[i]][0] == level})
+    drawn = Counter(level for level, _ in {units[stated[i]] for i in area})
+    for level, number in drawn.items():
+        bare = len(codes[level]) - number
         if bare:
             notes.append(f"{bare:,} of {len(codes[level]):,} geounits of {level} have no outline")
     named = read.column(request.names) if request.names else []
-    return _Joined(
-        read,
-        area,
-        [units[stated[i]][0] for i in area],
-        [units[stated[i]][1] for i in area],
-        {stated[i]: named[i] for i in area if named and named[i]},
-        tuple(notes),
-    )
+    names = {stated[i]: named[i] for i in area if named and named[i]}
+    rings = [read.rings[i] for i in area]
+    return _Joined(rings, [units[stated[i]] for i in area], names, tuple(notes))

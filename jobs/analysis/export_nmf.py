@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -40,7 +38,7 @@ from jobs.analysis.nmf_files import (
 from jobs.analysis.nmf_noise import NOISE
 from jobs.pipeline.config.product import Product
 from jobs.pipeline.plan import Level, Plan
-from jobs.pipeline.release.given import facility_counts
+from jobs.pipeline.release.given import given_counts
 from jobs.pipeline.storage.answers import read_answers, rows_about
 from jobs.pipeline.storage.columns import lists, repeated, texts, unpacked
 from jobs.pipeline.storage.dataset import Dataset
@@ -143,7 +141,7 @@ def _refuse_unknown(plan: Plan) -> None:
     if facilities is not None and not (
         facilities.query.name == "hhgq"
         and facilities.geolevel == plan.leaf.name
-        and facilities.counted.all()
+        and facilities.is_counted.all()
         and (facilities.least <= 1).all()
         and (facilities.most == PERSONS_PER_FACILITY).all()
     ):
@@ -271,48 +269,27 @@ def _axes(plan: Plan, query: Query) -> dict[str, str]:
 # --- constraints ---------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class _Constraint:
-    """A constraint of all geounits of a geolevel.
-
-    Attributes:
-      query: What it is about.
-      name: What the layout calls it, without suffix.
-      sign: =, <= or >=.
-      values: int64[G, m].
-      terms: Attributes that the layout words otherwise than the query does.
-    """
-
-    query: Query
-    name: str
-    sign: str
-    values: IntArray
-    terms: Mapping[str, str] = field(default_factory=dict)
-
-
 def _write_constraints(plan: Plan, release: ReleaseLayout, lattice: Lattice, files: _Files) -> None:
     """Write what is exact or bounded at every geolevel."""
     bounds = _bounds(plan, release, lattice)
     for level in plan.levels:
         codes = lattice.codes[level.index].astype(np.str_).astype(object)
-        dataset = partial(Dataset.open, release.invariants(level.name))
-        stated = [
-            _Constraint(query, TOTAL, "=", read_answers(dataset(), [query], codes)[0])
-            for query in level.exact
-        ]
+        stated = []
+        for query in level.exact:
+            totals = read_answers(Dataset.open(release.invariants(level.name)), [query], codes)
+            stated.append((query, TOTAL, "=", totals[0]))
         if bounds is not None:
             query, least, most = bounds
-            stated.append(_Constraint(query, LEAST, ">=", least[level.index]))
-            stated.append(_Constraint(query, MOST, "<=", most[level.index]))
+            stated.append((query, LEAST, ">=", least[level.index]))
+            stated.append((query, MOST, "<=", most[level.index]))
         if plan.limits.zeros is not None:
             nobody = np.zeros((len(codes), 1), np.int64)
-            total = marginal(plan.schema, ())
-            stated.append(_Constraint(total, NURSING, "=", nobody, NURSING_TERMS))
-        for one in stated:
-            columns = _described(plan, one.query, CONSTRAINTS, one.name, len(codes))
-            words = {**one.terms, "sign": one.sign}
+            stated.append((marginal(plan.schema, ()), NURSING, "=", nobody))
+        for query, name, sign, values in stated:
+            columns = _described(plan, query, CONSTRAINTS, name, len(codes))
+            words = {**(NURSING_TERMS if name == NURSING else {}), "sign": sign}
             columns |= {key: repeated(word, len(codes)).cast(_TEXT) for key, word in words.items()}
-            columns["value"] = lists(one.values)
+            columns["value"] = lists(values)
             columns["variance"] = pa.array(np.zeros(len(codes), np.float32))
             files.write(level.index, codes, columns)
 
@@ -326,7 +303,7 @@ def _bounds(
         return None
     codes = lattice.codes[-1].astype(np.str_).astype(object)
     batch = Batch(plan.leaf.index, str(codes[0]), str(codes[-1]), len(codes))
-    counts = [facility_counts(release, facilities, codes, batch)]
+    counts = [given_counts(release, facilities, codes, batch)]
     for index in range(plan.leaf.index - 1, -1, -1):
         counts.insert(0, np.add.reduceat(counts[0], lattice.first_child[index][:-1]))
     least = [number * facilities.least for number in counts]

@@ -60,9 +60,9 @@ from jobs.analysis.nmf_noise import (
 )
 from jobs.analysis.requests import NmfImport
 from jobs.pipeline.config.allocation import load_allocation
+from jobs.pipeline.config.files import ready_files
 from jobs.pipeline.config.load import load_run
 from jobs.pipeline.config.product import Product, Resolved
-from jobs.pipeline.config.ready import ready_files
 from jobs.pipeline.config.schema import load_schema
 from jobs.pipeline.documents.document import json_of
 from jobs.pipeline.documents.manifest import Origin
@@ -183,26 +183,18 @@ class _Found:
 
 def _schema(asked: NmfImport, attributes: Sequence[str]) -> tuple[Schema, str]:
     """The schema of the files, and the text of its file."""
-    if asked.schema is not None:
-        schema = load_schema(asked.schema)
+    given, known = asked.schema, []
+    ready = [content for name, content in ready_files().items() if name.parts[0] == "schema"]
+    for content in ready if given is None else [given.read_bytes()]:
+        with _as_file(content) as path:
+            schema = load_schema(path if given is None else given)  # errors name the file
         own = [attribute.name for attribute in schema.attributes]
-        if own != list(attributes):
-            raise SchemaError(
-                f"schema {schema.name}",
-                "has other attributes than the files",
-                got=own,
-                want=list(attributes),
-            )
-        return schema, asked.schema.read_text(encoding="utf-8")
-    known = []
-    for name, content in ready_files().items():
-        if name.parts[0] == "schema":
-            with _as_file(content) as path:
-                schema = load_schema(path)
-            own = [attribute.name for attribute in schema.attributes]
-            known.append(own)
-            if own == list(attributes):
-                return schema, content.decode()
+        if own == list(attributes):
+            return schema, content.decode()
+        known.append(own)
+    if given is not None:
+        where, want = f"schema {schema.name}", list(attributes)
+        raise SchemaError(where, "has other attributes than the files", got=own, want=want)
     raise InputError(
         str(asked.nmf),
         "has attributes that no ready schema has",

@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import typer
-from rich.box import SIMPLE
-from rich.table import Table
 
 from das.errors import InputError, OutputError
+from jobs.analysis.results import print_rows
 from jobs.pipeline.documents.manifest import read_manifest
 from jobs.pipeline.printable import printable, result_console
 from jobs.pipeline.storage.answers import read_listed
@@ -41,25 +40,14 @@ def inspect_run(out: Place, solution: str | None = None) -> dict[str, Any]:
     Raises:
       OutputError: It is not the folder of a run.
     """
-    owner = (
-        {}
-        if is_release(out)
-        else read_json(
-            out / "run.json", "give the output.directory of a run, or the folder of a release"
-        )
-    )
+    remedy = "give the output.directory of a run, or the folder of a release"
+    owner = {} if is_release(out) else read_json(out / "run.json", remedy)
     root = _layout(out, solution).root
     datasets = []
     for path in found_under(root, MANIFEST):
         dataset = Dataset.open(path.parent)
-        datasets.append(
-            {
-                "dataset": str(names_below(path.parent, out)),
-                "files": len(dataset.parts),
-                "rows": dataset.rows,
-                "bytes": dataset.bytes,
-            }
-        )
+        named = {"dataset": str(names_below(path.parent, out)), "files": len(dataset.parts)}
+        datasets.append({**named, "rows": dataset.rows, "bytes": dataset.bytes})
     sealed = (root / "manifest.json").exists()
     known = {"sealed": sealed, "solution": solution, "solutions": ", ".join(solutions_of(out))}
     return {**owner, **known, "datasets": datasets}
@@ -84,22 +72,27 @@ def inspect_geounit(
     release = _layout(out, solution)
     geolevel, geounit = _find(release, geocode)
     query = None if query is None else _known_name(release, query)
-    document: dict[str, Any] = {"geolevel": geolevel, **geounit}
     dataset, tables = release.measurements(geolevel), EstimateLayout.of(release).tables(geolevel)
     measured = [
-        {**held, "answers": answers}
+        {**held, "answers": answers["answers"]}
         for place in (dataset, release.lazy_measurements(geolevel))
         for held, answers in _answers(place, geocode, query, ("answers",), read_listed)
     ]
-    estimates = [
-        {**held, "confidence": _facts(tables)["confidence"], "estimates": answers}
-        for held, answers in _answers(tables, geocode, query, _INTERVAL, read_tables)
-    ]
-    document["notes"] = [
-        *_measured_notes(dataset, geolevel, geounit, query, bool(measured)),
-        *_estimated_notes(release, geolevel, geocode, query, bool(estimates)),
-    ]
-    document["measurements"], document["estimates"] = measured, estimates
+    estimates = []
+    for held, answers in _answers(tables, geocode, query, _INTERVAL, read_tables):
+        by_label = {
+            label: {name: values[label] for name, values in answers.items()}
+            for label in answers["estimate"]
+        }
+        held["confidence"] = Dataset.open(tables).facts["confidence"]
+        estimates.append({**held, "estimates": by_label})
+    notes = []
+    if not measured:
+        notes.append(_why_unmeasured(dataset, geolevel, geounit, query))
+    if not estimates and (dataset / MANIFEST).exists():
+        notes.append(_why_not_estimated(tables, geolevel, geocode, query))
+    found = {"notes": notes, "measurements": measured, "estimates": estimates}
+    document: dict[str, Any] = {"geolevel": geolevel, **geounit, **found}
     counts = release.counts(geolevel)
     if (counts / MANIFEST).exists():
         with understanding(counts):
@@ -117,8 +110,8 @@ def _answers(
     query: str | None,
     values: Sequence[str],
     read: Callable[[Dataset, str, str], pa.Table],
-) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """Of every row about a geounit and query: what it says beside answers, and answers by label."""
+) -> Iterator[tuple[dict[str, Any], dict[str, dict[str, Any]]]]:
+    """Of every row about a geounit and query: what it says beside values, and values by label."""
     if not (dataset / MANIFEST).exists():
         return
     answers = Dataset.open(dataset)
@@ -127,15 +120,8 @@ def _answers(
         for row in read(answers, geocode, geocode).to_pylist():
             if query is None or _same(query, row["query"]):
                 held = {k: v for k, v in row.items() if k not in ("geocode", "positions", *values)}
-                columns = [
-                    _labelled(described[row["query"]], row[name], row.get("positions"))
-                    for name in values
-                ]
-                if len(values) == 1:
-                    yield held, columns[0]
-                    continue
-                found = list(zip(values, columns, strict=True))
-                yield held, {label: {name: c[label] for name, c in found} for label in columns[0]}
+                asked, positions = described[row["query"]], row.get("positions")
+                yield held, {name: _labelled(asked, row[name], positions) for name in values}
 
 
 def _known_name(release: ReleaseLayout, query: str) -> str:
@@ -146,41 +132,32 @@ def _known_name(release: ReleaseLayout, query: str) -> str:
     return "detailed" if _same(query, " * ".join(names)) else query
 
 
-def _facts(dataset: Place) -> dict[str, Any]:
-    return Dataset.open(dataset).facts
-
-
 def _same(asked: str, name: str) -> bool:
     """Whether two texts ask the same, their terms in any order."""
     return sorted(map(str.strip, asked.split("*"))) == sorted(map(str.strip, name.split("*")))
 
 
-def _measured_notes(
-    dataset: Place, geolevel: str, geounit: Mapping[str, Any], query: str | None, there: bool
-) -> list[str]:
-    if there:
-        return []
+def _why_unmeasured(
+    dataset: Place, geolevel: str, geounit: Mapping[str, Any], query: str | None
+) -> str:
     if not (dataset / MANIFEST).exists():
-        return [f"{geolevel} is not measured yet"]
+        return f"{geolevel} is not measured yet"
     if geounit["only_child"]:
-        return [f"an only child: its measurement is that of {geounit['parent'] or 'the root'}"]
-    names = [q["query"] for q in _facts(dataset)["queries"]]
-    return [f"{query} is not measured at {geolevel}; measured there: {', '.join(names)}"]
+        return f"an only child: its measurement is that of {geounit['parent'] or 'the root'}"
+    return f"{query} is not measured at {geolevel}; measured there: {_queries_of(dataset)}"
 
 
-def _estimated_notes(
-    release: ReleaseLayout, geolevel: str, geocode: str, query: str | None, there: bool
-) -> list[str]:
-    dataset = EstimateLayout.of(release).tables(geolevel)
-    if there or not (release.measurements(geolevel) / MANIFEST).exists():
-        return []
+def _why_not_estimated(dataset: Place, geolevel: str, geocode: str, query: str | None) -> str:
     if not (dataset / MANIFEST).exists():
-        return [f"no estimates at {geolevel}"]
-    names = [q["query"] for q in _facts(dataset)["queries"]]
-    return [
-        f"no estimate of {query} is stored; stored are: {', '.join(names)}; das estimate makes "
+        return f"no estimates at {geolevel}"
+    return (
+        f"no estimate of {query} is stored; stored are: {_queries_of(dataset)}; das estimate makes "
         f"any, with --query and --geounit {geocode}"
-    ]
+    )
+
+
+def _queries_of(dataset: Place) -> str:
+    return ", ".join(query["query"] for query in Dataset.open(dataset).facts["queries"])
 
 
 def _labelled(
@@ -226,10 +203,7 @@ def print_inspection(document: dict[str, Any], *, as_json: bool) -> None:
     for name, rows in tables.items():
         if not rows:
             continue
-        table = Table(*rows[0].keys(), title=name, box=SIMPLE)
-        for row in rows:
-            table.add_row(*(_short(value) for value in row.values()))
-        console.print(table)
+        print_rows(rows[0], ([*map(_short, row.values())] for row in rows), name)
 
 
 def _short(value: object) -> str:

@@ -59,16 +59,11 @@ def read_exact(
     Raises:
       InputError: One is unknown, is not of every geounit, or contradicts another.
     """
-    tables = [
-        read_values(level.constraints, kind=CONSTRAINTS) if level.constraints else None
-        for level in levels
-    ]
-    named = [
-        set(table.column("query").unique().to_pylist()) - set(left_out) if table else set()
-        for table in tables
-    ]
     known = {TOTAL, LEAST, MOST, NURSING}
-    for level, names in zip(levels, named, strict=True):
+    rows = []
+    for index, level in enumerate(levels):
+        table = read_values(level.constraints, kind=CONSTRAINTS)
+        names = set(table.column("query").unique().to_pylist()) - set(left_out)
         if names - known:
             raise InputError(
                 f"constraints of {level.geolevel}",
@@ -77,10 +72,7 @@ def read_exact(
                 want=sorted(known),
                 remedy="--leave-out NAME reads the files without it; what it says is then not kept",
             )
-    rows = [
-        {} if table is None else _by_geounit(table, names, lattice, index, level)
-        for index, (table, names, level) in enumerate(zip(tables, named, levels, strict=True))
-    ]
+        rows.append(_by_geounit(table, names, lattice, index, level))
     invariants: list[dict[str, Any]] = []
     totals = _totals(rows, lattice, levels)
     if totals:
@@ -90,7 +82,7 @@ def read_exact(
     if LEAST in rows[-1] and MOST in rows[-1]:
         stated, facilities = _facilities(schema, lattice, rows[-1], levels[-1])
         invariants.append(stated)
-    if any(NURSING in names for names in named):
+    if any(NURSING in row for row in rows):
         invariants.append({"zero": NURSING_MINORS})
     return Exact(invariants, totals, facilities)
 

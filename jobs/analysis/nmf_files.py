@@ -83,7 +83,6 @@ class Index:
     """The rows of one file, without their values.
 
     Attributes:
-      path: The file.
       codes: bytes[U], the geocodes it is about, in no order.
       geounit: int32[R], which of them each row is about.
       names: Of the queries, without their suffixes.
@@ -95,7 +94,6 @@ class Index:
       shapes: int64[R, d]; none if the file does not state them.
     """
 
-    path: Path
     codes: npt.NDArray[np.bytes_]
     geounit: npt.NDArray[np.int32]
     names: tuple[str, ...]
@@ -173,17 +171,12 @@ def read_index(path: Path, kind: str) -> Index:
     suffix = SUFFIXES[kind]
     for name in names:
         if not name.endswith(suffix):
-            raise InputError(
-                str(path),
-                "has a query of another kind",
-                got=name,
-                want=f"a name ending in {suffix}",
-            )
+            want = f"a name ending in {suffix}"
+            raise InputError(str(path), "has a query of another kind", got=name, want=want)
     variances = table.column("variance")
     if not pa.types.is_floating(variances.type) or (variances.null_count and kind == ANSWERS):
         raise InputError(str(path), "has variances that are no numbers", got=variances.type)
     return Index(
-        path,
         _ascii(path, codes),
         geounit,
         tuple(name.removesuffix(suffix).strip() for name in names),

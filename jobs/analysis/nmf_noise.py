@@ -19,7 +19,7 @@ from das.definition import Definition
 from das.errors import BudgetError, InputError
 from das.mechanisms.registry import choose_mechanism
 from das.privacy.budget import Budget
-from das.queries.query import Query, parse_query
+from das.queries.query import parse_query
 from das.queries.sensitivity import Neighbors, l2_sensitivity_sq
 from das.schema import Schema
 from das.strategy import Strategy, noisy_queries
@@ -188,20 +188,22 @@ def _stated_costs(ordinary: _Queries) -> _Costs | None:
 
 
 def _fitted_costs(schema: Schema, ordinary: _Queries) -> _Costs:
-    """What every query costs by its variance."""
-    intervals = [
-        {name: _precisions(variance) for name, variance in queries.items()} for queries in ordinary
+    """What every query costs by its variance, for changed records."""
+    # Of 1 / sigma^2: the largest and the least whose noise the files would state like this.
+    ends = [
+        {name: [1 / _sigma_sq(end) for end in one.interval()] for name, one in level.items()}
+        for level in ordinary
     ]
     for bits in range(_MOST_BITS + 1):
         found = [
-            {name: _multiple(interval, bits) for name, interval in level.items()}
-            for level in intervals
+            {name: _multiple(low, high, bits) for name, (high, low) in level.items()}
+            for level in ends
         ]
         if all(number is not None for level in found for number in level.values()):
             return [
                 {
-                    name: Fraction(number or 0, 1 << bits)
-                    * _half_sensitivity(parse_query(schema, name))
+                    name: Fraction(number or 0, 2 << bits)
+                    * l2_sensitivity_sq(parse_query(schema, name), Neighbors.BOUNDED)
                     for name, number in level.items()
                 }
                 for level in found
@@ -209,20 +211,9 @@ def _fitted_costs(schema: Schema, ordinary: _Queries) -> _Costs:
     raise InputError("variances", "are those of no fractions with the common denominator 2^100")
 
 
-def _half_sensitivity(query: Query) -> Fraction:
-    """Rho of a query measured with sigma^2 = 1, for changed records."""
-    return Fraction(l2_sensitivity_sq(query, Neighbors.BOUNDED), 2)
-
-
-def _precisions(variance: Variance) -> tuple[Fraction, Fraction]:
-    """Least and largest 1 / sigma^2 whose noise the file would state like this."""
-    low, high = (_sigma_sq(end) for end in variance.interval())
-    return 1 / high, 1 / low
-
-
-def _multiple(interval: tuple[Fraction, Fraction], bits: int) -> int | None:
+def _multiple(low: Fraction, high: Fraction, bits: int) -> int | None:
     """The multiple of 2^-bits next to the middle of an interval; None if none is inside."""
-    low, high = (end * (1 << bits) for end in interval)
+    low, high = low * (1 << bits), high * (1 << bits)
     number = max(1, round((low + high) / 2))
     return number if low <= number <= high else None
 

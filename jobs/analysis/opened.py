@@ -335,7 +335,7 @@ def open_release(folder: str | Place, product: str | None = None) -> Release:
     """
     place = _place(folder)
     resolved = load_release(place)
-    own = product_named(resolved, product)
+    own = product_named(resolved, product, f"{place}, product")
     return Release(place, read_manifest(own.release), resolved, own)
 
 

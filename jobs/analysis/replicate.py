@@ -10,7 +10,7 @@ own and leaves errors by size class (`jobs.pipeline.release.intervals`).
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -40,9 +40,9 @@ from jobs.pipeline.release.intervals import (
     write_intervals,
 )
 from jobs.pipeline.repeat import Repeat
+from jobs.pipeline.report.accuracy import errors_table
 from jobs.pipeline.report.console import terminal_table
 from jobs.pipeline.report.finished import write_public_reports
-from jobs.pipeline.report.intervals import errors_table
 from jobs.pipeline.storage.dataset import Dataset, PartWriter, is_published, publish
 from jobs.pipeline.storage.files import make_closed_folder, read_json, write_json
 from jobs.pipeline.storage.histograms import SPARSE_SCHEMA
@@ -221,7 +221,7 @@ def replicate(
     numbers = range(1, settings.count + 1)
     with ExitStack() as stack:
         stack.enter_context(only_driver(folder))
-        _claim(folder, _said(resolved.last.release, settings.seed))
+        _claim(folder, resolved.last.release, settings.seed)
         if tasks is None:
             tasks = stack.enter_context(open_tasks(resolved.config, reporter.say))
         products = tuple(map(Repeated.of, resolved.products.values()))
@@ -250,9 +250,8 @@ def replicate(
         written = []
         for one in products:
             document = describe_intervals(one.name, one.release, gathered, made)
-            with recorder.stage(
-                "replicate", "intervals" if one.name == "persons" else f"{one.name}, intervals"
-            ):
+            what = "intervals" if one.name == "persons" else f"{one.name}, intervals"
+            with recorder.stage("replicate", what):
                 write_intervals(one.plan, one.release, one.queries, document, tasks)
             if not reporter.console.quiet:
                 table = errors_table(one.plan.geolevels, document)
@@ -267,13 +266,9 @@ def is_checked(number: int) -> bool:
     return number % CHECKED == 1
 
 
-def _said(release: ReleaseLayout, seed: int) -> dict[str, object]:
-    """What errors of replicates are of."""
-    return {"format": 2, "manifest": digest_of(release.manifest), "seed": seed}
-
-
-def _claim(folder: Place, said: Mapping[str, object]) -> None:
+def _claim(folder: Place, release: ReleaseLayout, seed: int) -> None:
     """Keep errors of replicates of one release and seed; those of others are removed."""
+    said = {"format": 2, "manifest": digest_of(release.manifest), "seed": seed}
     path = folder / _SETTINGS
     if path.exists() and read_json(path, "remove the folder") == said:
         return

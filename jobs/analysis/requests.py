@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from jobs.pipeline.config.product import Product, Resolved
 
 
-def product_named(resolved: Resolved, name: str | None) -> Product:
+def product_named(resolved: Resolved, name: str | None, where: str = "--product") -> Product:
     """Return a product of a run by its name, or the last.
 
     Raises:
       ConfigError: There is no such product.
     """
     if name is not None and name not in resolved.products:
-        raise ConfigError("--product", "is unknown", got=name, want=[*resolved.products])
+        raise ConfigError(where, "is unknown", got=name, want=[*resolved.products])
     return resolved.last if name is None else resolved.products[name]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -101,3 +102,16 @@ def shared_mode() -> int:
     mask = os.umask(0o022)
     os.umask(mask)
     return 0o666 & ~mask
+
+
+def print_rows(titles: Iterable[str], rows: Iterable[Iterable[str]], caption: str = "") -> None:
+    """Print a table of printable texts on standard output."""
+    from rich.box import SIMPLE
+    from rich.table import Table
+
+    from jobs.pipeline.printable import result_console
+
+    shown = Table(*titles, title=caption or None, box=SIMPLE)
+    for row in rows:
+        shown.add_row(*row)
+    result_console().print(shown)

@@ -20,8 +20,7 @@ from das.tree.intervals import normal_factor
 from das.tree.model import GeolevelTerms
 from jobs.analysis.requests import TablesRequest, product_named
 from jobs.analysis.results import shared_mode
-from jobs.pipeline.config.product import Product, Resolved
-from jobs.pipeline.config.tables import H1, TablesWanted, table_query
+from jobs.pipeline.config.product import H1, Product, Resolved, TablesWanted, table_query
 from jobs.pipeline.documents.intervals import read_intervals
 from jobs.pipeline.plan import without_estimates
 from jobs.pipeline.release.census import CensusEstimates

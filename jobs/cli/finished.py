@@ -74,7 +74,7 @@ class Finished:
             return load_survey(self.run_file, output=self.out, solution=self.solution)
         if not is_survey_release(self.config):
             return None
-        from jobs.survey.released import load_survey_release
+        from jobs.survey.manifest import load_survey_release
 
         self._refuse_options()
         return load_survey_release(self.config)

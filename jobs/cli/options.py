@@ -168,7 +168,7 @@ class RunOptions:
         return self._on_cluster(resolved)
 
     def _on_cluster(self, resolved: Resolved) -> Resolved:
-        from jobs.pipeline.config.cluster import on_cluster
+        from jobs.pipeline.config.load import on_cluster
 
         return on_cluster(resolved, self.cluster, self.master)
 

@@ -7,10 +7,13 @@ examples.
 
 from __future__ import annotations
 
+import ast
+import inspect
 import json
 import sys
 from enum import Enum
 from fractions import Fraction
+from itertools import pairwise
 from pathlib import Path
 
 from pydantic import BaseModel
@@ -62,11 +65,27 @@ def default(field: FieldInfo) -> str:
 
 def _section(model: type[BaseModel]) -> str:
     rows = [
-        (f"`{key}`", words(field.annotation, _PLAIN), default(field), field.description or _FORMAT)
+        (f"`{key}`", words(field.annotation, _PLAIN), default(field), meanings(model)[key])
         for key, field in model_fields(model).items()
     ]
     summary = " ".join((model.__doc__ or "").split())
     return section(model.__name__, summary, ("Key", "Type", "Default", "Meaning"), rows)
+
+
+def meanings(model: type[BaseModel]) -> dict[str, str]:
+    """Return what each key of a model means: the text below its field, or a description in it."""
+    found = {name: field.description for name, field in model.model_fields.items()}
+    for kind in model.__mro__:
+        if not issubclass(kind, BaseModel) or kind is BaseModel:
+            continue
+        body = ast.parse(inspect.getsource(kind)).body[0].body  # type: ignore[attr-defined]
+        for field, text in pairwise(body):
+            if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
+                found[field.target.id] = " ".join(text.value.value.split())  # type: ignore[attr-defined, union-attr]
+    return {
+        key: found[name] or _FORMAT
+        for name, key in zip(model.model_fields, model_fields(model), strict=True)
+    }
 
 
 if __name__ == "__main__":

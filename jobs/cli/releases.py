@@ -123,7 +123,7 @@ def verify(release: Finished, quiet: QuietOption = False) -> None:
 
     survey = release.load_survey()
     if survey is not None:
-        from jobs.survey.verify import verify_survey
+        from jobs.survey.manifest import verify_survey
 
         typer.echo(json.dumps(verify_survey(survey)))
         return
@@ -289,8 +289,8 @@ def certificate(
     survey = release.load_survey()
     if survey is not None:
         from jobs.survey.documents import read_survey_manifest
-        from jobs.survey.report.certificate import write_survey_certificate
-        from jobs.survey.verify import verify_survey
+        from jobs.survey.manifest import verify_survey
+        from jobs.survey.report.public import write_survey_certificate
 
         if product is not None:
             raise ConfigError("--product", "is for censuses: a survey is one product", got=product)

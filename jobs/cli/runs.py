@@ -58,8 +58,8 @@ def validate(
     from jobs.design.planning.summary import budget_summary
     from jobs.design.planning.terminal import print_summaries
     from jobs.pipeline.confidential.inputs import absent_files, check_present
-    from jobs.pipeline.config.claims import account_of
     from jobs.pipeline.config.load import load_run
+    from jobs.pipeline.config.product import account_of
 
     resolved = load_run(config)
     if resolved.plan.spends:
@@ -79,7 +79,7 @@ def validate(
 
 def cost_together(resolved: Resolved) -> Account | None:
     """What the products of a run cost together; None of one."""
-    from jobs.pipeline.config.claims import claim_of
+    from jobs.pipeline.config.product import claim_of
     from jobs.pipeline.documents.account import account_of_grants
 
     claims = [claim_of(resolved, product, "") for product in resolved.products.values()]
@@ -227,9 +227,8 @@ def resume(
     if is_survey_folder(out):
         resume_survey(out.resolve(), config, solution, options, check=check, moved=moved)
         return
-    from jobs.pipeline.folder.damage import refuse_damage, repair
     from jobs.pipeline.folder.lock import only_driver
-    from jobs.pipeline.folder.progress import count_files, stage_progress
+    from jobs.pipeline.folder.progress import count_files, refuse_damage, repair, stage_progress
     from jobs.pipeline.folder.solutions import refuse_sealed
     from jobs.pipeline.run import STAGES
     from jobs.pipeline.run import run as run_all
@@ -280,8 +279,8 @@ def account(config: ConfigArgument, as_json: JsonOption = False) -> None:
     Also the checks of the data that failed, whose errors told something that no budget paid for.
     """
     from jobs.design.planning.terminal import print_account
-    from jobs.pipeline.config.claims import account_of
     from jobs.pipeline.config.load import load_run
+    from jobs.pipeline.config.product import account_of
     from jobs.pipeline.documents.account import account_of_grants
     from jobs.pipeline.storage.account import read_account, read_failed_checks
 

@@ -30,32 +30,20 @@ from jobs.pipeline.documents.statistics import SolveStatistics
 from jobs.pipeline.documents.summary import Summary
 from jobs.survey.documents import MeansTable, SurveyEvaluation, SurveyManifest, SurveyTables
 
-KINDS: Mapping[str, type] = {
-    "manifest": Manifest,
-    "account": Account,
-    "codebook": Codebook,
-    "statistics": SolveStatistics,
-    "evaluation": Evaluation,
-    "intervals": Intervals,
-    "summary": Summary,
-    "survey-manifest": SurveyManifest,
-    "survey-means": MeansTable,
-    "survey-tables": SurveyTables,
-    "survey-evaluation": SurveyEvaluation,
+_DOCUMENTS: Mapping[str, tuple[type, str]] = {
+    "manifest": (Manifest, "`OUT/release/manifest.json`"),
+    "account": (Account, "`OUT/release/account.json`"),
+    "codebook": (Codebook, "`OUT/release/codebook.json`"),
+    "statistics": (SolveStatistics, "`facts.statistics` of counts"),
+    "evaluation": (Evaluation, "`OUT/confidential/evaluation.json`"),
+    "intervals": (Intervals, "`OUT/release/intervals/intervals.json`"),
+    "summary": (Summary, "`OUT/summary.json`"),
+    "survey-manifest": (SurveyManifest, "`OUT/release/manifest.json` of a survey"),
+    "survey-means": (MeansTable, "`OUT/release/means.json` of a survey"),
+    "survey-tables": (SurveyTables, "`OUT/release/tables.json` of a survey"),
+    "survey-evaluation": (SurveyEvaluation, "`OUT/confidential/evaluation.json` of a survey"),
 }
-_TITLES = {
-    "manifest": "`OUT/release/manifest.json`",
-    "account": "`OUT/release/account.json`",
-    "codebook": "`OUT/release/codebook.json`",
-    "statistics": "`facts.statistics` of counts",
-    "evaluation": "`OUT/confidential/evaluation.json`",
-    "intervals": "`OUT/release/intervals/intervals.json`",
-    "summary": "`OUT/summary.json`",
-    "survey-manifest": "`OUT/release/manifest.json` of a survey",
-    "survey-means": "`OUT/release/means.json` of a survey",
-    "survey-tables": "`OUT/release/tables.json` of a survey",
-    "survey-evaluation": "`OUT/confidential/evaluation.json` of a survey",
-}
+KINDS: Mapping[str, type] = {name: kind for name, (kind, _) in _DOCUMENTS.items()}
 _PLAIN: Mapping[Any, str] = {**PLAIN, JsonValue: "any JSON", NoneType: "null"}
 _INTRODUCTION = """# Documents
 
@@ -97,8 +85,8 @@ def schema_text(name: str) -> str:
 def reference() -> str:
     """The page about all documents, as Markdown."""
     parts, seen = [_INTRODUCTION], set()
-    for name, kind in KINDS.items():
-        parts.append(f"## {_TITLES[name]}\n")
+    for kind, title in _DOCUMENTS.values():
+        parts.append(f"## {title}\n")
         for each in nested(kind):
             if each not in seen:
                 seen.add(each)

@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 from das.errors import OutputError
 from jobs.design.requests import GenerateSpec
 from jobs.design.synthetic.generate import generate
+from jobs.pipeline.config.files import ready_files
 from jobs.pipeline.config.product import Resolved
-from jobs.pipeline.config.ready import ready_files
 from jobs.pipeline.run import run
 from jobs.pipeline.storage.files import writing
 from jobs.pipeline.storage.layout import Roots
@@ -100,15 +100,12 @@ class Demo:
                     "is there from an earlier demonstration",
                     remedy=f"remove it, or go on in that folder by `das run {_RUN_FILE}`",
                 )
-        if not self.folder.is_dir() or (any(self.folder.iterdir()) and not self._is_ready()):
-            raise OutputError(
-                str(self.folder), "holds other things", remedy="choose a new folder for the demo"
-            )
-
-    def _is_ready(self) -> bool:
-        """Whether the folder has all ready files as they are here."""
         conf = self.folder / _CONF
-        return all(
+        is_ready = all(
             (conf / name).is_file() and (conf / name).read_bytes() == content
             for name, content in ready_files().items()
         )
+        if not self.folder.is_dir() or (any(self.folder.iterdir()) and not is_ready):
+            raise OutputError(
+                str(self.folder), "holds other things", remedy="choose a new folder for the demo"
+            )

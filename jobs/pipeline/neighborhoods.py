@@ -10,14 +10,12 @@ from typing import Final
 
 import numpy as np
 
-from das.arrays import IntArray
 from das.privacy.budget import Budget
 from das.privacy.cost import Pure, ZeroConcentrated, of_group
-from das.privacy.neighborhoods import Comparable, Distance, Held, Invariance, Neighborhood
+from das.privacy.neighborhoods import Comparable, Distance, Invariance, Neighborhood
 from das.privacy.semantics import Change
 from das.queries.sensitivity import Neighbors
-from invariants.quarters import NAME
-from invariants.zeros import cells_at, representative_levels
+from invariants.zeros import cells_at
 from jobs.pipeline.documents.manifest import Limited, Nearest, Stated, Statement
 from jobs.pipeline.plan import Plan
 
@@ -37,36 +35,20 @@ def invariance(plan: Plan, geounits_source: str) -> Invariance:
       geounits_source: "data" if the list of geounits is that of the data.
     """
     schema, limits, levels = plan.schema, plan.limits, plan.spine.levels
-    alike = _levels_told_apart(plan)
+    # Two records that change are told from one another by four cells at most, so that of levels
+    # that no invariant tells apart four stand for all.
+    queries = [invariant.query for invariant in plan.invariants]
+    alike = [np.arange(size) for size in schema.shape]
+    if schema.size >= _MANY_CELLS:
+        alike = limits.levels_told_apart(schema, queries, most=4)
     cells = cells_at(schema.shape, alike)
-    nobody = np.zeros(len(cells), np.bool_)
-    held = []
-    for invariant in plan.invariants:
-        query, last = invariant.query, invariant.geolevels[-1]
-        name = f"{query.name} in every {last}"
-        held.append(Held(name, levels.index(last), query.rows_of(cells), nobody))
-    for row in limits.rows:
-        if row.cap is not None:  # of released counts, not of the data
-            continue
-        name, deepest = f"row {row.name} in every {row.geolevels[-1]}", len(row.geolevels) - 1
-        fixed = row.is_exact or row.least == row.most
-        coefficients = row.coefficients[cells]
-        held.append(Held(name, deepest, coefficients, coefficients == 0, fixed, is_weighted=True))
-    if limits.facilities is not None:
-        held += _facilities(plan, cells)
-    if limits.quarters is not None:
-        last = limits.quarters.geolevel  # whether the total may be above 0, not what it is
-        everybody, deepest = np.zeros(len(cells), np.int64), levels.index(last)
-        held.append(Held(f"{NAME} in every {last}", deepest, everybody, nobody, is_exact=False))
-    possible = None
-    if limits.zeros is not None:
-        possible = ~limits.zeros.holds(cells)
+    others = [one for one in limits.stated if one not in limits.rows]
     return Invariance(
         levels,
         tuple(a.name for a in schema.attributes),
         tuple(map(len, alike)),
-        held,
-        possible,
+        [held for one in (*plan.invariants, *limits.rows, *others) for held in one.held(cells)],
+        None if limits.zeros is None else ~limits.zeros.holds(cells),
         places="the list of geounits" if geounits_source == FROM_DATA else "",
     )
 
@@ -77,40 +59,6 @@ def geounits_from_data(leaf: str) -> str:
         f"the list of geounits: which {leaf} exists comes from the data and is published; give "
         "geography.geounits, a list made without the data"
     )
-
-
-def _levels_told_apart(plan: Plan) -> list[IntArray]:
-    """Levels of each attribute that say all that the others of large schemas would say again.
-
-    Two records that change are told from one another by four cells at most, so that of levels that
-    no invariant tells apart four stand for all. Coefficients of rows are not asked.
-    """
-    schema, limits = plan.schema, plan.limits
-    if schema.size < _MANY_CELLS or limits.rows:
-        return [np.arange(size) for size in schema.shape]
-    queries = [invariant.query for invariant in plan.invariants]
-    queries += [limits.facilities.query] if limits.facilities is not None else []
-    return representative_levels(schema.shape, queries, limits.zeros, most=4)
-
-
-def _facilities(plan: Plan, cells: IntArray) -> list[Held]:
-    """Persons by type: within limits, or fixed where a facility holds one number of them."""
-    facilities = plan.limits.facilities
-    if facilities is None:
-        return []
-    query, last = facilities.query, facilities.geolevel
-    types, deepest = query.rows_of(cells), len(facilities.geolevels) - 1
-    limited = facilities.counted | (facilities.least > 0)
-    if not limited.any():
-        return []
-    name = f"facilities by {query.name} in every {last}"
-    labels = np.where(limited[types], types, -1)
-    held = [Held(name, deepest, labels, ~limited[types], is_exact=False)]
-    for kind in np.flatnonzero(facilities.counted & (facilities.least == facilities.most)):
-        is_kind = types == kind
-        called = f"{query.name} {query.labels()[kind]} in every {last}"
-        held.append(Held(called, deepest, is_kind.astype(np.int64), ~is_kind))
-    return held
 
 
 def neighborhood(plan: Plan, geounits_source: str) -> Limited:

@@ -117,6 +117,9 @@ class Level:
       bound: Queries whose answers are those of an earlier release.
       exact_rows: Linear rows whose sums are.
       bounded_rows: Linear rows with bounds, exact ones not.
+      whole: Measured queries of which every answer is drawn.
+      kept: Queries whose answers counts must have, whosever they are; coarse before fine.
+      published: All whose exact answers are those of the data.
     """
 
     index: int
@@ -129,21 +132,15 @@ class Level:
     bound: tuple[Query, ...] = ()
     exact_rows: tuple[LinearRow, ...] = ()
     bounded_rows: tuple[LinearRow, ...] = ()
+    whole: tuple[Query, ...] = field(init=False)
+    kept: tuple[Query, ...] = field(init=False)
+    published: tuple[Query | LinearRow, ...] = field(init=False)
 
-    @property
-    def whole(self) -> tuple[Query, ...]:
-        """Measured queries of which every answer is drawn."""
-        return tuple(query for query in self.queries if query not in self.lazy)
-
-    @property
-    def kept(self) -> tuple[Query, ...]:
-        """Queries whose answers counts must have, whosever they are; coarse before fine."""
-        return tuple(sorted((*self.exact, *self.bound), key=lambda query: query.size))
-
-    @property
-    def published(self) -> tuple[Query | LinearRow, ...]:
-        """All whose exact answers are those of the data."""
-        return (*self.exact, *self.exact_rows)
+    def __post_init__(self) -> None:
+        kept = sorted((*self.exact, *self.bound), key=lambda query: query.size)
+        object.__setattr__(self, "whole", tuple(q for q in self.queries if q not in self.lazy))
+        object.__setattr__(self, "kept", tuple(kept))
+        object.__setattr__(self, "published", (*self.exact, *self.exact_rows))
 
 
 @dataclass(frozen=True, eq=False)

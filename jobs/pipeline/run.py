@@ -14,17 +14,15 @@ from das.errors import ConfigError
 from jobs.pipeline.confidential.inputs import refuse_unreadable
 from jobs.pipeline.confidential.noise_key import sweep_shares
 from jobs.pipeline.confidential.stages import evaluate, measure, measure_lazily, plan, read, settle
-from jobs.pipeline.config.claims import account_of
-from jobs.pipeline.config.product import Product, Resolved
+from jobs.pipeline.config.product import Product, Resolved, account_of
 from jobs.pipeline.documents.document import json_of
 from jobs.pipeline.documents.manifest import read_manifest
 from jobs.pipeline.documents.summary import read_summary
-from jobs.pipeline.folder.damage import refuse_damage
-from jobs.pipeline.folder.grants import spendings_of
 from jobs.pipeline.folder.identity import owner_of
 from jobs.pipeline.folder.open import open_folder
+from jobs.pipeline.folder.progress import refuse_damage
 from jobs.pipeline.folder.solutions import begin_solution, refuse_sealed, remove_outdated
-from jobs.pipeline.folder.spending import claim_grants, refuse_other_draws
+from jobs.pipeline.folder.spending import claim_grants, refuse_other_draws, spendings_of
 from jobs.pipeline.job import Job, Stage
 from jobs.pipeline.plan import why_no_estimates
 from jobs.pipeline.printable import result_console

@@ -10,7 +10,7 @@ from jobs.pipeline.documents.document import ExactText, document, read_document
 from jobs.pipeline.documents.manifest import Attribute, ReleaseManifest
 from jobs.pipeline.storage.place import Place
 
-_SOLVED = "run `das run` first; if it was sealed, restore it from a copy"
+SOLVED = "run `das run` first; if it was sealed, restore it from a copy"
 
 
 @document
@@ -487,22 +487,4 @@ def read_survey_manifest(path: Place) -> SurveyManifest:
     Raises:
       OutputError: It is not sealed, or the manifest is damaged or of another format.
     """
-    return read_document(SurveyManifest, path, remedy=_SOLVED)
-
-
-def read_means(path: Place) -> MeansTable:
-    """The released means.
-
-    Raises:
-      OutputError: There are none, or the file is damaged.
-    """
-    return read_document(MeansTable, path, remedy=_SOLVED)
-
-
-def read_tables(path: Place) -> SurveyTables:
-    """The released tables.
-
-    Raises:
-      OutputError: There are none, or the file is damaged.
-    """
-    return read_document(SurveyTables, path, remedy=_SOLVED)
+    return read_document(SurveyManifest, path, remedy=SOLVED)

@@ -22,9 +22,8 @@ from jobs.pipeline.storage.ledger import PlannedParts, start_ledger
 from jobs.pipeline.storage.place import Place, remove_tree
 from jobs.survey.checks import SYNTHESIS
 from jobs.survey.documents import read_survey_manifest
-from jobs.survey.microdata import microdata_folders
 from jobs.survey.plan import SurveyPlan, load_survey, stated_configuration
-from jobs.survey.results import result_files
+from jobs.survey.results import microdata_folders, result_files
 
 
 def is_survey_folder(out: Place) -> bool:

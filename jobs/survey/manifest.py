@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from fractions import Fraction
+from pathlib import Path
 
+from das.errors import ConfigError, OutputError, VerificationError
 from das.privacy import attack
+from jobs.pipeline.config.files import absolute_path
+from jobs.pipeline.config.released import RUN_FILE, public_document, yaml_text
 from jobs.pipeline.documents.account import Account, guarantee_of
 from jobs.pipeline.documents.document import read_document
 from jobs.pipeline.documents.manifest import Attribute, PublishedGuarantee, attacks_of
@@ -15,24 +20,38 @@ from jobs.pipeline.release.sealing import (
     released_outputs,
     software,
     tidy_release,
+    verify_contents,
+    verify_manifest,
     write_manifest,
 )
-from jobs.pipeline.storage.dataset import is_published
+from jobs.pipeline.storage.csv import csv_text, without_formula
+from jobs.pipeline.storage.dataset import dataset_digest, is_published, verify_files
+from jobs.pipeline.storage.files import understanding
 from jobs.pipeline.storage.journal import write_whole
+from jobs.pipeline.storage.layout import received_release
 from jobs.pipeline.storage.ledger import read_ledger_of_parts
 from jobs.pipeline.storage.place import Place
-from jobs.survey.checks import SYNTHESIS
+from jobs.survey.checks import SIZE, SYNTHESIS, WEIGHT, spelled
 from jobs.survey.documents import (
+    MeansTable,
     MeasuredPart,
     SurveyManifest,
+    read_survey_manifest,
 )
-from jobs.survey.means import means_json
-from jobs.survey.microdata import microdata_folders
-from jobs.survey.plan import SurveyPlan
-from jobs.survey.released import released_configuration
-from jobs.survey.results import result_files
-from jobs.survey.table_plan import TablePlan
-from jobs.survey.tables import conditioned_of, tables_json
+from jobs.survey.measurements import part_cost, read_part
+from jobs.survey.plan import SurveyPlan, TablePlan, load_survey, public_strata
+from jobs.survey.results import (
+    MEANS,
+    TABLES,
+    check_rows,
+    check_tables,
+    conditioned_of,
+    microdata_folders,
+    read_microdata,
+    read_results,
+    released_means,
+    result_files,
+)
 
 _BACKUP = "restore it from a backup"
 
@@ -110,5 +129,155 @@ def is_made(plan: SurveyPlan, part: str) -> bool:
     one = plan.part(part)
     if one is None:
         return all(is_published(folder) for folder in microdata_folders(plan.made))
-    document = tables_json if isinstance(one, TablePlan) else means_json
-    return document(plan.made).exists()
+    document = TABLES if isinstance(one, TablePlan) else MEANS
+    return (plan.made.root / document).exists()
+
+
+_HEAD = """\
+# The public part of the configuration of this release, with which `das verify` and
+# `das certificate` need its folder alone. It runs nothing: the data are not here.
+"""
+
+
+def released_configuration(plan: SurveyPlan) -> dict[str, str]:
+    """Files of the public part of a configuration, text by name."""
+    config, files = plan.config, dict[str, str]()
+    document = public_document(config)
+    for key in ("evaluate", "output"):
+        document.pop(key, None)
+    for key in ("account", "grant", "randomness"):
+        document["privacy"].pop(key, None)
+    document["data"].pop("path")
+    for one, stated in zip(config.statistics, document.get("statistics", ()), strict=True):
+        if one.weights is not None:
+            stated["weights"] = f"weights-{one.label}.csv"
+            files[stated["weights"]] = _weights_text(plan, one.weights, one.strata)
+    strata = None if config.synthesis is None else config.synthesis.strata
+    if strata is not None:
+        name = f"weights-{SYNTHESIS}.csv"
+        document["synthesis"]["strata"]["weights"] = name
+        files[name] = _weights_text(plan, strata.weights, strata.attributes)
+    return {RUN_FILE: _HEAD + yaml_text(document), **files}
+
+
+def load_survey_release(root: Place) -> SurveyPlan:
+    """The run of a finished release of a survey, from its folder alone.
+
+    Args:
+      root: The folder, under any name.
+
+    Raises:
+      ConfigError: It lies in a store, or its configuration was changed.
+      OutputError: It has no configuration, or is damaged.
+    """
+    layout = received_release(absolute_path(root))
+    path = layout.configuration / RUN_FILE
+    if not isinstance(path, Path):
+        raise ConfigError(
+            str(root), "lies in a store; that of a survey is read from a folder", want="a copy"
+        )
+    manifest = read_survey_manifest(layout.manifest)
+    if manifest.solution is not None or not path.is_file():
+        raise OutputError(
+            str(path),
+            "is missing",
+            remedy="give the run file: solutions, and releases of older versions, need it",
+        )
+    return load_survey(path, released=(layout.root, manifest.configuration_digest))
+
+
+def _weights_text(plan: SurveyPlan, path: Path, attributes: Sequence[str]) -> str:
+    """The weights of all strata as CSV."""
+    public = public_strata(plan.config, attributes, path)
+    has_sizes = not any(stratum.is_expected for stratum in public.values())
+    levels = [plan.levels(name) for name in attributes]
+    rows: list[list[object]] = [[*map(without_formula, attributes), WEIGHT, SIZE]]
+    rows += [
+        [*map(spelled, labels, levels), one.weight, one.size] for labels, one in public.items()
+    ]
+    return csv_text(row if has_sizes else row[:-1] for row in rows)
+
+
+# Means are made again in floats: on another machine a logarithm may end in another bit, and a few
+# such bits are far below this part of the number; a changed digit of the noise is far above it.
+_SAME = 1e-9
+
+
+def verify_survey(plan: SurveyPlan) -> dict[str, int | str]:
+    """Check what can be checked without the truth.
+
+    Digests of all files, and that no others lie there; that every part costs what its noise says,
+    and at most what was planned; that the ledger states these costs, and the manifest what plan,
+    ledger and measurements say; that the means follow from the noisy sums; that tables are what was
+    drawn, and keep their exact marginals in integers; that the microdata hold the stated number of
+    records, of known levels.
+
+    Returns:
+      How many parts, datasets, files and records were checked, and the cost.
+
+    Raises:
+      OutputError: A file is missing or was changed.
+      VerificationError: Something is not what it is stated to be.
+    """
+    manifest = read_survey_manifest(plan.made.manifest)
+    if manifest.configuration_digest != plan.digest:
+        raise VerificationError(str(plan.made.manifest), "is of another configuration")
+    verify_contents(plan.made, manifest)
+    spent = _check_costs(plan)
+    means, tables = read_results(plan.made)
+    if means is not None:
+        with understanding(plan.made.root / MEANS):  # of others, with means of another number
+            check_rows(plan, means)
+            _check_means(plan, means)
+    if tables is not None:
+        with understanding(plan.made.root / TABLES):
+            check_tables(plan, tables)
+            check_rows(plan, tables)
+    verify_manifest(plan.made, manifest, manifest_of(plan))
+    records = 0 if manifest.records is None else len(read_microdata(plan).codes)
+    if records != (manifest.records or 0):
+        where, want = str(plan.made.microdata), manifest.records
+        raise VerificationError(where, "has another number of records", got=records, want=want)
+    return {
+        "parts": len(manifest.parts),
+        "datasets": len(manifest.outputs),
+        "files": len(manifest.files),
+        "records": records,
+        "spent": str(spent),
+        "granted": str(plan.budget.total),
+    }
+
+
+def _check_costs(plan: SurveyPlan) -> Fraction:
+    ledger = read_ledger_of_parts(plan.release.ledger)
+    planned = ledger.planned
+    if (planned.granted, dict(planned.costs)) != (plan.budget.total, plan.costs):
+        raise VerificationError(str(plan.release.ledger), "is of another budget")
+    for part, digest in ledger.measured.items():
+        dataset = plan.release.measured_part(part)
+        verify_files(dataset)
+        with understanding(dataset):  # a release of others may have answers of other attributes
+            cost = part_cost(plan, read_part(plan, part))
+        if cost != ledger.costs.get(part) or cost > planned.costs[part]:
+            raise VerificationError(
+                f"{plan.release.ledger}, {part}",
+                "does not state what its noise costs, or more than was planned",
+                got=ledger.costs.get(part),
+                want=cost,
+            )
+        if dataset_digest(dataset) != digest:
+            raise VerificationError(str(dataset), "is not the one that the ledger names")
+    return sum(ledger.costs.values(), Fraction(0))
+
+
+def _check_means(plan: SurveyPlan, stated: MeansTable) -> None:
+    for again, own in zip(released_means(plan).statistics, stated.statistics, strict=True):
+        for one, other in zip(
+            (again.everybody, *again.means), (own.everybody, *own.means), strict=True
+        ):
+            scale = max(1.0, abs(one.mean))
+            if one.stratum != other.stratum or abs(one.mean - other.mean) > _SAME * scale:
+                raise VerificationError(
+                    f"{plan.made.root / MEANS}, {again.name}, {one.stratum}",
+                    "does not follow from the noisy sums",
+                )

@@ -29,8 +29,7 @@ from das.synthesis.strata import MeasuredStrata, Strata
 from jobs.pipeline.storage.dataset import Dataset, PartFile, PartWriter
 from jobs.pipeline.storage.files import understanding
 from jobs.pipeline.storage.place import Place
-from jobs.survey.plan import SurveyPlan
-from jobs.survey.table_plan import Conditioning, TablePlan
+from jobs.survey.plan import Conditioning, SurveyPlan, TablePlan
 
 _TEXT, _WHOLE, _NUMBER = pa.string(), pa.int64(), pa.int32()
 _NOISE = {"mechanism": _TEXT, "parameter": _TEXT, "cost": _TEXT}

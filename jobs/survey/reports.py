@@ -13,7 +13,7 @@ from jobs.pipeline.storage.layout import (
 )
 from jobs.pipeline.storage.place import Place
 from jobs.survey.documents import SurveyEvaluation, read_survey_manifest
-from jobs.survey.report.release import SurveyRelease
+from jobs.survey.report.public import SurveyRelease
 from jobs.survey.results import read_results
 
 

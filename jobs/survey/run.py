@@ -13,7 +13,7 @@ from functools import cached_property
 
 from das.confidential import Confidential
 from das.errors import OutputError
-from jobs.pipeline.folder.fingerprint import check_same_files, files_under
+from jobs.pipeline.folder.identity import check_same_files, files_under
 from jobs.pipeline.folder.open import open_folder
 from jobs.pipeline.folder.spending import Spending, claim_grants, refuse_lost, refuse_other_draws
 from jobs.pipeline.input.files import plan_chunks
@@ -37,13 +37,16 @@ from jobs.survey.folder import (
     spending_of,
 )
 from jobs.survey.manifest import is_made, seal_survey
-from jobs.survey.means import released_means
 from jobs.survey.measurements import read_answers
-from jobs.survey.microdata import draw_microdata, write_microdata
 from jobs.survey.plan import SurveyPlan
 from jobs.survey.reports import write_internal_page, write_public_page
-from jobs.survey.results import write_results
-from jobs.survey.tables import released_tables
+from jobs.survey.results import (
+    draw_microdata,
+    released_means,
+    released_tables,
+    write_microdata,
+    write_results,
+)
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,7 +13,7 @@ from jobs.pipeline.documents.document import json_of
 from jobs.pipeline.printable import printable, result_console
 from jobs.pipeline.report import text
 from jobs.survey.plan import MeanPlan, SurveyPlan
-from jobs.survey.tables import conditioned_of, promise_words
+from jobs.survey.results import conditioned_of, promise_words
 
 
 def survey_summary(plan: SurveyPlan) -> dict[str, Any]:

@@ -118,8 +118,8 @@ PLANTED = [
     ("jobs/analysis/tables.py", "import jobs.design.demo", "cli > analysis"),
     ("jobs/analysis/areas.py", "import jobs.pipeline.confidential.look", "Only these start"),
     ("jobs/newcomer.py", "import os", "cli > analysis"),
-    ("jobs/survey/means.py", "import das.means.measure", "After measuring"),
-    ("jobs/survey/microdata.py", "import das.synthesis.adaptive", "After measuring"),
+    ("jobs/survey/results.py", "import das.means.measure", "After measuring"),
+    ("jobs/survey/results.py", "import das.synthesis.adaptive", "After measuring"),
     (
         "jobs/pipeline/release/newcomer.py",
         "import jobs.pipeline.confidential.leaves",

@@ -12,7 +12,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.alias_generators import to_camel
 
-from jobs.pipeline.config.cluster import read_cluster
+from jobs.pipeline.config.load import read_cluster
 from jobs.pipeline.config.protection import missing_protection, secret_properties
 from tests.architecture.kubernetes import POD, POD_TEMPLATE, complaints
 from tests.checkout import ROOT

@@ -101,8 +101,8 @@ def test_one_function_does_it(called, expected):
         ("seal_ledger", "jobs.pipeline.release.stages.", "jobs.survey.run."),
         ("tidy_release", "jobs.pipeline.release.stages.", "jobs.survey.manifest."),
         ("write_manifest", "jobs.pipeline.release.manifest.", "jobs.survey.manifest."),
-        ("verify_contents", "jobs.pipeline.release.verify.", "jobs.survey.verify."),
-        ("verify_manifest", "jobs.pipeline.release.verify.", "jobs.survey.verify."),
+        ("verify_contents", "jobs.pipeline.release.verify.", "jobs.survey.manifest."),
+        ("verify_manifest", "jobs.pipeline.release.verify.", "jobs.survey.manifest."),
     ],
 )
 def test_both_kinds_of_run_reach_it(called, census, survey):

@@ -14,7 +14,7 @@ from markupsafe import Markup
 from jobs.pipeline.config.load import load_run
 from jobs.pipeline.config.models.run import RunConfig
 from jobs.pipeline.config.product import Resolved
-from jobs.pipeline.report import budget, comparison, error_by_size, group_changes, groups
+from jobs.pipeline.report import budget, groups
 from jobs.pipeline.run import run
 from jobs.pipeline.tasks.batches import Sizing, TaskSize
 from jobs.pipeline.tasks.connect import decode, encode
@@ -63,8 +63,8 @@ def patch_spark(patch: pytest.MonkeyPatch) -> None:
 
 def leave_out_figures(patch: pytest.MonkeyPatch) -> None:
     """Let reports have no drawings, a quarter of a toy run."""
-    for module in (budget, comparison, error_by_size, group_changes, groups):
-        for name in ("line_panels", "bar_panels", "share_bars", "dot_rows"):
+    for module in (budget, groups):
+        for name in ("line_panels", "dot_rows"):
             if hasattr(module, name):
                 patch.setattr(module, name, lambda *_: Markup())
 

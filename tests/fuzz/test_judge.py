@@ -49,14 +49,14 @@ def test_a_refusal_is_a_named_error(case: Case, tmp_path: Path) -> None:
 
 
 def test_another_error_is_a_traceback(case, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("jobs.pipeline.confidential.stages.read_entries", broken(KeyError("x")))
+    monkeypatch.setattr("jobs.pipeline.confidential.stages.reader_of", broken(KeyError("x")))
     assert judged(case, tmp_path)[0] == "traceback"
 
 
 def test_what_does_not_end_is_a_hang(case, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(judge, "WALL_SECONDS", 2)
     monkeypatch.setattr(
-        "jobs.pipeline.confidential.stages.read_entries", lambda *_, **__: time.sleep(60)
+        "jobs.pipeline.confidential.stages.reader_of", lambda *_, **__: time.sleep(60)
     )
     assert judged(case, tmp_path)[0] == "hang"
 
@@ -104,7 +104,7 @@ def test_files_elsewhere_are_half_written(case, tmp_path, monkeypatch) -> None:
         Path("s3a:/x").write_text("x")
         raise ConfigError("x", "refused")
 
-    monkeypatch.setattr("jobs.pipeline.confidential.stages.read_entries", scribble)
+    monkeypatch.setattr("jobs.pipeline.confidential.stages.reader_of", scribble)
     assert judged(case, tmp_path) == ("half_written", "wrote x")
 
 
@@ -115,7 +115,7 @@ def test_datasets_without_a_manifest_are_half_written(case, tmp_path, monkeypatc
         (folder / "part-1").write_text("x")
         raise ConfigError("x", "refused")
 
-    monkeypatch.setattr("jobs.pipeline.confidential.stages.read_entries", part)
+    monkeypatch.setattr("jobs.pipeline.confidential.stages.reader_of", part)
     assert judged(case, tmp_path)[0] == "half_written"
 
 

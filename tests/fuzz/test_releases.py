@@ -20,7 +20,7 @@ import yaml
 
 from bench.release_fuzz import FUZZER, try_case, watched
 from jobs.survey.documents import read_means
-from jobs.survey.means import means_text
+from jobs.survey.results import means_text
 from tests.builders import toy
 from tests.fuzz.execute import attempt, without_spark
 from tests.fuzz.releases import BAIT_LABEL, World, copy_release, make_worlds, reseal, write_bait

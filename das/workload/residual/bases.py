@@ -137,7 +137,7 @@ def uniform_basis(workload: AttributeWorkload) -> AttributeBasis:
     return build_basis(workload, subtraction, pivot, subtraction.T)
 
 
-def projected_basis(workload: AttributeWorkload, *, gap: float = DEFAULT_GAP) -> AttributeBasis:
+def projected_basis(workload: AttributeWorkload) -> AttributeBasis:
     """ResidualPlanner+: project the total out of a strategy for the total and the centered queries.
 
     The strategy V is optimal for [1^T; W (I - J/n)], and Sub^T Sub = (I - J/n) V (I - J/n).
@@ -148,21 +148,19 @@ def projected_basis(workload: AttributeWorkload, *, gap: float = DEFAULT_GAP) ->
     if workload.kind is BaseKind.IDENTITY:
         return uniform_basis(workload)
     centered = _center(workload.gram)
-    strategy = minimize_total_variance(centered + 1.0, rank=count_rank(workload.gram), gap=gap)
+    strategy = minimize_total_variance(centered + 1.0, rank=count_rank(workload.gram))
     return _project(workload, strategy)
 
 
-def projected_largest_basis(workload: AttributeWorkload, *, gap: float = 1e-4) -> AttributeBasis:
+def projected_largest_basis(workload: AttributeWorkload) -> AttributeBasis:
     """ResidualPlanner+ for the largest variance: as `projected_basis`, with that strategy."""
     if workload.kind is BaseKind.IDENTITY:
         return uniform_basis(workload)
     matrix = workload.matrix
     centered = matrix - matrix.mean(axis=1)[:, None]
     stacked = np.concatenate([centered, np.ones((1, workload.size))])
-    strategy = minimize_largest_variance(
-        AttributeWorkload.from_matrix(workload.name, stacked), gap=gap
-    )
-    return _project(workload, strategy)
+    stated = AttributeWorkload.from_matrix(workload.name, stacked)
+    return _project(workload, minimize_largest_variance(stated))
 
 
 def _project(workload: AttributeWorkload, strategy: OneDimensionalStrategy) -> AttributeBasis:

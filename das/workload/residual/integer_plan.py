@@ -108,8 +108,6 @@ def measure_exactly(
     plan: ResidualPlan,
     rho: Fraction,
     neighbors: Neighbors = Neighbors.UNBOUNDED,
-    *,
-    resolution_bits: int | None = None,
 ) -> ExactMeasurement:
     """Turn a plan into integer queries with discrete Gaussian noise that cost exactly rho.
 
@@ -120,11 +118,10 @@ def measure_exactly(
       plan: A plan with float bases, at any privacy cost.
       rho: The zCDP budget, exact.
       neighbors: The relation it holds for.
-      resolution_bits: log2 of the largest column norm of rounded rows; by default the largest
-        number up to 14 for which answers and noise fit their integers.
 
     Returns:
-      The measurement.
+      The measurement; the largest column norm of rounded rows is 2^14, or the largest smaller power
+      of two for which answers and noise fit their integers.
 
     Raises:
       BudgetError: rho is not positive, or no resolution keeps the noise within 2^80.
@@ -144,13 +141,8 @@ def measure_exactly(
     if rho <= 0:
         raise BudgetError("rho", "must be positive", got=rho)
     shares = split_exactly(plan.set_costs / plan.noise)
-    finest, coarsest = (
-        (_FINEST_BITS, _COARSEST_BITS)
-        if resolution_bits is None
-        else (resolution_bits, resolution_bits)
-    )
     widest = largest = math.inf
-    for bits in range(finest, coarsest - 1, -1):
+    for bits in range(_FINEST_BITS, _COARSEST_BITS - 1, -1):
         bases = _make_integer(plan, bits)
         draft = ResidualPlan(plan.workload, bases, plan.residuals, plan.noise)
         # An upper estimate of sigma_sq; the exact one follows from integers.
@@ -159,7 +151,7 @@ def measure_exactly(
         entries = [float(np.abs(basis.subtraction).max()) for basis in bases]
         largest = float(plan.residuals.product(np.array(entries)).max())
         fits = widest <= _MOST_SIGMA_SQ and max(b.cell_cost for b in bases) <= _MOST_SQUARE
-        if fits and (resolution_bits is not None or largest <= _MOST_COEFFICIENT):
+        if fits and largest <= _MOST_COEFFICIENT:
             return _with_noise(draft, rho, neighbors, shares)
     raise BudgetError(
         "discrete noise",

@@ -6,7 +6,6 @@ import shutil
 import tempfile
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import accumulate, pairwise
 from pathlib import Path
 
@@ -40,8 +39,8 @@ from jobs.design.planning.allocation import EVEN, Goal, allocation_text, optimiz
 from jobs.design.planning.errors import subtree_classes
 from jobs.design.requests import DraftRequest
 from jobs.pipeline.confidential.look import Column, Look, look_at, look_at_geocodes
-from jobs.pipeline.config.files import named
 from jobs.pipeline.config.load import load_plan, load_run
+from jobs.pipeline.config.mistakes import at
 from jobs.pipeline.config.models.values import GeocodeColumns, GeocodePart, names_of
 from jobs.pipeline.input.geounits import list_geounits
 from jobs.pipeline.storage.files import writing
@@ -257,7 +256,8 @@ def _refuse_unknown_tables(tables: Sequence[str], name: str, proposed: Proposed)
         for term in (term.strip() for term in table.split("*")):
             if term in why:
                 raise ConfigError("--table", f"{term} cannot be an attribute: it {why[term]}")
-        named("--table", partial(parse_query, _schema(name, proposed), table))
+        with at("--table"):
+            parse_query(_schema(name, proposed), table)
 
 
 def _schema(name: str, proposed: Proposed) -> Schema:
@@ -294,25 +294,25 @@ def _held_by_list(
     """
     if request.geocode is not None or request.geounits is None:
         return None
+    place, rows = request.geounits, request.rows
     listed = [one for one in list_look.columns if one.is_code and not one.fault]
     longest = max((one.longest for one in listed), default=0)
-    known = [
-        _bare(look_at_geocodes(request.geounits, list_look, one.name, (), _ALL).geocodes)
-        for one in listed
-        if one.longest == longest
-    ]
+    finest = [one for one in listed if one.longest == longest]
+    known = [_bare(_codes_of(place, list_look, one, _ALL)) for one in finest]
     found = []
     for one in usable:
         if one.is_code and not one.fault and one.longest <= longest:
-            codes = _bare(
-                look_at_geocodes(request.data, look, one.name, (), request.rows).geocodes
-                if one.codes is None
-                else one.codes
-            )
+            seen = one.codes
+            codes = _bare(_codes_of(request.data, look, one, rows) if seen is None else seen)
             if any(len(codes & of) >= _NEARLY * len(codes) for of in known):
                 found.append(one)
-    finest = [one.name for one in found if one.longest == max(each.longest for each in found)]
-    return finest[0] if len(finest) == 1 else None
+    names = [one.name for one in found if one.longest == max(each.longest for each in found)]
+    return names[0] if len(names) == 1 else None
+
+
+def _codes_of(path: Place, look: Look, column: Column, rows: int) -> Collection[str]:
+    """The geocodes in a column."""
+    return look_at_geocodes(path, look, column.name, (), rows).geocodes
 
 
 def _bare(codes: Collection[str]) -> set[str]:
@@ -342,7 +342,8 @@ def _listed(
     if by_name is None:
         by_name = _holding(path, look, geocodes)
     if by_name is None:
-        by_name = look.column(named(str(path), partial(find_geocode, look.columns, names[-1])))
+        with at(str(path)):
+            by_name = look.column(find_geocode(look.columns, names[-1]))
     if by_name is None or not by_name.is_code:
         raise InputError(str(path), "holds no geocodes", want="letters and digits in every row")
     return _geocoded(path, look, by_name.name, look.columns, _ALL)
@@ -354,8 +355,7 @@ def _holding(path: Place, look: Look, geocodes: Collection[str]) -> Column | Non
     held: dict[str, int] = {}
     for one in look.columns:
         if one.is_code and not one.fault:
-            codes = look_at_geocodes(path, look, one.name, (), _ALL).geocodes
-            held[one.name] = len(wanted & _bare(codes))
+            held[one.name] = len(wanted & _bare(_codes_of(path, look, one, _ALL)))
     most = max(held.values(), default=0)
     found = [name for name, number in held.items() if number == most]
     return look.column(found[0]) if most and len(found) == 1 else None

@@ -129,7 +129,10 @@ def schema_text(run: RunText) -> str:
     if recodes:
         lines += ["recodes:                        # groups of levels, for queries", *recodes]
     else:
-        lines += _recode_example(proposed.attributes)
+        lines += _comment(
+            "Groups of levels for queries, such as children and adults, may be named here under "
+            "`recodes`: docs/configuration.md"
+        )
     return "\n".join([*lines, ""])
 
 
@@ -284,20 +287,6 @@ def _columns(geocode: GeocodeColumns) -> str:
         return quoted(geocode)
     parts = [f"{{column: {quoted(part.column)}, digits: {part.digits}}}" for part in geocode]
     return f"[{', '.join(parts)}]"
-
-
-def _recode_example(attributes: Sequence[Proposal]) -> list[str]:
-    largest = max(attributes, key=lambda one: len(one.levels))
-    if len(largest.levels) < 4:
-        return []
-    half = len(largest.levels) // 2
-    example = {"first": largest.levels[:half], "second": largest.levels[half:]}
-    lines = _comment("Groups of levels for queries, such as children and adults:")
-    lines += ["# recodes:", f"#   - name: {quoted(largest.name + '_groups')}"]
-    lines += [f"#     attribute: {quoted(largest.name)}", "#     groups:"]
-    for label, levels in example.items():
-        lines += [f"#{line}" for line in _flow(f"       {quoted(label)}: ", levels)]
-    return lines
 
 
 def _flow(head: str, texts: Iterable[str]) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -18,8 +17,7 @@ from das.tree.errors import PredictedErrors, SpineModel, predict_errors
 from das.tree.information import Information
 from das.tree.model import precision
 from geography.lattice import Lattice
-from jobs.pipeline.config.files import named
-from jobs.pipeline.config.off_spine import refuse_off_spine
+from jobs.pipeline.config.mistakes import at, refuse_off_spine
 from jobs.pipeline.documents.document import document
 from jobs.pipeline.documents.manifest import NORMAL_90
 from jobs.pipeline.plan import Plan
@@ -96,7 +94,8 @@ def query_at(plan: Plan, text: object, where: str) -> Query:
     Raises:
       SchemaError: It is not a query on the schema.
     """
-    return named(where, partial(parse_query, plan.schema, str(text)))
+    with at(where):
+        return parse_query(plan.schema, str(text))
 
 
 def by_geolevel(plan: Plan, where: str, given: T | dict[str, T]) -> dict[str, T]:

@@ -14,9 +14,8 @@ from jobs.pipeline.documents.document import json_of
 from jobs.pipeline.printable import printable, result_console
 from jobs.pipeline.report import text
 from jobs.pipeline.report.console import terminal_table
-from jobs.pipeline.report.page import Block, Page, Section, Tile
+from jobs.pipeline.report.page import Block, Page, Section, Tile, write_report
 from jobs.pipeline.report.plots import Figure, MarkPanel, mark_panels, range_rows
-from jobs.pipeline.report.render import write_report
 from jobs.pipeline.report.table import Column, Table, gridded, labels, numbers, shaded
 from jobs.pipeline.report.text import words
 from jobs.pipeline.storage.files import READABLE

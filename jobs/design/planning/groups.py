@@ -18,8 +18,8 @@ from das.queries.query import Query, groups_of, parse_query, restricted
 from jobs.design.planning.allocation import TableNumbers, table_numbers
 from jobs.design.planning.errors import by_geolevel, query_at
 from jobs.pipeline.config.files import read_model
+from jobs.pipeline.config.mistakes import refuse_off_spine
 from jobs.pipeline.config.models.equity import Comparison, EquityFile
-from jobs.pipeline.config.off_spine import refuse_off_spine
 from jobs.pipeline.plan import Plan
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-
-from markupsafe import Markup
 
 from jobs.design.planning.summary import OptimizedSummary, PlanSummary
 from jobs.design.planning.tables import (
@@ -27,9 +25,8 @@ from jobs.pipeline.report.budget import (
     noise_section,
     statements_table,
 )
-from jobs.pipeline.report.page import Block, Page, Section, Tile
+from jobs.pipeline.report.page import Block, Page, Section, Tile, write_report
 from jobs.pipeline.report.plots import Figure, Panel, line_panels
-from jobs.pipeline.report.render import write_report
 from jobs.pipeline.report.text import words
 from jobs.pipeline.storage.files import READABLE
 
@@ -99,52 +96,44 @@ def write_plan_report(summary: PlanSummary, out: Path) -> None:
 
 def _predicted_section(summary: PlanSummary) -> Section:
     rows = summary.predicted or ()
-    own = {(row.table, row.geolevel): row.own.rmse for row in rows}
-    full = {(row.table, row.geolevel): row.full.rmse for row in rows}
+    errors = [{(r.table, r.geolevel): getattr(r, kind).rmse for r in rows} for kind in HEADINGS]
     caption = (
         "Predicted root mean squared error by table (panel) and geolevel, on one logarithmic "
         "scale with zero. Zero means that an invariant gives the table exactly."
     )
-    legend = [("raw", HEADINGS["own"]), ("released", HEADINGS["full"])]
-    figure = Figure("predicted", _panels("predicted", own, full, summary), caption, legend)
-    blocks: list[Block] = [
-        figure,
-        predicted_table(rows, summary.records),
-    ]
+    figure = _figure("predicted", errors, tuple(HEADINGS.values()), caption, summary)
+    blocks: list[Block] = [figure, predicted_table(rows, summary.records)]
     return Section("predicted", "Predicted errors", _LINEAR, blocks)
 
 
 def _optimized_section(optimized: OptimizedSummary, summary: PlanSummary) -> Section:
     blocks: list[Block] = []
-    legend = [("raw", optimized.compared_with), ("released", "optimized")]
+    rows, names = optimized.predicted, (optimized.compared_with, "optimized")
     for kind, heading in HEADINGS.items():
-        before = {(r.table, r.geolevel): getattr(r.before, kind).rmse for r in optimized.predicted}
-        after = {(r.table, r.geolevel): getattr(r, kind).rmse for r in optimized.predicted}
-        key = f"optimized-{kind}"
+        before = {(r.table, r.geolevel): getattr(r.before, kind).rmse for r in rows}
+        after = {(r.table, r.geolevel): getattr(r, kind).rmse for r in rows}
         caption = f"Errors from {heading}, before and with the optimized allocation."
-        figure = Figure(key, _panels(key, before, after, summary), caption, legend)
-        blocks.append(figure)
-    blocks += [table for table in optimized_tables(optimized, summary.records)]
+        key = f"optimized-{kind}"
+        blocks.append(_figure(key, [before, after], names, caption, summary))
+    blocks += optimized_tables(optimized, summary.records)
     return Section("optimized", "Optimized allocation", f"{optimized.source}.", blocks)
 
 
-def _panels(
+def _figure(
     key: str,
-    raw: Mapping[tuple[str, str], float],
-    released: Mapping[tuple[str, str], float],
+    errors: Sequence[Mapping[tuple[str, str], float]],
+    names: tuple[str, ...],
+    caption: str,
     summary: PlanSummary,
-) -> Markup:
+) -> Figure:
     """Two errors of the first tables by geolevel, as panels of lines."""
-    tables = list(dict.fromkeys(table for table, _ in raw))[:MOST_PANELS]
-    panels = [
-        Panel(
-            words(table),
-            [words(level) for level in summary.levels],
-            {
-                "raw": [raw[table, level] for level in summary.levels],
-                "released": [released[table, level] for level in summary.levels],
-            },
-        )
-        for table in tables
-    ]
-    return line_panels(key, panels, f"Root mean squared error of one answer, in {summary.records}")
+    tables = list(dict.fromkeys(table for table, _ in errors[0]))[:MOST_PANELS]
+    roles, levels = ("raw", "released"), summary.levels
+    panels = []
+    for table in tables:
+        lines = [[found[table, level] for level in levels] for found in errors]
+        axis = [words(level) for level in levels]
+        panels.append(Panel(words(table), axis, dict(zip(roles, lines, strict=True))))
+    label = f"Root mean squared error of one answer, in {summary.records}"
+    legend = [*zip(roles, names, strict=True)]
+    return Figure(key, line_panels(key, panels, label), caption, legend)

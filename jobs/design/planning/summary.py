@@ -226,22 +226,22 @@ class PlanSummary:
     closed: tuple[str, ...] | None = None
 
 
-def budget_summary(product: Product, source: str, *, losses: bool = False) -> PlanSummary:
-    """Resolved budget: one row per geolevel and query, for geounits outside of chains.
+def budget_summary(
+    product: Product, source: str, ledger: Ledger | None = None, *, losses: bool = False
+) -> PlanSummary:
+    """Resolved budget: one row per geolevel and query.
 
     Args:
       product: A product of the run.
       source: Where the list of geounits comes from, as manifests call it.
+      ledger: What is spent on whom; default: that of geounits outside of chains.
       losses: Whether to compute the privacy losses of the noise too.
 
     Raises:
       BudgetError: `losses`, and a query is not a partition or its noise has too many.
     """
-    return _summary(product, source, ordinary_ledger(product.plan), losses)
-
-
-def _summary(product: Product, source: str, ledger: Ledger, losses: bool) -> PlanSummary:
     plan, privacy = product.plan, privacy_statement(product.plan, source)
+    ledger = ordinary_ledger(plan) if ledger is None else ledger
     return PlanSummary(
         name=product.title,
         records=product.name,
@@ -341,7 +341,7 @@ def plan_summary(
         predicted = prediction_rows(plan, predict(plan, plan.strategy, classes, queries))
     except SchemaError as error:  # nothing else of a plan depends on the prediction
         not_predicted = str(error)
-    summary = _summary(product, source, planned_ledger(plan, lattice), losses)
+    summary = budget_summary(product, source, planned_ledger(plan, lattice), losses=losses)
     return replace(
         summary,
         budget=tuple(

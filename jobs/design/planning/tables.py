@@ -24,9 +24,8 @@ from jobs.pipeline.report.table import (
     Column,
     Table,
     fractions,
-    known,
-    known_number,
     labels,
+    number,
     numbers,
     shaded,
     tilted,
@@ -158,7 +157,7 @@ def groups_table(rows: Sequence[GroupRow], records: str) -> Table:
         columns.append(Column("Target", cells=[*map(_target, rows)]))
         for kind, source in _SOURCES.items():
             needed = [getattr(row, kind).rho_needed for row in rows]
-            columns.append(known(f"{text.RHO} needed", needed, hint=source))
+            columns.append(numbers(f"{text.RHO} needed", needed, text.decimal, source))
     caption = f"Predicted error of groups, in {records}"
     return Table.of("groups", caption, columns, _note(rows))
 
@@ -181,7 +180,7 @@ def _groups_and_sizes(rows: Sequence[GroupRow]) -> list[Column]:
     return [
         labels("Group", [row.name for row in rows]),
         labels("Geolevel", [row.geolevel for row in rows]),
-        known("Size", [row.persons for row in rows], hint="typical"),
+        numbers("Size", [row.persons for row in rows], text.decimal, "typical"),
     ]
 
 
@@ -209,7 +208,7 @@ def _relative(hint: str, errors: Sequence[GroupError]) -> Column:
 
 def _target(row: GroupRow) -> Cell:
     show = text.percent if row.compared is Comparison.RELATIVE else text.decimal
-    return known_number(row.target, show)
+    return number(row.target, show)
 
 
 def given_up(optimized: OptimizedSummary) -> str:

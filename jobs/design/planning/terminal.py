@@ -19,8 +19,7 @@ from jobs.pipeline.printable import printable, result_console
 from jobs.pipeline.report import text
 from jobs.pipeline.report.budget import account_table
 from jobs.pipeline.report.console import terminal_table
-from jobs.pipeline.report.table import Column, Table
-from jobs.pipeline.report.table import name as named
+from jobs.pipeline.report.table import Table, names
 from jobs.pipeline.storage.account import FailedCheck
 from jobs.pipeline.storage.place import Place
 
@@ -128,12 +127,15 @@ def print_account(
     console.print(printable(f"{path}: {len(account.grants)} grants"))
     console.print(terminal_table(account_table(account)))
     if failed:
-        titles = ("Product", "Where", "When", "Folder")
-        columns = [Column(title, numeric=False) for title in titles]
-        body = [[named(c.product), named(c.geounit), named(c.at), named(c.folder)] for c in failed]
+        columns = [
+            names("Product", [check.product for check in failed]),
+            names("Where", [check.geounit for check in failed]),
+            names("When", [check.at for check in failed]),
+            names("Folder", [check.folder for check in failed]),
+        ]
         note = (
             f"{len(failed)} checks of the data failed; each told exactly, and unpaid for, that a "
             "row of the data does not fit, or that a geounit breaks an invariant."
         )
-        table = Table("failed-checks", "Checks of the data that failed", columns, body, note)
+        table = Table.of("failed-checks", "Checks of the data that failed", columns, note)
         console.print(terminal_table(table))

@@ -216,13 +216,19 @@ def _block_table(blocks: Blocks, schema: Schema) -> pa.Table:
 FORMATS = {"records": _records, "histograms": _histograms, "block_table": _block_table}
 
 
-def check_format(name: str) -> None:
-    """Check that persons can be written so.
+def check_spec(spec: GenerateSpec) -> None:
+    """Check what persons of any schema have in common.
 
     Raises:
-      ConfigError: They cannot.
+      ConfigError: A value is out of range.
     """
-    if name not in FORMATS:
-        raise ConfigError(
-            "generate, format", "is unknown", got=name, want=f"one of {list(FORMATS)}"
-        )
+    if spec.format not in FORMATS:
+        want = f"one of {list(FORMATS)}"
+        raise ConfigError("generate, format", "is unknown", got=spec.format, want=want)
+    if spec.listed is None and not 1 <= spec.states <= 99:
+        raise ConfigError("generate, states", "is out of range", got=spec.states, want="1..99")
+    if spec.listed is None and spec.blocks < spec.states:
+        want = f"at least one per state, {spec.states}"
+        raise ConfigError("generate, blocks", "is too small", got=spec.blocks, want=want)
+    if spec.seed < 0:
+        raise ConfigError("generate, seed", "is negative", got=spec.seed)

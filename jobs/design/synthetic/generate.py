@@ -11,7 +11,7 @@ import numpy as np
 from das.errors import ConfigError
 from jobs.design.folders import refuse_full
 from jobs.design.requests import GenerateSpec
-from jobs.design.synthetic.files import TOGETHER, NationFiles, check_format
+from jobs.design.synthetic.files import TOGETHER, NationFiles, check_spec
 from jobs.design.synthetic.listed import list_tracts
 from jobs.design.synthetic.nation import HOUSEHOLDS, Blocks, draw_tract, plan_tracts
 from jobs.design.synthetic.own_schema import invent_persons
@@ -56,20 +56,13 @@ def _check(spec: GenerateSpec) -> None:
         raise ConfigError(
             "generate, schema", "is unknown", got=spec.schema, want=f"one of {[*NAMES, SURVEY]}"
         )
-    check_format(spec.format)
+    check_spec(spec)
     if spec.listed is not None and spec.schema in _WITHOUT_BLOCKS:
         raise ConfigError("generate, schema", "has no blocks to be listed", got=spec.schema)
-    if spec.listed is None and not 1 <= spec.states <= 99:
-        raise ConfigError("generate, states", "is out of range", got=spec.states, want="1..99")
-    if spec.listed is None and spec.blocks < spec.states:
-        want = f"at least one per state, {spec.states}"
-        raise ConfigError("generate, blocks", "is too small", got=spec.blocks, want=want)
     if spec.with_prims and (spec.listed is not None or spec.schema in _WITHOUT_BLOCKS):
         raise ConfigError("generate, prims", "are of generated blocks alone")
     if spec.tracts is not None and not spec.tracts >= 1:
         raise ConfigError("generate, tracts", "is too small", got=spec.tracts, want="1 or more")
-    if spec.seed < 0:
-        raise ConfigError("generate, seed", "is negative", got=spec.seed)
 
 
 def generate(

@@ -9,7 +9,6 @@ census, and no household is of a cell that cannot be.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -37,37 +36,6 @@ _OWNER_TILT = np.array([1.12, 0.7, 0.85, 0.98, 0.72, 0.8, 0.9])
 _HISPANIC_TILT = 0.8
 
 
-@dataclass(frozen=True, eq=False)
-class _People:
-    """Who lives in H households, beside the householder.
-
-    Attributes:
-      age: int64[H] of the householder.
-      is_male: bool[H].
-      couple: int64[H], position in `COUPLES`.
-      young: Number of minors under 6 and of 6 to 17, int64[H, 2]: own children.
-      others_young: The same of all others.
-      adults: int64[H], grown persons beside householder and partner.
-      has_child: bool[H], a child of the householder of any age.
-      has_generation: bool[H], a grandchild or a parent.
-      has_relative: bool[H], anybody related.
-      has_minor_head: bool[H], householder or partner under 18.
-      oldest: int64[H], age of the oldest.
-    """
-
-    age: IntArray
-    is_male: BoolArray
-    couple: IntArray
-    young: IntArray
-    others_young: IntArray
-    adults: IntArray
-    has_child: BoolArray
-    has_generation: BoolArray
-    has_relative: BoolArray
-    has_minor_head: BoolArray
-    oldest: IntArray
-
-
 def add_household_details(
     uniform: Uniform, schema: Schema, races: IntArray, entries: Entries
 ) -> Entries:
@@ -86,19 +54,19 @@ def add_household_details(
     rows, cells = np.repeat(rows, counts), np.repeat(cells, counts)
     n_cells = len(races)
     hispanic, race = cells // n_cells % 2, races[cells % n_cells]
-    people = _draw_people(uniform, len(rows))
-    level = _level_of(people.age)
+    age, is_male, couple, oldest, types = _draw_people(uniform, len(rows))
+    level = _level_of(age)
     likely = _OWNERS[level] * _OWNER_TILT[race] * np.where(hispanic == 1, _HISPANIC_TILT, 1.0)
-    owns = uniform(len(rows)) < likely + 0.1 * (people.couple < 2)  # the married
+    owns = uniform(len(rows)) < likely + 0.1 * (couple < 2)  # the married
     pays = uniform(len(rows)) < _MORTGAGES[level]
     codes = {
-        "sex": (~people.is_male).astype(np.int64),
+        "sex": (~is_male).astype(np.int64),
         "hhage": level,
         "hispanic": hispanic,
         "race": race,
-        "elderly": np.searchsorted([60, 65, 75], people.oldest, side="right"),
+        "elderly": np.searchsorted([60, 65, 75], oldest, side="right"),
         "tenure": np.where(owns, np.where(pays, 0, 1), 2),
-        "hhtype": _types_of(people),
+        "hhtype": types,
     }
     return rows, schema.cells_of(codes), np.ones(len(rows), np.int64)
 
@@ -116,16 +84,23 @@ def _level_of(age: IntArray) -> IntArray:
     return np.asarray(np.searchsorted(_FIRST_AGES, age, side="right") - 1, np.int64)
 
 
-def _draw_people(uniform: Uniform, size: int) -> _People:
+def _draw_people(
+    uniform: Uniform, number: int
+) -> tuple[IntArray, BoolArray, IntArray, IntArray, IntArray]:
+    """Of households: age and sex of the householder, position of the couple, oldest age and type.
+
+    Couples are positions in `COUPLES`, types the numbers of `household_types`.
+    """
+
     def chance(probability: FloatArray | float) -> BoolArray:
-        return np.asarray(uniform(size) < probability, np.bool_)
+        return np.asarray(uniform(number) < probability, np.bool_)
 
     def between(low: IntArray | int, high: IntArray | int) -> IntArray:
         """Ages from low to high - 1; those in the middle are more frequent."""
-        middle = (uniform(size) + uniform(size)) / 2
+        middle = (uniform(number) + uniform(number)) / 2
         return np.asarray(np.floor(low + middle * (np.asarray(high) - low)), np.int64)
 
-    age = _householder_ages(uniform, size)
+    age = _householder_ages(uniform, number)
     level, is_male = _level_of(age), chance(0.5)
     has_partner = chance(np.where(age < 18, 0.05, _PARTNERED[level]))
     cohabits, same_sex = chance(1 - _MARRIED[level]), chance(_SAME_SEX)
@@ -133,9 +108,9 @@ def _draw_people(uniform: Uniform, size: int) -> _People:
     partner = np.maximum(16, between(age - 14, age + 15))
     oldest = np.maximum(age, np.where(has_partner, partner, 0))
 
-    born = np.searchsorted(_CHILDREN, uniform(size), side="right")
+    born = np.searchsorted(_CHILDREN, uniform(number), side="right")
     lives_here = np.where(has_partner | ~is_male, 0.95, 0.3)
-    young, grown = np.zeros((size, 2), np.int64), np.zeros(size, np.int64)
+    young, grown = np.zeros((number, 2), np.int64), np.zeros(number, np.int64)
     for child in range(len(_CHILDREN) - 1):
         # At birth the householder was 16 to 44, or 51: no structural zero is about these.
         of_age = age - between(16, np.where(is_male, 52, 45))
@@ -145,10 +120,10 @@ def _draw_people(uniform: Uniform, size: int) -> _People:
         young[:, 1] += there & (of_age >= 6) & (of_age < 18)
         grown += there & (of_age >= 18)
 
-    minors = np.zeros((size, 2), np.int64)
+    minors = np.zeros((number, 2), np.int64)
     is_old_enough = age >= 38
     has_grandchild = is_old_enough & chance(np.where(grown > 0, 0.18, 0.02))
-    kind = np.minimum(np.searchsorted([0.42, 0.88], uniform(size)), np.where(age < 55, 1, 2))
+    kind = np.minimum(np.searchsorted([0.42, 0.88], uniform(number)), np.where(age < 55, 1, 2))
     for column in (0, 1):
         minors[:, column] += has_grandchild & (kind == column)
         minors[:, column] += has_grandchild & chance(0.25)
@@ -156,33 +131,36 @@ def _draw_people(uniform: Uniform, size: int) -> _People:
 
     has_parent = chance(0.035) & (age < 80)
     oldest = np.maximum(oldest, np.where(has_parent, between(age + 17, age + 36), 0))
-    has_relative = np.zeros(size, np.bool_)
+    has_relative = np.zeros(number, np.bool_)
     adults = grown + grandchildren + has_parent
     for is_related, frequency in ((True, 0.06), (False, 0.03)):
         alone = np.where(~has_partner & ~is_related, 3 - 2 * (age > 40), 1)
         some = chance(frequency * alone)
-        number = some * (1 + chance(0.2))
+        grown_up = some * (1 + chance(0.2))
         oldest = np.maximum(oldest, np.where(some, between(18, 75), 0))
-        adults = adults + number
+        adults = adults + grown_up
         nearby = [chance(0.008), chance(0.01)]
         minors += np.column_stack(nearby)
         if is_related:
             has_relative |= some | nearby[0] | nearby[1]
     has_child = (young.sum(1) + grown) > 0
     has_generation = has_grandchild | has_parent
-    return _People(
-        age,
-        is_male,
+    has_relative |= has_child | has_generation | (has_partner & ~cohabits)
+    has_minor_head = (age < 18) | (has_partner & (partner < 18))
+    minors += young
+    size = 1 + has_partner + minors.sum(1) + adults
+    types = _numbers()[
         couple,
-        young,
-        minors,
-        adults,
-        has_child,
-        has_generation,
-        has_relative | has_child | has_generation | (has_partner & ~cohabits),
-        (age < 18) | (has_partner & (partner < 18)),
-        oldest,
-    )
+        _ages(young),
+        _ages(minors),
+        has_relative.astype(np.int64),
+        (has_minor_head & (minors.sum(1) == 0)).astype(np.int64),
+        (has_child & has_generation).astype(np.int64),
+        np.minimum(size, LARGEST_SIZE),
+    ]
+    if (types < 0).any():
+        raise AssertionError("a household is of no type")
+    return age, is_male, couple, oldest, types
 
 
 def _householder_ages(uniform: Uniform, size: int) -> IntArray:
@@ -192,25 +170,6 @@ def _householder_ages(uniform: Uniform, size: int) -> IntArray:
     within = np.where(level == 0, within**0.25, within)
     first, next_first = _FIRST_AGES[level], _FIRST_AGES[level + 1]
     return np.asarray(np.floor(first + within * (next_first - first)), np.int64)
-
-
-def _types_of(people: _People) -> IntArray:
-    """int64[H]: the household type, as its number."""
-    minors = people.young + people.others_young
-    has_partner = people.couple < len(COUPLES) - 1
-    size = 1 + has_partner + minors.sum(1) + people.adults
-    found = _numbers()[
-        people.couple,
-        _ages(people.young),
-        _ages(minors),
-        people.has_relative.astype(np.int64),
-        (people.has_minor_head & (minors.sum(1) == 0)).astype(np.int64),
-        (people.has_child & people.has_generation).astype(np.int64),
-        np.minimum(size, LARGEST_SIZE),
-    ]
-    if (found < 0).any():
-        raise AssertionError("a household is of no type")
-    return np.asarray(found, np.int64)
 
 
 def _ages(minors: IntArray) -> IntArray:

@@ -12,7 +12,7 @@ from das.errors import ConfigError
 from das.schema import Schema
 from jobs.design.folders import refuse_full
 from jobs.design.requests import GenerateSpec
-from jobs.design.synthetic.files import FORMATS, GrowingTable, check_format
+from jobs.design.synthetic.files import FORMATS, GrowingTable, check_spec
 from jobs.design.synthetic.invented import PERSONS, Inventor, choices_of
 from jobs.design.synthetic.nation import block_geocodes
 from jobs.pipeline.confidential.look import look_at
@@ -60,7 +60,7 @@ def invent_persons(spec: GenerateSpec, out: Path) -> dict[str, int | str | bool]
 
 
 def _check(spec: GenerateSpec, schema: Schema) -> None:
-    check_format(spec.format)
+    check_spec(spec)
     names = [attribute.name for attribute in schema.attributes]
     if spec.format == "block_table" and not all(name.isidentifier() for name in names):
         raise ConfigError(
@@ -69,12 +69,8 @@ def _check(spec: GenerateSpec, schema: Schema) -> None:
             got=names,
             want="records or histograms",
         )
-    if spec.seed < 0 or (spec.persons is not None and spec.persons < 1):
-        got = f"seed {spec.seed}, {spec.persons} persons"
-        raise ConfigError("generate", "cannot invent these data", got=got)
-    if not 1 <= spec.states <= min(99, spec.blocks):
-        got = f"{spec.states} states, {spec.blocks} blocks"
-        raise ConfigError("generate, states", "is out of range", got=got, want="1..99")
+    if spec.persons is not None and spec.persons < 1:
+        raise ConfigError("generate", "cannot invent these data", got=f"{spec.persons} persons")
 
 
 def _listed(spec: GenerateSpec, listed: Place) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -11,22 +12,24 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import yaml
-from pydantic import BaseModel
 
 from das.errors import ConfigError
-from das.schema import Schema
 from geography.lattice import Spine
 from jobs.design.folders import refuse_full
 from jobs.design.requests import GenerateSpec
-from jobs.design.synthetic.files import FORMATS, GrowingTable, dense_counts
-from jobs.design.synthetic.invented import PERSONS, Choice, Inventor, Persons, choices_of
-from jobs.pipeline.config.data import FILE_KINDS, layout_of, legal_codes
+from jobs.design.synthetic.files import GrowingTable
+from jobs.design.synthetic.invented import PERSONS, Choice, Inventor
+from jobs.pipeline.confidential.read.formats import writer_of
+from jobs.pipeline.confidential.read.reader import Invented, Legal, TableReader
+from jobs.pipeline.config.data import FILE_KINDS
+from jobs.pipeline.config.files import with_places
 from jobs.pipeline.config.load import load_run
-from jobs.pipeline.config.models.data import BlockTableData, DataConfig, HistogramsData, RecordsData
+from jobs.pipeline.config.models.data import DataConfig
 from jobs.pipeline.config.product import Product, Resolved
+from jobs.pipeline.config.released import document_of
 from jobs.pipeline.input.geounits import list_geounits
 from jobs.pipeline.storage.files import writing
-from jobs.pipeline.storage.place import StoredPlace
+from jobs.pipeline.storage.place import Place, StoredPlace
 
 _HEAD = """\
 # A rehearsal of {name}, on invented persons, made by `das generate --like`. Nothing here is of
@@ -56,7 +59,7 @@ def rehearse(run: Path, spec: GenerateSpec, out: Path) -> dict[str, Any]:
         raise ConfigError("generate", "cannot invent these data", got=got)
     resolved = load_run(run)
     for product in resolved.products.values():
-        _refuse_other_formats(product)
+        _writer(product)
     leaves = _leaves(resolved, spec.blocks)
     mean = PERSONS if spec.persons is None else spec.persons / len(leaves)
     left_out: list[str] = []
@@ -76,15 +79,9 @@ def rehearse(run: Path, spec: GenerateSpec, out: Path) -> dict[str, Any]:
     return {**facts, "persons": persons, "left_out": left_out}
 
 
-def _refuse_other_formats(product: Product) -> None:
-    data = product.config.data
-    if not isinstance(data, RecordsData | BlockTableData | HistogramsData):
-        raise ConfigError(
-            f"{product.keys}data.format",
-            "is not invented",
-            got=data.format,
-            want="records, block_table or histograms",
-        )
+def _writer(product: Product) -> TableReader[Any]:
+    where = f"{product.keys}data.format"
+    return writer_of(product.config.input, product.plan.schema, where)
 
 
 def _leaves(resolved: Resolved, about: int) -> list[str]:
@@ -119,80 +116,42 @@ def _invent(
     product: Product, leaves: Sequence[str], seed: tuple[int, ...], mean: float, path: Path
 ) -> int:
     """Write the data of a product; returns how many records."""
-    data, schema = product.config.input, product.plan.schema
-    choices = _choices(data, schema) if isinstance(data, RecordsData) else choices_of(schema)
-    inventor = Inventor(schema, choices, seed, mean, product.plan.limits.zeros)
+    writer, plan = _writer(product), product.plan
+    choices = _choices(writer.legal())
+    inventor = Inventor(plan.schema, choices, seed, mean, plan.limits.zeros)
     records = 0
-    with GrowingTable(path, getattr(data, "delimiter", ",")) as file:
+    with GrowingTable(path, getattr(writer.data, "delimiter", ",")) as file:
         for drawn in inventor.draw_all(leaves):
             records += len(drawn.rows)
-            file.write(_table(data, schema, choices, drawn))
+            texts = {
+                one.name: pa.array(one.values, pa.string()).take(pa.array(drawn.picks[one.name]))
+                for one in choices
+            }
+            file.write(writer.write(Invented(drawn.geocodes, drawn.rows, drawn.cells, texts)))
     return records
 
 
-def _choices(data: RecordsData, schema: Schema) -> list[Choice]:
-    """The columns of records, with the values that all attributes read from them have."""
-    legal = legal_codes(data, schema)
-    of_column: dict[str, list[str]] = {}
-    for attribute, entry in data.columns.items():
-        of_column.setdefault(entry if isinstance(entry, str) else entry.column, []).append(
-            attribute
-        )
+def _choices(legal: Legal) -> list[Choice]:
+    """The columns of an input, with the values that all attributes read from them have."""
     choices = []
-    for column, attributes in of_column.items():
-        first = legal[attributes[0]]
-        values = [value for value in first if all(value in legal[one] for one in attributes)]
+    for column, attributes in legal.items():
+        first, *others = attributes
+        values = [
+            value
+            for value in attributes[first]
+            if all(value in attributes[other] for other in others)
+        ]
         if not values:
             raise ConfigError(
-                f"data.columns.{attributes[0]}",
-                f"has no code that {attributes[1:]} have too, which read the same column",
+                f"data.columns.{first}",
+                f"has no code that {others} have too, which read the same column",
             )
         levels = {
-            one: np.array([legal[one][value] for value in values], np.int64) for one in attributes
+            name: np.array([codes[value] for value in values], np.int64)
+            for name, codes in attributes.items()
         }
         choices.append(Choice(column, tuple(values), levels))
     return choices
-
-
-def _table(data: DataConfig, schema: Schema, choices: Sequence[Choice], drawn: Persons) -> pa.Table:
-    """What is written of some leaves."""
-    if isinstance(data, RecordsData):
-        rows = pa.array(drawn.rows)
-        written = _written(drawn.geocodes, data)
-        columns = {name: array.take(rows) for name, array in written.items()}
-        for choice in choices:
-            values = pa.array(choice.values, pa.string())
-            columns[choice.name] = values.take(pa.array(drawn.picks[choice.name]))
-        return pa.table(columns)
-    if isinstance(data, BlockTableData):
-        return _block_table(data, schema, drawn)
-    return FORMATS["histograms"](drawn.blocks(), schema)
-
-
-def _block_table(data: BlockTableData, schema: Schema, drawn: Persons) -> pa.Table:
-    layout, blocks = layout_of(data, schema), drawn.blocks()
-    dense = dense_counts(blocks, schema)
-    columns = _written(blocks.geocodes, data)
-    done: set[int] = set()
-    for name, cell in layout.columns.items():  # several columns may add to one cell
-        columns[name] = pa.array(dense[cell] if cell not in done else 0 * dense[cell])
-        done.add(cell)
-    for name, mask in layout.checks.items():
-        columns[name] = pa.array(dense[mask].sum(axis=0))
-    return pa.table(columns)
-
-
-def _written(geocodes: Sequence[str], data: RecordsData | BlockTableData) -> dict[str, pa.Array]:
-    """Geocodes as the file has them: its columns."""
-    parts = {data.geocode: [*geocodes]} if isinstance(data.geocode, str) else {}
-    start = 0
-    for part in () if isinstance(data.geocode, str) else data.geocode:
-        parts[part.column] = [code[start : start + part.digits] for code in geocodes]
-        start += part.digits
-    if data.leading_zeros == "lost":
-        for name, codes in parts.items():
-            parts[name] = [code.lstrip("0") or "0" if code.isdigit() else code for code in codes]
-    return {name: pa.array(codes, pa.string()) for name, codes in parts.items()}
 
 
 def _file_name(data: DataConfig) -> str:
@@ -203,12 +162,12 @@ def _file_name(data: DataConfig) -> str:
 
 def _product(product: Product, path: Path, out: Path, left_out: list[str]) -> dict[str, Any]:
     """The section of a product, without what invented persons cannot promise."""
-    document = dict(_plain(product.config, out))
+    document = document_of(with_places(product.config, partial(_seen_from, out)))
     document["data"]["path"] = path.relative_to(out).as_posix()
     kept = []
+    stated = product.config.invariants
     for index, entry in enumerate(document.get("invariants", [])):
-        has_limit = entry.get("at_least") is not None or entry.get("at_most") is not None
-        if "facilities" in entry or "living_quarters" in entry or ("row" in entry and has_limit):
+        if not stated[index].is_rehearsed:
             left_out.append(f"{product.keys}invariants.{index}")
             continue
         if entry.pop("table", None) is not None:
@@ -222,11 +181,8 @@ def _product(product: Product, path: Path, out: Path, left_out: list[str]) -> di
 
 def _document(resolved: Resolved, products: Mapping[str, Any], out: Path) -> dict[str, Any]:
     """The run file; its account, beside the invented data, is nobody's."""
-    document = dict(_plain(resolved.config, out))
+    document = document_of(with_places(resolved.config, partial(_seen_from, out)))
     document["name"] = f"{document['name']}{INVENTED}"
-    geounits = resolved.config.geography.geounits
-    if geounits is not None:  # a place of any kind is text by now
-        document["geography"]["geounits"]["path"] = _plain(geounits.path, out)
     document["products"] = dict(products)
     document["output"] = {"directory": "out"}
     privacy = document.get("privacy", {})
@@ -235,18 +191,8 @@ def _document(resolved: Resolved, products: Mapping[str, Any], out: Path) -> dic
     return document
 
 
-def _plain(value: object, out: Path) -> Any:  # noqa: ANN401 - whatever a model holds
-    """A model as a run file says it, paths relative to the folder."""
-    if isinstance(value, BaseModel):
-        value = value.model_dump(by_alias=True, exclude_defaults=True)
-    if isinstance(value, Path):
-        return Path(os.path.relpath(value, out.resolve())).as_posix()
-    if isinstance(value, StoredPlace):
-        return str(value)
-    if isinstance(value, Mapping):
-        return {str(key): _plain(one, out) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(one, out) for one in value]
-    if isinstance(value, bool | int | float) or value is None:
-        return value
-    return str(value)
+def _seen_from(out: Path, _: str, place: Place) -> Place:
+    """Return a place relative to the folder of the run file; an address stays as it is."""
+    if isinstance(place, StoredPlace):
+        return place
+    return Path(os.path.relpath(place, out.resolve()))

@@ -6,7 +6,7 @@ from functools import lru_cache
 from importlib.resources import as_file
 
 from das.schema import Schema
-from jobs.pipeline.config.ready import ready_folder
+from jobs.pipeline.config.files import ready_folder
 from jobs.pipeline.config.schema import load_schema
 
 NAMES = (

@@ -10,27 +10,25 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from das.arrays import BoolArray, IntArray, ObjectArray
+from das.arrays import IntArray, ObjectArray
 from das.confidential import redact_errors
 from das.errors import InfeasibleError, InputError
 from das.histograms import Histograms
-from das.queries.query import Query, parse_query
+from das.queries.query import Query
 from invariants.conflict import Statement, smallest_conflict
+from invariants.exact import Invariant, invariants_at
 from invariants.facilities import groups_of
+from invariants.limit import Limit, statements_of
 from invariants.linear import LinearRow
-from invariants.quarters import NAME, without_quarters
-from invariants.zeros import cells_at, representative_levels
-from jobs.pipeline.confidential.histograms import read_truth
-from jobs.pipeline.config.models.invariants import AnyInvariant, InvariantConfig
+from invariants.quarters import without_quarters
+from invariants.zeros import cells_at
+from jobs.pipeline.confidential.histograms import true_counts
+from jobs.pipeline.config.models.kinds.kind import KindConfig
+from jobs.pipeline.config.models.kinds.query import InvariantConfig
 from jobs.pipeline.plan import Plan
 from jobs.pipeline.release.bound import bound_entries, open_released
-from jobs.pipeline.release.given import (
-    facilities_name,
-    facility_counts,
-    quarter_counts,
-    stated_query,
-)
-from jobs.pipeline.storage.answers import read_answers, read_available
+from jobs.pipeline.release.given import given_counts
+from jobs.pipeline.storage.answers import read_answers
 from jobs.pipeline.storage.dataset import Dataset
 from jobs.pipeline.storage.geography import read_public_geocodes
 from jobs.pipeline.storage.layout import ConfidentialLayout, ReleaseLayout
@@ -38,22 +36,9 @@ from jobs.pipeline.tasks.batches import Batch, geounit_batches
 from jobs.pipeline.tasks.executor import Tasks
 
 
-@dataclass(frozen=True, eq=False)
-class Broken:
-    """Which geounits of a range break an invariant.
-
-    Attributes:
-      name: The invariant.
-      mask: bool[G].
-    """
-
-    name: str
-    mask: BoolArray
-
-
 def check_input(
     plan: Plan,
-    stated: Sequence[AnyInvariant],
+    stated: Sequence[KindConfig],
     release: ReleaseLayout,
     confidential: ConfidentialLayout,
     tasks: Tasks,
@@ -69,25 +54,24 @@ def check_input(
     agreements = _agreements(plan, stated)
     for level in plan.levels:
         tables = [
-            stated_query(plan, level, entry)
+            Invariant.build(plan.schema, plan.spine.levels, entry.query, level.name)
             for entry in stated
             if isinstance(entry, InvariantConfig)
             and entry.table is not None
             and entry.geolevel == level.name
         ]
+        limits = [*tables, *plan.limits.stated_at(level.name)]
+        if level is not plan.leaf:  # leaves keep what holds everywhere, so all others do
+            limits = [one for one in limits if one.geolevels]
         agreed = agreements.get(level.name, [])
-        limits = plan.limits
-        counted = limits.facilities is not None and limits.facilities.geolevel == level.name
-        quartered = limits.quarters is not None and limits.quarters.geolevel == level.name
-        rows = any(row.geolevels[-1] == level.name for row in limits.rows)
-        zeros = level is plan.leaf and limits.zeros is not None
-        bound = bool(level.bound) and quartered
-        if not (tables or counted or quartered or rows or zeros or agreed or bound):
+        quarters = plan.limits.quarters
+        quartered = quarters is not None and quarters.geolevel == level.name
+        if not (limits or agreed or (level.bound and quartered)):
             continue
         size = tasks.sizing.check_geounits
         batches = geounit_batches(release, level, tasks.batches, size.most, size.least)
         tasks.run(
-            f"check {level.name}", batches, _checker(plan, tables, agreed, release, confidential)
+            f"check {level.name}", batches, _checker(plan, limits, agreed, release, confidential)
         )
 
 
@@ -112,7 +96,7 @@ class Agreement:
         return out
 
 
-def _agreements(plan: Plan, stated: Sequence[AnyInvariant]) -> dict[str, list[Agreement]]:
+def _agreements(plan: Plan, stated: Sequence[KindConfig]) -> dict[str, list[Agreement]]:
     """What data and earlier releases must agree on, by geolevel.
 
     That is what the run itself publishes exactly of the data, and what the release did.
@@ -144,7 +128,7 @@ def _agreements(plan: Plan, stated: Sequence[AnyInvariant]) -> dict[str, list[Ag
 
 def _checker(
     plan: Plan,
-    tables: Sequence[Query],
+    limits: Sequence[Limit],
     agreed: Sequence[Agreement],
     release: ReleaseLayout,
     confidential: ConfidentialLayout,
@@ -153,16 +137,18 @@ def _checker(
     def run(batch: Batch) -> None:
         geolevel = plan.levels[batch.level].name
         codes = read_public_geocodes(release, geolevel, batch.low, batch.high)
-        truth = read_truth(
-            Dataset.open(confidential.histograms(geolevel)), codes, plan.schema.size
-        ).reveal()
-        check = InputCheck(plan, release, batch, codes, tables)
-        check.refuse_other_release(truth, agreed)
-        broken = [failure for failure in check.broken(truth) if failure.mask.any()]
-        if not broken:
+        truth = true_counts(plan, confidential, geolevel, codes).reveal()
+        _refuse_other_release(plan, release, batch, codes, truth, agreed)
+        given = [given_counts(release, limit, codes, batch) for limit in limits]
+        broken = [one.broken(truth, own) for one, own in zip(limits, given, strict=True)]
+        first = min((int(np.argmax(mask)) for mask in broken if mask.any()), default=None)
+        if first is None:
             return
-        first = min(int(np.argmax(failure.mask)) for failure in broken)
-        conflict = smallest_conflict(check.statements(truth.slice(first, first + 1), first))
+        cells = _cells(plan, geolevel, limits)
+        statements = [*_published(plan, geolevel, truth.slice(first, first + 1), cells, limits)]
+        for limit, own in zip(limits, given, strict=True):
+            statements += limit.statements(cells, own[first])
+        conflict = smallest_conflict(statements)
         where = f"{geolevel} {codes[first]}"
         if conflict:
             raise InfeasibleError(
@@ -172,7 +158,7 @@ def _checker(
                 want="counts of persons that keep all of them",
                 remedy="correct the table one of them comes from, or leave one out",
             )
-        name = next(failure.name for failure in broken if failure.mask[first])
+        name = next(one.title for one, mask in zip(limits, broken, strict=True) if mask[first])
         raise InputError(
             where,
             "the confidential data break an invariant",
@@ -183,133 +169,74 @@ def _checker(
     return run
 
 
-@dataclass(frozen=True, eq=False)
-class InputCheck:
-    """Invariants of the geounits of one range that do not come from the confidential data.
+def _refuse_other_release(
+    plan: Plan,
+    release: ReleaseLayout,
+    batch: Batch,
+    codes: ObjectArray,
+    truth: Histograms,
+    agreed: Sequence[Agreement],
+) -> None:
+    """Refuse data that are not those of the release they are bound to.
 
-    Attributes:
-      plan: The plan.
-      release: Where given counts are published.
-      batch: The range.
-      codes: object[G], its geounits.
-      tables: Queries of the geolevel that were given as tables.
+    Raises:
+      InputError: They disagree on what both have exactly; or people of the release are where
+        nobody can live.
     """
-
-    plan: Plan
-    release: ReleaseLayout
-    batch: Batch
-    codes: ObjectArray
-    tables: Sequence[Query]
-
-    def refuse_other_release(self, truth: Histograms, agreed: Sequence[Agreement]) -> None:
-        """Refuse data that are not those of the release they are bound to.
-
-        Raises:
-          InputError: They disagree on what both have exactly; or people of the release are where
-            nobody can live.
-        """
-        level, names = self.plan.levels[self.batch.level], [*self.codes]
-        if not level.bound:
-            return
-        dataset = Dataset.open(self.release.given(level.name))
-        given = dict(zip(level.bound, read_answers(dataset, level.bound, self.codes), strict=True))
-        for one in agreed:
-            differ = (one.sums(one.query.answer(truth)) != one.sums(given[one.query])).any(1)
-            if differ.any():
-                raise InputError(
-                    f"{level.name} {names[int(np.argmax(differ))]}",
-                    "the confidential data contradict the earlier release that the run is bound to",
-                    got=one.name,
-                    want="the people that the release is of",
-                    remedy="bind the run to the release of these data",
-                )
-        quarters = self.plan.limits.quarters
-        if quarters is not None and quarters.geolevel == level.name:
-            counts = quarter_counts(self.release, quarters, self.codes, self.batch)
-            for query, answers in given.items():
-                homeless = without_quarters(counts) & (answers.sum(1) > 0)
-                if homeless.any():
-                    raise InputError(
-                        f"{level.name} {names[int(np.argmax(homeless))]}",
-                        f"the earlier release has people there in {query.name}, and there are no "
-                        "living quarters",
-                        remedy="make that release with the same living quarters, or leave them out",
-                    )
-
-    def broken(self, truth: Histograms) -> Iterator[Broken]:
-        """Which geounits break which invariant."""
-        for name, query, low, high in self._limits():
-            answers = query.answer(truth)
-            outside = (answers < low) | (answers > high)
-            yield Broken(name, np.asarray(outside.any(1), np.bool_))
-        if self.plan.limits.zeros is not None:
-            mask = np.zeros(len(self.codes), np.bool_)
-            mask[truth.owners()[self.plan.limits.zeros.holds(truth.cells)]] = True
-            yield Broken("structural zeros", mask)
-
-    def statements(self, truth: Histograms, row: int) -> list[Statement]:
-        """All invariants of one geounit, exact ones with their answers."""
-        plan, cells = self.plan, self._cells()
-        out: list[Statement] = []
-        given = {query.name for query in self.tables}
-        for exact in plan.levels[self.batch.level].published:
-            if exact.name not in given:
-                answers = exact.answer(truth)[0]
-                out += _statements(exact.name, exact, answers, answers, cells)
-        for name, query, low, high in self._limits():
-            out += _statements(name, query, low[row], high[row], cells)
-        if plan.limits.zeros is not None:
-            nobody = plan.limits.zeros.holds(cells).astype(np.int64)
-            out.append(Statement("structural zeros", nobody, 0, 0))
-        return out
-
-    def _cells(self) -> IntArray:
-        """int64[k]: one cell of all that no statement tells apart; all beside linear rows."""
-        plan = self.plan
-        if plan.limits.rows:
-            return np.arange(plan.schema.size)
-        limits = [query for _, query, _, _ in self._limits() if isinstance(query, Query)]
-        queries = [*plan.levels[self.batch.level].exact, *limits]
-        levels = representative_levels(plan.schema.shape, queries, plan.limits.zeros, most=1)
-        return cells_at(plan.schema.shape, levels)
-
-    def _limits(self) -> Iterator[tuple[str, Query | LinearRow, IntArray, IntArray]]:
-        """Name, query, and int64[G, m] least and most of what was given or stated."""
-        plan, batch = self.plan, self.batch
-        level, facilities = plan.levels[batch.level], plan.limits.facilities
-        for query in self.tables:
-            dataset = Dataset.open(self.release.given(level.name))
-            given, answers = read_available(dataset, query.name, query.size, batch.low, batch.high)
-            full = np.zeros((len(self.codes), query.size), np.int64)
-            full[np.isin(self.codes, given)] = answers
-            yield f"table of {query.name}", query, full, full
-        if facilities is not None and facilities.geolevel == level.name:
-            counts = facility_counts(self.release, facilities, self.codes, batch)
-            boxes = facilities.boxes(counts)
-            yield facilities_name(facilities), facilities.query, boxes.least, boxes.most
-        quarters = plan.limits.quarters
-        if quarters is not None and quarters.geolevel == level.name:
-            nobody = without_quarters(quarter_counts(self.release, quarters, self.codes, batch))
-            low = np.zeros((len(self.codes), 1), np.int64)
-            yield NAME, parse_query(plan.schema, "total"), low, np.where(nobody, 0, 2**62)[:, None]
-        for row in level.bounded_rows:
-            if row.geolevels[-1] == level.name:
-                shape = (len(self.codes), 1)
-                low = np.full(shape, -(2**62) if row.least is None else row.least)
-                high = np.full(shape, 2**62 if row.most is None else row.most)
-                yield f"row {row.name}", row, low, high
-
-
-def _statements(
-    name: str, query: Query | LinearRow, low: IntArray, high: IntArray, cells: IntArray
-) -> Iterator[Statement]:
-    """One statement per answer, about some cells."""
-    if isinstance(query, LinearRow):
-        yield Statement(name, query.coefficients[cells], float(low[0]), float(high[0]))
+    level = plan.levels[batch.level]
+    if not level.bound:
         return
-    rows = query.rows_of(cells)
-    for index, label in enumerate(query.labels()):
-        called = name if query.size == 1 else f"{name}: {label}"
-        yield Statement(
-            called, (rows == index).astype(np.int64), float(low[index]), float(high[index])
-        )
+    dataset = Dataset.open(release.given(level.name))
+    given = dict(zip(level.bound, read_answers(dataset, level.bound, codes), strict=True))
+    for one in agreed:
+        differ = (one.sums(one.query.answer(truth)) != one.sums(given[one.query])).any(1)
+        if differ.any():
+            raise InputError(
+                f"{level.name} {codes[int(np.argmax(differ))]}",
+                "the confidential data contradict the earlier release that the run is bound to",
+                got=one.name,
+                want="the people that the release is of",
+                remedy="bind the run to the release of these data",
+            )
+    quarters = plan.limits.quarters
+    if quarters is not None and quarters.geolevel == level.name:
+        nobody = without_quarters(given_counts(release, quarters, codes, batch))
+        for query, answers in given.items():
+            homeless = nobody & (answers.sum(1) > 0)
+            if homeless.any():
+                raise InputError(
+                    f"{level.name} {codes[int(np.argmax(homeless))]}",
+                    f"the earlier release has people there in {query.name}, and there are no "
+                    "living quarters",
+                    remedy="make that release with the same living quarters, or leave them out",
+                )
+
+
+def _cells(plan: Plan, geolevel: str, limits: Sequence[Limit]) -> IntArray:
+    """int64[k]: one cell of all that no statement tells apart; all beside linear rows."""
+    queries = [query for one in limits for query in one.queries]
+    queries += [one.query for one in invariants_at(plan.invariants, geolevel)]
+    levels = plan.limits.levels_told_apart(plan.schema, queries, most=1)
+    return cells_at(plan.schema.shape, levels)
+
+
+def _published(
+    plan: Plan, geolevel: str, truth: Histograms, cells: IntArray, limits: Sequence[Limit]
+) -> Iterator[Statement]:
+    """What is published exactly of one geounit, where no table says it.
+
+    Args:
+      plan: The plan.
+      geolevel: The geolevel.
+      truth: Of one geounit.
+      cells: int64[k], as `_cells`.
+      limits: What is compared there, tables among it.
+    """
+    tables = {one.stored_as for one in limits}
+    for one in plan.level(geolevel).published:
+        answers = one.answer(truth)[0]
+        if isinstance(one, LinearRow):
+            sums = float(answers[0])
+            yield Statement(one.name, one.coefficients[cells], sums, sums)
+        elif one.name not in tables:
+            yield from statements_of(one.name, one, answers, answers, cells)

@@ -8,9 +8,9 @@ from das.arrays import IntArray
 from das.confidential import redact_errors
 from das.errors import OutputError
 from das.queries.query import Query
-from jobs.pipeline.confidential.histograms import read_truth
+from jobs.pipeline.confidential.histograms import true_counts
 from jobs.pipeline.config.product import Product
-from jobs.pipeline.storage.dataset import Dataset, is_published
+from jobs.pipeline.storage.dataset import is_published
 from jobs.pipeline.storage.geography import read_public_geocodes
 from jobs.pipeline.storage.histograms import read_counts
 
@@ -34,13 +34,13 @@ def errors_of(product: Product) -> Callable[[str, Query], IntArray]:
             "is not there: errors are told from the truth",
             remedy="use the folder of the run, where it was made",
         )
-    n_cells = product.plan.schema.size
+    plan = product.plan
 
     @redact_errors
     def errors(geolevel: str, query: Query) -> IntArray:
         codes = read_public_geocodes(product.release, geolevel)
-        true = read_truth(Dataset.open(product.confidential.histograms(geolevel)), codes, n_cells)
-        released = read_counts(product.release, geolevel, codes, n_cells)
+        true = true_counts(plan, product.confidential, geolevel, codes)
+        released = read_counts(product.release, geolevel, codes, plan.schema.size)
         return query.answer(released) - query.answer(true.reveal())
 
     return errors

@@ -9,36 +9,28 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import partial
-from typing import Protocol
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from das.confidential import redact_errors
-from das.errors import OutputError
 from das.metrics.accuracy import ErrorSummary, empty_summary, merge, summarize_query
 from das.metrics.parity import Areas, GroupErrors
 from das.metrics.statistics import describe
 from das.queries.query import Query, parse_query
-from das.schema import Schema
-from das.strategy import Strategy
-from geography.lattice import Spine
-from invariants.exact import Invariant, invariants_at
+from invariants.exact import invariants_at
 from jobs.pipeline.confidential.histograms import read_truth
 from jobs.pipeline.confidential.parity import Asked, Known, asked_at, merged, parity_results
-from jobs.pipeline.config.files import named
-from jobs.pipeline.config.groups import Grouping
+from jobs.pipeline.config.mistakes import at
+from jobs.pipeline.config.product import Grouping
 from jobs.pipeline.documents.document import adapter, write_document
 from jobs.pipeline.documents.evaluation import Evaluation, ParityResult, Result
 from jobs.pipeline.documents.manifest import expected_rmse, read_manifest
 from jobs.pipeline.input.areas import read_areas
+from jobs.pipeline.plan import Plan
 from jobs.pipeline.storage.dataset import Dataset, RangeReader
 from jobs.pipeline.storage.geography import read_public_geocodes
 from jobs.pipeline.storage.histograms import read_histograms
 from jobs.pipeline.storage.layout import ConfidentialLayout, ReleaseLayout
-from jobs.pipeline.storage.place import open_input
 from jobs.pipeline.tasks.executor import Tasks
 
 BATCH = 4_096  # geounits read and compared at a time by a task
@@ -47,42 +39,18 @@ BATCH = 4_096  # geounits read and compared at a time by a task
 _SLICES_PER_SLOT = 2
 
 
-class Design(Protocol):
-    """What the evaluation needs to know of a run; a resolved configuration has it."""
-
-    @property
-    def schema(self) -> Schema:
-        """Attributes and cells."""
-
-    @property
-    def spine(self) -> Spine:
-        """Geolevels."""
-
-    @property
-    def geolevels(self) -> Sequence[str]:
-        """All that have counts: those of the spine, and those of the census that are off it."""
-
-    @property
-    def strategy(self) -> Strategy:
-        """Measured queries."""
-
-    @property
-    def invariants(self) -> Sequence[Invariant]:
-        """Exact queries."""
-
-
 @dataclass(frozen=True)
 class Slice:
-    """The geounits of one task: rows start..stop-1 of one file of the geography.
+    """The geounits of one task: a range of one geolevel.
 
     Attributes:
       release: The publishable half of the run.
       confidential: The other half.
       queries: What is compared.
       geolevel: The geolevel.
-      file: Path of the geography's part file, relative to its dataset.
-      start: First row.
-      stop: Row after the last.
+      low: First geocode.
+      high: Last geocode.
+      cost: Predicted cost, in geounits.
       asked: What is compared by group.
     """
 
@@ -90,34 +58,16 @@ class Slice:
     confidential: ConfidentialLayout
     queries: tuple[Query, ...]
     geolevel: str
-    file: str
-    start: int
-    stop: int
+    low: str
+    high: str
+    cost: int
     asked: Asked = field(default_factory=Asked)
-
-    @property
-    def cost(self) -> int:
-        """Predicted cost, in geounits."""
-        return self.stop - self.start
-
-
-@dataclass(frozen=True, eq=False)
-class Compared:
-    """What was found in a slice.
-
-    Attributes:
-      summaries: Of every query.
-      groups: Of everything that is asked by group.
-    """
-
-    summaries: Sequence[ErrorSummary]
-    groups: Sequence[GroupErrors]
 
 
 def evaluate(
     release: ReleaseLayout,
     confidential: ConfidentialLayout,
-    design: Design,
+    plan: Plan,
     tasks: Tasks,
     *,
     queries: Sequence[str] = (),
@@ -131,7 +81,7 @@ def evaluate(
     Args:
       release: Has the geography and the counts; its manifest, if written, gives the noise.
       confidential: Has the true histograms and receives the evaluation.
-      design: Schema, spine, strategy and invariants of the run.
+      plan: Schema, spine, strategy and invariants of the run.
       tasks: What runs the step.
       queries: Further queries.
       grouping: For whom errors are added up; None for everybody alone.
@@ -144,9 +94,9 @@ def evaluate(
       SchemaError: A query is unknown.
       InputError: The types of geounits cannot be read.
     """
-    compared = evaluated_queries(design, queries)
-    levels = design.geolevels
-    areas = _areas(release, grouping, design.spine.levels)
+    compared = evaluated_queries(plan, queries)
+    levels = plan.geolevels
+    areas = _areas(release, grouping, plan.spine.levels)
     asked = {name: asked_at(grouping, areas.get(name, {})) for name in levels}
     slices = [
         piece
@@ -156,44 +106,48 @@ def evaluate(
     slices.sort(key=lambda piece: -piece.cost)
     found = tasks.run("evaluate", slices, compare)
     noise = _noise(release)
-    summaries = _merged(slices, [one.summaries for one in found])
+    summaries = _merged(slices, [summaries for summaries, _ in found])
     parity = [
         row
         for name in levels
         if grouping is not None
         for errors in [
-            merged(one.groups for s, one in zip(slices, found, strict=True) if s.geolevel == name)
+            merged(own for s, (_, own) in zip(slices, found, strict=True) if s.geolevel == name)
         ]
-        for row in parity_results(grouping, name, asked[name], errors, _known(design, name, noise))
+        for row in parity_results(grouping, name, asked[name], errors, _known(plan, name, noise))
     ]
-    evaluation = _evaluation(design, compared, summaries, parity, noise)
+    evaluation = _evaluation(plan, compared, summaries, parity, noise)
     write_document(confidential.evaluation, evaluation)
     return evaluation
 
 
-def evaluated_queries(design: Design, further: Sequence[str] = ()) -> tuple[Query, ...]:
+def evaluated_queries(plan: Plan, further: Sequence[str] = ()) -> tuple[Query, ...]:
     """The evaluated queries, coarse before fine, each once.
 
     Raises:
       SchemaError: One of `further` is unknown.
     """
-    schema = design.schema
+    schema = plan.schema
     wanted = ["total", *(a.name for a in schema.attributes), "detailed", *further]
     wanted += [
         entry.query.name
-        for level in range(len(design.spine.levels))
-        for entry in design.strategy.measured(level)
+        for level in range(len(plan.spine.levels))
+        for entry in plan.strategy.measured(level)
         if entry.query.is_listed
     ]
-    wanted += [invariant.query.name for invariant in design.invariants]
+    wanted += [invariant.query.name for invariant in plan.invariants]
     parsed = {query.name: query for query in (parse_query(schema, text) for text in wanted)}
     return tuple(sorted(parsed.values(), key=lambda query: (query.size, query.name)))
 
 
 @redact_errors
-def compare(piece: Slice) -> Compared:
-    """Compare truth and release in one slice."""
-    geocodes = _geocodes(piece)
+def compare(piece: Slice) -> tuple[Sequence[ErrorSummary], Sequence[GroupErrors]]:
+    """Compare truth and release in one slice.
+
+    Returns:
+      What was found of every query, and of everything that is asked by group.
+    """
+    geocodes = [*read_public_geocodes(piece.release, piece.geolevel, piece.low, piece.high)]
     true = RangeReader(Dataset.open(piece.confidential.histograms(piece.geolevel)))
     protected = RangeReader(Dataset.open(piece.release.counts(piece.geolevel)))
     n_cells = piece.queries[0].n_cells
@@ -207,7 +161,7 @@ def compare(piece: Slice) -> Compared:
             summary = summarize_query(query, batch, truth, released)
             summaries[index] = merge(summaries[index], summary)
         groups.append(piece.asked.slice(low, low + BATCH).compare(truth, released))
-    return Compared(summaries, merged(groups))
+    return summaries, merged(groups)
 
 
 def _slices(
@@ -218,33 +172,34 @@ def _slices(
     geolevel: str,
     tasks: Tasks,
 ) -> list[Slice]:
-    """Cut a geolevel into slices of similar size without reading its rows."""
+    """Cut a geolevel into slices of similar size."""
     geography = Dataset.open(release.geography(geolevel))
     size = tasks.sizing.evaluate_geounits
     step = min(max(-(-geography.rows // (_SLICES_PER_SLOT * tasks.slots)), size.least), size.most)
-    slices, before = [], 0  # rows in the files before
+    slices, before = [], 0  # geounits of the parts before
     for part in geography.parts:
-        for start in range(0, part.rows, step):
-            stop = min(start + step, part.rows)
-            own = asked.slice(before + start, before + stop)
+        codes = geography.read(part.low, part.high, ("geocode",)).column("geocode").to_pylist()
+        for start in range(0, len(codes), step):
+            some, first = codes[start : start + step], before + start
+            own = asked.slice(first, first + len(some))
             slices.append(
-                Slice(release, confidential, queries, geolevel, part.file, start, stop, own)
+                Slice(release, confidential, queries, geolevel, some[0], some[-1], len(some), own)
             )
-        before += part.rows
+        before += len(codes)
     return slices
 
 
-def _known(design: Design, geolevel: str, noise: Mapping[tuple[str, str], float]) -> Known:
+def _known(plan: Plan, geolevel: str, noise: Mapping[tuple[str, str], float]) -> Known:
     """What is published at a geolevel."""
     measured = {
-        entry.query.name: entry.query for level in design.strategy.levels for entry in level.queries
+        entry.query.name: entry.query for level in plan.strategy.levels for entry in level.queries
     }
     noisy = [
         (query, noise[geolevel, name])
         for name, query in measured.items()
         if query.is_partition and (geolevel, name) in noise
     ]
-    return Known(noisy, [one.query for one in invariants_at(design.invariants, geolevel)])
+    return Known(noisy, [one.query for one in invariants_at(plan.invariants, geolevel)])
 
 
 def _areas(
@@ -254,32 +209,13 @@ def _areas(
     found: dict[str, dict[str, Areas]] = {name: {} for name in levels}
     for above, file in ({} if grouping is None else grouping.areas).items():
         codes = read_public_geocodes(release, above).astype(np.bytes_)
-        types = named(f"evaluate.areas.{above}", partial(read_areas, file, codes))
+        with at(f"evaluate.areas.{above}"):
+            types = read_areas(file, codes)
         for name in levels[levels.index(above) :]:
             below = read_public_geocodes(release, name).astype(np.bytes_)
             within = np.searchsorted(codes, below.astype(codes.dtype))  # geocodes are prefixes
             found[name][above] = Areas(types.labels, types.of_geounits[within])
     return found
-
-
-def _geocodes(piece: Slice) -> list[str]:
-    """Read the geocodes of a slice; row groups outside it are skipped."""
-    path = piece.release.geography(piece.geolevel) / piece.file
-    try:
-        with pq.ParquetFile(open_input(path)) as file:
-            first, wanted, row = None, [], 0
-            for group in range(file.num_row_groups):
-                after = row + file.metadata.row_group(group).num_rows
-                if after > piece.start and row < piece.stop:
-                    first = row if first is None else first
-                    wanted.append(group)
-                row = after
-            column = file.read_row_groups(wanted, columns=["geocode"], use_threads=False)
-    except (OSError, pa.ArrowException) as error:
-        raise OutputError(str(path), "cannot be read", got=error) from None
-    start = piece.start - (first or 0)
-    geocodes: list[str] = column.column("geocode").to_pylist()
-    return geocodes[start : start + piece.stop - piece.start]
 
 
 def _merged(
@@ -295,7 +231,7 @@ def _merged(
 
 
 def _evaluation(
-    design: Design,
+    plan: Plan,
     queries: Sequence[Query],
     summaries: Mapping[tuple[str, str], ErrorSummary],
     parity: Sequence[ParityResult],
@@ -303,8 +239,8 @@ def _evaluation(
 ) -> Evaluation:
     measured = {
         (name, entry.query.name)
-        for level, name in enumerate(design.spine.levels)
-        for entry in design.strategy.measured(level)
+        for level, name in enumerate(plan.spine.levels)
+        for entry in plan.strategy.measured(level)
     }
     results = [
         {
@@ -315,13 +251,13 @@ def _evaluation(
             "expected_rmse": noise.get((level, query.name)),
             **describe(summaries.get((level, query.name), empty_summary())),
         }
-        for level in design.geolevels
+        for level in plan.geolevels
         for query in queries
     ]
     return Evaluation(
         format=1,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
-        levels=tuple(design.geolevels),
+        levels=tuple(plan.geolevels),
         queries=tuple(query.name for query in queries),
         results=adapter(tuple[Result, ...]).validate_python(results),
         parity=tuple(parity),

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from das.confidential import redact_errors
-from jobs.pipeline.confidential.histograms import read_truth
+from jobs.pipeline.confidential.histograms import true_counts
 from jobs.pipeline.plan import Plan
 from jobs.pipeline.storage.answers import ANSWERS, answer_table
-from jobs.pipeline.storage.dataset import Dataset, PartFile, PartWriter, is_published, publish
+from jobs.pipeline.storage.dataset import PartFile, PartWriter, is_published, publish
 from jobs.pipeline.storage.geography import read_public_geocodes
 from jobs.pipeline.storage.layout import ConfidentialLayout, ReleaseLayout
 from jobs.pipeline.tasks.batches import Batch, geounit_batches
@@ -32,7 +32,7 @@ def publish_invariants(
       confidential: Where the truth lies.
       tasks: What runs the step.
     """
-    level, n_cells = plan.levels[index], plan.schema.size
+    level = plan.levels[index]
     geolevel = level.name
     dataset = release.invariants(geolevel)
     if not level.published or is_published(dataset):
@@ -41,7 +41,7 @@ def publish_invariants(
     @redact_errors
     def run(batch: Batch) -> PartFile:
         codes = read_public_geocodes(release, geolevel, batch.low, batch.high)
-        truth = read_truth(Dataset.open(confidential.histograms(geolevel)), codes, n_cells)
+        truth = true_counts(plan, confidential, geolevel, codes)
         writer = PartWriter(dataset, ANSWERS)
         writer.write_apart(
             answer_table(codes, query.name, query.answer(truth.reveal()))

@@ -7,9 +7,8 @@ import numpy as np
 from das.arrays import Geocodes
 from geography.lattice import Lattice
 from jobs.pipeline.confidential.inputs import check_inputs
-from jobs.pipeline.confidential.read.formats import read_geocodes
-from jobs.pipeline.config.claims import account_of, claim_of
-from jobs.pipeline.config.product import Resolved
+from jobs.pipeline.confidential.read.formats import read_geocodes, reader_of
+from jobs.pipeline.config.product import Resolved, account_of, claim_of
 from jobs.pipeline.input.geounits import list_geounits
 from jobs.pipeline.input.spine import public_lattice, run_leaves
 from jobs.pipeline.storage.account import noted_failures
@@ -28,10 +27,11 @@ def _leaf_geocodes(resolved: Resolved, tasks: Tasks) -> Geocodes:
     public, spine = resolved.config.geography.geounits, resolved.plan.census_spine
     if public is not None:
         return list_geounits(public, spine)
-    data = [product.config.input for product in resolved.products.values()]
-    return np.unique(
-        np.concatenate([read_geocodes(source, None, spine=spine, tasks=tasks) for source in data])
-    )
+    readers = [
+        reader_of(product.config.input, product.plan.schema, spine.digits[-1])
+        for product in resolved.products.values()
+    ]
+    return np.unique(np.concatenate([read_geocodes(reader, tasks) for reader in readers]))
 
 
 def lattice_of(resolved: Resolved) -> Lattice:

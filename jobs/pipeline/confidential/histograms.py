@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +18,9 @@ from das.errors import GeographyError, VerificationError
 from das.histograms import Histograms
 from das.schema import Schema
 from geography.lattice import ROOT_CODE, Lattice
-from jobs.pipeline.confidential.leaves import EntrySource, gather_leaves, remove_runs
+from jobs.pipeline.confidential.leaves import gather_leaves, remove_runs
+from jobs.pipeline.confidential.read.reader import Reader
+from jobs.pipeline.plan import Plan
 from jobs.pipeline.release.census import CensusCodes
 from jobs.pipeline.storage.dataset import (
     Dataset,
@@ -36,14 +37,11 @@ from jobs.pipeline.storage.histograms import (
     sparse_table,
 )
 from jobs.pipeline.storage.layout import ConfidentialLayout
-from jobs.pipeline.storage.place import Place
 from jobs.pipeline.tasks.executor import Tasks
-
-T = TypeVar("T")
 
 
 def write_truth(
-    entries: EntrySource[T],
+    reader: Reader[Any, Any],
     lattice: Lattice,
     *,
     schema: Schema,
@@ -54,7 +52,7 @@ def write_truth(
     """Write the histograms of all geolevels, leaves first; published geolevels are skipped.
 
     Args:
-      entries: From `confidential.read.formats`; not read if the leaves are published.
+      reader: Of the input, which is not read if the leaves are published.
       lattice: All geounits.
       schema: Its cells.
       layout: Where to write; all workers must see the folder.
@@ -70,7 +68,7 @@ def write_truth(
     leaf = levels[-1]
     if not is_published(layout.histograms(leaf)):
         gather_leaves(
-            entries,
+            reader,
             lattice.codes[-1],
             n_cells=schema.size,
             dataset=layout.histograms(leaf),
@@ -107,45 +105,11 @@ def read_truth(
     return Confidential(read_histograms(dataset, geocodes, n_cells))
 
 
-@dataclass(frozen=True, slots=True)
-class RollUp:
-    """One task: the geounits of a geolevel whose children lie in low..high.
-
-    Attributes:
-      fine: Dataset of the children, those parts of it that hold some of them.
-      coarse: Dataset to write.
-      low: Geocode of the first child.
-      high: Geocode of the last child.
-      digits: Prefix length of the coarse geolevel.
-      n_cells: n.
-    """
-
-    fine: Dataset
-    coarse: Place
-    low: str
-    high: str
-    digits: int
-    n_cells: int
-
-
-@redact_errors
-def roll_up(task: RollUp) -> PartFile:
-    """Sum the children of some geounits and write them."""
-    table = task.fine.read(task.low, task.high)
-    writer = PartWriter(task.coarse, SPARSE_SCHEMA)
-    persons = 0
-    if table.num_rows:
-        codes, lengths, cells, counts = sparse_arrays(table)
-        prefixes = (
-            codes.astype(f"U{task.digits}") if task.digits else np.full(len(codes), ROOT_CODE)
-        )
-        unique, owners = np.unique(prefixes, return_inverse=True)
-        histograms = Histograms.from_entries(
-            task.n_cells, len(unique), np.repeat(owners, lengths), cells, counts
-        )
-        writer.write(sparse_table(unique, histograms))
-        persons = int(histograms.counts.sum())
-    return writer.close(persons=persons)
+def true_counts(
+    plan: Plan, confidential: ConfidentialLayout, geolevel: str, geocodes: ObjectArray
+) -> Confidential[Histograms]:
+    """Read the true histograms of some geounits of a geolevel, as `read_truth` does."""
+    return read_truth(Dataset.open(confidential.histograms(geolevel)), geocodes, plan.schema.size)
 
 
 def _roll_up(
@@ -169,13 +133,29 @@ def _roll_up(
     edges = np.unique(
         np.searchsorted(first, np.linspace(0, len(children), min(n_tasks, len(first) - 1) + 1))
     )
-    sums = []
+    name, digits = names[level], lattice.spine.digits[level]
+
+    @redact_errors
+    def roll_up(item: tuple[Dataset, str, str]) -> PartFile:
+        """Sum the children of some geounits and write them; `item` is where they lie."""
+        within, low, high = item
+        table, writer, persons = within.read(low, high), PartWriter(coarse, SPARSE_SCHEMA), 0
+        if table.num_rows:
+            codes, lengths, cells, counts = sparse_arrays(table)
+            prefixes = codes.astype(f"U{digits}") if digits else np.full(len(codes), ROOT_CODE)
+            unique, owners = np.unique(prefixes, return_inverse=True)
+            histograms = Histograms.from_entries(
+                schema.size, len(unique), np.repeat(owners, lengths), cells, counts
+            )
+            writer.write(sparse_table(unique, histograms))
+            persons = int(histograms.counts.sum())
+        return writer.close(persons=persons)
+
+    items = []
     for start, stop in zip(first[edges[:-1]], first[edges[1:]], strict=True):
         low, high = children[start].decode(), children[stop - 1].decode()
-        digits = lattice.spine.digits[level]
-        sums.append(RollUp(fine.within(low, high), coarse, low, high, digits, schema.size))
-    name = names[level]
-    written = tasks.run(f"truth {name}", sums, roll_up)
+        items.append((fine.within(low, high), low, high))
+    written = tasks.run(f"truth {name}", items, roll_up)
     if _persons(written) != _persons(fine.parts):
         raise VerificationError(str(coarse), "does not hold the persons of the geolevel below")
     publish(coarse, written, {"n_cells": schema.size})

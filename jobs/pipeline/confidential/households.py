@@ -8,7 +8,6 @@ are concentrated, and in sums of half the children of each parent, which are no 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -36,19 +35,9 @@ _CONCENTRATED = 1.5  # share of a group over that in the parent, from which it i
 _FEWEST = 5  # records of a group of which a share is told
 
 
-@dataclass(frozen=True, eq=False)
-class Found:
-    """Errors of some geounits of one kind; exact and mergeable.
-
-    Attributes:
-      kind: What the geounits have in common.
-      label: Which of them.
-      sums: int64[6], geounits, records, sums of errors as released and without, sums of squares.
-    """
-
-    kind: str
-    label: str
-    sums: IntArray
+Found = tuple[str, str, IntArray]
+"""Errors of geounits of a kind with a label; exact and mergeable: int64[6], geounits, records, sums
+of errors as released and without, sums of squares."""
 
 
 def household_errors(
@@ -83,16 +72,15 @@ def _of_level(
         return added_up(_of_batch(plan, release, confidential, batch, share))
 
     parts = tasks.run(f"households {level.name}", batches, run)
-    return [_row(level.name, one) for one in added_up(one for part in parts for one in part)]
+    return [_row(level.name, *one) for one in added_up(one for part in parts for one in part)]
 
 
 def added_up(parts: Iterable[Found]) -> list[Found]:
     """One of each kind and label, in the order in which they are seen first."""
     sums: dict[tuple[str, str], IntArray] = {}
-    for one in parts:
-        key = one.kind, one.label
-        sums[key] = sums.get(key, np.zeros(6, np.int64)) + one.sums
-    return [Found(kind, label, total) for (kind, label), total in sorted(sums.items())]
+    for kind, label, own in parts:
+        sums[kind, label] = sums.get((kind, label), np.zeros(6, np.int64)) + own
+    return [(kind, label, total) for (kind, label), total in sorted(sums.items())]
 
 
 def _of_batch(
@@ -174,15 +162,15 @@ def _totals(counts: Histograms) -> IntArray:
 def _found(kind: str, label: str, truth: IntArray, released: IntArray, plain: IntArray) -> Found:
     off = [released - truth, plain - truth]
     sums = [len(truth), truth.sum(), *(o.sum() for o in off), *((o**2).sum() for o in off)]
-    return Found(kind, label, np.array(sums, np.int64))
+    return kind, label, np.array(sums, np.int64)
 
 
-def _row(geolevel: str, found: Found) -> HouseholdErrors:
-    answers, records, released, plain, released_squares, plain_squares = found.sums.tolist()
+def _row(geolevel: str, kind: str, label: str, sums: IntArray) -> HouseholdErrors:
+    answers, records, released, plain, released_squares, plain_squares = sums.tolist()
     return HouseholdErrors(
         geolevel=geolevel,
-        kind=found.kind,
-        label=found.label,
+        kind=kind,
+        label=label,
         answers=answers,
         records=records,
         bias=released / records if records else None,

@@ -15,16 +15,11 @@ from pathlib import Path
 
 from das.errors import DasError, InputError
 from geography.lattice import Lattice
-from jobs.pipeline.config.files import named
-from jobs.pipeline.config.models.invariants import (
-    InvariantConfig,
-    PublicTable,
-    ReleasedCounts,
-    ZeroConfig,
-    table_of,
-)
+from jobs.pipeline.config.mistakes import at
+from jobs.pipeline.config.models.kinds.kind import PublicTable, ReleasedCounts
+from jobs.pipeline.config.models.kinds.query import InvariantConfig
 from jobs.pipeline.config.product import Product, Resolved
-from jobs.pipeline.config.solvable import refuse_large_families
+from jobs.pipeline.config.solve import refuse_large_families
 from jobs.pipeline.storage.place import Place
 
 
@@ -87,7 +82,8 @@ def check_areas(product: Product, lattice: Lattice) -> None:
 
             where = f"{product.keys}evaluate.areas.{name}"
             codes = lattice.codes[product.plan.level(name).index]
-            named(where, partial(read_areas, file, codes))
+            with at(where):
+                read_areas(file, codes)
 
 
 def refuse_unreadable(resolved: Resolved) -> None:
@@ -168,7 +164,7 @@ def _present_checks(resolved: Resolved) -> Iterator[Callable[[], object]]:
     """One check of names and columns for every input that is there, cheap however large it is."""
     inputs = [(p, p.config.input) for p in resolved.products.values()]
     if any(_is_open(data.path) for _, data in inputs):
-        from jobs.pipeline.confidential.read.columns import check_columns
+        from jobs.pipeline.confidential.read.formats import check_columns
 
         for product, data in inputs:
             if _is_open(data.path):
@@ -184,17 +180,17 @@ def _present_checks(resolved: Resolved) -> Iterator[Callable[[], object]]:
 def _tables(product: Product) -> Iterator[tuple[str, str, PublicTable]]:
     """Public tables among the invariants that are there, each with its key and geolevel."""
     for index, entry in enumerate(product.config.invariants):
-        table = table_of(entry)
-        if not isinstance(entry, ZeroConfig) and table is not None and _is_open(table.path):
-            yield f"{product.keys}invariants.{index}", entry.geolevel, table
+        table = entry.public_table
+        if table is not None and _is_open(table.path):
+            yield f"{product.keys}invariants.{index}", entry.stated_at, table
 
 
 def _check_table_columns(table: PublicTable) -> None:
     """Check that a public table has the columns that the run file names."""
-    from jobs.pipeline.input.files import Table, plan_chunks
+    from jobs.pipeline.input.files import plan_chunks
+    from jobs.pipeline.input.geounits import table_of
 
-    columns = (table.geocode, *table.columns.values())
-    plan_chunks(Table(table.path, columns, table.delimiter, "the delimiter of this table"))
+    plan_chunks(table_of(table, table.columns.values()))
 
 
 def _check_table_geounits(where: str, geolevel: str, table: PublicTable, lattice: Lattice) -> None:
@@ -207,10 +203,9 @@ def _check_table_geounits(where: str, geolevel: str, table: PublicTable, lattice
     except DasError:  # told by the check of the columns
         return
     place = lattice.spine.levels.index(geolevel)
-    codes, _ = named(
-        where, lambda: read_public(table, [*table.columns], lattice.spine.digits[place])
-    )
-    named(where, lambda: refuse_strange(str(table.path), codes, lattice.codes[place], geolevel))
+    with at(where):
+        codes, _ = read_public(table, [*table.columns], lattice.spine.digits[place])
+        refuse_strange(str(table.path), codes, lattice.codes[place], geolevel)
 
 
 def _bound_entries(product: Product) -> Iterator[tuple[InvariantConfig, ReleasedCounts]]:
@@ -226,14 +221,14 @@ def _check_bound(
     resolved: Resolved, product: Product, entry: InvariantConfig, config: ReleasedCounts
 ) -> None:
     """Check that an earlier release is whole, has the answers of an invariant, and its account."""
-    from jobs.pipeline.config.claims import account_of
+    from jobs.pipeline.config.product import account_of
     from jobs.pipeline.release.bound import check_released, open_released, refuse_other_account
 
-    where = f"{product.keys}invariants"
-    released = named(where, lambda: open_released(product.plan, entry, config))
-    named(where, lambda: check_released(released))
-    if product.plan.spends:
-        named(where, lambda: refuse_other_account(released, account_of(resolved.config)))
+    with at(f"{product.keys}invariants"):
+        released = open_released(product.plan, entry, config)
+        check_released(released)
+        if product.plan.spends:
+            refuse_other_account(released, account_of(resolved.config))
 
 
 def _check_bound_geounits(
@@ -248,7 +243,8 @@ def _check_bound_geounits(
     except DasError:  # told by the check of the release
         return
     codes = lattice.codes[lattice.spine.levels.index(entry.geolevel)]
-    named(f"{product.keys}invariants", lambda: check_bound_geounits(released, codes))
+    with at(f"{product.keys}invariants"):
+        check_bound_geounits(released, codes)
 
 
 def _is_open(path: Place) -> bool:
@@ -265,10 +261,9 @@ def _named_files(resolved: Resolved) -> Iterator[tuple[str, Place]]:
     for product in resolved.products.values():
         yield f"{product.keys}data.path", product.config.input.path
         for index, entry in enumerate(product.config.invariants):
-            table = table_of(entry)
+            table, released = entry.public_table, entry.released_before
             if table is not None:
                 yield f"{product.keys}invariants.{index}.table.path", table.path
-            released = getattr(entry, "released", None)
             if released is not None and released.path is not None:
                 yield f"{product.keys}invariants.{index}.released.path", released.path
         for name, file in product.grouping.areas.items():

@@ -9,8 +9,7 @@ driver but descriptors.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,36 +20,19 @@ from das.arrays import Geocodes
 from das.confidential import redact_errors
 from das.errors import InputError
 from das.histograms import TOTAL_LIMIT, Histograms
+from jobs.pipeline.confidential.read.reader import Reader
 from jobs.pipeline.release.census import CensusCodes
 from jobs.pipeline.storage.dataset import Dataset, PartFile, PartWriter, is_published, publish
-from jobs.pipeline.storage.histograms import SPARSE_SCHEMA, sparse_table
+from jobs.pipeline.storage.histograms import SPARSE_SCHEMA, sparse_arrays, sparse_table
 from jobs.pipeline.storage.place import Place, remove_tree
 from jobs.pipeline.tasks.executor import Tasks
-
-T = TypeVar("T")
 
 _RUN_ENTRIES = 4_000_000  # entries sorted at once in a task
 _ROWS = 200_000  # entries per Arrow table of a run
 
 
-@dataclass(frozen=True, eq=False)
-class EntrySource(Generic[T]):
-    """An input cut into pieces that tasks read on their own.
-
-    Attributes:
-      pieces: Small picklable descriptors.
-      stream: Reads a piece as batches (geocode: string, cell: int64, n: int64), n > 0, in any
-        order, equal (geocode, cell) allowed.
-      place: Says in which file and row a geocode stands, for error messages; may be slow.
-    """
-
-    pieces: Sequence[T]
-    stream: Callable[[T], Iterator[pa.RecordBatch]]
-    place: Callable[[str], str]
-
-
 def gather_leaves(
-    source: EntrySource[T],
+    reader: Reader[Any, Any],
     codes: Geocodes,
     *,
     n_cells: int,
@@ -61,7 +43,7 @@ def gather_leaves(
     """Write the histograms of all leaf geounits that have persons, and publish them.
 
     Args:
-      source: The input.
+      reader: Of the input.
       codes: bytes[G], all leaf geocodes, sorted.
       n_cells: Cells of the schema.
       dataset: Where to write; its sibling `runs` holds the first step until this is published.
@@ -78,14 +60,10 @@ def gather_leaves(
     if not is_published(runs):
 
         @redact_errors
-        def sort_piece(piece: T) -> list[PartFile]:
-            return list(_sorted_runs(source.stream(piece), n_cells, runs))
+        def sort_piece(piece: object) -> list[PartFile]:
+            return list(_sorted_runs(reader.entries(piece), n_cells, runs))
 
-        written = tasks.run(
-            "read input",
-            source.pieces,
-            sort_piece,
-        )
+        written = tasks.run("read input", reader.pieces(), sort_piece)
         found = [part for parts in written for part in parts]
         if sum(int(part.facts["persons"]) for part in found) >= TOTAL_LIMIT:
             remove_runs(dataset)
@@ -99,7 +77,7 @@ def gather_leaves(
     entries = Dataset.open(runs)
     if census is not None:
         try:
-            _refuse_unknown(runs, entries.parts, np.sort(census.read()[1]), source.place)
+            _refuse_unknown(runs, entries.parts, np.sort(census.read()[1]), reader.places)
         except InputError:
             remove_runs(dataset)
             raise
@@ -108,14 +86,10 @@ def gather_leaves(
     def merge(bounds: tuple[str, str]) -> PartFile:
         return _merge_range(bounds, entries, n_cells, dataset, census)
 
-    leaves = tasks.run(
-        "merge input",
-        ranges,
-        merge,
-    )
+    leaves = tasks.run("merge input", ranges, merge)
     try:
         if census is None:
-            _refuse_unknown(dataset, leaves, codes, source.place)
+            _refuse_unknown(dataset, leaves, codes, reader.places)
         publish(dataset, leaves, {"n_cells": n_cells})
     finally:  # whoever mends the input must not find what was read before
         remove_runs(dataset)
@@ -160,12 +134,17 @@ def _sorted_runs(
 
 
 def _write_run(batches: Sequence[pa.RecordBatch], n_cells: int, runs: Place) -> PartFile:
-    codes, histograms = _added_up(pa.Table.from_batches(batches), n_cells)
     writer = PartWriter(runs, SPARSE_SCHEMA)
+    return writer.close(persons=_write_added(writer, pa.Table.from_batches(batches), n_cells))
+
+
+def _write_added(writer: PartWriter, entries: pa.Table, n_cells: int) -> int:
+    """Write the histograms of some entries; returns how many persons."""
+    codes, histograms = _added_up(entries, n_cells)
     for start in range(0, len(codes), _ROWS):
         stop = min(start + _ROWS, len(codes))
         writer.write(sparse_table(codes[start:stop], histograms.slice(start, stop)))
-    return writer.close(persons=int(histograms.counts.sum()))
+    return int(histograms.counts.sum())
 
 
 def _added_up(entries: pa.Table, n_cells: int) -> tuple[npt.NDArray[np.object_], Histograms]:
@@ -197,23 +176,12 @@ def _merge_range(
     persons = 0
     table = runs.read(*bounds)
     if table.num_rows:
-        lengths = pc.list_value_length(table.column("cells")).to_numpy()
-        entries = pa.table(
-            {
-                "geocode": pa.array(
-                    np.repeat(table.column("geocode").to_numpy(), lengths), pa.string()
-                ),
-                "cell": pc.list_flatten(table.column("cells")),
-                "n": pc.list_flatten(table.column("counts")),
-            }
-        )
+        codes, lengths, cells, counts = sparse_arrays(table)
+        own = pa.array(np.repeat(codes, lengths), pa.string())
+        entries = pa.table({"geocode": own, "cell": cells, "n": counts})
         if census is not None:
             entries = _on_the_spine(entries, *census.read(*bounds))
-        codes, histograms = _added_up(entries, n_cells)
-        for start in range(0, len(codes), _ROWS):
-            stop = min(start + _ROWS, len(codes))
-            writer.write(sparse_table(codes[start:stop], histograms.slice(start, stop)))
-        persons = int(histograms.counts.sum())
+        persons = _write_added(writer, entries, n_cells)
     return writer.close(persons=persons)
 
 
@@ -227,7 +195,7 @@ def _on_the_spine(entries: pa.Table, spine: Geocodes, census: Geocodes) -> pa.Ta
 
 @redact_errors
 def _refuse_unknown(
-    dataset: Place, leaves: Sequence[PartFile], codes: Geocodes, place: Callable[[str], str]
+    dataset: Place, leaves: Sequence[PartFile], codes: Geocodes, places: Callable[[str], list[str]]
 ) -> None:
     """Stop if a leaf of some parts of the data is not among the known geounits."""
     for part in leaves:
@@ -239,7 +207,7 @@ def _refuse_unknown(
         unknown = present[codes[at] != present]
         if unknown.size:  # which ones, and how many, is confidential: it says where somebody lives
             raise InputError(
-                place(unknown[0].decode()),
+                places(unknown[0].decode())[0],
                 "geocode is not in the list of geounits",
                 remedy="correct the data, or complete the list",
             )

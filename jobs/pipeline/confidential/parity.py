@@ -19,7 +19,7 @@ from das.metrics.parity import (
     parity_of,
 )
 from das.queries.query import Query, is_refinement
-from jobs.pipeline.config.groups import Grouping
+from jobs.pipeline.config.product import Grouping
 from jobs.pipeline.documents.evaluation import GroupError, ParityResult
 
 
@@ -136,16 +136,13 @@ def _result(
     everybody: GroupErrors,
     known: Known,
 ) -> ParityResult:
-    errors, labels, weight = found.errors, found.labels, grouping.population_weight
+    errors, labels = found.errors, found.labels
     parity = parity_of(
         errors.absolute,
         errors.truth,
         int(everybody.absolute[0]),
         floor=grouping.floor,
-        omega=weight,
     )
-    if weight is None and parity.n_groups:
-        weight = 1.0 / parity.n_groups
     of_all = number(parity.everybody)
     return ParityResult(
         geolevel=geolevel,
@@ -154,7 +151,7 @@ def _result(
         table=found.table.name,
         expected_rmse=known.noise(found.joint),
         floor=grouping.floor,
-        population_weight=weight,
+        population_weight=1.0 / parity.n_groups if parity.n_groups else None,
         everybody=of_all,
         k=parity.n_groups,
         parity=number(parity.error),

@@ -19,15 +19,13 @@ from jobs.pipeline.confidential.histograms import write_truth
 from jobs.pipeline.confidential.households import household_errors
 from jobs.pipeline.confidential.inputs import check_areas
 from jobs.pipeline.confidential.measure import MeasureStage
-from jobs.pipeline.confidential.read.formats import read_entries
-from jobs.pipeline.config.allocation import planned_parts
-from jobs.pipeline.config.claims import account_of, claim_of
-from jobs.pipeline.config.frozen import freeze
-from jobs.pipeline.config.product import Product
-from jobs.pipeline.config.solvable import refuse_large_families
+from jobs.pipeline.confidential.read.formats import reader_of
+from jobs.pipeline.config.allocation import freeze, planned_parts
+from jobs.pipeline.config.product import Product, account_of, claim_of
+from jobs.pipeline.config.solve import refuse_large_families
 from jobs.pipeline.documents.document import write_document
-from jobs.pipeline.folder.fingerprint import check_same_input, input_files
-from jobs.pipeline.folder.grants import spending_of
+from jobs.pipeline.folder.identity import check_same_input, input_files
+from jobs.pipeline.folder.spending import spending_of
 from jobs.pipeline.input.geounits import list_names
 from jobs.pipeline.input.values import geocode_bytes
 from jobs.pipeline.job import Job
@@ -105,10 +103,10 @@ def read(job: Job) -> None:
         plan, layout = product.plan, product.confidential
         if all(is_published(layout.histograms(level)) for level in plan.geolevels):
             continue
-        entries = read_entries(product.config.input, plan.schema, spine=plan.census_spine)
+        reader = reader_of(product.config.input, plan.schema, plan.census_spine.digits[-1])
         with job.stage("read", product.label("histograms")), _noted(job, product):
             write_truth(
-                entries,
+                reader,
                 _lattice(product),
                 schema=plan.schema,
                 layout=layout,

@@ -1,19 +1,25 @@
-"""Allocation files as strategies."""
+"""Allocation files as strategies, and planned strategies as they are kept with a run folder."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from fractions import Fraction
-from functools import partial
+from typing import Any
 
-from das.errors import ConfigError, SchemaError
+import numpy as np
+
+from das.errors import ConfigError, DasError, OutputError, SchemaError
+from das.queries.factor import Factor
 from das.queries.group import Group
-from das.queries.query import groups_of, names_groups, parse_query, restricted
+from das.queries.query import Query, groups_of, names_groups, parse_query, restricted
+from das.rational import stated_fraction
 from das.schema import Schema
 from das.strategy import LevelStrategy, QueryShare, Strategy, strategy_for
 from geography.lattice import Spine
-from jobs.pipeline.config.files import named, read_model
+from jobs.pipeline.config.files import read_model
+from jobs.pipeline.config.mistakes import at, refuse_unknown
 from jobs.pipeline.config.models.allocation import (
     AllocationFile,
     LevelAllocation,
@@ -24,17 +30,44 @@ from jobs.pipeline.config.workload import (
     ZCDP_BOUNDED,
     BudgetKind,
     is_planned,
+    name_with_matrices,
     plan_group_shares,
     plan_shares,
 )
+from jobs.pipeline.storage.files import create_file, json_text, read_json, understanding
 from jobs.pipeline.storage.place import Place
 
+_SHARES = [field.name for field in fields(QueryShare) if field.name != "query"]
+_AGAIN = "restore it from a backup; the measurements name the same matrices"
 
-def _shares(schema: Schema, level: LevelAllocation, kind: BudgetKind) -> tuple[QueryShare, ...]:
-    if level.workload is not None:
-        return plan_shares(schema, level.workload, kind)
+
+def _level(
+    schema: Schema,
+    group: Group | None,
+    named_level: tuple[str, LevelAllocation],
+    kind: BudgetKind,
+    frozen: Mapping[str, tuple[QueryShare, ...]],
+) -> LevelStrategy:
+    """Return what a geolevel measures: of all records, or of those of a stratum alone."""
+    name, level = named_level
+    known = frozen.get(_part(name, group)) if level.workload is not None else None
+    if known is not None:
+        return LevelStrategy(name, level.share, known)
+    with at(f"geolevel {name}"):
+        if level.workload is None:
+            shares = _listed(schema, group, level.queries or {})
+        elif group is None:
+            shares = plan_shares(schema, level.workload, kind)
+        else:
+            shares = plan_group_shares(schema, group, level.workload, kind)
+    return LevelStrategy(name, level.share, shares)
+
+
+def _listed(
+    schema: Schema, group: Group | None, queries: Mapping[str, Fraction]
+) -> tuple[QueryShare, ...]:
     shares = []
-    for text, share in (level.queries or {}).items():
+    for text, share in queries.items():
         query = parse_query(schema, text)
         if not query.is_partition or names_groups(schema, query):
             raise SchemaError(
@@ -45,27 +78,8 @@ def _shares(schema: Schema, level: LevelAllocation, kind: BudgetKind) -> tuple[Q
                 remedy="use total, detailed, attributes and recodes; functions of them are for "
                 "output.tables",
             )
-        shares.append(QueryShare(query, share))
+        shares.append(QueryShare(query if group is None else restricted(query, group), share))
     return tuple(shares)
-
-
-def _own_level(
-    schema: Schema,
-    group: Group,
-    named_level: tuple[str, LevelAllocation],
-    kind: BudgetKind,
-    known: tuple[QueryShare, ...] | None,
-) -> LevelStrategy:
-    """What a geolevel measures of a stratum: its queries, of the stratum's records alone."""
-    name, level = named_level
-
-    def shares() -> tuple[QueryShare, ...]:
-        if level.workload is not None:
-            return plan_group_shares(schema, group, level.workload, kind)
-        every = _shares(schema, level, kind)
-        return tuple(QueryShare(restricted(entry.query, group), entry.share) for entry in every)
-
-    return LevelStrategy(name, level.share, known or named(f"geolevel {name}", shares))
 
 
 def _strata(schema: Schema, wanted: StrataAllocation) -> dict[str, Group]:
@@ -79,9 +93,7 @@ def _strata(schema: Schema, wanted: StrataAllocation) -> dict[str, Group]:
     where = f"strata by {wanted.query}"
     if len(groups) < 2:
         raise ConfigError(where, "needs two answers at least", got=len(groups))
-    unknown = [label for label in wanted.levels if label not in groups]
-    if unknown:
-        raise ConfigError(where, "names an unknown stratum", got=unknown, want=list(groups))
+    refuse_unknown(where, "names an unknown stratum", wanted.levels, groups)
     missing = [label for label in groups if not wanted.levels.get(label)]
     if missing:
         raise ConfigError(
@@ -153,24 +165,97 @@ def load_allocation(
       ConfigError, SchemaError, BudgetError: It cannot be used.
     """
     model = read_model(path, AllocationFile)
-    kind = replace(kind, mechanism=model.mechanism)
-
-    def build() -> Strategy:
-        named("mechanism", lambda: kind.noise)
-        levels, strata = [], []
-        for name, level in model.levels.items():
-            known = (frozen or {}).get(name) if level.workload is not None else None
-            shares = known or named(f"geolevel {name}", partial(_shares, schema, level, kind))
-            levels.append(LevelStrategy(name, level.share, shares))
+    kind, frozen = replace(kind, mechanism=model.mechanism), frozen or {}
+    with at(str(path)):
+        with at("mechanism"):
+            _ = kind.noise
+        levels = [_level(schema, None, named, kind, frozen) for named in model.levels.items()]
+        strata = []
         if model.strata is not None:
             for label, group in _strata(schema, model.strata).items():
-                own = []
-                for name, level in model.strata.levels[label].items():
-                    key = _part(name, group) if level.workload is not None else ""
-                    known = (frozen or {}).get(key)
-                    part = partial(_own_level, schema, group, (name, level), kind, known)
-                    own.append(named(f"stratum {label}", part))
+                with at(f"stratum {label}"):
+                    named_levels = model.strata.levels[label].items()
+                    own = [_level(schema, group, named, kind, frozen) for named in named_levels]
                 strata.append((group, own))
         return strategy_for(levels, spine.levels, model.mechanism, strata)
 
-    return named(str(path), build)
+
+# --- frozen strategies ---------------------------------------------------------------------------
+# Planning computes in floats, and another machine or library may round otherwise. So the integer
+# queries and shares of a folder are written when it is first planned, and read back by all that
+# works on it later: the run that goes on, solving, verifying, estimating.
+
+
+def freeze(path: Place, digest: str, levels: Mapping[str, Sequence[QueryShare]]) -> None:
+    """Write what was planned, unless it is there.
+
+    Args:
+      path: The file.
+      digest: Digest of the configuration that was planned.
+      levels: Queries and shares of every planned geolevel, by its name; with " where " and the
+        name of a stratum, of those of its records.
+
+    Raises:
+      OutputError: It cannot be written, or another start planned otherwise meanwhile.
+    """
+    factors: dict[str, int] = {}
+    described = {
+        name: [_described(share, factors) for share in shares] for name, shares in levels.items()
+    }
+    document = {
+        "configuration_digest": digest,
+        "factors": [json.loads(text) for text in factors],
+        "levels": described,
+    }
+    text = json_text(document)
+    if not create_file(path, text) and path.read_text(encoding="utf-8") != text:
+        what = "holds another plan than the one just made"
+        raise OutputError(str(path), what, remedy="start again: it is read then")
+
+
+def read_frozen(path: Place, digest: str) -> dict[str, tuple[QueryShare, ...]]:
+    """Read what was planned for a configuration; nothing if that was another one or none.
+
+    Returns:
+      Queries and shares, as `freeze` was given them.
+
+    Raises:
+      OutputError: The file is damaged, or the store it lies in does not answer.
+    """
+    with understanding(path):
+        if not path.is_file():
+            return {}
+    document = read_json(path, _AGAIN)
+    if document.get("configuration_digest") != digest:
+        return {}
+    try:
+        factors = [
+            Factor(np.array(one["matrix"], np.int64), tuple(one["labels"]))
+            for one in document["factors"]
+        ]
+        return {
+            name: tuple(_share(entry, factors) for entry in entries)
+            for name, entries in document["levels"].items()
+        }
+    except (DasError, ArithmeticError, KeyError, IndexError, TypeError, ValueError) as error:
+        raise OutputError(str(path), "is damaged", got=error, remedy=_AGAIN) from None
+
+
+def _described(share: QueryShare, factors: dict[str, int]) -> dict[str, Any]:
+    """One query; equal factors are written once, and numbered in `factors`."""
+    numbers = []
+    for factor in share.query.factors:
+        text = json.dumps({"labels": list(factor.labels), "matrix": factor.matrix.tolist()})
+        numbers.append(factors.setdefault(text, len(factors)))
+    values = {name: getattr(share, name) for name in _SHARES}
+    exact = {name: None if value is None else str(value) for name, value in values.items()}
+    return {"query": share.query.name, "factors": numbers, **exact}
+
+
+def _share(entry: Mapping[str, Any], factors: Sequence[Factor]) -> QueryShare:
+    parts = tuple(factors[number] for number in entry["factors"])
+    name = str(entry["query"])
+    if name != name_with_matrices(name.partition(" #")[0], parts):
+        raise ValueError(f"the matrices of {name}")
+    exact = {key: None if entry[key] is None else stated_fraction(entry[key]) for key in _SHARES}
+    return QueryShare(Query(name, parts), **exact)  # type: ignore[arg-type]

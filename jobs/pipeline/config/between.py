@@ -1,38 +1,38 @@
-"""What the section `between` of a run file means: ties of products, and rows on those before."""
+"""Read what products have to do with each other: ties, rows, hints, and joined microdata."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from das.arrays import IntArray
+from das.arrays import BoolArray, IntArray
 from das.errors import ConfigError
-from invariants.between import Form, Tie, caps_of, tie_types
+from das.queries.query import Query, parse_query
+from das.schema import Schema
+from invariants.between import Form, Tie, Ties, caps_of, tie_types
+from invariants.joining import NO_CODE, Order, Places, places_of
 from invariants.linear import LinearRow, cells_in
-from jobs.pipeline.config.files import named
-from jobs.pipeline.config.hints import hints_of
-from jobs.pipeline.config.invariants import refuse_many_cells
-from jobs.pipeline.config.joined import joining_of
-from jobs.pipeline.config.models.between import BetweenConfig, SideConfig
-from jobs.pipeline.config.models.run import RunConfig
-from jobs.pipeline.config.off_spine import refuse_off_spine
+from jobs.pipeline.config.mistakes import at, refuse_off_spine, refuse_unknown
+from jobs.pipeline.config.models.kinds.row import coefficients_of
+from jobs.pipeline.config.models.products import JoinedConfig
+from jobs.pipeline.config.models.run import BetweenConfig, RunConfig, SideConfig
 from jobs.pipeline.config.product import Product
-from jobs.pipeline.config.solvable import refuse_unsolvable
-from jobs.pipeline.config.support import check_support
-from jobs.pipeline.plan import Plan
+from jobs.pipeline.config.solve import refuse_unsolvable
+from jobs.pipeline.plan import Hint, Plan, plan_terms, why_no_estimates
 from jobs.pipeline.storage.place import Place
 
+NUMBER = "number"  # of the unit, in the names of columns of joined microdata
+_MOST_ANSWERS = 200  # of a query that is estimated: of each kind of geounit their covariances
 _TURNED = {"equals": "equals", "at_least": "at_most", "at_most": "at_least"}
 
 
 def tied_products(
     config: RunConfig, path: Place, products: Mapping[str, Product]
 ) -> dict[str, Product]:
-    """The products with what they must agree on among the limits of their plans.
+    """Return the products with what they must agree on among the limits of their plans.
 
     Args:
       config: The run.
@@ -44,38 +44,35 @@ def tied_products(
         product after the other, or might contradict others; or joined microdata are asked for of
         what cannot be joined.
     """
-    tied = _tied_products(config, path, products) if config.between else dict(products)
-    for name, product in tied.items():
-        named(f"{path}: products.{name}.output", partial(joining_of, product, tied))
-    return tied
-
-
-def _tied_products(
-    config: RunConfig, path: Place, products: Mapping[str, Product]
-) -> dict[str, Product]:
     plans = {name: product.plan for name, product in products.items()}
     stated: dict[str, list[tuple[BetweenConfig, Tie]]] = {}
     for number, entry in enumerate(config.between):
-        where = f"{path}: between.{number}"
-        later, tie = named(where, partial(_tie, entry, plans))
+        with at(f"{path}: between.{number}"):
+            later, tie = _tie(entry, plans)
         if any(entry.name == other.name for other in config.between[:number]):
-            raise ConfigError(where, "has the name of another", got=entry.name)
+            raise ConfigError(
+                f"{path}: between.{number}", "has the name of another", got=entry.name
+            )
         stated.setdefault(later, []).append((entry, tie))
-    for later, entries in stated.items():
-        plans = named(f"{path}: between", partial(_tied, later, entries, plans))
+    with at(f"{path}: between"):
+        for later, entries in stated.items():
+            plans = _tied(later, entries, plans)
     for name, plan in plans.items():
         if plan is not products[name].plan:
-            named(f"{path}: products.{name}", partial(check_support, plan))
-            named(f"{path}: products.{name}", partial(refuse_unsolvable, plan))
-    return {name: replace(product, plan=plans[name]) for name, product in products.items()}
+            with at(f"{path}: products.{name}"):
+                refuse_unsolvable(plan)
+    tied = {name: replace(product, plan=plans[name]) for name, product in products.items()}
+    for name, product in tied.items():
+        with at(f"{path}: products.{name}.output"):
+            joining_of(product, tied)
+    return tied
 
 
 def _tie(entry: BetweenConfig, plans: Mapping[str, Plan]) -> tuple[str, Tie]:
     """The product that a constraint binds, the later of the two, and the constraint."""
     order = [*plans]
     for name, side in (("left", entry.left), ("right", entry.right)):
-        if side.product not in order:
-            raise ConfigError(f"{name}.product", "is unknown", got=side.product, want=order)
+        refuse_unknown(f"{name}.product", "is unknown", [side.product], order)
     if entry.left.product == entry.right.product:
         raise ConfigError(
             "right.product",
@@ -86,7 +83,7 @@ def _tie(entry: BetweenConfig, plans: Mapping[str, Plan]) -> tuple[str, Tie]:
     own, other, relation = entry.left, entry.right, str(entry.relation)
     if order.index(own.product) < order.index(other.product):
         own, other, relation = entry.right, entry.left, _TURNED[entry.relation]
-    counted = _coefficients(own, plans, entry.name)
+    counted = _coefficients(own, plans)
     if not np.isin(counted, (0, 1)).all():
         raise ConfigError(
             f"product {own.product}",
@@ -94,21 +91,14 @@ def _tie(entry: BetweenConfig, plans: Mapping[str, Plan]) -> tuple[str, Tie]:
             got=f"coefficients {sorted({*counted.tolist()})}",
             remedy="put this product before the other one",
         )
-    form = Form({other.product: _coefficients(other, plans, entry.name)})
+    form = Form({other.product: _coefficients(other, plans)})
     least = form if relation in ("equals", "at_least") else None
     most = form if relation in ("equals", "at_most") else None
     return own.product, Tie(entry.name, counted == 1, least, most)
 
 
-def _coefficients(side: SideConfig, plans: Mapping[str, Plan], name: str) -> IntArray:
-    schema = plans[side.product].schema
-    refuse_many_cells(schema, f"row of {side.product}")
-    coefficients = np.zeros(schema.size, np.int64)
-    for part in side.row:
-        coefficients += part.coefficient * cells_in(schema, part.cells, f"row of {side.product}")
-    if not coefficients.any():
-        raise ConfigError(f"row of {side.product}", "counts nothing", got=name)
-    return coefficients
+def _coefficients(side: SideConfig, plans: Mapping[str, Plan]) -> IntArray:
+    return coefficients_of(side.row, plans[side.product].schema, f"row of {side.product}")
 
 
 def _tied(
@@ -149,18 +139,177 @@ def _tied(
     folder = None if later == order[-1] else later
     before = order[: order.index(later)]
     rows: dict[str, list[LinearRow]] = {}
-    for name, coefficients, at, cap in caps_of(folder, ties, plan.invariants, before):
+    for name, coefficients, geolevel, cap in caps_of(folder, ties, plan.invariants, before):
         own = rows.setdefault(name, [])
         called = f"between {later} and {name}, {cap.query.name} {len(own)}"
-        own.append(LinearRow(called, coefficients, at, None, None, cap))
+        own.append(LinearRow(called, coefficients, geolevel, None, None, cap))
     for name, own in rows.items():
         limits = plans[name].limits
-        changed[name] = replace(plans[name], limits=replace(limits, rows=(*limits.rows, *own)))
+        changed[name] = replace(plans[name], limits=replace(limits, stated=(*limits.stated, *own)))
     # Its counts follow from those of the others, and so do the settings that it is solved with.
-    hinted = hints_of(folder, plan, ties)
+    hinted = _hints_of(folder, plan, ties)
     for name, hint in hinted.items():
         changed[name] = replace(changed[name], hints=(*changed[name].hints, hint))
     text = "".join((*(plans[name].solve_digest for name in before), plan.solve_digest))
     digest = hashlib.sha256(text.encode()).hexdigest()
     changed[later] = replace(plan, limits=replace(plan.limits, ties=ties), solve_digest=digest)
     return changed
+
+
+def _hints_of(folder: str | None, plan: Plan, ties: Ties) -> dict[str, Hint]:
+    """By the name of a product before, what noisy answers say of it.
+
+    None where records have no estimates, where no small query tells the types apart, or where
+    bounds of a type are sums over several products or of which either may bind.
+
+    Args:
+      folder: That of the product; None of the last.
+      plan: Its plan.
+      ties: Its ties.
+    """
+    if why_no_estimates(plan) is not None:
+        return {}
+    query = _telling(plan, ties)
+    if query is None:
+        return {}
+    types = ties.query.codes
+    type_of = np.zeros(query.size, np.int64)
+    type_of[query.rows_of(np.arange(plan.schema.size))] = types
+    bounds: dict[str, dict[int, tuple[IntArray, IntArray]]] = {}
+    for one, (lows, highs) in enumerate(zip(ties.least, ties.most, strict=True)):
+        names = {name for form in (*lows, *highs) for name in form.parts}
+        if len(lows) == 1 and len(highs) == 1 and len(names) == 1:
+            (name,) = names
+            bounds.setdefault(name, {})[one] = lows[0].parts[name], highs[0].parts[name]
+    out = {}
+    for name, own in bounds.items():
+        tied = [np.unique(types[tie.cells]).tolist() for tie in ties.entries]
+        sets = {(one,) for one in own} | {tuple(some) for some in tied if {*some} <= {*own}}
+        least, most = (np.array([own[one][side] for one in own]) for side in (0, 1))
+        out[name] = Hint(
+            folder,
+            plan,
+            query,
+            np.array([type_of == one for one in own]).astype(np.int64),
+            np.array([[one in some for one in own] for some in sorted(sets)]).astype(np.int64),
+            least,
+            most > least,
+        )
+    return out
+
+
+def _telling(plan: Plan, ties: Ties) -> Query | None:
+    """The smallest query of the product that tells its types apart and is estimated."""
+    cells, types = np.arange(plan.schema.size), ties.query.codes
+    terms = plan_terms(plan)
+    names = {query.name: query for level in plan.levels for query in level.queries}
+    for axis in plan.schema.attributes:
+        query = parse_query(plan.schema, axis.name)
+        names.setdefault(query.name, query)
+    for query in sorted(names.values(), key=lambda one: one.size):
+        if not query.is_partition or query.size > _MOST_ANSWERS:
+            continue
+        if not all(one.determines(query) for one in terms):
+            continue
+        pairs = np.unique(np.stack([query.rows_of(cells), types]), axis=1)
+        if pairs.shape[1] == len(np.unique(pairs[0])):
+            return query
+    return None
+
+
+# --- joined microdata ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Joining:
+    """How the joined microdata of a product are made.
+
+    Attributes:
+      config: As stated.
+      places: How many records of each type a unit holds.
+      order: Who goes where, of those that may.
+      units: The schema of the units.
+      number: Name of the column with the number of the unit.
+      columns: Names of the columns with the attributes of the unit, in the order of its schema.
+    """
+
+    config: JoinedConfig
+    places: Places
+    order: Order
+    units: Schema
+    number: str
+    columns: tuple[str, ...]
+
+
+def joined_settings(config: JoinedConfig) -> dict[str, object]:
+    """What joined microdata of the same counts follow from, as JSON values."""
+    return dict(config.model_dump(mode="json", exclude={"formats"}))
+
+
+def joining_of(product: Product, products: Mapping[str, Product]) -> Joining | None:
+    """How the joined microdata of a product are made; None if it has none.
+
+    Args:
+      product: With its ties.
+      products: All of the run.
+
+    Raises:
+      ConfigError, SchemaError: Nothing ties it to units, what does leaves open how many records a
+        unit holds, or a setting names what is unknown.
+    """
+    config, plan = product.config.output.joined, product.plan
+    if config is None:
+        return None
+    ties = plan.limits.ties
+    if ties is None:
+        raise ConfigError(
+            f"joined {product.name}",
+            "are put into the units of another product, and nothing says which hold how many",
+            remedy="state what the two must agree on under `between`",
+        )
+    if ties.geolevel != plan.leaf.name:
+        raise ConfigError(
+            f"joined {product.name}",
+            "are put into the units of their leaf geounit",
+            got=f"constraints at {ties.geolevel}",
+            want=plan.leaf.name,
+        )
+    places = places_of(ties, product.name)
+    units = products[places.product].plan.schema
+    first = np.zeros(plan.schema.size, np.bool_)
+    if config.adults:
+        first = cells_in(plan.schema, config.adults, f"joined {product.name}.adults")
+    number = f"{places.product}_{NUMBER}"
+    columns = tuple(f"{places.product}_{one.name}" for one in units.attributes)
+    names = ["geocode", number, *columns, *(one.name for one in plan.schema.attributes)]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ConfigError(f"joined {product.name}", "would have a column twice", got=twice)
+    order = Order(first, *_codes(plan.schema, units, config.alike, product.name), config.seed)
+    return Joining(config, places, order, units, number, columns)
+
+
+def _codes(
+    schema: Schema, units: Schema, alike: Sequence[str], name: str
+) -> tuple[IntArray, IntArray]:
+    """int64[k] codes of the cells of records by what is to be alike; int64[n] of cells of units."""
+    own, theirs = np.zeros(schema.size, np.int64), np.zeros(units.size, np.int64)
+    told: BoolArray = np.full(units.size, bool(alike))
+    for axis in alike:
+        what = "names what is no attribute or recode"
+        refuse_unknown(f"joined {name}.alike", what, [axis], _axes(schema))
+        query = parse_query(schema, axis)
+        labels = {label: code for code, label in enumerate(query.labels())}
+        own = own * len(labels) + query.rows_of(np.arange(schema.size))
+        codes = np.full(units.size, NO_CODE)
+        if axis in _axes(units):
+            other = parse_query(units, axis)
+            of_labels = np.array([labels.get(label, NO_CODE) for label in other.labels()])
+            codes = of_labels[other.rows_of(np.arange(units.size))]
+        told &= codes != NO_CODE
+        theirs = theirs * len(labels) + codes
+    return own, np.where(told, theirs, NO_CODE)
+
+
+def _axes(schema: Schema) -> list[str]:
+    return [*(one.name for one in schema.attributes), *(one.name for one in schema.recodes)]

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar, overload
 
 from pydantic import BaseModel, ValidationError
 
-from das.errors import ConfigError, DasError
+from das.errors import ConfigError
 from jobs.pipeline.config.local_path import is_endless, local_path
 from jobs.pipeline.config.models.run import RunConfig
 from jobs.pipeline.config.models.values import SURVEY
 from jobs.pipeline.config.yaml_file import read_map
-from jobs.pipeline.storage.place import Place, StoredPlace
+from jobs.pipeline.storage.layout import Roots
+from jobs.pipeline.storage.place import Place, StoredPlace, lies_in
 
 _MOST_PROBLEMS = 20  # named at once
 _TAGS = (
@@ -31,27 +33,10 @@ _TAGS = (
 _GEOUNITS = re.compile(r"\.\./geography/level=[^/]+")  # as a release writes its list of geounits
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
-T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class RunFile:
-    """A run file as it was written.
-
-    Attributes:
-      path: Where it is.
-      config: What it says, paths as written.
-      wanted: Tables that an allocation is to be made for, beside those of the run; None where
-        every product must name one.
-    """
-
-    path: Place
-    config: RunConfig
-    wanted: tuple[str, ...] | None = None
-
-
-def read_run_file(path: Place) -> RunFile:
-    """Read a run file.
+def read_run_file(path: Place) -> RunConfig:
+    """Read a run file, paths as written.
 
     Raises:
       ConfigError: It cannot be read, or says what no run file may say.
@@ -75,7 +60,7 @@ def read_run_file(path: Place) -> RunFile:
             "and `exact: {product: units, query: QUERY}` for `units: QUERY` of facilities; the "
             "folder of the run stays valid (docs/configuration.md)",
         )
-    return RunFile(path, _validated(path, document, RunConfig))
+    return _validated(path, document, RunConfig)
 
 
 def is_survey(path: Path) -> bool:
@@ -103,20 +88,6 @@ def _validated(path: Place, document: dict[Any, Any], model: type[ModelT]) -> Mo
         raise _config_error(path, error) from None
 
 
-def named(where: str, build: Callable[[], T]) -> T:
-    """Build a value; errors say where in the configuration it stands."""
-    try:
-        return build()
-    except DasError as error:
-        raise type(error)(
-            f"{where}: {error.where}",
-            error.what,
-            got=error.got,
-            want=error.want,
-            remedy=error.remedy,
-        ) from None
-
-
 def absolute(config: ModelT, folder: Place) -> ModelT:
     """A run with all its paths absolute.
 
@@ -131,23 +102,23 @@ def absolute(config: ModelT, folder: Place) -> ModelT:
     def within(_: str, place: Place) -> Place:
         return absolute_path(folder / str(place)) if isinstance(place, Path) else place
 
-    resolved: ModelT = _with_places(config, within)
+    resolved: ModelT = with_places(config, within)
     return resolved
 
 
-def _with_places(value: Any, change: Callable[[str, Place], Place], key: str = "") -> Any:  # noqa: ANN401 - whatever a model holds
+def with_places(value: Any, change: Callable[[str, Place], Place], key: str = "") -> Any:  # noqa: ANN401 - whatever a model holds
     """A document with other paths, each made of its key and what it was."""
     if isinstance(value, Path | StoredPlace):
         return change(key, value)
     if isinstance(value, BaseModel):
         fields = type(value).model_fields
         return value.model_copy(
-            update={name: _with_places(getattr(value, name), change, name) for name in fields}
+            update={name: with_places(getattr(value, name), change, name) for name in fields}
         )
     if isinstance(value, list):
-        return [_with_places(one, change, key) for one in value]
+        return [with_places(one, change, key) for one in value]
     if isinstance(value, dict):
-        return {name: _with_places(one, change, str(name)) for name, one in value.items()}
+        return {name: with_places(one, change, str(name)) for name, one in value.items()}
     return value
 
 
@@ -161,7 +132,7 @@ def without_inputs(config: ModelT) -> ModelT:
         is_elsewhere = isinstance(place, StoredPlace) or place.is_absolute()
         return Path(place.name) if key == "path" and is_elsewhere else place
 
-    released: ModelT = _with_places(config, named)
+    released: ModelT = with_places(config, named)
     return released
 
 
@@ -180,33 +151,64 @@ def refuse_other_folders(path: Place, config: BaseModel) -> None:
     Raises:
       ConfigError: A path is absolute, an address, or leads out of the folder.
     """
-    for keys, written in _written_paths(config, ()):
-        text, key = str(written), ".".join(keys)
+    for keys, written in _places(config, ()):
+        text = str(written)
         is_plain = text not in (".", "..") and "/" not in text
         is_geounits = keys == ("geography", "geounits", "path") and _GEOUNITS.fullmatch(text)
         if not (is_plain or is_geounits or (keys == ("output", "directory") and text == "../..")):
             raise ConfigError(
-                f"{path}: {key}",
+                f"{path}: {'.'.join(keys)}",
                 "names a file of another folder, which no release does",
                 got=text,
                 want="the plain name of a file beside it",
             )
 
 
-def _written_paths(value: object, keys: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Place]]:
-    """The paths that a document states, with their keys; those that are defaults are left out."""
+def refuse_tangled(path: Place, config: BaseModel, roots: Roots) -> None:
+    """Refuse roots that lie in each other, and files of the run file that lie in one.
+
+    What lies in the folder of a run is published, or removed with what is made again.
+
+    Args:
+      path: The run file.
+      config: What it says, paths absolute.
+      roots: Where everything of the run lies.
+
+    Raises:
+      ConfigError: Some do.
+    """
+    out, confidential = roots.out, roots.confidential
+    if roots.are_apart and (lies_in(confidential, out) or lies_in(out, confidential)):
+        within = "the run folder" if lies_in(confidential, out) else "what must not be published"
+        raise ConfigError(
+            f"{path}: output.confidential",
+            f"and output.directory are not apart: one lies in {within}",
+            got=f"{confidential} and {out}",
+            want="two folders, neither in the other",
+            remedy="leave output.confidential out for OUT/confidential, or name a folder elsewhere",
+        )
+    for keys, place in _places(config, ()):
+        root = next((one for one in (out, confidential) if lies_in(place, one)), None)
+        if root is not None and keys[0] != "output":
+            raise ConfigError(
+                f"{path}: {'.'.join(keys)}",
+                "lies in the folder of the run",
+                got=f"{place} in {root}",
+                remedy="keep it elsewhere: what lies there is published, or removed with the run",
+            )
+
+
+def _places(value: object, keys: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Place]]:
+    """List all places that a configuration names, each with its keys; none is a default."""
     if isinstance(value, Path | StoredPlace):
         yield keys, value
     elif isinstance(value, BaseModel):
-        for name in sorted(value.model_fields_set):
-            alias = type(value).model_fields[name].alias or name
-            yield from _written_paths(getattr(value, name), (*keys, alias))
-    elif isinstance(value, list | tuple):
-        for index, one in enumerate(value):
-            yield from _written_paths(one, (*keys, str(index)))
-    elif isinstance(value, dict):
-        for key, one in value.items():
-            yield from _written_paths(one, (*keys, str(key)))
+        for name, field in type(value).model_fields.items():
+            yield from _places(getattr(value, name), (*keys, field.alias or name))
+    elif isinstance(value, dict | list):
+        pairs = value.items() if isinstance(value, dict) else enumerate(value)
+        for key, one in pairs:
+            yield from _places(one, (*keys, str(key)))
 
 
 @overload
@@ -264,3 +266,27 @@ def _config_error(path: Place, error: ValidationError) -> ConfigError:
     return ConfigError(
         str(path), " | ".join([*problems, *([f"and {more} more"] if more > 0 else [])])
     )
+
+
+# --- the ready files of conf: schemas, allocations, runs and clusters ----------------------------
+# An installed wheel and the zip of spark-submit hold them inside `jobs`; in a checkout and an image
+# the folder lies beside the packages.
+
+
+def ready_folder() -> Traversable:
+    """The folder conf; not always one of a file system."""
+    inside = files("jobs") / "conf"
+    return inside if inside.is_dir() else Path(__file__).resolve().parents[3] / "conf"
+
+
+def ready_files() -> Mapping[PurePosixPath, bytes]:
+    """All ready files by their paths in conf, such as `run/demo.yaml`."""
+    return dict(sorted(_files(ready_folder(), PurePosixPath())))
+
+
+def _files(folder: Traversable, name: PurePosixPath) -> Iterator[tuple[PurePosixPath, bytes]]:
+    for one in folder.iterdir():
+        if one.is_dir():
+            yield from _files(one, name / one.name)
+        elif one.name.endswith(".yaml"):
+            yield name / one.name, one.read_bytes()

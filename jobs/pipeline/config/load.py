@@ -2,47 +2,47 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel
 
 from das.errors import ConfigError, SchemaError
 from das.queries.query import parse_query
-from jobs.pipeline.config.between import tied_products
-from jobs.pipeline.config.digest import run_digest
-from jobs.pipeline.config.files import RunFile, absolute, absolute_path, named, read_run_file
-from jobs.pipeline.config.models.run import RunConfig
-from jobs.pipeline.config.places import refuse_tangled
-from jobs.pipeline.config.product import Product, Resolved
-from jobs.pipeline.config.resolve import Places, resolve_product
-from jobs.pipeline.config.schema import load_schema
+from jobs.pipeline.config.files import (
+    ModelT,
+    absolute,
+    absolute_path,
+    read_model,
+    read_run_file,
+    refuse_tangled,
+)
+from jobs.pipeline.config.mistakes import at, refuse_unknown
+from jobs.pipeline.config.models.allocation import AllocationFile
+from jobs.pipeline.config.models.products import ProductConfig
+from jobs.pipeline.config.models.run import RunConfig, RuntimeConfig
+from jobs.pipeline.config.product import Resolved
+from jobs.pipeline.config.resolve import Places, RunFile, resolve_products
+from jobs.pipeline.config.schema import load_schema, read_schema
 from jobs.pipeline.storage.layout import product_confidential, product_release
 from jobs.pipeline.storage.place import Place
 
+# Run files of format 1, as which the digest still writes what it hashes, had these two products.
+_UNITS_OF_FORMAT_1, _PERSONS_OF_FORMAT_1 = "units", "persons"
+_PRIVACY = ("definition", "rho", "epsilon", "delta", "neighbors", "allocation", "lazy_queries",
+            "root_support", "randomness", "product", "grant", "epsilon_from")  # fmt: skip
 # Folders and files beside those of other products, and keys beside their names in documents.
-_TAKEN = {
-    *("geography", "measurements", "lazy_measurements", "invariants", "given", "implied", "tied"),
-    "support",
-    *(
-        "estimates",
-        "counts",
-        "microdata",
-        "joined",
-        "tables",
-        "h1",
-        "histograms",
-        "keys",
-        "solutions",
-    ),
-    *("configuration", "schemas", "intervals", "about"),
-    *("schema", "data", "privacy", "solve", "output", "products", "name", "budget", "limits"),
-    *("statements", "leaf", "formulas", "predicted", "optimized", "absent", "closed"),
-    *("without_estimates", "together"),
-}
+_TAKEN = set(
+    "geography measurements lazy_measurements invariants given implied tied support estimates "
+    "counts microdata joined tables h1 histograms keys solutions configuration schemas intervals "
+    "about schema data privacy solve output products name budget limits statements leaf formulas "
+    "predicted optimized absent closed without_estimates together".split()
+)
 
 
 def load_run(
@@ -70,8 +70,8 @@ def load_run(
     """
     check_solution_name(solution)
     folder = absolute_path(path).parent
-    file = read_run_file(path)
-    config = absolute(file.config, folder)
+    written = read_run_file(path)
+    config = absolute(written, folder)
     if output is not None:
         config = _with(config, "output", directory=absolute_path(output))
     if confidential is not None:
@@ -80,7 +80,7 @@ def load_run(
         config = _with(config, "runtime", master=master)
     if groups is not None:
         config = _with_groups(config, groups)
-    return _resolve(config, file, solution)
+    return _resolve(path, written, config, solution)
 
 
 def load_plan(
@@ -105,52 +105,77 @@ def load_plan(
       ConfigError, SchemaError, GeographyError, BudgetError: As `load_run`.
     """
     folder = absolute_path(path).parent
-    file = read_run_file(path)
-    file = replace(file, wanted=None if wanted is None else tuple(wanted))
-    config = absolute(file.config, folder)
+    written = read_run_file(path)
+    config = absolute(written, folder)
     if master is not None:
         config = _with(config, "runtime", master=master)
-    if product is not None and product not in config.products:
-        raise ConfigError("--product", "is unknown", got=product, want=[*config.products])
     planned = [*config.products][-1] if product is None else product
+    refuse_unknown("--product", "is unknown", [planned], config.products)
     if allocation is not None:
-        privacy = config.products[planned].privacy
-        privacy = privacy.model_copy(update={"allocation": absolute_path(allocation)})
-        own = config.products[planned].model_copy(update={"privacy": privacy})
+        own = _with(config.products[planned], "privacy", allocation=absolute_path(allocation))
         config = config.model_copy(update={"products": {**config.products, planned: own}})
-    return _resolve(config, file, None, planned)
+    tables = None if wanted is None else {planned: tuple(wanted)}
+    return _resolve(path, written, config, wanted=tables)
 
 
 def _resolve(
-    config: RunConfig, file: RunFile, solution: str | None, planned: str | None = None
+    path: Place,
+    written: RunConfig,
+    config: RunConfig,
+    solution: str | None = None,
+    wanted: Mapping[str, Sequence[str]] | None = None,
 ) -> Resolved:
-    path = file.path
-    unplanned = file if file.wanted is None else replace(file, wanted=())
     for own in config.products.values():
-        named(str(path), partial(getattr, own, "input"))
+        with at(str(path)):
+            _ = own.input
     _refuse_taken_names(config, path)
     refuse_tangled(path, config, config.output.roots)
-    digest = run_digest(file.config, config)
-    products: dict[str, Product] = {}
-    *others, _ = config.products
-    for name in config.products:
-        product_folder = name if name in others else None  # the last has that of the release itself
-        places = Places(
-            product_release(config.output.directory, solution, product_folder),
-            product_confidential(config.output.roots, solution, product_folder),
-            product_release(config.output.directory, None, product_folder).planned,
+
+    def places(folder: str | None) -> Places:
+        release = product_release(config.output.directory, None, folder)
+        return Places(
+            product_release(config.output.directory, solution, folder),
+            product_confidential(config.output.roots, solution, folder),
+            release.planned,
         )
-        own_file = file if name == planned else unplanned
-        product = resolve_product(config, name, own_file, digest, products, places)
-        for other in products.values():
-            if other.account_name == product.account_name:
-                raise ConfigError(
-                    f"{path}: {other.keys}privacy.product",
-                    f"is also that of the {name}",
-                    got=other.account_name,
-                )
-        products[name] = product
-    return Resolved(config, path, tied_products(config, path, products), solution)
+
+    is_seeded = config.privacy.randomness.source != "operating_system"
+    file = RunFile(path, config, run_digest(written, config), is_seeded, places, wanted)
+    return Resolved(config, path, resolve_products(file), solution)
+
+
+class ClusterFile(BaseModel, frozen=True, extra="forbid"):
+    """A cluster file: a `runtime` section and nothing else."""
+
+    runtime: RuntimeConfig
+
+
+def read_cluster(path: Path) -> RuntimeConfig:
+    """Read a cluster file.
+
+    Raises:
+      ConfigError: It cannot be read, or holds something else than a valid `runtime`.
+    """
+    return read_model(path, ClusterFile).runtime
+
+
+def on_cluster(resolved: Resolved, path: Path | None, master: str | None = None) -> Resolved:
+    """Give a run the runtime of a cluster file; nothing that is released depends on it.
+
+    Args:
+      resolved: The run.
+      path: The cluster file; None leaves the run as it is.
+      master: Replaces the file's master.
+
+    Raises:
+      ConfigError: The file cannot be used.
+    """
+    if path is None:
+        return resolved
+    config = resolved.config.model_copy(update={"runtime": read_cluster(path)})
+    if master is not None:
+        config = _with(config, "runtime", master=master)
+    return replace(resolved, config=config)
 
 
 def check_solution_name(name: str | None) -> None:
@@ -170,42 +195,103 @@ def _refuse_taken_names(config: RunConfig, path: Place) -> None:
       ConfigError: A product before the last has such a name.
     """
     *others, last = config.products
-    for name in others:
-        if name in _TAKEN:
-            raise ConfigError(
-                f"{path}: products.{name}",
-                f"is the name of a part of what is made of the {last}",
-                want=f"none of {sorted(_TAKEN)}",
-            )
+    for name in {*others} & _TAKEN:
+        raise ConfigError(
+            f"{path}: products.{name}",
+            f"is the name of a part of what is made of the {last}",
+            want=f"none of {sorted(_TAKEN)}",
+        )
 
 
 def _with_groups(config: RunConfig, texts: Sequence[str]) -> RunConfig:
-    """The run with other groups; a product that knows none of them keeps its own.
+    """Return the run with other groups; a product that knows none of them keeps those it has.
 
     Raises:
       SchemaError: One is known to no product.
     """
-    products, unknown = {}, dict[str, SchemaError]()
-    known: set[str] = set()
+    products, unknown = dict(config.products), dict[str, SchemaError]()
+    known = dict[str, list[str]]()
     for name, product in config.products.items():
-        schema, own = load_schema(product.schema_), []
+        schema = load_schema(product.schema_)
         for text in texts:
             try:
                 parse_query(schema, text)
-                own.append(text)
+                known.setdefault(name, []).append(text)
             except SchemaError as error:
                 unknown[text] = error
-        known |= set(own)
-        changed = product.evaluate.model_copy(update={"groups": own})
-        products[name] = product.model_copy(update={"evaluate": changed}) if own else product
-    for text, reason in unknown.items():
-        if text not in known:
-            raise SchemaError(
-                f"--groups: {reason.where}", reason.what, got=reason.got, want=reason.want
-            )
+    for text in texts:
+        if not any(text in groups for groups in known.values()):
+            with at("--groups"):
+                raise unknown[text]
+    for name, groups in known.items():
+        products[name] = _with(products[name], "evaluate", groups=groups)
     return config.model_copy(update={"products": products})
 
 
-def _with(config: RunConfig, section: str, **changes: object) -> RunConfig:
+def _with(config: ModelT, section: str, **changes: object) -> ModelT:
     part: BaseModel = getattr(config, section)
     return config.model_copy(update={section: part.model_copy(update=changes)})
+
+
+def run_digest(written: RunConfig, config: RunConfig) -> str:
+    """SHA-256 of what a run measures.
+
+    That is the run file without its name, speed, account, what follows from measurements (`solve`,
+    `output`: `jobs.pipeline.folder.solutions`) and how it is judged (`evaluate`), with the files it
+    names. Data paths count as written, so that a project can move to another folder. The document
+    that is hashed has the last product at its top and the others beside it, as run files of format
+    1 had
+    them: so a folder that was begun with such a file is also that of the same run in format 2.
+
+    Args:
+      written: The run file.
+      config: The same with absolute paths.
+    """
+    products = {
+        name: _contents(product, config.products[name])
+        for name, product in written.products.items()
+    }
+    *others, last = products
+    for name in others:
+        privacy = products[name]["privacy"]
+        privacy["product"] = privacy["product"] or products[name]["schema"]["name"]
+    run = written.model_dump(mode="json", include={"geography", "privacy"})
+    own, privacy = products[last], {**run["privacy"], **products[last]["privacy"]}
+    document: dict[str, Any] = {
+        "schema": own["schema"],
+        "data": own["data"],
+        "geography": run["geography"],
+        "privacy": {key: privacy[key] for key in _PRIVACY if key in privacy},
+        "invariants": own["invariants"],
+        **{name: products[name] for name in others},
+    }
+    if [*products] not in (
+        [_PERSONS_OF_FORMAT_1],
+        [_UNITS_OF_FORMAT_1, _PERSONS_OF_FORMAT_1],
+    ):
+        document["products"] = [*products]
+    if written.between:
+        document["between"] = [entry.model_dump(mode="json") for entry in written.between]
+    text = json.dumps(document)  # in order: the order of groups numbers the answers
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _contents(written: ProductConfig, config: ProductConfig) -> dict[str, Any]:
+    """A product, with what schema and allocation say in the place of their paths."""
+    later = {"solve", "output", "evaluate"}
+    document = written.model_dump(mode="json", by_alias=True, exclude=later)
+    document["schema"] = read_schema(config.schema_).model_dump(mode="json")
+    if config.privacy.allocation is not None:
+        allocation = read_model(config.privacy.allocation, AllocationFile)
+        document["privacy"]["allocation"] = allocation.model_dump(mode="json")
+    document["invariants"] = [_as_in_format_1(entry) for entry in document["invariants"]]
+    return document
+
+
+def _as_in_format_1(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """An invariant; facilities that the units count as format 1 wrote them."""
+    exact = entry.get("exact")
+    if "facilities" not in entry or (exact is not None and exact["product"] != _UNITS_OF_FORMAT_1):
+        return dict(entry)
+    written = {**entry, "exact": exact and exact["query"]}
+    return {_UNITS_OF_FORMAT_1 if key == "exact" else key: value for key, value in written.items()}

@@ -2,19 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from das.errors import SchemaError
+from das.errors import ConfigError, SchemaError
+from das.metrics.parity import Restriction
 from das.queries.query import Query, parse_query
 from das.schema import Schema
-from jobs.pipeline.config.groups import Grouping
-from jobs.pipeline.config.models.invariants import FacilitiesConfig, LivingQuartersConfig
-from jobs.pipeline.config.models.products import GeolevelTableConfig, ProductConfig
+from jobs.pipeline.config.mistakes import at, refuse_unknown
+from jobs.pipeline.config.models.products import (
+    AreasFile,
+    EvaluateConfig,
+    GeolevelTableConfig,
+    ProductConfig,
+)
 from jobs.pipeline.config.models.run import RunConfig
 from jobs.pipeline.plan import Plan
+from jobs.pipeline.storage.account import Claim, default_account
 from jobs.pipeline.storage.layout import ConfidentialLayout, ReleaseLayout
 from jobs.pipeline.storage.place import Place
+
+MOST_ANSWERS = 4_000_000
+"""Of a geounit to the queries that are not lazy: 32 MB an array, of which a task holds some tens
+(docs/sizes.md, "Schemas of millions of cells"). They have full column rank, so a root without
+support has no more cells."""
+# Each is some 200 bytes of the evaluation: 20 MB.
+MOST_ROWS = 100_000
+
+
+@dataclass(frozen=True, eq=False)
+class Grouping:
+    """Who is compared, and by what.
+
+    Attributes:
+      groups: Queries whose answers are groups.
+      tables: Partition queries, the total first.
+      areas: Geolevel to the file with the types of its geounits.
+      floor: Relative errors are stated of groups of at least so many records.
+    """
+
+    groups: tuple[Query, ...]
+    tables: tuple[Query, ...]
+    areas: Mapping[str, AreasFile]
+    floor: int
+
+    @property
+    def everybody(self) -> tuple[Restriction, ...]:
+        """Each table of all records, one group."""
+        return tuple(Restriction(self.tables[0], table) for table in self.tables)
+
+    @property
+    def restrictions(self) -> tuple[Restriction, ...]:
+        """Each table in the groups of each query, where it says more than their totals."""
+        pairs = (Restriction(groups, table) for groups in self.groups for table in self.tables)
+        return tuple(pair for pair in pairs if pair.table is self.tables[0] or pair.is_finer)
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,9 +94,8 @@ class Product:
     @property
     def bound_by(self) -> tuple[str, ...]:
         """Products whose exact answers limit its counts."""
-        counting = (FacilitiesConfig, LivingQuartersConfig)
-        stated = [entry for entry in self.config.invariants if isinstance(entry, counting)]
-        return tuple(dict.fromkeys(entry.exact.product for entry in stated if entry.exact))
+        named = [entry.answers_of for entry in self.config.invariants]
+        return tuple(dict.fromkeys(answers.product for answers in named if answers))
 
     @property
     def account_name(self) -> str:
@@ -107,6 +151,24 @@ class Resolved:
         return self.last.plan
 
 
+def account_of(config: RunConfig) -> Place:
+    """Find the account in which the grant of a run is claimed, from the inputs of all products.
+
+    Raises:
+      ConfigError: None is named, and several may be meant.
+    """
+    inputs = [product.input.path for product in config.products.values()]
+    return config.privacy.account or default_account(*inputs)
+
+
+def claim_of(resolved: Resolved, product: Product, run: str) -> Claim:
+    """Return what a run folder with this identity asks of the account for a product."""
+    grant, folder = resolved.config.privacy.grant, str(resolved.config.output.directory)
+    plan = product.plan
+    exact = tuple(f"{one.query.name} at {', '.join(one.geolevels)}" for one in plan.invariants)
+    return Claim(product.account_name, grant, plan.budget, run, folder, plan.changed_record, exact)
+
+
 def tabulated(config: ProductConfig, schema: Schema) -> list[str]:
     """Queries of a product of which there are tables at some geolevels."""
     chosen = config.output.tables
@@ -132,3 +194,173 @@ def h1_query(schema: Schema, name: str) -> Query:
             f"query {query.name}", "makes no table H1", want="levels occupied and vacant"
         )
     return query
+
+
+# --- who is compared with the truth --------------------------------------------------------------
+
+
+def grouping(
+    config: EvaluateConfig, schema: Schema, levels: Sequence[str], tabulated: Sequence[str]
+) -> Grouping:
+    """Check the section `evaluate` of a product.
+
+    Args:
+      config: The section.
+      schema: Of the product.
+      levels: Geolevels, the root first.
+      tabulated: Queries of output.tables.
+
+    Raises:
+      SchemaError: A query is unknown, or does not count every record once.
+      ConfigError: A geolevel is unknown, or there are too many groups.
+    """
+    wanted = config.groups
+    if wanted is None:
+        wanted = [attribute.name for attribute in schema.attributes]
+    groups = _distinct(_partitions(schema, wanted, "groups"))
+    if config.tables is None:
+        parsed = [parse_query(schema, text) for text in tabulated]
+        tables = [query for query in parsed if query.is_partition]
+    else:
+        tables = _partitions(schema, config.tables, "tables")
+    asked = Grouping(
+        groups,
+        _distinct([parse_query(schema, "total"), *tables]),
+        config.areas,
+        config.floor,
+    )
+    for name in config.areas:
+        what = "is no geolevel with types of geounits"
+        refuse_unknown(f"areas.{name}", what, [name], levels[1:])
+    rows = len(levels) * sum(pair.groups.size for pair in asked.restrictions)
+    if rows > MOST_ROWS:
+        raise ConfigError(
+            "groups",
+            "are too many for the tables and geolevels",
+            got=f"{rows} rows: groups x tables x geolevels",
+            want=f"at most {MOST_ROWS}",
+            remedy="ask fewer groups or fewer tables",
+        )
+    return asked
+
+
+def _partitions(schema: Schema, texts: Sequence[str], key: str) -> list[Query]:
+    """Queries that count every record once.
+
+    Raises:
+      SchemaError: One is unknown, or does not.
+    """
+    parsed = []
+    for text in texts:
+        with at(key):
+            query = parse_query(schema, text)
+        if not query.is_partition:
+            raise SchemaError(
+                f"{key}: query {query.name}",
+                "does not count every record once, so its answers are no groups of records",
+                want="attributes or recodes joined by *, without functions",
+            )
+        parsed.append(query)
+    return parsed
+
+
+def _distinct(queries: Sequence[Query]) -> tuple[Query, ...]:
+    return tuple({query.name: query for query in queries}.values())
+
+
+# --- tables ---------------------------------------------------------------------------------------
+
+FORMAT = 2
+"""Of datasets of tables; those of format 1, of older versions, say none."""
+H1 = "h1"
+"""What files of table H1 are called."""
+_RESERVED = re.compile(r"con|prn|aux|nul|(com|lpt)\d", re.IGNORECASE)  # by Windows
+_LONGEST = 80
+_WORDS = ((r" where ", "-where-"), (r" \* ", "-by-"), (r"=", "-is-"), (r"[^\w.+-]+", "-"))
+
+
+@dataclass(frozen=True, eq=False)
+class TablesWanted:
+    """What is written of a product.
+
+    Attributes:
+      queries: Tables by geolevel.
+      formats: Formats of their files: `csv`, `parquet`, `xlsx`.
+      h1: What table H1 is made of, if it is wanted.
+    """
+
+    queries: Mapping[str, Sequence[Query]]
+    formats: Sequence[str]
+    h1: Query | None = None
+
+    @classmethod
+    def of(cls, product: Product) -> TablesWanted:
+        """What the run file wants."""
+        plan, output = product.plan, product.config.output
+        queries = {name: product.tables_at(name) for name in plan.geolevels}
+        h1 = None if output.h1 is None else h1_query(plan.schema, output.h1)
+        return cls(queries, output.table_formats, h1)
+
+    def files(self, geolevel: str) -> list[tuple[str, Query]]:
+        """The tables of a geolevel, each with the name of its files."""
+        queries = self.queries[geolevel]
+        stems = file_stems([query.name for query in queries])
+        h1 = [] if self.h1 is None else [(H1, self.h1)]
+        return [*zip(stems, queries, strict=True), *h1]
+
+    def facts(self, geolevel: str) -> dict[str, Any]:
+        """What the dataset of a geolevel says it holds."""
+        tables = [one for one in self.files(geolevel) if one[0] != H1]
+        return {
+            "format": FORMAT,
+            "formats": [*self.formats],
+            "queries": [{"query": query.name, "file": stem} for stem, query in tables],
+            H1: None if self.h1 is None else self.h1.name,
+        }
+
+
+def table_query(schema: Schema, text: str) -> Query:
+    """The query of a table, which has a row for every answer of every geounit.
+
+    Raises:
+      SchemaError: It does not parse.
+      ConfigError: One geounit has more rows than a task holds, empty cells and all.
+    """
+    query = parse_query(schema, text)
+    if query.size > MOST_ANSWERS:
+        raise ConfigError(
+            f"table {query.name}",
+            "has more rows for every geounit than a task holds",
+            got=query.size,
+            want=f"at most {MOST_ANSWERS}",
+            remedy="ask fewer attributes or groups of levels; counts and microdata have a row for "
+            "what is there alone",
+        )
+    return query
+
+
+def file_stems(queries: Sequence[str]) -> list[str]:
+    """Names of the files of some tables, without what says their format; no two are alike.
+
+    Names that Windows or macOS would take for one get a digest, and so do those that are too long.
+
+    >>> file_stems(["total", "sex * prefix(age)", "age where sex=f"])
+    ['total', 'sex-by-prefix-age', 'age-where-sex-is-f']
+    """
+    plain = [_plain(query) for query in queries]
+    alike = Counter(stem.casefold() for stem in (*plain, H1))
+    return [
+        stem
+        if stem
+        and len(stem) <= _LONGEST
+        and alike[stem.casefold()] == 1
+        and not _RESERVED.fullmatch(stem)
+        else f"{stem[:_LONGEST]}-{hashlib.sha256(query.encode()).hexdigest()[:8]}".lstrip("-")
+        for query, stem in zip(queries, plain, strict=True)
+    ]
+
+
+def _plain(query: str) -> str:
+    for pattern, word in _WORDS:
+        query = re.sub(pattern, word, query, flags=re.ASCII)
+    return query.strip("-.")

@@ -7,7 +7,6 @@ public files; the list of geounits is that of the release itself.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,24 +16,24 @@ import yaml
 from pydantic import BaseModel
 
 from das.errors import ConfigError, OutputError
-from jobs.pipeline.config.between import tied_products
 from jobs.pipeline.config.files import (
     absolute,
     absolute_path,
     read_model,
     read_run_file,
     refuse_other_folders,
+    with_places,
     without_inputs,
 )
 from jobs.pipeline.config.models.allocation import AllocationFile
 from jobs.pipeline.config.models.data import NmfData
 from jobs.pipeline.config.models.values import SURVEY
-from jobs.pipeline.config.product import Product, Resolved
-from jobs.pipeline.config.resolve import Places, resolve_product
+from jobs.pipeline.config.product import Resolved
+from jobs.pipeline.config.resolve import Places, RunFile, resolve_products
 from jobs.pipeline.config.schema import read_schema
 from jobs.pipeline.documents.manifest import read_manifest
 from jobs.pipeline.storage.layout import ReleaseLayout, product_confidential, received_release
-from jobs.pipeline.storage.place import Place, StoredPlace
+from jobs.pipeline.storage.place import Place
 
 RUN_FILE = "run.yaml"
 _HEAD = """\
@@ -46,43 +45,25 @@ _HEAD = """\
 def released_configuration(resolved: Resolved) -> dict[str, str]:
     """Files of the public part of a configuration, YAML text by name."""
     config, files = resolved.config, dict[str, str]()
-    products = {}
-    for name, product in config.products.items():
-        schema, allocation = f"{name}-schema.yaml", f"{name}-allocation.yaml"
-        files[schema] = yaml_text(public_document(read_schema(product.schema_)))
-        if product.privacy.allocation is None:
-            raise ValueError("a run without an allocation was measured")
-        files[allocation] = yaml_text(
-            public_document(read_model(product.privacy.allocation, AllocationFile))
-        )
-        document = public_document(product)
-        document |= {"schema": schema, "data": {"format": "withheld"}}
-        document["privacy"]["allocation"] = allocation
-        document.pop("evaluate", None)
-        if isinstance(product.data, NmfData):  # public itself
-            document["data"] = public_document(product.data)
-        products[name] = document
-    geography = public_document(config.geography)
+    run = public_document(config) | {"output": {"directory": "../.."}}
+    for key in ("account", "grant", "randomness"):
+        run.get("privacy", {}).pop(key, None)
+    run.pop("runtime", None)
     if config.geography.geounits is not None:
         leaf = ReleaseLayout(Path("..")).geography(config.geography.levels[-1].name)
-        geography["geounits"] = {"path": str(leaf)}
-    privacy = public_document(config.privacy)
-    for key in ("account", "grant", "randomness"):
-        privacy.pop(key, None)
-    run = {
-        "format": config.format,
-        "name": config.name,
-        "geography": geography,
-        "privacy": privacy,
-        "products": products,
-        **(
-            {"between": [public_document(entry) for entry in config.between]}
-            if config.between
-            else {}
-        ),
-        "output": {"directory": "../.."},
-        "about": public_document(config.about),
-    }
+        run["geography"]["geounits"] = {"path": str(leaf)}
+    for name, product in config.products.items():
+        schema, allocation = f"{name}-schema.yaml", f"{name}-allocation.yaml"
+        if product.privacy.allocation is None:
+            raise ValueError("a run without an allocation was measured")
+        files[schema] = yaml_text(public_document(read_schema(product.schema_)))
+        stated = read_model(product.privacy.allocation, AllocationFile)
+        files[allocation] = yaml_text(public_document(stated))
+        document = run["products"][name]
+        document["schema"], document["privacy"]["allocation"] = schema, allocation
+        document.pop("evaluate", None)
+        if not isinstance(product.data, NmfData):  # which is public itself
+            document["data"] = {"format": "withheld"}
     return {RUN_FILE: _HEAD + yaml_text(run), **files}
 
 
@@ -114,22 +95,18 @@ def load_release(root: Place) -> Resolved:
         raise OutputError(
             str(path), "is missing", remedy="releases of older versions need their run file"
         )
-    file = read_run_file(path)
-    written = without_inputs(file.config)
+    written = without_inputs(read_run_file(path))
     refuse_other_folders(path, written)
     config = absolute(written, path.parent)
-    products: dict[str, Product] = {}
-    *others, _ = config.products
-    for name in config.products:
-        own = layout.product(name) if name in others else layout
-        # Nothing is read or written there.
-        confidential = product_confidential(config.output.roots, None, name)
-        places = Places(own, confidential, own.planned)
-        digest = manifest.configuration_digest
-        made = resolve_product(config, name, file, digest, products, places)
-        plan = dataclasses.replace(made.plan, not_for_release=manifest.not_for_release)
-        products[name] = dataclasses.replace(made, plan=plan)
-    return Resolved(config, path, tied_products(config, path, products))
+
+    def places(folder: str | None) -> Places:
+        own = layout if folder is None else layout.product(folder)
+        # Nothing is read or written in the confidential half.
+        return Places(own, product_confidential(config.output.roots, None, folder), own.planned)
+
+    digest, is_seeded = manifest.configuration_digest, manifest.not_for_release
+    file = RunFile(path, config, digest, is_seeded, places)
+    return Resolved(config, path, resolve_products(file))
 
 
 def is_survey_release(root: Place) -> bool:
@@ -152,21 +129,13 @@ def _is_of_survey(release: ReleaseLayout) -> bool:
 
 
 def public_document(model: BaseModel) -> dict[str, Any]:
-    """What a model says beyond defaults; of paths their names."""
-    document = _plain(model.model_dump(by_alias=True, exclude_defaults=True))
-    return dict(document)
+    """Return what a model says beyond defaults; of paths their names."""
+    return document_of(with_places(model, lambda _, place: Path(place.name)))
 
 
-def _plain(value: object) -> Any:  # noqa: ANN401 - whatever a model holds
-    if isinstance(value, Path | StoredPlace):
-        return value.name
-    if isinstance(value, Mapping):
-        return {str(key): _plain(one) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
-    if isinstance(value, bool | int | float) or value is None:
-        return value
-    return str(value)
+def document_of(model: BaseModel) -> dict[str, Any]:
+    """Return what a model says beyond defaults, as YAML holds it."""
+    return model.model_dump(mode="json", by_alias=True, exclude_defaults=True)
 
 
 def yaml_text(document: Mapping[str, Any]) -> str:

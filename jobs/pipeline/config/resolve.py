@@ -1,4 +1,4 @@
-"""Check a product of a run file against its schema, allocation and geography, as one."""
+"""Check the products of a run file against their schemas, allocations and the geography."""
 
 from __future__ import annotations
 
@@ -7,44 +7,45 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
-from typing import NoReturn, TypeVar
+from itertools import combinations_with_replacement
 
-from das.errors import ConfigError, DasError
+from das.errors import BudgetError, ConfigError
 from das.privacy.budget import Budget, total_from_epsilon
+from das.privacy.loss_distribution import unit_shift
+from das.privacy.target import rho_from_noise
 from das.queries.query import parse_query
-from das.strategy import Strategy
+from das.schema import Schema
+from das.strategy import Strategy, noisy_queries
 from geography.lattice import Spine
 from geography.respine import design_spine
-from invariants.exact import Invariant
-from jobs.pipeline.config.allocation import even_strategy, load_allocation
-from jobs.pipeline.config.data import check_data, check_file_type, check_geocode, check_suffix
-from jobs.pipeline.config.files import RunFile, named
-from jobs.pipeline.config.frozen import read_frozen
-from jobs.pipeline.config.groups import grouping
+from jobs.pipeline.config.allocation import even_strategy, load_allocation, read_frozen
+from jobs.pipeline.config.between import tied_products
+from jobs.pipeline.config.data import check_suffix
 from jobs.pipeline.config.invariants import exact_queries, limits_of
+from jobs.pipeline.config.mistakes import Mistakes, at, refuse_off_spine, refuse_unknown
 from jobs.pipeline.config.models.data import NmfData, WithheldData
-from jobs.pipeline.config.models.invariants import AnyInvariant, table_of
-from jobs.pipeline.config.models.products import BudgetConfig, ProductPrivacyConfig
+from jobs.pipeline.config.models.products import BudgetConfig
 from jobs.pipeline.config.models.run import PrivacyConfig, RunConfig
-from jobs.pipeline.config.off_spine import refuse_off_spine
-from jobs.pipeline.config.product import Product, entry_of, h1_query, tabulated
+from jobs.pipeline.config.product import (
+    Product,
+    entry_of,
+    grouping,
+    h1_query,
+    table_query,
+    tabulated,
+)
 from jobs.pipeline.config.schema import load_schema
-from jobs.pipeline.config.solvable import refuse_unsolvable
 from jobs.pipeline.config.solve import (
     check_covariate,
     lazy_queries,
+    refuse_unsolvable,
     rounding_passes,
     solving,
 )
-from jobs.pipeline.config.support import check_support, refuse_large
-from jobs.pipeline.config.tables import table_query
-from jobs.pipeline.config.target import budget_by_noise
 from jobs.pipeline.config.workload import BudgetKind
-from jobs.pipeline.plan import Plan, Solving, exact_query
+from jobs.pipeline.plan import Plan, exact_query
 from jobs.pipeline.storage.layout import ConfidentialLayout, ReleaseLayout
 from jobs.pipeline.storage.place import Place
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -62,149 +63,135 @@ class Places:
     planned: Place
 
 
-def resolve_product(
-    config: RunConfig,
-    name: str,
-    file: RunFile,
-    digest: str,
-    before: Mapping[str, Product],
-    places: Places,
+@dataclass(frozen=True)
+class RunFile:
+    """A run file whose products are checked.
+
+    Attributes:
+      path: Where it is.
+      config: What it says, paths absolute.
+      digest: Digest of what it measures.
+      not_for_release: Whether the noise follows from a public seed.
+      places: Gives the places of a product by its folder, which is None of the last.
+      wanted: Tables by product that need an allocation in which they are measured; None where
+        every product must name one.
+    """
+
+    path: Place
+    config: RunConfig
+    digest: str
+    not_for_release: bool
+    places: Callable[[str | None], Places]
+    wanted: Mapping[str, Sequence[str]] | None = None
+
+
+def resolve_products(file: RunFile) -> dict[str, Product]:
+    """Check all products of a run, in the order of work.
+
+    Raises:
+      DasError: Something cannot be used; all mistakes of the first such product are named.
+    """
+    geography, products = file.config.geography, dict[str, Product]()
+    with at(f"{file.path}: geography.levels"):
+        census = Spine(
+            tuple(level.name for level in geography.levels),
+            tuple(level.digits for level in geography.levels),
+        )
+    spine = census
+    if geography.spine is not None:
+        with at(f"{file.path}: geography.spine"):
+            spine = design_spine(census, geography.spine.design)
+    for name in file.config.products:
+        product = _resolve(file, name, spine, census, products)
+        for other in products.values():
+            if other.account_name == product.account_name:
+                raise ConfigError(
+                    f"{file.path}: {other.keys}privacy.product",
+                    f"is also that of the {name}",
+                    got=other.account_name,
+                )
+        products[name] = product
+    return tied_products(file.config, file.path, products)
+
+
+def _resolve(
+    file: RunFile, name: str, spine: Spine, census: Spine, before: Mapping[str, Product]
 ) -> Product:
-    """Check one product of a run.
+    """Check one product.
 
     Args:
-      config: The run, paths absolute.
-      name: The product.
       file: The run file.
-      digest: Digest of the whole run file.
+      name: The product.
+      spine: Geolevels that are measured and solved.
+      census: Geolevels of the geocodes of the data.
       before: The products before it, whose exact answers may limit this one.
-      places: Where its files are.
     """
-    own, path = config.products[name], file.path
+    config, own = file.config, file.config.products[name]
+    privacy, keys, levels = config.privacy, f"{file.path}: products.{name}.", spine.levels
+    schema, places = load_schema(own.schema_), file.places(config.folder_of(name))
     place = len(config.products) - 1 - [*config.products].index(name)
-    schema = load_schema(own.schema_)
-    census = named(
-        f"{path}: geography.levels",
-        lambda: Spine(
-            tuple(level.name for level in config.geography.levels),
-            tuple(level.digits for level in config.geography.levels),
-        ),
-    )
-    other = config.geography.spine
-    spine = census
-    if other is not None:
-        spine = named(f"{path}: geography.spine", lambda: design_spine(census, other.design))
-    privacy = config.privacy
-    kind = BudgetKind(privacy.definition, privacy.neighbors)
-    stated, levels = own.invariants, spine.levels
-    counted = list(dict.fromkeys((*levels, *census.levels)))
-    plans = {other: product.plan for other, product in before.items()}
-    keys = f"{path}: products.{name}."
-    attempt = _Attempts()
-    if not isinstance(own.data, WithheldData):
-        attempt(keys.rstrip(": ."), lambda: check_data(own.input, schema))
-        attempt(f"{keys}data.path", lambda: check_file_type(own.input))
-        attempt(keys.rstrip(": ."), lambda: check_geocode(own.input, census.digits[-1]))
-    public = config.geography.geounits
-    if public is not None and not place:
-        attempt(f"{path}: geography.geounits", partial(check_suffix, public.path))
-    if other is not None and other.entities is not None and not place:
-        named_file = f"{path}: geography.spine.entities"
-        attempt(named_file, partial(check_suffix, other.entities.path))
-    for index, entry in enumerate(stated):
-        table = table_of(entry)
-        if table is not None:
-            attempt(f"{keys}invariants.{index}.table", partial(check_suffix, table.path))
-        if table is not None or getattr(entry, "released", None) is not None:
-            attempt(f"{keys}invariants.{index}", partial(_refuse_parts, entry, spine, census))
-    for geolevel, types in own.evaluate.areas.items():
-        attempt(f"{keys}evaluate.areas.{geolevel}", partial(check_suffix, types.path))
-
-    def allocated() -> Strategy:
-        if own.privacy.allocation is not None:
-            frozen = read_frozen(places.planned, digest)
-            return load_allocation(own.privacy.allocation, schema, spine, kind, frozen)
-        if file.wanted is None:
-            raise ConfigError(
-                f"{keys}privacy.allocation",
-                "is required",
-                remedy="das plan --optimize FILE makes one for the tables and the budget",
-            )
-        ordered = [text for passes in own.solve.order.values() for one in passes for text in one]
-        named_queries = [*own.privacy.lazy_queries, *own.privacy.root_support, *ordered]
-        return even_strategy(schema, spine, [*tabulated(own, schema), *file.wanted, *named_queries])
-
-    is_elsewhere = isinstance(own.data, NmfData)
-    asks_last = isinstance(own.data, NmfData) and own.data.chains == "last"
-    strategy = attempt("", lambda: replace(allocated(), asks_last=asks_last))
-    budget = attempt("", lambda: _product_budget(privacy, own.privacy, strategy, f"{keys}privacy"))
-
-    def exact() -> tuple[Invariant, ...]:
-        for index, entry in enumerate(stated):
-            geolevel = getattr(entry, "geolevel", "")  # structural zeros are of none
-            refuse_off_spine(f"{index}: geolevel", [geolevel], levels, census.levels)
-        return exact_queries(stated, schema, levels)
-
-    def solved_how() -> Solving:
-        for key in ("learned_prior", "order"):
-            refuse_off_spine(key, getattr(own.solve, key), levels, census.levels)
-        return solving(own.solve, schema, strategy())
-
-    invariants = attempt(f"{keys}invariants", exact)
-    limits = attempt(
-        f"{keys}invariants",
-        lambda: limits_of(stated, schema, levels, invariants(), partial(exact_query, plans)),
-    )
-    attempt(
-        f"{keys}solve.housing_units",
-        lambda: check_covariate(own.solve, strategy(), limits(), own.privacy.lazy_queries),
-    )
-    passes = attempt(
-        f"{keys}solve",
-        lambda: rounding_passes(schema, own.solve.rounding, [*invariants(), *limits().bound]),
-    )
-    solved = attempt(f"{keys}solve", solved_how)
-    lazy = attempt(
-        f"{keys}privacy.lazy_queries",
-        lambda: lazy_queries(own.privacy.lazy_queries, own.solve, schema, strategy()),
-    )
-    support = attempt(
-        f"{keys}privacy.root_support",
-        lambda: tuple(parse_query(schema, text) for text in own.privacy.root_support),
-    )
-    h1 = own.output.h1
-    if h1 is not None:
-        attempt(f"{keys}output.h1", lambda: h1_query(schema, h1))
-    for text, where in map(entry_of, own.output.tables or []):
-        attempt(f"{keys}output.tables", partial(table_query, schema, text))
-        attempt(f"{keys}output.tables", partial(_refuse_unknown, text, where or (), counted))
-    asked = attempt(
-        f"{keys}evaluate", lambda: grouping(own.evaluate, schema, levels, tabulated(own, schema))
-    )
-    shared = levels[: spine.shared_with(census)]
-    attempt(f"{keys}evaluate.areas", partial(_refuse_areas, own.evaluate.areas, shared))
-    attempt.refuse()
-    seed = privacy.randomness.seed
+    mistakes = Mistakes()
+    _check_files(file, name, schema, spine, census, mistakes)
+    with mistakes.at():
+        budget = budget_of(privacy, own.privacy, f"{keys}privacy")
+    with mistakes.at():
+        strategy = _strategy(file, name, schema, spine, places.planned)
+        if own.privacy.epsilon_from == "noise" and own.privacy.epsilon is not None:
+            with mistakes.at(f"{keys}privacy"):
+                budget = budget_by_noise(privacy, own.privacy.epsilon, strategy)
+        with mistakes.at(f"{keys}solve"):
+            for key in ("learned_prior", "order"):
+                refuse_off_spine(key, getattr(own.solve, key), levels, census.levels)
+            solved = solving(own.solve, schema, strategy)
+        with mistakes.at(f"{keys}privacy.lazy_queries"):
+            lazy = lazy_queries(own.privacy.lazy_queries, own.solve, schema, strategy)
+    with mistakes.at(f"{keys}invariants"):
+        for index, entry in enumerate(own.invariants):
+            refuse_off_spine(f"{index}: geolevel", [entry.stated_at], levels, census.levels)
+        exact = partial(exact_query, {other: product.plan for other, product in before.items()})
+        invariants = exact_queries(own.invariants, schema, levels)
+        limits = limits_of(own.invariants, schema, levels, invariants, exact)
+        with mistakes.at(f"{keys}solve"):
+            passes = rounding_passes(schema, own.solve.rounding, [*invariants, *limits.bound])
+    with mistakes.at(f"{keys}privacy.root_support"):
+        support = tuple(parse_query(schema, text) for text in own.privacy.root_support)
+    if own.output.h1 is not None:
+        with mistakes.at(f"{keys}output.h1"):
+            h1_query(schema, own.output.h1)
+    for index, (text, where) in enumerate(map(entry_of, own.output.tables or [])):
+        with mistakes.at(f"{keys}output.tables.{index}"):
+            table_query(schema, text)
+            known = dict.fromkeys((*levels, *census.levels))
+            refuse_unknown(f"table {text}", "names an unknown geolevel", where or (), known)
+    with mistakes.at(f"{keys}evaluate"):
+        asked = grouping(own.evaluate, schema, levels, tabulated(own, schema))
+    with mistakes.at(f"{keys}evaluate.areas"):
+        shared = levels[: spine.shared_with(census)]
+        refuse_unknown("geolevel", "has other geocodes on the spine", own.evaluate.areas, shared)
+    mistakes.refuse()
+    with at(f"{keys}solve.housing_units"):
+        check_covariate(own.solve, strategy, limits, own.privacy.lazy_queries)
     plan = Plan(
         schema,
         spine,
-        strategy(),
-        budget(),
-        invariants(),
-        passes(),
-        solved(),
-        privacy.randomness.source != "operating_system",
-        digest,
-        limits(),
-        lazy(),
-        support(),
-        hashlib.sha256(own.solve.model_dump_json().encode()).hexdigest(),
-        is_elsewhere,
-        None if other is None else census,
+        strategy,
+        budget,
+        invariants,
+        passes,
+        solved,
+        file.not_for_release,
+        file.digest,
+        limits,
+        lazy,
+        support,
+        solve_digest=hashlib.sha256(own.solve.model_dump_json().encode()).hexdigest(),
+        is_elsewhere=isinstance(own.data, NmfData),
+        census=None if spine is census else census,
     )
-    named(f"{keys}privacy.root_support", partial(check_support, plan))
-    named(str(path), partial(refuse_large, plan))
-    named(str(path), partial(refuse_unsolvable, plan))
+    with at(f"{file.path}: products.{name}"):
+        refuse_unsolvable(plan)
+    # Streams are named by geocode and query: another key for each product, or names would repeat.
+    seed = privacy.randomness.seed
     return Product(
         name,
         f"{config.name}, {name}" if place else config.name,
@@ -212,14 +199,71 @@ def resolve_product(
         plan,
         places.release,
         places.confidential,
-        asked(),
-        # Streams are named by geocode and query: another key, or names would repeat.
+        asked,
         None if seed is None else seed + place,
     )
 
 
+def _check_files(
+    file: RunFile, name: str, schema: Schema, spine: Spine, census: Spine, mistakes: Mistakes
+) -> None:
+    """Check what is said of the input of a product and of public files; none is opened."""
+    own, geography = file.config.products[name], file.config.geography
+    product = f"{file.path}: products.{name}"
+    if not isinstance(own.data, WithheldData):
+        with mistakes.at(product):
+            own.input.check(schema)
+        with mistakes.at(f"{product}.data.path"):
+            own.input.check_path()
+        with mistakes.at(product):
+            own.input.check_digits(census.digits[-1])
+    public = {} if geography.geounits is None else {"geounits": geography.geounits.path}
+    if geography.spine is not None and geography.spine.entities is not None:
+        public["spine.entities"] = geography.spine.entities.path
+    if file.config.folder_of(name) is None:  # once for all products
+        for key, path in public.items():
+            with mistakes.at(f"{file.path}: geography.{key}"):
+                check_suffix(path)
+    for index, entry in enumerate(own.invariants):
+        table, key = entry.public_table, f"{product}.invariants.{index}"
+        if table is not None:
+            with mistakes.at(f"{key}.table"):
+                check_suffix(table.path)
+        if table is not None or entry.released_before is not None:
+            with mistakes.at(key):
+                what = "has geounits that are made by geography.spine, which no public counts name"
+                known = [level for level in spine.levels if level in census.levels]
+                named = [level for level in spine.levels if level == entry.stated_at]
+                refuse_unknown("geolevel", what, named, known)
+    for geolevel, types in own.evaluate.areas.items():
+        with mistakes.at(f"{product}.evaluate.areas.{geolevel}"):
+            check_suffix(types.path)
+
+
+def _strategy(file: RunFile, name: str, schema: Schema, spine: Spine, planned: Place) -> Strategy:
+    """Read the allocation of a product, or make one of even shares where it names none."""
+    own, privacy = file.config.products[name], file.config.privacy
+    if own.privacy.allocation is not None:
+        kind = BudgetKind(privacy.definition, privacy.neighbors)
+        frozen = read_frozen(planned, file.digest)
+        strategy = load_allocation(own.privacy.allocation, schema, spine, kind, frozen)
+    elif file.wanted is None:
+        raise ConfigError(
+            f"{file.path}: products.{name}.privacy.allocation",
+            "is required",
+            remedy="das plan --optimize FILE makes one for the tables and the budget",
+        )
+    else:
+        ordered = [text for passes in own.solve.order.values() for one in passes for text in one]
+        named_queries = [*own.privacy.lazy_queries, *own.privacy.root_support, *ordered]
+        tables = [*tabulated(own, schema), *file.wanted.get(name, ())]
+        strategy = even_strategy(schema, spine, [*tables, *named_queries])
+    asks_last = isinstance(own.data, NmfData) and own.data.chains == "last"
+    return replace(strategy, asks_last=asks_last)
+
+
 def budget_of(privacy: PrivacyConfig, own: BudgetConfig, where: str) -> Budget:
-    """The budget that a run file states.
+    """Return the budget that a run file states.
 
     Args:
       privacy: What it is counted in, and for which neighbors.
@@ -232,104 +276,47 @@ def budget_of(privacy: PrivacyConfig, own: BudgetConfig, where: str) -> Budget:
     definition = privacy.definition
     if definition.unit != "rho" and own.rho is not None:
         raise ConfigError(where, f"definition {definition} counts `{definition.unit}`, not `rho`")
-    total = own.rho if own.rho is not None else own.epsilon or Fraction(0)
-    if own.rho is None:
-        total = named(where, lambda: total_from_epsilon(definition, total, privacy.delta))
-    return named(where, lambda: Budget(total, privacy.delta, privacy.neighbors, definition))
+    with at(where):
+        total = own.rho
+        if total is None:
+            total = total_from_epsilon(definition, own.epsilon or Fraction(0), privacy.delta)
+        return Budget(total, privacy.delta, privacy.neighbors, definition)
 
 
-def _product_budget(
-    privacy: PrivacyConfig,
-    own: ProductPrivacyConfig,
-    strategy: Callable[[], Strategy],
-    where: str,
-) -> Budget:
-    target = own.epsilon
-    if target is None or own.epsilon_from == "rho":
-        return budget_of(privacy, own, where)
-    measured = strategy()
-    return named(where, lambda: budget_by_noise(privacy, target, measured))
+def budget_by_noise(privacy: PrivacyConfig, epsilon: Fraction, strategy: Strategy) -> Budget:
+    """Return the largest budget whose noise keeps an epsilon at delta, for all chains of geounits.
 
-
-class _Attempts:
-    """Builds the parts of a run one after the other, so that all mistakes are told at once."""
-
-    def __init__(self) -> None:
-        self._errors: list[DasError] = []
-
-    def __call__(self, where: str, build: Callable[[], T]) -> Callable[[], T]:
-        """Build a part; of one that needs a part with a mistake, nothing is said.
-
-        Args:
-          where: Where in the configuration it stands; empty if its errors say so.
-          build: Makes it.
-
-        Returns:
-          A function that gives it.
-        """
-        try:
-            value = named(where, build) if where else build()
-        except _NotBuiltError:
-            return _not_built
-        except DasError as error:
-            self._errors.append(error)
-            return _not_built
-        return lambda: value
-
-    def refuse(self) -> None:
-        """Raise all mistakes as one error, of the kind of the first.
-
-        Raises:
-          DasError: There are some.
-        """
-        if len(self._errors) == 1:
-            raise self._errors[0]
-        if self._errors:
-            first, *others = self._errors
-            own = str(first).removeprefix(f"{first.where}: ")
-            raise type(first)(first.where, " | ".join([own, *map(str, others)]))
-
-
-class _NotBuiltError(Exception):
-    """A part that another needs has a mistake, which is told."""
-
-
-def _not_built() -> NoReturn:
-    raise _NotBuiltError
-
-
-def _refuse_parts(entry: AnyInvariant, spine: Spine, census: Spine) -> None:
-    """Refuse public counts of a geolevel whose geounits nobody else knows.
+    Args:
+      privacy: Delta and the neighbors.
+      epsilon: The target, exact.
+      strategy: What is measured.
 
     Raises:
-      ConfigError: The spine alone has the geolevel.
+      BudgetError: Epsilon is the total itself, a query is not a partition, or no budget fits.
     """
-    geolevel = getattr(entry, "geolevel", None)
-    if geolevel in spine.levels and geolevel not in census.levels:
-        raise ConfigError(
-            "geolevel",
-            "has geounits that are made by geography.spine, which no public counts name",
-            got=geolevel,
-            want=[name for name in spine.levels if name in census.levels],
+    if privacy.definition.is_pure:
+        raise BudgetError(
+            "epsilon_from",
+            "is noise, but under pure the total is epsilon itself",
+            remedy="leave epsilon_from out",
         )
-
-
-def _refuse_areas(areas: Mapping[str, object], shared: Sequence[str]) -> None:
-    """Refuse types of geounits whose geocodes the spine of the run changes.
-
-    Raises:
-      ConfigError: There are some.
-    """
-    changed = [name for name in areas if name not in shared]
-    if changed:
-        raise ConfigError(
-            "geolevel", "has other geocodes on the spine", got=changed[0], want=list(shared)
+    unit = Budget(Fraction(1), privacy.delta, privacy.neighbors)
+    n_levels = len(strategy.levels)
+    noise = {
+        chain: noisy_queries(strategy, unit, *chain)
+        for chain in combinations_with_replacement(range(n_levels), 2)
+    }
+    shifts = {
+        chain: [(one.stratum, unit_shift(one.query, one.mechanism)) for one in queries]
+        for chain, queries in noise.items()
+    }
+    names = {name for queries in shifts.values() for name, _ in queries} - {""}
+    measured = tuple(
+        tuple(
+            (chain, tuple(shift for name, shift in queries if name in ("", stratum)))
+            for chain, queries in shifts.items()
         )
-
-
-def _refuse_unknown(table: str, geolevels: Sequence[str], known: Sequence[str]) -> None:
-    unknown = [name for name in geolevels if name not in known]
-    if unknown:
-        raise ConfigError(
-            f"table {table}", "names an unknown geolevel", got=unknown[0], want=[*known]
-        )
+        for stratum in sorted(names) or [""]
+    )
+    rho = rho_from_noise(n_levels, measured, privacy.neighbors, epsilon, privacy.delta)
+    return Budget(rho, privacy.delta, privacy.neighbors, epsilon_by_noise=epsilon)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from das.errors import ConfigError
 from das.schema import Attribute, Recode, Schema, written_out
-from jobs.pipeline.config.files import named, read_model
+from jobs.pipeline.config.files import read_model
+from jobs.pipeline.config.mistakes import at, refuse_unknown
 from jobs.pipeline.config.models.schema import RecodeFile, SchemaFile
 from jobs.pipeline.storage.place import Place
 
@@ -36,21 +36,12 @@ def load_schema(path: Place) -> Schema:
       ConfigError, SchemaError: It cannot be used.
     """
     model = read_schema(path)
-
-    def build() -> Schema:
+    with at(str(path)):
         attributes = tuple(Attribute(a.name, tuple(a.levels)) for a in model.attributes)
         by_name = {a.name: a for a in attributes}
         recodes = []
         for index, recode in enumerate(model.recodes):
-            if recode.attribute not in by_name:
-                raise ConfigError(
-                    f"recodes.{index}.attribute",
-                    "is unknown",
-                    got=recode.attribute,
-                    want=f"one of {list(by_name)}",
-                )
+            refuse_unknown(f"recodes.{index}.attribute", "is unknown", [recode.attribute], by_name)
             groups = {label: tuple(levels) for label, levels in recode.groups.items()}
             recodes.append(Recode.from_groups(recode.name, by_name[recode.attribute], groups))
         return Schema(model.name, attributes, tuple(recodes))
-
-    return named(str(path), build)

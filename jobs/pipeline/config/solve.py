@@ -1,20 +1,37 @@
-"""Check how noisy answers become counts: rounding, order, solvers, lazy queries."""
+"""Check how noisy answers become counts, and refuse what would stop only after measuring.
+
+Everything here is known from the run file, and of geounits from their public list.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib.util import find_spec
-from itertools import pairwise
+from itertools import pairwise, product
 
 from das.errors import ConfigError, RuntimeSetupError, SchemaError
 from das.queries.query import Query, is_refinement, parse_query
 from das.schema import Schema
 from das.strategy import Strategy
+from das.tree.coordinates import Coordinates
+from geography.lattice import Lattice
 from invariants.constraints import Limits
 from invariants.exact import Invariant
+from jobs.pipeline.config.mistakes import at, refuse_unknown
 from jobs.pipeline.config.models.products import SolveConfig
-from jobs.pipeline.plan import Covariate, Solving
-from solvers.choices import PACKAGES
+from jobs.pipeline.config.product import MOST_ANSWERS
+from jobs.pipeline.plan import Covariate, Plan, Solving, plan_terms, why_no_estimates
+from solvers.choices import (
+    MOST_CELLS_IN_MATRICES,
+    MOST_CELLS_OF_PARTITIONS,
+    MOST_ENTRIES,
+    MOST_NOISE,
+    MOST_UNKNOWNS,
+    PACKAGES,
+    Failsafe,
+    LeastSquaresSolver,
+    Method,
+)
 
 
 def lazy_queries(
@@ -34,10 +51,7 @@ def lazy_queries(
         for entry in strategy.measured(level)
     }
     for query in lazy:
-        if query.name not in below:
-            raise ConfigError(
-                query.name, "is not measured below the root", want=f"some of {sorted(below)}"
-            )
+        refuse_unknown("query", "is not measured below the root", [query.name], sorted(below))
         if not query.is_partition:
             raise SchemaError(f"query {query.name}", "is not a partition of the cells")
     if lazy and solve.learned_prior:
@@ -62,18 +76,26 @@ def rounding_passes(
     chain = [query for one in parsed for query in one]
     if not chain or chain[-1].name != "detailed":
         raise SchemaError("rounding", "the last query must be detailed")
+    _refuse_unnested("rounding", chain)
+    for invariant, query in product(invariants, chain):
+        if _cross(query, invariant.query):
+            raise SchemaError(
+                "rounding", f"{query.name} and the invariant {invariant.query.name} cross"
+            )
+    return parsed
+
+
+def _refuse_unnested(where: str, chain: Sequence[Query]) -> None:
     for coarse, fine in pairwise(chain):
         if coarse.name == fine.name or not is_refinement(fine, coarse):
             raise SchemaError(
-                "rounding", f"{fine.name} does not refine {coarse.name}, which comes before it"
+                where, f"{fine.name} does not refine {coarse.name}, which comes before it"
             )
-    for invariant in invariants:
-        for query in chain:
-            if not (is_refinement(query, invariant.query) or is_refinement(invariant.query, query)):
-                raise SchemaError(
-                    "rounding", f"{query.name} and the invariant {invariant.query.name} cross"
-                )
-    return parsed
+
+
+def _cross(one: Query, other: Query) -> bool:
+    """Whether neither query's answers are sums of the other's."""
+    return not (is_refinement(one, other) or is_refinement(other, one))
 
 
 def solving(config: SolveConfig, schema: Schema, strategy: Strategy) -> Solving:
@@ -92,11 +114,8 @@ def solving(config: SolveConfig, schema: Schema, strategy: Strategy) -> Solving:
                 remedy=f'pip install "topdown-das[{name}]"',
             )
     geolevels = [level.geolevel for level in strategy.levels]
-    named = {"learned_prior": config.learned_prior, "order": list(config.order)}
-    for key, levels in named.items():
-        for level in levels:
-            if level not in geolevels:
-                raise ConfigError(key, "names an unknown geolevel", got=level, want=geolevels)
+    for key, levels in {"learned_prior": config.learned_prior, "order": config.order}.items():
+        refuse_unknown(key, "names an unknown geolevel", levels, geolevels)
     order = {}
     for level, passes in config.order.items():
         queries = {q.query.name: q.query for q in strategy.measured(geolevels.index(level))}
@@ -153,9 +172,8 @@ def check_covariate(
         )
     root = strategy.levels[0].geolevel
     known = [name for name in quarters.geolevels if name != root]
+    refuse_unknown("geolevels", "are not counted there", asked.geolevels, known)
     for geolevel in asked.geolevels:
-        if geolevel not in known:
-            raise ConfigError("geolevels", "are not counted there", got=geolevel, want=known)
         level = [entry.geolevel for entry in strategy.levels].index(geolevel)
         kinds = [entry.query.is_partition for entry in strategy.measured(level)]
         if not (all if asked.expect == "composition" else any)(kinds):
@@ -174,3 +192,286 @@ def check_covariate(
         raise ConfigError("method", "goes without housing units", got=config.method, want="nnls")
     if lazy:
         raise ConfigError("lazy_queries", "go without housing units", got=list(lazy))
+
+
+def refuse_unsolvable(plan: Plan) -> None:
+    """Refuse what the solver could not take whatever is measured.
+
+    Raises:
+      ConfigError: A key of `solve` does not go with the measured queries, the invariants or the
+        number of cells; or noise exceeds what floats resolve.
+      SchemaError: The measured queries group the levels in too many ways.
+    """
+    with at("privacy.root_support"):
+        _check_support(plan)
+    _refuse_many_answers(plan)
+    solving = plan.solving
+    if solving.targets == "full" or solving.learned_prior:
+        why = why_no_estimates(plan)
+        if why is not None:
+            raise ConfigError(
+                "solve.targets",
+                "full needs estimates, and there are none beside these lazy queries",
+                got=why,
+                remedy="choose targets own",
+            )
+    if not plan.lazy:  # every such run has estimates
+        plan_terms(plan)
+    for level in range(len(plan.spine.levels)):
+        _refuse_geolevel(plan, level)
+
+
+def _refuse_geolevel(plan: Plan, level: int) -> None:
+    """Refuse what the solver could not take at a geolevel, given by its position."""
+    solving, geolevel = plan.solving, plan.spine.levels[level]
+    for noisy in plan.noise(level, level):
+        sd = noisy.mechanism.variance() ** 0.5
+        if sd > MOST_NOISE:
+            raise ConfigError(
+                f"privacy, geolevel {geolevel}",
+                "has so much noise that no counts can be solved",
+                got=f"standard deviation {sd:.2g} of {noisy.query.name}",
+                want=f"at most {MOST_NOISE:.0e}",
+                remedy="raise the budget, or the shares of geolevel and query",
+            )
+    method = Method(solving.method)
+    cells = plan.limits.n_possible(plan.schema)
+    targets = _targets(plan, level)
+    has_planned = any(not query.is_partition for query in targets)
+    has_rows = bool(plan.limits.rows_at(geolevel)) or plan.limits.binds(geolevel)
+    where = f"solve, geolevel {geolevel}"
+    if method is Method.MAXFIT and (has_planned or has_rows):
+        raise ConfigError(
+            where,
+            "maxfit takes partition queries alone, beside exact queries",
+            got="planned queries or strata" if has_planned else "linear rows or facilities",
+            remedy="choose method nnls",
+        )
+    if method is Method.REWEIGHTED and cells**2 > MOST_ENTRIES:
+        raise ConfigError(
+            where,
+            "reweighted forms a matrix over the cells",
+            got=f"{cells} cells",
+            want=f"at most {int(MOST_ENTRIES**0.5)}",
+            remedy="choose method nnls",
+        )
+    penalty = level > 0 and has_rows and Failsafe(solving.failsafe) is Failsafe.PENALTY
+    if penalty and cells > MOST_CELLS_OF_PARTITIONS:
+        raise ConfigError(
+            where,
+            "the failsafe penalty forms matrices over cells where a parent is contradicted",
+            got=f"{cells} cells",
+            want=f"at most {MOST_CELLS_OF_PARTITIONS}",
+            remedy="choose failsafe exact",
+        )
+    exact = plan.levels[level].kept
+    if solving.round_passes and geolevel in solving.order:
+        _refuse_unrounded(plan, level, has_rows)
+    if not has_planned:
+        _refuse_crossing(plan, level, cells, exact, has_rows)
+        return
+    needs = _needs_matrices(plan, method, has_rows)
+    if needs and cells > MOST_CELLS_IN_MATRICES:
+        raise ConfigError(
+            where,
+            f"{needs} forms matrices over cells beside queries that are no partitions, "
+            "planned or of strata",
+            got=f"{cells} cells",
+            want=f"at most {MOST_CELLS_IN_MATRICES}",
+            remedy="leave it out, or plan with hdmm on plain counts, whose queries are partitions",
+        )
+    if cells > MOST_CELLS_IN_MATRICES:
+        _refuse_many_groups(where, [*targets, *exact])
+
+
+def _refuse_unrounded(plan: Plan, level: int, has_rows: bool) -> None:
+    """Refuse passes whose answers, once they are whole numbers, some counts could not keep.
+
+    Where one query of a pass refines all others, what comes before and what is exact, any whole
+    numbers that add up to the parent are margins of tables of which the parent's cells are the
+    others. So the next pass has a solution.
+    """
+    plan_level = plan.levels[level]
+    where = f"solve.round_passes, geolevel {plan_level.name}"
+    if Method(plan.solving.method) is not Method.NNLS or has_rows:
+        raise ConfigError(
+            where,
+            "goes with exact queries and structural zeros alone, and with method nnls",
+            got="linear rows or facilities" if has_rows else f"method {plan.solving.method}",
+            remedy="set round_passes: false",
+        )
+    queries = {query.name: query for query in plan_level.queries}
+    given, rounded = [*plan_level.kept], [query for one in plan.passes for query in one]
+    for names in plan.solving.order[plan_level.name]:
+        own = [queries[name] for name in names]
+        given = _finest([*given, *own])
+        if len(given) > 1 or given[0].name not in names:
+            raise ConfigError(
+                where,
+                "has a pass of which no query refines all others, those before it and exact ones",
+                got=list(names),
+                remedy="name such a query, if one is measured, or set round_passes: false",
+            )
+        for query in rounded:
+            if _cross(given[0], query):
+                raise ConfigError(
+                    where,
+                    "has a pass whose finest query crosses one of solve.rounding",
+                    got=f"{given[0].name}, {query.name}",
+                    remedy=f"round {given[0].name} in the place of {query.name}",
+                )
+
+
+def _refuse_crossing(
+    plan: Plan, level: int, cells: int, exact: Sequence[Query], has_rows: bool
+) -> None:
+    """Refuse what makes the solver of partitions form matrices over very many cells."""
+    geolevel = plan.levels[level].name
+    targets = {query.name: query for query in _targets(plan, level)}
+    passes = [[targets[name] for name in one] for one in plan.solving.order.get(geolevel, ())]
+    if Method(plan.solving.method) is Method.SEQUENTIAL:
+        coarse = [query for query in targets.values() if query.size < plan.schema.size]
+        passes = [[query] for query in sorted(coarse, key=lambda query: query.size)]
+    elif {*targets} == {query.name for queries in passes for query in queries}:
+        passes = passes[:-1]  # the last pass, of which nothing is fixed
+    given = [*exact] if passes else []
+    for queries in passes:
+        given = _finest([*given, *queries])
+        if len(given) > 1:
+            break
+    at_root = level == 0 and has_rows and bool(exact)
+    if cells > MOST_CELLS_OF_PARTITIONS and (len(given) > 1 or at_root):
+        what = "linear rows beside exact queries" if at_root else "passes whose queries cross"
+        names = "" if at_root else f", {given[0].name} beside {given[1].name}"
+        raise ConfigError(
+            f"solve, geolevel {geolevel}",
+            f"{what} form matrices over cells",
+            got=f"{cells} cells{names}",
+            want=f"at most {MOST_CELLS_OF_PARTITIONS}",
+            remedy="leave them out, or solve in one pass with method nnls",
+        )
+
+
+def _finest(queries: Sequence[Query]) -> list[Query]:
+    """Queries whose answers are no sums of those of another, each once."""
+    kept: list[Query] = []
+    for query in sorted(queries, key=lambda query: -query.size):
+        if not any(is_refinement(one, query) for one in kept):
+            kept.append(query)
+    return kept
+
+
+def refuse_large_families(plan: Plan, lattice: Lattice) -> None:
+    """Refuse families of geounits that are too large for the method.
+
+    Args:
+      plan: The plan.
+      lattice: The public geounits.
+
+    Raises:
+      ConfigError: So many children with so many cells are more than the method can solve.
+    """
+    if Method(plan.solving.method) is not Method.MAXFIT:
+        return
+    cells = plan.limits.n_possible(plan.schema)
+    for level, geolevel in enumerate(plan.spine.levels):
+        largest = int(lattice.n_children(level - 1).max()) if level else 1
+        answers = sum(q.size for q in _targets(plan, level) if q.size < plan.schema.size)
+        unknowns = largest * (cells + answers)
+        if unknowns > MOST_UNKNOWNS:
+            raise ConfigError(
+                f"solve, geolevel {geolevel}",
+                "has families that are too large for maxfit",
+                got=f"{largest} children x ({cells} cells + {answers} answers) = {unknowns}",
+                want=f"at most {MOST_UNKNOWNS}",
+                remedy="choose method nnls",
+            )
+
+
+def _targets(plan: Plan, level: int) -> list[Query]:
+    """Queries that the counts of a geolevel are fitted to."""
+    from_subtree = plan.solving.targets == "full" and level < plan.leaf.index
+    asked = plan.levels[level:] if from_subtree else plan.levels[level : level + 1]
+    return list({query.name: query for one in asked for query in one.queries}.values())
+
+
+def _needs_matrices(plan: Plan, method: Method, has_rows: bool) -> str:
+    """What makes the solver form matrices over cells; "" if nothing does."""
+    if has_rows:
+        return "a linear row or facility count"
+    if method is Method.REWEIGHTED:
+        return "method reweighted"
+    if LeastSquaresSolver(plan.solving.least_squares) is not LeastSquaresSolver.STRUCTURED:
+        return f"least_squares {plan.solving.least_squares}"
+    return ""
+
+
+def _refuse_many_groups(where: str, queries: list[Query]) -> None:
+    try:
+        Coordinates.of_queries(queries)
+    except SchemaError as error:
+        raise ConfigError(
+            where,
+            "planned queries or those of strata group the levels of attributes in too many ways",
+            got=error.got,
+            want=error.want,
+            remedy="ask prefixes, ranges or recodes of fewer attributes",
+        ) from None
+
+
+def _check_support(plan: Plan) -> None:
+    """Check the queries whose counts at the root say where its lazy queries are drawn.
+
+    Raises:
+      ConfigError: One is not measured at the root, nothing lazy is left to draw there, or a limit
+        binds the root.
+      SchemaError: One is not finer than the one before, an invariant of the root is no sum of the
+        first, or a rounding query crosses one.
+    """
+    chain, root = plan.support, plan.levels[0]
+    if not chain:
+        return
+    partitions = {query.name for query in root.queries if query.is_partition}
+    what = "is no partition query that is measured at the root"
+    refuse_unknown("query", what, [query.name for query in chain], sorted(partitions))
+    _refuse_unnested("queries", chain)
+    if not root.lazy:
+        raise ConfigError(
+            chain[-1].name,
+            "leaves nothing to draw below it at the root",
+            want="a query of privacy.lazy_queries that is measured there and no sum of it",
+        )
+    if plan.limits.is_implied(root.name) or plan.limits.rows_at(root.name):
+        raise ConfigError(
+            root.name,
+            "has limits to keep, which are not known of sums of its cells",
+            want="no facilities, living quarters or linear rows",
+        )
+    for query in root.exact:
+        if not is_refinement(chain[0], query):
+            raise SchemaError(
+                f"invariant {query.name}", f"is no sum of {chain[0].name}, which comes first"
+            )
+    for query, one in product(chain, [one for own in plan.passes for one in own]):
+        if _cross(query, one):
+            raise SchemaError(f"rounding query {one.name}", f"crosses {query.name}")
+
+
+def _refuse_many_answers(plan: Plan) -> None:
+    """Refuse what would be as large as the cells of a schema of many millions.
+
+    Raises:
+      ConfigError: A geounit would have more noisy answers than a task holds.
+    """
+    for level in plan.levels:
+        answers = sum(query.size for query in level.whole)
+        largest = max(level.whole, key=lambda query: query.size, default=None)
+        if answers > MOST_ANSWERS and largest is not None:
+            raise ConfigError(
+                f"privacy.lazy_queries, geolevel {level.name}",
+                "would draw more answers in every geounit than a task holds",
+                got=f"{answers} answers, {largest.size} of them of {largest.name}",
+                want=f"at most {MOST_ANSWERS}",
+                remedy="name the query in privacy.lazy_queries, and for the root in "
+                "privacy.root_support queries that say where it is drawn",
+            )

@@ -78,7 +78,7 @@ def plan_shares(schema: Schema, wanted: WorkloadConfig, kind: BudgetKind) -> tup
 
     The result is a function of its arguments up to the rounding of floats, which may differ from
     one machine to another. So the result is kept with the run folder
-    (`jobs.pipeline.config.frozen`), and the name of a planned query ends in a digest of its
+    (`jobs.pipeline.config.allocation`), and the name of a planned query ends in a digest of its
     matrices: a run that is continued with other matrices is refused by its ledger.
 
     Args:

@@ -50,7 +50,7 @@ class _Granted:
 
     product: str
     grant: str
-    changed_record: str | None = None
+    changed_record: ExactText | None = None
     exact: tuple[str, ...] | None = None
 
 

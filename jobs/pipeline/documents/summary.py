@@ -6,7 +6,7 @@ The costs of reading and measuring depend on the truth, so the file stays outsid
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, TypedDict
+from typing import Any, Literal
 
 from jobs.pipeline.documents.document import document, read_document
 from jobs.pipeline.storage import place as storage
@@ -138,36 +138,21 @@ def summary_of(parts: Sequence[Part]) -> Summary:
     return Summary(
         format=1,
         total=Total(**_added(parts)),
-        stages={stage: Costs(**_added(group), **_speed(group)) for stage, group in stages.items()},
+        stages={stage: Costs(**_costs(group)) for stage, group in stages.items()},
         parts=tuple(
             Part(
                 stage=group[0].stage,
                 what=group[0].what,
                 geolevel=group[0].geolevel,
                 stragglers=tuple(one for part in group for one in part.stragglers),
-                **_added(group),
-                **_speed(group),
+                **_costs(group),
             )
             for group in places.values()
         ),
     )
 
 
-class _Added(TypedDict):
-    seconds: float
-    core_seconds: float
-    tasks: int
-    peak_memory_bytes: int
-    task_peak_memory_bytes: int
-    core_hours: float
-
-
-class _Speed(TypedDict):
-    geounits: int
-    rate: float | None
-
-
-def _added(parts: Sequence[Part]) -> _Added:
+def _added(parts: Sequence[Part]) -> dict[str, Any]:
     core_seconds = sum(part.core_seconds for part in parts)
     return {
         "seconds": sum(part.seconds for part in parts),
@@ -179,9 +164,13 @@ def _added(parts: Sequence[Part]) -> _Added:
     }
 
 
-def _speed(parts: Sequence[Part]) -> _Speed:
-    geounits, seconds = sum(part.geounits for part in parts), sum(part.seconds for part in parts)
-    return {"geounits": geounits, "rate": geounits / seconds if geounits else None}
+def _costs(parts: Sequence[Part]) -> dict[str, Any]:
+    added, geounits = _added(parts), sum(part.geounits for part in parts)
+    return {
+        **added,
+        "geounits": geounits,
+        "rate": geounits / added["seconds"] if geounits else None,
+    }
 
 
 def read_summary(folder: storage.Place) -> Summary:

@@ -50,7 +50,7 @@ from jobs.pipeline.storage.dataset import (
     is_published,
     leftovers,
     read_proposal,
-    remove_leftovers,
+    remove_files,
     withdraw,
 )
 from jobs.pipeline.storage.journal import append_to_journal, line_digests, read_journal
@@ -115,7 +115,12 @@ class Draws:
             later than this one; or the run lies in another folder too.
           OutputError: The account or the folder cannot be written.
         """
-        known, attempt = self._own_attempts(part), uuid.uuid4().hex
+        attempt = uuid.uuid4().hex
+        known = [
+            str(line.get("attempt"))
+            for line in read_journal(self.journal)
+            if (line.get("product"), line.get("geolevel")) == (self.claim.product, part)
+        ]
         own = {"product": self.claim.product, "geolevel": part, "attempt": attempt}
         line = {**self._line(DRAWING, part, attempt), **({"moved": True} if moved else {})}
 
@@ -283,13 +288,6 @@ class Draws:
             what = "holds a line that is not of an account"
             raise LedgerError(str(self.account), what, got=error) from None
 
-    def _own_attempts(self, part: str) -> list[str]:
-        return [
-            str(line.get("attempt"))
-            for line in read_journal(self.journal)
-            if (line.get("product"), line.get("geolevel")) == (self.claim.product, part)
-        ]
-
     def _line(self, event: str, part: str, attempt: str) -> dict[str, Any]:
         return {
             "event": event,
@@ -428,7 +426,7 @@ def draw_once(
     if attempt is None:
         left = leftovers(dataset)
         attempt = draws.begin(part, moved=moved)  # from now on no earlier one can be recorded
-        remove_leftovers(dataset, left)  # not more: a later attempt may already be under way
+        remove_files(dataset, left)  # not more: a later attempt may already be under way
         try:
             draw(attempt)
         except SpentError:

@@ -83,11 +83,23 @@ def only_driver(out: Place, patience_seconds: float | None = None) -> Iterator[H
     Raises:
       OutputError: Another process works on the folder, or the lock cannot be written.
     """
+    patience = _PATIENCE if patience_seconds is None else patience_seconds
     if isinstance(out, StoredPlace):
-        patience = _PATIENCE if patience_seconds is None else patience_seconds
-        with _only_stored(out, patience) as sign:
-            yield Hold(out, sign)
-        return
+        holding = _only_stored(out, patience)
+    else:
+        holding = _only_local(out, patience)
+    try:
+        with holding as hold:
+            yield hold
+    except KeyboardInterrupt:
+        sys.stderr.write(
+            f"das: stopped; nothing is lost, go on with `das resume {shlex.quote(str(out))}`\n"
+        )
+        raise
+
+
+@contextmanager
+def _only_local(out: Path, patience: float) -> Iterator[Hold]:
     # The package filelock opens with O_TRUNC: who waits would erase who holds the folder.
     path = out / LOCK
     try:
@@ -95,31 +107,20 @@ def only_driver(out: Place, patience_seconds: float | None = None) -> Iterator[H
     except OSError as error:
         raise OutputError(str(path), "cannot be written", got=error.strerror) from None
     try:
-        patience = _PATIENCE if patience_seconds is None else patience_seconds
         deadline = time.monotonic() + patience
         while not _is_locked(path, handle):
             if time.monotonic() > deadline:
-                raise OutputError(
-                    str(out),
-                    "another process works on this folder",
-                    got=path.read_text(encoding="utf-8").strip() or None,
-                    remedy="wait for its end, or end it",
-                )
+                raise _held(out, path.read_text(encoding="utf-8").strip() or None)
             time.sleep(0.1)
         os.ftruncate(handle, 0)
-        os.pwrite(handle, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+        os.pwrite(handle, f"{_process()}\n".encode(), 0)
         yield Hold(out)
-    except KeyboardInterrupt:
-        sys.stderr.write(
-            f"das: stopped; nothing is lost, go on with `das resume {shlex.quote(str(out))}`\n"
-        )
-        raise
     finally:
         os.close(handle)
 
 
 @contextmanager
-def _only_stored(out: StoredPlace, patience: float) -> Iterator[StoredPlace]:
+def _only_stored(out: StoredPlace, patience: float) -> Iterator[Hold]:
     token = uuid.uuid4().hex
     own = _take(out, token, patience)
     ended = threading.Event()
@@ -134,12 +135,7 @@ def _only_stored(out: StoredPlace, patience: float) -> Iterator[StoredPlace]:
     life = threading.Thread(target=beat, daemon=True)
     life.start()
     try:
-        yield own
-    except KeyboardInterrupt:
-        sys.stderr.write(
-            f"das: stopped; nothing is lost, go on with `das resume {shlex.quote(str(out))}`\n"
-        )
-        raise
+        yield Hold(out, own)
     finally:
         ended.set()
         life.join()
@@ -166,12 +162,7 @@ def _take(out: StoredPlace, token: str, patience: float) -> StoredPlace:
             lives, since = True, now
         last = holder
         if lives and now - began > patience:
-            raise OutputError(
-                str(out),
-                "another process works on this folder",
-                got=_words(holder),
-                remedy="wait for its end, or end it",
-            )
+            raise _held(out, _words(holder))
         time.sleep(_LOOK)
 
 
@@ -185,10 +176,22 @@ def _holder(out: StoredPlace) -> tuple[int, tuple[StoredPlace, bytes] | None]:
     return 0, None
 
 
+def _process() -> str:
+    return f"process {os.getpid()} on {socket.gethostname()}"
+
+
 def _sign(token: str, number: int) -> bytes:
     """Who is alive. In containers two may have one number and host name: the token tells them."""
-    who = f"process {os.getpid()} on {socket.gethostname()}"
-    return f"{who}, sign of life {number}\n{token}\n".encode()
+    return f"{_process()}, sign of life {number}\n{token}\n".encode()
+
+
+def _held(out: Place, holder: str | None) -> OutputError:
+    return OutputError(
+        str(out),
+        "another process works on this folder",
+        got=holder,
+        remedy="wait for its end, or end it",
+    )
 
 
 def _words(holder: tuple[StoredPlace, bytes] | None) -> str | None:

@@ -17,11 +17,10 @@ from typing import Any
 
 from das.errors import ConfigError, OutputError
 from das.queries.query import parse_query
-from jobs.pipeline.config.joined import joined_settings
+from jobs.pipeline.config.between import joined_settings
 from jobs.pipeline.config.models.products import JoinedConfig, ProductConfig
 from jobs.pipeline.config.models.run import RunConfig
-from jobs.pipeline.config.product import Product, Resolved
-from jobs.pipeline.config.tables import TablesWanted
+from jobs.pipeline.config.product import Product, Resolved, TablesWanted
 from jobs.pipeline.documents.manifest import Settings, Solution, read_manifest
 from jobs.pipeline.plan import without_estimates
 from jobs.pipeline.storage.dataset import MANIFEST, Dataset, is_published, remove_dataset

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -432,22 +432,46 @@ def _parse(block: bytes, chunk: Chunk, table: Table, text: pa.DataType) -> pa.Ta
     wanted = [names[chunk.header.index(name)] for name in columns]
     # Arrow drops a byte order mark at the start of what it reads. Here it is data.
     source = b"\n" + block if block.startswith(_BYTE_ORDER_MARK) else block
+    kinds = dict.fromkeys(wanted, text)
+    rows = parse_block(source, names, kinds, table.delimiter, quotes=table.quotes)
+    return None if rows is None else rows.rename_columns(columns)
+
+
+def parse_block(
+    block: bytes,
+    names: Sequence[str],
+    kinds: Mapping[str, pa.DataType],
+    delimiter: str,
+    *,
+    quotes: bool,
+    encoding: str = "utf8",
+) -> pa.Table | None:
+    """Parse whole lines of a file without a header; None if one is no row.
+
+    Args:
+      block: The lines.
+      names: Names of all fields.
+      kinds: Fields wanted, with the types of their values.
+      delimiter: Field separator.
+      quotes: Whether fields may stand in quotation marks.
+      encoding: Of the file.
+    """
     try:
-        rows = pa_csv.read_csv(
-            pa.BufferReader(source),
-            pa_csv.ReadOptions(use_threads=False, block_size=len(source) + 1, column_names=names),
-            pa_csv.ParseOptions(
-                delimiter=table.delimiter, quote_char='"' if table.quotes else False
+        return pa_csv.read_csv(
+            pa.BufferReader(block),
+            pa_csv.ReadOptions(
+                use_threads=False,
+                block_size=2 * len(block) + 1,  # in UTF-8, a character of Latin-1 has two bytes
+                column_names=names,
+                encoding=encoding,
             ),
+            pa_csv.ParseOptions(delimiter=delimiter, quote_char='"' if quotes else False),
             pa_csv.ConvertOptions(
-                column_types=dict.fromkeys(wanted, text),
-                include_columns=wanted,
-                strings_can_be_null=False,
+                column_types=kinds, include_columns=[*kinds], strings_can_be_null=False
             ),
         )
     except pa.ArrowInvalid:  # its text may quote the data
         return None
-    return rows.rename_columns(columns)
 
 
 def _lines(file: Place, start: int) -> Iterator[tuple[int, bytes]]:

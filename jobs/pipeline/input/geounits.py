@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -12,9 +13,32 @@ from das.arrays import BoolArray, Geocodes, IntArray, ObjectArray
 from das.errors import InputError
 from geography.lattice import Lattice, Spine
 from jobs.pipeline.config.models.run import GeounitsFile
-from jobs.pipeline.config.models.values import GeocodeColumns, names_of
+from jobs.pipeline.config.models.values import GeocodeColumns, Quoting, names_of
 from jobs.pipeline.input import values
 from jobs.pipeline.input.files import Batch, Table, read_table
+from jobs.pipeline.storage.place import Place
+
+_DELIMITER = "geography.geounits.delimiter"
+
+
+class GeocodedFile(Protocol):
+    """What run files say of any file with a column of geocodes."""
+
+    @property
+    def path(self) -> Place:
+        """Where it is."""
+
+    @property
+    def geocode(self) -> GeocodeColumns:
+        """Its column of geocodes, or several."""
+
+    @property
+    def delimiter(self) -> str:
+        """Field separator of a CSV file."""
+
+    @property
+    def leading_zeros(self) -> str:
+        """Whether geocodes are numbers, `lost`, or `kept`."""
 
 
 def list_geounits(geounits: GeounitsFile, spine: Spine) -> Geocodes:
@@ -27,20 +51,25 @@ def list_geounits(geounits: GeounitsFile, spine: Spine) -> Geocodes:
       InputError: A geocode is missing, has the wrong length, or appears twice.
     """
     digits = spine.digits[-1]
-    table = _table(geounits)
+    table = table_of(geounits, (), _DELIMITER)
     parts = geocode_column(table, geounits.geocode, digits)
     return sorted_unique(parts, table, geounits.geocode, digits)
 
 
-def _table(geounits: GeounitsFile, *columns: str) -> Table:
-    """The geocodes of the list, and other columns."""
-    return Table(
-        geounits.path,
-        (*names_of(geounits.geocode), *columns),
-        geounits.delimiter,
-        "geography.geounits.delimiter",
-        geounits.leading_zeros == "lost",
-    )
+def table_of(
+    file: GeocodedFile, columns: Iterable[str], setting: str = "the delimiter of this table"
+) -> Table:
+    """Name the columns of a file to read: its geocodes and others.
+
+    Args:
+      file: As a run file states it.
+      columns: The others.
+      setting: Key of the run file that sets the delimiter, for errors.
+    """
+    names = dict.fromkeys((*names_of(file.geocode), *columns))
+    lost = file.leading_zeros == "lost"
+    quoting: Quoting = getattr(file, "quoting", "double")
+    return Table(file.path, tuple(names), file.delimiter, setting, lost, quoting)
 
 
 def list_names(geounits: GeounitsFile, lattice: Lattice) -> dict[str, ObjectArray]:
@@ -59,7 +88,7 @@ def list_names(geounits: GeounitsFile, lattice: Lattice) -> dict[str, ObjectArra
     if not geounits.names:
         return {}
     spine = lattice.spine
-    table = _table(geounits, *dict.fromkeys(geounits.names.values()))
+    table = table_of(geounits, geounits.names.values(), _DELIMITER)
     sizes = {level: len(lattice.codes[spine.levels.index(level)]) for level in geounits.names}
     found = {level: np.full(size, "", object) for level, size in sizes.items()}
     named = {level: np.zeros(size, np.bool_) for level, size in sizes.items()}

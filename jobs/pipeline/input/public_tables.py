@@ -8,9 +8,10 @@ import numpy as np
 
 from das.arrays import IntArray, ObjectArray
 from das.errors import InputError
-from jobs.pipeline.config.models.invariants import PublicTable
+from jobs.pipeline.config.models.kinds.kind import PublicTable
 from jobs.pipeline.input import values
-from jobs.pipeline.input.files import Table, read_table
+from jobs.pipeline.input.files import read_table
+from jobs.pipeline.input.geounits import table_of
 
 # So that no number that is made of it leaves int64: the sum of a table times the most persons of
 # a facility.
@@ -33,16 +34,8 @@ def read_public(
     Raises:
       InputError: It cannot be read, or has a geounit twice.
     """
-    columns = (table.geocode, *table.columns.values())
-    source = Table(
-        table.path,
-        columns,
-        table.delimiter,
-        "the delimiter of this table",
-        table.leading_zeros == "lost",
-    )
     codes, counts, total = [], [], 0.0
-    for batch in read_table(source):
+    for batch in read_table(table_of(table, table.columns.values())):
         array = values.geocodes(batch, table.geocode, digits)
         codes.append(array.to_numpy(zero_copy_only=False).astype(object))
         rows = np.zeros((len(array), len(labels)), np.int64)

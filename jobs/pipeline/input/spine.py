@@ -17,8 +17,14 @@ from geography.respine import Respined, optimize_spine
 from jobs.pipeline.config.models.run import EntitiesFile, GeographyConfig, GeounitsFile, SplitConfig
 from jobs.pipeline.config.models.values import names_of
 from jobs.pipeline.input import values
-from jobs.pipeline.input.files import Table, read_table
-from jobs.pipeline.input.geounits import list_geounits, refuse_twice, rows_of
+from jobs.pipeline.input.files import read_table
+from jobs.pipeline.input.geounits import (
+    GeocodedFile,
+    list_geounits,
+    refuse_twice,
+    rows_of,
+    table_of,
+)
 from jobs.pipeline.storage.geography import Census
 
 
@@ -97,7 +103,7 @@ def respined(
 
 
 def read_columns(
-    file: EntitiesFile | GeounitsFile, leaves: Geocodes, digits: int, columns: Sequence[str]
+    file: GeocodedFile, leaves: Geocodes, digits: int, columns: Sequence[str]
 ) -> dict[str, npt.NDArray[np.str_]]:
     """Read columns of a table with one row per leaf.
 
@@ -114,14 +120,7 @@ def read_columns(
       InputError: The file cannot be read, lacks a column, has a leaf twice or one that is unknown,
         or lacks a leaf.
     """
-    names = names_of(file.geocode)
-    table = Table(
-        file.path,
-        (*names, *columns),
-        file.delimiter,
-        "the delimiter of this table",
-        file.leading_zeros == "lost",
-    )
+    names, table = names_of(file.geocode), table_of(file, columns)
     codes, texts = [], dict[str, list[npt.NDArray[np.str_]]]((name, []) for name in columns)
     for batch in read_table(table):
         own = values.geocode_bytes(values.geocodes(batch, file.geocode, digits), digits)
@@ -143,7 +142,7 @@ def read_columns(
     if len(absent):
         raise InputError(
             f"{file.path}, {', '.join(names)}",
-            f"lacks a leaf geounit ({len(absent)} such)",
+            f"lacks a geounit ({len(absent)} such)",
             want=f"a row for {absent[0].decode()}",
         )
     return {name: np.concatenate(parts)[order] for name, parts in texts.items()}

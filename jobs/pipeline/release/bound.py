@@ -16,7 +16,8 @@ from das.arrays import BoolArray, Geocodes, IntArray, ObjectArray
 from das.errors import ConfigError, InputError, LedgerError
 from das.queries.query import Query, is_refinement, parse_query
 from invariants.facilities import groups_of
-from jobs.pipeline.config.models.invariants import AnyInvariant, InvariantConfig, ReleasedCounts
+from jobs.pipeline.config.models.kinds.kind import KindConfig, ReleasedCounts
+from jobs.pipeline.config.models.kinds.query import InvariantConfig
 from jobs.pipeline.config.product import Product
 from jobs.pipeline.config.released import load_release
 from jobs.pipeline.documents.account import Account
@@ -101,7 +102,7 @@ def _ranks(values: IntArray) -> IntArray:
     return out
 
 
-def bound_entries(stated: Sequence[AnyInvariant]) -> list[InvariantConfig]:
+def bound_entries(stated: Sequence[KindConfig]) -> list[InvariantConfig]:
     """The invariants that are counts released before."""
     return [e for e in stated if isinstance(e, InvariantConfig) and e.released is not None]
 
@@ -280,7 +281,7 @@ def refuse_impossible(
 
 
 def bound_parts(
-    plan: Plan, stated: Sequence[AnyInvariant], release: ReleaseLayout, tasks: Tasks, level: Level
+    plan: Plan, stated: Sequence[KindConfig], release: ReleaseLayout, tasks: Tasks, level: Level
 ) -> list[tuple[str, PartFile]]:
     """Write the counts that bind a geolevel: of a release, or added up from one geolevel below.
 

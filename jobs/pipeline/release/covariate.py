@@ -230,9 +230,7 @@ def noisy_totals(
     """
     cells, measured = template.live_cells(family), targets.measured(family.rows)
     total, precision = np.zeros(family.n_children), np.zeros(family.n_children)
-    for query, noisy, weights in zip(
-        targets.queries, targets.answers, targets.weights, strict=True
-    ):
+    for query, noisy, weights in targets.each():
         if isinstance(noisy, DrawnAnswers) or not query.is_partition:
             continue
         present, _ = template.groups.present(query, cells)
@@ -282,9 +280,7 @@ def _composed(
         k, measured = len(cells), targets.measured(family.rows)
         information = np.zeros((family.n_children, k, k))
         adjoint = np.zeros((family.n_children, k))
-        for query, noisy, weights in zip(
-            targets.queries, targets.answers, targets.weights, strict=True
-        ):
+        for query, noisy, weights in targets.each():
             if isinstance(noisy, DrawnAnswers):
                 raise TypeError("lazy answers are not composed")
             present, group = template.groups.present(query, cells)
@@ -392,7 +388,10 @@ def certify(
       settings: How.
     """
     queries = marginals(plan, template.level)
-    total = _no_risks(queries, learned.ways)
+    names, ways = tuple(query.name for query in queries), learned.ways
+    m = len(names)
+    nothing = {way: np.zeros(m) for way in ways}
+    found = [Risks(names, np.zeros(m, np.int64), {w: np.zeros(m, np.int64) for w in ways}, nothing)]
     for piece in pieces:
         chosen = [f for f in _families(piece) if is_certified(f.geocode, share)]
         if not chosen:
@@ -407,25 +406,15 @@ def certify(
             for way in learned.ways
         }
         for number in range(len(chosen)):
-            found = _risks_of_family(template, queries, pairs, number, settings)
-            total = merge_risks([total, found]) if found is not None else total
-    return total
+            one = _risks_of_family(template, queries, pairs, number, settings)
+            found += [] if one is None else [one]
+    return merge_risks(found)
 
 
 def marginals(plan: Plan, level: Level) -> list[Query]:
     """Marginals whose error is estimated: the total, and every partition that is measured."""
     names = ["total", *(query.name for query in level.whole if query.is_partition)]
     return [parse_query(plan.schema, name) for name in dict.fromkeys(names)]
-
-
-def _no_risks(queries: Sequence[Query], ways: Sequence[str]) -> Risks:
-    m = len(queries)
-    return Risks(
-        tuple(query.name for query in queries),
-        np.zeros(m, np.int64),
-        {way: np.zeros(m, np.int64) for way in ways},
-        {way: np.zeros(m) for way in ways},
-    )
 
 
 def _risks_of_family(
@@ -504,7 +493,7 @@ def _shifted(piece: Piece) -> Targets:
     is_measured = np.diff(targets.row, prepend=-1) > 0
     codes = piece.codes[is_measured]
     answers = []
-    for query, own, weights in zip(targets.queries, targets.answers, targets.weights, strict=True):
+    for query, own, weights in targets.each():
         if isinstance(own, DrawnAnswers):
             raise TypeError("lazy answers are not perturbed")
         deviation = np.where(weights > 0, 1 / np.sqrt(np.maximum(weights, 1e-300)), 0.0)

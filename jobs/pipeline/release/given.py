@@ -8,23 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from das.arrays import Geocodes, IntArray, ObjectArray
 from das.errors import InputError
-from das.queries.query import Query, parse_query
-from invariants.facilities import Facilities
-from invariants.quarters import NAME, LivingQuarters
-from jobs.pipeline.config.models.invariants import (
-    AnyInvariant,
-    ExactAnswers,
-    FacilitiesConfig,
-    InvariantConfig,
-    LivingQuartersConfig,
-    PublicTable,
-    table_of,
-)
+from invariants.limit import Limit
+from jobs.pipeline.config.models.kinds.kind import ExactAnswers, KindConfig, PublicTable, Setting
 from jobs.pipeline.input.public_tables import read_public
 from jobs.pipeline.plan import Level, Plan, exact_query
 from jobs.pipeline.storage.answers import ANSWERS, answer_table, read_available
@@ -41,7 +32,7 @@ class Given:
     """Public counts of some geounits.
 
     Attributes:
-      name: What is counted: the name of a query, or of facilities.
+      name: What is counted, as `Limit.stored_as`.
       codes: object[G] geocodes, sorted.
       counts: int64[G, m].
       is_whole: Whether all geounits are to have a row; those without a count have 0.
@@ -70,19 +61,14 @@ class Given:
             yield some, counts
 
 
-def facilities_name(facilities: Facilities) -> str:
-    """The name of facility counts among what was given."""
-    return f"facilities {facilities.query.name}"
-
-
 def publish_given_counts(
     plan: Plan,
-    stated: Sequence[AnyInvariant],
+    stated: Sequence[KindConfig],
     release: ReleaseLayout,
     products: Mapping[str, tuple[Plan, ReleaseLayout]],
     bound: Callable[[Level], Sequence[tuple[str, PartFile]]] = lambda _: (),
 ) -> None:
-    """Copy facility counts, published tables and counts released before into the release.
+    """Copy published tables, exact answers of other products and counts released before.
 
     Args:
       plan: The plan.
@@ -98,8 +84,7 @@ def publish_given_counts(
     for level in reversed(plan.levels):
         if is_published(release.given(level.name)):
             continue
-        # Structural zeros are of no geolevel.
-        entries = [entry for entry in stated if getattr(entry, "geolevel", None) == level.name]
+        entries = [entry for entry in stated if entry.stated_at == level.name]
         given = [_given(plan, release, level, entry, products) for entry in entries]
         tables = [counts for counts in given if counts is not None]
         _publish(release, level.name, tables, bound(level))
@@ -109,26 +94,22 @@ def _given(
     plan: Plan,
     release: ReleaseLayout,
     level: Level,
-    entry: AnyInvariant,
+    entry: KindConfig,
     products: Mapping[str, tuple[Plan, ReleaseLayout]],
 ) -> Given | None:
-    """What an invariant of a geolevel is made of, if not of the confidential data."""
-    facilities, quarters = plan.limits.facilities, plan.limits.quarters
-    if isinstance(entry, LivingQuartersConfig) and quarters is not None:
-        return _given_quarters(quarters, plan, release, level, entry, products)
-    if isinstance(entry, FacilitiesConfig) and facilities is not None:
-        name, labels = facilities_name(facilities), facilities.query.labels()
-        if entry.exact is not None:
-            return Given(name, *_exact_counts(entry.exact, level.name, labels, products))
-    elif isinstance(entry, InvariantConfig):
-        query = stated_query(plan, level, entry)
-        name, labels = query.name, query.labels()
-    else:
+    """The public counts that an invariant of a geolevel names, if it names some."""
+    table, exact = entry.public_table, entry.answers_of
+    if table is None and exact is None:
         return None
-    table, is_whole = table_of(entry), getattr(entry, "released", None) is not None
-    if table is None:
-        return None
-    return Given(name, *_read(table, labels, plan, release, level), is_whole)
+    plans = {name: other for name, (other, _) in products.items()}
+    setting = Setting(plan.schema, plan.spine.levels, partial(exact_query, plans))
+    (limit,) = entry.build(setting)
+    if exact is not None:
+        codes, counts = _exact_counts(exact, level.name, limit.counted, products)
+    elif table is not None:
+        codes, counts = _read(table, limit.counted, plan, release, level)
+    limit.check_given(counts)
+    return Given(limit.stored_as, codes, counts, limit.is_whole)
 
 
 def _read(
@@ -143,31 +124,6 @@ def _read(
     codes = np.array([known.get(code, code) for code in codes], object)
     order = np.argsort(codes)
     return codes[order], counts[order]
-
-
-def _given_quarters(
-    quarters: LivingQuarters,
-    plan: Plan,
-    release: ReleaseLayout,
-    level: Level,
-    entry: LivingQuartersConfig,
-    products: Mapping[str, tuple[Plan, ReleaseLayout]],
-) -> Given:
-    if entry.exact is not None:
-        given = Given(NAME, *_exact_counts(entry.exact, level.name, quarters.kinds, products))
-    elif entry.table is not None:
-        given = Given(NAME, *_read(entry.table, quarters.kinds, plan, release, level))
-    if not given.counts.any():
-        raise InputError(
-            f"table of {NAME}", "counts none in any geounit, so nobody could live anywhere"
-        )
-    return given
-
-
-def stated_query(plan: Plan, level: Level, entry: InvariantConfig) -> Query:
-    """The query of a stated invariant, as the plan knows it."""
-    name = parse_query(plan.schema, entry.query).name
-    return next(query for query in level.kept if query.name == name)
 
 
 def _exact_counts(
@@ -234,27 +190,15 @@ def _publish(
     publish(dataset, parts, {"geolevel": geolevel, "queries": [*names]})
 
 
-def facility_counts(
-    release: ReleaseLayout, facilities: Facilities, codes: ObjectArray, batch: Batch
+def given_counts(
+    release: ReleaseLayout, limit: Limit, codes: ObjectArray, batch: Batch
 ) -> IntArray:
-    """int64[G, t]: facilities by type of some geounits of a range; 0 where none were given."""
-    name, size = facilities_name(facilities), facilities.query.size
-    return _counts(release, facilities.geolevel, name, size, codes, batch)
-
-
-def quarter_counts(
-    release: ReleaseLayout, quarters: LivingQuarters, codes: ObjectArray, batch: Batch
-) -> IntArray:
-    """int64[G, m]: living quarters by kind of some geounits of a range; 0 where none were given."""
-    return _counts(release, quarters.geolevel, NAME, len(quarters.kinds), codes, batch)
-
-
-def _counts(
-    release: ReleaseLayout, geolevel: str, name: str, size: int, codes: ObjectArray, batch: Batch
-) -> IntArray:
-    dataset = Dataset.open(release.given(geolevel))
-    given, counts = read_available(dataset, name, size, batch.low, batch.high)
+    """int64[G, m]: what is given for a limit in some geounits of a range; 0 where nothing was."""
+    size = len(limit.counted)
     out = np.zeros((len(codes), size), np.int64)
-    keep = np.isin(given, codes)
-    out[np.searchsorted(codes.astype(np.str_), given[keep].astype(np.str_))] = counts[keep]
+    if size:
+        dataset = Dataset.open(release.given(limit.geolevel))
+        given, counts = read_available(dataset, limit.stored_as, size, batch.low, batch.high)
+        keep = np.isin(given, codes)
+        out[np.searchsorted(codes.astype(np.str_), given[keep].astype(np.str_))] = counts[keep]
     return out

@@ -18,11 +18,11 @@ from das.arrays import IntArray, ObjectArray
 from das.errors import OutputError
 from das.histograms import Histograms
 from invariants.between import Cap, Ties
-from invariants.facilities import Facilities, groups_of
+from invariants.facilities import Facilities, binding_totals, groups_of
 from invariants.leaves import Leaves, LeavesTable, add_up, limit_totals
 from invariants.quarters import without_quarters
 from jobs.pipeline.plan import Level, Plan
-from jobs.pipeline.release.given import facility_counts, quarter_counts
+from jobs.pipeline.release.given import given_counts
 from jobs.pipeline.storage.answers import read_answers
 from jobs.pipeline.storage.columns import flattened, lengths, lists, ragged_lists, texts
 from jobs.pipeline.storage.dataset import Dataset, PartFile, PartWriter, is_published, publish
@@ -153,7 +153,7 @@ def _write_implied(plan: Plan, release: ReleaseLayout, level: Level, batch: Batc
             leaves = add_up(finer.leaves, owners[finer.owners()], len(codes))
         if leaves is not None:
             leaves = _with_totals(plan, release, bound, leaves, codes, own)
-    least, most = _row_bounds(plan, release, level, below, owners, codes)
+    least, most = _row_bounds(plan, release, below, owners, codes, own)
     if quarters is not None:
         nobody = without_quarters(quarters)
         least[nobody], most[nobody] = 0, 0
@@ -170,7 +170,7 @@ def _boxes(
 ) -> Leaves:
     """What some geounits of the geolevel of the bounds can hold, by type."""
     if isinstance(bound, Facilities):
-        return bound.boxes(facility_counts(release, bound, codes, batch))
+        return bound.boxes(given_counts(release, bound, codes, batch))
     return bound.boxes(other_counts(release, bound.sizes, bound.geolevel, codes), len(codes))
 
 
@@ -183,11 +183,12 @@ def _quarters(
     batch: Batch,
 ) -> IntArray | None:
     """int64[G, m]: living quarters of geounits, given or added up from below; None if unknown."""
-    quarters, geolevel = plan.limits.quarters, plan.levels[batch.level].name
-    if quarters is None or geolevel not in quarters.geolevels:
+    geolevel = plan.levels[batch.level].name
+    quarters = plan.limits.quarters_at(geolevel)
+    if quarters is None:
         return None
     if geolevel == quarters.geolevel:
-        return quarter_counts(release, quarters, codes, batch)
+        return given_counts(release, quarters, codes, batch)
     counts = np.zeros((len(codes), len(quarters.kinds)), np.int64)
     if below is not None and below.quarters is not None:
         np.add.at(counts, owners, below.quarters)
@@ -204,7 +205,7 @@ def _with_totals(
 ) -> LeavesTable:
     """Impose totals that are exact here and not further down."""
     geolevel = plan.levels[batch.level].name
-    query = bound.totals_at(plan.invariants, geolevel)
+    query = binding_totals(bound.geolevel, plan.invariants, geolevel)
     if query is None:
         return leaves
     totals = read_answers(Dataset.open(release.invariants(geolevel)), [query], codes)[0]
@@ -220,37 +221,39 @@ def _with_totals(
 def _row_bounds(
     plan: Plan,
     release: ReleaseLayout,
-    level: Level,
     below: BatchLimits | None,
     owners: IntArray,
     codes: ObjectArray,
+    batch: Batch,
 ) -> tuple[IntArray, IntArray]:
     """int64[G, r] least and most of the bounded rows: stated, or added up from below.
 
     What exact answers of another product demand is read of every geolevel itself.
     """
-    rows, n_geounits = level.bounded_rows, len(codes)
-    least = np.zeros((n_geounits, len(rows)), np.int64)
-    most = np.zeros((n_geounits, len(rows)), np.int64)
+    level = plan.levels[batch.level]
     finer: list[str] = []
     if below is not None:
-        finer = [row.name for row in plan.levels[level.index + 1].bounded_rows]
-    for index, row in enumerate(rows):
+        finer = [row.name for row in plan.levels[batch.level + 1].bounded_rows]
+    least, most = np.zeros((2, len(codes), len(level.bounded_rows)), np.int64)
+    for index, row in enumerate(level.bounded_rows):
         if row.cap is not None:
-            least[:, index], most[:, index] = _demanded(row.cap, release, level.name, codes)
-            continue
-        if below is not None and row.name in finer:
-            np.add.at(least[:, index], owners, below.row_least[:, finer.index(row.name)])
-            np.add.at(most[:, index], owners, below.row_most[:, finer.index(row.name)])
-        if row.least is None:
-            least[:, index] = -NO_LIMIT
-        elif row.name not in finer:
-            least[:, index] = row.least
-        if row.most is None:
-            most[:, index] = NO_LIMIT
-        elif row.name not in finer:
-            most[:, index] = row.most
+            low, high = _demanded(row.cap, release, level.name, codes)
+        elif below is not None and row.name in finer:
+            column = finer.index(row.name)
+            low = -_added_up(-below.row_least[:, column], owners, len(codes))
+            high = _added_up(below.row_most[:, column], owners, len(codes))
+        else:
+            low, high = row.bounds(given_counts(release, row, codes, batch))
+        least[:, index], most[:, index] = low, high
     return least, most
+
+
+def _added_up(most: IntArray, owners: IntArray, n_owners: int) -> IntArray:
+    """int64[G]: sums of bounds over the children of each geounit; `NO_LIMIT` if one has none."""
+    sums, is_open = np.zeros(n_owners, np.int64), np.zeros(n_owners, np.bool_)
+    np.add.at(sums, owners, np.where(most == NO_LIMIT, 0, most))
+    np.logical_or.at(is_open, owners, most == NO_LIMIT)
+    return np.where(is_open, NO_LIMIT, sums)
 
 
 def _demanded(
@@ -297,9 +300,10 @@ def read_limits(
             ),
         )
     quarters = None
-    if plan.limits.quarters is not None and plan.limits.has_quarters(geolevel):
+    known = plan.limits.quarters_at(geolevel)
+    if known is not None:
         counts = flattened(table.column(_QUARTERS.name))
-        quarters = counts.reshape(len(codes), len(plan.limits.quarters.kinds))
+        quarters = counts.reshape(len(codes), len(known.kinds))
     return BatchLimits(
         leaves,
         flat["row_least"].reshape(len(codes), rows),

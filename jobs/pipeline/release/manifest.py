@@ -14,15 +14,11 @@ from das.metrics.parity import expected_absolute, parity_of
 from das.privacy.ledger import Ledger
 from das.queries.query import Query, parse_query
 from das.schema import Recode, Schema
-from jobs.pipeline.config.claims import claim_of
-from jobs.pipeline.config.groups import Grouping
 from jobs.pipeline.config.models.run import AboutConfig
-from jobs.pipeline.config.product import Product, Resolved
+from jobs.pipeline.config.product import Grouping, Product, Resolved, claim_of
 from jobs.pipeline.documents.account import Account, account_of_grants
 from jobs.pipeline.documents.codebook import (
     Codebook,
-    CodedColumn,
-    CodedDataset,
     CodedGeolevel,
     CodedGroup,
     CodedQuery,
@@ -54,8 +50,7 @@ from jobs.pipeline.release.statements import (
     privacy_statements,
     stratum_statements,
 )
-from jobs.pipeline.report.datasets import described
-from jobs.pipeline.report.readme import codebook_page, readme
+from jobs.pipeline.report.datasets import codebook_page, described, readme
 from jobs.pipeline.storage.answers import ORIGIN
 from jobs.pipeline.storage.dataset import MANIFEST, Dataset, is_published
 from jobs.pipeline.storage.files import READABLE, replace_file
@@ -319,18 +314,7 @@ def codebook_of(plan: Plan, manifest: Manifest, tables: Sequence[str]) -> Codebo
             )
         ),
         queries=_queries(plan, tables),
-        datasets=tuple(
-            CodedDataset(
-                path=one.path,
-                geolevels=one.levels,
-                row=one.row,
-                columns=tuple(
-                    CodedColumn(name=name, type=kind, meaning=meaning)
-                    for name, kind, meaning in one.columns
-                ),
-            )
-            for one in described(manifest)
-        ),
+        datasets=tuple(described(manifest)),
     )
 
 
@@ -439,9 +423,7 @@ def _at(
     everybody = math.nan
     if of_total is not None:
         everybody = min(float(expected_absolute(of_total)[0]), 2.0 * float(released.sum()))
-    parity = parity_of(
-        absolute, released, everybody, floor=grouping.floor, omega=grouping.population_weight
-    )
+    parity = parity_of(absolute, released, everybody, floor=grouping.floor)
     return ExpectedAtLevel(
         geolevel=geolevel,
         l1=tuple(float(f"{value:.6g}") for value in absolute.tolist()),

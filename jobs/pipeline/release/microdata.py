@@ -16,7 +16,7 @@ from das.arrays import BoolArray, IntArray, ObjectArray
 from das.histograms import Histograms
 from das.schema import Schema
 from invariants.joining import Joined, join
-from jobs.pipeline.config.joined import Joining, joined_settings
+from jobs.pipeline.config.between import Joining, joined_settings
 from jobs.pipeline.plan import Plan
 from jobs.pipeline.release.tables import write_rows
 from jobs.pipeline.storage.dataset import PartFile, is_published, publish

@@ -17,12 +17,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from das.arrays import FloatArray, IntArray
-from das.errors import InfeasibleError, VerificationError
+from das.errors import InfeasibleError, SchemaError, VerificationError
 from das.histograms import Histograms
 from geography.lattice import Spine
 from jobs.pipeline.documents.statistics import HOLDS, Move, statistics_of
 from jobs.pipeline.plan import Level, Plan
-from jobs.pipeline.release.problems import Constraints, Family, NodeTemplate, Targets, node_problem
+from jobs.pipeline.release.pieces import Piece
+from jobs.pipeline.release.problems import Family, NodeTemplate, node_problem
 from jobs.pipeline.storage.dataset import Dataset, PartFile, PartWriter, replace_published
 from jobs.pipeline.storage.histograms import SPARSE_SCHEMA, align_histograms, sparse_table
 from jobs.pipeline.storage.layout import ReleaseLayout
@@ -91,15 +92,13 @@ class Contradicted:
     Attributes:
       template: Of the geolevel.
       family: The family.
-      targets: What the range is fitted to.
-      constraints: What the range keeps.
+      piece: The piece that it is of.
       rules: What may change in the parent.
     """
 
     template: NodeTemplate
     family: Family
-    targets: Targets
-    constraints: Constraints
+    piece: Piece
     rules: MoveRules
 
     @property
@@ -111,7 +110,9 @@ class Contradicted:
         """The family of a parent of these counts, int64[cells of the rules]."""
         live = np.flatnonzero(counts)
         cells = self.rules.cells[live]
-        return replace(self.family, parent=_one_geounit(self.template.n_cells, cells, counts[live]))
+        offsets = np.array([0, len(cells)])
+        parent = Histograms(self.template.n_cells, offsets, cells, counts[live])
+        return replace(self.family, parent=parent)
 
     def problem(self, live: IntArray) -> NodeProblem:
         """The node problem in which some of the cells of the rules may have persons.
@@ -120,7 +121,8 @@ class Contradicted:
         """
         counts = np.zeros_like(self.before)
         counts[live] = np.maximum(self.before[live], 1)
-        return node_problem(self.template, self.with_parent(counts), self.targets, self.constraints)
+        family, piece = self.with_parent(counts), self.piece
+        return node_problem(self.template, family, piece.targets, piece.constraints)
 
 
 def moved_family(node: Contradicted, failsafe: Failsafe, settings: NodeSettings) -> Family:
@@ -215,10 +217,6 @@ def _support(problem: NodeProblem) -> FloatArray:
     return support
 
 
-def _one_geounit(n_cells: int, cells: IntArray, counts: IntArray) -> Histograms:
-    return Histograms(n_cells, np.array([0, len(cells)]), cells, counts)
-
-
 def _counts_in(histograms: Histograms | None, cells: IntArray) -> IntArray:
     """int64[k]: counts of one geounit in some cells, 0 where there is none."""
     counts = np.zeros(len(cells), np.int64)
@@ -276,19 +274,14 @@ def _with_moves(
     table = replace(dataset, parts=(part,)).read()
     codes = sorted({*table.column("geocode").to_pylist(), *moves})
     old = align_histograms(table, codes, n_cells)
-    offsets, cells, counts = [0], [], []
-    for index, code in enumerate(codes):
-        own = slice(old.offsets[index], old.offsets[index + 1])
-        row = dict(zip(old.cells[own].tolist(), old.counts[own].tolist(), strict=True))
-        for cell, change in moves.get(code, {}).items():
-            row[cell] = row.get(cell, 0) + change
-        if min(row.values(), default=0) < 0:
-            raise VerificationError(str(dataset.path), "a failsafe move leaves a negative count")
-        entries = sorted((cell, count) for cell, count in row.items() if count)
-        cells += [cell for cell, _ in entries]
-        counts += [count for _, count in entries]
-        offsets.append(len(cells))
-    histograms = Histograms(n_cells, *(np.array(a, np.int64) for a in (offsets, cells, counts)))
+    moved = [(row, *move) for row, code in enumerate(codes) for move in moves.get(code, {}).items()]
+    added = np.array(moved, np.int64).reshape(-1, 3).T
+    columns = zip((old.owners(), old.cells, old.counts), added, strict=True)
+    try:
+        histograms = Histograms.from_entries(n_cells, len(codes), *map(np.concatenate, columns))
+    except SchemaError:
+        what = "a failsafe move leaves a negative count"
+        raise VerificationError(str(dataset.path), what) from None
     writer = PartWriter(dataset.path, SPARSE_SCHEMA)
     writer.write(sparse_table(codes, histograms))
     return writer.close(**part.facts)

@@ -21,7 +21,7 @@ from itertools import pairwise
 import numpy as np
 from scipy.optimize import nnls
 
-from das.arrays import BoolArray, FloatArray, IntArray, ObjectArray
+from das.arrays import FloatArray, IntArray, ObjectArray
 from das.errors import VerificationError
 from das.histograms import Histograms
 from das.queries.query import Query
@@ -35,7 +35,6 @@ from jobs.pipeline.release.problems import (
     CellEstimates,
     Constraints,
     Family,
-    Support,
     Targets,
     ToldSum,
 )
@@ -83,47 +82,54 @@ def read_pieces(
       OutputError: The measurements, the invariants or the geolevel above are not complete.
     """
     level, rows = reader.level, reader.rows(batch)
-    families = _families(reader, rows, reader.support() if with_lazy else None)
     hints = hint_readers(reader)
-    for first, last in _cuts(families, whole_answers(level), len(level.lazy)):
-        low, high = families[first].rows.start, families[last - 1].rows.stop
-        some = rows.slice(low, high)
+    support = reader.support() if with_lazy else None
+    names, edges = rows.parents[rows.starts], np.append(rows.starts, len(rows.codes))
+    parents = reader.parents(names) if level.index else None
+    live = 0 if parents is None else np.diff(parents.offsets)
+    # Of each lazy query a geounit has an answer per live cell at most.
+    numbers = np.diff(edges) * (whole_answers(level) + len(level.lazy) * live)
+    for first, last in _cuts(numbers.tolist()):
+        some = rows.slice(int(edges[first]), int(edges[last]))
+        own = pairwise((edges[first : last + 1] - edges[first]).tolist())
+        families = [
+            Family("root", slice(*ends), None, support)
+            if parents is None
+            else Family(names[number], slice(*ends), parents.slice(number, number + 1))
+            for number, ends in enumerate(own, first)
+        ]
+        exact = reader.exact(some.codes)
         piece = Piece(
             some.codes,
-            tuple(family.from_row(low) for family in families[first:last]),
+            tuple(families),
             _read_targets(reader, some, hints, with_lazy=with_lazy),
-            _read_constraints(reader, some),
+            Constraints(
+                [exact[query] for query in level.kept],
+                [exact[row] for row in level.exact_rows],
+                reader.limits(some.codes),
+            ),
             CellEstimates(*reader.cells(some)) if with_cells else None,
         )
-        yield without_empty(piece, _known_empty(level, piece))
+        yield without_empty(level, piece)
 
 
-def _known_empty(level: Level, piece: Piece) -> BoolArray:
-    """bool[G]: geounits without living quarters, or with nobody in the release that binds them."""
-    empty = np.zeros(len(piece.codes), np.bool_)
-    limits = piece.constraints.limits
-    if limits is not None and limits.quarters is not None:
-        empty |= without_quarters(limits.quarters)
-    for query, answers in zip(level.kept, piece.constraints.exact, strict=True):
-        if query in level.bound:
-            empty |= ~answers.any(axis=1)
-    return empty
-
-
-def without_empty(piece: Piece, empty: BoolArray) -> Piece:
+def without_empty(level: Level, piece: Piece) -> Piece:
     """The piece without the geounits in which nobody can be.
 
-    A family without any other has an empty parent, whose own geounits said so, and is left out.
-
-    Args:
-      piece: A piece.
-      empty: bool[G], the geounits in which nobody can be.
+    They have no living quarters, or nobody in the release that binds them. A family without any
+    other has an empty parent, whose own geounits said so, and is left out.
 
     Raises:
       VerificationError: A parent has persons who can be in none of its children; a defect of
         this program.
     """
-    keep = ~empty
+    constraints, keep = piece.constraints, np.ones(len(piece.codes), np.bool_)
+    limits = constraints.limits
+    if limits is not None and limits.quarters is not None:
+        keep &= ~without_quarters(limits.quarters)
+    for query, answers in zip(level.kept, constraints.exact, strict=True):
+        if query in level.bound:
+            keep &= answers.any(axis=1)
     if keep.all():
         return piece
     ends = np.concatenate(([0], np.cumsum(keep)))
@@ -136,9 +142,8 @@ def without_empty(piece: Piece, empty: BoolArray) -> Piece:
             raise VerificationError(
                 f"node {family.geocode}", "has persons, and none of its children may have any"
             )
-    constraints, kept = piece.constraints, np.flatnonzero(keep)
+    kept = np.flatnonzero(keep)
     targets, measured = piece.targets.take(kept)
-    limits = constraints.limits
     return Piece(
         piece.codes[kept],
         tuple(families),
@@ -157,44 +162,15 @@ def whole_answers(level: Level) -> int:
     return max(1, sum(query.size for query in level.whole))
 
 
-def _families(reader: LevelReader, rows: LevelRange, support: Support | None) -> list[Family]:
-    """The families of a range, with the counts of their parents, or the support of the root."""
-    starts = rows.starts.tolist()
-    ranges = [slice(*edges) for edges in pairwise([*starts, len(rows.codes)])]
-    if not reader.level.index:
-        return [Family("root", own, None, support) for own in ranges]
-    names = rows.parents[rows.starts]
-    counts = reader.parents(names)
-    return [
-        Family(name, own, counts.slice(index, index + 1))
-        for index, (name, own) in enumerate(zip(names, ranges, strict=True))
-    ]
-
-
-def _cuts(group: Sequence[Family], answers: int, lazy: int) -> Iterator[tuple[int, int]]:
-    """Cut families into pieces [first, last), by the noisy numbers of their children.
-
-    Args:
-      group: The families of a range.
-      answers: Answers of a geounit to the queries that are not lazy.
-      lazy: Number of lazy queries, of each of which a geounit has an answer per live cell at most.
-    """
-    first, numbers = 0, 0
-    for index, family in enumerate(group):
-        live = len(family.parent.cells) if family.parent is not None else 0
-        own = family.n_children * (answers + lazy * live)
-        if index > first and numbers + own > _PIECE_NUMBERS:
+def _cuts(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Cut families into pieces [first, last), by the noisy numbers of their children."""
+    first, held = 0, 0
+    for index, own in enumerate(numbers):
+        if index > first and held + own > _PIECE_NUMBERS:
             yield first, index
-            first, numbers = index, 0
-        numbers += own
-    yield first, len(group)
-
-
-def _read_constraints(reader: LevelReader, rows: LevelRange) -> Constraints:
-    """Exact answers and limits of exactly these geounits."""
-    level, exact = reader.level, reader.exact(rows.codes)
-    sums = [exact[row] for row in level.exact_rows]
-    return Constraints([exact[query] for query in level.kept], sums, reader.limits(rows.codes))
+            first, held = index, 0
+        held += own
+    yield first, len(numbers)
 
 
 def _read_targets(

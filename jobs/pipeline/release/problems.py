@@ -104,10 +104,6 @@ class Family:
             return len(self.parent.cells) > 0
         return self.support is None or len(self.support.cells) > 0
 
-    def from_row(self, first: int) -> Family:
-        """The same family among the geounits of the range from row `first` on."""
-        return replace(self, rows=slice(self.rows.start - first, self.rows.stop - first))
-
 
 @dataclass(frozen=True, eq=False)
 class ToldSum:
@@ -167,6 +163,10 @@ class Targets:
     weights: Sequence[FloatArray]
     row: IntArray
     told: Sequence[ToldSum] = ()
+
+    def each(self) -> Iterator[tuple[Query, FloatArray | IntArray | DrawnAnswers, FloatArray]]:
+        """Give every query with its answers and weights."""
+        return zip(self.queries, self.answers, self.weights, strict=True)
 
     def measured(self, rows: slice) -> slice:
         """Rows of a family of at least two among the measured geounits."""
@@ -311,9 +311,7 @@ def node_problem(
     measured = targets.measured(rows)
     terms = [
         _term(groups, query, cells, answers, measured, weights[measured])
-        for query, answers, weights in zip(
-            targets.queries, targets.answers, targets.weights, strict=True
-        )
+        for query, answers, weights in targets.each()
     ]
     exact = []
     for query, answers in zip(template.level.kept, constraints.exact, strict=True):
@@ -326,7 +324,8 @@ def node_problem(
         tuple(RoundingQuery(groups.present(query, cells)[1]) for query in queries)
         for queries in template.passes
     )
-    terms += _told_terms(family, targets, measured, cells, exact)
+    if targets.told and len(cells) <= _MOST_TOLD:
+        terms += _told_terms(family, targets, measured, cells, exact)
     return NodeProblem(
         family.geocode,
         len(cells),
@@ -415,8 +414,6 @@ def _told_terms(
 ) -> list[Term]:
     """Weighted sums that a later product tells, but for those that exact answers fix."""
     found: list[Term] = []
-    if len(cells) > _MOST_TOLD:
-        return found
     for told in targets.told:
         row, weights = told.coefficients[cells], told.weights[measured]
         if not weights.any() or any(_is_fixed_by(one.groups, row) for one in exact):

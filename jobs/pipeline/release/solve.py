@@ -396,7 +396,7 @@ def solve_family(
             raise
         started = time.process_time()
         rules = MoveRules.of(solving.plan, solving.template.level, family)
-        node = Contradicted(solving.template, family, piece.targets, piece.constraints, rules)
+        node = Contradicted(solving.template, family, piece, rules)
         family = moved_family(node, failsafe, solving.settings)
         moved = (move_of(node, family, failsafe),)
         solution = solve_node(_problem(solving, piece, family), solving.settings)

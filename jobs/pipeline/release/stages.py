@@ -7,10 +7,9 @@ import platform
 from collections.abc import Callable
 
 from das.queries.query import parse_query
-from jobs.pipeline.config.joined import joining_of
-from jobs.pipeline.config.product import Product
+from jobs.pipeline.config.between import joining_of
+from jobs.pipeline.config.product import Product, TablesWanted
 from jobs.pipeline.config.released import released_configuration
-from jobs.pipeline.config.tables import TablesWanted
 from jobs.pipeline.documents.manifest import Environment, Manifest
 from jobs.pipeline.documents.shipped import released_schemas
 from jobs.pipeline.documents.statistics import statistics_of

@@ -21,7 +21,7 @@ from das.errors import OutputError
 from das.histograms import Histograms
 from das.queries.query import Query, terms_of
 from das.tree.intervals import central_intervals, normal_factor
-from jobs.pipeline.config.tables import H1, TablesWanted
+from jobs.pipeline.config.product import H1, TablesWanted
 from jobs.pipeline.plan import Plan
 from jobs.pipeline.release.intervals import MARKS, ClassTable
 from jobs.pipeline.storage.columns import flattened, repeated, texts, type_words

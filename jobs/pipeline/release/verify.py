@@ -10,11 +10,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from das.arrays import BoolArray
+from das.arrays import BoolArray, ObjectArray
 from das.errors import VerificationError
 from das.histograms import Histograms, first_difference
-from invariants.quarters import NAME, without_quarters
-from jobs.pipeline.config.joined import joining_of
+from jobs.pipeline.config.between import joining_of
 from jobs.pipeline.config.models.data import WithheldData
 from jobs.pipeline.config.product import Product, Resolved
 from jobs.pipeline.documents.account import Account
@@ -23,7 +22,7 @@ from jobs.pipeline.documents.statistics import HOLDS
 from jobs.pipeline.folder.solutions import settings_digest, solution_of
 from jobs.pipeline.plan import Plan
 from jobs.pipeline.release.census import CensusCodes, census_codes
-from jobs.pipeline.release.given import facilities_name, facility_counts, quarter_counts
+from jobs.pipeline.release.given import given_counts
 from jobs.pipeline.release.implied import other_counts
 from jobs.pipeline.release.manifest import answers_of, manifest_of, product_facts
 from jobs.pipeline.release.residuals import residual_test
@@ -295,22 +294,18 @@ def _verify_census(plan: Plan, release: ReleaseLayout, census: CensusCodes) -> i
 def _verify_invariants(plan: Plan, release: ReleaseLayout, batch: Batch) -> int:
     """Check the invariants of one range; returns how many answers."""
     level = plan.levels[batch.level]
-    geolevel, exact, bound = level.name, level.published, level.bound
+    exact, bound = level.published, level.bound
     if not (exact or bound):
         return 0
-    names = read_public_geocodes(release, geolevel, batch.low, batch.high)
-    counts = read_counts(release, geolevel, names, plan.schema.size)
+    names, counts = _released(plan, release, batch)
     published = []
     if exact:
-        published += read_answers(Dataset.open(release.invariants(geolevel)), exact, names)
+        published += read_answers(Dataset.open(release.invariants(level.name)), exact, names)
     if bound:
-        published += read_answers(Dataset.open(release.given(geolevel)), bound, names)
+        published += read_answers(Dataset.open(release.given(level.name)), bound, names)
     for query, answers in zip((*exact, *bound), published, strict=True):
         wrong = (query.answer(counts) != answers).any(1)
-        if wrong.any():
-            raise VerificationError(
-                f"{geolevel} {names[int(np.argmax(wrong))]}", f"breaks the invariant {query.name}"
-            )
+        _refuse(level.name, names, wrong, f"breaks the invariant {query.name}")
     return sum(answers.size for answers in published)
 
 
@@ -319,8 +314,7 @@ def _verify_support(plan: Plan, release: ReleaseLayout, batch: Batch) -> None:
     if batch.level or not plan.support:
         return
     root = plan.levels[0].name
-    names = read_public_geocodes(release, root, batch.low, batch.high)
-    counts = read_counts(release, root, names, plan.schema.size)
+    names, counts = _released(plan, release, batch)
     support, where = read_support(plan, release), f"{root} {names[0]}"
     if not np.isin(counts.cells, support.cells, assume_unique=True).all():
         raise VerificationError(where, "has counts in cells that its support leaves empty")
@@ -335,43 +329,19 @@ def _verify_support(plan: Plan, release: ReleaseLayout, batch: Batch) -> None:
 
 
 def _verify_limits(plan: Plan, release: ReleaseLayout, batch: Batch) -> int:
-    """Check facilities, living quarters, structural zeros and bounded rows of one range.
+    """Check all limits that are stated at the geolevel of a range, or at every one.
 
     Given counts are taken as they were given, not from what the release says they imply. Returns
     how many geounits were checked.
     """
-    geolevel, limits = plan.levels[batch.level].name, plan.limits
-    facilities, quarters = limits.facilities, limits.quarters
-    quartered = quarters is not None and quarters.geolevel == geolevel
-    counted = facilities is not None and facilities.geolevel == geolevel
-    rows = [row for row in plan.levels[batch.level].bounded_rows if row.geolevels[-1] == geolevel]
-    if not (counted or quartered or rows or limits.zeros is not None):
+    geolevel = plan.levels[batch.level].name
+    limits = plan.limits.stated_at(geolevel)
+    if not limits:
         return 0
-    codes = read_public_geocodes(release, geolevel, batch.low, batch.high)
-    counts = read_counts(release, geolevel, codes, plan.schema.size)
-    broken: dict[str, BoolArray] = {}
-    if facilities is not None and counted:
-        boxes = facilities.boxes(facility_counts(release, facilities, codes, batch))
-        persons = facilities.query.answer(counts)
-        outside = ((persons < boxes.least) | (persons > boxes.most)).any(1)
-        broken[facilities_name(facilities)] = np.asarray(outside, np.bool_)
-    if quarters is not None and quartered:
-        nobody = without_quarters(quarter_counts(release, quarters, codes, batch))
-        broken[NAME] = nobody & (np.diff(counts.offsets) > 0)
-    for row in rows:
-        sums = row.answer(counts)[:, 0]
-        below = np.False_ if row.least is None else sums < row.least
-        above = np.False_ if row.most is None else sums > row.most
-        broken[f"row {row.name}"] = np.zeros(len(codes), np.bool_) | below | above
-    if limits.zeros is not None:
-        in_zeros = np.zeros(len(codes), np.bool_)
-        in_zeros[counts.owners()[limits.zeros.holds(counts.cells)]] = True
-        broken["structural zeros"] = in_zeros
-    for name, mask in broken.items():
-        if mask.any():
-            raise VerificationError(
-                f"{geolevel} {codes[int(np.argmax(mask))]}", f"breaks the invariant {name}"
-            )
+    codes, counts = _released(plan, release, batch)
+    for limit in limits:
+        broken = limit.broken(counts, given_counts(release, limit, codes, batch))
+        _refuse(geolevel, codes, broken, f"breaks the invariant {limit.title}")
     return len(codes)
 
 
@@ -383,13 +353,21 @@ def _verify_ties(plan: Plan, release: ReleaseLayout, batch: Batch) -> int:
     geolevel, ties = plan.levels[batch.level].name, plan.limits.ties
     if ties is None or ties.geolevel != geolevel:
         return 0
-    codes = read_public_geocodes(release, geolevel, batch.low, batch.high)
-    counts = read_counts(release, geolevel, codes, plan.schema.size)
+    codes, counts = _released(plan, release, batch)
     others = other_counts(release, ties.sizes, geolevel, codes)
     for tie in ties.entries:
-        broken = tie.broken(counts, others)
-        if broken.any():
-            raise VerificationError(
-                f"{geolevel} {codes[int(np.argmax(broken))]}", f"breaks between {tie.name}"
-            )
+        _refuse(geolevel, codes, tie.broken(counts, others), f"breaks between {tie.name}")
     return len(codes)
+
+
+def _released(plan: Plan, release: ReleaseLayout, batch: Batch) -> tuple[ObjectArray, Histograms]:
+    """Geocodes and released counts of the geounits of a range."""
+    geolevel = plan.levels[batch.level].name
+    codes = read_public_geocodes(release, geolevel, batch.low, batch.high)
+    return codes, read_counts(release, geolevel, codes, plan.schema.size)
+
+
+def _refuse(geolevel: str, codes: ObjectArray, broken: BoolArray, what: str) -> None:
+    """Raise VerificationError for the first geounit that breaks something, if one does."""
+    if broken.any():
+        raise VerificationError(f"{geolevel} {codes[int(np.argmax(broken))]}", what)

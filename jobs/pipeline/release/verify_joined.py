@@ -18,7 +18,7 @@ from das.errors import OutputError, VerificationError
 from das.histograms import Histograms, first_difference
 from das.schema import Schema
 from invariants.between import Form, Tie
-from jobs.pipeline.config.joined import Joining
+from jobs.pipeline.config.between import Joining
 from jobs.pipeline.plan import Plan
 from jobs.pipeline.release.census import census_codes
 from jobs.pipeline.storage.columns import texts

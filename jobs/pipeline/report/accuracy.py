@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from das.metrics.accuracy import TRUE_LABELS
 from das.tree.intervals import normal_factor
+from jobs.pipeline.documents.intervals import Intervals
 from jobs.pipeline.documents.manifest import LevelGeography, Manifest, expected_rmse
 from jobs.pipeline.report import text
-from jobs.pipeline.report.budget import MOST_PANELS, level_grid
+from jobs.pipeline.report.budget import level_grid, query_panels
 from jobs.pipeline.report.page import Block, Section, Tile
-from jobs.pipeline.report.plots import Figure, Panel, line_panels
+from jobs.pipeline.report.plots import Figure
+from jobs.pipeline.report.table import Cell, Column, Table, gridded, labels, numbers, shaded, tilted
 from jobs.pipeline.report.text import words
 from jobs.pipeline.storage.dataset import Dataset, is_published
 from jobs.pipeline.storage.layout import EstimateLayout, ReleaseLayout
@@ -32,10 +35,6 @@ class Accuracy:
     def tables(self) -> list[str]:
         """Their names, in the order of the files."""
         return list(dict.fromkeys(table for _, table in self.half_widths))
-
-    def first_at(self, geolevel: str) -> str | None:
-        """Return the first table with estimates at a geolevel; None if there is none."""
-        return next((t for t in self.tables if (geolevel, t) in self.half_widths), None)
 
     @property
     def often(self) -> str:
@@ -75,7 +74,8 @@ def accuracy_tile(manifest: Manifest, accuracy: Accuracy) -> Tile | None:
       None if the geolevel has no estimates, as where all its queries are lazy.
     """
     level = manifest.levels[max(0, len(manifest.levels) - 3)]
-    table = accuracy.first_at(level)
+    found = (one for one in accuracy.tables if (level, one) in accuracy.half_widths)
+    table = next(found, None)
     if table is None:
         return None
     width = accuracy.half_widths[level, table]
@@ -93,23 +93,7 @@ def accuracy_section(manifest: Manifest, accuracy: Accuracy) -> Section:
     levels, tables = manifest.levels, accuracy.tables
     percent = f"{100 * accuracy.confidence:.10g} %"
     factor = normal_factor(accuracy.confidence)
-    raw = expected_rmse(manifest.budget, levels)
     values = [[accuracy.half_widths.get((level, table)) for level in levels] for table in tables]
-    panels = [
-        Panel(
-            words(table),
-            [words(level) for level in levels],
-            {
-                "raw": [
-                    None if noise is None else factor * noise
-                    for level in levels
-                    for noise in [raw.get((level, table))]
-                ],
-                "released": row,
-            },
-        )
-        for table, row in list(zip(tables, values, strict=True))[:MOST_PANELS]
-    ]
     caption = (
         f"Mean half width of the {percent} interval of one answer, by table (panel) and geolevel, "
         "on one logarithmic scale with zero. Where a noisy answer was measured, the dashed line "
@@ -117,7 +101,11 @@ def accuracy_section(manifest: Manifest, accuracy: Accuracy) -> Section:
     )
     legend = [("released", "estimate from all noisy answers"), ("raw", "one noisy answer")]
     label = f"Half width of the {percent} interval, in {manifest.records}"
-    figure = Figure("accuracy", line_panels("accuracy", panels, label), caption, legend)
+    expected = expected_rmse(manifest.budget, levels)
+    raw = [[expected.get((level, table)) for level in levels] for table in tables]
+    alone = [[None if one is None else factor * one for one in row] for row in raw]
+    svg = query_panels("accuracy", (tables, levels), {"raw": alone, "released": values}, label)
+    figure = Figure("accuracy", svg, caption, legend)
     note = (
         "Of unbiased estimates, from the standard errors in estimates/tables; an average over "
         "geounits and answers. Protected counts use more than the estimates do, so most of them "
@@ -141,3 +129,81 @@ def _lead(manifest: Manifest, accuracy: Accuracy) -> str:
             f"away from the truth, on average: {', '.join(off)}."
         )
     return lead
+
+
+_NOTE = (
+    "Of {} replicates. Answers are classed by what the release says. Covered is the share of "
+    "answers of replicates in classes whose {} intervals are known to hold the truth as often as "
+    "they say, or more often."
+)
+
+
+def intervals_section(manifest: Manifest, intervals: Intervals) -> Section:
+    """How far released counts are from the truth, told without it."""
+    lead = (
+        "The release was measured and solved again as if it were the truth, with fresh noise of "
+        "the same laws. How far these replicates are from the release says how far the release is "
+        "from the truth; nothing here was compared with confidential data. Every released count "
+        "has an interval in the folder intervals."
+    )
+    places = _places(manifest.geolevels, intervals)
+    bias = tilted(_grid(intervals, places, "bias"))
+    leaning = "Mean error by size of the count: which way solving leans"
+    blocks = [
+        errors_table(manifest.geolevels, intervals),
+        _table("interval-bias", leaning, places, bias),
+    ]
+    return Section("intervals", "Error of released counts", lead, blocks)
+
+
+def errors_table(levels: Sequence[str], intervals: Intervals) -> Table:
+    """Root mean square errors of released counts, as replicates tell, and how much is covered."""
+    places = _places(levels, intervals)
+    confidence = text.percent(text.ratio(intervals.confidence), 0)
+    note = _NOTE.format(text.integer(intervals.replicates), confidence)
+    cells = shaded(_grid(intervals, places, "rmse"), text.decimal, logarithmic=True)
+    caption = "Root mean square error of released counts by size of the count"
+    covered = numbers("Covered", _covered(intervals, places), text.percent, "answers")
+    return _table("interval-errors", caption, places, cells, [covered], note)
+
+
+def _places(levels: Sequence[str], intervals: Intervals) -> list[tuple[str, str]]:
+    """Geolevels and queries, the root first."""
+    places = list(dict.fromkeys((row.geolevel, row.query) for row in intervals.errors))
+    return sorted(places, key=lambda place: levels.index(place[0]))
+
+
+def _grid(
+    intervals: Intervals, places: Sequence[tuple[str, str]], name: str
+) -> list[list[float | None]]:
+    """A statistic by place and range of counts."""
+    found = {(row.geolevel, row.query, row.bin): row for row in intervals.errors}
+    rows = [[found.get((*place, size)) for size in TRUE_LABELS] for place in places]
+    return [[None if one is None else getattr(one, name) for one in row] for row in rows]
+
+
+def _covered(intervals: Intervals, places: Sequence[tuple[str, str]]) -> list[float]:
+    """Share of answers of each geolevel and query in classes that are covered."""
+    sums = {place: [0, 0] for place in places}
+    for row in intervals.intervals:
+        of_place = sums[row.geolevel, row.query]
+        of_place[0] += row.answers * (row.mark in ("within", "above"))
+        of_place[1] += row.answers
+    return [inside / max(1, every) for inside, every in sums.values()]
+
+
+def _table(
+    key: str,
+    caption: str,
+    places: Sequence[tuple[str, str]],
+    cells: Sequence[Sequence[Cell]],
+    more: Sequence[Column] = (),
+    note: str = "",
+) -> Table:
+    columns = [
+        labels("Geolevel", (geolevel for geolevel, _ in places)),
+        labels("Query", (query for _, query in places)),
+        *gridded(TRUE_LABELS, cells),
+        *more,
+    ]
+    return Table.of(key, caption, columns, note)

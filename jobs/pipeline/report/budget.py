@@ -1,29 +1,37 @@
-"""Budget: what was measured, what it cost, and how much noise that means. Public."""
+"""The guarantee and its budget: what was measured, its cost, and how much noise. Public."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
+
+from markupsafe import Markup
 
 from das.definition import Definition
 from das.mechanisms.mechanism import Mechanism
 from das.mechanisms.registry import mechanism_of
+from das.privacy.attack import attacks_of_total
+from das.privacy.cost import Pure, ZeroConcentrated, of_group
+from das.privacy.neighborhoods import Comparable
 from das.privacy.semantics import Change
 from das.queries.sensitivity import Neighbors
-from jobs.pipeline.documents.account import Account, Grant, Guarantee
+from jobs.pipeline.documents.account import Account, Grant, Guarantee, covering
 from jobs.pipeline.documents.manifest import (
     NORMAL_90,
     Attacks,
     BudgetRow,
     Manifest,
     Privacy,
+    ReleaseManifest,
     Statement,
     StratumStatements,
+    attacks_of,
     expected_rmse,
 )
 from jobs.pipeline.report import text
-from jobs.pipeline.report.page import Section
+from jobs.pipeline.report.page import Block, Prose, Section
 from jobs.pipeline.report.plots import Figure, Panel, line_panels
 from jobs.pipeline.report.table import (
     EMPTY,
@@ -32,11 +40,11 @@ from jobs.pipeline.report.table import (
     Table,
     fractions,
     gridded,
-    known,
     label,
     labels,
     name,
     names,
+    number,
     numbers,
     shaded,
 )
@@ -77,7 +85,7 @@ class Spending:
 
     def share(self, row: BudgetRow) -> float:
         """The part of the budget that a row of it costs."""
-        return (text.ratio(row.cost) or 0.0) / (text.ratio(self.privacy.total) or 1.0)
+        return text.ratio(row.cost) / (text.ratio(self.privacy.total) or 1.0)
 
 
 def budget_section(spending: Spending) -> Section:
@@ -108,16 +116,12 @@ def noise_section(spending: Spending) -> Section:
         "answer is."
     )
     values = [[expected.get((level, query)) for level in levels] for query in queries]
-    panels = [
-        Panel(words(query), [words(level) for level in levels], {"raw": row})
-        for query, row in list(zip(queries, values, strict=True))[:MOST_PANELS]
-    ]
     label = f"Standard deviation of one noisy answer, in {records}"
     caption = (
         "Standard deviation of one raw noisy answer, by query (panel) and geolevel, on one "
         "logarithmic scale. A gap means that the query is not measured there."
     )
-    svg = line_panels("noise", panels, label)
+    svg = query_panels("noise", (queries, levels), {"raw": values}, label)
     figure = Figure("noise", svg, caption, [("raw", "noisy answer")])
     heading = f"Standard deviation of one raw noisy answer, in {records}"
     grid = level_grid("noise-grid", heading, values, (queries, levels))
@@ -140,14 +144,8 @@ def account_table(
     """
     relations = {grant.neighbors for grant in account.grants}
     has_changed = Neighbors.UNBOUNDED in relations
-    grants = [
-        [name(grant.product), name(grant.grant), *_loss(grant), _changed_record(grant)]
-        for grant in account.grants
-    ]
-    composed = [
-        [name("all together"), Cell(EMPTY), *_loss(total), _changed_record(total)]
-        for total in account.composed
-    ]
+    body = [[name(one.product), name(one.grant), *_loss(one)] for one in account.grants]
+    composed = [[name("all together"), Cell(EMPTY), *_loss(one)] for one in account.composed]
     if len(relations) > 1:
         bounded = next(one for one in account.grants if one.neighbors is Neighbors.BOUNDED)
         unstated = [Cell("not stated"), name(Neighbors.UNBOUNDED), *[Cell(EMPTY)] * 3]
@@ -165,7 +163,7 @@ def account_table(
         Column("δ"),
         Column("A changed record", hint="exact"),
     ]
-    body = [*grants, *(composed if len(grants) > 1 else [])]
+    body += composed if len(body) > 1 else []
     if not has_changed:  # a changed record costs the budget itself
         columns, body = columns[:-1], [row[:-1] for row in body]
     exact = {grant.product: ", ".join(grant.exact) for grant in account.grants if grant.exact}
@@ -194,8 +192,8 @@ def statements_table(statements: Sequence[Statement], definition: Definition) ->
         best = (one.epsilon for one in statements)
         textbook = (one.epsilon_simple for one in statements)
         columns[1:1] = [
-            known(text.EPSILON, best, text.upward, "best formula"),
-            known(text.EPSILON, textbook, text.upward, "textbook formula"),
+            numbers(text.EPSILON, best, text.upward, "best formula"),
+            numbers(text.EPSILON, textbook, text.upward, "textbook formula"),
         ]
     if any(one.in_words for one in statements):
         columns.append(names("Limited by what is exact", (one.in_words for one in statements)))
@@ -288,24 +286,20 @@ _CHANGES = {
 }
 
 
-def _changed_record(budget: Guarantee) -> Cell:
-    """What a changed record costs by a budget, where that is known."""
-    cost = budget.total if budget.neighbors is Neighbors.BOUNDED else None
-    if isinstance(budget, Grant) and budget.changed_record is not None:
-        cost = budget.changed_record
-    if cost is None:
-        return Cell(EMPTY)
-    return Cell(f"{text.unit(budget.definition)} = {cost}", text.ratio(cost), code=True)
-
-
 def _loss(budget: Guarantee) -> list[Cell]:
-    is_pure = budget.definition.is_pure
-    loss = f"{text.unit(budget.definition)} = {budget.total}"
+    """What a budget is, what it implies, and what a changed record costs where that is known."""
+    is_pure, unit = budget.definition.is_pure, text.unit(budget.definition)
+    changed = budget.total if budget.neighbors is Neighbors.BOUNDED else None
+    if isinstance(budget, Grant) and budget.changed_record is not None:
+        changed = budget.changed_record
     return [
-        Cell(loss, text.ratio(budget.total), code=True),
+        Cell(f"{unit} = {budget.total}", text.ratio(budget.total), code=True),
         name(budget.neighbors),
-        Cell(text.upward(budget.epsilon), budget.epsilon),
+        number(budget.epsilon, text.upward),
         Cell("0", 0.0) if is_pure else Cell(text.small(budget.delta), text.ratio(budget.delta)),
+        Cell(EMPTY)
+        if changed is None
+        else Cell(f"{unit} = {changed}", text.ratio(changed), code=True),
     ]
 
 
@@ -314,6 +308,28 @@ def query_order(budget: Sequence[BudgetRow]) -> list[str]:
     size = {row.query: row.answers for row in reversed(budget)}
     first = dict.fromkeys(row.query for row in budget)
     return sorted(first, key=lambda query: size[query])
+
+
+def query_panels(
+    key: str,
+    axes: tuple[Sequence[str], Sequence[str]],
+    series: Mapping[str, Sequence[Sequence[float | None]]],
+    label: str,
+) -> Markup:
+    """Draw a panel for each of the first queries.
+
+    Args:
+      key: Unique on the page.
+      axes: Queries, and geolevels.
+      series: Role of a line to its values, queries by geolevels.
+      label: Of the vertical axes.
+    """
+    queries, levels = axes
+    panels = [
+        Panel(words(query), [*map(words, levels)], {role: rows[i] for role, rows in series.items()})
+        for i, query in enumerate(queries[:MOST_PANELS])
+    ]
+    return line_panels(key, panels, label)
 
 
 def level_grid(
@@ -430,3 +446,127 @@ def measured_table(spending: Spending, *, counted: bool = True) -> Table:
     if any(row.charged == "together" for row in spending.rows):
         note = f"{note} {text.TOGETHER}"
     return Table.of("budget-table", "Every measured query", columns, note)
+
+
+_LEAD = (
+    "The guarantee limits what anyone can learn about one record from this release, whatever "
+    "else they know and however much they compute."
+)
+
+
+def guarantee_section(
+    manifest: ReleaseManifest,
+    template: str,
+    values: Mapping[str, object],
+    tables: Sequence[Table],
+    *accounts: Account | None,
+) -> Section:
+    """Say what the guarantee is, and what is and is not protected.
+
+    Args:
+      manifest: Of the release.
+      template: What is said of releases of its kind.
+      values: What the template says beside the guarantee.
+      tables: What the release promises beyond it.
+      accounts: As for `covering`; the first is shown.
+    """
+    privacy = manifest.privacy
+    whole = covering(privacy, *accounts)
+    stated = {
+        "together": None if whole is privacy else stated_loss(whole),
+        "void": manifest.not_for_release,
+        "definition": privacy.definition,
+        "total": privacy.total,
+        "total_value": text.decimal(text.ratio(privacy.total)),
+        "epsilon": text.upward(privacy.epsilon),
+        "epsilon_simple": text.upward(privacy.epsilon_simple),
+        "delta": text.small(privacy.delta),
+        "neighbors": privacy.neighbors,
+        "randomness": privacy.randomness,
+    }
+    blocks: list[Block] = [Prose(template, {**stated, **values}), *tables]
+    if privacy.attacks is not None and whole is privacy:
+        blocks.append(attacks_table([privacy.attacks], privacy.mu_gdp))
+    elif privacy.attacks is not None:
+        found = attacks_of_total(whole.definition, Fraction(whole.total))
+        blocks.append(attacks_table([attacks_of(found, whole.definition.unit)], None))
+    if accounts[0] is not None:
+        blocks.append(account_table(accounts[0]))
+    return Section("privacy", "Privacy", _LEAD, blocks)
+
+
+def person_remark(manifest: Manifest) -> str:
+    """Return what one person costs in a product whose records may describe several people.
+
+    A person who moves from one household to another changes two records, a group of two. Records of
+    the product `persons` are people, so nothing is to be said.
+    """
+    records, changed = manifest.records, next(iter(manifest.statements), None)
+    if records == "persons" or changed is None:
+        return ""
+    one = f"If one record of {records} describes several people, the promise is to the record."
+    if changed.comparable is Comparable.NONE or changed.total is None:
+        return f"{one} To a person who moves from one to another nothing is promised."
+    total, definition = Fraction(changed.total), manifest.privacy.definition
+    if definition.is_pure:
+        two = of_group(Pure(total), 2).epsilon
+    else:
+        two = of_group(ZeroConcentrated(total), 2).rho
+    return (
+        f"{one} A person who moves from one to another changes two: {text.unit(definition)} = "
+        f"{two} of this product. To one who changes more nothing is promised beyond that of a "
+        "group."
+    )
+
+
+def stated_loss(guarantee: Guarantee) -> str:
+    """Return a guarantee in words, as plain text."""
+    if guarantee.definition.is_pure:
+        return f"{text.EPSILON} = {guarantee.total}, pure differential privacy"
+    return (
+        f"{text.RHO} = {guarantee.total}, zero-concentrated differential privacy, and "
+        f"{text.EPSILON} = {text.upward(guarantee.epsilon)} at δ = {text.small(guarantee.delta)}"
+    )
+
+
+def products_sections(manifest: Manifest) -> list[Section]:
+    """One section if the run has units beside the persons, else none."""
+    if manifest.products is None or manifest.together is None:
+        return []
+    others = " and ".join(manifest.products)
+    lead = (
+        f"{manifest.records.capitalize()} and {others} are measured and solved over the same "
+        f"geounits, each under a budget of its own. This page is about the {manifest.records}; "
+        f"report.html in the folder named {others} is about the {others}."
+    )
+    composition = account_table(
+        manifest.together,
+        "together",
+        "What the products cost together",
+        "The sum holds if one record of each product changes at once. Who knows of one record and "
+        "not of the others is bound by the row of its product.",
+    )
+    table = _table((manifest, *manifest.products.values()))
+    return [Section("products", "Products", lead, [table, composition])]
+
+
+def _table(products: Sequence[Manifest]) -> Table:
+    exact = (
+        ", ".join(
+            [
+                *(words(row.query) for row in one.invariants),
+                *(f"limits by {words(limit.name)}" for limit in one.limits),
+            ]
+        )
+        for one in products
+    )
+    queries = (", ".join(map(words, query_order(one.budget))) for one in products)
+    counted = [Cell("none") if one.counted is None else number(one.counted) for one in products]
+    columns = [
+        names("Product", (one.records for one in products)),
+        Column("Records", hint="in the microdata", cells=counted),
+        numbers("Cells", (one.schema.cells for one in products)),
+        names("Measured", queries, "queries"),
+        names("Published exactly", (stated or "nothing" for stated in exact)),
+    ]
+    return Table.of("products-table", "Products of this run", columns)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from das.privacy.attack import attacks_of_total
@@ -18,9 +18,14 @@ from jobs.pipeline.documents.account import Guarantee, covering
 from jobs.pipeline.documents.manifest import Manifest, ReleaseManifest, Statement
 from jobs.pipeline.neighborhoods import FROM_DATA
 from jobs.pipeline.report import text
-from jobs.pipeline.report.budget import Spending, account_table, query_order, share_table
-from jobs.pipeline.report.guarantee import person_remark
-from jobs.pipeline.report.render import render
+from jobs.pipeline.report.budget import (
+    Spending,
+    account_table,
+    person_remark,
+    query_order,
+    share_table,
+)
+from jobs.pipeline.report.page import render
 from jobs.pipeline.report.table import Cell, Column, Table, labels, numbers
 from jobs.pipeline.report.text import words
 from jobs.pipeline.report.tiles import NOT_VERIFIED
@@ -313,7 +318,6 @@ def _identity(manifest: ReleaseManifest, verified: Verified) -> list[tuple[str, 
         for kind, count in verified.checked.items()
         if isinstance(count, int) and count
     )
-    when = verified.when.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
     return [
         ("Created", text.moment(manifest.created), False),
         (
@@ -325,5 +329,9 @@ def _identity(manifest: ReleaseManifest, verified: Verified) -> list[tuple[str, 
         ("Configuration", manifest.configuration_digest, True),
         ("Manifest, SHA-256", verified.manifest, True),
         *([("Ledger, SHA-256", ledger, True)] if ledger else []),
-        ("Verified", f"{when}: every digest is right, budget and sums hold; {checked}", False),
+        (
+            "Verified",
+            f"{text.moment(verified.when)}: every digest is right, budget and sums hold; {checked}",
+            False,
+        ),
     ]

@@ -8,13 +8,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from jobs.pipeline.documents.evaluation import BySize, ByTrue, Evaluation, Result
+from jobs.pipeline.documents.evaluation import BySize, ByTrue, Evaluation, HouseholdErrors, Result
 from jobs.pipeline.documents.manifest import Manifest, expected_rmse
 from jobs.pipeline.report import text
-from jobs.pipeline.report.budget import MOST_PANELS, level_grid
+from jobs.pipeline.report.budget import level_grid, query_panels
 from jobs.pipeline.report.page import Block, Row, Section, Tile
-from jobs.pipeline.report.plots import Figure, Panel, line_panels
-from jobs.pipeline.report.table import Cell, Column, Table, codes, gridded, labels, numbers, tilted
+from jobs.pipeline.report.plots import Figure
+from jobs.pipeline.report.table import (
+    Cell,
+    Column,
+    Table,
+    codes,
+    gridded,
+    labels,
+    numbers,
+    shaded,
+    tilted,
+)
 from jobs.pipeline.report.text import words
 
 
@@ -60,13 +70,6 @@ class Comparison:
         """One statistic, queries by geolevels."""
         return [[self.value(level, q, key) for level in self.levels] for q in self.queries]
 
-    def shown(self) -> list[str]:
-        """Queries worth a panel: total and detailed always, then the rest in order."""
-        first = [q for q in ("total", "detailed") if q in self.queries]
-        rest = [q for q in self.queries if q not in first]
-        chosen = {*first, *rest[: MOST_PANELS - len(first)]}
-        return [q for q in self.queries if q in chosen]
-
 
 def kept_tile(manifest: Manifest, comparison: Comparison) -> Tile:
     """How many invariants the release keeps, of those the evaluation covers."""
@@ -87,34 +90,18 @@ def kept_tile(manifest: Manifest, comparison: Comparison) -> Tile:
 
 def error_section(comparison: Comparison) -> Section:
     """Error by query and geolevel, beside that of the raw noisy answers."""
-    axes = (list(comparison.queries), list(comparison.levels))
-    noise = [
-        [comparison.noise.get((level, query)) for level in comparison.levels]
-        for query in comparison.queries
-    ]
+    axes = (comparison.queries, comparison.levels)
+    noise = [[comparison.noise.get((v, query)) for v in axes[1]] for query in axes[0]]
     released = comparison.grid("rmse")
-    panels = [
-        Panel(
-            words(query),
-            [words(level) for level in comparison.levels],
-            {
-                "raw": [comparison.noise.get((level, query)) for level in comparison.levels],
-                "released": [comparison.value(v, query, "rmse") for v in comparison.levels],
-            },
-        )
-        for query in comparison.shown()
-    ]
     caption = (
         "Root mean square error of one answer, by query (panel) and geolevel, on one logarithmic "
         "scale. Where the solid line lies below the dashed one, solving has removed noise."
     )
     legend = [("released", "released"), ("raw", "raw noisy answer, expected")]
-    blocks: list[Block] = []
-    if panels:
-        label = f"Root mean square error, in {comparison.records}"
-        svg = line_panels("error", panels, label)
-        blocks.append(Figure("error", svg, caption, legend))
-    blocks += [
+    label = f"Root mean square error, in {comparison.records}"
+    svg = query_panels("error", axes, {"raw": noise, "released": released}, label)
+    blocks: list[Block] = [
+        Figure("error", svg, caption, legend),
         Row(
             [
                 level_grid("error-released", "Released: RMSE", released, axes),
@@ -140,7 +127,8 @@ def _error_lead(comparison: Comparison) -> str:
         parts.append(
             f"At {words(leaf)}, a total is off by {text.decimal(total.mae)} "
             f"{comparison.records} on average; half are off by at most "
-            f"{text.integer(total.q50)}, and 99 in 100 by at most {text.integer(total.q99)}."
+            f"{text.integer(total.q50 or 0)}, and 99 in 100 by at most "
+            f"{text.integer(total.q99 or 0)}."
         )
     if known:
         better = sum(mine < noise for mine, noise in known)
@@ -247,3 +235,136 @@ def bin_values(
     ]
     rows = list(zip(*by_level, strict=True))  # every geolevel has the same bins
     return [row[0].bin for row in rows], [[getattr(one, key) for one in row] for row in rows]
+
+
+_CLASSES = ("0", "1", "2", "3 to 4", "5 to 9", "10 to 19", "20 to 49", "50 or more")
+
+
+def size_section(comparison: Comparison) -> Section:
+    """Error by true population of the geounit."""
+    table = _size_table(comparison)
+    return Section("size", "Error by size of geounit", _size_lead(comparison), [table])
+
+
+def _size_lead(comparison: Comparison) -> str:
+    lead = "The noise does not depend on how large a geounit is; what solving makes of it does."
+    leaf = comparison.levels[-1]
+    ends = _ends(comparison.result(leaf, "total").by_size, "mae")
+    if ends is None:
+        return lead
+    (few, first), (many, last) = ends
+    return (
+        f"{lead} At {words(leaf)}, the total of geounits with {few} {comparison.records} is off "
+        f"by {text.decimal(first)} on average, that of geounits with {many} by "
+        f"{text.decimal(last)}."
+    )
+
+
+def _ends(
+    rows: Sequence[BySize | ByTrue], key: str
+) -> tuple[tuple[str, float], tuple[str, float]] | None:
+    """The first and last bin with a statistic, and what it is there; None of fewer than two."""
+    found = [(row.bin, getattr(row, key)) for row in rows if getattr(row, key) is not None]
+    return (found[0], found[-1]) if len(found) > 1 else None
+
+
+def _size_table(comparison: Comparison) -> Table:
+    totals, cells = (
+        [
+            (level, order, one)
+            for level in comparison.levels
+            for order, one in enumerate(comparison.result(level, query).by_size)
+            if one.geounits
+        ]
+        for query in ("total", "detailed")
+    )
+    sizes = [Cell(one.bin, order) for _, order, one in totals]
+    columns = [
+        labels("Geolevel", (level for level, *_ in totals)),
+        Column(comparison.records.capitalize(), False, "in the geounit", sizes),
+        numbers("Geounits", (one.geounits for *_, one in totals)),
+    ]
+    for rows, of, exact in ((totals, "total", "total"), (cells, "one cell", "cells")):
+        columns += [
+            numbers("MAE", (one.mae for *_, one in rows), text.decimal, of),
+            numbers("Bias", (one.bias for *_, one in rows), text.signed, of),
+            numbers("Exact", (one.exact for *_, one in rows), text.percent, exact),
+        ]
+    return Table.of("size-table", "Error by geolevel and size of geounit", columns)
+
+
+def bias_section(comparison: Comparison) -> Section:
+    """Mean error by size of geounit and by true count."""
+    query = "detailed" if "detailed" in comparison.queries else "total"
+    kinds = (
+        (query, "by_true", "Bias of one cell by true count"),
+        ("total", "by_size", "Bias of the total by size of geounit"),
+    )
+    tables = [bias_table(comparison, *of) for of in kinds]
+    return Section("bias", "Bias", _bias_lead(comparison, query), [Row(tables)])
+
+
+def _bias_lead(comparison: Comparison, query: str) -> str:
+    lead = (
+        "Released counts cannot be negative, so noise pushes cells that are truly zero upward, "
+        "and where totals hold, larger cells pay for it."
+    )
+    leaf = comparison.levels[-1]
+    ends = _ends(comparison.result(leaf, query).by_true, "bias")
+    if ends is None:
+        return lead
+    (few, first), (many, last) = ends
+    return (
+        f"{lead} At {words(leaf)}, cells with a true count of {few} move by {text.signed(first)} "
+        f"on average, those of {many} by {text.signed(last)}."
+    )
+
+
+def distribution_section(comparison: Comparison) -> Section:
+    """Distribution of the absolute error by geolevel."""
+    lead = (
+        "How often an answer is exactly right, off by one, by two, and so on. Averages hide this: "
+        "a small mean error can be many small errors or few large ones."
+    )
+    table = _distribution_table(comparison)
+    return Section("distribution", "Distribution of the error", lead, [table])
+
+
+def _distribution_table(comparison: Comparison) -> Table:
+    keys = [(level, query) for query in comparison.queries for level in comparison.levels]
+    results = [comparison.result(*key) for key in keys]
+    shares = [one.distribution or [None] * len(_CLASSES) for one in results]
+    note = "Answers that are zero in truth and in the release are left out."
+    columns = [
+        labels("Query", (query for _, query in keys)),
+        labels("Geolevel", (level for level, _ in keys)),
+        numbers("Answers", (result.live for result in results), hint="not 0 in both"),
+        *gridded(_CLASSES, shaded(shares, text.percent)),
+    ]
+    caption = f"Share of answers by absolute error in {comparison.records}"
+    return Table.of("distribution-table", caption, columns, note)
+
+
+def households_section(found: tuple[HouseholdErrors, ...]) -> list[Section]:
+    """Errors of released counts beside those of the plain result; none where it is the only one."""
+    if not found:
+        return []
+    columns = [
+        labels("Geolevel", (one.geolevel for one in found)),
+        labels("By", (one.kind for one in found)),
+        labels("Of", (one.label for one in found)),
+        numbers("Answers", (one.answers for one in found)),
+        numbers("Records", (one.records for one in found), hint="in truth"),
+        numbers("Bias", (one.bias for one in found), text.percent, "released, of the records"),
+        numbers("Plain", (one.bias_plain for one in found), text.percent, "bias without"),
+        numbers("Squared error", (one.mse for one in found), text.decimal, "released, mean"),
+        numbers("Plain", (one.mse_plain for one in found), text.decimal, "squared error without"),
+    ]
+    lead = (
+        "Counts are shrunk toward the persons per housing unit of their parent, so places with "
+        "large households lose and places with small ones gain. Plain is the same run without. "
+        "Persons per unit are over those of the parent, in truth; groups are concentrated where "
+        "their share is 1.5 times that in the parent; sums are of geounits that form none."
+    )
+    table = Table.of("households", "Errors with and without expected totals", columns)
+    return [Section("households", "Housing units as a covariate", lead, [table])]

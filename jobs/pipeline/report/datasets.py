@@ -1,37 +1,27 @@
-"""What a reader finds in a release: one description per dataset, file and column. Public."""
+"""What a reader finds in a release: datasets, files, columns, and the README. Public."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from datetime import datetime
 
-from jobs.pipeline.config.joined import NUMBER
-from jobs.pipeline.config.tables import file_stems
+from jobs.pipeline.config.between import NUMBER
+from jobs.pipeline.config.models.run import AboutConfig
+from jobs.pipeline.config.product import file_stems
+from jobs.pipeline.documents.account import covering
+from jobs.pipeline.documents.codebook import Codebook, CodedColumn, CodedDataset
 from jobs.pipeline.documents.manifest import Manifest, Output, ReleaseManifest
+from jobs.pipeline.neighborhoods import FROM_DATA
 from jobs.pipeline.report import text
-from jobs.pipeline.report.page import Block, Prose, Section
+from jobs.pipeline.report.budget import stated_loss
+from jobs.pipeline.report.page import Block, Prose, Section, render
 from jobs.pipeline.report.table import Table, codes, numbers
+from jobs.pipeline.report.text import words
 from jobs.pipeline.storage.columns import TEXT
+from jobs.pipeline.storage.layout import MICRODATA
 
 LEVEL = "level=…"  # stands for all geolevels of a dataset
 _LEAST_ANSWERS = 2  # of the query that an example is about
-
-
-@dataclass(frozen=True)
-class Described:
-    """A dataset of all geolevels.
-
-    Attributes:
-      path: Where it lies, `LEVEL` for the geolevel.
-      levels: The geolevels it is there for; none if it is not cut by geolevel.
-      row: What a row is, and what it is good for.
-      columns: (name, type, meaning) of each column.
-    """
-
-    path: str
-    levels: tuple[str, ...]
-    row: str
-    columns: tuple[tuple[str, str, str], ...]
 
 
 _GEOCODE = "The geounit, as text: leading zeros belong to it."
@@ -74,26 +64,14 @@ _ROWS = {
 }
 
 _KINDS = {
-    "measurements": "noisy",
-    "lazy_measurements": "noisy",
-    "support": "working file",
-    "estimates/tables": "estimate",
-    "estimates/whole": "working file",
-    "estimates/subtree": "working file",
-    "counts": "protected",
-    "microdata/parquet": "protected",
-    "microdata/csv": "protected",
-    "joined/parquet": "protected",
-    "joined/csv": "protected",
-    "tables": "protected",
-    "h1": "protected",
-    "invariants": "exact",
-    "given": "exact",
-    "implied": "working file",
-    "tied": "working file",
-    "geography": "exact",
+    "noisy": ("measurements", "lazy_measurements"),
+    "estimate": ("estimates/tables",),
+    "protected": (
+        *("counts", "tables", "h1"),
+        *(f"{folder}/{name}" for folder in ("microdata", "joined") for name in MICRODATA),
+    ),
+    "exact": ("invariants", "given", "geography"),
 }
-
 _COLUMNS = {
     "geocode": _GEOCODE,
     "query": _QUERY,
@@ -173,7 +151,7 @@ _BY_ENDING = {
 }
 
 
-def described(manifest: Manifest) -> list[Described]:
+def described(manifest: Manifest) -> list[CodedDataset]:
     """The datasets that the manifest names, each once for all geolevels, as readers want them."""
     kinds: dict[str, list[Output]] = {}
     for output in manifest.outputs:
@@ -200,9 +178,10 @@ def census_levels(manifest: Manifest) -> list[str]:
     return [level for level in manifest.levels if f"geography/level={level}" in having]
 
 
-def kind_of(manifest: Manifest, dataset: Described) -> str:
+def kind_of(manifest: Manifest, dataset: CodedDataset) -> str:
     """Whether a dataset is exact, noisy, an estimate, protected or a working file."""
-    return _KINDS.get(_product(manifest, dataset.path)[1], "")
+    path = _product(manifest, dataset.path)[1]
+    return next((kind for kind, paths in _KINDS.items() if path in paths), "working file")
 
 
 def other_files(manifest: ReleaseManifest, meaning: Callable[[str], str]) -> list[tuple[str, str]]:
@@ -239,19 +218,15 @@ def files_section(
       tables: Further ones below that of the datasets.
     """
     lead = "All tables are Parquet or CSV; every dataset names its files and their digests."
-    blocks: list[Block] = [Prose("files.html.j2", values), files_table(outputs), *tables]
-    return Section("files", "Files and how to read them", lead, blocks)
-
-
-def files_table(outputs: Sequence[Output]) -> Table:
-    """Every dataset of a release with its digest."""
     columns = [
         codes("Path", (output.path for output in outputs)),
         numbers("Rows", (output.rows for output in outputs)),
         numbers("Size", (output.bytes for output in outputs), text.size),
         codes("SHA-256", (output.sha256 for output in outputs)),
     ]
-    return Table.of("files", "Files of the release", columns)
+    table = Table.of("files", "Files of the release", columns)
+    blocks: list[Block] = [Prose("files.html.j2", values), table, *tables]
+    return Section("files", "Files and how to read them", lead, blocks)
 
 
 def _kind(path: str) -> str:
@@ -269,7 +244,7 @@ def _product(manifest: Manifest, path: str) -> tuple[str, str]:
 
 def _described(
     manifest: Manifest, kind: str, place: tuple[str, str], outputs: Sequence[Output]
-) -> Described:
+) -> CodedDataset:
     prefix, bare = place
     product = (manifest.products or {}).get(prefix, manifest)
     counted = product.records
@@ -313,11 +288,16 @@ def _described(
         there = [level for level in manifest.geolevels if level in having[column]]
         return f" Only at {', '.join(there)}." if len(having[column]) < len(outputs) else ""
 
-    return Described(
-        kind,
-        tuple(v for v in manifest.geolevels if v in levels) if kind.endswith(LEVEL) else (),
-        _ROWS.get(bare, "").replace("{records}", counted),
-        tuple((name, shown, meaning(name) + only(name)) for name, shown in types.items()),
+    return CodedDataset(
+        path=kind,
+        geolevels=tuple(v for v in manifest.geolevels if v in levels)
+        if kind.endswith(LEVEL)
+        else (),
+        row=_ROWS.get(bare, "").replace("{records}", counted),
+        columns=tuple(
+            CodedColumn(name=name, type=shown, meaning=meaning(name) + only(name))
+            for name, shown in types.items()
+        ),
     )
 
 
@@ -422,14 +402,11 @@ def example(manifest: Manifest) -> str:
     if level:
         lines.append(f'counts = read("counts/level={level}").explode(["cells", "counts"])')
     lines += _table_lines(manifest, there)
-    people = {"microdata/parquet": "", "microdata/csv": ", str"}
-    path = next((path for path in people if path in there), "")
-    if path:
-        lines.append(f'{manifest.records} = read("{path}"{people[path]})')
-    joined = {"joined/parquet": "", "joined/csv": ", str"}
-    path = next((path for path in joined if path in there), "")
-    if path:
-        lines.append(f'joined = read("{path}"{joined[path]})')
+    for name, folder in ((manifest.records, "microdata"), ("joined", "joined")):
+        kinds = {f"{folder}/parquet": "", f"{folder}/csv": ", str"}
+        path = next((path for path in kinds if path in there), "")
+        if path:
+            lines.append(f'{name} = read("{path}"{kinds[path]})')
     return "\n".join([_WITH_TIDY if has_tidy else _CENSUS, "", *lines])
 
 
@@ -463,3 +440,53 @@ def _measured(manifest: Manifest, there: Mapping[str, Output]) -> tuple[str, str
             few, depth = row.answers < _LEAST_ANSWERS, spine.index(row.geolevel)
             candidates.append((is_root, depth, few, row.answers, row.geolevel, row.query))
     return min(candidates)[-2:] if candidates else None
+
+
+_WRITTEN = ("README.md", "codebook.json", "codebook.md")  # after the manifest was gathered
+
+
+def readme(manifest: Manifest, about: AboutConfig) -> str:
+    """README.md of a release: what it is, what lies where, how to read it and how to cite it.
+
+    Args:
+      manifest: Of the release; its `files` may lack what is written after this.
+      about: What the run file says of the office and the licence.
+    """
+    whole = covering(manifest.privacy, manifest.account, manifest.together)
+    values = {
+        "about": about,
+        "title": f"{about.title}, {manifest.records}" if about.title else manifest.name,
+        "manifest": manifest,
+        "census": census_levels(manifest),
+        "off_spine": [row.geolevel for row in manifest.off_spine],
+        "attributes": [attribute.name for attribute in manifest.schema.attributes],
+        "others": [*(manifest.products or {})],
+        "guarantee": stated_loss(whole),
+        "own": None if whole is manifest.privacy else stated_loss(manifest.privacy),
+        "datasets": [(one, kind_of(manifest, one)) for one in described(manifest)],
+        "files": {**{name: FILES[name] for name in _WRITTEN}, **dict(census_files(manifest))},
+        "exact": [
+            (row.query, [words(level) for level in row.geolevels]) for row in manifest.invariants
+        ],
+        "limits": [f"{words(limit.kind)} {words(limit.name)}".strip() for limit in manifest.limits],
+        "from_data": manifest.geounits_source == FROM_DATA,
+        "measured": _drawn(manifest),
+        "estimated": any(one.path.startswith("estimates/tables") for one in manifest.outputs),
+        "year": datetime.fromisoformat(manifest.created).year,
+        "day": text.moment(manifest.created).partition(" ")[0],
+    }
+    return render("readme.md.j2", values)
+
+
+def codebook_page(codebook: Codebook) -> str:
+    """codebook.md of a release: what `codebook.json` says, for people."""
+    both = [v.name for v in codebook.geolevels if v.on_spine and v.census_digits is not None]
+    return render("codebook.md.j2", {"book": codebook, "both": both})
+
+
+def _drawn(manifest: Manifest) -> tuple[str, str] | None:
+    """A query with an answer drawn for each geounit, and a geolevel, for the example."""
+    lazy = manifest.privacy.lazy_queries
+    rows = [row for row in manifest.budget if row.query not in lazy and "#" not in row.query]
+    finer = [row for row in rows if row.geolevel != manifest.levels[0]] or rows
+    return (finer[0].query, finer[0].geolevel) if finer else None

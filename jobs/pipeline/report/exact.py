@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from invariants.quarters import NAME
+from jobs.pipeline.config.models.kinds.registry import KINDS
 from jobs.pipeline.documents.manifest import Manifest
 from jobs.pipeline.neighborhoods import FROM_DATA
 from jobs.pipeline.report.page import Block, Row, Section
 from jobs.pipeline.report.table import Table, labels, names, numbers
 from jobs.pipeline.report.text import words
-
-_FACILITIES = "Facility counts are public; counts of persons must be possible with them."
-_QUARTERS = "Counts of living quarters are public; nobody lives where there are none."
-_NOTES = {
-    (False, False): "",
-    (True, False): _FACILITIES,
-    (False, True): _QUARTERS,
-    (True, True): f"{_FACILITIES} {_QUARTERS}",
-}
 
 
 def exact_section(manifest: Manifest) -> Section:
@@ -39,9 +30,9 @@ def exact_section(manifest: Manifest) -> Section:
 
 
 def _limits_table(manifest: Manifest) -> Table:
-    kinds = {limit.kind for limit in manifest.limits}
-    has_facilities, has_quarters = "facilities" in kinds, NAME in kinds
     limits = manifest.limits
+    stated = {limit.kind for limit in limits}
+    notes = (kind.limit.note for kind in KINDS if kind.limit.kind in stated)
     held = (", ".join(map(words, limit.geolevels)) for limit in limits)
     columns = [
         labels("Kind", (limit.kind for limit in limits)),
@@ -49,8 +40,7 @@ def _limits_table(manifest: Manifest) -> Table:
         names("Types", (", ".join(map(words, limit.types or ())) for limit in limits)),
         names("Holds at", (levels or "every geolevel" for levels in held)),
     ]
-    note = _NOTES[has_facilities, has_quarters]
-    return Table.of("limits", "Limits that counts keep", columns, note)
+    return Table.of("limits", "Limits that counts keep", columns, " ".join(filter(None, notes)))
 
 
 def _geography_table(manifest: Manifest) -> Table:

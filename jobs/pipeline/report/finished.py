@@ -14,29 +14,19 @@ from jobs.pipeline.storage.layout import (
     ReleaseLayout,
     Roots,
     confidential_layout,
+    product_confidential,
+    product_release,
     release_layout,
 )
 from jobs.pipeline.storage.place import Place, names_below
 
 
-def finished_products(
-    roots: Roots, solution: str | None = None
-) -> list[tuple[ReleaseLayout, ConfidentialLayout]]:
-    """Where the sealed products of a run, or of a solution of it, lie, the last first."""
-    release = release_layout(roots.out, solution)
-    confidential = confidential_layout(roots, solution)
-    return [
-        (release, confidential),
-        *((release.product(n), confidential.product(n)) for n in _other_products(release)),
-    ]
-
-
-def _other_products(release: ReleaseLayout) -> list[str]:
-    """Names of the other products that the manifest of a release states, sorted.
+def _products(release: ReleaseLayout) -> list[str | None]:
+    """Names of the products of a release by their folders, None for the last, which comes first.
 
     What merely lies in the folder is no product: reports are written into folders of products.
     """
-    return sorted(read_manifest(release).products or {})
+    return [None, *sorted(read_manifest(release).products or {})]
 
 
 def write_public_reports(
@@ -59,7 +49,7 @@ def write_public_reports(
     from jobs.pipeline.report.accuracy import read_accuracy
     from jobs.pipeline.report.public import write_public_report  # draws plots: slow to import
 
-    releases = [whole, *map(whole.product, _other_products(whole))]
+    releases = [whole.beside(name) for name in _products(whole)]
     files = [release.report for release in releases]
     if to is not None:
         files = [to / names_below(file, whole.root).as_posix() for file in files]
@@ -82,18 +72,18 @@ def write_internal_reports(roots: Roots, solution: str | None = None) -> list[Pl
     from jobs.pipeline.report.internal import write_internal_report
 
     written = []
-    costs = costs_folder(roots, solution)
-    products = finished_products(roots, solution)
-    beside = [_evaluation(of_release) for _, of_release in finished_products(roots)]
-    for (release, confidential), other in zip(products, beside, strict=True):
+    costs, out = costs_folder(roots, solution), roots.out
+    for name in _products(release_layout(out, solution)):
+        confidential = product_confidential(roots, solution, name)
         evaluation = _evaluation(confidential)
         if evaluation is not None:
+            first = product_confidential(roots, None, name)
             write_internal_report(
-                read_manifest(release),
+                read_manifest(product_release(out, solution, name)),
                 evaluation,
                 read_summary(costs),
                 confidential.report,
-                beside=None if solution is None else other,
+                beside=None if solution is None else _evaluation(first),
             )
             written.append(confidential.report)
     return written

@@ -6,7 +6,7 @@ the manifest says is to be expected.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from jobs.pipeline.documents.evaluation import Evaluation, ParityResult
@@ -18,18 +18,18 @@ from jobs.pipeline.report.table import (
     Column,
     Table,
     gridded,
-    known,
-    known_number,
     label,
     labels,
     name,
+    number,
     numbers,
     shaded,
+    tilted,
 )
 from jobs.pipeline.report.text import words
 
 _MOST_DRAWN = 8  # groups of a query in the figure, those with the largest errors
-MOST_FIGURED = 5  # queries in the figure
+_MOST_FIGURED = 5  # queries in the figure
 _MOST_ROWS = 300  # rows of the long table, some 100 kB of the page
 
 
@@ -137,7 +137,7 @@ _READING = (
 def group_blocks(
     listed: Sequence[Groups], levels: Sequence[str], caption: str, kind: str
 ) -> list[Block]:
-    """A figure of all groups, and a table of each query's.
+    """A figure of all groups beside everybody, and a table of each query's.
 
     Args:
       listed: The groups.
@@ -145,20 +145,53 @@ def group_blocks(
       caption: Of the figure.
       kind: Which records are the sizes of groups: true or released.
     """
-    blocks: list[Block] = []
-    drawn = [one for one in listed if len(one.drawn) > 1][:MOST_FIGURED]
-    if drawn:
-        rows = [row for one in drawn for row in _dots(one, levels)]
-        svg = dot_rows("groups", [words(level) for level in levels], rows)
-        legend = [("released", "group"), ("raw", "everybody")]
-        blocks.append(Figure("groups", svg, caption, legend))
-    blocks += [_grid(index, one, kind) for index, one in enumerate(listed)]
-    return blocks
+    compared = [(one, [[own] * len(one.labels) for own in one.everybody]) for one in listed]
+    legend = [("released", "group"), ("raw", "everybody")]
+    return [
+        *_figure("groups", compared, levels, caption, legend),
+        *(_grid(index, one, kind) for index, one in enumerate(listed)),
+    ]
+
+
+def _figure(
+    key: str,
+    compared: Sequence[tuple[Groups, Sequence[Sequence[float | None]]]],
+    levels: Sequence[str],
+    caption: str,
+    legend: Sequence[tuple[str, str]],
+) -> list[Figure]:
+    """Draw errors of groups as dots beside what they are compared with; nothing of one group."""
+    drawn = [pair for pair in compared if len(pair[0].drawn) > 1][:_MOST_FIGURED]
+    rows = [
+        DotRow(
+            words(one.labels[index]),
+            one.along(levels, [of_level[index] for of_level in one.relative]),
+            one.along(levels, [of_level[index] for of_level in marks]),
+            "" if row else words(one.name),
+        )
+        for one, marks in drawn
+        for row, index in enumerate(one.drawn)
+    ]
+    if not rows:
+        return []
+    return [Figure(key, dot_rows(key, [*map(words, levels)], rows), caption, legend)]
 
 
 def groups_of(evaluation: Evaluation) -> list[Groups]:
     """The groups whose totals were compared, in the order of the evaluation."""
-    return [_of_results(name, at) for name, at in _compared(evaluation).items()]
+    return [
+        Groups(
+            name,
+            [group.group for group in last.by_group],
+            [group.persons for group in last.by_group],
+            last.floor,
+            [*at],
+            [[group.relative for group in result.by_group] for result in at.values()],
+            [result.everybody for result in at.values()],
+        )
+        for name, at in _compared(evaluation).items()
+        for last in [[*at.values()][-1]]
+    ]
 
 
 def _compared(evaluation: Evaluation) -> dict[str, dict[str, ParityResult]]:
@@ -168,19 +201,6 @@ def _compared(evaluation: Evaluation) -> dict[str, dict[str, ParityResult]]:
         if result.table == "total":
             found.setdefault(result.groups, {})[result.geolevel] = result
     return found
-
-
-def _of_results(name: str, at: Mapping[str, ParityResult]) -> Groups:
-    last = [*at.values()][-1]
-    return Groups(
-        name,
-        [group.group for group in last.by_group],
-        [group.persons for group in last.by_group],
-        last.floor,
-        [*at],
-        [[group.relative for group in result.by_group] for result in at.values()],
-        [result.everybody for result in at.values()],
-    )
 
 
 def _lead(compared: Mapping[str, Mapping[str, ParityResult]], records: str) -> str:
@@ -201,25 +221,10 @@ def _lead(compared: Mapping[str, Mapping[str, ParityResult]], records: str) -> s
     times, group, result = max(worst, key=lambda found: found[0])
     return (
         f"{lead} At {words(result.geolevel)}, the sum of the errors of {words(group.group)} "
-        f"({words(result.groups)}) is {text.percent(group.relative)} of its "
+        f"({words(result.groups)}) is {text.percent(group.relative or 0.0)} of its "
         f"{text.integer(group.persons)} {records}, {text.decimal(times)} times what it is for "
-        f"everybody, {text.percent(result.everybody)}: no group is further from it."
+        f"everybody, {text.percent(result.everybody or 0.0)}: no group is further from it."
     )
-
-
-def _dots(one: Groups, levels: Sequence[str]) -> list[DotRow]:
-    """A row of the figure for each drawn group."""
-    marks = one.along(levels, one.everybody)
-    headings = [words(one.name), *[""] * _MOST_DRAWN]
-    return [
-        DotRow(
-            words(one.labels[index]),
-            one.along(levels, [of_level[index] for of_level in one.relative]),
-            marks,
-            heading,
-        )
-        for heading, index in zip(headings, one.drawn, strict=False)
-    ]
 
 
 def _grid(index: int, one: Groups, kind: str) -> Table:
@@ -249,12 +254,12 @@ def _expected_table(manifest: Manifest) -> Table:
     columns = [
         labels("Groups", (one.groups for one, _ in rows)),
         labels("Geolevel", (level.geolevel for _, level in rows)),
-        known("Everybody", (level.everybody for _, level in rows), text.fine_percent, "relative"),
+        numbers("Everybody", (level.everybody for _, level in rows), text.fine_percent, "relative"),
         labels("Worst", (level.worst or "" for _, level in rows), "group"),
-        known("Worst", relative, text.fine_percent, "relative"),
+        numbers("Worst", relative, text.fine_percent, "relative"),
         numbers("k", (level.k for _, level in rows), hint="groups"),
-        known("Parity", (level.parity for _, level in rows), hint="error, expected"),
-        known("Parity / k", (level.parity_mean for _, level in rows)),
+        numbers("Parity", (level.parity for _, level in rows), text.decimal, "error, expected"),
+        numbers("Parity / k", (level.parity_mean for _, level in rows), text.decimal),
     ]
     return Table.of("parity", "Expected parity by groups and geolevel", columns, _PARITY)
 
@@ -271,19 +276,21 @@ def _parity_table(evaluation: Evaluation) -> Table:
     worst = [next((g for g in row.by_group if g.group == row.worst), None) for row in rows]
     relative = (None if group is None else group.relative for group in worst)
     times = (None if group is None else group.to_everybody for group in worst)
-    noise = [name("exact") if row.exact else known_number(row.expected_rmse) for row in rows]
+    noise = [
+        name("exact") if row.exact else number(row.expected_rmse, text.decimal) for row in rows
+    ]
     columns = [
         labels("Groups", (row.groups for row in rows)),
         labels("Table", (row.table for row in rows)),
         labels("Geolevel", (row.geolevel for row in rows)),
-        known("Everybody", (row.everybody for row in rows), text.fine_percent, "relative"),
+        numbers("Everybody", (row.everybody for row in rows), text.fine_percent, "relative"),
         labels("Worst", (row.worst or "" for row in rows), "group"),
-        known("Worst", relative, text.fine_percent, "relative"),
-        known("Times", times, hint="everybody"),
+        numbers("Worst", relative, text.fine_percent, "relative"),
+        numbers("Times", times, text.decimal, "everybody"),
         Column("Noise", hint="expected RMSE", cells=noise),
         numbers("k", (row.k for row in rows), hint="groups"),
-        known("Parity", (row.parity for row in rows), hint="error"),
-        known("Parity / k", (row.parity_mean for row in rows)),
+        numbers("Parity", (row.parity for row in rows), text.decimal, "error"),
+        numbers("Parity / k", (row.parity_mean for row in rows), text.decimal),
     ]
     note = f"{_PARITY} Exact: published so by an invariant."
     return Table.of("parity", "Parity by groups, table and geolevel", columns, note)
@@ -301,8 +308,8 @@ def _group_table(evaluation: Evaluation, records: str) -> Table:
         labels("Table", (result.table for result, _ in shown)),
         labels("Geolevel", (result.geolevel for result, _ in shown)),
         numbers(records.capitalize(), (group.persons for group in groups), hint="true"),
-        known("Relative", (group.relative for group in groups), text.fine_percent, "error"),
-        known("Times", (group.to_everybody for group in groups), hint="everybody"),
+        numbers("Relative", (group.relative for group in groups), text.fine_percent, "error"),
+        numbers("Times", (group.to_everybody for group in groups), text.decimal, "everybody"),
         numbers("MAE", (group.mae for group in groups), text.decimal, "one answer"),
         numbers("RMSE", (group.rmse for group in groups), text.decimal, "one answer"),
         numbers("Bias", (group.bias for group in groups), text.signed, "mean error"),
@@ -316,3 +323,99 @@ def _group_table(evaluation: Evaluation, records: str) -> Table:
             "in evaluation.json."
         )
     return Table.of("group-table", "Every statistic by group", columns, note)
+
+
+# --- beside the release ---------------------------------------------------------------------------
+
+Pair = tuple[Groups, Groups]  # the same groups at the same geolevels, in the release and after
+
+
+def changes_section(release: Evaluation, solution: Evaluation) -> Section:
+    """Errors by group of a solution beside those of the release.
+
+    Args:
+      release: Evaluation of the release.
+      solution: Of the solution. Groups that only one of them has are left out.
+    """
+    pairs = list(_pairs(release, solution))
+    caption = (
+        "Sum of the absolute errors of the group's total over all geounits of a geolevel, in "
+        "percent of the group. A dot is this solution, the short line the release: a dot to "
+        "the right of its line is a group that this solution serves worse. Both post-process "
+        "the same noise."
+    )
+    compared = [(after, before.relative) for before, after in pairs]
+    legend = [("released", "this solution"), ("raw", "the release")]
+    blocks: list[Block] = [
+        *_figure("group-changes", compared, solution.levels, caption, legend),
+        *(_changes_table(index, pair) for index, pair in enumerate(pairs)),
+    ]
+    title = "Groups beside the release"
+    return Section("group-changes", title, _changes_lead(pairs), blocks)
+
+
+def _pairs(release: Evaluation, solution: Evaluation) -> Iterator[Pair]:
+    known = {one.name: one for one in groups_of(release)}
+    for after in groups_of(solution):
+        before = known.get(after.name)
+        if before and (before.labels, before.levels) == (after.labels, after.levels):
+            yield before, after
+
+
+def _change(before: float | None, after: float | None) -> float | None:
+    """By which share of itself an error changed; None if there was none, or no number."""
+    return None if not before or after is None else after / before - 1
+
+
+def _changes(pair: Pair) -> list[list[float | None]]:
+    """Changes of everybody's error and of each group's, by geolevel."""
+    before, after = pair
+    befores = [before.everybody, *zip(*before.relative, strict=True)]
+    afters = [after.everybody, *zip(*after.relative, strict=True)]
+    return [
+        [_change(one, other) for one, other in zip(first, second, strict=True)]
+        for first, second in zip(befores, afters, strict=True)
+    ]
+
+
+def _changes_table(index: int, pair: Pair) -> Table:
+    after = pair[1]
+    columns = [
+        Column("Group", False, cells=[name("everybody"), *map(label, after.labels)]),
+        numbers("True", [sum(after.sizes), *after.sizes], hint="in all"),
+        *gridded(map(words, after.levels), tilted(_changes(pair), _signed_percent)),
+    ]
+    note = (
+        "By how much the sum of |error| of this solution is larger than that of the release, in "
+        "percent of it. Without a value where the release has no error, or the group fewer than "
+        f"{after.floor}."
+    )
+    caption = f"Change of errors by {words(after.name)}"
+    return Table.of(f"group-changes-{index}", caption, columns, note)
+
+
+def _signed_percent(share: float) -> str:
+    sign = "\N{MINUS SIGN}" if share < 0 else "+" if share else ""
+    return f"{sign}{text.percent(abs(share))}"
+
+
+def _changes_lead(pairs: Sequence[Pair]) -> str:
+    lead = "The same noise solved otherwise: which groups are better off by it, and which worse."
+    found = [
+        (change, label, after)
+        for before, after in pairs
+        for label, (*_, change) in zip(after.labels, _changes((before, after))[1:], strict=True)
+        if change is not None
+    ]
+    if not found:
+        return lead
+    better = sum(change < 0 for change, _, _ in found)
+    worse = sum(change > 0 for change, _, _ in found)
+    (least, first, one), (most, last, other) = (
+        extreme(found, key=lambda row: row[0]) for extreme in (min, max)
+    )
+    return (
+        f"{lead} At {words(one.levels[-1])}, errors are smaller for {better} of {len(found)} "
+        f"groups and larger for {worse}. Extremes: {words(first)} ({words(one.name)}) "
+        f"{_signed_percent(least)}, {words(last)} ({words(other.name)}) {_signed_percent(most)}."
+    )

@@ -5,18 +5,21 @@ from __future__ import annotations
 from jobs.pipeline.documents.evaluation import Evaluation
 from jobs.pipeline.documents.manifest import Manifest
 from jobs.pipeline.documents.summary import Summary
-from jobs.pipeline.report.budget import Spending, budget_section
-from jobs.pipeline.report.comparison import Comparison, changed_section, error_section, kept_tile
-from jobs.pipeline.report.error_by_size import bias_section, distribution_section, size_section
+from jobs.pipeline.report.budget import Spending, budget_section, products_sections
+from jobs.pipeline.report.comparison import (
+    Comparison,
+    bias_section,
+    changed_section,
+    distribution_section,
+    error_section,
+    households_section,
+    kept_tile,
+    size_section,
+)
 from jobs.pipeline.report.exact import exact_section
-from jobs.pipeline.report.group_changes import changes_section
-from jobs.pipeline.report.groups import groups_section
-from jobs.pipeline.report.households import households_section
-from jobs.pipeline.report.page import Banner, Page, Prose, Section
-from jobs.pipeline.report.products import products_sections
-from jobs.pipeline.report.render import write_report
-from jobs.pipeline.report.run import run_section
-from jobs.pipeline.report.solver import solver_section
+from jobs.pipeline.report.groups import changes_section, groups_section
+from jobs.pipeline.report.page import Banner, Page, Prose, Section, write_report
+from jobs.pipeline.report.run import run_section, solving_section
 from jobs.pipeline.report.tiles import banners, facts, run_time_tile, tiles
 from jobs.pipeline.storage.place import Place
 
@@ -75,7 +78,7 @@ def write_internal_report(
             changed_section(comparison),
             budget_section(Spending.of(manifest)),
             exact_section(manifest),
-            solver_section(manifest.solve),
+            solving_section(manifest.solve),
             run_section(manifest, summary),
             definitions_section("definitions.html.j2"),
         ],

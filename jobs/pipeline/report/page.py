@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from functools import cache
+from typing import TYPE_CHECKING, ClassVar
 
+from markupsafe import Markup, escape
+
+from das.errors import OutputError
 from jobs.pipeline.report.plots import Figure
 from jobs.pipeline.report.table import Table
+from jobs.pipeline.storage.files import replace_file
+from jobs.pipeline.storage.place import Place
+from jobs.pipeline.storage.stores.store import OWNER_ONLY
+
+if TYPE_CHECKING:
+    import jinja2
 
 
 @dataclass(frozen=True)
@@ -101,3 +114,117 @@ class Page:
     tiles: Sequence[Tile]
     sections: Sequence[Section]
     records: str = "persons"
+
+
+_SUPERSCRIPTS = "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"
+_PLAIN = str.maketrans(_SUPERSCRIPTS, "\N{MINUS SIGN}0123456789")
+
+
+def render(
+    template: str,
+    context: Mapping[str, object],
+    *,
+    styles: Sequence[str] = ("style.css",),
+    scripts: Sequence[str] = ("table.js",),
+) -> str:
+    """Fill a template of this package. In HTML every value but Markup is escaped.
+
+    Args:
+      template: File name, such as "public.html.j2".
+      context: Its variables; a missing one is an error.
+      styles: Files that become its variable `style`, one after the other.
+      scripts: Files that become its variable `script`. The variable `policy` has their digest:
+        browsers run no other script.
+    """
+    environment = _environment()
+    loader = environment.loader
+    if loader is None:
+        raise OutputError(template, "has no loader")
+    style, script = (
+        Markup("\n".join(loader.get_source(environment, name)[0] for name in names))
+        for names in (styles, scripts)
+    )
+    return environment.get_template(template).render(
+        style=style, script=script, policy=content_security_policy(script), **context
+    )
+
+
+def content_security_policy(script: str) -> str:
+    """Return the policy of a page that loads nothing and runs one inline script.
+
+    Styles need no digest: figures have style attributes, and where nothing may be loaded, a style
+    can send nothing to anybody.
+
+    Args:
+      script: Its whole text between the tags; without text, no script may run.
+    """
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return "; ".join(
+        (
+            "default-src 'none'",
+            f"script-src 'sha256-{digest}'" if script else "script-src 'none'",
+            "style-src 'unsafe-inline'",
+            "base-uri 'none'",
+            "form-action 'none'",
+        )
+    )
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    """The templates of this package, each compiled once per process."""
+    import jinja2  # what prints tables alone does not wait for it
+
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("jobs.pipeline.report", ""),
+        autoescape=lambda name: not str(name).endswith(".md.j2"),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"raised": raised, "code": code, "cell": cell}
+    return environment
+
+
+def raised(value: str) -> Markup:
+    """Escape text and mark up its superscripts; faces differ in how they draw the characters."""
+    return Markup(re.sub("[" + _SUPERSCRIPTS + "]+", _lower, str(escape(value))))
+
+
+def code(value: str) -> str:
+    r"""Text as code in Markdown, also within a table.
+
+    >>> print(code("a`b|c"))
+    ``a`b\|c``
+    >>> print(code("``<b>"))
+    ``` ``<b> ```
+    """
+    ticks = "`" * (1 + max(map(len, re.findall("`+", value)), default=0))
+    space = " " if value.startswith("`") or value.endswith("`") else ""
+    return f"{ticks}{space}{value}{space}{ticks}".replace("|", "\\|")
+
+
+def cell(value: str) -> str:
+    """Text in a cell of a table in Markdown; nothing in it is HTML."""
+    return value.replace("|", "\\|").replace("<", "&lt;")
+
+
+def _lower(match: re.Match[str]) -> str:
+    return f"<sup>{match.group().translate(_PLAIN)}</sup>"
+
+
+def write_report(
+    page: Page, out: Place, *, mode: int = OWNER_ONLY, remedy: str | None = None
+) -> None:
+    """Write a report as one self-contained HTML file.
+
+    Args:
+      page: The report.
+      out: The file; replaced at once.
+      mode: As in `replace_file`.
+      remedy: What to do if it cannot be written; default: see to the disk.
+
+    Raises:
+      OutputError: It cannot be written.
+    """
+    replace_file(out, render("page.html.j2", {"page": page}), mode=mode, remedy=remedy)

@@ -1,37 +1,32 @@
-"""The figures of the reports: small multiples with few marks; tables hold the numbers."""
+"""The figures of the reports: small multiples with few marks, inline; tables hold the numbers.
+
+Colors become CSS variables, so one figure serves light, dark and print. matplotlib is imported when
+something is drawn: it is two fifths of what a command that prints tables would take to start.
+"""
 
 from __future__ import annotations
 
+import io
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, Literal
+from xml.etree import ElementTree
 
 from markupsafe import Markup
 
-from jobs.pipeline.report.svg import (
-    COLORS,
-    WIDTH,
-    Margins,
-    Panels,
-    bare,
-    drawing,
-    new_figure,
-    to_svg,
-)
-from jobs.pipeline.report.table import EMPTY
-
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.ticker import Locator
+    from matplotlib.axis import Axis
 
 Values = Sequence[float | None]
 
 _LEFT, _WIDE, _HIGH = 0.5, 2.62, 1.66  # inches: numbers beside a panel; its width and height
 _ROWS_WIDE = 3.5  # inches of a panel of rows with names
-_POINTS = 72  # of an inch
 _MARKS = {"ink": "s", "released": "o", "raw": "^", "third": "D"}
-_SHAPES = {"released": ("o", "-"), "raw": ("D", (0, (3, 2))), "third": ("s", "-")}
+_SHAPES = {"released": ("o", "-"), "raw": ("D", (0, (3, 2)))}
 
 
 @dataclass(frozen=True)
@@ -41,7 +36,7 @@ class Panel:
     Attributes:
       title: Heading.
       labels: Positions, left to right.
-      series: Role ("released", "raw", "third") to one value per position; None leaves a gap.
+      series: Role ("released", "raw") to one value per position; None leaves a gap.
     """
 
     title: str
@@ -128,10 +123,9 @@ def mark_panels(key: str, panels: Sequence[MarkPanel], across: str, up: str) -> 
     pairs = [pair for panel in panels for series in panel.series.values() for pair in series]
     limits = [_decades([pair[side] for pair in pairs]) for side in (0, 1)]
     with drawing():
-        made = Panels.new(len(panels), _ROWS_WIDE, 2.5)
+        made = Panels(_ROWS_WIDE, 2.5)
         for panel in panels:
-            axes = made.axes(Margins(0.62, 0.5, above=0.42))
-            axes.set_title(_clipped(panel.title, 46), loc="left", fontweight="bold", pad=7)
+            axes = made.add(Margins(0.62, 0.5, above=0.42), _clipped(panel.title, 46), pad=7)
             axes.set_xlabel(across, loc="left")
             for role, series in panel.series.items():
                 axes.plot(
@@ -145,7 +139,8 @@ def mark_panels(key: str, panels: Sequence[MarkPanel], across: str, up: str) -> 
                     clip_on=False,
                 )
             axes.set(xscale="log", yscale="log", xlim=limits[0], ylim=limits[1])
-            _decade_ticks(axes, limits[0], limits[1])
+            _ticks(axes.xaxis, _powers(*limits[0]))
+            _ticks(axes.yaxis, _powers(*limits[1]))
             bare(axes)
         return made.markup(key, up)
 
@@ -160,25 +155,18 @@ def range_rows(
       titles: Headings of the columns.
       rows: Name to five positive numbers, ascending, per column.
     """
-    drawn = [value for row in rows.values() for cell in row for value in cell]
-    low, high = _decades(drawn)
+    low, high = _decades([value for row in rows.values() for cell in row for value in cell])
     names = [_clipped(name, 40) for name in rows]
-    margins = Margins(_beside(names), 0.3)
     with drawing():
-        made = Panels.new(len(titles), max(_ROWS_WIDE, margins.left + 1.9), 0.64 + 0.27 * len(rows))
-        for column, title in enumerate(titles):
-            axes = made.axes(margins)
-            axes.set_title(title, loc="left", fontweight="bold")
+        made = _row_panels(titles, names, range(len(rows)), 0.27 * len(rows))
+        for column, axes in enumerate(made.axes):
             axes.set(xscale="log", xlim=(low, high), ylim=(len(rows) - 0.5, -0.5))
             for y, row in enumerate(rows.values()):
                 least, tenth, median, ninetieth, largest = row[column]
                 axes.hlines(y, least, largest, color=COLORS["released"], linewidth=1.2)
                 axes.hlines(y, tenth, ninetieth, color=COLORS["released"], linewidth=6.0)
                 axes.plot([median], [y], marker="D", color=COLORS["raw"], markersize=5)
-            ticks = _powers(low, high)
-            axes.set_xticks(ticks, [f"{tick:,.10g}" for tick in ticks])
-            axes.xaxis.set_minor_locator(_no_ticks())
-            _names(axes, range(len(rows)), names)
+            _ticks(axes.xaxis, _powers(low, high))
         return made.markup(key)
 
 
@@ -194,14 +182,10 @@ def span_rows(key: str, title: str, rows: Sequence[Span]) -> Markup:
     drawn = [v for row in rows for v in (row.low, row.value, row.high, row.mark) if v is not None]
     low, high = min(drawn), max(drawn)
     margin = 0.03 * (high - low) or 1.0
-    longest = max(min(len(row.label), 46) for row in rows)
-    left, above, below, step = 0.3 + 0.065 * longest, 0.34, 0.3, 0.25
+    names = [_clipped(row.label, 46) for row in rows]
     with drawing():
-        height = above + below + step * len(rows)
-        figure = new_figure(height)
-        size = (WIDTH - left - 0.2) / WIDTH, 1 - (above + below) / height
-        axes = figure.add_axes((left / WIDTH, below / height, *size))
-        axes.set_title(title, loc="left", fontweight="bold")
+        made = _row_panels([title], names, range(len(rows)), 0.25 * len(rows), width=_WHOLE)
+        [axes] = made.axes
         axes.set(xlim=(low - margin, high + margin), ylim=(len(rows) - 0.5, -0.5))
         axes.axvline(rows[0].value, color=COLORS["muted"], linewidth=0.8, linestyle=(0, (1, 2)))
         for y, row in enumerate(rows):
@@ -210,22 +194,8 @@ def span_rows(key: str, title: str, rows: Sequence[Span]) -> Markup:
             if row.mark is not None:
                 ends = [y - 0.36, y + 0.36]
                 axes.plot([row.mark, row.mark], ends, color=COLORS["raw"], zorder=4)
-        axes.xaxis.set_major_formatter(_with_minus)
-        axes.set_yticks(range(len(rows)), [_clipped(row.label, 46) for row in rows])
-        axes.tick_params(axis="y", labelcolor=COLORS["ink"])
-        bare(axes, grid="x")
-        axes.spines["bottom"].set_visible(False)
-        return to_svg(figure, key)
-
-
-def _no_ticks() -> Locator:
-    from matplotlib.ticker import NullLocator
-
-    return NullLocator()
-
-
-def _with_minus(value: float, _: float) -> str:
-    return f"{value:,.10g}".replace("-", "\N{MINUS SIGN}")
+        axes.xaxis.set_major_formatter(lambda v, _: f"{v:,.10g}".replace("-", "\N{MINUS SIGN}"))
+        return made.markup(key)
 
 
 def _decades(values: Sequence[float]) -> tuple[float, float]:
@@ -246,26 +216,40 @@ def _powers(low: float, high: float) -> list[float]:
     return found or [math.sqrt(low * high)]
 
 
-def _beside(names: Sequence[str]) -> float:
-    """Inches for names of rows."""
-    return 0.22 + 0.066 * max(map(len, names), default=0)
+def _row_panels(
+    titles: Sequence[str],
+    names: Sequence[str],
+    places: Sequence[float],
+    height: float,
+    width: float = 0.0,
+) -> Panels:
+    """Make a panel for each column, with no other marks than a grid and names of rows.
+
+    Args:
+      titles: Headings of the columns.
+      names: Of the rows, as long as they are shown.
+      places: Where each row is, from the top.
+      height: Of all rows, in inches.
+      width: Of a panel, in inches; default: what the longest name leaves room for.
+    """
+    margins = Margins(0.22 + 0.066 * max(map(len, names), default=0), 0.3)
+    wide = width or max(_ROWS_WIDE, margins.left + 1.9)
+    made = Panels(wide, margins.above + margins.below + height)
+    for title in titles:
+        axes = made.add(margins, title)
+        axes.set_yticks(places, names)
+        axes.tick_params(axis="y", labelcolor=COLORS["ink"])
+        bare(axes, grid="x")
+        axes.spines["bottom"].set_visible(False)
+    return made
 
 
-def _names(axes: Axes, places: Sequence[float], names: Sequence[str]) -> None:
-    """Names of rows, on an axes that has no other marks than a grid."""
-    axes.set_yticks(places, names)
-    axes.tick_params(axis="y", labelcolor=COLORS["ink"])
-    bare(axes, grid="x")
-    axes.spines["bottom"].set_visible(False)
+def _ticks(axis: Axis, ticks: Sequence[float]) -> None:
+    """Label some numbers of a logarithmic axis, and no others."""
+    from matplotlib.ticker import NullLocator
 
-
-def _decade_ticks(axes: Axes, across: tuple[float, float], up: tuple[float, float]) -> None:
-    ticks = _powers(*across)
-    axes.set_xticks(ticks, [f"{tick:,.10g}" for tick in ticks])
-    ticks = _powers(*up)
-    axes.set_yticks(ticks, [f"{tick:,.10g}" for tick in ticks])
-    axes.xaxis.set_minor_locator(_no_ticks())
-    axes.yaxis.set_minor_locator(_no_ticks())
+    axis.set_ticks(ticks, [f"{tick:,.10g}" for tick in ticks])
+    axis.set_minor_locator(NullLocator())
 
 
 def line_panels(key: str, panels: Sequence[Panel], label: str) -> Markup:
@@ -276,66 +260,18 @@ def line_panels(key: str, panels: Sequence[Panel], label: str) -> Markup:
       panels: All with the same positions.
       label: Of the vertical axis.
     """
+    turned = [len(label) for panel in panels if _turned(panel.labels) for label in panel.labels]
+    below = max(0.5, 0.05 * max(turned)) if turned else 0.26
+    drawn = [v for p in panels for s in p.series.values() for v in s if v is not None]
     with drawing():
-        made, margins = _grid(panels)
-        drawn = [v for p in panels for s in p.series.values() for v in s if v is not None]
+        made = Panels(_WIDE, _HIGH - 0.26 + below)
         for panel in panels:
-            axes = _titled(made, margins, panel)
+            axes = made.add(Margins(_LEFT, below), _clipped(panel.title), pad=7)
             for role, values in panel.series.items():
                 _line(axes, role, values)
             _log_axis(axes, drawn)
             _positions(axes, panel.labels)
         return made.markup(key, label)
-
-
-def bar_panels(key: str, panels: Sequence[Panel], label: str) -> Markup:
-    """Bars above and below zero over named positions, each panel on its own scale, with numbers.
-
-    Args:
-      key: Unique on the page.
-      panels: All with the same positions and one series each.
-      label: Of the vertical axis.
-    """
-    with drawing():
-        made, margins = _grid(panels)
-        for panel in panels:
-            axes = _titled(made, replace(margins, left=0.08), panel)
-            values = [v for series in panel.series.values() for v in series]
-            largest = max((abs(v) for v in values if v is not None), default=0) or 1.0
-            axes.set_ylim(-1.45 * largest, 1.45 * largest)
-            for x, value in enumerate(values):
-                _bar(axes, x, value, 0.05 * largest)
-            axes.axhline(0, color=COLORS["muted"], linewidth=0.8)
-            bare(axes)
-            axes.grid(visible=False)
-            axes.spines["bottom"].set_visible(False)
-            axes.yaxis.set_major_locator(_no_ticks())
-            _positions(axes, panel.labels)
-        return made.markup(key, label)
-
-
-def share_bars(key: str, title: Sequence[str], rows: Mapping[str, Sequence[Values]]) -> Markup:
-    """Stacked bars of shares that sum to 1, one row per name, one column per title.
-
-    Args:
-      key: Unique on the page.
-      title: Headings of the columns.
-      rows: Name to one list of at most 8 shares per column; empty where there is none.
-    """
-    names = [_clipped(name, 30) for name in rows]
-    margins = Margins(_beside(names), 0.3)
-    with drawing():
-        made = Panels.new(len(title), max(4.2, margins.left + 2.4), 0.64 + 0.31 * len(rows))
-        for column, heading in enumerate(title):
-            axes = made.axes(margins)
-            axes.set_title(heading, loc="left", fontweight="bold")
-            for y, shares in enumerate(rows.values()):
-                _stack(axes, y, shares[column])
-            axes.set(xlim=(0, 1), ylim=(len(rows) - 0.45, -0.55))
-            axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "25", "50", "75", "100 %"])
-            axes.get_xticklabels()[-1].set_horizontalalignment("right")
-            _names(axes, range(len(rows)), names)
-        return made.markup(key)
 
 
 def dot_rows(key: str, titles: Sequence[str], rows: Sequence[DotRow]) -> Markup:
@@ -355,12 +291,9 @@ def dot_rows(key: str, titles: Sequence[str], rows: Sequence[DotRow]) -> Markup:
     low = math.floor(math.log10(min(drawn))) if drawn else 0
     high = max(math.ceil(math.log10(max(drawn))), low + 1) if drawn else 1
     names = [_clipped(row.label) for row in rows]
-    margins = Margins(_beside(names), 0.3)
     with drawing():
-        made = Panels.new(len(titles), max(_ROWS_WIDE, margins.left + 1.9), 0.64 + 0.2 * y)
-        for column, title in enumerate(titles):
-            axes = made.axes(margins)
-            axes.set_title(title, loc="left", fontweight="bold")
+        made = _row_panels(titles, names, places, 0.2 * y)
+        for column, axes in enumerate(made.axes):
             axes.set_xscale("log")
             axes.set(xlim=(10.0**low / 1.3, 10.0**high * 1.3), ylim=(y - 0.4, -0.6))
             for row, place in zip(rows, places, strict=True):
@@ -368,15 +301,12 @@ def dot_rows(key: str, titles: Sequence[str], rows: Sequence[DotRow]) -> Markup:
                 if row.heading:
                     axes.annotate(
                         _clipped(row.heading),
-                        (0, place - 1),
-                        (_POINTS * (0.02 - margins.left), 0),
-                        xycoords=("axes fraction", "data"),
-                        textcoords="offset points",
+                        (0.02 / made.width, place - 1),
+                        xycoords=("figure fraction", "data"),
                         fontweight="bold",
                         va="center",
                     )
             _percent_axis(axes, low, high)
-            _names(axes, places, names)
         return made.markup(key)
 
 
@@ -392,24 +322,8 @@ def _dot(axes: Axes, y: float, value: float | None, mark: float | None) -> None:
 def _percent_axis(axes: Axes, low: int, high: int) -> None:
     inner = range(low + 1, high) or range(low, high + 1)
     powers = inner[:: max(1, -(-len(inner) // 3))]  # three numbers fit
-    axes.set_xticks([10.0**power for power in powers])
-    axes.xaxis.set_minor_locator(_no_ticks())
+    _ticks(axes.xaxis, [10.0**power for power in powers])
     axes.xaxis.set_major_formatter(lambda v, _: f"{v:,.10g} %")
-
-
-def _stack(axes: Axes, y: int, shares: Values) -> None:
-    left = 0.0
-    for step, share in enumerate(shares):
-        if not share:
-            continue
-        axes.barh(y, share, 0.74, left, color=COLORS[f"step-{step}"])
-        if share >= 0.055:
-            color = COLORS[f"step-ink-{step}"]
-            axes.text(
-                left + share / 2, y, f"{100 * share:.0f}", color=color, ha="center",
-                va="center_baseline", fontsize=8,
-            )  # fmt: skip
-        left += share
 
 
 def _line(axes: Axes, role: str, values: Values) -> None:
@@ -427,22 +341,6 @@ def _line(axes: Axes, role: str, values: Values) -> None:
     )
 
 
-def _bar(axes: Axes, x: int, value: float | None, gap: float) -> None:
-    if value is None:
-        axes.text(x, gap, EMPTY, ha="center", va="bottom", fontsize=7, color=COLORS["muted"])
-        return
-    side = "above" if value > 0 else "below"
-    axes.bar(x, value, 0.68, color=COLORS[side])
-    axes.text(
-        x,
-        value + (gap if value >= 0 else -gap),
-        _tag(value),
-        ha="center",
-        va="bottom" if value >= 0 else "top",
-        fontsize=7,
-    )
-
-
 def _log_axis(axes: Axes, values: Sequence[float]) -> None:
     """Set a logarithmic scale that also shows zero; powers of ten are labelled."""
     positive = [v for v in values if v > 0] or [1.0]
@@ -450,10 +348,7 @@ def _log_axis(axes: Axes, values: Sequence[float]) -> None:
     high = max(math.ceil(math.log10(max(positive))), low + 1)
     axes.set_yscale("symlog", linthresh=10.0**low, linscale=0.6)
     axes.set_ylim(0 if 0 in values else 10.0**low, 10.0**high)
-    ticks = ([0.0] if 0 in values else []) + [10.0**p for p in range(low, high + 1)]
-    axes.set_yticks(ticks)
-    axes.yaxis.set_minor_locator(_no_ticks())
-    axes.yaxis.set_major_formatter(lambda v, _: f"{v:,.10g}")
+    _ticks(axes.yaxis, [*[0.0] * (0 in values), *(10.0**p for p in range(low, high + 1))])
     bare(axes)
 
 
@@ -469,30 +364,180 @@ def _turned(labels: Sequence[str]) -> bool:
     return max(map(len, labels), default=0) * len(labels) > 24
 
 
-def _grid(panels: Sequence[Panel]) -> tuple[Panels, Margins]:
-    """Panels over named positions, with room for their longest names."""
-    turned = [len(label) for panel in panels if _turned(panel.labels) for label in panel.labels]
-    below = max(0.5, 0.05 * max(turned)) if turned else 0.26
-    margins = Margins(_LEFT, below)
-    return Panels.new(max(1, len(panels)), _WIDE, _HIGH - 0.26 + below), margins
-
-
-def _titled(made: Panels, margins: Margins, panel: Panel) -> Axes:
-    axes = made.axes(margins)
-    axes.set_title(_clipped(panel.title), loc="left", fontweight="bold", pad=7)
-    return axes
-
-
 def _clipped(title: str, most: int = 34) -> str:
     return title if len(title) <= most else title[: most - 1] + "\N{HORIZONTAL ELLIPSIS}"
 
 
-def _tag(value: float) -> str:
-    """A bar's number, short enough to stand over it."""
-    if value == 0:
-        return "0"
-    size = abs(value)
-    if size < 0.005:
-        return "\N{ALMOST EQUAL TO} 0"
-    shown = f"{value:+,.{2 if size < 1 else 1 if size < 10 else 0}f}"
-    return shown.replace("-", "\N{MINUS SIGN}")
+# --- drawings as elements of a page ---------------------------------------------------------------
+
+# A color that is drawn -> the CSS variable it becomes.
+COLORS = {
+    "ink": "#0a0001",
+    "muted": "#0a0002",
+    "rule": "#0a0003",
+    "paper": "#0a0004",
+    "released": "#0a0005",
+    "raw": "#0a0006",
+    "third": "#0a0007",
+}
+_NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
+_WHOLE = 10.8  # inches of a page; at 100 % one inch is drawn as 100 CSS pixels
+_PANEL_PIXELS = 94  # of an inch of a panel at least: below, a row holds one panel less
+_STYLE = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "report",
+    "text.parse_math": False,
+    "font.size": 9.0,
+    "axes.titlesize": 9.5,
+    "axes.edgecolor": COLORS["muted"],
+    "axes.labelcolor": COLORS["muted"],
+    "axes.linewidth": 0.6,
+    "axes.axisbelow": True,
+    "xtick.color": COLORS["muted"],
+    "ytick.color": COLORS["muted"],
+    "xtick.major.size": 0,
+    "xtick.minor.size": 0,
+    "ytick.major.size": 0,
+    "ytick.minor.size": 0,
+    "text.color": COLORS["ink"],
+    "grid.color": COLORS["rule"],
+    "grid.linewidth": 0.6,
+    "lines.solid_capstyle": "round",
+    "lines.linewidth": 1.8,
+    "lines.markersize": 5,
+}
+
+
+@contextmanager
+def drawing() -> Iterator[None]:
+    """The style in which figures are made and saved."""
+    import matplotlib
+
+    with matplotlib.rc_context(_STYLE):  # type: ignore[arg-type]
+        yield
+
+
+@dataclass(frozen=True)
+class Margins:
+    """Room around the axes of a panel, in inches.
+
+    Attributes:
+      left: For names of rows, or numbers.
+      below: For names of positions.
+      above: For the title.
+      right: For what ends at the edge.
+    """
+
+    left: float
+    below: float
+    above: float = 0.34
+    right: float = 0.12
+
+
+@dataclass(frozen=True)
+class Panels:
+    """Panels of one size, each with all of its labels, that a page lays out itself.
+
+    Attributes:
+      width: Of each, in inches.
+      height: Of each, in inches.
+      axes: Of each, on a figure of its own.
+    """
+
+    width: float
+    height: float
+    axes: list[Axes] = field(default_factory=list)
+
+    def add(self, margins: Margins, title: str, pad: float | None = None) -> Axes:
+        """Add a panel with its title, so many points above its axes."""
+        from matplotlib.figure import Figure as Drawing
+
+        axes = Drawing(figsize=(self.width, self.height)).add_axes(
+            (
+                margins.left / self.width,
+                margins.below / self.height,
+                (self.width - margins.left - margins.right) / self.width,
+                (self.height - margins.below - margins.above) / self.height,
+            )
+        )
+        axes.set_title(title, loc="left", fontweight="bold", pad=pad)
+        self.axes.append(axes)
+        return axes
+
+    def markup(self, key: str, label: str = "") -> Markup:
+        """One element with an SVG for each panel, which may stand in a page with others.
+
+        matplotlib writes a whole document: with a name space, metadata, a style sheet, and ids that
+        are the same in every figure. An inline element needs its own ids, and takes fonts and
+        colors from the page, which has two palettes. The tree is changed and not the text, so that
+        a label that looks like an attribute stays what it is.
+
+        Args:
+          key: Unique on the page; prefixes every id.
+          label: Of the axis that all panels share; stands above them.
+        """
+        least = f"--panel: {_PANEL_PIXELS * self.width:.0f}px"
+        out = ElementTree.Element("div", {"class": "panels", "style": least})
+        if label:
+            ElementTree.SubElement(out, "p", {"class": "axis"}).text = label
+        for index, axes in enumerate(self.axes):
+            buffer = io.BytesIO()
+            canvas = axes.figure.canvas
+            canvas.print_figure(buffer, format="svg", facecolor="none", metadata={"Date": None})
+            # A label may hold characters that no XML may hold, escaped or not.
+            text = _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", buffer.getvalue().decode())
+            svg = ElementTree.fromstring(text)
+            box = svg.attrib["viewBox"]
+            _prune(svg)
+            _make_inline(svg, f"{key}-{index}")
+            svg.attrib = {"viewBox": box, "aria-hidden": "true", "focusable": "false"}
+            out.append(svg)
+        return Markup(ElementTree.tostring(out, encoding="unicode"))
+
+
+def bare(axes: Axes, *, grid: Literal["x", "y"] = "y") -> None:
+    """Strip an axes to what carries information."""
+    for side in ("top", "right", "left"):
+        axes.spines[side].set_visible(False)
+    axes.patch.set_visible(False)
+    axes.grid(visible=True, axis=grid)
+
+
+def _make_inline(root: ElementTree.Element, key: str) -> None:
+    """Give every element of a tree ids, fonts and colors as a page needs them."""
+    for element in root.iter():
+        element.tag = _local(element.tag)
+        attributes = {_local(name): value for name, value in element.attrib.items()}
+        if element.tag == "g":  # groups are named for editing; nothing refers to them
+            attributes.pop("id", None)
+        element.attrib = {name: _inline(name, value, key) for name, value in attributes.items()}
+        texts = (element.text, element.tail)  # only line breaks stand between elements
+        element.text, element.tail = (one if one and one.strip() else None for one in texts)
+
+
+def _prune(element: ElementTree.Element) -> None:
+    """Remove metadata, style sheets, and what is empty without them."""
+    for child in list(element):
+        _prune(child)
+        empty = _local(child.tag) == "defs" and not len(child)
+        if _local(child.tag) in ("metadata", "style") or empty:
+            element.remove(child)
+
+
+def _local(name: str) -> str:
+    """A name without its name space: an inline element takes that of the page."""
+    return name.rpartition("}")[2]
+
+
+def _inline(name: str, value: str, key: str) -> str:
+    """An attribute as a page with other figures and its own fonts and palettes needs it."""
+    if name == "id":
+        return f"{key}-{value}"
+    if name == "href":
+        return value.replace("#", f"#{key}-")
+    value = value.replace("url(#", f"url(#{key}-")
+    if name == "style":
+        value = re.sub(r"font-family: [^;]*;?", "", value)
+    for role, color in COLORS.items():
+        value = value.replace(color, f"var(--{role})")
+    return value

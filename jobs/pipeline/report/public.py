@@ -7,18 +7,21 @@ from das.privacy.semantics import Change
 from jobs.pipeline.documents.intervals import Intervals
 from jobs.pipeline.documents.manifest import Manifest
 from jobs.pipeline.neighborhoods import FROM_DATA
-from jobs.pipeline.report.accuracy import Accuracy, accuracy_section
-from jobs.pipeline.report.budget import Spending, budget_section, noise_section, statements_table
+from jobs.pipeline.report.accuracy import Accuracy, accuracy_section, intervals_section
+from jobs.pipeline.report.budget import (
+    Spending,
+    budget_section,
+    guarantee_section,
+    noise_section,
+    person_remark,
+    products_sections,
+    statements_table,
+)
 from jobs.pipeline.report.datasets import census_files, described, example, files_section
 from jobs.pipeline.report.exact import exact_section
 from jobs.pipeline.report.groups import expected_section
-from jobs.pipeline.report.guarantee import guarantee_section, person_remark
-from jobs.pipeline.report.intervals import intervals_section
-from jobs.pipeline.report.page import Page, Section
-from jobs.pipeline.report.products import products_sections
-from jobs.pipeline.report.render import write_report
-from jobs.pipeline.report.run import run_section
-from jobs.pipeline.report.solver import solving_section
+from jobs.pipeline.report.page import Page, Section, write_report
+from jobs.pipeline.report.run import run_section, solving_section
 from jobs.pipeline.report.text import words
 from jobs.pipeline.report.tiles import banners, facts, tiles
 from jobs.pipeline.storage.files import READABLE

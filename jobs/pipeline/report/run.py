@@ -1,10 +1,11 @@
-"""What a run ran on and, in internal reports alone, what it cost."""
+"""How counts were solved, what a run ran on and, in internal reports alone, what it cost."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from jobs.pipeline.documents.manifest import Manifest
+from jobs.pipeline.documents.manifest import Manifest, SolvedLevel
+from jobs.pipeline.documents.statistics import EstimatedError, ExpectedTotals
 from jobs.pipeline.documents.summary import Straggler, Summary
 from jobs.pipeline.report import text
 from jobs.pipeline.report.page import Block, Row, Section
@@ -105,3 +106,92 @@ def _environment(manifest: Manifest) -> list[tuple[str, str]]:
         ("Python", software.python),
         *sorted(software.libraries.items()),
     ]
+
+
+_WAYS = {"plain": "plain", "totals": "totals expected", "composition": "cells expected"}
+
+
+def solving_section(solved: Sequence[SolvedLevel]) -> Section:
+    """What was solved at each geolevel, and what had to be moved for it."""
+    lead = (
+        "Each parent and its children form one problem: find the nonnegative whole numbers closest "
+        "to all noisy answers that add up. Every solution is certified; manifest.json has the "
+        "certificates."
+    )
+    columns = [
+        labels("Geolevel", (level.geolevel for level in solved), "of the children"),
+        numbers("Problems", (level.nodes for level in solved), hint="solved"),
+        numbers("Copied", (level.copied for level in solved), hint="one child"),
+        *_changed(solved),
+    ]
+    note = (
+        "Widened: no whole numbers next to the solution add up, so the next ones were tried. "
+        f"Failsafe: {_failsafe(solved)}"
+    )
+    expected = [
+        (level.geolevel, one)
+        for level in solved
+        for one in [level.expected_totals]
+        if one is not None
+    ]
+    table = Table.of("solving", "How counts were made", columns, note)
+    return Section(
+        "solving", "Solving", lead, [table, *([_expected_table(expected)] if expected else [])]
+    )
+
+
+def _failsafe(solved: Sequence[SolvedLevel]) -> str:
+    """What the failsafe does, and which counts it chose."""
+    by = {move.by for level in solved for move in level.moved}
+    chosen = {
+        "exact": "the nearest counts that allow it",
+        "penalty": "the sum of the children that fit the noisy answers best with a penalty on "
+        "what the parent moves",
+    }
+    return (
+        "Where no children of a parent can keep what they must, the failsafe moves the parent to "
+        f"{' or '.join(chosen[way] for way in sorted(by or {'exact'}))}."
+    )
+
+
+def _changed(solved: Sequence[SolvedLevel]) -> list[Column]:
+    """Count where the whole numbers closest to a solution did not do."""
+    moved = (sum(move.records for move in level.moved) for level in solved)
+    return [
+        numbers("Widened", (level.widened for level in solved), hint="rounding"),
+        numbers("Failsafe", (len(level.moved) for level in solved), hint="parents moved"),
+        numbers("Moved", moved, hint="records"),
+    ]
+
+
+def _expected_table(asked: Sequence[tuple[str, ExpectedTotals]]) -> Table:
+    rows = [(geolevel, one, error) for geolevel, one in asked for error in one.errors or (None,)]
+    seen = [one for _, one, _ in rows]
+    queries, ways, errors, changes = zip(*(_errors(error) for *_, error in rows), strict=True)
+    columns = [
+        labels("Geolevel", (geolevel for geolevel, *_ in rows)),
+        labels("Released", (_WAYS[one.way] for one in seen)),
+        numbers("Kappa", (one.kappa for one in seen), text.decimal),
+        numbers("Seen", (one.children for one in seen), hint="geounits learned from"),
+        numbers("Apart", (one.flat for one in seen), hint="nothing is expected of them"),
+        labels("Marginal", queries),
+        labels("Way", ways),
+        numbers("Squared error", errors, text.decimal, "estimated"),
+        numbers("Of the difference", changes, text.decimal, "standard error"),
+    ]
+    return Table.of(
+        "expected-totals",
+        "Totals expected by housing units",
+        columns,
+        "Counts are shrunk toward the mean household of their parent, so geounits with many "
+        "persons a unit lose; estimates are not. Errors are estimated from noisy answers alone.",
+    )
+
+
+def _errors(
+    error: EstimatedError | None,
+) -> tuple[str | None, str | None, float | None, float | None]:
+    """Return those of one marginal; nothing where too few geounits were seen to estimate any."""
+    if error is None:
+        return None, None, None, None
+    return error.query, _WAYS[error.way], error.error, error.difference_error

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from jobs.pipeline.report import text
 
-Show = Callable[[float | None], str]
+Show = Callable[[float], str]
 """How numbers are written."""
 
 EMPTY = "\N{EN DASH}"  # a cell without a value
@@ -126,13 +126,8 @@ def code(value: object) -> Cell:
 
 
 def number(value: float | None, show: Show = text.integer) -> Cell:
-    """A cell with a number."""
-    return Cell(show(value), None if value is None else float(value))
-
-
-def known_number(value: float | None, show: Show = text.decimal) -> Cell:
-    """Make a cell with a number; a dash where there is none, as of a group below the floor."""
-    return Cell(EMPTY) if value is None else number(value, show)
+    """A cell with a number; a dash where there is none, as of a group below the floor."""
+    return Cell(EMPTY) if value is None else Cell(show(value), float(value))
 
 
 def fraction(value: str | None) -> Cell:
@@ -160,13 +155,6 @@ def numbers(
 ) -> Column:
     """Make a column of numbers."""
     return Column(title, True, hint, [number(value, show) for value in values])
-
-
-def known(
-    title: str, values: Iterable[float | None], show: Show = text.decimal, hint: str = ""
-) -> Column:
-    """Make a column of numbers, as `known_number`."""
-    return Column(title, True, hint, [known_number(value, show) for value in values])
 
 
 def fractions(
@@ -208,18 +196,13 @@ def gridded(titles: Iterable[str], rows: Sequence[Sequence[Cell]]) -> list[Colum
 
 
 def shaded(
-    rows: Sequence[Sequence[float | None]],
-    show: Show,
-    *,
-    empty: str = EMPTY,
-    logarithmic: bool = False,
+    rows: Sequence[Sequence[float | None]], show: Show, *, logarithmic: bool = False
 ) -> list[list[Cell]]:
     """Cells of a grid shaded by value; the same value has the same shade everywhere.
 
     Args:
       rows: Nonnegative values; None for a cell without one.
       show: Text of a value.
-      empty: Text of a cell without a value.
       logarithmic: Shade by the logarithm; zeros are not shaded.
     """
     known = [v for row in rows for v in row if v is not None and (v > 0 or not logarithmic)]
@@ -233,22 +216,17 @@ def shaded(
         return 0.06 + 0.94 * (scale(value) - low) / (high - low) if high > low else 0.5
 
     return [
-        [Cell(empty) if v is None else Cell(show(v), v, heat=heat(v)) for v in row] for row in rows
+        [Cell(EMPTY) if v is None else Cell(show(v), v, heat=heat(v)) for v in row] for row in rows
     ]
 
 
-def tilted(
-    rows: Sequence[Sequence[float | None]],
-    show: Show = text.signed,
-    *,
-    empty: str = EMPTY,
-) -> list[list[Cell]]:
+def tilted(rows: Sequence[Sequence[float | None]], show: Show = text.signed) -> list[list[Cell]]:
     """Cells of a grid shaded on two sides of zero, by the square root of the size."""
     largest = max((abs(v) for row in rows for v in row if v is not None), default=0.0)
 
     def cell(value: float | None) -> Cell:
         if value is None:
-            return Cell(empty)
+            return Cell(EMPTY)
         if value == 0 or largest == 0:
             return Cell(show(value), value)
         return Cell(show(value), value, tilt=math.copysign((abs(value) / largest) ** 0.5, value))

@@ -1,10 +1,9 @@
-"""Numbers as readers want them; None always reads as not recorded."""
+"""Numbers as readers want them."""
 
 from __future__ import annotations
 
 import math
 from datetime import UTC, datetime
-from fractions import Fraction
 
 from das.definition import Definition
 from das.rational import stated_fraction
@@ -15,7 +14,6 @@ SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _MINUS = "\N{MINUS SIGN}"
 RHO = "\N{GREEK SMALL LETTER RHO}"
 EPSILON = "\N{GREEK SMALL LETTER EPSILON}"
-SIGMA = "\N{GREEK SMALL LETTER SIGMA}"
 TOGETHER = (
     "The queries that a planner chose for a geolevel are charged together: for the two data sets "
     "that differ most in all of them. The cost of each is its part of that, not what it would cost "
@@ -33,15 +31,13 @@ def unit(definition: Definition) -> str:
     return EPSILON if definition.is_pure else RHO
 
 
-def integer(value: float | None) -> str:
+def integer(value: float) -> str:
     """1052567 as 1,052,567."""
-    return NOT_RECORDED if value is None else f"{int(value):,}".replace("-", _MINUS)
+    return f"{int(value):,}".replace("-", _MINUS)
 
 
-def decimal(value: float | None) -> str:
+def decimal(value: float) -> str:
     """Two decimals below 100, none from 1,000, more only where two would show nothing."""
-    if value is None:
-        return NOT_RECORDED
     size = abs(value)
     if value == 0:
         return "0"
@@ -53,9 +49,9 @@ def decimal(value: float | None) -> str:
     return f"{value:,.{places}f}".replace("-", _MINUS)
 
 
-def upward(value: float | None) -> str:
+def upward(value: float) -> str:
     """Three decimals, rounded up: a privacy loss must never be printed below what was proved."""
-    return NOT_RECORDED if value is None else f"{math.ceil(value * 1e3) / 1e3:,.3f}"
+    return f"{math.ceil(value * 1e3) / 1e3:,.3f}"
 
 
 def guarantee(budget: Guarantee) -> str:
@@ -69,25 +65,23 @@ def guarantee(budget: Guarantee) -> str:
     )
 
 
-def percent_above(value: float | None) -> str:
+def percent_above(value: float) -> str:
     """A probability in percent with one decimal, rounded up."""
-    return NOT_RECORDED if value is None else f"{math.ceil(value * 1e3) / 10:.1f} %"
+    return f"{math.ceil(value * 1e3) / 10:.1f} %"
 
 
-def signed(value: float | None) -> str:
+def signed(value: float) -> str:
     """As `decimal`, with a plus sign."""
-    return ("+" if value is not None and value > 0 else "") + decimal(value)
+    return ("+" if value > 0 else "") + decimal(value)
 
 
-def signed_integer(value: float | None) -> str:
+def signed_integer(value: float) -> str:
     """As `integer`, with a plus sign."""
-    return ("+" if value is not None and value > 0 else "") + integer(value)
+    return ("+" if value > 0 else "") + integer(value)
 
 
-def percent(share: float | None, places: int = 1) -> str:
+def percent(share: float, places: int = 1) -> str:
     """0.1234 as 12.3 %; only 0 reads as 0 % and only 1 as 100 %."""
-    if share is None:
-        return NOT_RECORDED
     if share in (0, 1):
         return f"{100 * share:.0f} %"
     least = 0.5 * 10.0 ** -(places + 2)
@@ -98,7 +92,7 @@ def percent(share: float | None, places: int = 1) -> str:
     return f"{100 * share:.{places}f} %"
 
 
-def fine_percent(share: float | None) -> str:
+def fine_percent(share: float) -> str:
     """As `percent`, with two decimals."""
     return percent(share, 2)
 
@@ -108,14 +102,12 @@ def moment(value: object) -> str:
     try:
         when = datetime.fromisoformat(str(value))
     except ValueError:
-        return NOT_RECORDED if value is None else str(value)
+        return str(value)
     return when.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC") if when.tzinfo else str(value)
 
 
-def scientific(value: float | None) -> str:
+def scientific(value: float) -> str:
     """3.1e-8 as 3.1 x 10 to the power."""
-    if value is None:
-        return NOT_RECORDED
     if value == 0:
         return "0"
     mantissa, exponent = f"{value:.1e}".split("e")
@@ -123,10 +115,8 @@ def scientific(value: float | None) -> str:
     return f"{mantissa.replace('-', _MINUS)} \N{MULTIPLICATION SIGN} 10{power}"
 
 
-def duration(seconds: float | None) -> str:
+def duration(seconds: float) -> str:
     """Seconds as 800 ms, 42 s, 3 min 05 s or 2 h 10 min."""
-    if seconds is None:
-        return NOT_RECORDED
     if seconds < 10:
         return f"{seconds:.1f} s" if seconds >= 1 else f"{1000 * seconds:,.3g} ms"
     whole = round(seconds)
@@ -137,10 +127,8 @@ def duration(seconds: float | None) -> str:
     return f"{whole // 3600:,} h {whole % 3600 // 60:02d} min"
 
 
-def size(n_bytes: float | None) -> str:
+def size(n_bytes: float) -> str:
     """Bytes as kB, MB, GB or TB, powers of 1000."""
-    if n_bytes is None:
-        return NOT_RECORDED
     value = float(n_bytes)
     for unit in ("bytes", "kB", "MB", "GB"):
         if value < 1000:
@@ -151,25 +139,14 @@ def size(n_bytes: float | None) -> str:
     return f"{value:,.1f} TB"
 
 
-def fraction(text: str | None) -> Fraction | None:
-    """Read "a/b"; None if absent or not a fraction."""
-    try:
-        return None if text is None else stated_fraction(text)
-    except ValueError:
-        return None
-
-
-def ratio(text: str | None) -> float | None:
+def ratio(text: str) -> float:
     """The value of "a/b"."""
-    exact = fraction(text)
-    return None if exact is None else float(exact)
+    return float(stated_fraction(text))
 
 
-def small(text: str | None) -> str:
+def small(text: str) -> str:
     """A small exact fraction, as a power of ten if it is one."""
-    exact = fraction(text)
-    if exact is None:
-        return NOT_RECORDED if text is None else str(text)
+    exact = stated_fraction(text)
     digits = str(exact.denominator)
     if exact.numerator == 1 and digits.strip("0") == "1":
         return f"10{str(1 - len(digits)).translate(SUPERSCRIPT)}" if len(digits) > 1 else "1"

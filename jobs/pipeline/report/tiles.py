@@ -50,7 +50,7 @@ def tiles(manifest: Manifest, accuracy: Accuracy | None = None) -> list[Tile]:
         ),
         Tile(
             "Leaf geounits",
-            text.integer(manifest.totals["leaf_geounits"]),
+            text.integer(manifest.totals["leaf_geounits"] or 0),
             f"{words(levels[-1])}, the finest of {len(levels)} geolevels",
         ),
         *privacy_tiles(manifest.privacy, manifest.account, manifest.together),

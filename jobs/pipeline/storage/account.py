@@ -15,7 +15,7 @@ import os
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
@@ -44,7 +44,7 @@ _REMEDY = "make it writable for those who measure, or name another file under pr
 
 @dataclass(frozen=True)
 class Claim:
-    """What a run asks of the account.
+    """What a run asks of the account. Claims of earlier versions stated less.
 
     Attributes:
       product: What is made, such as "persons" or "units".
@@ -52,9 +52,12 @@ class Claim:
       budget: The budget.
       run: Identity of the run folder.
       folder: Where that folder is, for people.
-      changed_record: Cost of any change of one record, in what the budget counts; exact.
-      exact: What is published without noise beside it: queries and where, for people.
-      input: Keyed digest of the input, as `keyed` makes it; none before the claim is made.
+      changed_record: Cost of any change of one record, in what the budget counts; exact, or a bound
+        for claims of earlier versions.
+      exact: What is published without noise beside it: queries and where, for people; None for
+        claims of earlier versions.
+      input: Keyed digest of the input, as `keyed` makes it; none before the claim is made, nor for
+        claims of earlier versions.
     """
 
     product: str
@@ -63,36 +66,19 @@ class Claim:
     run: str
     folder: str
     changed_record: Fraction
-    exact: tuple[str, ...] = ()
+    exact: tuple[str, ...] | None = ()
     input: str | None = None
 
 
 @dataclass(frozen=True)
-class Spent:
-    """One claimed grant.
+class Spent(Claim):
+    """One claimed grant, which is spent as a whole.
 
     Attributes:
-      product: What was made.
-      grant: Name of the budget.
-      budget: What it granted, spent as a whole.
-      run: Identity of the run folder.
-      folder: Where it was.
       claimed: When, UTC.
-      changed_record: Cost of any change of one record, in what the budget counts: the row that the
-        claim stated, or a bound for claims of earlier versions, which stated none.
-      exact: As the claim stated; None for claims of earlier versions, which did not.
-      input: Keyed digest of its input; likewise.
     """
 
-    product: str
-    grant: str
-    budget: Budget
-    run: str
-    folder: str
-    claimed: str
-    changed_record: Fraction
-    exact: tuple[str, ...] | None = None
-    input: str | None = None
+    claimed: str = field(kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -373,7 +359,7 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def composed(spent: Sequence[Spent | Claim]) -> tuple[Composition, ...]:
+def composed(spent: Sequence[Claim]) -> tuple[Composition, ...]:
     """Compose all grants of an account: what its people have lost in all.
 
     Every grant states what a changed record costs, whatever its neighbors are. A grant for bounded
@@ -423,7 +409,7 @@ def _line(claim: Claim) -> dict[str, Any]:
         "folder": claim.folder,
         "claimed": now(),
         "changed_record": str(claim.changed_record),
-        "exact": [*claim.exact],
+        "exact": [*(claim.exact or ())],
         **({} if claim.input is None else {"input": claim.input}),
     }
 

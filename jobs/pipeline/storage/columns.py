@@ -46,16 +46,13 @@ def check_columns(
             raise ValueError(f"column {name} is missing")
     kinds = {field.name: field.type for field in wanted}
     for name, column in zip(table.column_names, table.columns, strict=True):
-        if column.type != kinds.get(name) or column.null_count or _null_elements(column):
+        elements = pc.list_flatten(column) if pa.types.is_list(column.type) else column
+        if column.type != kinds.get(name) or column.null_count or elements.null_count:
             raise ValueError(f"column {name} has another type, or nulls")
     if "geocode" in table.column_names:
         codes = table.column("geocode")
         if len(codes) > 1 and not pc.all(pc.less(codes[:-1], codes[1:])).as_py():
             raise ValueError("geocodes do not ascend")
-
-
-def _null_elements(column: pa.ChunkedArray) -> int:
-    return pc.list_flatten(column).null_count if pa.types.is_list(column.type) else 0
 
 
 def texts(table: pa.Table, name: str = "geocode") -> ObjectArray:

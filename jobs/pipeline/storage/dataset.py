@@ -515,7 +515,7 @@ def publish(
     if not create_file(dataset / MANIFEST, _document(ours, facts, replaceable=replaceable)):
         # Our parts were drawn under another key than the published ones.
         named = {part.file for part in Dataset.open(dataset).parts} if names else set()
-        _remove(dataset, [part.file for part in ours if part.file not in named])
+        remove_files(dataset, [part.file for part in ours if part.file not in named])
         raise _published_by_another(dataset)
     _sweep_one(dataset, ours)
 
@@ -606,22 +606,13 @@ def withdraw(dataset: Place, attempt: str) -> None:
         proposed = [part.file for part in read_proposal(dataset, attempt).parts]
         published = Dataset.open(dataset).parts if is_published(dataset) else ()
         named = {part.file for part in published}
-        _remove(dataset, [proposal.name, *(name for name in proposed if name not in named)])
+        remove_files(dataset, [proposal.name, *(name for name in proposed if name not in named)])
 
 
 def leftovers(dataset: Place) -> list[str]:
     """Names of the files of a dataset that is not published: what attempts at it wrote so far."""
     files = _files_of(dataset)
     return [] if MANIFEST in files else [*files]
-
-
-def remove_leftovers(dataset: Place, names: Sequence[str]) -> None:
-    """Remove what attempts wrote that can be published no more.
-
-    Raises:
-      OSError: Something cannot be removed.
-    """
-    _remove(dataset, names)
 
 
 def replace_published(
@@ -664,7 +655,7 @@ def remove_dataset(dataset: Place) -> None:
     store, name = store_of(dataset)
     names = [entry.rpartition("/")[2] for entry, folder in store.entries(name) if not folder]
     for manifest in sorted(filter(_is_manifest, names), key=_number, reverse=True):
-        _remove(dataset, [manifest])
+        remove_files(dataset, [manifest])
     remove_tree(dataset)
 
 
@@ -739,12 +730,12 @@ def sweep(root: Place) -> None:
         path, number, data = _current(dataset)
         if number:
             replace_file(dataset / MANIFEST, data)  # a driver may have died before it did
-        _remove(dataset, _unnamed(_parsed(dataset, path, number, data).parts, files))
+        remove_files(dataset, _unnamed(_parsed(dataset, path, number, data).parts, files))
 
-    at_once(root, sweep_whole, _datasets_under(root))
+    at_once(root, sweep_whole, [own for own in _folders_under(root) if MANIFEST in own[1]])
     for path in files_beside_datasets(root):
         if _DRAFTS.fullmatch(path.name):
-            _remove(path.parent, [path.name])
+            remove_files(path.parent, [path.name])
 
 
 def files_beside_datasets(root: Place) -> list[Place]:
@@ -772,7 +763,7 @@ def _sweep_one(dataset: Place, parts: Iterable[PartFile], manifest: str = MANIFE
             return
         published = files[manifest].st_mtime_ns
         unnamed = [name for name in unnamed if files[name].st_mtime_ns < published]
-    _remove(dataset, unnamed)
+    remove_files(dataset, unnamed)
 
 
 def _files_of(folder: Place) -> dict[str, Stat]:
@@ -793,18 +784,18 @@ def _folders_under(root: Place) -> list[tuple[Place, dict[str, Stat]]]:
     ]
 
 
-def _datasets_under(root: Place) -> list[tuple[Place, dict[str, Stat]]]:
-    """Every published dataset under a folder, and the files that lie directly in it."""
-    return [found for found in _folders_under(root) if MANIFEST in found[1]]
-
-
 def _unnamed(parts: Iterable[PartFile], files: Iterable[str]) -> list[str]:
     """Names of the files that no manifest names, sorted."""
     named = {part.file for part in parts}
     return sorted(name for name in files if name not in named and not _is_manifest(name))
 
 
-def _remove(dataset: Place, names: Sequence[str]) -> None:
+def remove_files(dataset: Place, names: Sequence[str]) -> None:
+    """Remove files of a dataset by their names, such as leftovers that can be published no more.
+
+    Raises:
+      OSError: Something cannot be removed.
+    """
     if names:
         store, _ = store_of(dataset)
         store.remove([store_of(dataset / name)[1] for name in names])
@@ -919,7 +910,7 @@ def check_sizes(root: Place) -> None:
     Raises:
       OutputError: One is missing or of another size.
     """
-    found = _datasets_under(root)
+    found = [own for own in _folders_under(root) if MANIFEST in own[1]]
     opened = at_once(root, Dataset.open, [dataset for dataset, _ in found])
     for dataset, (_, files) in zip(opened, found, strict=True):
         for part in dataset.parts:

@@ -90,11 +90,6 @@ class StoredPlace:
             found.append(place)
         return tuple(found)
 
-    @property
-    def parts(self) -> tuple[str, ...]:
-        """Root and names."""
-        return (self.root, *self.key.split("/")) if self.key else (self.root,)
-
     def with_name(self, name: str) -> StoredPlace:
         """Another file of the same folder."""
         return self.parent / name
@@ -145,10 +140,6 @@ class StoredPlace:
     def is_dir(self) -> bool:
         """Whether a file lies in it; stores have no other folders."""
         return next(self.store.entries(self.key), None) is not None
-
-    def is_symlink(self) -> bool:
-        """Stores have no links."""
-        return False
 
     def exists(self) -> bool:
         """Whether there is a file, or a folder with one in it."""

@@ -4,22 +4,36 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import numpy as np
 
+from das.arrays import BoolArray, IntArray
 from das.confidential import Confidential, redact_errors
-from das.metrics.microdata import distances_of
-from das.metrics.parity import parity_error
+from das.metrics.classifier import train
+from das.metrics.microdata import (
+    demographic_parity_ratio,
+    disparities,
+    distances_of,
+    false_negative_rate_difference,
+)
+from das.metrics.parity import parity_error, parity_of
 from das.synthesis.records import Records
+from jobs.pipeline.confidential.parity import number
 from jobs.pipeline.documents.document import write_document
-from jobs.survey.checks import EVERYBODY
-from jobs.survey.confidential.groups import group_errors
-from jobs.survey.confidential.predict import predict
+from jobs.survey.checks import EVERYBODY, predict_features, stratum_name
 from jobs.survey.confidential.read import SurveyTruth
 from jobs.survey.documents import (
+    ClassifierErrors,
+    Disparity,
+    GroupError,
+    GroupErrors,
+    GroupPrediction,
     MeanError,
     MeanErrors,
+    PredictionParity,
+    Predictions,
     ReleasedMean,
     ReleasedTable,
     SurveyEvaluation,
@@ -27,10 +41,8 @@ from jobs.survey.documents import (
     WorkloadError,
     read_survey_manifest,
 )
-from jobs.survey.microdata import read_microdata
-from jobs.survey.plan import MeanPlan, SurveyPlan
-from jobs.survey.results import read_results
-from jobs.survey.table_plan import TablePlan
+from jobs.survey.plan import MeanPlan, SurveyPlan, TablePlan
+from jobs.survey.results import read_microdata, read_results
 
 _HIGHEST_ORDER = 3
 _MOST_WORK = 2_000_000_000  # records times marginals of one order; some 30 s
@@ -166,3 +178,175 @@ def workload_error(
         worst=tuple(true.domain.names[i] for i in worst),
     )
     return [error], notes
+
+
+def group_errors(
+    plan: SurveyPlan, attributes: Sequence[str], true: Records, released: Records
+) -> GroupErrors:
+    """Parity of the one-way tables of groups, by sums of absolute errors; and the worst share."""
+    inside = true.domain.positions(attributes)
+    tables = [[other] for other in range(len(true.domain.sizes)) if other not in inside] or [[]]
+    absolute, persons = np.zeros((2, len(counts_by_group(true, inside, []))), np.int64)
+    for table in tables:
+        own = counts_by_group(true, inside, table)
+        absolute += np.abs(counts_by_group(released, inside, table) - own).sum(1)
+        persons += own.sum(1)
+    parity = parity_of(absolute, persons, int(absolute.sum()))
+    counts = [counts_by_group(records, inside, []).sum(1) for records in (true, released)]
+    names = group_names(plan, attributes)
+    n_shares, worst = _worst_share(plan, attributes, true, released)
+    return GroupErrors(
+        attributes=tuple(attributes),
+        groups=tuple(
+            GroupError(
+                group=name,
+                records=int(counts[0][i]),
+                released=int(counts[1][i]),
+                relative=number(float(parity.relative[i])),
+            )
+            for i, name in enumerate(names)
+        ),
+        compared=parity.n_groups,
+        parity_error=number(parity.error),
+        parity_mean=number(parity.mean),
+        shares=n_shares,
+        max_disparity=worst,
+    )
+
+
+def _worst_share(
+    plan: SurveyPlan, attributes: Sequence[str], true: Records, released: Records
+) -> tuple[int, Disparity | None]:
+    """How many shares of levels in groups are compared, and the one that errs most."""
+    inside, names = true.domain.positions(attributes), group_names(plan, attributes)
+    sizes = [np.maximum(1, counts_by_group(records, inside, [])) for records in (true, released)]
+    n_shares, worst = 0, None
+    for i, attribute in enumerate(true.domain.names):
+        if i in inside:
+            continue
+        counts = counts_by_group(true, inside, [i])
+        truth, found = counts / sizes[0], counts_by_group(released, inside, [i]) / sizes[1]
+        truth[counts < plan.config.evaluate.floor] = np.nan
+        relative = disparities(truth, found)
+        n_shares += int(np.isfinite(relative).sum())
+        spot = np.unravel_index(np.argmax(np.nan_to_num(relative, nan=-1.0)), relative.shape)
+        if relative[spot] > (-1.0 if worst is None else worst.relative):
+            worst = Disparity(
+                group=names[spot[0]],
+                attribute=attribute,
+                level=plan.levels(attribute)[spot[1]],
+                truth=float(truth[spot]),
+                released=float(found[spot]),
+                relative=float(relative[spot]),
+            )
+    return n_shares, worst
+
+
+def group_names(plan: SurveyPlan, attributes: Sequence[str]) -> list[str]:
+    """Names of the combinations of levels of some attributes, the last running fastest."""
+    return [
+        stratum_name(labels)
+        for labels in itertools.product(*(plan.levels(name) for name in attributes))
+    ]
+
+
+def counts_by_group(records: Records, inside: Sequence[int], table: Sequence[int]) -> IntArray:
+    """int64[m, t]: a table in every group."""
+    groups = math.prod(records.domain.sizes[i] for i in inside)
+    return records.marginal([*inside, *table]).reshape(groups, -1)
+
+
+def predict(plan: SurveyPlan, true: Records, released: Records) -> Predictions | None:
+    """Train one classifier on the microdata and one on the truth, and test both on the truth.
+
+    Args:
+      plan: The run.
+      true: The true records, of the attributes of the microdata.
+      released: The microdata.
+
+    Returns:
+      Counts and their ratios; None if the run file predicts nothing.
+    """
+    asked = plan.config.evaluate.predict
+    if asked is None:
+        return None
+    features = predict_features(asked, true.domain.names)
+    columns = true.domain.positions(features)
+    (target,) = true.domain.positions([asked.attribute])
+    is_positive = np.isin(np.array(plan.levels(asked.attribute)), asked.levels)
+    sizes = [true.domain.sizes[i] for i in columns]
+    actual = is_positive[true.codes[:, target]]
+    trained: list[tuple[Literal["release", "truth"], Records]] = [
+        ("release", released),
+        ("truth", true),
+    ]
+    classifiers = []
+    for trained_on, records in trained:
+        flags = is_positive[records.codes[:, target]]
+        classifier = train(records.codes[:, columns], sizes, flags)
+        predicted = classifier.predict(true.codes[:, columns])
+        correct = int((predicted == actual).sum())
+        classifiers.append(
+            ClassifierErrors(
+                trained_on=trained_on,
+                records=len(flags),
+                positive=int(flags.sum()),
+                correct=correct,
+                accuracy=correct / max(1, len(actual)),
+                parity=tuple(
+                    _parity(plan, attributes, true, actual, predicted)
+                    for attributes in plan.config.evaluate.groups
+                ),
+            )
+        )
+    positive = int(actual.sum())
+    return Predictions(
+        attribute=asked.attribute,
+        levels=tuple(asked.levels),
+        features=tuple(features),
+        positive=positive,
+        majority_accuracy=max(positive, len(actual) - positive) / max(1, len(actual)),
+        classifiers=tuple(classifiers),
+    )
+
+
+def _parity(
+    plan: SurveyPlan,
+    attributes: Sequence[str],
+    true: Records,
+    actual: BoolArray,
+    predicted: BoolArray,
+) -> PredictionParity:
+    """What predictions do to groups with enough true records."""
+    floor, names = plan.config.evaluate.floor, group_names(plan, attributes)
+    inside = true.domain.positions(attributes)
+    groups = np.ravel_multi_index(
+        tuple(true.codes[:, i] for i in inside), tuple(true.domain.sizes[i] for i in inside)
+    ).astype(np.int64)
+
+    def counts(flags: BoolArray) -> IntArray:
+        return np.bincount(groups[flags], minlength=len(names))
+
+    records, positive = counts(np.ones(len(groups), bool)), counts(actual)
+    found, missed = counts(predicted), counts(actual & ~predicted)
+    has_share, has_rate = records >= floor, positive >= floor
+    kept, rated = has_share[groups], has_rate[groups]
+    return PredictionParity(
+        attributes=tuple(attributes),
+        groups=tuple(
+            GroupPrediction(
+                group=names[i],
+                records=int(records[i]),
+                positive=int(positive[i]),
+                predicted=int(found[i]),
+                missed=int(missed[i]),
+                false_negative_rate=float(missed[i] / positive[i]) if has_rate[i] else None,
+            )
+            for i in np.flatnonzero(has_share)
+        ),
+        left_out=tuple(names[i] for i in np.flatnonzero(~has_share)),
+        demographic_parity_ratio=number(demographic_parity_ratio(predicted[kept], groups[kept])),
+        false_negative_rate_difference=number(
+            false_negative_rate_difference(actual[rated], predicted[rated], groups[rated])
+        ),
+    )

@@ -33,8 +33,7 @@ from jobs.survey.measurements import (
     read_part,
     write_part,
 )
-from jobs.survey.plan import SurveyPlan
-from jobs.survey.table_plan import TablePlan
+from jobs.survey.plan import SurveyPlan, TablePlan
 
 Truth = Callable[[], Confidential[SurveyTruth]]
 

@@ -6,18 +6,26 @@ from collections.abc import Sequence
 
 from jobs.pipeline.report import text
 from jobs.pipeline.report.internal import CONFIDENTIAL, definitions_section
-from jobs.pipeline.report.page import Block, Page, Section, Tile
-from jobs.pipeline.report.plots import Figure
-from jobs.pipeline.report.render import write_report
-from jobs.pipeline.report.table import Cell, Column, Table, bars, known, labels, names, numbers
+from jobs.pipeline.report.page import Block, Page, Section, Tile, write_report
+from jobs.pipeline.report.table import Cell, Column, Table, bars, labels, names, numbers
 from jobs.pipeline.report.text import words
 from jobs.pipeline.report.tiles import banners, origin
 from jobs.pipeline.storage.place import Place
-from jobs.survey.documents import GroupErrors, MeanErrors, ReleasedMean, SurveyEvaluation
-from jobs.survey.report.means import mean_figures, shower
-from jobs.survey.report.predictions import group_figure, predictions_section
-from jobs.survey.report.public import survey_budget_section, survey_tiles
-from jobs.survey.report.release import SurveyRelease
+from jobs.survey.documents import (
+    GroupErrors,
+    MeanErrors,
+    PredictionParity,
+    Predictions,
+    ReleasedMean,
+    SurveyEvaluation,
+)
+from jobs.survey.report.public import (
+    SurveyRelease,
+    mean_figures,
+    shower,
+    survey_budget_section,
+    survey_tiles,
+)
 
 _SHARE = "|error| / |truth|"
 _SUMMARY = (
@@ -62,12 +70,12 @@ def write_survey_evaluation(
 
 def _worst_tile(evaluation: SurveyEvaluation) -> list[Tile]:
     """The stratum whose mean is furthest off, over all statistics."""
-    erring = [one for one in evaluation.means if one.largest is not None]
+    erring = [(one.largest, one) for one in evaluation.means if one.largest is not None]
     if not erring:
         return []
-    worst = max(erring, key=lambda one: one.largest or 0.0)
+    largest, worst = max(erring, key=lambda pair: pair[0])
     detail = f"off: {words(_worst(worst)[0])}, mean of {words(worst.name)}"
-    return [Tile("Worst stratum", text.percent(worst.largest), detail)]
+    return [Tile("Worst stratum", text.percent(largest), detail)]
 
 
 def _worst(one: MeanErrors) -> tuple[str | None, int | None]:
@@ -100,12 +108,12 @@ def _parity_table(errors: Sequence[MeanErrors]) -> Table:
     columns = [
         labels("Statistic", (one.name for one in errors)),
         numbers("Strata", (one.groups for one in errors), hint="k"),
-        known("Parity error", (one.parity_error for one in errors)),
-        known("Parity error", (one.parity_mean for one in errors), hint="over k"),
-        known("Everybody", (one.everybody.relative for one in errors), text.fine_percent, _SHARE),
-        known("Worst stratum", (one.largest for one in errors), text.fine_percent, _SHARE),
+        numbers("Parity error", (one.parity_error for one in errors), text.decimal),
+        numbers("Parity error", (one.parity_mean for one in errors), text.decimal, "over k"),
+        numbers("Everybody", (one.everybody.relative for one in errors), text.fine_percent, _SHARE),
+        numbers("Worst stratum", (one.largest for one in errors), text.fine_percent, _SHARE),
         labels("That is", (stratum for stratum, _ in worst)),
-        known("Its records", (records for _, records in worst), text.integer, "true"),
+        numbers("Its records", (records for _, records in worst), text.integer, "true"),
     ]
     return Table.of("parity", "Parity of the means", columns)
 
@@ -121,9 +129,9 @@ def _mean_table(index: int, one: MeanErrors, mean: ReleasedMean) -> Table:
     columns = [
         labels("Stratum", (row.stratum for row in rows)),
         numbers("Records", (row.records for row in rows), hint="true"),
-        known("Mean", (row.truth for row in rows), show, "true"),
+        numbers("Mean", (row.truth for row in rows), show, "true"),
         numbers("Mean", (row.released for row in rows), show, "released"),
-        known("Error", (row.error for row in rows), text.signed),
+        numbers("Error", (row.error for row in rows), text.signed),
         bars("|Error|", (row.relative for row in rows), text.fine_percent, "of the true mean"),
         labels("Interval holds it", held),
     ]
@@ -171,22 +179,10 @@ def _groups_section(evaluation: SurveyEvaluation) -> Section:
         "all cells, in percent of the records counted there. Noise and a common model weigh more "
         "on the few than on the many."
     )
-    blocks: list[Block] = []
-    for index, one in enumerate(evaluation.groups):
-        blocks += [*_groups_figure(index, one), _groups_table(index, one, evaluation.floor)]
-    return Section("groups", "For whom the microdata are worse", lead, blocks)
-
-
-def _groups_figure(index: int, one: GroupErrors) -> list[Figure]:
-    erring = [(row.relative, row) for row in one.groups if row.relative is not None]
-    worst = sorted(erring, key=lambda pair: -pair[0])
-    by = words(" * ".join(one.attributes))
-    caption = (
-        f"Error of the one-way tables of groups by {by}, true number of records in brackets, the "
-        "worst group first. A logarithmic scale; no dot means no error."
-    )
-    rows = [(row.group, row.records, [100 * relative], [None]) for relative, row in worst]
-    return group_figure(f"groups-{index}", [by], rows, caption)
+    tables = [
+        _groups_table(index, one, evaluation.floor) for index, one in enumerate(evaluation.groups)
+    ]
+    return Section("groups", "For whom the microdata are worse", lead, tables)
 
 
 def _groups_table(index: int, one: GroupErrors, floor: int) -> Table:
@@ -214,3 +210,68 @@ def _groups_table(index: int, one: GroupErrors, floor: int) -> Table:
         )
     caption = f"Groups by {words(' * '.join(one.attributes))}"
     return Table.of(f"groups-{index}", caption, columns, note)
+
+
+_TRAINED = {"release": "the microdata", "truth": "the file itself"}
+
+
+def predictions_section(predictions: Predictions) -> Section:
+    """Accuracy and parity of the classifiers, and each group."""
+    wanted = ", ".join(predictions.levels)
+    lead = (
+        f"Whether {words(predictions.attribute)} is one of {wanted}, predicted by "
+        f"{len(predictions.features)} other attributes. Classifiers are tested on the records of "
+        "the file, none of which were held out; the one that is trained on the file itself is what "
+        "can be reached. The more frequent answer alone is right for "
+        f"{text.percent(predictions.majority_accuracy)}."
+    )
+    sets = zip(*(one.parity for one in predictions.classifiers), strict=True)
+    tables = [
+        _classifiers_table(predictions),
+        *(_predictions_table(index, parity) for index, parity in enumerate(sets)),
+    ]
+    return Section("predictions", "What a use of the microdata does to groups", lead, tables)
+
+
+def _classifiers_table(predictions: Predictions) -> Table:
+    rows = predictions.classifiers
+    positive = (one.positive / one.records if one.records else None for one in rows)
+    columns = [
+        names("Trained on", (_TRAINED[one.trained_on] for one in rows)),
+        numbers("Records", (one.records for one in rows)),
+        numbers("Positive", positive, text.percent),
+        numbers("Accuracy", (one.accuracy for one in rows), text.fine_percent, "of the file"),
+    ]
+    for sets in zip(*(one.parity for one in rows), strict=True):
+        by = words(" * ".join(sets[0].attributes))
+        ratios = (one.demographic_parity_ratio for one in sets)
+        columns.append(numbers("Demographic parity", ratios, text.decimal, by))
+        apart = (one.false_negative_rate_difference for one in sets)
+        columns.append(numbers("False negatives apart", apart, text.decimal, by))
+    note = (
+        "Demographic parity: smallest over largest share of positive predictions among groups; 1 "
+        "is parity. False negatives apart: largest less smallest false negative rate among groups; "
+        "0 is parity."
+    )
+    caption = f"Classifiers of {words(predictions.attribute)}"
+    return Table.of("classifiers", caption, columns, note)
+
+
+def _predictions_table(index: int, parity: Sequence[PredictionParity]) -> Table:
+    first = parity[0]
+    by_basis = dict(zip(("by the microdata", "by the file"), parity, strict=True))
+    positive = (own.positive / own.records for own in first.groups)
+    predicted = {by: [g.predicted / g.records for g in p.groups] for by, p in by_basis.items()}
+    missed = {by: [g.false_negative_rate for g in p.groups] for by, p in by_basis.items()}
+    columns = [
+        labels("Group", (own.group for own in first.groups)),
+        numbers("Records", (own.records for own in first.groups), hint="true"),
+        numbers("Positive", positive, text.percent, "true"),
+        *(bars("Predicted", shares, text.percent, by) for by, shares in predicted.items()),
+        *(bars("Missed", shares, text.percent, by) for by, shares in missed.items()),
+    ]
+    left_out = ", ".join(map(words, first.left_out))
+    note = f"Too small to tell: {left_out}." if left_out else ""
+    by = words(" * ".join(first.attributes))
+    caption = f"Predictions for groups by {by}"
+    return Table.of(f"predictions-{index}", caption, columns, note)

@@ -2,21 +2,45 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from jobs.pipeline.documents.codebook import CodedColumn, CodedDataset
 from jobs.pipeline.report import text
-from jobs.pipeline.report.guarantee import guarantee_section
-from jobs.pipeline.report.page import Block, Page, Prose, Section, Tile
-from jobs.pipeline.report.render import write_report
+from jobs.pipeline.report.budget import guarantee_section
+from jobs.pipeline.report.certificate import Claim, Verified, changes_table, write_page
+from jobs.pipeline.report.datasets import FILES, files_section, other_files, reading
+from jobs.pipeline.report.page import Block, Page, Prose, Section, Tile, write_report
+from jobs.pipeline.report.plots import Figure, Span, span_rows
 from jobs.pipeline.report.run import environment_table
-from jobs.pipeline.report.table import Table, bars, codes, fractions, labels, names, numbers
+from jobs.pipeline.report.table import (
+    Cell,
+    Column,
+    Show,
+    Table,
+    bars,
+    codes,
+    fractions,
+    labels,
+    name,
+    names,
+    numbers,
+)
 from jobs.pipeline.report.text import words
 from jobs.pipeline.report.tiles import banners, origin, privacy_tiles
 from jobs.pipeline.storage.files import READABLE
 from jobs.pipeline.storage.place import Place
-from jobs.survey.documents import SurveyManifest
-from jobs.survey.report.files import survey_files_section
-from jobs.survey.report.means import confidence, means_section, shower
-from jobs.survey.report.release import SYNTHESIS, SurveyRelease, exact_marginals, part_in_words
-from jobs.survey.report.tables import promises_table, tables_section
+from jobs.survey.checks import SYNTHESIS
+from jobs.survey.documents import (
+    MeansTable,
+    MeasuredPart,
+    ReleasedMean,
+    ReleasedTable,
+    StratumMean,
+    SurveyManifest,
+    SurveyTables,
+)
 
 _MOST_TILES = 3  # means among the headline numbers
 _SUMMARY = (
@@ -89,7 +113,7 @@ def survey_budget_table(manifest: SurveyManifest) -> Table:
     """Share and exact cost of each part, of all that was measured, and of what is left."""
     unit = text.unit(manifest.privacy.definition)
     shares = [text.ratio(part.share) for part in manifest.parts]
-    spent = (text.ratio(manifest.spent) or 0.0) / (text.ratio(manifest.privacy.total) or 1.0)
+    spent = text.ratio(manifest.spent) / (text.ratio(manifest.privacy.total) or 1.0)
     columns = [
         names("Part", [*map(part_in_words, manifest.parts), "all that was measured"]),
         bars("Share", shares, text.fine_percent, f"of {unit}", total=spent),
@@ -120,7 +144,7 @@ def _privacy_section(release: SurveyRelease) -> Section:
 def _microdata_section(manifest: SurveyManifest) -> Section:
     """How the microdata were made, what they hold, and how to read them."""
     lead = (
-        f"{text.integer(manifest.records)} artificial records with "
+        f"{text.integer(manifest.records or 0)} artificial records with "
         f"{len(manifest.attributes)} attributes. No record is a person of the survey, and none was "
         "copied from one."
     )
@@ -150,3 +174,358 @@ def _software_section(manifest: SurveyManifest) -> Section:
     ]
     table = environment_table("Software and configuration", rows, codes)
     return Section("run", "Run", "What made this release.", [table])
+
+
+_CONDITION = (
+    "It holds between possibilities that agree on what is published exactly, named below; of a "
+    "change that alters it, nothing is promised."
+)
+_PUBLIC = (
+    "Public before: columns, bins, bounds and spreads, weights and sizes of strata, and the number "
+    "of records that means are divided by."
+)
+
+
+def write_survey_certificate(manifest: SurveyManifest, verified: Verified, out: Place) -> None:
+    """Write the certificate of a survey as one HTML page, which fits a sheet of A4.
+
+    Args:
+      manifest: Of the release.
+      verified: What was found when the release was verified.
+      out: The file; replaced at once.
+
+    Raises:
+      OutputError: It cannot be written.
+    """
+    privacy = manifest.privacy
+    advantages = [] if privacy.attacks is None else [privacy.attacks.advantage]
+    exact = [
+        (marginal, f"in the table {words(table)}") for marginal, table in exact_marginals(manifest)
+    ]
+    what = "anything but what is exact" if exact else "anything"
+    context = {
+        "condition": _CONDITION if exact else "",
+        "changes": changes_table(manifest, [(what, Claim.of(privacy), advantages)]),
+        "budget": survey_budget_table(manifest),
+        "exact": exact,
+        "remarks": [_PUBLIC],
+    }
+    write_page(manifest, "persons", context, verified, out)
+
+
+_MEASUREMENTS = "measurements"
+_MICRODATA = "microdata/parquet"
+_TABLES = "tables/"
+_CODES = f"{_MEASUREMENTS}/part=synthesis"
+
+_ROWS = {
+    "sums": "One stratum and step, with the noisy sum of the values, clipped to where the mean "
+    "was known to be. Use these for inference: the noise is unbiased and its distribution known.",
+    "marginals": "One measured table, or what it adds to smaller ones, with its noisy answers. "
+    "Use these for inference: the noise is unbiased and its distribution known. The microdata are "
+    "fitted to them.",
+    "table": "One cell of a table: its count, drawn with noise given the exact marginals.",
+    "microdata": "One artificial record. It is nobody's: only tables of many records mean "
+    "something.",
+}
+_COLUMNS = {
+    "stratum": "The stratum, by the labels of its levels.",
+    "step": "Which step of clipping it is, from 0.",
+    "lower": "What smaller values were raised to before they were added up.",
+    "upper": "What larger values were lowered to.",
+    "mechanism": "The distribution of the noise, by name.",
+    "parameter": "The parameter of that distribution, an exact fraction: σ² or the scale.",
+    "cost": "What it costs, an exact fraction.",
+    "answer": "The noisy sum, a whole number.",
+    "cell": "Number of the cell; the last attribute runs fastest, the first cell is 0.",
+    "count": "Its count.",
+    "query": "The attributes of the table.",
+    "phase": "The phase of measuring: 1 to 3 of everybody; from 4 on, one for each stratum.",
+    "factors": "Numbers of the matrices, named in _manifest.json, that the table was multiplied "
+    "with.",
+    "answers": "One whole number per answer; the last attribute runs fastest.",
+}
+_FILES = {
+    "means.csv": "Means with weights, standard errors and intervals, a row per stratum.",
+    "means.json": "The same as a document, with methods, pooled strata and warnings.",
+    "tables.json": "Tables that keep exact marginals, with what is proved of each.",
+    "configuration/run.yaml": "The public part of the run file: columns, bounds, shares and "
+    "settings. `das verify` and `das certificate` read it.",
+    "ledger.jsonl": "What was granted, planned and measured, by part; each line carries the digest "
+    "of the line before.",
+}
+
+
+def survey_files_section(manifest: SurveyManifest) -> Section:
+    """Every file and how to read it, with digests."""
+    values = {
+        "datasets": _described(manifest),
+        "files": other_files(manifest, _meaning),
+        "example": _example(manifest),
+        "remark": "Labels are text, also where they look like numbers.",
+    }
+    return files_section(manifest.outputs, values, _single_files(manifest))
+
+
+def _meaning(path: str) -> str:
+    if path.startswith("configuration/weights-"):
+        return "The public strata that it names, with their weights, and sizes if any were given."
+    if path.startswith(_TABLES):
+        return "The counts of a table, a row per combination of levels."
+    return _FILES.get(path) or FILES[path]
+
+
+def _single_files(manifest: SurveyManifest) -> Table:
+    columns = [
+        codes("Place", (file.path for file in manifest.files)),
+        numbers("Size", (file.bytes for file in manifest.files), text.size),
+        codes("SHA-256", (file.sha256 for file in manifest.files)),
+    ]
+    return Table.of("single-files", "Files beside the datasets", columns)
+
+
+def _kinds(manifest: SurveyManifest) -> dict[str, str]:
+    """Name what the rows of each dataset are, by its path."""
+    measured = {
+        f"{_MEASUREMENTS}/part={part.name}": "table" if part.conditioned else "sums"
+        for part in manifest.parts
+    }
+    measured[_CODES] = "marginals"
+    return {output.path: measured.get(output.path, "microdata") for output in manifest.outputs}
+
+
+def _described(manifest: SurveyManifest) -> list[CodedDataset]:
+    """Describe the datasets, as readers want them."""
+    kinds = _kinds(manifest)
+    attributes = {attribute.name for attribute in manifest.attributes}
+
+    def meaning(path: str, column: str) -> str:
+        if kinds[path] == "microdata" and column in attributes:
+            return f"The level of {column}, by its label."
+        return _COLUMNS.get(column, "")
+
+    return [
+        CodedDataset(
+            path=output.path,
+            geolevels=(),
+            row=_ROWS[kinds[output.path]],
+            columns=tuple(
+                CodedColumn(name=one.name, type=one.type, meaning=meaning(output.path, one.name))
+                for one in output.columns
+            ),
+        )
+        for output in manifest.outputs
+    ]
+
+
+def _example(manifest: SurveyManifest) -> str:
+    """Python that reads what there is of this release, to be run in its folder."""
+    kinds, files = _kinds(manifest), [file.path for file in manifest.files]
+    lines = [reading("str", "Labels are text."), ""]
+    if "means.csv" in files:
+        lines.append('means = pd.read_csv("means.csv", keep_default_na=False)')
+    tables = [path for path in files if path.startswith(_TABLES)]
+    if tables:
+        lines.append(f"counts = pd.read_csv({tables[0]!r}, keep_default_na=False)")
+    sums = [path for path, kind in kinds.items() if kind == "sums"]
+    if sums:
+        lines.append(f"noisy = read({sums[0]!r})")
+    if _MICRODATA in kinds:
+        first = manifest.attributes[0].name
+        lines.append(f'people = read("{_MICRODATA}")')
+        lines.append(f"shares = people[{first!r}].value_counts(normalize=True)")
+    return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class SurveyRelease:
+    """A release, or a solution beside it.
+
+    Attributes:
+      manifest: The manifest.
+      means: Its means, if it has any.
+      tables: Its tables, if it has any.
+    """
+
+    manifest: SurveyManifest
+    means: MeansTable | None
+    tables: SurveyTables | None
+
+    @property
+    def statistics(self) -> tuple[ReleasedMean, ...]:
+        """The released means."""
+        return () if self.means is None else self.means.statistics
+
+
+def exact_marginals(manifest: SurveyManifest) -> list[tuple[str, str]]:
+    """List (marginal, table) of all that is published as it is in the data."""
+    return [
+        (marginal, part.name)
+        for part in manifest.parts
+        if part.conditioned is not None
+        for marginal in part.conditioned.exact
+    ]
+
+
+def part_in_words(part: MeasuredPart) -> str:
+    """Name a part."""
+    if part.name == SYNTHESIS:
+        return "microdata"
+    return f"{'mean' if part.conditioned is None else 'table'} of {words(part.name)}"
+
+
+def tables_section(tables: SurveyTables) -> Section:
+    """Every table with all its counts."""
+    lead = (
+        "Counts with noise, drawn given that no count is negative and that some marginals are "
+        "those of the file."
+    )
+    blocks = [_table(index, one) for index, one in enumerate(tables.tables)]
+    return Section("tables", "Tables", lead, blocks)
+
+
+def promises_table(parts: Sequence[MeasuredPart]) -> Table:
+    """What is proved of each table, and what it leaves unprotected."""
+    promised = [(part.name, part.conditioned) for part in parts if part.conditioned is not None]
+    columns = [
+        labels("Table", (table for table, _ in promised)),
+        names("Published exactly", ("; ".join(map(words, one.exact)) for _, one in promised)),
+        numbers("Records", (one.k for _, one in promised), hint="k"),
+        fractions("gamma", (one.gamma for _, one in promised), numeric=True),
+        fractions(text.EPSILON, (one.epsilon for _, one in promised), "of the noise", numeric=True),
+        fractions(
+            "(1 + gamma) k ε", (one.proved for _, one in promised), "proved, charged", numeric=True
+        ),
+    ]
+    note = (
+        "Of two data sets that agree on what is published exactly and differ in at most k records; "
+        "of those that differ in more, K, (1 + gamma) K ε is proved. Parts other than tables cost "
+        "their share for one record that changes, K shares for K of them."
+    )
+    return Table.of("promises", "What is proved of tables with exact marginals", columns, note)
+
+
+def _table(index: int, one: ReleasedTable) -> Table:
+    by_attribute = zip(*itertools.product(*one.levels), strict=True)
+    columns = [
+        *(names(words(of), own) for of, own in zip(one.attributes, by_attribute, strict=True)),
+        numbers("Count", one.counts),
+    ]
+    kept = "; ".join(
+        words(" * ".join(marginal.attributes)) or "the number of records" for marginal in one.exact
+    )
+    note = (
+        f"Exactly as in the file, without noise: {kept}. Scale of the noise that was conditioned: "
+        f"{one.scale}."
+    )
+    by = words(" * ".join(one.attributes))
+    caption = f"Records by {by} (table {words(one.name)})"
+    return Table.of(f"table-{index}", caption, columns, note)
+
+
+MOST_DRAWN = 60  # strata in a figure, about as high as two screens
+_METHODS = {"coinpress": "Coinpress", "clipped": "clipping once"}
+
+
+def means_section(means: MeansTable) -> Section:
+    """What was released of every statistic."""
+    lead = (
+        "Sums with noise, divided by public numbers of records. Each interval is for the mean of "
+        "the population: it counts noise and sampling, and holds with about the stated probability "
+        "as far as the public bounds, sizes and spread of values are right."
+    )
+    blocks: list[Block] = []
+    for index, one in enumerate(means.statistics):
+        blocks += [
+            *mean_figures(index, one),
+            _means_table(index, one),
+            Prose("survey_mean.html.j2", {"mean": one, "pooled": [words(p) for p in one.pooled]}),
+        ]
+    return Section("means", "Means", lead, blocks)
+
+
+def mean_figures(
+    index: int, mean: ReleasedMean, truth: Mapping[str, float | None] | None = None
+) -> list[Figure]:
+    """Intervals of a statistic, everybody first; none of a statistic without strata.
+
+    Args:
+      index: Number of the statistic on the page.
+      mean: What was released.
+      truth: True means by stratum, of an internal page.
+    """
+    rows = with_strata(mean)
+    if len(rows) == 1:
+        return []
+    # The largest are drawn where there are many, in their order.
+    large = sorted(rows[1:], key=lambda row: -row.size)[:MOST_DRAWN]
+    drawn = [rows[0], *(row for row in rows[1:] if row in large)]
+    true = truth or {}
+    spans = [
+        Span(words(row.stratum), row.low, row.mean, row.high, true.get(row.stratum))
+        for row in drawn
+    ]
+    title = f"Mean of {words(mean.attribute)}"
+    caption = (
+        f"{_heading(mean)}: released means, and intervals at {confidence(mean)}. The dotted line "
+        "is everybody."
+    )
+    if len(drawn) < len(rows):
+        caption += f" The {MOST_DRAWN} strata with the most records; the table has all."
+    legend = [("released", "released mean and its interval")]
+    if truth is not None:
+        legend.append(("raw", "true mean"))
+    return [Figure(f"mean-{index}", span_rows(f"mean-{index}", title, spans), caption, legend)]
+
+
+def with_strata(mean: ReleasedMean) -> list[StratumMean]:
+    """Everybody, and the strata if there are any."""
+    return [mean.everybody, *(mean.means if mean.strata else ())]
+
+
+def shower(mean: ReleasedMean) -> Show:
+    """How numbers of a statistic are written: one width for a column."""
+    size = max(abs(row.mean) for row in (mean.everybody, *mean.means))
+    places = 0 if size >= 1000 else 1 if size >= 100 else 2 if size >= 1 else 4
+
+    def show(value: float) -> str:
+        return f"{value:,.{places}f}".replace("-", "\N{MINUS SIGN}")
+
+    return show
+
+
+def _means_table(index: int, mean: ReleasedMean) -> Table:
+    show, rows = shower(mean), with_strata(mean)
+    columns = [
+        labels("Stratum", (row.stratum for row in rows)),
+        numbers("Weight", (text.ratio(row.weight) for row in rows), text.fine_percent, "public"),
+        numbers("Records", (row.size for row in rows), hint="public"),
+        numbers("Mean", (row.mean for row in rows), show),
+        numbers("From", (row.low for row in rows), show, confidence(mean)),
+        numbers("To", (row.high for row in rows), show, confidence(mean)),
+        numbers("Std. error", (row.standard_error for row in rows), show, "noise, sampling"),
+        numbers("Std. dev.", (row.noise_sd for row in rows), show, "noise alone"),
+    ]
+    if any(row.outside for row in mean.means):
+        warnings = [name("outside of its bounds") if row.outside else Cell("") for row in rows]
+        columns.append(Column("Warning", numeric=False, cells=warnings))
+    note = (
+        f"By {_METHODS.get(mean.method, mean.method)}, with a public spread of {mean.spread:,.10g}."
+    )
+    if mean.shrunk:
+        note += (
+            " Means of strata are drawn together as far as their noise says, within their "
+            "intervals; standard errors are those before."
+        )
+    return Table.of(f"means-{index}", _heading(mean), columns, note)
+
+
+def _heading(mean: ReleasedMean) -> str:
+    by = f" by {words(' * '.join(mean.strata))}" if mean.strata else ""
+    called = "" if mean.name == mean.attribute else f" ({words(mean.name)})"
+    return f"Mean of {words(mean.attribute)}{by}{called}"
+
+
+def confidence(mean: ReleasedMean) -> str:
+    """That of the intervals of a statistic, in percent."""
+    return f"{100 * mean.confidence:.10g} %"

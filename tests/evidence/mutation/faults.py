@@ -67,7 +67,7 @@ MARGINALS = "das/synthesis/measure.py"
 EXPONENTIAL = "das/mechanisms/exponential.py"
 CONDITIONING = "das/privacy/conditioning.py"
 CONDITIONAL = "das/mechanisms/conditional.py"
-TABLE_PLAN = "jobs/survey/table_plan.py"
+TABLE_PLAN = "jobs/survey/plan.py"
 CHAIN = "das/inference/conditional.py"
 LIKELIHOOD = "das/inference/expectation_maximization.py"
 SURVEY_FILES = "jobs/survey/confidential/read.py"
@@ -1259,7 +1259,7 @@ FAULTS = (
     ),
     Fault(
         "verifying a survey believes the costs that its ledger states",
-        "jobs/survey/verify.py",
+        "jobs/survey/manifest.py",
         "if cost != ledger.costs.get(part) or cost > planned.costs[part]:",
         "if False:",
         (SURVEY_PARTS_UNIT + "test_sums_with_less_noise_than_the_ledger_states_are_found",),
@@ -1315,7 +1315,7 @@ FAULTS = (
     Fault(
         "types that are not counted hold nobody",
         FACILITIES,
-        "most = np.where(self.counted, counts * self.most, MANY)",
+        "most = np.where(self.is_counted, counts * self.most, MANY)",
         "most = counts * self.most",
         (INVARIANTS_UNIT + "test_facilities",),
     ),

@@ -13,9 +13,9 @@ import pytest
 
 from das.errors import BudgetError, ConfigError, LedgerError, RuntimeSetupError, VerificationError
 from das.mechanisms import entropy
-from jobs.pipeline.config.claims import account_of
 from jobs.pipeline.config.load import load_run
-from jobs.pipeline.folder.damage import repair
+from jobs.pipeline.config.product import account_of
+from jobs.pipeline.folder.progress import repair
 from jobs.pipeline.release.verify import verify_release
 from jobs.pipeline.storage.account import read_account
 from jobs.pipeline.storage.layout import release_layout

@@ -24,7 +24,7 @@ from das.errors import ConfigError, InputError, SchemaError, VerificationError
 from jobs.analysis.replicate import ReplicateSettings, replicate
 from jobs.cli.main import app
 from jobs.design.synthetic.generate import GenerateSpec, generate
-from jobs.pipeline.config.joined import joining_of
+from jobs.pipeline.config.between import joining_of
 from jobs.pipeline.config.load import load_run
 from jobs.pipeline.release.microdata import joined_schema
 from jobs.pipeline.release.verify import _verify_ties, verify_run

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from das.errors import OutputError
 from jobs.cli.main import app
-from jobs.pipeline.config.ready import ready_files
+from jobs.pipeline.config.files import ready_files
 from tests.builders.in_process import patch_spark
 from tests.checkout import ROOT
 

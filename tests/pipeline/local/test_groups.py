@@ -240,7 +240,7 @@ BAD = {
     "unknown geolevel": ({"areas": {"parish": {"path": "t.csv"}}}, "areas.parish", "geolevel"),
     "the root": ({"areas": {"state": {"path": "t.csv"}}}, "areas.state", "geolevel"),
     "floor": ({"floor": 0}, "floor", "greater than or equal to 1"),
-    "weight": ({"population_weight": "-1"}, "population_weight", "must not be negative"),
+    "weight": ({"population_weight": "1"}, "population_weight", "is not a known key"),
     "key": ({"group": ["sex"]}, "evaluate.group", "not a known key"),
     "file type": ({"areas": {"tract": {"path": "t.xlsx"}}}, "areas.tract", "xlsx"),
 }
@@ -271,8 +271,8 @@ def types(change: str) -> list[tuple[str, str]]:
 @pytest.mark.parametrize(
     ("change", "what"),
     [
-        ("missing", "lacks geounits (1 such)"),
-        ("unknown", "names geounits that there are not (1 such)"),
+        ("missing", "lacks a geounit (1 such)"),
+        ("unknown", "geocode is not in the list of geounits (1 such in these rows)"),
         ("twice", "geocode appears twice"),
         ("no type", "type is missing"),
         ("short", "geocode does not fit"),

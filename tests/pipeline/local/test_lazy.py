@@ -232,7 +232,7 @@ def test_answers_that_were_not_drawn_are_missed(both):
 @pytest.mark.parametrize(
     ("lazy", "solve", "message"),
     [
-        (["age"], {"targets": "own"}, "age: is not measured below the root"),
+        (["age"], {"targets": "own"}, "is not measured below the root; got age"),
         (["total", "sex", "detailed"], {}, "full needs estimates, and there are none"),
         (["detailed"], {"learned_prior": ["block"]}, "needs all answers to every cell"),
     ],

@@ -18,8 +18,8 @@ import pytest
 
 from das.errors import DasError, InputError, LedgerError, OutputError
 from jobs.pipeline.confidential.measure import MeasureStage
-from jobs.pipeline.config.claims import account_of
 from jobs.pipeline.config.load import load_run
+from jobs.pipeline.config.product import account_of
 from jobs.pipeline.folder.draws import Draws
 from jobs.pipeline.folder.identity import claim_as, owner_of
 from jobs.pipeline.run import do_stages, open_job

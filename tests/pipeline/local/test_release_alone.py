@@ -173,7 +173,7 @@ def test_what_is_not_there_is_named_for_programs(release: Path, tmp_path: Path) 
         (lambda: opened.estimates("total"), ConfigError, "names no area"),
         (lambda: opened.estimates("colour", "county"), SchemaError, "colour"),
         (lambda: opened.measurements("age", "tract"), DasError, "lacks a query; got age"),
-        (lambda: open_release(release, "cars"), ConfigError, "has no such product; got cars"),
+        (lambda: open_release(release, "cars"), ConfigError, "product: is unknown; got cars"),
         (lambda: open_release(tmp_path), DasError, "is no folder of a finished release"),
         (lambda: open_release("ftp://there/x"), ConfigError, "no kind of store"),
     ):

@@ -1035,7 +1035,7 @@ ENTRIES: dict[Key, Entry] = {
         strata_have_no_gap,
     ("das/queries/query.py", "write {}"): tables_are_joined_by_stars,
     ("das/queries/query.py", "use attributes and recodes"): strata_are_answers_of_a_partition,
-    ("jobs/pipeline/config/groups.py", "ask fewer groups or fewer tables"): fewer_groups,
+    ("jobs/pipeline/config/product.py", "ask fewer groups or fewer tables"): fewer_groups,
     ("jobs/pipeline/config/files.py",
      "write `format: 2`; put schema, data, invariants, solve, evaluate, of privacy rho, epsilon, "
      "epsilon_from, allocation, lazy_queries and product, and of output microdata, tables, "
@@ -1048,14 +1048,14 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/pipeline/config/solve.py", 'pip install "topdown-das[{}]"'): INSTALLS,
     ("jobs/pipeline/config/solve.py", "add an invariant `living_quarters` that names kinds which are "
      "housing units"): housing_units_are_given,
-    ("jobs/pipeline/config/solvable.py", "choose method nnls"): maxfit_takes_no_rows,
-    ("jobs/pipeline/config/solvable.py", "raise the budget, or the shares of geolevel and query"):
+    ("jobs/pipeline/config/solve.py", "choose method nnls"): maxfit_takes_no_rows,
+    ("jobs/pipeline/config/solve.py", "raise the budget, or the shares of geolevel and query"):
         noise_is_within_what_floats_resolve,
-    ("jobs/pipeline/config/solvable.py", "set round_passes: false"): passes_are_rounded_beside_nnls,
-    ("jobs/pipeline/config/solvable.py", "name such a query, if one is measured, or set round_passes: false"):
+    ("jobs/pipeline/config/solve.py", "set round_passes: false"): passes_are_rounded_beside_nnls,
+    ("jobs/pipeline/config/solve.py", "name such a query, if one is measured, or set round_passes: false"):
         rounded_passes_get_finer,
-    ("jobs/pipeline/config/solvable.py", "round {} in the place of {}"): rounded_passes_nest_with_rounding,
-    ("jobs/pipeline/config/solvable.py", "choose failsafe exact"): TriedIn(
+    ("jobs/pipeline/config/solve.py", "round {} in the place of {}"): rounded_passes_nest_with_rounding,
+    ("jobs/pipeline/config/solve.py", "choose failsafe exact"): TriedIn(
         "tests/unit/jobs/pipeline/config/test_config.py::"
         "test_a_penalty_beside_rows_is_refused_where_matrices_are_too_large"),
     ("jobs/pipeline/release/sealing.py", "move it elsewhere, then go on with `das resume`"): TriedIn(
@@ -1067,7 +1067,7 @@ ENTRIES: dict[Key, Entry] = {
         "tests/pipeline/local/test_bound.py::"
         "test_a_run_is_paid_from_the_account_of_the_release_it_is_bound_to"),
     ("jobs/pipeline/release/bound.py", "restore it from a copy of the release"): DAMAGED,
-    ("jobs/pipeline/config/solvable.py", "choose targets own"): full_targets_need_complete_queries,
+    ("jobs/pipeline/config/solve.py", "choose targets own"): full_targets_need_complete_queries,
     ("jobs/pipeline/release/estimate.py", "name another query; a run that does not list what it needs "
      "among privacy.lazy_queries has estimates of it"): other_queries_have_estimates,
     ("jobs/pipeline/storage/layout.py", "copy the release with `cp -rL`, if you trust whoever made it"):
@@ -1076,26 +1076,26 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/pipeline/storage/answers.py", "go on with the version that drew them"):
         NotTried("needs an older version"),
     ("das/tree/span.py", "measure fewer recodes, prefixes or ranges"): LARGE,
-    ("jobs/pipeline/config/solvable.py", "leave them out, or solve in one pass with method nnls"): LARGE,
-    ("jobs/pipeline/config/off_spine.py", "name a geolevel of the spine; only output.tables, das tables, das "
+    ("jobs/pipeline/config/solve.py", "leave them out, or solve in one pass with method nnls"): LARGE,
+    ("jobs/pipeline/config/mistakes.py", "name a geolevel of the spine; only output.tables, das tables, das "
      "estimate, das areas and das explore know those off it"): TriedIn(
         "tests/pipeline/local/test_spines.py::"
         "test_a_geolevel_off_the_spine_is_refused_where_it_cannot_be"),
     ("jobs/pipeline/folder/draws.py", "go on there"): TriedIn(
         f"{_DRAWS}::test_a_copy_that_draws_at_the_same_time_leaves_one_of_both"),
-    ("jobs/pipeline/config/solvable.py", "leave it out, or plan with hdmm on plain counts, whose queries "
+    ("jobs/pipeline/config/solve.py", "leave it out, or plan with hdmm on plain counts, whose queries "
      "are partitions"): LARGE,
-    ("jobs/pipeline/config/support.py", "name the query in privacy.lazy_queries, and for the root in "
+    ("jobs/pipeline/config/solve.py", "name the query in privacy.lazy_queries, and for the root in "
      "privacy.root_support queries that say where it is drawn"): TriedIn(
         f"{_LARGE}::test_what_is_as_large_as_the_schema_is_refused_with_what_to_do"),
-    ("jobs/pipeline/config/tables.py", "ask fewer attributes or groups of levels; counts and microdata have a "
+    ("jobs/pipeline/config/product.py", "ask fewer attributes or groups of levels; counts and microdata have a "
      "row for what is there alone"): TriedIn(
         f"{_LARGE}::test_what_is_as_large_as_the_schema_is_refused_with_what_to_do"),
-    ("jobs/pipeline/config/data.py", "give the data as records or histograms"): TriedIn(
+    ("jobs/pipeline/config/models/data.py", "give the data as records or histograms"): TriedIn(
         f"{_LARGE}::test_what_is_as_large_as_the_schema_is_refused_with_what_to_do"),
-    ("jobs/pipeline/config/invariants.py", "leave it out; structural zeros and exact queries take schemas of "
+    ("invariants/linear.py", "leave it out; structural zeros and exact queries take schemas of "
      "any size"): TriedIn(f"{_LARGE}::test_what_is_as_large_as_the_schema_is_refused_with_what_to_do"),
-    ("jobs/pipeline/config/solvable.py", "ask prefixes, ranges or recodes of fewer attributes"): LARGE,
+    ("jobs/pipeline/config/solve.py", "ask prefixes, ranges or recodes of fewer attributes"): LARGE,
     ("jobs/pipeline/config/workload.py", "plan with hdmm, or list `queries` with shares"):
         residuals_need_zcdp,
     ("jobs/pipeline/config/workload.py", "list `queries` with shares instead of a workload"):
@@ -1147,7 +1147,7 @@ ENTRIES: dict[Key, Entry] = {
         ("invariants/between.py", "state what bounds the others by the same cells"),
         ("invariants/joining.py", "state one lower and one upper bound of the same cells"),
         ("invariants/joining.py", "count what lies within a bound in that bound, too"),
-        ("jobs/pipeline/config/joined.py", "state what the two must agree on under `between`"),
+        ("jobs/pipeline/config/between.py", "state what the two must agree on under `between`"),
         ("jobs/pipeline/config/between.py", "put this product before the other one"),
         ("jobs/pipeline/config/between.py", "state a row among the invariants of that product"),
         ("jobs/pipeline/config/between.py",
@@ -1184,9 +1184,9 @@ ENTRIES: dict[Key, Entry] = {
         TriedIn(f"{_BOUND}::test_answers_go_by_the_names_they_have_in_the_release"),
     ("jobs/pipeline/release/bound.py", "state the same structural zeros when the release is made, or leave "
      "them out"): TriedIn(f"{_BOUND}::test_persons_whom_structural_zeros_leave_no_cell_are_refused"),
-    ("jobs/pipeline/config/invariants.py", "leave one of them out"):
+    ("invariants/exact.py", "leave one of them out"):
         TriedIn(f"{_BOUND}::test_rows_beside_an_earlier_release_are_refused"),
-    ("jobs/pipeline/folder/fingerprint.py", "give another output.directory; noise must not be drawn for other data here"):
+    ("jobs/pipeline/folder/identity.py", "give another output.directory; noise must not be drawn for other data here"):
         input_that_changed,
     ("jobs/pipeline/folder/identity.py", "choose another output.directory"): a_folder_of_another_configuration,
     ("jobs/pipeline/folder/open.py", "choose another place for the log"): a_log_in_the_release,
@@ -1217,7 +1217,7 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/pipeline/storage/dataset.py", "`das resume` with the run folder says what can be made again, and makes "
      "it"): damage_is_made_again,
     ("jobs/pipeline/storage/dataset.py", "remove it"): files_that_no_manifest_names,
-    ("jobs/pipeline/folder/damage.py", "`das resume` with the run folder makes it again"):
+    ("jobs/pipeline/folder/progress.py", "`das resume` with the run folder makes it again"):
         counts_below_lost_counts,
     ("jobs/pipeline/folder/identity.py", "give the output.directory of a run"): no_folder_of_a_run_to_resume,
     ("jobs/pipeline/folder/identity.py", "say where it is with --config"): a_run_file_that_moved,
@@ -1303,7 +1303,7 @@ ENTRIES: dict[Key, Entry] = {
                 "test_other_measurements_of_a_geolevel_are_refused"),
     ("jobs/pipeline/storage/journal.py", "remove the run folder"):
         TriedIn("tests/unit/jobs/pipeline/storage/test_ledger.py::test_another_plan_or_grant_is_refused"),
-    ("jobs/pipeline/folder/fingerprint.py", "restore it; or go on from the measurements with `das solve`"):
+    ("jobs/pipeline/folder/identity.py", "restore it; or go on from the measurements with `das solve`"):
         lost_notes_on_the_input,
     ("jobs/pipeline/documents/manifest.py", "run `das solve` first; if it was sealed, restore it from a copy of "
      "the release"): what_needs_a_release,
@@ -1324,9 +1324,9 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/pipeline/folder/solutions.py", "`das solve {} --solution {}` keeps another solution beside it"):
         other_settings_of_a_sealed_release,
     ("jobs/pipeline/folder/solutions.py", "run `das measure`"): a_solution_of_nothing,
-    ("jobs/pipeline/config/frozen.py", "restore it from a backup; the measurements name the same "
+    ("jobs/pipeline/config/allocation.py", "restore it from a backup; the measurements name the same "
      "matrices"): NotTried("needs a backup that is newer than the damage; the message names it"),
-    ("jobs/pipeline/config/frozen.py", "start again: it is read then"):
+    ("jobs/pipeline/config/allocation.py", "start again: it is read then"):
         NotTried("needs libraries that change while the run is planned"),
     ("jobs/pipeline/confidential/stages.py", "restore {} from a backup"):
         NotTried("needs libraries that plan otherwise, and a plan that is lost"),
@@ -1347,9 +1347,9 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/pipeline/tasks/session.py", "read the logs of the cluster and of its executors: they die as they start where "
      "Java or Python is not found, or where they do not reach the driver"):
         NotTried("needs executors that die ten times as they start"),
-    ("jobs/pipeline/config/places.py", "leave output.confidential out for OUT/confidential, or name a folder "
+    ("jobs/pipeline/config/files.py", "leave output.confidential out for OUT/confidential, or name a folder "
      "elsewhere"): TriedIn(f"{_ROOTS}::test_roots_in_each_other_are_refused"),
-    ("jobs/pipeline/config/places.py", "keep it elsewhere: what lies there is published, or removed with the "
+    ("jobs/pipeline/config/files.py", "keep it elsewhere: what lies there is published, or removed with the "
      "run"): TriedIn(f"{_ROOTS}::test_what_a_run_file_names_lies_in_neither_root"),
     ("jobs/pipeline/folder/roots.py", "name another one by output.confidential, or by --confidential"): TriedIn(
         f"{_ROOTS}::test_the_truth_lies_in_a_folder_of_its_own"),
@@ -1378,7 +1378,7 @@ ENTRIES: dict[Key, Entry] = {
         ("move away what lies there, or name another place", TriedIn(
             f"{_TABLES}::test_a_folder_that_cannot_be_written_is_told_as_it_is")),
     )},
-    ("jobs/survey/released.py", "give the run file: solutions, and releases of older versions, need it"): TriedIn(
+    ("jobs/survey/manifest.py", "give the run file: solutions, and releases of older versions, need it"): TriedIn(
         "tests/pipeline/local/test_surveys.py::test_a_release_without_its_configuration_needs_the_run_file"),
     ("jobs/pipeline/storage/files.py", "put it on a file system with permissions, in a folder of the user of the "
      "run"): MACHINE,
@@ -1473,7 +1473,7 @@ ENTRIES: dict[Key, Entry] = {
         "tests/unit/das/privacy/test_target_oracle.py::"
         "test_it_refuses_noise_whose_cost_is_not_inverse_to_its_parameter"
     ),
-    ("jobs/pipeline/config/target.py", "leave epsilon_from out"): TriedIn(
+    ("jobs/pipeline/config/resolve.py", "leave epsilon_from out"): TriedIn(
         "tests/pipeline/local/test_accounting.py::test_what_a_target_cannot_be_is_refused"
     ),
     ("das/mechanisms/conditional.py", "keep the total too"): TriedIn(

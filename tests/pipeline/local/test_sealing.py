@@ -207,7 +207,7 @@ def test_every_field_of_the_manifest_is_gathered_again(sealed, das, monkeypatch,
     document = json.loads(text)
     assert das("verify", sealed)[0] == 0
     monkeypatch.setattr("jobs.pipeline.release.verify.verify_release", lambda *_: {"datasets": 0})
-    monkeypatch.setattr("jobs.survey.verify.verify_contents", lambda *_: 0)
+    monkeypatch.setattr("jobs.survey.manifest.verify_contents", lambda *_: 0)
     believed, seen = [], {*FREE, "format", "kind", "configuration_digest"}
     for key in leaves(document):
         if key[0] in seen:

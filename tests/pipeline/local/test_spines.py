@@ -355,7 +355,7 @@ def test_public_counts_of_geounits_that_the_spine_made_are_refused(das, tmp_path
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        (BLOCKS[1:], f"lacks a leaf geounit (1 such); expected a row for {BLOCKS[0]}"),
+        (BLOCKS[1:], f"lacks a geounit (1 such); expected a row for {BLOCKS[0]}"),
         ([*BLOCKS, BLOCKS[2]], "geocode appears twice"),
         (
             [*BLOCKS, "9900999999"],

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from das.errors import DasError, LedgerError, OutputError
-from jobs.pipeline.config.claims import account_of
 from jobs.pipeline.config.load import load_run
+from jobs.pipeline.config.product import account_of
 from jobs.pipeline.folder.draws import Draws
 from jobs.pipeline.folder.lock import only_driver
 from jobs.pipeline.release.verify import verify_run

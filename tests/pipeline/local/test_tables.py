@@ -155,7 +155,7 @@ def test_tables_of_the_units(das: Das, release: Path, tmp_path: Path) -> None:
             "unknown geolevel; got village; expected ['state'",
         ),
         (("--format", "xls"), ConfigError, "unknown format; got xls; expected ['csv', 'parquet'"),
-        (("--product", "dogs"), ConfigError, "unknown product; got dogs"),
+        (("--product", "dogs"), ConfigError, "--product: is unknown; got dogs"),
         (("--table", "sex, age"), SchemaError, "write sex * age"),
         (("--master", "local[2]"), ConfigError, "are written by one process"),
     ],

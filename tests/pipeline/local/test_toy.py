@@ -16,7 +16,7 @@ import yaml
 
 from das.errors import DasError, InputError, OutputError, VerificationError
 from jobs.pipeline.config.load import load_run
-from jobs.pipeline.folder.damage import repair
+from jobs.pipeline.folder.progress import repair
 from jobs.pipeline.release.verify import verify_release
 from jobs.pipeline.run import run
 from jobs.pipeline.storage.dataset import is_published

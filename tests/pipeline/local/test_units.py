@@ -17,9 +17,9 @@ import pytest
 import yaml
 
 from das.errors import ConfigError, InputError, LedgerError, OutputError, VerificationError
-from jobs.pipeline.config.claims import account_of
 from jobs.pipeline.config.load import load_run
-from jobs.pipeline.folder.damage import repair
+from jobs.pipeline.config.product import account_of
+from jobs.pipeline.folder.progress import repair
 from jobs.pipeline.plan import exact_query
 from jobs.pipeline.release.verify import verify_run
 from jobs.pipeline.report.finished import write_internal_reports

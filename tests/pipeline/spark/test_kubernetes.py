@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from jobs.pipeline.config.cluster import read_cluster
-from jobs.pipeline.config.load import load_run
+from jobs.pipeline.config.load import load_run, read_cluster
 from jobs.pipeline.storage.layout import release_layout
 from tests.architecture.kubernetes import POD, complaints
 from tests.builders import in_process, toy

@@ -14,10 +14,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from das.errors import InputError
+from das.schema import Schema
 from geography.lattice import Lattice, Spine
 from jobs.pipeline.confidential.histograms import write_truth
-from jobs.pipeline.confidential.leaves import EntrySource
-from jobs.pipeline.confidential.read.formats import read_entries, read_geocodes
+from jobs.pipeline.confidential.read.formats import read_geocodes, reader_of
+from jobs.pipeline.confidential.read.reader import Reader
+from jobs.pipeline.confidential.read.records import RecordsReader
 from jobs.pipeline.config.models.data import (
     BlockTableData,
     DataConfig,
@@ -28,6 +30,7 @@ from jobs.pipeline.config.models.data import (
 from jobs.pipeline.config.models.run import GeounitsFile
 from jobs.pipeline.config.schema import load_schema
 from jobs.pipeline.input import files
+from jobs.pipeline.input.geounits import list_geounits
 from jobs.pipeline.storage.layout import confidential_layout
 from jobs.pipeline.tasks.executor import SparkTasks
 from tests.unit.jobs.pipeline.confidential.read import test_pl94 as pl94_files
@@ -61,14 +64,26 @@ def listing(folder: Path, codes: list[str], kind: str = "csv") -> GeounitsFile:
     return GeounitsFile(path=path, geocode="code")
 
 
+def codes_of(
+    data: DataConfig,
+    units: GeounitsFile | None,
+    tasks: SparkTasks,
+    spine: Spine = SPINE,
+    schema: Schema = TOY,
+) -> np.ndarray:
+    if units is not None:
+        return list_geounits(units, spine)
+    return read_geocodes(reader_of(data, schema, spine.digits[-1]), tasks)
+
+
 def text_of(codes: np.ndarray) -> list[str]:
     return [code.decode() for code in codes]
 
 
-def entries_of(source: EntrySource[Any]) -> Counter[tuple[str, int]]:
+def entries_of(source: Reader[Any, Any]) -> Counter[tuple[str, int]]:
     found: Counter[tuple[str, int]] = Counter()
-    for piece in source.pieces:
-        for batch in source.stream(piece):
+    for piece in source.pieces():
+        for batch in source.entries(piece):
             for row in batch.to_pylist():
                 found[row["geocode"], row["cell"]] += row["n"]
     return found
@@ -82,8 +97,8 @@ def test_entries_of_records_come_from_all_chunks(
 ) -> None:
     monkeypatch.setattr(files, "CHUNK_BYTES", 40)
     data = records(tmp_path, PEOPLE + "0101,male,under_18\n" * 5)
-    source = read_entries(data, TOY, spine=SPINE)
-    assert len(source.pieces) > 1
+    source = reader_of(data, TOY, 4)
+    assert len(source.pieces()) > 1
     found = entries_of(source)
     assert found == read(data) == Counter({("0101", 3): 6, ("0203", 3): 1, ("0203", 0): 1})
 
@@ -93,14 +108,14 @@ def test_entries_of_pl94(tasks: SparkTasks, tmp_path: Path) -> None:
     data = Pl94Data(format="pl94", path=path)
     schema = load_schema(ROOT / "conf" / "schema" / "pl94_tables.yaml")
     spine = Spine(("state", "block"), (2, 15))
-    assert entries_of(read_entries(data, schema, spine=spine)) == pl94_files.expected()
-    assert text_of(read_geocodes(data, None, spine=spine, tasks=tasks)) == list(pl94_files.BLOCKS)
+    assert entries_of(reader_of(data, schema, 15)) == pl94_files.expected()
+    assert text_of(codes_of(data, None, tasks, spine, schema)) == list(pl94_files.BLOCKS)
 
 
 def test_error_in_a_task_keeps_type_file_and_row(tasks: SparkTasks, tmp_path: Path) -> None:
     data = records(tmp_path, PEOPLE + "0101,male,elderly\n")
     lattice = Lattice.from_leaves(SPINE, ["0101"])
-    source = read_entries(data, TOY, spine=SPINE)
+    source = reader_of(data, TOY, 4)
     with pytest.raises(InputError) as caught:
         write_truth(source, lattice, schema=TOY, layout=confidential_layout(tmp_path), tasks=tasks)
     assert f"{data.path}, row 5, column age: unknown code" in str(caught.value)
@@ -108,29 +123,35 @@ def test_error_in_a_task_keeps_type_file_and_row(tasks: SparkTasks, tmp_path: Pa
 
 
 def test_unforeseen_error_in_a_task_quotes_nothing(tasks: SparkTasks, tmp_path: Path) -> None:
-    def stream(piece: str) -> Iterator[pa.RecordBatch]:
-        yield pa.RecordBatch.from_pydict({"geocode": [piece], "cell": [int(piece)], "n": [1]})
+    class Broken(RecordsReader):
+        def pieces(self) -> list[str]:
+            return ["elderly"]
 
-    source = EntrySource(["elderly"], stream, lambda code: code)
+        def entries(self, piece: str) -> Iterator[pa.RecordBatch]:
+            yield pa.RecordBatch.from_pydict({"geocode": [piece], "cell": [int(piece)], "n": [1]})
+
+    source = Broken(records(tmp_path, PEOPLE), TOY, 4)
     lattice = Lattice.from_leaves(SPINE, ["0101"])
     with pytest.raises(Exception, match=r"ValueError at .* its text is withheld") as caught:
         write_truth(source, lattice, schema=TOY, layout=confidential_layout(tmp_path), tasks=tasks)
     shown = "".join(traceback.format_exception(caught.value))
-    assert "in stream" in shown
+    assert "in entries" in shown
     assert "elderly" not in shown
 
 
 def test_geocodes_of_records_and_tables(tasks: SparkTasks, tmp_path: Path) -> None:
     data: DataConfig = records(tmp_path, PEOPLE)
-    assert text_of(read_geocodes(data, None, spine=SPINE, tasks=tasks)) == ["0101", "0203"]
+    assert text_of(codes_of(data, None, tasks)) == ["0101", "0203"]
     data = histograms(tmp_path, ["0203", "0102"])
-    assert text_of(read_geocodes(data, None, spine=SPINE, tasks=tasks)) == ["0102", "0203"]
+    assert text_of(codes_of(data, None, tasks)) == ["0102", "0203"]
     path = tmp_path / "blocks.csv"
-    path.write_text("id|s0\n0102|0\n0101|0\n")
+    cells = [f"s{sex}a{age}" for sex in range(2) for age in range(3)]
+    lines = ["|".join(["id", *cells]), "0102|0|0|0|0|0|0", "0101|0|0|0|0|0|0"]
+    path.write_text("\n".join(lines) + "\n")
     data = BlockTableData(
-        format="block_table", path=path, geocode="id", pattern="s0", delimiter="|"
+        format="block_table", path=path, geocode="id", pattern="s{sex}a{age}", delimiter="|"
     )
-    codes = read_geocodes(data, None, spine=SPINE, tasks=tasks)
+    codes = codes_of(data, None, tasks)
     assert text_of(codes) == ["0101", "0102"]
     assert codes.dtype == np.dtype("S4")
 
@@ -138,13 +159,13 @@ def test_geocodes_of_records_and_tables(tasks: SparkTasks, tmp_path: Path) -> No
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
 def test_public_list_adds_empty_geounits(tasks: SparkTasks, tmp_path: Path, kind: str) -> None:
     units = listing(tmp_path, ["0203", "0101", "0102"], kind)
-    found = read_geocodes(records(tmp_path, PEOPLE), units, spine=SPINE, tasks=tasks)
+    found = codes_of(records(tmp_path, PEOPLE), units, tasks)
     assert text_of(found) == ["0101", "0102", "0203"]
 
 
 def message(data: DataConfig, units: GeounitsFile | None, tasks: SparkTasks) -> str:
     with pytest.raises(InputError) as caught:
-        read_geocodes(data, units, spine=SPINE, tasks=tasks)
+        codes_of(data, units, tasks)
     return str(caught.value)
 
 
@@ -155,11 +176,11 @@ def refused(data: DataConfig, units: GeounitsFile, out: Path, tasks: SparkTasks)
         spine = Spine(("state", "block"), (2, 15))
     else:
         schema = TOY
-    lattice = Lattice.from_leaves(spine, read_geocodes(data, units, spine=spine, tasks=tasks))
+    lattice = Lattice.from_leaves(spine, codes_of(data, units, tasks, spine, schema))
     layout = confidential_layout(out)
     with pytest.raises(InputError, match="is not in the list of geounits") as caught:
         write_truth(
-            read_entries(data, schema, spine=spine),
+            reader_of(data, schema, spine.digits[-1]),
             lattice,
             schema=schema,
             layout=layout,

@@ -20,7 +20,7 @@ from geography.lattice import Lattice, Spine
 from jobs.design.synthetic.generate import GenerateSpec, generate
 from jobs.design.synthetic.schemas import schema_named
 from jobs.pipeline.confidential.histograms import read_truth, write_truth
-from jobs.pipeline.confidential.read.formats import read_entries, read_geocodes
+from jobs.pipeline.confidential.read.formats import read_geocodes, reader_of
 from jobs.pipeline.config.load import load_run
 from jobs.pipeline.config.models.data import HistogramsData
 from jobs.pipeline.storage.dataset import Dataset, is_published, verify_files
@@ -45,8 +45,10 @@ def nation(tmp_path_factory: pytest.TempPathFactory) -> HistogramsData:
 
 def truth(data: HistogramsData, out: Path, tasks: SparkTasks) -> tuple[ConfidentialLayout, Lattice]:
     layout = confidential_layout(out)
-    lattice = Lattice.from_leaves(SPINE, read_geocodes(data, None, spine=SPINE, tasks=tasks))
-    entries = read_entries(data, SCHEMA, spine=SPINE)
+    lattice = Lattice.from_leaves(
+        SPINE, read_geocodes(reader_of(data, SCHEMA, SPINE.digits[-1]), tasks)
+    )
+    entries = reader_of(data, SCHEMA, SPINE.digits[-1])
     write_truth(entries, lattice, schema=SCHEMA, layout=layout, tasks=tasks)
     return layout, lattice
 
@@ -145,10 +147,10 @@ def test_resumes_at_the_first_missing_geolevel(
 def test_refuses_persons_outside_the_lattice(
     tasks: SparkTasks, tmp_path: Path, nation: HistogramsData
 ) -> None:
-    codes = read_geocodes(nation, None, spine=SPINE, tasks=tasks)
+    codes = read_geocodes(reader_of(nation, SCHEMA, SPINE.digits[-1]), tasks)
     live = sorted({code for code, _ in read(nation, SCHEMA, 15)})
     lattice = Lattice.from_leaves(SPINE, codes[codes != live[5].encode()])
-    entries = read_entries(nation, SCHEMA, spine=SPINE)
+    entries = reader_of(nation, SCHEMA, SPINE.digits[-1])
     layout = confidential_layout(tmp_path)
     with pytest.raises(InputError, match=r"row \d+: geocode is not in the list") as caught:
         write_truth(entries, lattice, schema=SCHEMA, layout=layout, tasks=tasks)
@@ -159,9 +161,11 @@ def test_refuses_persons_outside_the_lattice(
 def test_error_in_the_data_leaves_nothing_published(
     tasks: SparkTasks, tmp_path: Path, nation: HistogramsData
 ) -> None:
-    lattice = Lattice.from_leaves(SPINE, read_geocodes(nation, None, spine=SPINE, tasks=tasks))
+    lattice = Lattice.from_leaves(
+        SPINE, read_geocodes(reader_of(nation, SCHEMA, SPINE.digits[-1]), tasks)
+    )
     small = Schema("small", SCHEMA.attributes[:1])
-    entries = read_entries(nation, small, spine=SPINE)
+    entries = reader_of(nation, small, SPINE.digits[-1])
     layout = confidential_layout(tmp_path)
     with pytest.raises(InputError, match=r"part-00000.parquet, row \d+, columns cells"):
         write_truth(entries, lattice, schema=small, layout=layout, tasks=tasks)
@@ -171,9 +175,11 @@ def test_error_in_the_data_leaves_nothing_published(
 def test_rhode_island(tasks: SparkTasks, tmp_path: Path) -> None:
     resolved = load_run(ROOT / "conf" / "run" / "ri-2010.yaml")
     data, spine = resolved.last.config.data, resolved.plan.spine
-    lattice = Lattice.from_leaves(spine, read_geocodes(data, None, spine=spine, tasks=tasks))
+    lattice = Lattice.from_leaves(
+        spine, read_geocodes(reader_of(data, SCHEMA, spine.digits[-1]), tasks)
+    )
     assert list(lattice.sizes().values()) == [1, 5, 41, 139, 4_714]
-    entries = read_entries(data, SCHEMA, spine=spine)
+    entries = reader_of(data, SCHEMA, spine.digits[-1])
     layout = confidential_layout(tmp_path)
     write_truth(entries, lattice, schema=SCHEMA, layout=layout, tasks=tasks)
     for level, codes in zip(spine.levels, lattice.codes, strict=True):

@@ -8,57 +8,60 @@ from typing import NoReturn
 import numpy as np
 import pyarrow as pa
 
-from das.schema import Schema
-from jobs.pipeline.config.data import layout_of
+from jobs.pipeline.confidential.read.reader import (
+    Invented,
+    TableReader,
+    written_geocodes,
+)
 from jobs.pipeline.config.models.data import BlockTableData
-from jobs.pipeline.config.models.values import names_of
 from jobs.pipeline.input import values
 from jobs.pipeline.input.files import Batch, Chunk, Table, read_chunk
+from jobs.pipeline.input.geounits import table_of
 
 
-def table_of(data: BlockTableData, schema: Schema) -> Table:
-    """Name the files and columns that hold the table.
+class BlockTableReader(TableReader[BlockTableData]):
+    """Reads block tables."""
 
-    Raises:
-      ConfigError: As in `layout_of`.
-    """
-    layout = layout_of(data, schema)
-    names = dict.fromkeys((*names_of(data.geocode), *layout.columns, *layout.checks))
-    lost = data.leading_zeros == "lost"
-    columns = tuple(names)
-    return Table(data.path, columns, data.delimiter, "data.delimiter", lost, data.quoting)
+    def table(self) -> Table:
+        """Name the files and columns that hold the table.
 
+        Raises:
+          ConfigError, SchemaError: As in `BlockTableData.check`.
+        """
+        data, schema = self.data, self.schema
+        columns = [*data.cells_of_columns(schema), *data.sums(schema)]
+        return table_of(data, columns, "data.delimiter")
 
-def read_entries(
-    chunk: Chunk, data: BlockTableData, *, schema: Schema, digits: int
-) -> Iterator[pa.RecordBatch]:
-    """Turn the rows of a chunk into entries.
+    def entries(self, piece: Chunk) -> Iterator[pa.RecordBatch]:
+        """Turn the rows of a chunk into entries.
 
-    Args:
-      chunk: Part of a file.
-      data: Configuration of the table.
-      schema: Numbers the cells.
-      digits: Length of a leaf geocode.
+        Raises:
+          InputError: A geocode or count does not fit, or a column of `checks` differs from its sum.
+        """
+        cell_of, sums = self.data.cells_of_columns(self.schema), self.data.sums(self.schema)
+        cells = np.array(list(cell_of.values()), np.int64)
+        total = 0.0
+        for batch in read_chunk(piece, self.table()):
+            geocodes = values.geocodes(batch, self.data.geocode, self.digits)
+            counts = np.stack([values.counts(batch, name) for name in cell_of], axis=1)
+            total = values.add_rows(total, counts.sum(1, dtype=np.float64), batch.where)
+            for name, mask in sums.items():
+                if (values.counts(batch, name) != counts[:, mask[cells]].sum(1)).any():
+                    _refuse_sums(batch, name, [c for c, cell in cell_of.items() if mask[cell]])
+            rows, columns = np.nonzero(counts)
+            yield values.entries(geocodes, rows, cells[columns], counts[rows, columns])
 
-    Yields:
-      Entries with positive counts.
-
-    Raises:
-      InputError: A geocode or count does not fit, or a column of `checks` differs from its sum.
-    """
-    layout = layout_of(data, schema)
-    table = table_of(data, schema)
-    cell_of_column = np.array(list(layout.columns.values()), np.int64)
-    total = 0.0
-    for batch in read_chunk(chunk, table):
-        geocodes = values.geocodes(batch, data.geocode, digits)
-        counts = np.stack([values.counts(batch, name) for name in layout.columns], axis=1)
-        total = values.add_rows(total, counts.sum(1, dtype=np.float64), batch.where)
-        for name, mask in layout.checks.items():
-            if (values.counts(batch, name) != counts[:, mask[cell_of_column]].sum(1)).any():
-                _refuse_sums(batch, name, [c for c, cell in layout.columns.items() if mask[cell]])
-        rows, columns = np.nonzero(counts)
-        yield values.entries(geocodes, rows, cell_of_column[columns], counts[rows, columns])
+    def write(self, persons: Invented) -> pa.Table:
+        """Make one row per leaf."""
+        dense = persons.histograms(self.schema.size).dense().T
+        columns, done = written_geocodes(persons.geocodes, self.data), set[int]()
+        for name, cell in self.data.cells_of_columns(self.schema).items():
+            # Several columns may add to one cell: the first has all of it.
+            columns[name] = pa.array(dense[cell] if cell not in done else 0 * dense[cell])
+            done.add(cell)
+        for name, mask in self.data.sums(self.schema).items():
+            columns[name] = pa.array(dense[mask].sum(axis=0))
+        return pa.table(columns)
 
 
 def _refuse_sums(batch: Batch, name: str, parts: Sequence[str]) -> NoReturn:

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from das.arrays import IntArray
 from das.errors import InputError
-from das.schema import Schema
+from jobs.pipeline.confidential.read.reader import Invented, TableReader
 from jobs.pipeline.config.models.data import HistogramsData
 from jobs.pipeline.input import values
 from jobs.pipeline.input.files import Batch, Chunk, Table, read_chunk
@@ -20,42 +20,41 @@ from jobs.pipeline.input.files import Batch, Chunk, Table, read_chunk
 Integers = npt.NDArray[np.integer]
 
 
-def table_of(data: HistogramsData) -> Table:
-    """Name the files and columns that hold the histograms."""
-    return Table(data.path, ("geocode", "cells", "counts"))
+class HistogramsReader(TableReader[HistogramsData]):
+    """Reads sparse histograms."""
 
+    def table(self) -> Table:
+        """Name the files and columns that hold the histograms."""
+        return Table(self.data.path, ("geocode", "cells", "counts"))
 
-def read_entries(
-    chunk: Chunk, data: HistogramsData, *, schema: Schema, digits: int
-) -> Iterator[pa.RecordBatch]:
-    """Turn the rows of a chunk into entries.
+    def entries(self, piece: Chunk) -> Iterator[pa.RecordBatch]:
+        """Turn the rows of a chunk into entries.
 
-    Args:
-      chunk: Part of a file.
-      data: Configuration of the histograms.
-      schema: Bounds the cells.
-      digits: Length of a leaf geocode.
+        Raises:
+          InputError: A geocode, cell or count does not fit.
+        """
+        total = 0.0
+        for batch in read_chunk(piece, self.table()):
+            geocodes = values.geocodes(batch, "geocode", self.digits)
+            faults = partial(_faults, size=self.schema.size)
+            if any(mask.any() for _, mask in faults(batch)):
+                values.refuse(batch, "columns cells and counts", faults)
+            (cells, lengths), (counts, _) = _lists(batch, "cells"), _lists(batch, "counts")
+            rows = np.repeat(np.arange(len(lengths)), lengths)
+            of_rows = np.bincount(rows, counts, len(lengths)).astype(np.float64)
+            total = values.add_rows(total, of_rows, batch.where)
+            keep = counts > 0
+            yield values.entries(
+                geocodes, rows[keep], cells[keep].astype(np.int64), counts[keep].astype(np.int64)
+            )
 
-    Yields:
-      Entries with positive counts.
-
-    Raises:
-      InputError: A geocode, cell or count does not fit.
-    """
-    total = 0.0
-    for batch in read_chunk(chunk, table_of(data)):
-        geocodes = values.geocodes(batch, "geocode", digits)
-        faults = partial(_faults, size=schema.size)
-        if any(mask.any() for _, mask in faults(batch)):
-            values.refuse(batch, "columns cells and counts", faults)
-        (cells, lengths), (counts, _) = _lists(batch, "cells"), _lists(batch, "counts")
-        rows = np.repeat(np.arange(len(lengths)), lengths)
-        of_rows = np.bincount(rows, counts, len(lengths)).astype(np.float64)
-        total = values.add_rows(total, of_rows, batch.where)
-        keep = counts > 0
-        yield values.entries(
-            geocodes, rows[keep], cells[keep].astype(np.int64), counts[keep].astype(np.int64)
-        )
+    def write(self, persons: Invented) -> pa.Table:
+        """Make one row per leaf, of empty ones too."""
+        found = persons.histograms(self.schema.size)
+        offsets = pa.array(found.offsets, pa.int32())
+        columns = {"cells": pa.array(found.cells), "counts": pa.array(found.counts)}
+        lists = {name: pa.ListArray.from_arrays(offsets, own) for name, own in columns.items()}
+        return pa.table({"geocode": pa.array(persons.geocodes, pa.string()), **lists})
 
 
 def _faults(batch: Batch, *, size: int) -> list[values.Fault]:

@@ -26,13 +26,14 @@ from typing import IO, NoReturn
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv as pa_csv
 
 from das.arrays import IntArray
 from das.errors import InputError
 from jobs.pipeline.confidential.read import pl94_tables
+from jobs.pipeline.confidential.read.reader import Reader
 from jobs.pipeline.config.models.data import Pl94Data
 from jobs.pipeline.input import values
+from jobs.pipeline.input.files import parse_block
 from jobs.pipeline.input.lines import count_rows, parse_line, read_blocks, read_line
 from jobs.pipeline.storage.place import Place, StoredPlace
 
@@ -87,64 +88,69 @@ def find_files(path: Place) -> list[StateFiles]:
     return found
 
 
-def read_entries(state: StateFiles, data: Pl94Data, *, digits: int) -> Iterator[pa.RecordBatch]:
-    """Turn the block records of a state into entries.
+class Pl94Reader(Reader[Pl94Data, StateFiles]):
+    """Reads the block records of summary files."""
 
-    Args:
-      state: Its files.
-      data: Says which product is wanted.
-      digits: Length of a leaf geocode.
+    def pieces(self) -> Sequence[StateFiles]:
+        """Find the files of every state, as `find_files` does.
 
-    Yields:
-      Entries with positive counts.
+        Raises:
+          ConfigError: The schema is not that of the product.
+          InputError: There is nothing there, a zip is damaged, or a state lacks one of its files.
+        """
+        self.data.check(self.schema)
+        return find_files(self.data.path)
 
-    Raises:
-      InputError: A line or a table does not fit; names file and line.
-    """
-    segments = pl94_tables.SEGMENTS[data.product]
-    total = 0.0
-    for first, geo, parts in _side_by_side(state, segments):
-        rows = np.flatnonzero(np.asarray(pc.equal(geo["SUMLEV"], BLOCK)))
-        geocodes = _geocodes(state, geo["GEOCODE"].take(pa.array(rows)), rows + first, digits)
-        tables = {
-            name: _table(state, segment, parts[segment], name, rows, first)
-            for segment in segments
-            for name in pl94_tables.SIZES[segment]
-        }
-        wrong = partial(_wrong, state, rows + first)
-        counts = pl94_tables.cells_of(data.product, tables, wrong)
-        total = values.add_rows(
-            total,
-            counts.sum(1, dtype=np.float64),
-            lambda index, lines=rows + first: f"{state.where(0)}, row {lines[index]}",  # type: ignore[misc]
-        )
-        at, cells = np.nonzero(counts)
-        yield values.entries(geocodes, at, cells, counts[at, cells])
+    def entries(self, piece: StateFiles) -> Iterator[pa.RecordBatch]:
+        """Turn the block records of a state into entries.
 
+        Raises:
+          InputError: A line or a table does not fit; names file and line.
+        """
+        segments = pl94_tables.SEGMENTS[self.data.product]
+        total = 0.0
+        for first, geo, parts in _side_by_side(piece, segments):
+            rows, geocodes = _blocks(piece, geo, first, self.digits)
+            tables = {
+                name: _table(piece, segment, parts[segment], name, rows, first)
+                for segment in segments
+                for name in pl94_tables.SIZES[segment]
+            }
+            wrong = partial(_wrong, piece, rows + first)
+            counts = pl94_tables.cells_of(self.data.product, tables, wrong)
+            total = values.add_rows(
+                total,
+                counts.sum(1, dtype=np.float64),
+                lambda index, lines=rows + first: f"{piece.where(0)}, row {lines[index]}",  # type: ignore[misc]
+            )
+            at, cells = np.nonzero(counts)
+            yield values.entries(geocodes, at, cells, counts[at, cells])
 
-def read_geocodes(state: StateFiles, *, digits: int) -> Iterator[pa.Array]:
-    """Stream the geocodes of all block records of a state.
+    def geocodes(self, piece: StateFiles) -> Iterator[pa.Array]:
+        """Stream the geocodes of all block records of a state.
 
-    Raises:
-      InputError: A line does not fit, or the state has no block records.
-    """
-    blocks = 0
-    for first, geo, _ in _side_by_side(state, ()):
-        rows = np.flatnonzero(np.asarray(pc.equal(geo["SUMLEV"], BLOCK)))
-        blocks += len(rows)
-        yield _geocodes(state, geo["GEOCODE"].take(pa.array(rows)), rows + first, digits)
-    if not blocks:
-        raise InputError(state.where(0), f"has no block records (SUMLEV {BLOCK})")
+        Raises:
+          InputError: A line does not fit, or the state has no block records.
+        """
+        blocks = 0
+        for first, geo, _ in _side_by_side(piece, ()):
+            rows, geocodes = _blocks(piece, geo, first, self.digits)
+            blocks += len(rows)
+            yield geocodes
+        if not blocks:
+            raise InputError(piece.where(0), f"has no block records (SUMLEV {BLOCK})")
 
-
-def line_of(state: StateFiles, geocode: str) -> int | None:
-    """Line of the geographic header that holds a block."""
-    for first, geo, _ in _side_by_side(state, ()):
-        found = np.flatnonzero(np.asarray(pc.equal(geo["GEOCODE"], geocode)))
-        for row in found:
-            if geo["SUMLEV"][int(row)].as_py() == BLOCK:
-                return first + int(row)
-    return None
+    def places(self, geocode: str) -> list[str]:
+        """Find the line of a geographic header that holds a block; the path if none does."""
+        for state in find_files(self.data.path):
+            for first, geo, _ in _side_by_side(state, ()):
+                is_block = pc.and_(
+                    pc.equal(geo["GEOCODE"], geocode), pc.equal(geo["SUMLEV"], BLOCK)
+                )
+                found = np.flatnonzero(np.asarray(is_block))
+                if len(found):
+                    return [f"{state.where(0)}, row {first + found[0]}"]
+        return [str(self.data.path)]
 
 
 def _zip_names(path: Place) -> list[str]:
@@ -326,26 +332,12 @@ def _parse(file: int, block: bytes) -> pa.Table | None:
     n_rows, n_blank = count_rows(block, "|", quotes=False) or (-1, 0)
     if n_rows < 0 or n_blank:
         return None
-    fields = _fields(file)
-    wanted = ("SUMLEV", "LOGRECNO", "GEOCODE") if file == 0 else fields[4:]
+    names = _fields(file)
+    wanted = ("SUMLEV", "LOGRECNO", "GEOCODE") if file == 0 else names[4:]
     kinds = {name: pa.string() if name in _GEO else pa.int64() for name in wanted}
-    try:
-        rows = pa_csv.read_csv(
-            pa.BufferReader(block),
-            pa_csv.ReadOptions(
-                use_threads=False,
-                block_size=2 * len(block) + 1,  # in UTF-8, a character of Latin-1 has two bytes
-                column_names=list(fields),
-                encoding="latin-1" if file == 0 else "utf8",
-            ),
-            pa_csv.ParseOptions(delimiter="|", quote_char=False),
-            pa_csv.ConvertOptions(
-                column_types=kinds, include_columns=list(wanted), strings_can_be_null=False
-            ),
-        )
-    except pa.ArrowInvalid:  # its text may quote the data
-        return None
-    return rows if rows.num_rows == n_rows else None
+    encoding = "utf8" if file else "latin-1"
+    rows = parse_block(block, names, kinds, "|", quotes=False, encoding=encoding)
+    return None if rows is None or rows.num_rows != n_rows else rows
 
 
 def _explain(state: StateFiles, file: int) -> None:
@@ -368,17 +360,19 @@ def _explain(state: StateFiles, file: int) -> None:
         raise InputError(state.where(file), "is empty")
 
 
-def _geocodes(state: StateFiles, column: pa.Array, lines: IntArray, digits: int) -> pa.Array:
-    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+def _blocks(state: StateFiles, geo: pa.Table, first: int, digits: int) -> tuple[IntArray, pa.Array]:
+    """Rows of a part of a header that are blocks, and their geocodes, checked."""
+    rows = np.flatnonzero(np.asarray(pc.equal(geo["SUMLEV"], BLOCK)))
+    array = geo["GEOCODE"].combine_chunks().take(pa.array(rows))
     fits = pc.and_(pc.equal(pc.binary_length(array), digits), pc.ascii_is_alnum(array))
     bad = np.flatnonzero(~np.asarray(fits, np.bool_))
     if len(bad):
         raise InputError(
-            f"{state.where(0)}, row {lines[bad[0]]}, GEOCODE",
+            f"{state.where(0)}, row {rows[bad[0]] + first}, GEOCODE",
             "geocode does not fit the leaf geolevel",
             want=f"{digits} letters or digits",
         )
-    return array
+    return rows, array
 
 
 def _table(

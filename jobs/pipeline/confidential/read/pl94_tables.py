@@ -64,7 +64,7 @@ def cells_of(product: str, tables: Mapping[str, IntArray], wrong: Wrong) -> IntA
     """Derive the cells of a product, checking every subtotal on the way.
 
     Args:
-      product: A key of `jobs.pipeline.config.data.PL94_AXES`.
+      product: As in `Pl94Data`.
       tables: int64[G, columns] of every table of the product's segments.
       wrong: Raises the error for a block.
 

@@ -13,21 +13,16 @@ from jobs.pipeline.config.models.values import Exact, Model, Text, Whole
 class ConvexLossConfig(Model):
     """A convex loss of the variances of tables, with its parameter: one of these."""
 
-    power_mean: Exact | None = Field(
-        default=None,
-        description="p from 1 to 64: (weighted mean of v^p)^(1/p) of the mean variance v of each "
-        "table. 1 is the weighted mean; the larger p, the more the worst table counts.",
-    )
-    worst_of: list[dict[Text, Exact]] | None = Field(
-        default=None,
-        description="Maps of table to weight, such as one per group of users: the largest of their "
-        "weighted mean variances. Weights of each are divided by their sum.",
-    )
-    limits: dict[Text, Exact] | None = Field(
-        default=None,
-        description="Every table to a variance: the largest variance of any answer over that of "
-        "its table.",
-    )
+    power_mean: Exact | None = None
+    """p from 1 to 64: (weighted mean of v^p)^(1/p) of the mean variance v of each table. 1 is the
+    weighted mean; the larger p, the more the worst table counts."""
+
+    worst_of: list[dict[Text, Exact]] | None = None
+    """Maps of table to weight, such as one per group of users: the largest of their weighted mean
+    variances. Weights of each are divided by their sum."""
+
+    limits: dict[Text, Exact] | None = None
+    """Every table to a variance: the largest variance of any answer over that of its table."""
 
     @model_validator(mode="after")
     def _one_of(self) -> ConvexLossConfig:
@@ -39,42 +34,36 @@ class ConvexLossConfig(Model):
 class WorkloadConfig(Model):
     """What should be accurate at a geolevel; the planner chooses what is measured."""
 
-    method: Method = Field(
-        default=Method.AUTO,
-        description="residual_planner: plain counts; residual_planner_plus, orp: any base; hdmm: "
-        "Kronecker products; auto: the best of all within reach. Under pure hdmm alone, which auto "
-        "is there.",
-    )
-    loss: LossKind | ConvexLossConfig = Field(
-        default=LossKind.SUM_OF_VARIANCES,
-        description="sum_of_variances: of all answers, weighted by table; largest_variance: of any "
-        "answer; or a convex loss with a parameter.",
-    )
-    tables: dict[Text, Exact] = Field(
-        description='Tables ("total", "detailed" or attributes joined by "*") to the weight of the '
-        "mean variance of their answers. Together they must have full column rank, as detailed has."
-    )
-    bases: dict[Text, list[Text | list[Whole]]] = Field(
-        default={},
-        description="Attribute to what its tables ask of it, stacked: identity, prefix, ranges, "
-        "recodes of it, or rows of integers with one per level, of at most 1024 in size. "
-        "Together they must determine the total. Default: identity.",
-    )
+    method: Method = Method.AUTO
+    """residual_planner: plain counts; residual_planner_plus, orp: any base; hdmm: Kronecker
+    products; auto: the best of all within reach. Under pure hdmm alone, which auto is there."""
+
+    loss: LossKind | ConvexLossConfig = LossKind.SUM_OF_VARIANCES
+    """sum_of_variances: of all answers, weighted by table; largest_variance: of any answer; or a
+    convex loss with a parameter."""
+
+    tables: dict[Text, Exact]
+    """Tables ("total", "detailed" or attributes joined by "*") to the weight of the mean variance
+    of their answers. Together they must have full column rank, as detailed has."""
+
+    bases: dict[Text, list[Text | list[Whole]]] = Field(default={})
+    """Attribute to what its tables ask of it, stacked: identity, prefix, ranges, recodes of it, or
+    rows of integers with one per level, of at most 1024 in size. Together they must determine the
+    total. Default: identity."""
 
 
 class LevelAllocation(Model):
     """Share of one geolevel, and of its queries or the workload they are planned for."""
 
-    share: Exact = Field(description='Exact share of the budget, such as "1440/4099".')
-    queries: dict[Text, Exact] | None = Field(
-        default=None,
-        description='Query ("total", "detailed" or names joined by "*") to its exact share of the '
-        "geolevel; shares sum to 1. Give this or `workload`.",
-    )
-    workload: WorkloadConfig | None = Field(
-        default=None,
-        description="Measure what is best for these tables. Give this or `queries`.",
-    )
+    share: Exact
+    """Exact share of the budget, such as "1440/4099"."""
+
+    queries: dict[Text, Exact] | None = None
+    """Query ("total", "detailed" or names joined by "*") to its exact share of the geolevel; shares
+    sum to 1. Give this or `workload`."""
+
+    workload: WorkloadConfig | None = None
+    """Measure what is best for these tables. Give this or `queries`."""
 
     @model_validator(mode="after")
     def _one_of(self) -> LevelAllocation:
@@ -86,21 +75,26 @@ class LevelAllocation(Model):
 class StrataAllocation(Model):
     """Queries and shares of groups that are measured apart from one another."""
 
-    query: Text = Field(
-        description='Query of attributes and recodes, such as "race_group": the records of each of '
-        "its answers are a stratum."
-    )
-    levels: dict[Text, dict[Text, LevelAllocation]] = Field(
-        description='Label of each answer ("f / white" of two attributes) to geolevels, from the '
-        "root down without a gap, with shares and queries that count its records alone."
-    )
+    query: Text
+    """Query of attributes and recodes, such as "race_group": the records of each of its answers are
+    a stratum."""
+
+    levels: dict[Text, dict[Text, LevelAllocation]]
+    """Label of each answer ("f / white" of two attributes) to geolevels, from the root down without
+    a gap, with shares and queries that count its records alone."""
 
 
 class AllocationFile(Model):
     """conf/allocation/*.yaml: how rho is split over geolevels and queries."""
 
-    name: Text = Field(description="Name of the allocation.")
-    source: Text | None = Field(default=None, description="Where the numbers come from.")
+    later = ("mechanism", "strata")
+
+    name: Text
+    """Name of the allocation."""
+
+    source: Text | None = None
+    """Where the numbers come from."""
+
     mechanism: Text | None = Field(
         default=None,
         description="Name of the noise of all queries, one that `privacy.definition` can charge. "
@@ -108,12 +102,10 @@ class AllocationFile(Model):
         + ", ".join(f"{chargeable(one)[0].kind} under {one}" for one in Definition)
         + ".",
     )
-    levels: dict[Text, LevelAllocation] = Field(
-        description="Geolevel to its share and queries; level shares sum to 1, with `strata` "
-        "together with those of each stratum."
-    )
-    strata: StrataAllocation | None = Field(
-        default=None,
-        description="What is measured of disjoint groups of records, beside `levels`. Their shares "
-        "do not add up: each record is in one.",
-    )
+    levels: dict[Text, LevelAllocation]
+    """Geolevel to its share and queries; level shares sum to 1, with `strata` together with those
+    of each stratum."""
+
+    strata: StrataAllocation | None = None
+    """What is measured of disjoint groups of records, beside `levels`. Their shares do not add up:
+    each record is in one."""

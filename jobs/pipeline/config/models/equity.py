@@ -32,40 +32,30 @@ Positive = Annotated[float, BeforeValidator(_positive)]
 class EquityFile(Model):
     """Groups whose largest error is made least, or whose errors meet targets."""
 
-    groups: dict[Text, Comparison | dict[Text, Comparison]] = Field(
-        min_length=1,
-        description="Partition query, each of whose answers is a group, to how its groups are "
-        "compared: relative to their sizes, or absolute, in persons; or geolevel to that.",
-    )
-    tables: list[Text] = Field(
-        default=["total"],
-        min_length=1,
-        description="Tables whose errors count for a group, restricted to it; partition queries.",
-    )
-    sizes: LocalPath | None = Field(
-        default=None,
-        description="CSV with columns query, group, persons and perhaps geolevel: public numbers "
-        "of persons in all, or in a typical geounit of the geolevel. For relative errors.",
-    )
-    floor: Positive | None = Field(
-        default=None,
-        description="Relative errors count only where a typical geounit has at least so many "
-        "persons of the group.",
-    )
-    targets: dict[Text, dict[Text, Positive | dict[Text, Positive]]] | None = Field(
-        default=None,
-        description="Query to group to its largest error, relative or in persons as `groups` says, "
-        "or geolevel to that. These are then met with the least rho.",
-    )
-    others: Positive | None = Field(
-        default=None,
-        description="Largest factor by which the error of any table of the run may grow at any "
-        "geolevel.",
-    )
-    limits: dict[Text, Positive | dict[Text, Positive]] | None = Field(
-        default=None,
-        description="Table to its largest root mean squared error, or geolevel to that.",
-    )
+    groups: dict[Text, Comparison | dict[Text, Comparison]] = Field(min_length=1)
+    """Partition query, each of whose answers is a group, to how its groups are compared: relative
+    to their sizes, or absolute, in persons; or geolevel to that."""
+
+    tables: list[Text] = Field(default=["total"], min_length=1)
+    """Tables whose errors count for a group, restricted to it; partition queries."""
+
+    sizes: LocalPath | None = None
+    """CSV with columns query, group, persons and perhaps geolevel: public numbers of persons in
+    all, or in a typical geounit of the geolevel. For relative errors."""
+
+    floor: Positive | None = None
+    """Relative errors count only where a typical geounit has at least so many persons of the
+    group."""
+
+    targets: dict[Text, dict[Text, Positive | dict[Text, Positive]]] | None = None
+    """Query to group to its largest error, relative or in persons as `groups` says, or geolevel to
+    that. These are then met with the least rho."""
+
+    others: Positive | None = None
+    """Largest factor by which the error of any table of the run may grow at any geolevel."""
+
+    limits: dict[Text, Positive | dict[Text, Positive]] | None = None
+    """Table to its largest root mean squared error, or geolevel to that."""
 
     @model_validator(mode="after")
     def _others_at_least_one(self) -> EquityFile:

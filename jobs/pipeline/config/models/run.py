@@ -8,9 +8,7 @@ from typing import Any, Literal
 from pydantic import (
     BaseModel,
     Field,
-    SerializerFunctionWrapHandler,
     field_validator,
-    model_serializer,
     model_validator,
 )
 
@@ -18,7 +16,7 @@ from das.definition import Definition
 from das.mechanisms.registry import chargeable
 from das.queries.sensitivity import Neighbors
 from geography.respine import FAN_OUT_CUTOFF, SpineDesign
-from jobs.pipeline.config.models.between import BetweenConfig
+from jobs.pipeline.config.models.kinds.row import RowPart
 from jobs.pipeline.config.models.products import ProductConfig
 from jobs.pipeline.config.models.values import (
     LONGEST_NAME,
@@ -45,68 +43,54 @@ from jobs.pipeline.storage.layout import Roots
 class GeolevelConfig(Model):
     """One geolevel."""
 
-    name: Text = Field(
-        pattern=r"^[A-Za-z][A-Za-z0-9_-]*$",
-        max_length=LONGEST_NAME,
-        description="Name of the geolevel: letters, digits, _ and -.",
-    )
-    digits: Whole = Field(
-        ge=0, le=100, description="Length of the geocode prefix; 0 for the whole."
-    )
+    name: Text = Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]*$", max_length=LONGEST_NAME)
+    """Name of the geolevel: letters, digits, _ and -."""
+
+    digits: Whole = Field(ge=0, le=100)
+    """Length of the geocode prefix; 0 for the whole."""
 
 
 class GeounitsFile(Model):
     """Public list of all leaf geounits."""
 
-    path: StoredPath = Field(description="CSV or Parquet file with one row per leaf geounit.")
-    geocode: GeocodeColumns = Field(
-        default="geocode", description="Column with the leaf geocode, or several that make it."
-    )
-    names: dict[Text, Text] = Field(
-        default={},
-        description="Columns with names of geounits, by geolevel, such as `{county: county_name}`; "
-        "tables show them. All leaves of a geounit have the same.",
-    )
-    delimiter: Delimiter = Field(default=",", description="Field separator of CSV files.")
-    leading_zeros: LeadingZeros = "kept"
+    later = ("names", "delimiter", "leading_zeros")
 
-    @model_serializer(mode="wrap")
-    def _written(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """What is not asked is left out, as it was before it could be: digests stay as they are."""
-        document: dict[str, Any] = handler(self)
-        unsaid = {"names": {}, "delimiter": ",", "leading_zeros": "kept"}
-        for key, value in unsaid.items():
-            if document.get(key) == value:
-                del document[key]
-        return document
+    path: StoredPath
+    """CSV or Parquet file with one row per leaf geounit."""
+
+    geocode: GeocodeColumns = "geocode"
+    names: dict[Text, Text] = Field(default={})
+    """Columns with names of geounits, by geolevel, such as `{county: county_name}`; tables show
+    them. All leaves of a geounit have the same."""
+
+    delimiter: Delimiter = ","
+    leading_zeros: LeadingZeros = "kept"
 
 
 class EntitiesFile(Model):
     """Public table of what every leaf geounit lies in."""
 
-    path: StoredPath = Field(description="CSV or Parquet file with one row per leaf geounit.")
-    geocode: GeocodeColumns = Field(
-        default="geocode", description="Column with the leaf geocode, or several that make it."
-    )
-    delimiter: Delimiter = Field(default=",", description="Field separator of CSV files.")
+    path: StoredPath
+    """CSV or Parquet file with one row per leaf geounit."""
+
+    geocode: GeocodeColumns = "geocode"
+    delimiter: Delimiter = ","
     leading_zeros: LeadingZeros = "kept"
 
 
 class SplitConfig(Model):
     """Which geounits are split in two, and by what."""
 
-    geolevel: Text = Field(
-        description="Geolevel whose geounits, and all below, have a marked and an unmarked part."
-    )
-    by: Text = Field(
-        description="Column of which a leaf is marked that has a text, such as the code of a "
-        "tribal area; no text and null are unmarked."
-    )
-    codes: list[Text] = Field(
-        default=[],
-        description='Texts that mark a leaf, or ranges of them such as "0001..4989", ends '
-        "included, of texts of one length. Default: every text.",
-    )
+    geolevel: Text
+    """Geolevel whose geounits, and all below, have a marked and an unmarked part."""
+
+    by: Text
+    """Column of which a leaf is marked that has a text, such as the code of a tribal area; no text
+    and null are unmarked."""
+
+    codes: list[Text] = Field(default=[])
+    """Texts that mark a leaf, or ranges of them such as "0001..4989", ends included, of texts of
+    one length. Default: every text."""
 
     @field_validator("codes")
     @classmethod
@@ -123,30 +107,25 @@ class SplitConfig(Model):
 class SpineConfig(Model):
     """Another spine to measure and solve on: geocodes of data, microdata and tables stay."""
 
-    split: SplitConfig | None = Field(
-        default=None,
-        description="Geounits in two parts, such as tribal areas and the rest of a state.",
-    )
-    regroup: Text | None = Field(
-        default=None,
-        description="Geolevel whose geounits are formed anew, of the geounits of the geolevel "
-        "below, so that entities come nearer.",
-    )
-    gather: Text | None = Field(
-        default=None, description="Geolevel whose children are gathered into groups, likewise."
-    )
-    near: list[Text] = Field(
-        default=[],
-        description="Columns with entities that are to come nearer to the spine, such as places, "
-        "one kind each; no text and null are no entity.",
-    )
-    fan_out_cutoff: Whole = Field(
-        default=FAN_OUT_CUTOFF,
-        description="Of n geounits groups are made of at most the root of n, rounded up, and this.",
-    )
-    entities: EntitiesFile | None = Field(
-        default=None, description="File with these columns. Default: `geounits`."
-    )
+    split: SplitConfig | None = None
+    """Geounits in two parts, such as tribal areas and the rest of a state."""
+
+    regroup: Text | None = None
+    """Geolevel whose geounits are formed anew, of the geounits of the geolevel below, so that
+    entities come nearer."""
+
+    gather: Text | None = None
+    """Geolevel whose children are gathered into groups, likewise."""
+
+    near: list[Text] = Field(default=[])
+    """Columns with entities that are to come nearer to the spine, such as places, one kind each; no
+    text and null are no entity."""
+
+    fan_out_cutoff: Whole = FAN_OUT_CUTOFF
+    """Of n geounits groups are made of at most the root of n, rounded up, and this."""
+
+    entities: EntitiesFile | None = None
+    """File with these columns. Default: `geounits`."""
 
     @model_validator(mode="after")
     def _whole(self) -> SpineConfig:
@@ -174,36 +153,24 @@ class SpineConfig(Model):
 class GeographyConfig(Model):
     """The spine, and which leaf geounits exist."""
 
-    levels: list[GeolevelConfig] = Field(description="Geolevels, root first.")
-    geounits: GeounitsFile | None = Field(
-        default=None,
-        description="Public list of all leaf geounits, empty ones included. Default: the geocodes "
-        "of the data, which are then published exactly; with person records this reveals which "
-        "geounits are inhabited.",
-    )
+    later = ("spine",)
 
-    spine: SpineConfig | None = Field(
-        default=None,
-        description="Another spine to measure and solve on. Default: `levels`. Allocation, "
-        "invariants and passes name its geolevels.",
-    )
+    levels: list[GeolevelConfig]
+    """Geolevels, root first."""
 
-    @model_serializer(mode="wrap")
-    def _written(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """What is not asked is left out, as it was before it could be: digests stay as they are."""
-        document: dict[str, Any] = handler(self)
-        if document.get("spine", ...) is None:
-            del document["spine"]
-        return document
+    geounits: GeounitsFile | None = None
+    """Public list of all leaf geounits, empty ones included. Default: the geocodes of the data,
+    which are then published exactly; with person records this reveals which geounits are
+    inhabited."""
+
+    spine: SpineConfig | None = None
+    """Another spine to measure and solve on. Default: `levels`. Allocation, invariants and passes
+    name its geolevels."""
 
     @model_validator(mode="after")
     def _public(self) -> GeographyConfig:
         if self.spine is not None and self.geounits is None:
             raise ValueError("`spine` needs `geounits`: it is made of public geounits alone")
-        return self
-
-    @model_validator(mode="after")
-    def _whole_geocodes(self) -> GeographyConfig:
         entities = None if self.spine is None else self.spine.entities
         for key, file in {"geounits": self.geounits, "spine.entities": entities}.items():
             digits = None if file is None else digits_of(file.geocode)
@@ -212,18 +179,12 @@ class GeographyConfig(Model):
                     f"`{key}.geocode` has columns of {digits} digits together; the geocodes of "
                     f"the last geolevel have {self.levels[-1].digits}"
                 )
-        return self
-
-    @model_validator(mode="after")
-    def _named_levels(self) -> GeographyConfig:
         known = [level.name for level in self.levels]
-        unknown = [
-            name for name in (self.geounits.names if self.geounits else ()) if name not in known
-        ]
-        if unknown:
-            raise ValueError(
-                f"`geounits.names` has an unknown geolevel: {unknown[0]}; it may name {known}"
-            )
+        for name in {} if self.geounits is None else self.geounits.names:
+            if name not in known:
+                raise ValueError(
+                    f"`geounits.names` has an unknown geolevel: {name}; it may name {known}"
+                )
         return self
 
     @property
@@ -235,12 +196,12 @@ class GeographyConfig(Model):
 class Randomness(Model):
     """Where noise comes from."""
 
-    source: Literal["operating_system", "seeded_not_for_release"] = Field(
-        default="operating_system",
-        description="operating_system: AES-256 under keys made of one from the operating system. "
-        "seeded_not_for_release: reproducible noise for tests; marks every output.",
-    )
-    seed: Whole | None = Field(default=None, description="Only with seeded_not_for_release.")
+    source: Literal["operating_system", "seeded_not_for_release"] = "operating_system"
+    """operating_system: AES-256 under keys made of one from the operating system.
+    seeded_not_for_release: reproducible noise for tests; marks every output."""
+
+    seed: Whole | None = None
+    """Only with seeded_not_for_release."""
 
     @model_validator(mode="after")
     def _seed(self) -> Randomness:
@@ -258,26 +219,24 @@ class PrivacyConfig(Model):
         f"{chargeable(Definition.ZCDP)[0].title}. pure: costs are epsilon of differential privacy, "
         f"noise is {chargeable(Definition.PURE)[0].title}. The allocation may name other noise.",
     )
-    delta: Exact = Field(
-        default=Fraction(1, 10**10), description="Where (epsilon, delta) is stated."
-    )
-    neighbors: Neighbors = Field(
-        default=Neighbors.BOUNDED,
-        description="bounded: change one record; unbounded: add or remove one.",
-    )
-    randomness: Randomness = Field(default=Randomness(), description="Where noise comes from.")
-    grant: Text = Field(
-        default="1",
-        description="Name of the budget granted to the products. One run may spend it; another "
-        "run on the same people needs another grant, and the costs add up.",
-    )
-    account: StoredPath | None = Field(
-        default=None,
-        description="File that records all grants spent on the same people, shared by all who "
-        "measure them. Default: `data.path` of the last product with .das-account.jsonl appended, "
-        "or the one that lies beside the input of another product or of a folder above. Must be "
-        "named where inputs lie in several folders, or several accounts may be meant.",
-    )
+    delta: Exact = Fraction(1, 10**10)
+    """Where (epsilon, delta) is stated."""
+
+    neighbors: Neighbors = Neighbors.BOUNDED
+    """bounded: change one record; unbounded: add or remove one."""
+
+    randomness: Randomness = Randomness()
+    """Where noise comes from."""
+
+    grant: Text = "1"
+    """Name of the budget granted to the products. One run may spend it; another run on the same
+    people needs another grant, and the costs add up."""
+
+    account: StoredPath | None = None
+    """File that records all grants spent on the same people, shared by all who measure them.
+    Default: `data.path` of the last product with .das-account.jsonl appended, or the one that lies
+    beside the input of another product or of a folder above. Must be named where inputs lie in
+    several folders, or several accounts may be meant."""
 
     @model_validator(mode="after")
     def _delta(self) -> PrivacyConfig:
@@ -289,13 +248,13 @@ class PrivacyConfig(Model):
 class OutputConfig(Model):
     """Where everything is written."""
 
-    directory: StoredPath = Field(description="Folder of the run; created if absent.")
-    confidential: StoredPath | None = Field(
-        default=None,
-        description="Folder of what must not be published: the truth while it is worked on, and "
-        "how far the release is from it. Such as another bucket, with other rights. Default: "
-        "`confidential` in the folder of the run.",
-    )
+    directory: StoredPath
+    """Folder of the run; created if absent."""
+
+    confidential: StoredPath | None = None
+    """Folder of what must not be published: the truth while it is worked on, and how far the
+    release is from it. Such as another bucket, with other rights. Default: `confidential` in the
+    folder of the run."""
 
     @property
     def roots(self) -> Roots:
@@ -306,33 +265,24 @@ class OutputConfig(Model):
 class RuntimeConfig(Model):
     """Where a run works, and how fast: nothing here changes the distribution of any output."""
 
-    master: Text | None = Field(
-        default=None,
-        description='Spark master, such as "local[4,4]" or "spark://host:7077", or a Spark Connect '
-        'server, such as "sc://host:15002/;use_ssl=true", without its token. Default: what '
-        "spark-submit was given, else the server of the environment variable SPARK_REMOTE, else "
-        "all local cores.",
-    )
-    batches_per_slot: Whole = Field(
-        default=4,
-        ge=1,
-        le=10_000,
-        description="Tasks per parallel slot in each step; fewer where there is little work, more "
-        "where much.",
-    )
-    driver_memory: Text = Field(
-        default="2g", description="Heap of the Spark driver; not read by a Spark Connect server."
-    )
-    spark: dict[Text, Text] = Field(
-        default={},
-        description="Further Spark properties; no secrets, and none that open a session.",
-    )
-    allow_open_cluster: bool = Field(
-        default=False,
-        description="Whether to work in a Spark session without authentication or encryption. "
-        "Whoever reaches its ports or network can then read the confidential data, or act as the "
-        "user of the run. Manifest and public report say so.",
-    )
+    master: Text | None = None
+    """Spark master, such as "local[4,4]" or "spark://host:7077", or a Spark Connect server, such as
+    "sc://host:15002/;use_ssl=true", without its token. Default: what spark-submit was given, else
+    the server of the environment variable SPARK_REMOTE, else all local cores."""
+
+    batches_per_slot: Whole = Field(default=4, ge=1, le=10_000)
+    """Tasks per parallel slot in each step; fewer where there is little work, more where much."""
+
+    driver_memory: Text = "2g"
+    """Heap of the Spark driver; not read by a Spark Connect server."""
+
+    spark: dict[Text, Text] = Field(default={})
+    """Further Spark properties; no secrets, and none that open a session."""
+
+    allow_open_cluster: bool = False
+    """Whether to work in a Spark session without authentication or encryption. Whoever reaches its
+    ports or network can then read the confidential data, or act as the user of the run. Manifest
+    and public report say so."""
 
     @field_validator("master")
     @classmethod
@@ -363,45 +313,90 @@ class RuntimeConfig(Model):
 class AboutConfig(Model):
     """What the README of the release says beside what follows from the run; nothing hangs on it."""
 
-    title: Text | None = Field(
-        default=None, description="Title of the release. Default: the name of the run."
-    )
-    publisher: Text | None = Field(default=None, description="Who publishes it.")
-    description: Text | None = Field(default=None, description="What it is of, in a sentence.")
-    licence: Text | None = Field(
-        default=None, description="Under which terms it may be used. Default: the README says none."
-    )
-    citation: Text | None = Field(
-        default=None,
-        description="How to cite it. Default: publisher, title, year, software and configuration.",
-    )
-    contact: Text | None = Field(default=None, description="Where to ask.")
+    title: Text | None = None
+    """Title of the release. Default: the name of the run."""
+
+    publisher: Text | None = None
+    """Who publishes it."""
+
+    description: Text | None = None
+    """What it is of, in a sentence."""
+
+    licence: Text | None = None
+    """Under which terms it may be used. Default: the README says none."""
+
+    citation: Text | None = None
+    """How to cite it. Default: publisher, title, year, software and configuration."""
+
+    contact: Text | None = None
+    """Where to ask."""
+
+
+class SideConfig(Model):
+    """One side of a constraint: a weighted sum of cells of a product."""
+
+    product: ProductName
+    """Name of the product."""
+
+    row: list[RowPart] = Field(min_length=1)
+    """The sum; cells in several parts count in each. Of the product that comes later in the run
+    file every record counts once or not at all."""
+
+
+class BetweenConfig(Model):
+    """A constraint between two products, which holds in every geounit of a geolevel."""
+
+    name: Text
+    """Its name in errors and in the manifest."""
+
+    geolevel: Text
+    """Geolevel at which it holds, and so at all coarser ones; the same for all constraints of the
+    later product."""
+
+    left: SideConfig
+    """One product."""
+
+    relation: Literal["equals", "at_least", "at_most"]
+    """How the left side compares with the right one."""
+
+    right: SideConfig
+    """The other product."""
 
 
 class RunConfig(Model):
     """conf/run/*.yaml: one run."""
 
-    format: Literal[2] = Field(description="How this file is written: 2.")
-    name: Text = Field(description="Name of the run, shown in reports.")
-    geography: GeographyConfig = Field(description="Spine and leaf geounits.")
-    privacy: PrivacyConfig = Field(
-        default_factory=PrivacyConfig, description="What protection means, and the account."
-    )
-    products: dict[ProductName, ProductConfig] = Field(
-        min_length=1,
-        description="Name of each product, such as persons, to what it is, in the order of work. "
-        "The last lies in the folder of the release itself, every other in one of its name there.",
-    )
-    between: list[BetweenConfig] = Field(
-        default=[], description="What products must agree on, by definition of their records."
-    )
-    output: OutputConfig = Field(description="Where everything is written.")
-    about: AboutConfig = Field(
-        default_factory=AboutConfig, description="Title, publisher, licence: for the README."
-    )
-    runtime: RuntimeConfig = Field(
-        default_factory=RuntimeConfig, description="Where it works; speed only."
-    )
+    format: Literal[2]
+    """How this file is written: 2."""
+
+    name: Text
+    """Name of the run, shown in reports."""
+
+    geography: GeographyConfig
+    """Spine and leaf geounits."""
+
+    privacy: PrivacyConfig = Field(default_factory=PrivacyConfig)
+    """What protection means, and the account."""
+
+    products: dict[ProductName, ProductConfig] = Field(min_length=1)
+    """Name of each product, such as persons, to what it is, in the order of work. The last lies in
+    the folder of the release itself, every other in one of its name there."""
+
+    between: list[BetweenConfig] = Field(default=[])
+    """What products must agree on, by definition of their records."""
+
+    output: OutputConfig
+    """Where everything is written."""
+
+    about: AboutConfig = Field(default_factory=AboutConfig)
+    """Title, publisher, licence: for the README."""
+
+    runtime: RuntimeConfig = Field(default_factory=RuntimeConfig)
+    """Where it works; speed only."""
+
+    def folder_of(self, name: str) -> str | None:
+        """Return the folder of a product in that of the release; None of the last product."""
+        return None if name == [*self.products][-1] else name
 
 
 def model_fields(model: type[BaseModel]) -> dict[str, Any]:

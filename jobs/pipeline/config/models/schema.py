@@ -35,26 +35,35 @@ def _numbered(levels: list[str]) -> list[str]:
 class AttributeFile(Model):
     """One attribute of a schema file."""
 
-    name: Text = Field(description="Name used in queries and as microdata column.")
-    levels: Annotated[Levels, AfterValidator(_numbered)] = Field(
-        description="Labels of the levels, in order; whole numbers also as ranges such as 0..115."
-    )
+    name: Text
+    """Name used in queries and as microdata column."""
+
+    levels: Annotated[Levels, AfterValidator(_numbered)]
+    """Labels of the levels, in order; whole numbers also as ranges such as 0..115."""
 
 
 class RecodeFile(Model):
     """One recode of a schema file."""
 
-    name: Text = Field(description="Name used in queries.")
-    attribute: Text = Field(description="Attribute whose levels are grouped.")
-    groups: dict[Text, Levels] = Field(
-        description="Group label to the levels in it, or to ranges of consecutive ones such as "
-        "0..17; every level in exactly one group."
-    )
+    name: Text
+    """Name used in queries."""
+
+    attribute: Text
+    """Attribute whose levels are grouped."""
+
+    groups: dict[Text, Levels]
+    """Group label to the levels in it, or to ranges of consecutive ones such as 0..17; every level
+    in exactly one group."""
 
 
 class SchemaFile(Model):
     """conf/schema/*.yaml: the attributes of a histogram and the recodes queries may use."""
 
-    name: Text = Field(description="Name of the schema.")
-    attributes: list[AttributeFile] = Field(description="Axes in order; the last varies fastest.")
-    recodes: list[RecodeFile] = Field(default=[], description="Groupings of levels.")
+    name: Text
+    """Name of the schema."""
+
+    attributes: list[AttributeFile]
+    """Axes in order; the last varies fastest."""
+
+    recodes: list[RecodeFile] = Field(default=[])
+    """Groupings of levels."""

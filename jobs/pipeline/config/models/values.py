@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     BaseModel,
@@ -14,8 +14,10 @@ from pydantic import (
     Field,
     PlainSerializer,
     PlainValidator,
+    SerializerFunctionWrapHandler,
     StringConstraints,
     Tag,
+    model_serializer,
     model_validator,
 )
 
@@ -90,7 +92,9 @@ ProductName = Annotated[
 Whole = Annotated[int, BeforeValidator(_whole)]
 
 
-Delimiter = Annotated[str, BeforeValidator(_delimiter)]
+Delimiter = Annotated[
+    str, BeforeValidator(_delimiter), Field(description="Field separator of CSV files.")
+]
 
 
 Quoting = Annotated[
@@ -117,19 +121,38 @@ StoredPath = Annotated[Place, PlainValidator(read_place), PlainSerializer(str, w
 
 
 class Model(BaseModel):
-    """A part of a configuration file: frozen, and without unknown keys."""
+    """A part of a configuration file: frozen, and without unknown keys.
+
+    Attributes:
+      later: Keys that earlier versions did not have. At their defaults they are left out of what is
+        written, so the digests of older run folders stay as they are.
+    """
+
+    later: ClassVar[tuple[str, ...]] = ()
 
     # Built with the first file read: models of files that a command does not read are never built.
     model_config = ConfigDict(
         frozen=True, extra="forbid", arbitrary_types_allowed=True, defer_build=True
     )
 
+    @model_serializer(mode="wrap")
+    def _written(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Write the keys, but for later ones at their defaults."""
+        document: dict[str, Any] = handler(self)
+        for key in self.later:
+            if getattr(self, key) == type(self).model_fields[key].default:
+                document.pop(key, None)
+        return document
+
 
 class GeocodePart(Model):
     """One of several columns whose texts make a geocode, put together in their order."""
 
-    column: Text = Field(description="Column of the file.")
-    digits: Whole = Field(ge=1, le=100, description="How many characters of the geocode it holds.")
+    column: Text
+    """Column of the file."""
+
+    digits: Whole = Field(ge=1, le=100)
+    """How many characters of the geocode it holds."""
 
     @model_validator(mode="before")
     @classmethod
@@ -150,6 +173,7 @@ GeocodeColumns = Annotated[
     Annotated[Text, Tag("geocode_column")]
     | Annotated[list[GeocodePart], Field(min_length=2), Tag("geocode_parts")],
     Discriminator(_kind_of_geocode),
+    Field(description="Column with the leaf geocode, or several that make it."),
 ]
 
 

@@ -34,6 +34,13 @@ def workload_matrix(workload: Workload) -> np.ndarray:
     return np.concatenate([marginal_matrix(workload, a) for a in listed(workload.marginals)])
 
 
+def workload_gram(workload: Workload) -> np.ndarray:
+    """sum_A w_A M_A^T M_A, for the marginals M_A."""
+    pairs = zip(workload.weights, listed(workload.marginals), strict=True)
+    matrices = [(weight, marginal_matrix(workload, members)) for weight, members in pairs]
+    return sum(weight * matrix.T @ matrix for weight, matrix in matrices)
+
+
 def residual_matrix(plan: ResidualPlan, members: tuple[int, ...]) -> np.ndarray:
     """kron_i (Sub_i if i in S else 1^T)."""
     return kron(

@@ -175,7 +175,7 @@ EXACT = [case for case in CASES if case != ("deficient", Method.HDMM)]
 @pytest.mark.parametrize("neighbors", list(Neighbors))
 @pytest.mark.parametrize(("name", "method"), EXACT)
 def test_queries_cost_exactly_rho_and_answer_without_bias(name, method, neighbors):
-    exact = measured(name, method).measure_exactly(RHO, neighbors)
+    exact = replace(measured(name, method), neighbors=neighbors).measure_exactly(RHO)
     queries = list(exact.queries())
     spent = sum(each.rho for each in queries)
     assert isinstance(spent, Fraction)

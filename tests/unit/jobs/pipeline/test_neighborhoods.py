@@ -176,7 +176,9 @@ def test_levels_that_stand_for_others_say_the_same(
     if zeros is not None:
         boxes = tuple((np.ones(9, np.bool_), *box) for box in zeros.boxes)
         zeros = StructuralZeros(wide.shape, boxes)
-    large = replace(plan, schema=wide, invariants=tuple(held), limits=Limits(zeros=zeros))
+    large = replace(
+        plan, schema=wide, invariants=tuple(held), limits=Limits((zeros,) if zeros else ())
+    )
     whole = invariance(large, "public list")
     monkeypatch.setattr("jobs.pipeline.neighborhoods._MANY_CELLS", 0)
     few = invariance(large, "public list")

@@ -141,7 +141,7 @@ def test_levels_say_what_is_asked_at_each():
     whole = replace(
         plan(),
         invariants=(Invariant(DETAILED, ("nation",)), Invariant(TOTAL, ("nation", "state"))),
-        limits=Limits(rows=(row, sums)),
+        limits=Limits((row, sums)),
         lazy=frozenset({"detailed"}),
     )
     nation, state, block = whole.levels

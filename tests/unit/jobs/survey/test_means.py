@@ -16,9 +16,9 @@ from das.means.measure import StratumValues, clipped_sums
 from das.mechanisms.entropy import NoiseKey, Streams
 from das.queries.sensitivity import Neighbors
 from jobs.survey.documents import MeansTable
-from jobs.survey.means import means_text, released_mean
 from jobs.survey.models import StatisticConfig
 from jobs.survey.plan import MeanPlan
+from jobs.survey.results import means_text, released_mean
 
 K, N, SPREAD = 400, 80, 1000.0
 

@@ -8,10 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from das.synthesis.measure import ONE_WAY_SHARE, POPULATION_SHARE
-from jobs.survey.checks import POOLED
+from jobs.survey.checks import POOLED, PublicStratum
 from jobs.survey.models import SynthesisConfig, SynthesisStrataConfig
 from jobs.survey.plan import load_survey, pool_small
-from jobs.survey.weights import PublicStratum
 from tests.builders.survey import configure, write_survey
 
 LABELS = [(sex, group) for sex in "mf" for group in "abc"]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from jobs.survey.models import TableConfig
-from jobs.survey.table_plan import Conditioning, TablePlan, compared_records, margin_of
+from jobs.survey.plan import Conditioning, TablePlan, compared_records, margin_of
 
 
 def plan_of(shape, exact, cost):

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from jobs.survey.checks import read_weights
+from jobs.survey.manifest import released_configuration
 from jobs.survey.plan import load_survey
-from jobs.survey.released import released_configuration
-from jobs.survey.weights import read_weights
 from tests.builders.survey import WEIGHTS, write_survey
 
 

@@ -12,9 +12,8 @@ from das.errors import SchemaError, SolverError
 from das.workload.bounds import svd_bound
 from das.workload.hdmm import marginals as marginals_strategy
 from das.workload.hdmm.marginals import _MarginalsDescent, optimize_marginals
-from das.workload.kronecker import workload_gram
 from das.workload.workload import AttributeWorkload, Workload
-from tests.unit.das.workload.dense import MIXED, kron
+from tests.unit.das.workload.dense import MIXED, kron, workload_gram
 
 PLAIN = [
     AttributeWorkload.identity(name, size) for name, size in zip("abc", (2, 3, 5), strict=True)
@@ -34,7 +33,7 @@ def error_of(workload: Workload, shares: dict[tuple[bool, ...], float]) -> float
         )
         for chosen, share in shares.items()
     )
-    gram = workload_gram(workload).apply(np.eye(len(v)))
+    gram = workload_gram(workload)
     return float(np.trace(gram @ np.linalg.pinv(v, rcond=1e-12, hermitian=True)))
 
 

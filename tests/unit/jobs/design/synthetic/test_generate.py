@@ -25,7 +25,7 @@ from jobs.design.synthetic.schemas import NAMES, schema_named
 from jobs.design.synthetic.survey import SURVEY
 from jobs.pipeline.config.files import read_model
 from jobs.pipeline.config.models.data import BlockTableData, HistogramsData, RecordsData
-from jobs.pipeline.config.models.invariants import ZeroConfig
+from jobs.pipeline.config.models.kinds.zero import ZeroConfig
 from jobs.pipeline.config.models.run import RunConfig
 from jobs.pipeline.config.schema import load_schema
 from tests.unit.jobs.pipeline.confidential.read.reading import ROOT, read

@@ -21,7 +21,7 @@ from jobs.design.synthetic.household_types import (
 )
 from jobs.pipeline.config.files import read_model
 from jobs.pipeline.config.models.data import RecordsData
-from jobs.pipeline.config.models.invariants import ZeroConfig
+from jobs.pipeline.config.models.kinds.zero import ZeroConfig
 from jobs.pipeline.config.models.run import RunConfig
 from jobs.pipeline.config.schema import load_schema
 from tests.checkout import ROOT

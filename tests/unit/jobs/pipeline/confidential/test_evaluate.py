@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from das.errors import OutputError
@@ -24,8 +23,8 @@ from geography.lattice import Spine
 from invariants.exact import Invariant
 from jobs.pipeline.confidential import evaluate as module
 from jobs.pipeline.confidential.evaluate import Slice, compare, evaluate, evaluated_queries
-from jobs.pipeline.config.groups import grouping
-from jobs.pipeline.config.models.evaluation import EvaluateConfig
+from jobs.pipeline.config.models.products import EvaluateConfig
+from jobs.pipeline.config.product import grouping
 from jobs.pipeline.documents.document import json_of, write_document
 from jobs.pipeline.storage.histograms import sparse_table
 from jobs.pipeline.storage.layout import (
@@ -184,20 +183,18 @@ def test_a_level_that_was_not_solved_is_named(folder):
 
 @pytest.mark.parametrize(("start", "stop"), [(0, 11), (2, 3), (3, 9), (10, 11)])
 def test_only_the_rows_of_the_slice_are_compared(folder, start, stop):
-    dataset = release_layout(folder).geography("block")
-    pq.write_table(pa.table({"geocode": BLOCKS}), dataset / "one.parquet", row_group_size=3)
     piece = Slice(
         ReleaseLayout(folder / "release"),
         ConfidentialLayout(folder / "confidential"),
         (parse_query(SCHEMA, "detailed"),),
         "block",
-        "one.parquet",
-        start,
-        stop,
+        BLOCKS[start],
+        BLOCKS[stop - 1],
+        stop - start,
     )
     histograms = [from_dense(h["block"]).slice(start, stop) for h in (TRUTH, RELEASED)]
     query = parse_query(SCHEMA, "detailed")
-    (found,) = compare(piece).summaries
+    ((found,), _) = compare(piece)
     alone = summarize_query(query, BLOCKS[start:stop], *histograms)
     assert describe(found) == describe(alone)
     assert describe(merge(found, alone))["answers"] == 2 * 6 * (stop - start)

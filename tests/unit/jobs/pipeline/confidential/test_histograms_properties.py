@@ -22,9 +22,8 @@ from das.confidential import Confidential
 from das.errors import DasError
 from das.histograms import Histograms
 from das.metrics.accuracy import Change, summarize
-from jobs.pipeline.confidential.histograms import RollUp
 from jobs.pipeline.input.files import Batch, Chunk, Table
-from jobs.pipeline.storage.dataset import Dataset, PartFile
+from jobs.pipeline.storage.dataset import PartFile
 from tests.builders.histograms import from_dense
 from tests.builders.strategies import dense_counts
 
@@ -83,7 +82,6 @@ def holders(secrets: list[int]) -> list[object]:
         Confidential(np.array(secrets)),
         histograms,
         Batch(pa.table({"n": secrets}), chunk, 0, table),
-        RollUp(Dataset(here, (part,), {}), here, "1", "1", 1, 6),
         part,
         Change(-n, "1", n, n),
         summarize(["1", "2"], histograms.totals(), histograms.dense(), histograms.dense()),

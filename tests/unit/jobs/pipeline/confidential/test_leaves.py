@@ -12,7 +12,9 @@ import pytest
 
 import jobs.pipeline.confidential.leaves
 from das.errors import InputError
-from jobs.pipeline.confidential.leaves import EntrySource, gather_leaves
+from jobs.pipeline.confidential.leaves import gather_leaves
+from jobs.pipeline.confidential.read.reader import Reader
+from jobs.pipeline.config.models.data import InputFormat
 from jobs.pipeline.storage.dataset import is_published
 from jobs.pipeline.tasks.batches import Sizing
 from jobs.pipeline.tasks.executor import LocalTasks
@@ -25,10 +27,15 @@ Entry = tuple[str, int, int]
 TASKS = LocalTasks(Sizing(4), slots=5)
 
 
-def source(pieces: list[list[Entry]], batch: int = 4) -> EntrySource[list[Entry]]:
-    def stream(piece: list[Entry]) -> Iterator[pa.RecordBatch]:
-        for start in range(0, len(piece), batch):
-            rows = piece[start : start + batch]
+class InMemory(Reader[InputFormat, list[Entry]]):
+    """An input whose pieces are lists of entries."""
+
+    def pieces(self) -> list[list[Entry]]:
+        return self.held
+
+    def entries(self, piece: list[Entry]) -> Iterator[pa.RecordBatch]:
+        for start in range(0, len(piece), 4):
+            rows = piece[start : start + 4]
             yield pa.RecordBatch.from_pydict(
                 {
                     "geocode": [r[0] for r in rows],
@@ -37,7 +44,17 @@ def source(pieces: list[list[Entry]], batch: int = 4) -> EntrySource[list[Entry]
                 }
             )
 
-    return EntrySource(pieces, stream, lambda code: "people.csv, row 7")
+    def geocodes(self, piece: list[Entry]) -> Iterator[pa.Array]:
+        raise NotImplementedError
+
+    def places(self, geocode: str) -> list[str]:
+        return ["people.csv, row 7"]
+
+
+def source(pieces: list[list[Entry]]) -> InMemory:
+    reader = InMemory(None, None, 5)
+    object.__setattr__(reader, "held", pieces)
+    return reader
 
 
 def entries(seed: int, n: int = 300) -> list[Entry]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from das.errors import ConfigError
-from jobs.pipeline.config.cluster import on_cluster, read_cluster
-from jobs.pipeline.config.load import load_run
+from jobs.pipeline.config.load import load_run, on_cluster, read_cluster
 from tests.checkout import ROOT
 
 FILES = sorted((ROOT / "conf" / "cluster").glob("*.yaml"))

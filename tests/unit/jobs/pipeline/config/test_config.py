@@ -179,7 +179,7 @@ def ready_runs() -> Iterator[tuple[RunConfig | SurveyConfig, list[Path], Path]]:
             config = absolute(read_model(path, SurveyConfig), path.parent)
             inputs = [config.data.path]
         else:
-            config = absolute(read_run_file(path).config, path.parent)
+            config = absolute(read_run_file(path), path.parent)
             inputs = [product.input.path for product in config.products.values()]
         assert ROOT / "build" in config.output.directory.parents
         yield config, inputs, config.privacy.account or default_account(*inputs)
@@ -729,7 +729,7 @@ MISTAKES: list[tuple[str, Edit, type[DasError], str, list[str]]] = [
         put("schema", "recodes", 0, "attribute", value="race"),
         ConfigError,
         "schema",
-        ["recodes.0.attribute: is unknown; got race; expected one of ['sex', 'age']"],
+        ["recodes.0.attribute: is unknown; got race; expected ['sex', 'age']"],
     ),
     (
         "unknown query",
@@ -786,7 +786,7 @@ MISTAKES: list[tuple[str, Edit, type[DasError], str, list[str]]] = [
         [
             "lacks the attribute age",
             "got sex, age",
-            "invariants: schema toy: has no such attribute or recode; got race",
+            "invariants: 0: schema toy: has no such attribute or recode; got race",
             "the shares of the geolevels do not sum to 1",
         ],
     ),
@@ -1034,7 +1034,7 @@ def test_a_failsafe_may_be_stated_as_older_files_did(project, stated, failsafe):
 def test_a_penalty_beside_rows_is_refused_where_matrices_are_too_large(project, monkeypatch):
     row = {"name": "r", "row": [{"cells": {"sex": ["male"]}}], "geolevel": "block", "at_most": 9}
     project.run["invariants"] = [row]
-    monkeypatch.setattr("jobs.pipeline.config.solvable.MOST_CELLS_OF_PARTITIONS", 5)
+    monkeypatch.setattr("jobs.pipeline.config.solve.MOST_CELLS_OF_PARTITIONS", 5)
     assert project.load().plan.solving.failsafe == "exact"
     project.run["solve"]["failsafe"] = "penalty"
     with pytest.raises(ConfigError, match=r"geolevel block: the failsafe penalty forms matrices"):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from das.errors import OutputError
-from jobs.pipeline.config.frozen import freeze, read_frozen
+from jobs.pipeline.config.allocation import freeze, read_frozen
 from jobs.pipeline.config.models.allocation import WorkloadConfig
 from jobs.pipeline.config.workload import ZCDP_BOUNDED, plan_shares
 from tests.unit.jobs.pipeline.config.test_workload import SCHEMA

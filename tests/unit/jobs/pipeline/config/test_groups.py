@@ -9,10 +9,10 @@ import yaml
 
 from das.errors import ConfigError, SchemaError
 from das.schema import Attribute, Recode, Schema
-from jobs.pipeline.config import groups as module
-from jobs.pipeline.config.groups import grouping
+from jobs.pipeline.config import product as module
 from jobs.pipeline.config.load import load_run
-from jobs.pipeline.config.models.evaluation import EvaluateConfig
+from jobs.pipeline.config.models.products import EvaluateConfig
+from jobs.pipeline.config.product import grouping
 from tests.checkout import ROOT
 
 SCHEMA = Schema(

@@ -48,7 +48,7 @@ def test_facilities():
     assert facilities.geolevels == ("state", "county")
     assert facilities.least.tolist() == [1, 1, 1]
     assert facilities.most.tolist() == [99_999, 50, 99_999]
-    assert facilities.counted.tolist() == [False, True, True]
+    assert facilities.is_counted.tolist() == [False, True, True]
     boxes = facilities.boxes(np.array([[0, 2, 0]]))
     assert boxes.least.tolist() == [[0, 2, 0]]
     assert boxes.most[0, 0] > 10**10

@@ -13,8 +13,7 @@ from typer.testing import CliRunner
 
 from das.errors import ConfigError, RuntimeSetupError
 from jobs.cli.main import app
-from jobs.pipeline.config.cluster import read_cluster
-from jobs.pipeline.config.load import load_run
+from jobs.pipeline.config.load import load_run, read_cluster
 from jobs.pipeline.config.protection import (
     PROTECTION,
     is_local,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from jobs.pipeline.config.models.products import ProductOutputConfig
 from jobs.pipeline.config.models.run import GeounitsFile
-from jobs.pipeline.config.tables import file_stems
+from jobs.pipeline.config.product import file_stems
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,7 @@ from das.schema import Attribute, Recode, Schema
 from das.strategy import LevelStrategy, noisy_queries, strategy_for
 from das.workload.choices import Method
 from geography.lattice import Spine
-from jobs.pipeline.config.allocation import load_allocation, planned_parts
-from jobs.pipeline.config.frozen import freeze, read_frozen
+from jobs.pipeline.config.allocation import freeze, load_allocation, planned_parts, read_frozen
 from jobs.pipeline.config.models.allocation import WorkloadConfig
 from jobs.pipeline.config.workload import ZCDP_BOUNDED, BudgetKind, errors_of_methods, plan_shares
 from tests.unit.das.queries.pairs_of_records import pair_costs

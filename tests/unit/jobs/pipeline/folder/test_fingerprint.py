@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from das.errors import InputError
-from jobs.pipeline.config.claims import account_of
 from jobs.pipeline.config.load import load_run
-from jobs.pipeline.folder.fingerprint import check_same_input, input_files
+from jobs.pipeline.config.product import account_of
+from jobs.pipeline.folder.identity import check_same_input, input_files
 from tests.builders import toy
 
 

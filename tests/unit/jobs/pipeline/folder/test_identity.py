@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from das.errors import ConfigError, LedgerError, OutputError
-from jobs.pipeline.config.claims import account_of
 from jobs.pipeline.config.load import load_run
-from jobs.pipeline.config.product import Resolved
+from jobs.pipeline.config.product import Resolved, account_of
 from jobs.pipeline.folder.identity import claim_as, has_spent, load_again, note_account, owner_of
 from tests.builders import toy
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from das.errors import InputError
-from jobs.pipeline.config.models.evaluation import AreasFile
+from jobs.pipeline.config.models.products import AreasFile
 from jobs.pipeline.input.areas import read_areas
 
 CODES = np.array([b"01001", b"01003", b"12001"])

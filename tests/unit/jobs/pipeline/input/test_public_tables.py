@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from das.errors import InputError
-from jobs.pipeline.config.models.invariants import PublicTable
+from jobs.pipeline.config.models.kinds.kind import PublicTable
 from jobs.pipeline.input.public_tables import read_public
 
 LABELS = ("homes", "prisons")

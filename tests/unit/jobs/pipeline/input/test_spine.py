@@ -41,7 +41,7 @@ def test_parquet_numbers_and_nulls_are_texts_too(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (ROWS.replace("7121,5100,Dover\n", ""), "geoid: lacks a leaf geounit (1 such); "
+        (ROWS.replace("7121,5100,Dover\n", ""), "geoid: lacks a geounit (1 such); "
          "expected a row for 7121"),
         (ROWS + "7112,,\n", "geocode appears twice"),
         (ROWS + "7999,,\n", "row 7, geoid: geocode is not in the list of geounits (1 such in these "

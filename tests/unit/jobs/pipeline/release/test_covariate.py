@@ -44,7 +44,7 @@ LEARNED = Learned(
 def prepared(folder, quarters=QUARTERS):
     """Counties are solved, blocks are measured without noise."""
     known = LivingQuarters(("homes", "gq"), np.array([True, False]), two.SPINE.levels)
-    plan = two.plan(limits=Limits(quarters=known))
+    plan = two.plan(limits=Limits((known,)))
     release = two.release(folder, BLOCKS)
     table = answer_table(sorted(quarters), "living quarters", np.array(list(quarters.values())))
     two.write(release.given("block"), [table], ANSWERS, {"queries": ["living quarters"]})

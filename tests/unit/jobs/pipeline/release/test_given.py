@@ -13,8 +13,9 @@ from das.schema import Attribute, Schema
 from invariants.constraints import Limits
 from invariants.exact import Invariant
 from invariants.facilities import Facilities
-from jobs.pipeline.config.models.invariants import FacilitiesConfig, InvariantConfig
-from jobs.pipeline.release.given import facility_counts, publish_given_counts
+from jobs.pipeline.config.models.kinds.facilities import FacilitiesConfig
+from jobs.pipeline.config.models.kinds.query import InvariantConfig
+from jobs.pipeline.release.given import given_counts, publish_given_counts
 from jobs.pipeline.storage.answers import ANSWERS, answer_table, read_available
 from jobs.pipeline.storage.dataset import Dataset
 from tests.builders import two_families as two
@@ -26,7 +27,7 @@ AGES = Facilities(
     np.array([9, 9]),
     np.array([True, True]),
 )
-PLAN = two.plan(limits=Limits(AGES))
+PLAN = two.plan(limits=Limits((AGES,)))
 CODES = np.array(sorted(two.BLOCKS), object)
 
 
@@ -40,7 +41,7 @@ def stated(folder: Path, *rows: str) -> list[FacilitiesConfig]:
 def test_columns_are_put_in_the_order_of_the_types(tmp_path):
     release = two.release(tmp_path)
     publish_given_counts(PLAN, stated(tmp_path, "122,5,1", "111,3,2"), release, {})
-    counts = facility_counts(release, AGES, CODES, two.whole("block"))
+    counts = given_counts(release, AGES, CODES, two.whole("block"))
     assert counts.tolist() == [[2, 3], [0, 0], [0, 0], [1, 5]]
 
 
@@ -48,7 +49,7 @@ def test_a_range_has_the_facilities_of_its_geounits_alone(tmp_path):
     release = two.release(tmp_path)
     publish_given_counts(PLAN, stated(tmp_path, "122,5,1", "111,3,2"), release, {})
     family = replace(two.whole("block"), low="121")
-    assert facility_counts(release, AGES, CODES[2:], family).tolist() == [[0, 0], [1, 5]]
+    assert given_counts(release, AGES, CODES[2:], family).tolist() == [[0, 0], [1, 5]]
 
 
 @pytest.mark.parametrize(
@@ -69,7 +70,7 @@ def test_what_was_given_stays(tmp_path):
     release = two.release(tmp_path)
     publish_given_counts(PLAN, stated(tmp_path, "111,3,2"), release, {})
     publish_given_counts(PLAN, stated(tmp_path, "111,4,4"), release, {})
-    assert facility_counts(release, AGES, CODES, two.whole("block"))[0].tolist() == [2, 3]
+    assert given_counts(release, AGES, CODES, two.whole("block"))[0].tolist() == [2, 3]
 
 
 def test_facilities_of_the_units_go_by_their_labels(tmp_path):
@@ -86,7 +87,7 @@ def test_facilities_of_the_units_go_by_their_labels(tmp_path):
     entry = FacilitiesConfig(facilities="age", geolevel="block", exact=exact)
     products = {"units": (units, release.product("units"))}
     publish_given_counts(PLAN, [entry], release, products)
-    counts = facility_counts(release, AGES, CODES, two.whole("block"))
+    counts = given_counts(release, AGES, CODES, two.whole("block"))
     assert counts.tolist() == [[2, 1], [0, 0], [0, 0], [4, 3]]
 
 

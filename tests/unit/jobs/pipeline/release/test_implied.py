@@ -27,7 +27,7 @@ def limits_at(plan, release, geolevel):
 
 def bounded(*, least: int | None, most: int | None, down_to: str = "block"):
     geolevels = two.SPINE.levels[: two.SPINE.levels.index(down_to) + 1]
-    return two.plan(limits=Limits(rows=(LinearRow("minors", MINORS, geolevels, least, most),)))
+    return two.plan(limits=Limits((LinearRow("minors", MINORS, geolevels, least, most),)))
 
 
 def test_bounds_of_a_row_add_up_over_both_families(tmp_path):
@@ -64,7 +64,7 @@ def with_facilities(tmp_path, counts, invariants=()):
     release = two.release(tmp_path)
     table = answer_table(sorted(two.BLOCKS), "facilities age", np.array(counts))
     two.write(release.given("block"), [table], ANSWERS, {"queries": ["facilities age"]})
-    return two.plan(limits=Limits(ages), invariants=invariants), release
+    return two.plan(limits=Limits((ages,)), invariants=invariants), release
 
 
 FACILITIES = [[1, 0], [0, 2], [0, 0], [1, 1]]
@@ -119,15 +119,15 @@ def test_a_total_that_the_facilities_cannot_hold_is_refused(tmp_path):
 QUARTERS = LivingQuarters(("homes", "gq"), np.array([True, False]), two.SPINE.levels)
 
 
-def with_quarters(tmp_path, counts, **limits):
+def with_quarters(tmp_path, counts, *limits):
     release = two.release(tmp_path)
     given = [answer_table(sorted(two.BLOCKS), "living quarters", np.array(counts))]
     queries = ["living quarters"]
-    if "facilities" in limits:
+    if any(isinstance(limit, Facilities) for limit in limits):
         queries.append("facilities age")
         given.append(answer_table(sorted(two.BLOCKS), queries[1], np.array([[1, 0]] * 4)))
     two.write(release.given("block"), given, ANSWERS, {"queries": queries})
-    plan = two.plan(limits=Limits(quarters=QUARTERS, **limits))
+    plan = two.plan(limits=Limits((QUARTERS, *limits)))
     publish_implied(plan, release, two.TASKS)
     return plan, release
 
@@ -140,8 +140,8 @@ def test_living_quarters_add_up(tmp_path):
 
 
 def test_bounds_of_a_row_are_of_geounits_with_quarters(tmp_path):
-    rows = (LinearRow("minors", MINORS, two.SPINE.levels, None, 3),)
-    plan, release = with_quarters(tmp_path, [[3, 0], [0, 0], [0, 1], [2, 2]], rows=rows)
+    row = LinearRow("minors", MINORS, two.SPINE.levels, None, 3)
+    plan, release = with_quarters(tmp_path, [[3, 0], [0, 0], [0, 1], [2, 2]], row)
     assert limits_at(plan, release, "block").row_most.tolist() == [[3], [0], [3], [3]]
     assert limits_at(plan, release, "county").row_most.tolist() == [[3], [6]]
 
@@ -151,7 +151,7 @@ def test_types_that_are_not_counted_are_nowhere_without_quarters(tmp_path):
     ages = Facilities(
         two.query("age"), two.SPINE.levels, np.array([0, 0]), np.array([4, 4]), np.array([1, 0]) > 0
     )
-    plan, release = with_quarters(tmp_path, [[0, 0], [0, 0], [0, 0], [2, 2]], facilities=ages)
+    plan, release = with_quarters(tmp_path, [[0, 0], [0, 0], [0, 0], [2, 2]], ages)
     counties = limits_at(plan, release, "county").leaves
     assert counties.of(0).most.tolist() == [[0, 0]]
     assert counties.of(1).most[0, 0] == 4

@@ -14,7 +14,7 @@ from das.errors import OutputError
 from geography.lattice import Lattice
 from invariants.constraints import Limits
 from invariants.linear import LinearRow
-from jobs.pipeline.config.tables import TablesWanted
+from jobs.pipeline.config.product import TablesWanted
 from jobs.pipeline.documents.manifest import Environment, Solution
 from jobs.pipeline.plan import planned_ledger
 from jobs.pipeline.release.implied import publish_implied
@@ -33,7 +33,7 @@ LATTICE = Lattice.from_leaves(two.SPINE, sorted(BLOCKS))
 ROW = LinearRow("men", np.array([0, 0, 1, 1]), two.SPINE.levels, 0, 99)
 PLAN = two.plan(
     invariants=(two.exact("total", "county"),),
-    limits=Limits(zeros=None, rows=(ROW,)),
+    limits=Limits((ROW,)),
 )
 FACTS = RunFacts(
     "tiny",

@@ -13,6 +13,7 @@ from invariants.linear import LinearRow
 from jobs.pipeline.documents.statistics import Move
 from jobs.pipeline.release.implied import BatchLimits
 from jobs.pipeline.release.moves import Contradicted, MoveRules, move_of, moved_family
+from jobs.pipeline.release.pieces import Piece
 from jobs.pipeline.release.problems import Constraints, Family, Targets, node_problem
 from solvers.choices import Failsafe
 from solvers.node import NodeSettings, solve_node
@@ -38,7 +39,8 @@ def moved(
 ) -> np.ndarray:
     """Counts of the parent after the move, dense; children add up to them."""
     rules = MoveRules.of(plan, plan.levels[BLOCK], own)
-    node = Contradicted(two.template(plan, BLOCK), own, answers, constraints, rules)
+    piece = Piece(np.arange(4), (own,), answers, constraints, None)
+    node = Contradicted(two.template(plan, BLOCK), own, piece, rules)
     moved = moved_family(node, failsafe, NodeSettings())
     solved = solve_node(node_problem(node.template, moved, answers, constraints), NodeSettings())
     assert solved.counts.sum(0).tolist() == moved.parent.counts.tolist()
@@ -63,7 +65,7 @@ def minors(*of_blocks: int) -> Constraints:
 def plan_with(*exact: str):
     """Minors are bounded in blocks, and some queries exact in counties."""
     invariants = tuple(two.exact(name, "county") for name in exact)
-    return two.plan(limits=Limits(rows=(MINORS,)), invariants=invariants)
+    return two.plan(limits=Limits((MINORS,)), invariants=invariants)
 
 
 def test_children_that_need_more_minors_get_the_nearest_parent():
@@ -135,7 +137,7 @@ def test_rules_keep_rows_unless_the_children_have_bounds_of_their_own():
     odd = LinearRow("odd", np.array([1, 0, 3, 0]), two.SPINE.levels, 0, 9)
     exact = LinearRow("exact", np.array([0, 5, 0, 5]), two.SPINE.levels, None, None)
     plan = two.plan(
-        limits=Limits(zeros=two.zeros(1), rows=(men, odd, exact)),
+        limits=Limits((two.zeros(1), men, odd, exact)),
         invariants=(two.exact("sex", "county"), two.exact("age", "block")),
     )
     rules = MoveRules.of(plan, plan.levels[BLOCK], family(4, 0, 0, 6))
@@ -157,6 +159,7 @@ def test_cells_that_were_not_measured_stay_empty():
 def test_a_move_names_what_changed_alone():
     plan, before = plan_with(), family(4, 1, 0, 6)
     rules = MoveRules.of(plan, plan.levels[BLOCK], before)
-    node = Contradicted(two.template(plan, BLOCK), before, targets(), minors(1, 1), rules)
+    piece = Piece(np.arange(4), (before,), targets(), minors(1, 1), None)
+    node = Contradicted(two.template(plan, BLOCK), before, piece, rules)
     move = move_of(node, family(0, 1, 3, 6), Failsafe.PENALTY)
     assert move == Move(geocode="12", cells=(0, 2), changes=(-4, 3), by="penalty")

@@ -65,7 +65,7 @@ def test_each_family_has_the_answers_of_its_children(tmp_path):
 def test_pieces_of_one_family_say_the_same(tmp_path, monkeypatch):
     row = LinearRow("men", np.array([0, 0, 1, 1]), two.SPINE.levels, 0, None)
     invariants = (two.exact("total", "block"),)
-    plan = two.plan(invariants=invariants, limits=Limits(rows=(row,)))
+    plan = two.plan(invariants=invariants, limits=Limits((row,)))
     release = prepared(tmp_path, plan)
     two.write_exact(release, "block", ["total"], NUMBERED)
     publish_implied(plan, release, two.TASKS)

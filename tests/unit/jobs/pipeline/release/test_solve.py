@@ -123,7 +123,7 @@ def contradicted(tmp_path, failsafe: str):
     """Blocks are measured without noise; each must have a minor, and totals of counties stay."""
     plan = two.plan(
         solving=Solving(targets="own", failsafe=failsafe),
-        limits=Limits(rows=(MINORS,)),
+        limits=Limits((MINORS,)),
         invariants=(two.exact("total", "county"),),
     )
     release = two.release(tmp_path)
@@ -158,7 +158,7 @@ def test_without_the_failsafe_a_contradiction_ends_the_stage(tmp_path):
 
 def test_an_empty_parent_whose_children_need_persons_is_moved(tmp_path):
     row = LinearRow("men", np.array([0, 0, 1, 1]), two.SPINE.levels, 1, None)
-    plan = two.plan(limits=Limits(rows=(row,)))
+    plan = two.plan(limits=Limits((row,)))
     blocks = {**dict.fromkeys(two.BLOCKS, (0, 0, 1, 0)), "121": (0,) * 4, "122": (0,) * 4}
     release = two.release(tmp_path)
     two.write_noisy(release, plan, "block", blocks)

@@ -17,7 +17,7 @@ import jobs.pipeline.storage.xlsx
 from das.errors import OutputError
 from das.queries.query import parse_query
 from das.schema import Attribute, Schema
-from jobs.pipeline.config.tables import TablesWanted
+from jobs.pipeline.config.product import TablesWanted
 from jobs.pipeline.release.estimate import EstimateStage, LevelEstimator
 from jobs.pipeline.release.tables import most_geounits, write_tables
 from jobs.pipeline.storage.dataset import Dataset

@@ -7,7 +7,7 @@ import pytest
 from jobs.pipeline.report.certificate import one_of
 from jobs.pipeline.storage.csv import cell
 from jobs.survey.documents import ReleasedTable
-from jobs.survey.tables import table_text
+from jobs.survey.results import table_text
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,14 @@ import pytest
 from jobs.pipeline.documents.evaluation import Evaluation
 from jobs.pipeline.report.comparison import (
     Comparison,
+    bias_section,
     bin_values,
     changed_section,
+    distribution_section,
     error_section,
     kept_tile,
+    size_section,
 )
-from jobs.pipeline.report.error_by_size import bias_section, distribution_section, size_section
 from jobs.pipeline.report.page import Row
 from jobs.pipeline.report.plots import Figure
 from jobs.pipeline.report.table import Table
@@ -57,11 +59,9 @@ def test_noise_is_that_of_the_manifest() -> None:
     assert compared(budget=[]).noise == {}
 
 
-def test_every_section_has_its_figure_and_every_geolevel_in_its_tables() -> None:
+def test_errors_have_their_figure_and_every_geolevel_is_in_the_tables() -> None:
     comparison = compared()
-    for section in (size_section, bias_section, distribution_section, error_section):
-        blocks = section(comparison).blocks
-        assert sum(isinstance(block, Figure) for block in blocks) == 1
+    assert sum(isinstance(block, Figure) for block in error_section(comparison).blocks) == 1
     rows = texts(tables(size_section(comparison))["size-table"])
     assert {row[0] for row in rows} == set(LEVELS)
     assert [row[1] for row in rows[:3]] == ["0", "1 to 9", "10 to 99"]

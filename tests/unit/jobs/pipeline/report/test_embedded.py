@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.pipeline.report.embedded import Embedding, Packed, pack_arrays, pack_text
+from jobs.pipeline.report.explore import Embedding, Packed, pack_arrays, pack_text
 
 NUMBERS = st.lists(st.integers(-(2**52), 2**52), max_size=40)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from jobs.pipeline.documents.evaluation import Evaluation
-from jobs.pipeline.report.group_changes import changes_section
+from jobs.pipeline.report.groups import changes_section
 from jobs.pipeline.report.plots import Figure
 from jobs.pipeline.report.table import EMPTY, Table
 from tests.unit.jobs.pipeline.report.report_samples import evaluation, evaluation_document, made

@@ -13,7 +13,7 @@ import pytest
 from das.histograms import Histograms
 from jobs.pipeline.config.load import load_run
 from jobs.pipeline.plan import Plan
-from jobs.pipeline.report.guarantee import person_remark
+from jobs.pipeline.report.budget import person_remark
 from tests.checkout import ROOT
 from tests.unit.jobs.pipeline.report.report_samples import manifest
 

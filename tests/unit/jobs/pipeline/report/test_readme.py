@@ -8,8 +8,8 @@ import pytest
 
 from jobs.pipeline.config.models.run import AboutConfig
 from jobs.pipeline.documents.codebook import Codebook
-from jobs.pipeline.report.readme import codebook_page, readme
-from jobs.pipeline.report.render import code
+from jobs.pipeline.report.datasets import codebook_page, readme
+from jobs.pipeline.report.page import code
 from tests.unit.jobs.pipeline.report.report_samples import manifest
 
 NAME = "<img src=x onerror=alert(1)>"

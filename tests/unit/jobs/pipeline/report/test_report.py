@@ -13,6 +13,7 @@ from jobs.pipeline.documents.evaluation import Evaluation
 from jobs.pipeline.documents.manifest import Manifest
 from jobs.pipeline.report.internal import write_internal_report
 from jobs.pipeline.report.public import write_public_report
+from jobs.pipeline.report.table import EMPTY
 from tests.unit.jobs.pipeline.report.report_samples import (
     HOSTILE,
     LEVELS,
@@ -115,7 +116,7 @@ def test_any_manifest_gives_a_well_formed_page(tmp_path, document):
         assert set(outline.used) <= set(outline.ids)
 
 
-def test_statistics_of_no_answers_read_as_not_recorded(tmp_path):
+def test_statistics_of_no_answers_are_dashes(tmp_path):
     """Null in the evaluation: there were no answers to compare."""
     means = dict.fromkeys(("mae", "rmse", "bias", "max", "exact"))
     quantiles = dict.fromkeys(("q50", "q90", "q95", "q99", "tvd"))
@@ -125,9 +126,8 @@ def test_statistics_of_no_answers_read_as_not_recorded(tmp_path):
         row |= {kind: [bin | means for bin in row[kind]] for kind in ("by_size", "by_true")}
     page = internal(tmp_path, None, made(Evaluation, found))
     Outline(page)
-    assert "not recorded" in text_of(page)
-    assert "not recorded" not in text_of(internal(tmp_path))
-    assert "not recorded" not in text_of(public(tmp_path))
+    assert page.count(f">{EMPTY}<") > internal(tmp_path).count(f">{EMPTY}<")
+    assert "not recorded" not in text_of(page)
 
 
 @pytest.mark.parametrize("write", [internal, public])
@@ -204,7 +204,6 @@ def test_numbers_of_the_headline(tmp_path):
     for value in ("1,052,567", "25,181", "2.56", "293764/114921", "17.144", "5 min 00 s"):
         assert value in shown
     assert "1 of 1 checked against the truth" in shown
-    assert "3.1 \N{MULTIPLICATION SIGN} 10 \N{MINUS SIGN}12" in shown
     assert "Noise of total ±4.11 9 in 10 noisy answers at block" in shown
     assert "on average it has 41.80 persons" in shown
 
@@ -276,7 +275,6 @@ def test_text_contrast_is_sufficient_in_light_and_dark():
     for palette in (light, dark):
         pairs = [("ink", "paper"), ("muted", "paper"), ("accent", "paper"), ("ink", "wash")]
         pairs += [("ink", name) for name in ("heat", "above-heat", "below-heat", "step-1")]
-        pairs += [(f"step-ink-{i}", f"step-{i}") for i in range(8)]
         poor = {pair: contrast(palette[pair[0]], palette[pair[1]]) for pair in pairs}
         assert {pair: ratio for pair, ratio in poor.items() if ratio < 4.5} == {}
         marks = ("released", "raw", "third", "above", "below")

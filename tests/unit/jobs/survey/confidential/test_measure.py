@@ -16,9 +16,9 @@ from jobs.pipeline.storage.dataset import publish
 from jobs.survey.confidential.measure import measure_part
 from jobs.survey.confidential.read import read_survey
 from jobs.survey.folder import begin_ledger, spending_of
+from jobs.survey.manifest import _check_costs
 from jobs.survey.measurements import read_sums, sum_rows, write_part
 from jobs.survey.plan import SurveyPlan, load_survey
-from jobs.survey.verify import _check_costs
 from tests.builders.survey import write_survey
 
 

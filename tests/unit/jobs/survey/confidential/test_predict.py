@@ -9,8 +9,7 @@ import pytest
 
 from das.metrics.classifier import train
 from das.synthesis.records import Records
-from jobs.survey.confidential.groups import group_errors
-from jobs.survey.confidential.predict import predict
+from jobs.survey.confidential.evaluate import group_errors, predict
 from jobs.survey.plan import load_survey
 from tests.builders.survey import write_survey
 

@@ -25,17 +25,17 @@ from hypothesis import strategies as st
 from das.errors import InputError
 from geography.lattice import Spine
 from jobs.pipeline.config.models.data import BlockTableData, RecordsData
-from jobs.pipeline.config.models.evaluation import AreasFile
-from jobs.pipeline.config.models.invariants import PublicTable
+from jobs.pipeline.config.models.kinds.kind import PublicTable
+from jobs.pipeline.config.models.products import AreasFile
 from jobs.pipeline.config.models.run import GeounitsFile
 from jobs.pipeline.input import files, lines
 from jobs.pipeline.input.areas import read_areas
 from jobs.pipeline.input.files import Table, plan_chunks, read_chunk, read_table
 from jobs.pipeline.input.geounits import list_geounits
 from jobs.pipeline.input.public_tables import read_public
+from jobs.survey.checks import read_weights
 from jobs.survey.confidential.read import read_survey
 from jobs.survey.plan import load_survey
-from jobs.survey.weights import read_weights
 from tests.builders import survey
 from tests.builders.dirty_csv import BROKEN_NOTES, NOTES, expected, first_refused
 from tests.unit.jobs.pipeline.confidential.read.reading import AGE, SEX, read

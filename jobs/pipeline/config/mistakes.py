@@ -1,0 +1,95 @@
+"""Where in a configuration a mistake stands, and all mistakes of a file told as one error."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+from das.errors import ConfigError, DasError
+
+
+@contextmanager
+def at(where: str) -> Iterator[None]:
+    """Put the place in the configuration before the errors of a block.
+
+    Args:
+      where: File and key, or either; empty if the errors name them.
+    """
+    try:
+        yield
+    except DasError as error:
+        place = f"{where}: {error.where}" if where else error.where
+        raise type(error)(
+            place, error.what, got=error.got, want=error.want, remedy=error.remedy
+        ) from None
+
+
+class Mistakes:
+    """Errors of several blocks, kept until all have been tried.
+
+    A block within another is tried only if the outer one got so far, so a part that needs a part
+    with a mistake reports nothing.
+    """
+
+    def __init__(self) -> None:
+        self._errors: list[DasError] = []
+
+    @contextmanager
+    def at(self, where: str = "") -> Iterator[None]:
+        """Keep the error of a block, with its place in the configuration."""
+        try:
+            with at(where):
+                yield
+        except DasError as error:
+            self._errors.append(error)
+
+    def refuse(self) -> None:
+        """Raise all errors as one, of the kind of the first.
+
+        Raises:
+          DasError: There are some.
+        """
+        if len(self._errors) == 1:
+            raise self._errors[0]
+        if self._errors:
+            first, *others = self._errors
+            own = str(first).removeprefix(f"{first.where}: ")
+            raise type(first)(first.where, " | ".join([own, *map(str, others)]))
+
+
+def refuse_off_spine(
+    where: str, names: Iterable[str], spine: Sequence[str], census: Sequence[str]
+) -> None:
+    """Refuse geolevels whose counts are made after all is solved, as sums over leaves.
+
+    Args:
+      where: Key or file that names them.
+      names: Geolevels; unknown ones are left to whoever reads them.
+      spine: Geolevels of the spine of the run, root first.
+      census: Geolevels of the geocodes of the data.
+
+    Raises:
+      ConfigError: One is of the census and not on the spine.
+    """
+    off = [name for name in names if name in census and name not in spine]
+    if off:
+        raise ConfigError(
+            where,
+            "names a geolevel of the census that is off the spine of this run: geography.spine "
+            "replaces its geounits, so nothing is measured or solved there",
+            got=off[0],
+            want=f"one of {[*spine]}",
+            remedy="name a geolevel of the spine; only output.tables, das tables, das estimate, "
+            "das areas and das explore know those off it",
+        )
+
+
+def refuse_unknown(where: str, what: str, names: Iterable[str], known: Iterable[str]) -> None:
+    """Refuse names that are none of the known ones.
+
+    Raises:
+      ConfigError: There are some; the first is quoted.
+    """
+    unknown = [name for name in names if name not in {*known}]
+    if unknown:
+        raise ConfigError(where, what, got=unknown[0], want=[*known])

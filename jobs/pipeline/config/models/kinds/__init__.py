@@ -1,0 +1,1 @@
+"""Kinds of invariants as run files state them, one module a kind."""

@@ -1,0 +1,83 @@
+"""Facilities: how many of each type a geounit has, and how many persons each may hold."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from das.errors import SchemaError
+from das.queries.query import parse_query
+from invariants.facilities import Facilities
+from invariants.limit import Limit
+from jobs.pipeline.config.models.kinds.kind import CountedConfig, ExactAnswers, PublicTable, Setting
+from jobs.pipeline.config.models.values import Text, Whole
+
+_LEAST, _MOST = 1, 99_999  # persons of one facility
+
+
+class FacilitiesConfig(CountedConfig):
+    """Facility counts by type, published exactly; each facility holds some persons."""
+
+    key: ClassVar[str] = "facilities"
+    limit: ClassVar[type[Limit]] = Facilities
+
+    facilities: Text
+    """Query of the persons by type, such as hhgq."""
+
+    geolevel: Text
+    """Geolevel at which facilities are counted."""
+
+    table: PublicTable | None = None
+    """Public table with a column per type; geounits that are not in it have no facilities. A type
+    left out is not counted: it may hold any number of persons. Give this or `exact`."""
+
+    exact: ExactAnswers | None = None
+    """Exact answers of another product that counts them, such as the units. Give this or
+    `table`."""
+
+    at_least: dict[Text, Whole] = Field(default={})
+    """Type to the fewest persons of one facility; 1 if left out."""
+
+    at_most: dict[Text, Whole] = Field(default={})
+    """Type to the most persons of one facility; 99999 if left out."""
+
+    @model_validator(mode="after")
+    def _limits(self) -> FacilitiesConfig:
+        for name in ("at_least", "at_most"):
+            if any(not 0 <= limit <= 10**6 for limit in getattr(self, name).values()):
+                raise ValueError(f"`{name}` must lie between 0 and 1000000")
+        return self
+
+    def build(self, setting: Setting) -> list[Limit]:
+        """Find the types that are counted, and how many persons a facility of each may hold.
+
+        Raises:
+          SchemaError: The query is no partition, or names are no types or contradict each other.
+        """
+        query = parse_query(setting.schema, self.facilities)
+        if not query.is_partition:
+            raise SchemaError(f"facilities {query.name}", "must count every person as one type")
+        types, counted = query.labels(), self.labels(setting)
+        if self.exact is not None:  # other answers of that product are no types
+            counted = [label for label in counted if label in types]
+        for key, names in (
+            ("table.columns", counted),
+            ("at_least", self.at_least),
+            ("at_most", self.at_most),
+        ):
+            unknown = [name for name in names if name not in types]
+            if unknown:
+                raise SchemaError(
+                    key, "names an unknown type", got=unknown, want=f"some of {types}"
+                )
+        if not counted:
+            raise SchemaError("exact", "has no level that is a type", want=f"some of {types}")
+        least = np.array([self.at_least.get(name, _LEAST) for name in types], np.int64)
+        most = np.array([self.at_most.get(name, _MOST) for name in types], np.int64)
+        if (least > most).any():
+            at = int(np.argmax(least > most))
+            raise SchemaError(f"at_least.{types[at]}", "is above at_most", got=int(least[at]))
+        geolevels = setting.down_to(self.geolevel)
+        return [Facilities(query, geolevels, least, most, np.isin(types, counted))]

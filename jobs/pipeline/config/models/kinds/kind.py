@@ -1,0 +1,180 @@
+"""What a kind of invariants says of itself in a run file, and the public counts it may name.
+
+A further kind is a model, in a module here, and a line in `registry`; what it means for counts is a
+subclass of `invariants.limit.Limit`. Nothing else asks which kind an invariant has.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+from pydantic import model_validator
+
+from das.errors import SchemaError
+from das.queries.query import Query
+from das.schema import Schema
+from invariants.limit import Limit
+from jobs.pipeline.config.models.values import Delimiter, LeadingZeros, Model, StoredPath, Text
+
+
+class PublicTable(Model):
+    """A public table with one row per geounit and one column of counts per name."""
+
+    later = ("leading_zeros",)
+
+    path: StoredPath
+    """CSV or Parquet file, or a folder of such files."""
+
+    geocode: Text = "geocode"
+    """Column with the geocode."""
+
+    columns: dict[Text, Text]
+    """What is counted, such as a type or an answer of a query, to its column."""
+
+    delimiter: Delimiter = ","
+
+    leading_zeros: LeadingZeros = "kept"
+
+
+class ReleasedCounts(Model):
+    """Counts that were released before, protected: the counts of this run are to add up to them."""
+
+    path: StoredPath | None = None
+    """Folder of a finished release of the same geounits. Give this or `table`."""
+
+    product: Text | None = None
+    """Product of that release. Default: its last."""
+
+    query: Text | None = None
+    """Query on the schema of that release, such as detailed; its answers are those of the
+    invariant. Default: the query as it stands here."""
+
+    answers: dict[Text, Text] | None = None
+    """Answer of the query here to the answer there. Default: those with the same labels, all of
+    them."""
+
+    table: PublicTable | None = None
+    """Public table of such counts: a column per answer; geounits that are not in it have none. Give
+    this or `path`."""
+
+    @model_validator(mode="after")
+    def _one_source(self) -> ReleasedCounts:
+        if (self.table is None) == (self.path is None):
+            raise ValueError("give exactly one of `path` and `table`")
+        if self.table is not None and (self.product or self.query or self.answers):
+            raise ValueError("`product`, `query` and `answers` are of a release, not of a table")
+        return self
+
+
+class ExactAnswers(Model):
+    """What another product of the run publishes exactly."""
+
+    product: Text
+    """Name of the product; it comes before this one."""
+
+    query: Text
+    """Its exact query; its levels are types of this product."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What invariants are stated about.
+
+    Attributes:
+      schema: Attributes and cells.
+      spine: Geolevels, root first.
+      exact: Gives the exact query of a product, by the names of product, query and geolevel.
+    """
+
+    schema: Schema
+    spine: Sequence[str]
+    exact: Callable[[str, str, str], Query]
+
+    def down_to(self, geolevel: str) -> tuple[str, ...]:
+        """Geolevels from the root to one.
+
+        Raises:
+          SchemaError: It is unknown.
+        """
+        if geolevel not in self.spine:
+            raise SchemaError("geolevel", "is unknown", got=geolevel, want=list(self.spine))
+        return tuple(self.spine[: list(self.spine).index(geolevel) + 1])
+
+
+class KindConfig(Model):
+    """An invariant of one kind as a run file states it.
+
+    Attributes:
+      key: The key that only this kind has.
+      limit: What it becomes.
+      is_rehearsed: Whether invented persons keep it.
+    """
+
+    key: ClassVar[str]
+    limit: ClassVar[type[Limit]]
+
+    @property
+    def is_rehearsed(self) -> bool:
+        """Whether invented persons keep it."""
+        return True
+
+    @property
+    def is_exact_query(self) -> bool:
+        """Whether it is a query whose exact answers are published, and no limit."""
+        return False
+
+    @property
+    def stated_at(self) -> str:
+        """Its geolevel; empty if it holds at every one."""
+        return str(getattr(self, "geolevel", ""))
+
+    @property
+    def released_before(self) -> ReleasedCounts | None:
+        """The earlier release that its answers come from, if they do."""
+        released: ReleasedCounts | None = getattr(self, "released", None)
+        return released
+
+    @property
+    def public_table(self) -> PublicTable | None:
+        """The public table that it names, if it does."""
+        table: PublicTable | None = getattr(self.released_before or self, "table", None)
+        return table
+
+    @property
+    def answers_of(self) -> ExactAnswers | None:
+        """The exact answers of another product that it names, if it does."""
+        answers: ExactAnswers | None = getattr(self, "exact", None)
+        return answers
+
+    @abstractmethod
+    def build(self, setting: Setting) -> list[Limit]:
+        """Say what it means for counts.
+
+        Raises:
+          SchemaError, ConfigError: It does not fit the schema, the spine or another product.
+        """
+
+
+class CountedConfig(KindConfig):
+    """An invariant by public counts: of a table, or of the exact answers of another product."""
+
+    @property
+    def is_rehearsed(self) -> bool:
+        """No: counts of places say nothing of invented persons."""
+        return False
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if (self.public_table is None) == (self.answers_of is None):
+            raise ValueError("give exactly one of `table` and `exact`")
+        return self
+
+    def labels(self, setting: Setting) -> list[str]:
+        """What is counted."""
+        if self.answers_of is not None:
+            exact = self.answers_of
+            return setting.exact(exact.product, exact.query, self.stated_at).labels()
+        return [*self.public_table.columns] if self.public_table is not None else []

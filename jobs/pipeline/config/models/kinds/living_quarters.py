@@ -1,0 +1,55 @@
+"""Living quarters by kind: where there are none, nobody lives."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from das.errors import SchemaError
+from invariants.limit import Limit
+from invariants.quarters import LivingQuarters
+from jobs.pipeline.config.models.kinds.kind import CountedConfig, ExactAnswers, PublicTable, Setting
+from jobs.pipeline.config.models.values import Text
+
+
+class LivingQuartersConfig(CountedConfig):
+    """Housing units and facilities by kind; where there are none, nobody lives."""
+
+    key: ClassVar[str] = "living_quarters"
+    limit: ClassVar[type[Limit]] = LivingQuarters
+
+    living_quarters: list[Text]
+    """Kinds that are housing units, by which persons may be expected (`solve.housing_units`); all
+    other kinds are facilities. Empty if none are."""
+
+    geolevel: Text
+    """Geolevel at which they are counted."""
+
+    table: PublicTable | None = None
+    """Public table with a column per kind; geounits that are not in it have none. It names every
+    kind in which somebody may live. Give this or `exact`."""
+
+    exact: ExactAnswers | None = None
+    """Exact answers of another product, such as the units; every answer of the query is a kind.
+    Give this or `table`."""
+
+    def build(self, setting: Setting) -> list[Limit]:
+        """Find the kinds that are counted, and which of them are housing units.
+
+        Raises:
+          SchemaError: Nothing is counted, or housing units are no kind.
+        """
+        counted = self.labels(setting)
+        unknown = [name for name in self.living_quarters if name not in counted]
+        if unknown:
+            raise SchemaError(
+                "living_quarters",
+                "names what is not counted",
+                got=unknown,
+                want=f"some of {counted}",
+            )
+        if not counted:
+            raise SchemaError("table.columns", "counts nothing")
+        is_housing = np.isin(counted, self.living_quarters)
+        return [LivingQuarters(tuple(counted), is_housing, setting.down_to(self.geolevel))]

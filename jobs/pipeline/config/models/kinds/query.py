@@ -1,0 +1,65 @@
+"""Queries whose answers are published exactly, or are those of an earlier release."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from pydantic import model_validator
+
+from das.errors import ConfigError
+from invariants.exact import BoundQuery, Invariant
+from invariants.limit import Limit
+from jobs.pipeline.config.models.kinds.kind import KindConfig, PublicTable, ReleasedCounts, Setting
+from jobs.pipeline.config.models.values import Text
+
+
+class InvariantConfig(KindConfig):
+    """A query whose answers are published exactly, or are those of an earlier release."""
+
+    later = ("released",)
+    key: ClassVar[str] = "query"
+    limit: ClassVar[type[Limit]] = BoundQuery
+
+    query: Text
+    """Query, such as "total"."""
+
+    geolevel: Text
+    """Geolevel at which it is exact; then also exact at all coarser ones."""
+
+    table: PublicTable | None = None
+    """Published table the confidential data must agree with: a column per answer; geounits that are
+    not in it have none."""
+
+    released: ReleasedCounts | None = None
+    """Counts of an earlier release: the answers of the run are these, and not those of the
+    confidential data, which nothing is read of."""
+
+    @model_validator(mode="after")
+    def _one_source(self) -> InvariantConfig:
+        if self.table is not None and self.released is not None:
+            raise ValueError("give `table` or `released`: the data agree with it, or need not")
+        return self
+
+    @property
+    def is_exact_query(self) -> bool:
+        """Whether its answers are those of the data."""
+        return self.released is None
+
+    def build(self, setting: Setting) -> list[Limit]:
+        """Parse the query.
+
+        Raises:
+          SchemaError: The query or geolevel is unknown.
+          ConfigError: The table lacks answers.
+        """
+        kind = Invariant if self.is_exact_query else BoundQuery
+        found = kind.build(setting.schema, setting.spine, self.query, self.geolevel)
+        table = self.public_table
+        if table is not None and sorted(table.columns) != sorted(found.query.labels()):
+            raise ConfigError(
+                "table.columns",
+                f"must name every answer of {found.query.name}",
+                got=list(table.columns),
+                want=found.query.labels(),
+            )
+        return [found]
