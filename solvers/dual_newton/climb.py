@@ -130,7 +130,7 @@ def _climb(
         unit = q.unit * stiffness
         field = _field(q, np.split(u, ends[1:], axis=1)[:-1], stiffness)
         more = code.climb(
-            code.State(
+            (
                 field,
                 np.zeros((C, k)),
                 level,
@@ -141,11 +141,11 @@ def _climb(
                 center,
                 slack,
             ),
-            code.Node(*_in_arrays(q, unit, ends)),
-            code.Roles(*roles),
+            _in_arrays(q, unit, ends),
+            roles,
             tolerance * _OVERSHOOT if is_last else _ROUGHLY,
             damping,
-            code.Limits(limit, _ITERATIONS, _TRIALS, stale, _LOOSE, _TIGHT),
+            (limit, _ITERATIONS, _TRIALS, stale, _LOOSE, _TIGHT),
         )
         steps, iterations = steps + int(more[0]), iterations + int(more[1])
     certificate = certify(problem, q, x, np.split(u, ends[1:], axis=1), level)

@@ -1100,21 +1100,23 @@ def _step(
 
 @compiled
 def climb(
-    state: State, node: Node, roles: Roles, goal: float, damping: float, limits: Limits
+    start: State, fields: Node, chains: Roles, goal: float, damping: float, ends: Limits
 ) -> tuple[int, int, float]:
     """Newton steps with a line search until the residual is at most the goal.
 
     Args:
-      state: Field, levels, multipliers and centers to begin from; moved along.
-      node: The node.
-      roles: How its layers are eliminated.
+      start: Field, levels, multipliers and centers to begin from; moved along.
+      fields: The node.
+      chains: How its layers are eliminated.
       goal: Residual at which to stop.
       damping: Of the multipliers of given sums, relative to the variance of a cell; 0 for none.
-      limits: When to give up.
+      ends: When to give up.
 
     Returns:
       Steps, iterations, the residual at the end.
     """
+    # Callers hand plain tuples over: numba takes a tenth of a millisecond to see another one.
+    state, node, roles, limits = State(*start), Node(*fields), Roles(*chains), Limits(*ends)
     variance, inverse = node.variance, node.inverse
     damped = variance.copy()
     _project(state.field, state.change, 0.0, node, state.level, state.x)
@@ -1169,4 +1171,4 @@ def compile_all() -> None:
         square.copy(), square * 0, two.copy(), column * 0, column * 0, square.copy(), column * 0,
         none, none,
     )  # fmt: skip
-    climb(state, node, roles, 1e-9, 0.0, Limits(1, 1, 1, 1, 0.3, 1e-3))
+    climb(tuple(state), tuple(node), tuple(roles), 1e-9, 0.0, (1, 1, 1, 1, 0.3, 1e-3))

@@ -26,38 +26,17 @@ ROUNDED, NOT_FOUND, BROKEN = 0, 1, 2  # what `round_node` found: counts; none; w
 _ALIKE = 1e-12  # see `blocks.arrange`: weights of children this close are one pattern
 
 
-class Families(NamedTuple):
-    """Fields of `solve.Parents`."""
+Families = tuple[IntArray, IntArray, IntArray, IntArray]
+"""Fields of `solve.Parents`."""
 
-    first: IntArray
-    n_children: IntArray
-    offsets: IntArray
-    cells: IntArray
+Numbered = tuple[IntArray, IntArray, IntArray]
+"""From `number_groups`, and int64[F], where the answers of each family begin."""
 
+Queries = tuple[IntArray, IntArray, FloatArray, FloatArray]
+"""As `partitions.Partitions`, columns being its index, and float64[C, T] weights."""
 
-class Numbered(NamedTuple):
-    """From `number_groups`, and int64[F], where the answers of each family begin."""
-
-    groups: IntArray
-    sizes: IntArray
-    start: IntArray
-
-
-class Queries(NamedTuple):
-    """As `partitions.Partitions`, columns being its index, and float64[C, T] weights."""
-
-    columns: IntArray
-    ends: IntArray
-    answers: FloatArray
-    weights: FloatArray
-
-
-class Solution(NamedTuple):
-    """Values, multipliers of the parent, and float64[C, m] of given sums."""
-
-    x: FloatArray
-    coupling: FloatArray
-    sums: FloatArray
+Solution = tuple[FloatArray, FloatArray, FloatArray]
+"""Values, multipliers of the parent, and float64[C, m] of given sums."""
 
 
 class Arcs(NamedTuple):
@@ -139,12 +118,8 @@ def pick_answers(
     Family f has int64 n_children[f] rows of `answers` from first[f] on. Its block of `out`
     begins at start[f] and has a row per child, the answers of all partitions side by side.
     """
-    offsets, cells, groups, sizes = (
-        families.offsets,
-        families.cells,
-        numbered.groups,
-        numbered.sizes,
-    )
+    first_child, n_children, offsets, cells = families
+    groups, sizes, start = numbered
     T = sizes.shape[1]
     for f in range(len(offsets) - 1):
         first = offsets[f]
@@ -154,11 +129,11 @@ def pick_answers(
             if s < t:
                 before += sizes[f, s]
             width += sizes[f, s]
-        for c in range(families.n_children[f]):
-            at = numbered.start[f] + c * width + before
+        for c in range(n_children[f]):
+            at = start[f] + c * width + before
             for j in range(k):
                 row = rows[t, cells[first + j]]
-                out[at + groups[T * first + t * k + j]] = answers[families.first[f] + c, row]
+                out[at + groups[T * first + t * k + j]] = answers[first_child[f] + c, row]
 
 
 @compiled
@@ -169,7 +144,7 @@ def compress(
 
     Family f has its counts from start[f] on, child by child.
     """
-    n_children, offsets, cells = families.n_children, families.offsets, families.cells
+    _, n_children, offsets, cells = families
     n_rows, n_entries = 0, 0
     for f in range(low, high):
         n_rows += n_children[f]
@@ -208,7 +183,7 @@ def assemble(
     child would be alone without x >= 0. A unit of 0 says that no query
     of single cells has weight in a child; the rest means nothing then.
     """
-    index, ends, answers, weights = queries.columns, queries.ends, queries.answers, queries.weights
+    index, ends, answers, weights = queries
     T, k = index.shape
     C = len(answers)
     unit = np.zeros(C)
@@ -274,8 +249,8 @@ def certify(
 
     Sums float64[C, m] of groups int64[k] are given, or m is 0.
     """
-    index, ends, answers, weights = queries.columns, queries.ends, queries.answers, queries.weights
-    x, coupling, given = solution.x, solution.coupling, solution.sums
+    index, ends, answers, weights = queries
+    x, coupling, given = solution
     T, k = index.shape
     C = len(answers)
     top = 0.0
@@ -713,15 +688,15 @@ def compile_all() -> None:
     groups, sizes, start = np.zeros(8, np.int64), np.zeros((2, 2), np.int64), np.array([0, 6])
     number_groups(rows, offsets, cells, groups, sizes)
     two, square, out = np.ones(2), np.ones((2, 2)), np.zeros(12)
-    families = Families(np.zeros(2, np.int64), children, offsets, cells)
+    families = np.zeros(2, np.int64), children, offsets, cells
     for own in (square, square.astype(np.int16)):
-        pick_answers(1, rows, own, families, Numbered(groups, sizes, start), out)
+        pick_answers(1, rows, own, families, (groups, sizes, start), out)
     compress(0, 2, families, np.array([0, 4]), np.ones(8, np.int64))
     index, ends = np.array([[0, 0], [1, 2]]), np.array([0, 1, 3])
-    queries = Queries(index, ends, np.ones((2, 3)), square)
+    queries = index, ends, np.ones((2, 3)), square
     given = np.zeros(2, np.int64), np.ones((2, 1))
     unit, *_ = assemble(queries, *given, 1.0)
-    certify(queries, unit, two, Solution(square, two, given[1]), *given)
+    certify(queries, unit, two, (square, two, given[1]), *given)
     chain, asked = np.array([[0, 0], [0, 1]]), np.array([[1, 0], [0, 1]])
     halves, whole = np.full((2, 2), 0.5), np.zeros((2, 2), np.int64)
     round_node(halves, np.ones(2, np.int64), chain, np.array([1, 2]), asked, whole)

@@ -144,8 +144,8 @@ class Packed:
                 number,
                 queries,
                 np.require(one, None if one.dtype == np.int16 else np.float64, ["C", "W"]),
-                code.Families(parents.first, children, parents.offsets, parents.cells),
-                code.Numbered(self._groups, self._sizes, self._start),
+                (parents.first, children, parents.offsets, parents.cells),
+                (self._groups, self._sizes, self._start),
                 self._answers,
             )
         self._index = self._groups + np.repeat(self._ends[:, :-1].ravel(), np.repeat(sizes, T))
@@ -162,7 +162,7 @@ class Packed:
         """Ends, cells and counts of the children of families low..high-1; zeros are left out."""
         parents = self.parents
         code = kernels(FAMILIES)
-        families = code.Families(parents.first, parents.n_children, parents.offsets, parents.cells)
+        families = parents.first, parents.n_children, parents.offsets, parents.cells
         found: tuple[IntArray, IntArray, IntArray] = code.compress(
             low, high, families, self._counts_start, self._counts
         )
@@ -199,14 +199,14 @@ class Packed:
             of_parent = np.bincount(groups, whole).astype(np.float64)
             own = self._first_weights[first : first + C]
             targets = _nearest_sums(answers[:, low_answer:high_answer], own, of_parent)
-        queries = code.Queries(index, ends, answers, weights)
+        queries = index, ends, answers, weights
         unit, *block, alone = code.assemble(queries, groups, targets, _PENALTY)
         if not unit.all():
             return None
         x, coupling, given, steps = _iterate(
             (whole, groups, targets, *block), alone, asked.tolerance * _OVERSHOOT
         )
-        solution = code.Solution(x, coupling, given)
+        solution = x, coupling, given
         residual = max(code.certify(queries, unit, whole, solution, groups, targets))
         if not residual <= asked.tolerance:
             return None
@@ -267,7 +267,7 @@ def _iterate(
     )
     guess = code.Guess(support, np.zeros((C, 0), np.int64))
     limits = active_set.MOST_STEPS, active_set.STALE_STEPS
-    _, steps = code.active_set(guess, point, problem, tolerance, *limits)
+    _, steps = code.active_set(tuple(guess), tuple(point), tuple(problem), tolerance, *limits)
     return point.x, point.coupling, point.sums[0] if m else no_rows, int(steps)
 
 

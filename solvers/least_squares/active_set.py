@@ -82,7 +82,9 @@ def iterate(q: Quadratic, guess: Guess, start: Point, tolerance: float) -> tuple
         q.penalty,
     )
     first = code.Guess(in_order(guess.support[:, order]), np.array(guess.sides, order="C"))
-    residual, steps = code.active_set(first, point, problem, tolerance, MOST_STEPS, STALE_STEPS)
+    residual, steps = code.active_set(
+        tuple(first), tuple(point), tuple(problem), tolerance, MOST_STEPS, STALE_STEPS
+    )
     sums = tuple(
         mu[:, : e.targets.shape[1]] for mu, e in zip(point.sums, q.equalities, strict=True)
     )

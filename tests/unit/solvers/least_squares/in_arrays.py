@@ -6,6 +6,7 @@ arguments, and `use` puts it in their place.
 
 from __future__ import annotations
 
+from collections import namedtuple
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -100,8 +101,8 @@ def project_by_child(field, inverse, parent, level, forbidden):
 
 def active_set(guess, start, problem, tolerance, most_steps, stale_steps):
     """Iterate and overwrite the start with the point of the smallest residual."""
-    q = quadratic(problem)
-    x, coupling, sums, rows = start.x, start.coupling, start.sums, start.rows
+    q, guess = quadratic(problem), Guess(*guess)
+    x, coupling, sums, rows = start
     widths = [e.targets.shape[1] for e in q.equalities]
     unpadded = tuple(mu[:, :m].copy() for mu, m in zip(sums, widths, strict=True))
     best = point = Point(x.copy(), coupling.copy(), unpadded, rows.copy())
@@ -214,8 +215,8 @@ def with_holders(q, support):
 
 
 DEFINITION = SimpleNamespace(
-    Guess=Guess,
-    Point=Point,
+    Guess=lambda *fields: fields,
+    Point=namedtuple("Point", "x coupling sums rows"),
     Problem=lambda *fields: fields,
     adjoint=adjoint,
     gram_blocks=gram_blocks,
