@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -276,12 +277,25 @@ def test_nobody_is_of_an_impossible_age(tmp_path: Path) -> None:
     assert len(np.unique(schema.codes_of(cells)["relgq"])) > 12
 
 
-def households(tmp_path: Path, blocks: int = 90, **changes: Any) -> tuple[Path, Any]:
-    spec = GenerateSpec(
-        seed=3, blocks=blocks, schema="dhc_households", format="histograms", **changes
-    )
-    facts = generate(spec, tmp_path / "data")
-    return tmp_path / "data", facts
+def households(
+    tmp_path: Path, blocks: int = 90, kind: str = "histograms", **changes: Any
+) -> tuple[Path, Any]:
+    spec = GenerateSpec(seed=3, blocks=blocks, schema="dhc_households", format=kind, **changes)
+    facts = generate(spec, tmp_path / kind)
+    return tmp_path / kind, facts
+
+
+def test_records_of_an_attribute_of_many_levels_have_their_labels(tmp_path: Path) -> None:
+    """522 types of households need codes of more than one byte."""
+    folder, _ = households(tmp_path)
+    listed, _ = households(tmp_path, kind="records")
+    schema = schema_named("dhc_households")
+    cells = pq.read_table(folder / "histograms").to_pandas().explode(["cells", "counts"])
+    types = schema.codes_of(cells["cells"].dropna().to_numpy(np.int64))["hhtype"]
+    labels = np.array(schema.attribute("hhtype").levels)[types]
+    expected = Counter(np.repeat(labels, cells["counts"].dropna().to_numpy(np.int64)).tolist())
+    found = Counter(pq.read_table(listed / "records").column("hhtype").to_pylist())
+    assert found == expected
 
 
 def test_households_live_in_the_occupied_units_of_their_block(tmp_path: Path) -> None:
