@@ -1,10 +1,11 @@
 """Random bits: the system's, and keyed streams that can be replayed. The only entropy source.
 
-A stream is named by its position: a tuple of indices in the sealed plan, such as the number of a
-query, and for answers of geounits or strata the number of the row. So the noise of a row is a
-function of (noise key, position, row): a task that is retried draws the same noise again instead
-of spending the budget twice. `Streams` opens every stream of a key once and refuses the second
-time, so two answers cannot share noise.
+Every part of a run, such as the queries of a geolevel, has a key of its own. A stream of that key
+is named by its position: a tuple of indices in the plan, such as the number of a query. Within a
+stream, every geounit or stratum has a row. So the noise of a row is a function of (noise key,
+position, row): a task that is retried draws the same noise again instead of spending the budget
+twice. `Streams` opens every stream of a key once and refuses the second time, so two answers cannot
+share noise.
 
 The price of replaying is that the privacy claim is computational. It holds as far as HMAC-SHA-256
 with 32 secret bytes cannot be told from a random function, and AES-256 from a random permutation.
@@ -12,10 +13,10 @@ The samplers are exact given uniform bits.
 
 Keys. One function derives all keys: the counter mode of NIST SP 800-108 with HMAC-SHA-256.
 
-Words. A position has an AES-256 key of its own. Words 2 i and 2 i + 1 of a row are the encryption
-under it of one block: the number of the row, then i, 64 bits each. So no block is encrypted twice
-under a key: of N blocks, N^2 / 2^129 bounds the distance between their encryptions and independent
-uniform bits.
+Words. A word is 64 random bits. A position has an AES-256 key of its own. Words 2 i and 2 i + 1 of a
+row are the encryption under it of one block: the number of the row, then i, 64 bits each. So no
+block is encrypted twice under a key: of N blocks, N^2 / 2^129 bounds the distance between their
+encryptions and independent uniform bits.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ _NO_SECRET = bytes(KEY_BYTES)  # testing keys are derived from it, so anybody ca
 COUNTER = modes.CTR(bytes(BLOCK_BYTES))
 
 Position = tuple[int, ...]
-"""Indices in the sealed plan, 0 <= index < 2^64 each."""
+"""Indices in the plan that the ledger of a run fixed, 0 <= index < 2^64 each."""
 
 
 class BitSource(Protocol):
@@ -61,10 +62,10 @@ class BitSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class NoiseKey:
-    """32 secret bytes from which all noise of a run derives. Pickles; never prints its bytes.
+    """32 secret bytes from which all noise of a part derives. Pickles; never prints its bytes.
 
-    Whoever holds the key can subtract the noise. Keep it inside the firewall and destroy it after
-    the run, or seal it for an audit.
+    Whoever holds the key can subtract the noise. Keep it inside the firewall and drop it when the
+    part is measured.
 
     Attributes:
       secret: 32 bytes.

@@ -58,8 +58,8 @@ class Solving:
       method: What the continuous stage minimises, a `solvers.choices.Method`.
       least_squares: A `solvers.choices.LeastSquaresSolver`.
       integers: A `solvers.choices.IntegerSolver`.
-      failsafe: What happens to a parent where its children cannot keep their promises, a
-        `solvers.choices.Failsafe`.
+      failsafe: What happens to a parent whose children cannot satisfy their constraints and add up
+        to it, a `solvers.choices.Failsafe`.
       covariate: Where totals are expected by housing units; None for nowhere.
     """
 
@@ -79,8 +79,8 @@ class Solving:
 class Hint:
     """What noisy answers of a later product say of one before it, by what ties them.
 
-    Records of a type are as many as a weighted sum of units, but for what units of some cells,
-    which are open, hold beyond their least.
+    Records of a type are as many as the least number per unit, summed over units, and an unknown
+    surplus in units of open cells, which may hold more than their least.
 
     Attributes:
       folder: That of the later product; None of the last.
@@ -110,16 +110,17 @@ class Level:
       name: Its name.
       digits: Length of its geocodes; 0 where the root has the whole prefix to itself.
       queries: Measured queries, in the order of the strategy.
-      lazy: Those of them that are drawn only where the parent has persons; of the root only where
-        its support has.
-      complete: Those of them that are drawn completely at every geolevel.
+      lazy: Those of them whose noise is drawn only for cells where the parent has persons; at the
+        root only for cells where its support has.
+      complete: Those of them that are lazy at no geolevel.
       exact: Queries whose answers are published exactly, coarse before fine.
-      bound: Queries whose answers are those of an earlier release.
-      exact_rows: Linear rows whose sums are.
-      bounded_rows: Linear rows with bounds, exact ones not.
-      whole: Measured queries of which every answer is drawn.
-      kept: Queries whose answers counts must have, whosever they are; coarse before fine.
-      published: All whose exact answers are those of the data.
+      bound: Queries whose answers must equal those of an earlier release.
+      exact_rows: Linear rows whose sums are published exactly.
+      bounded_rows: Linear rows with a lower or upper bound only.
+      whole: Measured queries that are not lazy at this geolevel.
+      kept: Every query whose answers the counts must reproduce: `exact` and `bound`, coarse before
+        fine.
+      published: Queries and rows whose exact answers come from the data of this run.
     """
 
     index: int
@@ -158,9 +159,10 @@ class Plan:
       not_for_release: Whether noise is seeded.
       digest: Digest of what fixes the measurements.
       limits: Invariants other than exact queries.
-      lazy: Names of the queries that are drawn only where the parent has persons.
-      support: Queries of the root, each a sum of the next, whose counts are found first. Its lazy
-        queries are drawn below the positive ones of the last; without any, they are drawn whole.
+      lazy: Names of the queries whose noise is drawn only where the parent has persons.
+      support: Queries of the root, from coarse to fine, whose counts are solved first. Lazy queries
+        of the root are then drawn only within positive answers of the last. Without support they
+        are drawn in full.
       solve_digest: Digest of how counts are made, which may change after measuring.
       is_elsewhere: Whether the noisy answers were made elsewhere, and the budget spent there.
       census: Geolevels of the geocodes of data, microdata and tables, where the spine has others.
@@ -264,7 +266,11 @@ class Plan:
         return {**known, **more}
 
     def noise(self, first: int, last: int) -> tuple[NoisyQuery, ...]:
-        """Queries and exact noise of geounits whose chain spans geolevels first..last."""
+        """Return queries and exact noise of geounits whose chain spans geolevels first..last.
+
+        A chain is a geounit, its only child, that one's only child, and so on. They hold the same
+        people, so they are measured once, at the first geolevel, with the budget of all.
+        """
         return noisy_queries(self.strategy, self.budget, first, last)
 
     def change_costs(self, first: str, last: str) -> tuple[ChangeCosts, ...]:

@@ -46,7 +46,8 @@ def _outputs(stage: str, product: Product) -> list[Place]:
     joined = [] if output.joined is None else output.joined.formats
     bound = [name for name in plan.spine.levels if plan.limits.is_implied(name)]
     implied = [implied_limits(plan, release, name) for name in bound]
-    is_tied = plan.limits.hang_on_products  # so they follow from counts
+    # Limits that depend on the solved counts of another product follow in the stage solve.
+    is_tied = plan.limits.hang_on_products
     measurable = why_no_estimates(plan) is None
     known = not plan.is_elsewhere  # else nobody here knows the truth
     return {
@@ -86,15 +87,20 @@ def _claim(job: Job) -> None:
     claim_grants(spendings_of(job.resolved, job.identity))
 
 
+# The order is part of the guarantees. Invariants are checked (settle) before budget is reserved
+# (claim), so a contradiction costs nothing. Budget is reserved before noise is drawn (measure), so
+# no crash leaves answers that no account paid for.
 STAGES = tuple(
     Stage(name, sees_truth, partial(_outputs, name), function)
     for name, sees_truth, function in (
-        ("plan", True, plan),
+        ("plan", True, plan),  # without a public list, geounits come from the data
         ("read", True, read),
         ("settle", True, settle),
         ("claim", False, _claim),
         ("measure", True, measure),
         ("estimate", False, estimate),
+        # Solving sees noise only. Lazy queries are drawn between its geolevels, by a function that
+        # is handed in, so that `release` need not import `confidential`.
         ("solve", False, partial(solve, measure_lazily=measure_lazily)),
         ("write", False, write),
         ("seal", False, seal),
@@ -133,7 +139,7 @@ def open_job(
         opened = open_folder(owner_of(resolved), spendings, reporter, moved=moved)
         folder = stack.enter_context(opened)
         for product in resolved.products.values():
-            sweep_shares(product.confidential.keys)
+            sweep_shares(product.confidential.keys)  # of keys of a driver that died
         if resolved.solution is not None:
             begin_solution(resolved)
         refuse_damage(resolved)

@@ -157,7 +157,7 @@ def settle(job: Job) -> None:
 
 
 def _noted(job: Job, product: Product) -> AbstractContextManager[None]:
-    """Have the account note what is wrong with the data of a product."""
+    """Record in the account that a check of the data failed: an error tells something of them."""
     claim = claim_of(job.resolved, product, job.identity)
     return noted_failures(account_of(job.resolved.config), claim)
 
@@ -191,7 +191,12 @@ def measure_lazily(job: Job, product: Product, level: Level) -> None:
 
 
 def _measure_level(job: Job, product: Product, level: Level, *, is_lazy: bool) -> None:
-    """Measure the queries of one geolevel that are drawn now, once."""
+    """Measure the queries of one geolevel that are drawn now, once.
+
+    If their answers are published, nothing is drawn. Else they are drawn under a new key, also
+    where a driver died while it drew: nobody can read what it left, and the account refuses to
+    publish a second draw (`jobs.pipeline.folder.draws`). The key is gone when the call returns.
+    """
     spending = spending_of(job.resolved, product, job.identity)
     part = next(p for p in spending.parts if (p.name, p.is_lazy) == (level.name, is_lazy))
 

@@ -1,8 +1,11 @@
 """Solve: from noisy measurements to consistent integer counts, geolevel by geolevel.
 
-A task reads a range of whole families piece by piece (`pieces`), assembles the node problem of each
-family (`problems`), fits it to posterior means where a prior was learned (`prior`), solves it, and
-moves the parent where its children cannot add up to it (`moves`).
+A family is a parent with its children; a node is the optimisation problem of a family. A batch is
+the range of whole families that one task gets. The task reads it in pieces that fit in memory
+(`pieces`), assembles the node of each family (`problems`), fits it to posterior means where a prior
+was learned, solves it, and moves the parent where its children cannot add up to it (`moves`): it
+changes the counts of the parent as little as possible, and `carry_up` adds the same change to all
+geolevels above. Consecutive families that compiled code solves together are a run of families.
 """
 
 from __future__ import annotations
@@ -131,7 +134,8 @@ def solve_level(level: Level, *, plan: Plan, release: ReleaseLayout, tasks: Task
     )
     if said is not None:
         facts["expected_totals"] = json_of(said)
-    publish(dataset, [part for part, _ in solved], facts, replaceable=True)  # carry_up may
+    # Replaceable: `carry_up` may replace published counts when geolevels below are solved.
+    publish(dataset, [part for part, _ in solved], facts, replaceable=True)
     carry_up(level.index, spine=spine, n_cells=n_cells, release=release)
 
 
@@ -295,7 +299,7 @@ def solve_batch(
       priors: Where cells are fitted to posterior means, the priors by variance of the noise.
       learned: Where totals are expected by housing units, what was learned of them.
     """
-    load_kernels()  # or the first node of a process would be told to have taken so long
+    load_kernels()  # else compiling would count as time of the first node
     plan = reader.plan
     solving = LevelSolving.of(plan, batch.level, priors)
     solved: list[SolveStatistics] = []
