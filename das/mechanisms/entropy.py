@@ -13,8 +13,8 @@ The samplers are exact given uniform bits.
 
 Keys. One function derives all keys: the counter mode of NIST SP 800-108 with HMAC-SHA-256.
 
-Words. A word is 64 random bits. A position has an AES-256 key of its own. Words 2 i and 2 i + 1 of a
-row are the encryption under it of one block: the number of the row, then i, 64 bits each. So no
+Words. A word is 64 random bits. A position has an AES-256 key of its own. Words 2 i and 2 i + 1 of
+a row are the encryption under it of one block: the number of the row, then i, 64 bits each. So no
 block is encrypted twice under a key: of N blocks, N^2 / 2^129 bounds the distance between their
 encryptions and independent uniform bits.
 """
