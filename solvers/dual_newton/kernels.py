@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from das.arrays import FloatArray, IntArray
-from solvers.least_squares.machine_code import compiled
+from solvers.least_squares.machine_code import Fields, compiled
 
 Int32Array = npt.NDArray[np.int32]
 
@@ -1100,22 +1100,21 @@ def _step(
 
 @compiled
 def climb(
-    start: State, fields: Node, chains: Roles, goal: float, damping: float, ends: Limits
+    start: Fields, fields: Fields, chains: Fields, goal: float, damping: float, ends: Fields
 ) -> tuple[int, int, float]:
     """Newton steps with a line search until the residual is at most the goal.
 
     Args:
-      start: Field, levels, multipliers and centers to begin from; moved along.
-      fields: The node.
-      chains: How its layers are eliminated.
+      start: A `State` to begin from; moved along.
+      fields: The `Node`.
+      chains: How its layers are eliminated, `Roles`.
       goal: Residual at which to stop.
       damping: Of the multipliers of given sums, relative to the variance of a cell; 0 for none.
-      ends: When to give up.
+      ends: When to give up, `Limits`.
 
     Returns:
       Steps, iterations, the residual at the end.
     """
-    # Callers hand plain tuples over: numba takes a tenth of a millisecond to see another one.
     state, node, roles, limits = State(*start), Node(*fields), Roles(*chains), Limits(*ends)
     variance, inverse = node.variance, node.inverse
     damped = variance.copy()

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from das.arrays import BoolArray, FloatArray, IntArray
-from solvers.least_squares.machine_code import compiled_in_any_order
+from solvers.least_squares.machine_code import Fields, compiled_in_any_order
 
 _BY_HAND = 48  # largest matrix that loops factorise faster than a call of LAPACK
 _PANEL = 96  # columns that fit the cache
@@ -828,21 +828,20 @@ def _next(guess: Guess, point: Point, g: FloatArray, problem: Problem) -> bool:
 
 @compiled_in_any_order
 def active_set(
-    first: Guess,
-    start: Point,
-    fields: Problem,
+    first: Fields,
+    start: Fields,
+    fields: Fields,
     tolerance: float,
     most_steps: int,
     stale_steps: int,
 ) -> tuple[float, int]:
-    """See `active_set.iterate`.
+    """See `active_set.iterate`, from a `Guess` and a `Point` of a `Problem`.
 
     While supports change, a guess is solved only as well as the next needs; the last one to the
     last digits, so that other processors find the same values but for those, which keeps rounding
     from telling them apart. Overwrites the point with that of the smallest residual;
     returns that and steps.
     """
-    # Callers hand plain tuples over: numba takes a tenth of a millisecond to see another one.
     guess, point, problem = Guess(*first), Point(*start), Problem(*fields)
     best = Point(point.x.copy(), point.coupling.copy(), point.sums.copy(), point.rows.copy())
     least_residual, stale, steps = np.inf, 0, 0
