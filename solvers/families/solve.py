@@ -16,7 +16,7 @@ import numpy as np
 
 from das.arrays import FloatArray, IntArray
 from das.errors import VerificationError
-from solvers.least_squares import active_set
+from solvers.least_squares import active_set, arrays
 from solvers.least_squares.machine_code import FAMILIES, kernels
 
 MOST_CELLS = 200  # live cells of a node, beyond which blocks are worth dividing
@@ -245,8 +245,8 @@ def _iterate(
     free = targets[:, groups] > 0 if m else np.ones((C, k), np.bool_)
     _, support = code.project_by_cell(alone, 1 / (scale[:, None] * diagonal), free, parent)
     no_rows = np.zeros((C, 0))
-    point = code.Point(np.zeros((C, k)), np.zeros(k), np.zeros((n, C, m)), no_rows)
-    problem = code.Problem(
+    point = arrays.Point(np.zeros((C, k)), np.zeros(k), np.zeros((n, C, m)), no_rows)
+    problem = arrays.Problem(
         scale,
         linear,
         parent,
@@ -265,7 +265,7 @@ def _iterate(
         no_rows,
         penalty,
     )
-    guess = code.Guess(support, np.zeros((C, 0), np.int64))
+    guess = arrays.Guess(support, np.zeros((C, 0), np.int64))
     limits = active_set.MOST_STEPS, active_set.STALE_STEPS
     _, steps = code.active_set(tuple(guess), tuple(point), tuple(problem), tolerance, *limits)
     return point.x, point.coupling, point.sums[0] if m else no_rows, int(steps)

@@ -6,7 +6,6 @@ arguments, and `use` puts it in their place.
 
 from __future__ import annotations
 
-from collections import namedtuple
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -215,9 +214,6 @@ def with_holders(q, support):
 
 
 DEFINITION = SimpleNamespace(
-    Guess=lambda *fields: fields,
-    Point=namedtuple("Point", "x coupling sums rows"),
-    Problem=lambda *fields: fields,
     adjoint=adjoint,
     gram_blocks=gram_blocks,
     gradient=gradient,
