@@ -9,12 +9,11 @@ References:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
-from das.arrays import BoolArray, FloatArray, IntArray
+from das.arrays import FloatArray, IntArray
 from solvers.least_squares import arrays
+from solvers.least_squares.arrays import Guess
 from solvers.least_squares.blocks import Quadratic
 from solvers.least_squares.certificate import Point
 from solvers.least_squares.machine_code import kernels
@@ -23,19 +22,6 @@ from solvers.least_squares.machine_code import kernels
 # number of steps, or the second without a smaller residual, supports are taken to cycle.
 MOST_STEPS = 15
 STALE_STEPS = 5
-
-
-@dataclass(frozen=True, eq=False)
-class Guess:
-    """Which cells are positive and which rows are at a limit.
-
-    Attributes:
-      support: bool[C, k].
-      sides: int8[C, n]: -1 at the lower limit, 1 at the upper, 0 between.
-    """
-
-    support: BoolArray
-    sides: IntArray
 
 
 def iterate(q: Quadratic, guess: Guess, start: Point, tolerance: float) -> tuple[Point, float, int]:
@@ -81,7 +67,7 @@ def iterate(q: Quadratic, guess: Guess, start: Point, tolerance: float) -> tuple
         in_order(q.most),
         q.penalty,
     )
-    first = arrays.Guess(in_order(guess.support[:, order]), np.array(guess.sides, order="C"))
+    first = Guess(in_order(guess.support[:, order]), np.array(guess.sides, order="C"))
     residual, steps = kernels().active_set(
         tuple(first), tuple(point), tuple(problem), tolerance, MOST_STEPS, STALE_STEPS
     )

@@ -59,7 +59,12 @@ class Point(NamedTuple):
 
 
 class Guess(NamedTuple):
-    """As `active_set.Guess`."""
+    """Which cells are positive and which rows are at a limit.
+
+    Attributes:
+      support: bool[C, k].
+      sides: int64[C, n]: -1 at the lower limit, 1 at the upper, 0 between.
+    """
 
     support: BoolArray
     sides: IntArray

@@ -13,7 +13,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from solvers.least_squares.active_set import Guess, next_guess
+from solvers.least_squares.active_set import next_guess
+from solvers.least_squares.arrays import Guess
 from solvers.least_squares.blocks import Equality, Quadratic
 from solvers.least_squares.certificate import Point, natural_residual
 from solvers.least_squares.certificate import gradient as lagrangian_gradient
