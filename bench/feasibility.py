@@ -25,12 +25,8 @@ from invariants.implied import can_be_assigned, most_violated
 from invariants.leaves import Leaves, add_up, stack
 from solvers.least_squares.cuts import bounds_of, solve_with_cuts
 from solvers.least_squares.solve import solve_quadratic
-from solvers.problem import (
-    LeavesTerm,
-    NodeProblem,
-    Status,
-)
-from solvers.rounding.failsafe import FamilyConstraints, nearest_parent
+from solvers.problem import LeastSquaresTerm, LeavesTerm, NodeProblem, Status
+from solvers.rounding.failsafe import Kept, nearest_parent
 from solvers.rounding.round import round_counts
 from solvers.verify import verify_counts
 from tests.builders import node as builders
@@ -197,16 +193,11 @@ class Tally:
     def _rescue(self, counts: np.ndarray, leaves: list[Leaves]) -> None:
         """The failsafe: the nearest counts that can be dealt."""
         types = np.arange(len(counts))
-        family = FamilyConstraints(
-            "geounit",
-            counts,
-            (),
-            (),
-            LeavesTerm(types, tuple(leaves)),
-            (np.zeros(len(counts), np.int64),),
-            counts.astype(float),
-        )
-        near = nearest_parent(family)
+        answers = np.tile(counts.astype(float), (len(leaves), 1))
+        term = LeastSquaresTerm(types, answers, np.ones(len(leaves)))
+        limits = LeavesTerm(types, tuple(leaves))
+        problem = NodeProblem("geounit", len(counts), counts, (term,), (), (), leaves=limits)
+        near = nearest_parent(problem, counts, Kept((np.zeros(len(counts), np.int64),)))
         self.moved += int(np.abs(near - counts).sum()) // 2
         self.rescued += can_be_assigned(leaves[0], near)
 

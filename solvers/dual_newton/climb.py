@@ -13,15 +13,13 @@ y_q - u_q / w_q - Q_q x. Newton steps with a line search climb it, in the loops 
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from das.arrays import FloatArray, IntArray
 from solvers.dual_newton.layers import FORBIDDEN, Layer, Lifted, lift
 from solvers.least_squares.blocks import Fixed
 from solvers.least_squares.certificate import Conditions, Rows, judge
-from solvers.least_squares.machine_code import CLIMBING, kernels
+from solvers.least_squares.machine_code import CLIMBING, Fields, kernels
 from solvers.problem import (
     Certificate,
     Estimate,
@@ -114,7 +112,7 @@ def _dampings(q: Lifted) -> tuple[float, ...]:
 
 
 def _climb(
-    problem: NodeProblem, q: Lifted, roles: tuple[Any, ...], damping: float, tolerance: float
+    problem: NodeProblem, q: Lifted, roles: Fields, damping: float, tolerance: float
 ) -> Estimate:
     code = kernels(CLIMBING)
     C, k = q.base.shape
@@ -171,7 +169,7 @@ def _field(q: Lifted, u: list[FloatArray], stiffness: float) -> FloatArray:
     return np.where(q.base <= FORBIDDEN, q.base, moved)
 
 
-def _in_arrays(q: Lifted, unit: FloatArray, ends: IntArray) -> tuple[object, ...]:
+def _in_arrays(q: Lifted, unit: FloatArray, ends: IntArray) -> Fields:
     """The fields of `kernels.Node`: layers end to end."""
     C, k = q.base.shape
     none = np.zeros(0, np.int64)
@@ -194,7 +192,7 @@ def _in_arrays(q: Lifted, unit: FloatArray, ends: IntArray) -> tuple[object, ...
     )
 
 
-def _roles(q: Lifted) -> tuple[Any, ...] | None:
+def _roles(q: Lifted) -> Fields | None:
     """The fields of `kernels.Roles`: the chain goes from the finest layer on.
 
     None if too many groups are left outside it. Rows are taken with any number of groups, since

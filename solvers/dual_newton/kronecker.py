@@ -20,12 +20,11 @@ from das.errors import SolverError
 from das.queries.query import Query
 from das.tree.coordinates import Coordinates, Matrices, along
 from das.tree.model import gram_matrices
-from solvers.least_squares.blocks import Equality
+from solvers.least_squares.blocks import FLAT, Equality
 from solvers.problem import KroneckerTerm, LeastSquaresTerm, NodeProblem, group_sums
 
 _NUMBERS = 4_000_000  # of children in coordinates at a time: 32 MB
 _SUM_PRICE = 10.0  # of adding one number to its group, over an operation in matrix products
-_FLAT = 1e-12  # as in `solvers.least_squares.blocks`
 _GIVEN = 1e3  # curvature of a given sum over the mean one of its cells
 
 
@@ -104,7 +103,7 @@ class Information:
         values = [np.linalg.eigvalsh(matrices) for matrices in self._matrices]
         least = np.min([v[:, 0] for v in values], axis=0)
         most = np.max([v[:, -1] for v in values], axis=0)
-        self._refuse_flat(problem, (least <= _FLAT * most)[self._pattern])
+        self._refuse_flat(problem, (least <= FLAT * most)[self._pattern])
         self.least = least[self._pattern]
         self._sizes = [len(codes) for codes in self._coordinates.components.atoms]
         levels = np.unravel_index(cells, self._sizes)

@@ -23,7 +23,7 @@ _adjoint, _gram_blocks, _gradient = _supports.adjoint, _supports.gram_blocks, _s
 _cost_of_one_more = called_by_kernels(rounding_cost.cost_of_one_more)
 
 ROUNDED, NOT_FOUND, BROKEN = 0, 1, 2  # what `round_node` found: counts; none; wrong ones
-_ALIKE = 1e-12  # see `blocks.arrange`: weights of children this close are one pattern
+_ALIKE = 1e-12  # `blocks.ALIKE`
 
 
 Families = tuple[IntArray, IntArray, IntArray, IntArray]

@@ -16,17 +16,16 @@ import numpy as np
 
 from das.arrays import FloatArray, IntArray
 from das.errors import VerificationError
-from solvers.least_squares import active_set
+from solvers.least_squares import active_set, arrays
+from solvers.least_squares.blocks import ALIKE, PENALTY
 from solvers.least_squares.machine_code import FAMILIES, kernels
+from solvers.least_squares.solve import OVERSHOOT
 
 MOST_CELLS = 200  # live cells of a node, beyond which blocks are worth dividing
 MOST_VARIABLES = 20_000  # of a node: children times live cells
 # Numbers in the matrices of children with weights of their own, from which on, and from so many
 # cells, a node climbs the dual faster than its matrices are summed up.
 MOST_NUMBERS, CLIMBING_CELLS = 200_000, 100
-_OVERSHOOT = 1e-2  # see `least_squares.solve`
-_ALIKE = 1e-12  # see `blocks.arrange`
-_PENALTY = 1e4  # of given sums in the factorised matrix, over the largest curvature; see `blocks`
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,11 +199,11 @@ class Packed:
             own = self._first_weights[first : first + C]
             targets = _nearest_sums(answers[:, low_answer:high_answer], own, of_parent)
         queries = index, ends, answers, weights
-        unit, *block, alone = code.assemble(queries, groups, targets, _PENALTY)
+        unit, *block, alone = code.assemble(queries, groups, targets, PENALTY)
         if not unit.all():
             return None
         x, coupling, given, steps = _iterate(
-            (whole, groups, targets, *block), alone, asked.tolerance * _OVERSHOOT
+            (whole, groups, targets, *block), alone, asked.tolerance * OVERSHOOT
         )
         solution = x, coupling, given
         residual = max(code.certify(queries, unit, whole, solution, groups, targets))
@@ -245,8 +244,8 @@ def _iterate(
     free = targets[:, groups] > 0 if m else np.ones((C, k), np.bool_)
     _, support = code.project_by_cell(alone, 1 / (scale[:, None] * diagonal), free, parent)
     no_rows = np.zeros((C, 0))
-    point = code.Point(np.zeros((C, k)), np.zeros(k), np.zeros((n, C, m)), no_rows)
-    problem = code.Problem(
+    point = arrays.Point(np.zeros((C, k)), np.zeros(k), np.zeros((n, C, m)), no_rows)
+    problem = arrays.Problem(
         scale,
         linear,
         parent,
@@ -265,7 +264,7 @@ def _iterate(
         no_rows,
         penalty,
     )
-    guess = code.Guess(support, np.zeros((C, 0), np.int64))
+    guess = arrays.Guess(support, np.zeros((C, 0), np.int64))
     limits = active_set.MOST_STEPS, active_set.STALE_STEPS
     _, steps = code.active_set(tuple(guess), tuple(point), tuple(problem), tolerance, *limits)
     return point.x, point.coupling, point.sums[0] if m else no_rows, int(steps)
@@ -285,7 +284,7 @@ def _nearest_sums(answers: FloatArray, weights: FloatArray, parent: FloatArray) 
 def _is_alike(weights: FloatArray) -> bool:
     """Whether the weights float64[C, T] of all children are proportional: one matrix for all."""
     shares = weights / weights.max(axis=1, initial=1e-300, keepdims=True)
-    return bool(np.ptp(shares, axis=0).max(initial=0.0) <= _ALIKE)
+    return bool(np.ptp(shares, axis=0).max(initial=0.0) <= ALIKE)
 
 
 def _positive(weights: FloatArray, first: int) -> FloatArray:

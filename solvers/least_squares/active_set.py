@@ -9,11 +9,11 @@ References:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
-from das.arrays import BoolArray, FloatArray, IntArray
+from das.arrays import FloatArray, IntArray
+from solvers.least_squares import arrays
+from solvers.least_squares.arrays import Guess
 from solvers.least_squares.blocks import Quadratic
 from solvers.least_squares.certificate import Point
 from solvers.least_squares.machine_code import kernels
@@ -22,19 +22,6 @@ from solvers.least_squares.machine_code import kernels
 # number of steps, or the second without a smaller residual, supports are taken to cycle.
 MOST_STEPS = 15
 STALE_STEPS = 5
-
-
-@dataclass(frozen=True, eq=False)
-class Guess:
-    """Which cells are positive and which rows are at a limit.
-
-    Attributes:
-      support: bool[C, k].
-      sides: int8[C, n]: -1 at the lower limit, 1 at the upper, 0 between.
-    """
-
-    support: BoolArray
-    sides: IntArray
 
 
 def iterate(q: Quadratic, guess: Guess, start: Point, tolerance: float) -> tuple[Point, float, int]:
@@ -49,20 +36,19 @@ def iterate(q: Quadratic, guess: Guess, start: Point, tolerance: float) -> tuple
     Returns:
       The point of the smallest residual, that residual, and the steps used.
     """
-    code = kernels()
     k = q.linear.shape[1]
     order = q.cells[q.cells < k]  # blocks end to end
     starts = np.zeros(len(q.cells) + 1, np.int64)
     np.cumsum((q.cells < k).sum(1), out=starts[1:])
     groups = np.array([e.groups for e in q.equalities], np.int64).reshape(-1, k)
     in_order = np.ascontiguousarray
-    point = code.Point(
+    point = arrays.Point(
         in_order(start.x[:, order]),
         start.coupling[order],
         _padded(q, start.sums),
         np.array(start.rows, order="C"),
     )
-    problem = code.Problem(
+    problem = arrays.Problem(
         q.scale,
         in_order(q.linear[:, order]),
         np.zeros(k) if q.parent is None else q.parent[order],
@@ -81,8 +67,8 @@ def iterate(q: Quadratic, guess: Guess, start: Point, tolerance: float) -> tuple
         in_order(q.most),
         q.penalty,
     )
-    first = code.Guess(in_order(guess.support[:, order]), np.array(guess.sides, order="C"))
-    residual, steps = code.active_set(
+    first = Guess(in_order(guess.support[:, order]), np.array(guess.sides, order="C"))
+    residual, steps = kernels().active_set(
         tuple(first), tuple(point), tuple(problem), tolerance, MOST_STEPS, STALE_STEPS
     )
     sums = tuple(

@@ -29,10 +29,11 @@ Fixed = tuple[tuple[IntArray, FloatArray], ...]
 _SUPPORT = 0.2  # usual share of the cells of a child that are positive
 _DENSE = 0.2  # cost of an operation in large matrix products, over one in small loops
 _ONE_BLOCK = 48  # so few cells are not worth dividing
-_PENALTY = 1e4  # of an equality in the factorised matrix, over the largest curvature
+PENALTY = 1e4  # of an equality in the factorised matrix, over the largest curvature
 # Curvature over the largest diagonal entry that is taken for none. Strategies are accepted with
 # 1e-9 and more; rounding leaves about 1e-13 at a thousand cells.
-_FLAT = 1e-12
+FLAT = 1e-12
+ALIKE = 1e-12  # relative: weights of children this close are one pattern
 _NULL = 1e-7  # singular values of normalized groups of several partitions that are zero
 
 
@@ -232,7 +233,7 @@ def arrange(problem: NodeProblem, fixed: Fixed = ()) -> Quadratic:
         least,
         most,
         given,
-        _PENALTY * curvature,
+        PENALTY * curvature,
     )
 
 
@@ -266,7 +267,7 @@ def extent(problem: NodeProblem, fixed: Fixed = ()) -> Extent:
 def _relative_weights(terms: Sequence[Term], unit: FloatArray) -> FloatArray:
     """float64[terms, P], weights in units of each child's: one pattern if all are alike."""
     weights = np.array([t.weights for t in terms]).reshape(len(terms), len(unit)) / unit
-    if np.ptp(weights, axis=1).max(initial=0.0) <= 1e-12 * weights.max(initial=0.0):
+    if np.ptp(weights, axis=1).max(initial=0.0) <= ALIKE * weights.max(initial=0.0):
         return weights[:, :1]
     return weights
 
@@ -360,7 +361,7 @@ def _smallest_curvature(
         G = half - fixed @ (fixed.T @ half)
         G = (G + G.T) / 2
     least = float(np.linalg.eigvalsh(G)[fixed.shape[1]])
-    if least <= _FLAT * scale:
+    if least <= FLAT * scale:
         raise _not_full_rank(problem, child)
     return least
 

@@ -10,111 +10,16 @@ Arrays are copied in loops: the message of `a[:] = b` for other shapes takes the
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from das.arrays import BoolArray, FloatArray, IntArray
-from solvers.least_squares.machine_code import compiled_in_any_order
+from solvers.least_squares.arrays import Factors, Guess, Point, Problem, Spots
+from solvers.least_squares.machine_code import Fields, compiled_in_any_order
 
 _BY_HAND = 48  # largest matrix that loops factorise faster than a call of LAPACK
 _PANEL = 96  # columns that fit the cache
 _ROUNDS = 10  # of correction with the same factors; each but the last halves what is off
 _ROUGH, _FINE = 1e-8, 1e-15  # what the conditions of a guess may be off by; the last digits
-
-
-class Problem(NamedTuple):
-    """The fields of `blocks.Quadratic` that steps need, blocks of cells end to end.
-
-    Attributes:
-      scale: float64[C].
-      linear: float64[C, k].
-      parent: float64[k].
-      has_parent: Whether the children add up to it.
-      starts: int64[B + 1], where the cells of each block begin.
-      blocks: float64[B, P, s, s].
-      outside: float64[P, r, k].
-      diagonal: float64[P, k].
-      free: bool[C, k].
-      groups: int64[E, k], of E equalities.
-      targets: float64[E, C, m], in as many columns as the largest needs.
-      sizes: int64[E].
-      is_inside: bool[E].
-      coefficients: float64[n, k], rows.
-      least: float64[C, n].
-      most: float64[C, n].
-      penalty: Curvature that an equality is given.
-    """
-
-    scale: FloatArray
-    linear: FloatArray
-    parent: FloatArray
-    has_parent: bool
-    starts: IntArray
-    blocks: FloatArray
-    outside: FloatArray
-    diagonal: FloatArray
-    free: BoolArray
-    groups: IntArray
-    targets: FloatArray
-    sizes: IntArray
-    is_inside: BoolArray
-    coefficients: FloatArray
-    least: FloatArray
-    most: FloatArray
-    penalty: float
-
-
-class Point(NamedTuple):
-    """As `certificate.Point`; sums float64[E, C, m]."""
-
-    x: FloatArray
-    coupling: FloatArray
-    sums: FloatArray
-    rows: FloatArray
-
-
-class Guess(NamedTuple):
-    """As `active_set.Guess`."""
-
-    support: BoolArray
-    sides: IntArray
-
-
-class Spots(NamedTuple):
-    """Where the support of block b and child c lies.
-
-    Attributes:
-      local: int64, positions within the blocks, end to end.
-      first: int64[B, C], where those of each begin.
-      held: int64[B, C], how many there are.
-      place: int64[B, C], where their matrix begins.
-    """
-
-    local: IntArray
-    first: IntArray
-    held: IntArray
-    place: IntArray
-
-
-class Factors(NamedTuple):
-    """Factors of the conditions of a guess; see `elimination`.
-
-    Attributes:
-      spots: Of the support.
-      K: float64, inverses of the blocks on it, end to end.
-      rows: float64[support, r], the outside rows.
-      Z: float64[support, r], their product with K.
-      L: float64[B, s, s], factors of the coupling.
-      S: float64[C r, C r], the factor of the system of the outside rows.
-    """
-
-    spots: Spots
-    K: FloatArray
-    rows: FloatArray
-    Z: FloatArray
-    L: FloatArray
-    S: FloatArray
 
 
 @compiled_in_any_order
@@ -828,21 +733,20 @@ def _next(guess: Guess, point: Point, g: FloatArray, problem: Problem) -> bool:
 
 @compiled_in_any_order
 def active_set(
-    first: Guess,
-    start: Point,
-    fields: Problem,
+    first: Fields,
+    start: Fields,
+    fields: Fields,
     tolerance: float,
     most_steps: int,
     stale_steps: int,
 ) -> tuple[float, int]:
-    """See `active_set.iterate`.
+    """See `active_set.iterate`, from a `Guess` and a `Point` of a `Problem`.
 
     While supports change, a guess is solved only as well as the next needs; the last one to the
     last digits, so that other processors find the same values but for those, which keeps rounding
     from telling them apart. Overwrites the point with that of the smallest residual;
     returns that and steps.
     """
-    # Callers hand plain tuples over: numba takes a tenth of a millisecond to see another one.
     guess, point, problem = Guess(*first), Point(*start), Problem(*fields)
     best = Point(point.x.copy(), point.coupling.copy(), point.sums.copy(), point.rows.copy())
     least_residual, stale, steps = np.inf, 0, 0

@@ -3,7 +3,7 @@
 `kernels()` loads them at the first use of a process, which takes half a second; importing this
 module does not. Compiling them takes about 70 seconds of a core, once, by `das prepare` or by the
 first task that needs them. A module of kernels has a function `compile_all`, which calls every
-kernel with types as callers hand over.
+kernel with types as callers hand over. What it imports is compiled with it.
 """
 
 from __future__ import annotations
@@ -28,9 +28,21 @@ CLIMBING = "solvers.dual_newton.kernels"
 FAMILIES = "solvers.families.kernels"
 ANSWERS = "solvers.answers.kernels"
 _MODULES = (SUPPORTS, CLIMBING, FAMILIES, ANSWERS)
-_COST = "solvers.rounding.cost"
+# What kernels import: compiled into them, so that it changes with their machine code.
+_PARTS = (
+    "solvers.dual_newton.arrays",
+    "solvers.dual_newton.elimination_kernels",
+    "solvers.least_squares.arrays",
+    "solvers.rounding.cost",
+)
 
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
+
+Fields = tuple[Any, ...]
+"""The fields of a named tuple, in order, as kernels are handed them.
+
+numba takes a tenth of a millisecond to recognise a named tuple at each call, a plain one none.
+"""
 
 
 def compiled(kernel: Kernel, *, fastmath: set[str] | bool = False) -> Kernel:
@@ -43,6 +55,13 @@ def compiled(kernel: Kernel, *, fastmath: set[str] | bool = False) -> Kernel:
     is_kept = os.path.exists(kernel.__code__.co_filename)  # what is in memory cannot be kept
     compiler = numba.njit(cache=is_kept, error_model="numpy", fastmath=fastmath)
     return cast("Kernel", compiler(kernel))
+
+
+def compiled_into_kernels(kernel: Kernel) -> Kernel:
+    """Have a function compiled where kernels of another module call it, and kept with these."""
+    import numba
+
+    return cast("Kernel", numba.njit(error_model="numpy")(kernel))
 
 
 def called_by_kernels(function: Kernel) -> Kernel:
@@ -139,7 +158,7 @@ def _user_folder(name: str) -> Path | None:
     What lies in it is run: nobody else may write there, whatever the process's mask allows.
     """
     # Of all that may be part of the machine code: kernels call those of other modules.
-    sources = [_source(name), *map(_source, _MODULES), *map(_source, (__name__, _COST))]
+    sources = map(_source, (name, *_MODULES, *_PARTS, __name__))
     digest = hashlib.sha256(b"".join(sources)).hexdigest()[:16]
     try:
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")

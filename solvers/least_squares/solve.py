@@ -26,7 +26,7 @@ _PATH_STEPS = 100  # of interior points; then the status is LIMIT
 # answers of 1e8 stopped at sums off by a quarter with the first factor, at 1e-9 with 1e2 to 1e8.
 _PENALTIES = (1.0, 1e4, 1e8)
 # Steps aim below the tolerance of the certificate, which sees more than their stopping test.
-_OVERSHOOT = 1e-2
+OVERSHOOT = 1e-2
 
 
 def solve_quadratic(problem: NodeProblem, tolerance: float, fixed: Fixed = ()) -> Estimate:
@@ -54,9 +54,9 @@ def solve_quadratic(problem: NodeProblem, tolerance: float, fixed: Fixed = ()) -
             return Estimate(values, certificate, Status.INFEASIBLE, 0, steps, reason)
         for factor in _PENALTIES:
             stiff = replace(q, penalty=q.penalty * factor)
-            path, _, passed = follow_path(stiff, point, tolerance * _OVERSHOOT, _PATH_STEPS)
+            path, _, passed = follow_path(stiff, point, tolerance * OVERSHOOT, _PATH_STEPS)
             guess = active_set.next_guess(stiff, path, gradient(stiff, path))
-            end, _, more = active_set.iterate(stiff, guess, path, tolerance * _OVERSHOOT)
+            end, _, more = active_set.iterate(stiff, guess, path, tolerance * OVERSHOOT)
             steps, iterations = steps + more, iterations + passed
             for candidate in (path, end):
                 its = certify(problem, fixed, q, candidate)
@@ -96,5 +96,5 @@ def _by_supports(
     """Where active-set steps lead from each child's own solution, and how many there were."""
     q = arrange(problem, fixed)
     guess = active_set.first_guess(q)
-    point, _, steps = active_set.iterate(q, guess, origin(q), tolerance * _OVERSHOOT)
+    point, _, steps = active_set.iterate(q, guess, origin(q), tolerance * OVERSHOOT)
     return q, point, certify(problem, fixed, q, point), steps

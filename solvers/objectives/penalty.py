@@ -14,7 +14,7 @@ without a norm or a weight.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -33,19 +33,7 @@ from solvers.problem import (
     coarsening,
     group_sums,
 )
-
-
-@dataclass(frozen=True, eq=False)
-class Kept:
-    """What a parent must keep when its counts change, because it holds above.
-
-    Attributes:
-      partitions: int64[k] each, the group of every live cell; sums of groups stay.
-      rows: Coefficients int64[k] each, whose sums stay.
-    """
-
-    partitions: tuple[IntArray, ...] = ()
-    rows: tuple[IntArray, ...] = ()
+from solvers.rounding.failsafe import Kept
 
 
 def loosen(

@@ -24,7 +24,7 @@ from solvers.constraints import (
     sum_of_children,
     sums_of_groups,
 )
-from solvers.problem import ExactTerm, LeavesTerm, RowsTerm
+from solvers.problem import LeastSquaresTerm, NodeProblem
 from solvers.rounding.mixed_integer import (
     MixedIntegerProgram,
     MixedIntegerSolver,
@@ -36,42 +36,23 @@ _TIME_LIMIT = 600.0  # seconds; reaching it is an error, not a solution
 
 
 @dataclass(frozen=True, eq=False)
-class FamilyConstraints:
-    """Constraints on the children of one parent, on all cells the schema allows them.
+class Kept:
+    """What a parent must keep when its counts change, because it holds above.
 
     Attributes:
-      geocode: The parent's label; not interpreted.
-      parent: int64[n], the parent's counts, zeros included.
-      exact: Equality invariants of the children.
-      rows: Linear rows of the children.
-      leaves: Constraints on the leaves below the children, or None.
-      fixed: Partitions int64[n] of the cells whose sums must stay what they are in the parent.
-      score: float64[n], how much the measurements speak for persons in a cell; decides where
-        persons go that no live cell can take.
-      fixed_rows: Coefficients int64[n] of rows whose sums must stay what they are in the parent.
+      partitions: int64[k] each, the group of every cell; sums of groups stay.
+      rows: Coefficients int64[k] each, whose sums stay.
     """
 
-    geocode: str
-    parent: IntArray
-    exact: tuple[ExactTerm, ...]
-    rows: tuple[RowsTerm, ...]
-    leaves: LeavesTerm | None
-    fixed: tuple[IntArray, ...]
-    score: FloatArray
-    fixed_rows: tuple[IntArray, ...] = ()
-
-    @property
-    def n_children(self) -> int:
-        """C; 0 where nothing constrains the children."""
-        for term in self.exact:
-            return len(term.targets)
-        for row in self.rows:
-            return len(row.least)
-        return len(self.leaves.leaves) if self.leaves is not None else 0
+    partitions: tuple[IntArray, ...] = ()
+    rows: tuple[IntArray, ...] = ()
 
 
 def nearest_parent(
-    family: FamilyConstraints, solve: MixedIntegerSolver = solve_mixed_integer
+    problem: NodeProblem,
+    parent: IntArray,
+    kept: Kept,
+    solve: MixedIntegerSolver = solve_mixed_integer,
 ) -> IntArray:
     """The counts nearest to the parent's, in L1, that children can add up to.
 
@@ -80,62 +61,77 @@ def nearest_parent(
     empty gets its persons in the cell that the measurements speak for most.
 
     Args:
-      family: The parent and the constraints on its children.
+      problem: The node on all cells that may have persons; its parent's counts are not used.
+      parent: int64[k], p, zeros included.
+      kept: What p must keep.
       solve: Solver of mixed-integer programs.
 
     Returns:
-      int64[n], p'.
+      int64[k], p'.
 
     Raises:
       InfeasibleError: No parent with the same held sums has such children.
       SolverError: The solver did not finish; its best point is not used.
     """
-    classes, first = _classes(family)
-    sums = np.bincount(classes, family.parent, len(first)).astype(np.int64)
-    program = _program(family, first, sums)
+    classes, first = _classes(problem, kept)
+    sums = np.bincount(classes, parent, len(first)).astype(np.int64)
+    program = _program(problem, kept, first, sums)
     solution = solve(program, _TIME_LIMIT)
     if solution.outcome is Outcome.INFEASIBLE:
         raise InfeasibleError(
-            f"node {family.geocode}",
+            f"node {problem.geocode}",
             "no counts of the parent with the same invariants have children that keep theirs",
             remedy="the invariants contradict each other: check them on the input, or impose the "
             "implied constraints",
         )
     if solution.x is None or solution.outcome is not Outcome.SOLVED:
         raise SolverError(
-            f"node {family.geocode}",
+            f"node {problem.geocode}",
             f"the nearest feasible parent was not found in {_TIME_LIMIT:.0f} s",
             got=f"gap {solution.gap:.1e}",
         )
-    C, m = family.n_children, len(first)
+    C, m = problem.n_children, len(first)
     counts = np.rint(solution.x[: C * m]).astype(np.int64).reshape(C, m)
-    shifted: IntArray = family.parent.copy()
+    support = _support(problem)
+    shifted: IntArray = parent.copy()
     for index, change in enumerate(counts.sum(0) - sums):
         if change:
             cells = np.flatnonzero(classes == index)
-            shifted[cells] = _resized(family.parent[cells], int(change), family.score[cells])
+            shifted[cells] = _resized(parent[cells], int(change), support[cells])
     return shifted
 
 
-def _classes(family: FamilyConstraints) -> tuple[IntArray, IntArray]:
+def _support(problem: NodeProblem) -> FloatArray:
+    """float64[k]: how much the noisy answers speak for persons in a cell, sum_c w_c Q'y_c."""
+    support = np.zeros(problem.n_cells)
+    for term in problem.terms:
+        if isinstance(term, LeastSquaresTerm):
+            support += term.weights @ term.answers[:, term.groups]
+        else:
+            support += term.weights @ term.adjoint
+    return support
+
+
+def _classes(problem: NodeProblem, kept: Kept) -> tuple[IntArray, IntArray]:
     """Class of each cell, and one cell of each class."""
-    seen = [term.groups for term in family.exact] + list(family.fixed)
-    seen += family.fixed_rows
-    seen += [row for term in family.rows for row in term.coefficients]
-    if family.leaves is not None:
-        seen.append(family.leaves.groups)
+    seen = [*(term.groups for term in problem.exact), *kept.partitions, *kept.rows]
+    seen += [row for term in problem.rows for row in term.coefficients]
+    if problem.leaves is not None:
+        seen.append(problem.leaves.groups)
     if not seen:
-        seen.append(np.zeros(len(family.parent), np.int64))
+        seen.append(np.zeros(problem.n_cells, np.int64))
     _, first, classes = np.unique(np.array(seen).T, axis=0, return_index=True, return_inverse=True)
     return classes.reshape(-1).astype(np.int64), first
 
 
-def _program(family: FamilyConstraints, first: IntArray, sums: IntArray) -> MixedIntegerProgram:
+def _program(
+    problem: NodeProblem, kept: Kept, first: IntArray, sums: IntArray
+) -> MixedIntegerProgram:
     """Variables: children x classes, up and down of every class, leaves x types per child."""
-    C, m = family.n_children, len(first)
+    C, m = problem.n_children, len(first)
     n = C * m
     up, down = n, n + m
-    leaf_sizes = [0] if family.leaves is None else [z.least.size for z in family.leaves.leaves]
+    leaf_sizes = [0] if problem.leaves is None else [z.least.size for z in problem.leaves.leaves]
     total = n + 2 * m + sum(leaf_sizes)
     rows: list[sp.csr_array] = []
     low: list[FloatArray] = []
@@ -150,21 +146,21 @@ def _program(family: FamilyConstraints, first: IntArray, sums: IntArray) -> Mixe
 
     eye = sp.eye_array(m)
     add(sp.hstack([sum_of_children(C, m), -eye, eye]), 0, sums, sums)
-    constraints = [given_sums(term.groups[first], term.targets) for term in family.exact]
-    for row in family.rows:
+    constraints = [given_sums(term.groups[first], term.targets) for term in problem.exact]
+    for row in problem.rows:
         constraints.append(linear_rows(replace(row, coefficients=row.coefficients[:, first])))
     for one in constraints:
         add(one.A, 0, one.lower, one.upper)
-    fixed = [sums_of_groups(groups[first], int(groups.max()) + 1) for groups in family.fixed]
-    fixed += [sp.csr_array(row[first][None]) for row in family.fixed_rows]
+    fixed = [sums_of_groups(groups[first], int(groups.max()) + 1) for groups in kept.partitions]
+    fixed += [sp.csr_array(row[first][None]) for row in kept.rows]
     for M in fixed:
         add(sp.hstack([M, -M]), up, np.zeros(M.shape[0]), np.zeros(M.shape[0]))
     lower, upper = np.zeros(total), np.full(total, np.inf)
     start = down + m
-    if family.leaves is not None:
-        for c, leaves in enumerate(family.leaves.leaves):
+    if problem.leaves is not None:
+        for c, leaves in enumerate(problem.leaves.leaves):
             n_leaves, t = leaves.least.size, leaves.least.shape[1]
-            types = sums_of_groups(family.leaves.groups[first], t)
+            types = sums_of_groups(problem.leaves.groups[first], t)
             lower[start : start + n_leaves] = leaves.least.ravel()
             upper[start : start + n_leaves] = leaves.most.ravel()
             own = leaf_rows(leaves)

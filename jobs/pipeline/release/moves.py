@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from das.arrays import FloatArray, IntArray
+from das.arrays import IntArray
 from das.errors import InfeasibleError, SchemaError, VerificationError
 from das.histograms import Histograms
 from geography.lattice import Spine
@@ -30,9 +30,9 @@ from jobs.pipeline.storage.layout import ReleaseLayout
 from solvers.backends.registry import mixed_integer
 from solvers.choices import Failsafe, Method
 from solvers.node import NodeSettings, solve_node
-from solvers.objectives.penalty import Kept, loosen
-from solvers.problem import LeastSquaresTerm, NodeProblem
-from solvers.rounding.failsafe import FamilyConstraints, nearest_parent
+from solvers.objectives.penalty import loosen
+from solvers.problem import NodeProblem
+from solvers.rounding.failsafe import Kept, nearest_parent
 
 # Weight of a person whom the parent moves, over the largest that noisy answers of a child give to a
 # person in a cell. In `bench.failsafe` parents moved 142.5 persons to the nearest counts, 154
@@ -48,13 +48,11 @@ class MoveRules:
 
     Attributes:
       cells: int64[k], cells whose counts may change, sorted.
-      partitions: int64[k] each, the answer of an exact query in which each cell counts.
-      rows: int64[k] each, coefficients of linear rows whose sums stay.
+      kept: Answers of exact queries and sums of linear rows that stay.
     """
 
     cells: IntArray
-    partitions: tuple[IntArray, ...]
-    rows: tuple[IntArray, ...]
+    kept: Kept
 
     @classmethod
     def of(cls, plan: Plan, level: Level, family: Family) -> MoveRules:
@@ -82,7 +80,7 @@ class MoveRules:
             for row in plan.limits.rows_at(above.name):
                 if row.is_exact or level.name not in row.geolevels:
                     rows[row.name] = row.coefficients[cells]
-        return cls(cells, tuple(partitions.values()), tuple(rows.values()))
+        return cls(cells, Kept(tuple(partitions.values()), tuple(rows.values())))
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,19 +149,8 @@ def moved_family(node: Contradicted, failsafe: Failsafe, settings: NodeSettings)
 def _nearest_counts(node: Contradicted, settings: NodeSettings) -> IntArray:
     """int64[cells of the rules]: the nearest counts of the parent that children can add up to."""
     problem = node.problem(np.arange(len(node.rules.cells)))
-    return nearest_parent(
-        FamilyConstraints(
-            node.family.geocode,
-            node.before,
-            problem.exact,
-            problem.rows,
-            problem.leaves,
-            node.rules.partitions,
-            _support(problem),
-            node.rules.rows,
-        ),
-        mixed_integer(settings.integers),
-    )
+    solve = mixed_integer(settings.integers)
+    return nearest_parent(problem, node.before, node.rules.kept, solve)
 
 
 def _fitted_counts(node: Contradicted, nearest: IntArray, settings: NodeSettings) -> IntArray:
@@ -175,7 +162,7 @@ def _fitted_counts(node: Contradicted, nearest: IntArray, settings: NodeSettings
         that there are any, and which of the parent's empty cells they need.
       settings: How nodes are solved.
     """
-    before, rules = node.before, node.rules
+    before, rules = node.before, node.rules.kept
     live = np.flatnonzero((before > 0) | (nearest > 0))
     problem = node.problem(live)
     kept = Kept(tuple(p[live] for p in rules.partitions), tuple(row[live] for row in rules.rows))
@@ -204,17 +191,6 @@ def move_of(node: Contradicted, after: Family, failsafe: Failsafe) -> Move:
         changes=tuple(changes[changed].tolist()),
         by="penalty" if failsafe is Failsafe.PENALTY else "exact",
     )
-
-
-def _support(problem: NodeProblem) -> FloatArray:
-    """float64[k]: how much the noisy answers speak for persons in a cell, sum_c w_c Q'y_c."""
-    support = np.zeros(problem.n_cells)
-    for term in problem.terms:
-        if isinstance(term, LeastSquaresTerm):
-            support += term.weights @ term.answers[:, term.groups]
-        else:
-            support += term.weights @ term.adjoint
-    return support
 
 
 def _counts_in(histograms: Histograms | None, cells: IntArray) -> IntArray:

@@ -6,7 +6,6 @@ arguments, and `use` puts it in their place.
 
 from __future__ import annotations
 
-from collections import namedtuple
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -14,7 +13,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from solvers.least_squares.active_set import Guess, next_guess
+from solvers.least_squares.active_set import next_guess
+from solvers.least_squares.arrays import Guess
 from solvers.least_squares.blocks import Equality, Quadratic
 from solvers.least_squares.certificate import Point, natural_residual
 from solvers.least_squares.certificate import gradient as lagrangian_gradient
@@ -215,9 +215,6 @@ def with_holders(q, support):
 
 
 DEFINITION = SimpleNamespace(
-    Guess=lambda *fields: fields,
-    Point=namedtuple("Point", "x coupling sums rows"),
-    Problem=lambda *fields: fields,
     adjoint=adjoint,
     gram_blocks=gram_blocks,
     gradient=gradient,

@@ -11,7 +11,8 @@ from das.errors import SolverError
 from solvers.least_squares import active_set, interior_point
 from solvers.least_squares import blocks as structure
 from solvers.least_squares import solve as least_squares
-from solvers.least_squares.active_set import Guess, first_guess
+from solvers.least_squares.active_set import first_guess
+from solvers.least_squares.arrays import Guess
 from solvers.least_squares.blocks import arrange
 from solvers.least_squares.certificate import certify, gradient, natural_residual, origin
 from solvers.least_squares.interior_point import follow_path

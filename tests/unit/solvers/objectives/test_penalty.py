@@ -10,7 +10,7 @@ import pytest
 from invariants.leaves import Leaves
 from solvers.least_squares.solve import solve_quadratic
 from solvers.node import NodeSettings, estimate_node, solve_node
-from solvers.objectives.penalty import Kept, loosen
+from solvers.objectives.penalty import loosen
 from solvers.problem import (
     NO_LIMIT,
     ExactTerm,
@@ -21,6 +21,7 @@ from solvers.problem import (
     RowsTerm,
     Status,
 )
+from solvers.rounding.failsafe import Kept
 from tests.builders import node as builders
 
 SETTINGS = NodeSettings()

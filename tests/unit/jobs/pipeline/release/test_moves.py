@@ -142,8 +142,8 @@ def test_rules_keep_rows_unless_the_children_have_bounds_of_their_own():
     )
     rules = MoveRules.of(plan, plan.levels[BLOCK], family(4, 0, 0, 6))
     assert rules.cells.tolist() == [0, 2, 3]
-    assert [row.tolist() for row in rules.rows] == [[0, 1, 1], [0, 0, 5]]  # men and exact
-    assert sorted(p.tolist() for p in rules.partitions) == [[0, 0, 1], [0, 1, 1]]
+    assert [row.tolist() for row in rules.kept.rows] == [[0, 1, 1], [0, 0, 5]]  # men and exact
+    assert sorted(p.tolist() for p in rules.kept.partitions) == [[0, 0, 1], [0, 1, 1]]
 
 
 def test_cells_that_were_not_measured_stay_empty():
