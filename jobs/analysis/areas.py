@@ -7,7 +7,7 @@ each area is from that of the ideal one.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import typer
 
-from das.arrays import FloatArray, Geocodes, IntArray
+from das.arrays import Geocodes, IntArray
 from das.errors import ConfigError, InputError
 from das.histograms import Histograms
 from das.metrics.replicates import own_intervals
@@ -293,31 +293,20 @@ def _of_estimates(
     unknown = without_estimates(plan, [query.name for query in queries])
     known = tuple(q for q in queries if plan.leaf.name not in unknown.get(q.name, ()))
     one = AreaEstimator(LevelEstimator(plan, release, known, confidence), known)
-    rows = [[*_estimated(one, known, codes)] if known else [] for codes in areas.values()]
-    values, errors = (
-        [
-            np.stack([row[known.index(query)][kind] for row in rows])
-            if query in known
-            else np.full((len(areas), query.size), np.nan)
-            for query in queries
-        ]
-        for kind in range(2)
-    )
+    values = [np.full((len(areas), query.size), np.nan) for query in queries]
+    errors = [each.copy() for each in values]
+    for row, codes in enumerate(areas.values() if known else ()):
+        moments = one.blocks(codes)
+        matrices = tuple(part[moments.kind] for part in moments.matrices)
+        for index, query in enumerate(queries):
+            if query in known:
+                values[index][row] = one.coordinates.answer(query, moments.values)[0]
+                errors[index][row] = np.sqrt(one.coordinates.variances(query, matrices)[0])
     factor = normal_factor(confidence)
     found = [central_intervals(v, e, factor) for v, e in zip(values, errors, strict=True)]
     numbers = (values, errors, [one.lower for one in found], [one.upper for one in found])
     columns = (pa.array(_column(each), from_pandas=True) for each in numbers)
     return dict(zip(_OF_ESTIMATES, columns, strict=True))
-
-
-def _estimated(
-    one: AreaEstimator, queries: Sequence[Query], codes: Geocodes
-) -> Iterator[tuple[FloatArray, FloatArray]]:
-    moments = one.blocks(codes)
-    matrices = tuple(part[moments.kind] for part in moments.matrices)
-    for query in queries:
-        errors = np.sqrt(one.coordinates.variances(query, matrices))
-        yield one.coordinates.answer(query, moments.values)[0], errors[0]
 
 
 def _of_totals(totals: IntArray, ideal: float, rows: int) -> dict[str, Any]:

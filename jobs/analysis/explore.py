@@ -26,9 +26,7 @@ from jobs.pipeline.documents.intervals import digest_of
 from jobs.pipeline.documents.manifest import read_manifest
 from jobs.pipeline.plan import Plan
 from jobs.pipeline.report.explore import (
-    Block,
     Embedding,
-    Packed,
     pack_arrays,
     pack_text,
     write_explore_page,
@@ -53,24 +51,9 @@ _MEGABYTE = 1_000_000
 _FRAME = 80_000  # characters of the page that are no data, about
 
 
-@dataclass(frozen=True)
-class Explored:
-    """What became of a request.
-
-    Attributes:
-      path: The page.
-      bytes: Its size.
-      notes: What was left out, and which outlines fit no geounit.
-    """
-
-    path: Path
-    bytes: int
-    notes: tuple[str, ...]
-
-
 def explore(
     product: Product, request: ExploreRequest, out: Path, errors: Errors | None = None
-) -> Explored:
+) -> tuple[int, Sequence[str]]:
     """Write the page of a finished release.
 
     Args:
@@ -78,6 +61,9 @@ def explore(
       request: What is wanted.
       out: The file; replaced at once.
       errors: Errors of the release; with them the page is confidential, and its owner's alone.
+
+    Returns:
+      The bytes of the page, and what was left out.
 
     Raises:
       ConfigError: A table or geolevel is unknown, or the page too small for any.
@@ -111,7 +97,7 @@ def explore(
     }
     mode = READABLE if errors is None else OWNER_ONLY
     size = write_explore_page(manifest, header, page.room.text, out, mode)
-    return Explored(out, size, notes)
+    return size, notes
 
 
 def _queries(product: Product, asked: Sequence[str]) -> list[Query]:
@@ -217,7 +203,7 @@ class _Page:
             text = "\n".join(one.named)
             if any(named):
                 text += "\x00" + "\n".join(name.replace("\n", " ") for name in named)
-            place = self._add(pack_text(text))
+            place = self.room.add(pack_text(text))
             if place is None:
                 self._leave_out(f"{level}, which has {len(one.named):,} geounits")
                 continue
@@ -259,7 +245,7 @@ class _Page:
             packed = None
             if len(geounits[level].own) * query.size <= _MOST_ANSWERS:
                 packed = pack_arrays(self._answers(level, query, geounits[level], plan))
-            place = None if packed is None else self._add(packed)
+            place = None if packed is None else self.room.add(packed)
             if packed is None or place is None:
                 self._leave_out(f"{query.name} of every {level}")
                 continue
@@ -313,15 +299,12 @@ class _Page:
             if len(packed.text) <= self.room.most * _MAP_SHARE or most < 100:
                 break
             most = int(most * 0.7)
-        place = self._add(packed)
+        place = self.room.add(packed)
         if place is None:
             self._leave_out("the map")
             return None
         size = {"width": drawn.width, "height": drawn.height}
         return {"place": place, "arrays": packed.arrays, **size}
-
-    def _add(self, packed: Packed) -> Block | None:
-        return self.room.add(packed) if self.room.fits(packed) else None
 
     def _leave_out(self, what: str) -> None:
         self.notes.append(f"left out, for the size of the page: {what}")

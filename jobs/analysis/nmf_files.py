@@ -72,11 +72,6 @@ class LevelFiles:
     answers: tuple[Path, ...]
     constraints: tuple[Path, ...]
 
-    @property
-    def files(self) -> tuple[Path, ...]:
-        """All of them."""
-        return (*self.answers, *self.constraints)
-
 
 @dataclass(frozen=True, eq=False)
 class Index:
@@ -185,7 +180,9 @@ def read_index(path: Path, kind: str) -> Index:
         variances.type.bit_width <= 32,
         costs,
         cost,
-        _shapes(path, table) if shaped else None,
+        matrix_of(table["query_shape"], str(path), "has shapes of several lengths")
+        if shaped
+        else None,
     )
 
 
@@ -221,7 +218,8 @@ def read_values(
 def digest_of(folder: Path, levels: Sequence[LevelFiles]) -> tuple[int, str]:
     """How many files there are, and the SHA-256 of the list of their digests and names."""
     lines = []
-    for path in sorted(path for level in levels for path in level.files):
+    files = (path for level in levels for path in (*level.answers, *level.constraints))
+    for path in sorted(files):
         with path.open("rb") as handle:
             digest = hashlib.file_digest(handle, "sha256").hexdigest()
         lines.append(f"{digest}  {path.relative_to(folder).as_posix()}\n")
@@ -310,10 +308,21 @@ def _ascii(path: Path, codes: Sequence[str]) -> npt.NDArray[np.bytes_]:
         raise InputError(str(path), "has a geocode that is not ASCII text") from None
 
 
-def _shapes(path: Path, table: pa.Table) -> IntArray:
-    column = table.column("query_shape")
-    sizes = pc.unique(pc.list_value_length(column)).to_pylist() if len(column) else [1]
-    flat = pc.list_flatten(column)
-    if len(sizes) != 1 or sizes[0] is None or flat.null_count:
-        raise InputError(str(path), "has shapes of several lengths", got=sizes)
-    return np.asarray(flat.to_numpy(), np.int64).reshape(-1, sizes[0])
+def matrix_of(column: pa.ChunkedArray, where: str, what: str, width: int = 0) -> IntArray:
+    """int64[R, n] of a column of lists of whole numbers.
+
+    Args:
+      column: The lists.
+      where: Where they are from.
+      what: What is wrong where they have several lengths, or another one than is wanted.
+      width: The wanted length; 0 for any.
+
+    Raises:
+      InputError: They have other lengths, or lack numbers.
+    """
+    flat, sizes = pc.list_flatten(column), pc.unique(pc.list_value_length(column)).to_pylist()
+    wanted = width or (sizes[0] if sizes else 1)
+    odd = [size for size in sizes if size is None or size != wanted]
+    if odd or flat.null_count:
+        raise InputError(where, what, got=odd if width else sizes, want=width or None)
+    return np.asarray(flat.to_numpy(), np.int64).reshape(len(column), wanted)

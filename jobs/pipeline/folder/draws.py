@@ -67,14 +67,12 @@ class Draw:
     """One attempt to draw the noise of a part, or what was measured by it.
 
     Attributes:
-      part: Name of the part.
       attempt: A random number; empty for measurements of which only the digest is known.
       folder: Where the run folder was.
       at: When, UTC.
       sha256: Digest of the measurements; none of an attempt.
     """
 
-    part: str
     attempt: str
     folder: str
     at: str
@@ -280,7 +278,7 @@ class Draws:
         about = [line for line in lines if line.get("event") in (DRAWING, MEASURED)]
         try:
             return [
-                Draw(part, line["attempt"], line["folder"], line["at"], line.get("sha256"))
+                Draw(line["attempt"], line["folder"], line["at"], line.get("sha256"))
                 for line in about
                 if (line["product"], line["grant"], line["geolevel"]) == wanted
             ]
