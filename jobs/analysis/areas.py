@@ -229,24 +229,21 @@ class _Members:
 
     def add_up(self, leaves: Dataset, n_cells: int) -> Histograms:
         """Histograms of the areas from those of leaves."""
-        reader, parts = RangeReader(leaves), []
+        from scipy.sparse import csr_array
+
+        reader, sums = RangeReader(leaves), csr_array((self.areas, n_cells), dtype=np.int64)
         for start in range(0, len(self.distinct), _LEAVES):
             own = self.distinct[start : start + _LEAVES]
             found = read_histograms(reader, own.astype(np.str_).astype(object), n_cells)
-            first, last = np.searchsorted(self.codes, own[[0, -1]], side="left")
-            last = int(np.searchsorted(self.codes, own[-1], side="right"))
+            entries = (found.counts, found.cells, found.offsets)
+            first = np.searchsorted(self.codes, own[0])
+            last = np.searchsorted(self.codes, own[-1], side="right")
             spots = np.searchsorted(own, self.codes[first:last])
-            sizes = np.diff(found.offsets)[spots]
-            begins = np.cumsum(sizes) - sizes
-            entries = np.arange(int(sizes.sum())) - np.repeat(begins - found.offsets[spots], sizes)
-            owners = np.repeat(self.area[first:last], sizes)
-            cells, counts = found.cells[entries], found.counts[entries]
-            parts.append(Histograms.from_entries(n_cells, self.areas, owners, cells, counts))
-        owners, cells, counts = (
-            np.concatenate(columns)
-            for columns in zip(*((p.owners(), p.cells, p.counts) for p in parts), strict=True)
-        )
-        return Histograms.from_entries(n_cells, self.areas, owners, cells, counts)
+            pairs = (np.ones(len(spots), np.int64), (self.area[first:last], spots))
+            members = csr_array(pairs, shape=(self.areas, len(own)))
+            sums += members @ csr_array(entries, shape=(len(own), n_cells))
+        added = sums.tocoo()
+        return Histograms.from_entries(n_cells, self.areas, added.row, added.col, added.data)
 
 
 def _column(answers: Sequence[Any]) -> Any:  # noqa: ANN401 - numbers of any kind

@@ -33,7 +33,6 @@ from jobs.analysis.nmf_files import (
     STATE,
     SUFFIXES,
     chain_ends,
-    drafted,
 )
 from jobs.analysis.nmf_noise import NOISE
 from jobs.pipeline.config.product import Product
@@ -42,7 +41,7 @@ from jobs.pipeline.release.given import given_counts
 from jobs.pipeline.storage.answers import read_answers, rows_about
 from jobs.pipeline.storage.columns import lists, repeated, texts, unpacked
 from jobs.pipeline.storage.dataset import Dataset
-from jobs.pipeline.storage.files import writing
+from jobs.pipeline.storage.files import drafted, writing
 from jobs.pipeline.storage.geography import read_public_geocodes
 from jobs.pipeline.storage.layout import ReleaseLayout
 from jobs.pipeline.tasks.batches import Batch

@@ -44,7 +44,6 @@ from jobs.analysis.nmf_files import (
     chain_ends,
     chain_starts,
     digest_of,
-    drafted,
     find_levels,
     matrix_of,
     read_index,
@@ -75,6 +74,7 @@ from jobs.pipeline.release.given import publish_given_counts
 from jobs.pipeline.release.implied import publish_implied
 from jobs.pipeline.storage import answers as stored
 from jobs.pipeline.storage.dataset import PartWriter, dataset_digest, publish
+from jobs.pipeline.storage.files import drafted
 from jobs.pipeline.storage.geography import write_geography
 from jobs.pipeline.storage.layout import ReleaseLayout
 from jobs.pipeline.storage.ledger import record_measured, seal_ledger, start_ledger
@@ -314,9 +314,8 @@ class _Asked:
                 values = np.unique(rows.variances[some]).tolist()
                 found = {Variance(value, rows.is_single) for value in values}
                 self.variances.setdefault((name, begin), set()).update(found)
-                texts = rows.costs or ("",)
-                stated = np.unique(rows.cost[some]).tolist() if rows.costs else [0]
-                self.costs.setdefault((name, begin), set()).update(texts[one] for one in stated)
+                stated = {rows.costs[one] for one in np.unique(rows.cost[some])}
+                self.costs.setdefault((name, begin), set()).update(stated)
 
 
 def _check_rows(

@@ -13,11 +13,7 @@ the rows do not.
 from __future__ import annotations
 
 import hashlib
-import os
-import shutil
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,7 +27,6 @@ import pyarrow.parquet as pq
 from das.arrays import FloatArray, IntArray, ObjectArray
 from das.errors import InputError
 from geography.lattice import Lattice
-from jobs.pipeline.storage.files import writing
 
 GEOLEVELS: Mapping[str, str] = {
     "US": "nation",
@@ -84,7 +79,7 @@ class Index:
       query: int32[R], which of them each row answers.
       variances: float64[R].
       is_single: Whether the file holds them as numbers of 4 bytes.
-      costs: What rows cost, as texts; none if the file does not say it exactly.
+      costs: What rows cost, as texts; empty if the file does not say it exactly.
       cost: int32[R], which of them each row did.
       shapes: int64[R, d]; none if the file does not state them.
     """
@@ -95,7 +90,7 @@ class Index:
     query: npt.NDArray[np.int32]
     variances: FloatArray
     is_single: bool
-    costs: tuple[str, ...] | None
+    costs: tuple[str, ...]
     cost: npt.NDArray[np.int32]
     shapes: IntArray | None
 
@@ -162,7 +157,10 @@ def read_index(path: Path, kind: str) -> Index:
     table = _read(path, [*wanted, *more])
     codes, geounit = _encoded(path, table, "geocode")
     names, query = _encoded(path, table, "query_name")
-    costs, cost = _encoded(path, table, COST) if exact and kind == ANSWERS else (None, query)
+    costs: tuple[str, ...] = ("",)
+    cost = np.zeros_like(query)
+    if exact and kind == ANSWERS:
+        costs, cost = _encoded(path, table, COST)
     suffix = SUFFIXES[kind]
     for name in names:
         if not name.endswith(suffix):
@@ -224,22 +222,6 @@ def digest_of(folder: Path, levels: Sequence[LevelFiles]) -> tuple[int, str]:
             digest = hashlib.file_digest(handle, "sha256").hexdigest()
         lines.append(f"{digest}  {path.relative_to(folder).as_posix()}\n")
     return len(lines), hashlib.sha256("".join(lines).encode()).hexdigest()
-
-
-@contextmanager
-def drafted(folder: Path) -> Iterator[Path]:
-    """A folder beside another, which takes its name if the block ends well."""
-    with writing(folder):
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-    try:
-        with writing(folder):
-            yield draft
-            if folder.exists():
-                folder.rmdir()
-            os.rename(draft, folder)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
 
 
 def chain_starts(lattice: Lattice, index: int) -> IntArray:

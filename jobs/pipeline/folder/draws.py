@@ -450,8 +450,7 @@ def lost_answers(error: OutputError) -> LedgerError:
         f"{error.what}, and noisy answers are drawn once: the budget was spent on them, and "
         "nothing may be measured again under this grant",
         got=error.got,
-        remedy="restore the file from a backup; or give another privacy.grant and "
-        "output.directory, and its cost is added to what the same people have lost",
+        remedy="restore the file from a backup; " + _NEW_GRANT,
     )
 
 

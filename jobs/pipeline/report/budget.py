@@ -264,12 +264,12 @@ _BASES = {"rho": text.RHO, "epsilon": text.EPSILON, "noise": "the noise"}
 
 
 def _changed(statement: Statement) -> Cell:
-    sentence = _CHANGES[statement.change]
+    sentence = CHANGES[statement.change]
     shown = sentence.format(words(statement.name))
     return Cell(shown, shown, plain=sentence.format(statement.name))
 
 
-_CHANGES = {
+CHANGES = {
     Change.RECORD: "anything in the record",
     Change.ATTRIBUTE: "only {}",
     Change.WITHIN: "only the place, within one {}",
