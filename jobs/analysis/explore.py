@@ -20,7 +20,7 @@ from das.queries.query import Query, parse_query
 from das.tree.intervals import normal_factor
 from jobs.analysis.outlines import outlines
 from jobs.analysis.polygons import Rings, read_polygons
-from jobs.analysis.requests import ExploreRequest
+from jobs.analysis.requests import ExploreRequest, refuse_unknown
 from jobs.pipeline.config.product import Product
 from jobs.pipeline.documents.intervals import digest_of
 from jobs.pipeline.documents.manifest import read_manifest
@@ -118,11 +118,7 @@ def _geolevels(plan: Plan, asked: Sequence[str]) -> list[str]:
     """Those of the census, root first, and then those that the spine alone has."""
     census = plan.census_spine.levels
     known = [*census, *(name for name in plan.spine.levels if name not in census)]
-    unknown = [name for name in asked if name not in known]
-    if unknown:
-        raise ConfigError(
-            "explore --geolevel", "names an unknown geolevel", got=unknown[0], want=known
-        )
+    refuse_unknown("explore --geolevel", "geolevel", asked, known)
     return [name for name in known if not asked or name in asked]
 
 

@@ -12,7 +12,8 @@ from functools import cached_property
 import numpy as np
 
 from das.arrays import Geocodes
-from das.errors import ConfigError, InputError
+from das.errors import InputError
+from jobs.analysis.requests import refuse_unknown
 from jobs.pipeline.plan import Plan
 from jobs.pipeline.storage.dataset import LAST
 from jobs.pipeline.storage.geography import read_both_geocodes, read_public_geocodes
@@ -69,9 +70,7 @@ class NamedGeounits:
         """
         if not geolevel:
             return [*geounits]
-        levels = self.plan.geolevels
-        if geolevel not in levels:
-            raise ConfigError("estimate", "names an unknown geolevel", got=geolevel, want=[*levels])
+        refuse_unknown("estimate", "geolevel", [geolevel], self.plan.geolevels)
         return [*geounits, *sorted(read_both_geocodes(self.release, geolevel)[1].tolist())]
 
     def spine_code(self, code: str) -> str | None:
