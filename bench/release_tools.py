@@ -91,8 +91,8 @@ def explored(folder: Path, release: Path) -> tuple[int, list[str]]:
     outlines = folder / "outlines.json"
     write_boundaries(outlines, codes, (5, 11), bends=5)
     asked = ExploreRequest(boundaries=outlines, names="NAME")
-    made = explore(resolved.last, asked, folder / "explore.html")
-    return made.bytes, list(made.notes)
+    size, notes = explore(resolved.last, asked, folder / "explore.html")
+    return size, list(notes)
 
 
 def cpu_seconds(*words: object) -> float:

@@ -7,7 +7,7 @@ each area is from that of the ideal one.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import typer
 
-from das.arrays import FloatArray, Geocodes, IntArray
+from das.arrays import Geocodes, IntArray
 from das.errors import ConfigError, InputError
 from das.histograms import Histograms
 from das.metrics.replicates import own_intervals
@@ -229,24 +229,21 @@ class _Members:
 
     def add_up(self, leaves: Dataset, n_cells: int) -> Histograms:
         """Histograms of the areas from those of leaves."""
-        reader, parts = RangeReader(leaves), []
+        from scipy.sparse import csr_array
+
+        reader, sums = RangeReader(leaves), csr_array((self.areas, n_cells), dtype=np.int64)
         for start in range(0, len(self.distinct), _LEAVES):
             own = self.distinct[start : start + _LEAVES]
             found = read_histograms(reader, own.astype(np.str_).astype(object), n_cells)
-            first, last = np.searchsorted(self.codes, own[[0, -1]], side="left")
-            last = int(np.searchsorted(self.codes, own[-1], side="right"))
+            entries = (found.counts, found.cells, found.offsets)
+            first = np.searchsorted(self.codes, own[0])
+            last = np.searchsorted(self.codes, own[-1], side="right")
             spots = np.searchsorted(own, self.codes[first:last])
-            sizes = np.diff(found.offsets)[spots]
-            begins = np.cumsum(sizes) - sizes
-            entries = np.arange(int(sizes.sum())) - np.repeat(begins - found.offsets[spots], sizes)
-            owners = np.repeat(self.area[first:last], sizes)
-            cells, counts = found.cells[entries], found.counts[entries]
-            parts.append(Histograms.from_entries(n_cells, self.areas, owners, cells, counts))
-        owners, cells, counts = (
-            np.concatenate(columns)
-            for columns in zip(*((p.owners(), p.cells, p.counts) for p in parts), strict=True)
-        )
-        return Histograms.from_entries(n_cells, self.areas, owners, cells, counts)
+            pairs = (np.ones(len(spots), np.int64), (self.area[first:last], spots))
+            members = csr_array(pairs, shape=(self.areas, len(own)))
+            sums += members @ csr_array(entries, shape=(len(own), n_cells))
+        added = sums.tocoo()
+        return Histograms.from_entries(n_cells, self.areas, added.row, added.col, added.data)
 
 
 def _column(answers: Sequence[Any]) -> Any:  # noqa: ANN401 - numbers of any kind
@@ -293,31 +290,20 @@ def _of_estimates(
     unknown = without_estimates(plan, [query.name for query in queries])
     known = tuple(q for q in queries if plan.leaf.name not in unknown.get(q.name, ()))
     one = AreaEstimator(LevelEstimator(plan, release, known, confidence), known)
-    rows = [[*_estimated(one, known, codes)] if known else [] for codes in areas.values()]
-    values, errors = (
-        [
-            np.stack([row[known.index(query)][kind] for row in rows])
-            if query in known
-            else np.full((len(areas), query.size), np.nan)
-            for query in queries
-        ]
-        for kind in range(2)
-    )
+    values = [np.full((len(areas), query.size), np.nan) for query in queries]
+    errors = [each.copy() for each in values]
+    for row, codes in enumerate(areas.values() if known else ()):
+        moments = one.blocks(codes)
+        matrices = tuple(part[moments.kind] for part in moments.matrices)
+        for index, query in enumerate(queries):
+            if query in known:
+                values[index][row] = one.coordinates.answer(query, moments.values)[0]
+                errors[index][row] = np.sqrt(one.coordinates.variances(query, matrices)[0])
     factor = normal_factor(confidence)
     found = [central_intervals(v, e, factor) for v, e in zip(values, errors, strict=True)]
     numbers = (values, errors, [one.lower for one in found], [one.upper for one in found])
     columns = (pa.array(_column(each), from_pandas=True) for each in numbers)
     return dict(zip(_OF_ESTIMATES, columns, strict=True))
-
-
-def _estimated(
-    one: AreaEstimator, queries: Sequence[Query], codes: Geocodes
-) -> Iterator[tuple[FloatArray, FloatArray]]:
-    moments = one.blocks(codes)
-    matrices = tuple(part[moments.kind] for part in moments.matrices)
-    for query in queries:
-        errors = np.sqrt(one.coordinates.variances(query, matrices))
-        yield one.coordinates.answer(query, moments.values)[0], errors[0]
 
 
 def _of_totals(totals: IntArray, ideal: float, rows: int) -> dict[str, Any]:

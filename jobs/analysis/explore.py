@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +20,13 @@ from das.queries.query import Query, parse_query
 from das.tree.intervals import normal_factor
 from jobs.analysis.outlines import outlines
 from jobs.analysis.polygons import Rings, read_polygons
-from jobs.analysis.requests import ExploreRequest
+from jobs.analysis.requests import ExploreRequest, refuse_unknown
 from jobs.pipeline.config.product import Product
 from jobs.pipeline.documents.intervals import digest_of
 from jobs.pipeline.documents.manifest import read_manifest
 from jobs.pipeline.plan import Plan
 from jobs.pipeline.report.explore import (
-    Block,
     Embedding,
-    Packed,
     pack_arrays,
     pack_text,
     write_explore_page,
@@ -53,24 +51,9 @@ _MEGABYTE = 1_000_000
 _FRAME = 80_000  # characters of the page that are no data, about
 
 
-@dataclass(frozen=True)
-class Explored:
-    """What became of a request.
-
-    Attributes:
-      path: The page.
-      bytes: Its size.
-      notes: What was left out, and which outlines fit no geounit.
-    """
-
-    path: Path
-    bytes: int
-    notes: tuple[str, ...]
-
-
 def explore(
     product: Product, request: ExploreRequest, out: Path, errors: Errors | None = None
-) -> Explored:
+) -> tuple[int, Sequence[str]]:
     """Write the page of a finished release.
 
     Args:
@@ -79,25 +62,27 @@ def explore(
       out: The file; replaced at once.
       errors: Errors of the release; with them the page is confidential, and its owner's alone.
 
+    Returns:
+      The bytes of the page, and what was left out.
+
     Raises:
       ConfigError: A table or geolevel is unknown, or the page too small for any.
       InputError: The boundaries cannot be read, or fit no geounit.
       OutputError: The release is not complete, or the page cannot be written.
     """
-    plan, release = product.plan, product.release
-    manifest = read_manifest(release)
+    manifest = read_manifest(product.release)
     queries = _queries(product, request.tables)
-    wanted = _geolevels(plan, request.geolevels)
-    geounits = {level: _Geounits.read(plan, release, level) for level in wanted}
-    most = int(request.megabytes * _MEGABYTE) - _FRAME
-    page = _Page(release, Embedding(most), [], errors)
-    outlined = request.boundaries
-    found = None if outlined is None else _joined(outlined, request, geounits)
-    names = {} if found is None else found.names
-    levels = page.places(wanted, geounits, plan, names)
-    drawn = None if found is None else page.map(found, [one["name"] for one in levels])
-    tables = page.tables(levels, queries, geounits, plan)
-    notes = (*page.notes, *(() if found is None else found.notes))
+    wanted = _geolevels(product.plan, request.geolevels)
+    geounits = {v: _Geounits.read(product.plan, product.release, v) for v in wanted}
+    found = _Joined()
+    if request.boundaries is not None:
+        found = _joined(request.boundaries, request, geounits)
+    room = Embedding(int(request.megabytes * _MEGABYTE) - _FRAME)
+    page = _Page(product, geounits, room, errors)
+    levels = page.places(found.names)
+    drawn = page.map(found, [one["name"] for one in levels])
+    tables = page.tables(levels, queries)
+    notes = (*page.notes, *found.notes)
     header = {
         "title": manifest.name,
         "records": manifest.records,
@@ -111,7 +96,7 @@ def explore(
     }
     mode = READABLE if errors is None else OWNER_ONLY
     size = write_explore_page(manifest, header, page.room.text, out, mode)
-    return Explored(out, size, notes)
+    return size, notes
 
 
 def _queries(product: Product, asked: Sequence[str]) -> list[Query]:
@@ -133,11 +118,7 @@ def _geolevels(plan: Plan, asked: Sequence[str]) -> list[str]:
     """Those of the census, root first, and then those that the spine alone has."""
     census = plan.census_spine.levels
     known = [*census, *(name for name in plan.spine.levels if name not in census)]
-    unknown = [name for name in asked if name not in known]
-    if unknown:
-        raise ConfigError(
-            "explore --geolevel", "names an unknown geolevel", got=unknown[0], want=known
-        )
+    refuse_unknown("explore --geolevel", "geolevel", asked, known)
     return [name for name in known if not asked or name in asked]
 
 
@@ -183,41 +164,44 @@ class _Page:
     """What is put into a page, while there is room.
 
     Args:
-      release: Where it comes from.
+      product: Whose release.
+      geounits: By geolevel, those that are wanted.
       room: The blocks.
-      notes: What was left out.
       errors: As for `explore`.
+
+    Attributes:
+      notes: What was left out.
+      confidence: Of the intervals of estimates.
     """
 
     def __init__(
-        self, release: ReleaseLayout, room: Embedding, notes: list[str], errors: Errors | None
+        self,
+        product: Product,
+        geounits: Mapping[str, _Geounits],
+        room: Embedding,
+        errors: Errors | None,
     ) -> None:
-        self.release, self.room, self.notes, self.errors = release, room, notes, errors
+        self.plan, self.release, self.geounits = product.plan, product.release, geounits
+        self.room, self.errors = room, errors
+        self.notes: list[str] = []
         self.confidence = 0.9
-        digest = digest_of(release.manifest)
+        digest = digest_of(self.release.manifest)
         self._has_intervals = {
             path.parent.name.removeprefix("level=")
-            for path in IntervalLayout.of(release).root.glob("level=*/_manifest.json")
+            for path in IntervalLayout.of(self.release).root.glob("level=*/_manifest.json")
             if Dataset.open(path.parent).facts.get("manifest") == digest
         }
 
-    def places(
-        self,
-        wanted: Sequence[str],
-        geounits: Mapping[str, _Geounits],
-        plan: Plan,
-        names: Mapping[str, str],
-    ) -> list[dict[str, Any]]:
+    def places(self, names: Mapping[str, str]) -> list[dict[str, Any]]:
         """Geolevels with the codes and names of their geounits."""
         found: list[dict[str, Any]] = []
-        for level in wanted:
-            one = geounits[level]
+        for level, one in self.geounits.items():
             own = self._names(level, one)
             named = [names.get(code, name) for code, name in zip(one.named, own, strict=True)]
             text = "\n".join(one.named)
             if any(named):
                 text += "\x00" + "\n".join(name.replace("\n", " ") for name in named)
-            place = self._add(pack_text(text))
+            place = self.room.add(pack_text(text))
             if place is None:
                 self._leave_out(f"{level}, which has {len(one.named):,} geounits")
                 continue
@@ -226,13 +210,15 @@ class _Page:
                     "name": level,
                     "size": len(one.named),
                     "digits": one.digits,
-                    "above": _above(plan, level, [above["name"] for above in found]),
+                    "above": _above(self.plan, level, [above["name"] for above in found]),
                     "places": place,
                 }
             )
         if not found:
             raise ConfigError(
-                "explore --megabytes", "leaves no room for any geolevel", got=wanted[0]
+                "explore --megabytes",
+                "leaves no room for any geolevel",
+                got=next(iter(self.geounits)),
             )
         return found
 
@@ -244,22 +230,18 @@ class _Page:
         return [*texts(table, "name")[geounits.order]]
 
     def tables(
-        self,
-        levels: Sequence[Mapping[str, Any]],
-        queries: Sequence[Query],
-        geounits: Mapping[str, _Geounits],
-        plan: Plan,
+        self, levels: Sequence[Mapping[str, Any]], queries: Sequence[Query]
     ) -> dict[str, Any]:
         """Answers by geolevel and table, those of few numbers first."""
         n_levels = {one["name"]: index for index, one in enumerate(levels)}
         each = [(name, query) for name in n_levels for query in queries]
-        each.sort(key=lambda pair: len(geounits[pair[0]].own) * pair[1].size)
+        each.sort(key=lambda pair: len(self.geounits[pair[0]].own) * pair[1].size)
         found: dict[str, Any] = {}
         for level, query in each:
             packed = None
-            if len(geounits[level].own) * query.size <= _MOST_ANSWERS:
-                packed = pack_arrays(self._answers(level, query, geounits[level], plan))
-            place = None if packed is None else self._add(packed)
+            if len(self.geounits[level].own) * query.size <= _MOST_ANSWERS:
+                packed = pack_arrays(self._answers(level, query))
+            place = None if packed is None else self.room.add(packed)
             if packed is None or place is None:
                 self._leave_out(f"{query.name} of every {level}")
                 continue
@@ -267,14 +249,13 @@ class _Page:
             found[key] = {"place": place, "arrays": packed.arrays}
         return found
 
-    def _answers(
-        self, level: str, query: Query, geounits: _Geounits, plan: Plan
-    ) -> dict[str, IntArray]:
+    def _answers(self, level: str, query: Query) -> dict[str, IntArray]:
         """Numbers of one table at one geolevel, int64[m, G] each.
 
         Estimates are tenths beyond ten times the count, standard errors hundredths.
         """
-        counts = query.answer(read_counts(self.release, level, geounits.own, plan.schema.size))
+        own, n_cells = self.geounits[level].own, self.plan.schema.size
+        counts = query.answer(read_counts(self.release, level, own, n_cells))
         arrays = {"count": counts}
         dataset = EstimateLayout.of(self.release).tables(level)
         if is_published(dataset):
@@ -295,7 +276,7 @@ class _Page:
                     arrays[name] = sign * (ends.astype(np.int64) - counts)
         if self.errors is not None:
             arrays["off"] = self.errors(level, query)
-        order = geounits.order
+        order = self.geounits[level].order
         return {name: np.ascontiguousarray(values[order].T) for name, values in arrays.items()}
 
     def map(self, found: _Joined, levels: Sequence[str]) -> dict[str, Any] | None:
@@ -313,15 +294,12 @@ class _Page:
             if len(packed.text) <= self.room.most * _MAP_SHARE or most < 100:
                 break
             most = int(most * 0.7)
-        place = self._add(packed)
+        place = self.room.add(packed)
         if place is None:
             self._leave_out("the map")
             return None
         size = {"width": drawn.width, "height": drawn.height}
         return {"place": place, "arrays": packed.arrays, **size}
-
-    def _add(self, packed: Packed) -> Block | None:
-        return self.room.add(packed) if self.room.fits(packed) else None
 
     def _leave_out(self, what: str) -> None:
         self.notes.append(f"left out, for the size of the page: {what}")
@@ -349,10 +327,10 @@ class _Joined:
       notes: What does not fit.
     """
 
-    rings: Sequence[Rings]
-    units: Sequence[tuple[str, int]]
-    names: Mapping[str, str]
-    notes: tuple[str, ...]
+    rings: Sequence[Rings] = ()
+    units: Sequence[tuple[str, int]] = ()
+    names: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
 
 def _joined(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
 
@@ -33,7 +33,6 @@ from jobs.analysis.nmf_files import (
     STATE,
     SUFFIXES,
     chain_ends,
-    drafted,
 )
 from jobs.analysis.nmf_noise import NOISE
 from jobs.pipeline.config.product import Product
@@ -42,7 +41,7 @@ from jobs.pipeline.release.given import given_counts
 from jobs.pipeline.storage.answers import read_answers, rows_about
 from jobs.pipeline.storage.columns import lists, repeated, texts, unpacked
 from jobs.pipeline.storage.dataset import Dataset
-from jobs.pipeline.storage.files import writing
+from jobs.pipeline.storage.files import drafted, writing
 from jobs.pipeline.storage.geography import read_public_geocodes
 from jobs.pipeline.storage.layout import ReleaseLayout
 from jobs.pipeline.tasks.batches import Batch
@@ -80,13 +79,13 @@ def write_nmf(
     lattice = Lattice.from_leaves(plan.spine, leaves.astype(np.bytes_))
     with drafted(folder) as draft:
         answers = _Files(draft, ANSWERS, plan, names)
-        with answers.closing():
+        with answers.finishing:
             for level in plan.levels:
                 with reporter.line("write", f"noisy answers of {level.name}", level.name):
                     _write_answers(plan, level, release, lattice, answers)
         if with_constraints:
             constraints = _Files(draft, CONSTRAINTS, plan, names)
-            with constraints.closing(), reporter.line("write", "constraints"):
+            with constraints.finishing, reporter.line("write", "constraints"):
                 _write_constraints(plan, release, lattice, constraints)
         if not answers.rows:
             raise OutputError(str(release.root), "holds no noisy answers")
@@ -174,18 +173,8 @@ class _Files:
         self.rows: dict[str, int] = {}
         self._folder, self._kind, self._plan, self._names = folder, kind, plan, names
         self._open: dict[Path, pq.ParquetWriter] = {}
-        self._digits = None
-        if STATE in plan.spine.levels:
-            self._digits = plan.level(STATE).digits
-
-    @contextmanager
-    def closing(self) -> Iterator[None]:
-        """Finish all files at the end of the block."""
-        try:
-            yield
-        finally:
-            for writer in self._open.values():
-                writer.close()
+        self.finishing = ExitStack()  # which closes all files at its end
+        self._digits = plan.level(STATE).digits if STATE in plan.spine.levels else None
 
     def write(self, index: int, codes: ObjectArray, columns: Mapping[str, pa.Array]) -> None:
         """Write rows of one geolevel, ascending; `columns` follow the geocode.
@@ -210,7 +199,8 @@ class _Files:
         with writing(path):
             if path not in self._open:
                 path.parent.mkdir(parents=True, exist_ok=True)
-                self._open[path] = pq.ParquetWriter(path, table.schema, compression="zstd")
+                writer = pq.ParquetWriter(path, table.schema, compression="zstd")
+                self._open[path] = self.finishing.enter_context(writer)
             self._open[path].write_table(table)
 
 

@@ -12,7 +12,8 @@ from functools import cached_property
 import numpy as np
 
 from das.arrays import Geocodes
-from das.errors import ConfigError, InputError
+from das.errors import InputError
+from jobs.analysis.requests import refuse_unknown
 from jobs.pipeline.plan import Plan
 from jobs.pipeline.storage.dataset import LAST
 from jobs.pipeline.storage.geography import read_both_geocodes, read_public_geocodes
@@ -61,24 +62,16 @@ class NamedGeounits:
         found = np.where(known[spots] == wanted, own[spots].astype(f"S{size}"), wanted)
         return np.sort(found)
 
-    def all_of(self, geolevel: str) -> list[str]:
-        """Geocodes of all geounits of a geolevel as people name them, ascending.
-
-        Raises:
-          ConfigError: There is no such geolevel.
-        """
-        levels = self.plan.geolevels
-        if geolevel not in levels:
-            raise ConfigError("estimate", "names an unknown geolevel", got=geolevel, want=[*levels])
-        return sorted(read_both_geocodes(self.release, geolevel)[1].tolist())
-
     def named(self, geounits: Sequence[str], geolevel: str | None) -> list[str]:
-        """Geocodes of some geounits, and of all of a geolevel if one is given.
+        """Geocodes of some geounits, and of all of a geolevel, ascending, if one is given.
 
         Raises:
           ConfigError: There is no such geolevel.
         """
-        return [*geounits, *(self.all_of(geolevel) if geolevel else ())]
+        if not geolevel:
+            return [*geounits]
+        refuse_unknown("estimate", "geolevel", [geolevel], self.plan.geolevels)
+        return [*geounits, *sorted(read_both_geocodes(self.release, geolevel)[1].tolist())]
 
     def spine_code(self, code: str) -> str | None:
         """Geocode on the spine of a geounit; None of one of the census that is not on the spine.

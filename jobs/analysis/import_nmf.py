@@ -44,8 +44,8 @@ from jobs.analysis.nmf_files import (
     chain_ends,
     chain_starts,
     digest_of,
-    drafted,
     find_levels,
+    matrix_of,
     read_index,
     read_values,
 )
@@ -74,6 +74,7 @@ from jobs.pipeline.release.given import publish_given_counts
 from jobs.pipeline.release.implied import publish_implied
 from jobs.pipeline.storage import answers as stored
 from jobs.pipeline.storage.dataset import PartWriter, dataset_digest, publish
+from jobs.pipeline.storage.files import drafted
 from jobs.pipeline.storage.geography import write_geography
 from jobs.pipeline.storage.layout import ReleaseLayout
 from jobs.pipeline.storage.ledger import record_measured, seal_ledger, start_ledger
@@ -313,9 +314,8 @@ class _Asked:
                 values = np.unique(rows.variances[some]).tolist()
                 found = {Variance(value, rows.is_single) for value in values}
                 self.variances.setdefault((name, begin), set()).update(found)
-                texts = rows.costs or ("",)
-                stated = np.unique(rows.cost[some]).tolist() if rows.costs else [0]
-                self.costs.setdefault((name, begin), set()).update(texts[one] for one in stated)
+                stated = {rows.costs[one] for one in np.unique(rows.cost[some])}
+                self.costs.setdefault((name, begin), set()).update(stated)
 
 
 def _check_rows(
@@ -409,15 +409,11 @@ def _query(schema: Schema, where: str, name: str) -> Query:
 def _check_shapes(where: str, rows: Index, queries: dict[str, Query]) -> None:
     if rows.shapes is None:
         return
-    for name, query in queries.items():
-        if name not in rows.names:
-            continue
-        own = rows.shapes[rows.query == rows.names.index(name)]
-        if own.shape[1] != len(query.shape) or (own != np.array(query.shape)).any():
-            got = own[0].tolist() if len(own) else []
-            raise InputError(
-                f"{where}, query {name}", "has another shape", got=got, want=list(query.shape)
-            )
+    for index, name in enumerate(rows.names):
+        own, want = rows.shapes[rows.query == index], list(queries[name].shape)
+        if own.shape[1] != len(want) or (own != np.array(want)).any():
+            got = own[0].tolist()
+            raise InputError(f"{where}, query {name}", "has another shape", got=got, want=want)
 
 
 # --- the folder ----------------------------------------------------------------------------------
@@ -557,7 +553,6 @@ def _answers(
     found: _Found, index: int, table: pa.Table, query: Query, codes: ObjectArray
 ) -> IntArray:
     """int64[G, m]: the answers of a query in some geounits."""
-    level = found.levels[index]
     asked = [
         name
         for name in table.column("query").unique().to_pylist()
@@ -567,13 +562,6 @@ def _answers(
     rows = rows.take(pc.sort_indices(rows.column("geocode")))
     held = np.asarray(rows.column("geocode").to_pylist(), np.str_)
     place = np.searchsorted(held, codes.astype(np.str_))
-    sizes = pc.list_value_length(rows.column("value")).to_numpy()
-    if (sizes != query.size).any():
-        raise InputError(
-            f"geolevel {level.geolevel}, query {query.name}",
-            "has another number of answers",
-            got=int(sizes[sizes != query.size][0]),
-            want=query.size,
-        )
-    flat = np.asarray(pc.list_flatten(rows.column("value")).to_numpy(), np.int64)
-    return flat.reshape(-1, query.size)[place]
+    where = f"geolevel {found.levels[index].geolevel}, query {query.name}"
+    what = "has another number of answers"
+    return matrix_of(rows.column("value"), where, what, query.size)[place]

@@ -74,16 +74,13 @@ def inspect_geounit(
     query = None if query is None else _known_name(release, query)
     dataset, tables = release.measurements(geolevel), EstimateLayout.of(release).tables(geolevel)
     measured = [
-        {**held, "answers": answers["answers"]}
+        {**held, "answers": {label: answer for label, (answer,) in answers.items()}}
         for place in (dataset, release.lazy_measurements(geolevel))
         for held, answers in _answers(place, geocode, query, ("answers",), read_listed)
     ]
     estimates = []
     for held, answers in _answers(tables, geocode, query, _INTERVAL, read_tables):
-        by_label = {
-            label: {name: values[label] for name, values in answers.items()}
-            for label in answers["estimate"]
-        }
+        by_label = {k: dict(zip(_INTERVAL, values, strict=True)) for k, values in answers.items()}
         held["confidence"] = Dataset.open(tables).facts["confidence"]
         estimates.append({**held, "estimates": by_label})
     notes = []
@@ -110,7 +107,7 @@ def _answers(
     query: str | None,
     values: Sequence[str],
     read: Callable[[Dataset, str, str], pa.Table],
-) -> Iterator[tuple[dict[str, Any], dict[str, dict[str, Any]]]]:
+) -> Iterator[tuple[dict[str, Any], dict[str, tuple[Any, ...]]]]:
     """Of every row about a geounit and query: what it says beside values, and values by label."""
     if not (dataset / MANIFEST).exists():
         return
@@ -120,8 +117,10 @@ def _answers(
         for row in read(answers, geocode, geocode).to_pylist():
             if query is None or _same(query, row["query"]):
                 held = {k: v for k, v in row.items() if k not in ("geocode", "positions", *values)}
-                asked, positions = described[row["query"]], row.get("positions")
-                yield held, {name: _labelled(asked, row[name], positions) for name in values}
+                answered = [*zip(*(row[name] for name in values), strict=True)]
+                places = row.get("positions") or range(len(answered))
+                labels = _labels(described[row["query"]], places)
+                yield held, dict(zip(labels, answered, strict=True))
 
 
 def _known_name(release: ReleaseLayout, query: str) -> str:
@@ -160,19 +159,15 @@ def _queries_of(dataset: Place) -> str:
     return ", ".join(query["query"] for query in Dataset.open(dataset).facts["queries"])
 
 
-def _labelled(
-    query: Mapping[str, Any], answers: Sequence[Any], positions: Sequence[int] | None
-) -> dict[str, Any]:
-    """Answers by label; of a lazy query, those that were drawn."""
-    places = range(len(answers)) if positions is None else positions
+def _labels(query: Mapping[str, Any], places: Sequence[int]) -> list[str]:
+    """Labels of some answers of a query; of a lazy one, those that were drawn."""
     if "labels" in query:
-        return {query["labels"][p]: answer for p, answer in zip(places, answers, strict=True)}
-    levels = zip(*np.unravel_index(np.array(places, np.int64), query["shape"]), strict=True)
-    names = query["factor_labels"]
-    return {
-        " / ".join(name[at] for name, at in zip(names, level, strict=True)): answer
-        for level, answer in zip(levels, answers, strict=True)
-    }
+        return [query["labels"][place] for place in places]
+    levels = np.array(np.unravel_index(np.array(places, np.int64), query["shape"])).T
+    return [
+        " / ".join(name[at] for name, at in zip(query["factor_labels"], level, strict=True))
+        for level in levels
+    ]
 
 
 def _find(release: ReleaseLayout, geocode: str) -> tuple[str, dict[str, Any]]:

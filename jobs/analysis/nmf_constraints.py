@@ -16,7 +16,7 @@ from das.errors import InputError
 from das.queries.query import parse_query
 from das.schema import Schema
 from geography.lattice import Lattice
-from jobs.analysis.nmf_files import CONSTRAINTS, LevelFiles, read_values
+from jobs.analysis.nmf_files import CONSTRAINTS, LevelFiles, matrix_of, read_values
 
 TOTAL, LEAST, MOST, NURSING = "total", "hhgq_total_lb", "hhgq_total_ub", "nurse_nva_0"
 """Constraints of the redistricting data, without their suffix."""
@@ -110,11 +110,8 @@ def _by_geounit(
                 got=f"{len(codes)} rows, {np.isin(known, codes).sum()} of the geounits",
                 want=len(known),
             )
-        sizes = np.unique(pc.list_value_length(rows.column("value")).to_numpy())
-        if len(sizes) != 1:
-            raise InputError(where, f"{name} has lists of several lengths", got=sizes.tolist())
-        flat = np.asarray(pc.list_flatten(rows.column("value")).to_numpy(), np.int64)
-        out[name] = flat.reshape(len(codes), -1)[order]
+        what = f"{name} has lists of several lengths"
+        out[name] = matrix_of(rows.column("value"), where, what)[order]
     return out
 
 

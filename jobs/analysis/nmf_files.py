@@ -13,11 +13,7 @@ the rows do not.
 from __future__ import annotations
 
 import hashlib
-import os
-import shutil
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,7 +27,6 @@ import pyarrow.parquet as pq
 from das.arrays import FloatArray, IntArray, ObjectArray
 from das.errors import InputError
 from geography.lattice import Lattice
-from jobs.pipeline.storage.files import writing
 
 GEOLEVELS: Mapping[str, str] = {
     "US": "nation",
@@ -72,11 +67,6 @@ class LevelFiles:
     answers: tuple[Path, ...]
     constraints: tuple[Path, ...]
 
-    @property
-    def files(self) -> tuple[Path, ...]:
-        """All of them."""
-        return (*self.answers, *self.constraints)
-
 
 @dataclass(frozen=True, eq=False)
 class Index:
@@ -89,7 +79,7 @@ class Index:
       query: int32[R], which of them each row answers.
       variances: float64[R].
       is_single: Whether the file holds them as numbers of 4 bytes.
-      costs: What rows cost, as texts; none if the file does not say it exactly.
+      costs: What rows cost, as texts; empty if the file does not say it exactly.
       cost: int32[R], which of them each row did.
       shapes: int64[R, d]; none if the file does not state them.
     """
@@ -100,7 +90,7 @@ class Index:
     query: npt.NDArray[np.int32]
     variances: FloatArray
     is_single: bool
-    costs: tuple[str, ...] | None
+    costs: tuple[str, ...]
     cost: npt.NDArray[np.int32]
     shapes: IntArray | None
 
@@ -167,7 +157,10 @@ def read_index(path: Path, kind: str) -> Index:
     table = _read(path, [*wanted, *more])
     codes, geounit = _encoded(path, table, "geocode")
     names, query = _encoded(path, table, "query_name")
-    costs, cost = _encoded(path, table, COST) if exact and kind == ANSWERS else (None, query)
+    costs: tuple[str, ...] = ("",)
+    cost = np.zeros_like(query)
+    if exact and kind == ANSWERS:
+        costs, cost = _encoded(path, table, COST)
     suffix = SUFFIXES[kind]
     for name in names:
         if not name.endswith(suffix):
@@ -185,7 +178,9 @@ def read_index(path: Path, kind: str) -> Index:
         variances.type.bit_width <= 32,
         costs,
         cost,
-        _shapes(path, table) if shaped else None,
+        matrix_of(table["query_shape"], str(path), "has shapes of several lengths")
+        if shaped
+        else None,
     )
 
 
@@ -221,27 +216,12 @@ def read_values(
 def digest_of(folder: Path, levels: Sequence[LevelFiles]) -> tuple[int, str]:
     """How many files there are, and the SHA-256 of the list of their digests and names."""
     lines = []
-    for path in sorted(path for level in levels for path in level.files):
+    files = (path for level in levels for path in (*level.answers, *level.constraints))
+    for path in sorted(files):
         with path.open("rb") as handle:
             digest = hashlib.file_digest(handle, "sha256").hexdigest()
         lines.append(f"{digest}  {path.relative_to(folder).as_posix()}\n")
     return len(lines), hashlib.sha256("".join(lines).encode()).hexdigest()
-
-
-@contextmanager
-def drafted(folder: Path) -> Iterator[Path]:
-    """A folder beside another, which takes its name if the block ends well."""
-    with writing(folder):
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-    try:
-        with writing(folder):
-            yield draft
-            if folder.exists():
-                folder.rmdir()
-            os.rename(draft, folder)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
 
 
 def chain_starts(lattice: Lattice, index: int) -> IntArray:
@@ -310,10 +290,21 @@ def _ascii(path: Path, codes: Sequence[str]) -> npt.NDArray[np.bytes_]:
         raise InputError(str(path), "has a geocode that is not ASCII text") from None
 
 
-def _shapes(path: Path, table: pa.Table) -> IntArray:
-    column = table.column("query_shape")
-    sizes = pc.unique(pc.list_value_length(column)).to_pylist() if len(column) else [1]
-    flat = pc.list_flatten(column)
-    if len(sizes) != 1 or sizes[0] is None or flat.null_count:
-        raise InputError(str(path), "has shapes of several lengths", got=sizes)
-    return np.asarray(flat.to_numpy(), np.int64).reshape(-1, sizes[0])
+def matrix_of(column: pa.ChunkedArray, where: str, what: str, width: int = 0) -> IntArray:
+    """int64[R, n] of a column of lists of whole numbers.
+
+    Args:
+      column: The lists.
+      where: Where they are from.
+      what: What is wrong where they have several lengths, or another one than is wanted.
+      width: The wanted length; 0 for any.
+
+    Raises:
+      InputError: They have other lengths, or lack numbers.
+    """
+    flat, sizes = pc.list_flatten(column), pc.unique(pc.list_value_length(column)).to_pylist()
+    wanted = width or (sizes[0] if sizes else 1)
+    odd = [size for size in sizes if size is None or size != wanted]
+    if odd or flat.null_count:
+        raise InputError(where, what, got=odd if width else sizes, want=width or None)
+    return np.asarray(flat.to_numpy(), np.int64).reshape(len(column), wanted)

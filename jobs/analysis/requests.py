@@ -5,6 +5,7 @@ This module loads nothing heavy, since the command line reads it to show its hel
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
@@ -15,6 +16,17 @@ from jobs.pipeline.storage.place import Place
 
 if TYPE_CHECKING:
     from jobs.pipeline.config.product import Product, Resolved
+
+
+def refuse_unknown(where: str, what: str, names: Iterable[str], known: Collection[str]) -> None:
+    """Refuse names that are not among those that are known.
+
+    Raises:
+      ConfigError: The first that is not; `what` is the kind of thing that it names.
+    """
+    for name in names:
+        if name not in known:
+            raise ConfigError(where, f"names an unknown {what}", got=name, want=[*known])
 
 
 def product_named(resolved: Resolved, name: str | None, where: str = "--product") -> Product:

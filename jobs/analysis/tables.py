@@ -13,12 +13,11 @@ import numpy as np
 import pyarrow as pa
 
 from das.arrays import FloatArray, ObjectArray
-from das.errors import ConfigError
 from das.queries.query import Query
 from das.rational import stated_fraction
 from das.tree.intervals import normal_factor
 from das.tree.model import GeolevelTerms
-from jobs.analysis.requests import TablesRequest, product_named
+from jobs.analysis.requests import TablesRequest, product_named, refuse_unknown
 from jobs.analysis.results import shared_mode
 from jobs.pipeline.config.product import H1, Product, Resolved, TablesWanted, table_query
 from jobs.pipeline.documents.intervals import read_intervals
@@ -218,12 +217,8 @@ def _intervals(product: Product, confidence: float | None) -> Mapping[tuple[str,
 
 def _wanted(product: Product, request: TablesRequest) -> TablesWanted:
     levels = product.plan.geolevels
-    for what, names, known in (
-        ("geolevel", request.geolevels, levels),
-        ("format", request.formats, FORMATS),
-    ):
-        for name in {*names} - {*known}:
-            raise ConfigError("das tables", f"names an unknown {what}", got=name, want=[*known])
+    refuse_unknown("das tables", "geolevel", request.geolevels, levels)
+    refuse_unknown("das tables", "format", request.formats, FORMATS)
     chosen = [level for level in levels if not request.geolevels or level in request.geolevels]
     formats = [*dict.fromkeys(request.formats)]
     if not request.queries:

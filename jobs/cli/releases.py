@@ -256,11 +256,11 @@ def explore(
                 str(output), "lies in the release; the page is confidential", want="another folder"
             )
         errors = errors_of(own)
-    made = write_page(own, request, output, errors)
-    for note in made.notes:
+    size, notes = write_page(own, request, output, errors)
+    for note in notes:
         typer.echo(printable(note), err=True)
     kind = "CONFIDENTIAL" if internal else "publishable"
-    typer.echo(printable(f"{output}  {made.bytes / 1e6:.1f} MB  {kind}"))
+    typer.echo(printable(f"{output}  {size / 1e6:.1f} MB  {kind}"))
 
 
 @app.command()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
@@ -43,7 +41,7 @@ from jobs.pipeline.config.load import load_plan, load_run
 from jobs.pipeline.config.mistakes import at
 from jobs.pipeline.config.models.values import GeocodeColumns, GeocodePart, names_of
 from jobs.pipeline.input.geounits import list_geounits
-from jobs.pipeline.storage.files import writing
+from jobs.pipeline.storage.files import drafted, writing
 from jobs.pipeline.storage.place import Place
 from jobs.pipeline.storage.stores.store import OWNER_ONLY
 
@@ -416,17 +414,10 @@ def _unlisted(look: Look, proposed: Proposed) -> list[str]:
 
 def _write(folder: Path, text: RunText) -> list[Path]:
     """Write the files, all or none, and load them as `das validate` does."""
-    with writing(folder):
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        made = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-    try:
+    with drafted(folder) as made:
         _fill(made, text)
-        with writing(folder):
-            for file in made.iterdir():  # levels are read from the confidential file
-                file.chmod(OWNER_ONLY)
-            made.rename(folder)
-    finally:
-        shutil.rmtree(made, ignore_errors=True)
+        for file in made.iterdir():  # levels are read from the confidential file
+            file.chmod(OWNER_ONLY)
     return [folder / name for name in _FILES]
 
 

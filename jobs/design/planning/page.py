@@ -19,15 +19,14 @@ from jobs.design.planning.tables import (
 from jobs.pipeline.neighborhoods import FROM_DATA, geounits_from_data
 from jobs.pipeline.report import text
 from jobs.pipeline.report.budget import (
-    MOST_PANELS,
     attacks_table,
     budget_section,
     noise_section,
+    query_figure,
     statements_table,
 )
 from jobs.pipeline.report.page import Block, Page, Section, Tile, write_report
-from jobs.pipeline.report.plots import Figure, Panel, line_panels
-from jobs.pipeline.report.text import words
+from jobs.pipeline.report.plots import Figure
 from jobs.pipeline.storage.files import READABLE
 
 _SUMMARY = (
@@ -127,13 +126,11 @@ def _figure(
     summary: PlanSummary,
 ) -> Figure:
     """Two errors of the first tables by geolevel, as panels of lines."""
-    tables = list(dict.fromkeys(table for table, _ in errors[0]))[:MOST_PANELS]
-    roles, levels = ("raw", "released"), summary.levels
-    panels = []
-    for table in tables:
-        lines = [[found[table, level] for level in levels] for found in errors]
-        axis = [words(level) for level in levels]
-        panels.append(Panel(words(table), axis, dict(zip(roles, lines, strict=True))))
+    roles = ("raw", "released")
+    axes = [*dict.fromkeys(table for table, _ in errors[0])], summary.levels
+    series = {
+        role: [[found[table, level] for level in axes[1]] for table in axes[0]]
+        for role, found in zip(roles, errors, strict=True)
+    }
     label = f"Root mean squared error of one answer, in {summary.records}"
-    legend = [*zip(roles, names, strict=True)]
-    return Figure(key, line_panels(key, panels, label), caption, legend)
+    return query_figure(key, axes, series, label, caption, [*zip(roles, names, strict=True)])

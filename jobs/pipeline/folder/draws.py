@@ -67,14 +67,12 @@ class Draw:
     """One attempt to draw the noise of a part, or what was measured by it.
 
     Attributes:
-      part: Name of the part.
       attempt: A random number; empty for measurements of which only the digest is known.
       folder: Where the run folder was.
       at: When, UTC.
       sha256: Digest of the measurements; none of an attempt.
     """
 
-    part: str
     attempt: str
     folder: str
     at: str
@@ -280,7 +278,7 @@ class Draws:
         about = [line for line in lines if line.get("event") in (DRAWING, MEASURED)]
         try:
             return [
-                Draw(part, line["attempt"], line["folder"], line["at"], line.get("sha256"))
+                Draw(line["attempt"], line["folder"], line["at"], line.get("sha256"))
                 for line in about
                 if (line["product"], line["grant"], line["geolevel"]) == wanted
             ]
@@ -452,8 +450,7 @@ def lost_answers(error: OutputError) -> LedgerError:
         f"{error.what}, and noisy answers are drawn once: the budget was spent on them, and "
         "nothing may be measured again under this grant",
         got=error.got,
-        remedy="restore the file from a backup; or give another privacy.grant and "
-        "output.directory, and its cost is added to what the same people have lost",
+        remedy="restore the file from a backup; " + _NEW_GRANT,
     )
 
 

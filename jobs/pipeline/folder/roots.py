@@ -47,7 +47,7 @@ def make_folders(roots: Roots) -> None:
       OutputError: As there.
     """
     for place, owner in _roots(roots):
-        _make_folder(place, owner)
+        _own_folder(place, owner)
     _refuse_shared(roots)
 
 
@@ -89,11 +89,15 @@ def _probe(place: Place) -> None:
         raise OutputError(str(place), what, got=error.strerror, remedy=_SAFE) from None
 
 
-def _make_folder(place: Place, owner: str) -> None:
+def _make_folder(place: Place) -> None:
     try:
         place.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
         raise OutputError(str(place), "cannot be created", got=error.strerror) from None
+
+
+def _own_folder(place: Place, owner: str) -> None:
+    _make_folder(place)
     _refuse_foreign(place, owner)
     if isinstance(place, Path) and not os.access(place, os.W_OK):
         raise OutputError(str(place), "cannot be written")
@@ -167,11 +171,7 @@ def claim_root(roots: Roots, run: str) -> None:
     Raises:
       OutputError: It is that of another run, or cannot be written or closed to other users.
     """
-    try:
-        roots.confidential.mkdir(parents=True, mode=0o700, exist_ok=True)
-    except OSError as error:
-        what = "cannot be created"
-        raise OutputError(str(roots.confidential), what, got=error.strerror) from None
+    _make_folder(roots.confidential)
     close_folder(roots.confidential)
     owner = roots.confidential / OWNER
     if roots.are_apart and not create_file(owner, json_text({"run": run})):

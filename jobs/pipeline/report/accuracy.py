@@ -10,9 +10,8 @@ from das.tree.intervals import normal_factor
 from jobs.pipeline.documents.intervals import Intervals
 from jobs.pipeline.documents.manifest import LevelGeography, Manifest, expected_rmse
 from jobs.pipeline.report import text
-from jobs.pipeline.report.budget import level_grid, query_panels
-from jobs.pipeline.report.page import Block, Section, Tile
-from jobs.pipeline.report.plots import Figure
+from jobs.pipeline.report.budget import level_grid, query_figure
+from jobs.pipeline.report.page import Section, Tile
 from jobs.pipeline.report.table import Cell, Column, Table, gridded, labels, numbers, shaded, tilted
 from jobs.pipeline.report.text import words
 from jobs.pipeline.storage.dataset import Dataset, is_published
@@ -104,16 +103,16 @@ def accuracy_section(manifest: Manifest, accuracy: Accuracy) -> Section:
     expected = expected_rmse(manifest.budget, levels)
     raw = [[expected.get((level, table)) for level in levels] for table in tables]
     alone = [[None if one is None else factor * one for one in row] for row in raw]
-    svg = query_panels("accuracy", (tables, levels), {"raw": alone, "released": values}, label)
-    figure = Figure("accuracy", svg, caption, legend)
+    axes, series = (tables, levels), {"raw": alone, "released": values}
+    figure = query_figure("accuracy", axes, series, label, caption, legend)
     note = (
         "Of unbiased estimates, from the standard errors in estimates/tables; an average over "
         "geounits and answers. Protected counts use more than the estimates do, so most of them "
         "are closer to the truth. Nothing here was compared with confidential data."
     )
-    grid = level_grid("accuracy-grid", label, values, (tables, levels), note)
-    blocks: list[Block] = [figure, grid]
-    return Section("accuracy", "Accuracy of the tables", _lead(manifest, accuracy), blocks)
+    grid = level_grid("accuracy-grid", label, values, axes, note)
+    title, lead = "Accuracy of the tables", _lead(manifest, accuracy)
+    return Section("accuracy", title, lead, [figure, grid])
 
 
 def _lead(manifest: Manifest, accuracy: Accuracy) -> str:

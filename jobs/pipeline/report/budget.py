@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from markupsafe import Markup
-
 from das.definition import Definition
 from das.mechanisms.mechanism import Mechanism
 from das.mechanisms.registry import mechanism_of
@@ -50,7 +48,7 @@ from jobs.pipeline.report.table import (
 )
 from jobs.pipeline.report.text import words
 
-MOST_PANELS = 16
+_MOST_PANELS = 16
 
 
 @dataclass(frozen=True)
@@ -121,10 +119,10 @@ def noise_section(spending: Spending) -> Section:
         "Standard deviation of one raw noisy answer, by query (panel) and geolevel, on one "
         "logarithmic scale. A gap means that the query is not measured there."
     )
-    svg = query_panels("noise", (queries, levels), {"raw": values}, label)
-    figure = Figure("noise", svg, caption, [("raw", "noisy answer")])
+    axes, legend = (queries, levels), [("raw", "noisy answer")]
+    figure = query_figure("noise", axes, {"raw": values}, label, caption, legend)
     heading = f"Standard deviation of one raw noisy answer, in {records}"
-    grid = level_grid("noise-grid", heading, values, (queries, levels))
+    grid = level_grid("noise-grid", heading, values, axes)
     return Section("noise", "Noise in the measurements", lead, [figure, grid])
 
 
@@ -183,32 +181,24 @@ def account_table(
 
 def statements_table(statements: Sequence[Statement], definition: Definition) -> Table:
     """What smaller changes of a record cost."""
-    is_pure = definition.is_pure
-    columns = [
-        Column("The two data sets differ in", False, cells=[*map(_changed, statements)]),
-        fractions(text.unit(definition), (one.total for one in statements), "exact", numeric=True),
-    ]
-    if not is_pure:
+    columns = [Column("The two data sets differ in", False, cells=[*map(_changed, statements)])]
+    note = (
+        "A change that most measured queries do not see costs less than a change of the whole "
+        "record."
+    )
+    if not definition.is_pure:
         best = (one.epsilon for one in statements)
         textbook = (one.epsilon_simple for one in statements)
-        columns[1:1] = [
+        columns += [
             numbers(text.EPSILON, best, text.upward, "best formula"),
             numbers(text.EPSILON, textbook, text.upward, "textbook formula"),
         ]
+        note += " Both formulas hold at the same \N{GREEK SMALL LETTER DELTA}, rounded up."
+    totals = (one.total for one in statements)
+    columns.append(fractions(text.unit(definition), totals, "exact", numeric=True))
     if any(one.in_words for one in statements):
         columns.append(names("Limited by what is exact", (one.in_words for one in statements)))
-    return Table.of(
-        "statements",
-        "Loss when one record changes in part",
-        columns,
-        "A change that most measured queries do not see costs less than a change of the whole "
-        "record."
-        + (
-            ""
-            if is_pure
-            else " Both formulas hold at the same \N{GREEK SMALL LETTER DELTA}, rounded up."
-        ),
-    )
+    return Table.of("statements", "Loss when one record changes in part", columns, note)
 
 
 def strata_table(spending: Spending) -> Table:
@@ -274,12 +264,12 @@ _BASES = {"rho": text.RHO, "epsilon": text.EPSILON, "noise": "the noise"}
 
 
 def _changed(statement: Statement) -> Cell:
-    sentence = _CHANGES[statement.change]
+    sentence = CHANGES[statement.change]
     shown = sentence.format(words(statement.name))
     return Cell(shown, shown, plain=sentence.format(statement.name))
 
 
-_CHANGES = {
+CHANGES = {
     Change.RECORD: "anything in the record",
     Change.ATTRIBUTE: "only {}",
     Change.WITHIN: "only the place, within one {}",
@@ -310,26 +300,30 @@ def query_order(budget: Sequence[BudgetRow]) -> list[str]:
     return sorted(first, key=lambda query: size[query])
 
 
-def query_panels(
+def query_figure(
     key: str,
     axes: tuple[Sequence[str], Sequence[str]],
     series: Mapping[str, Sequence[Sequence[float | None]]],
     label: str,
-) -> Markup:
+    caption: str,
+    legend: Sequence[tuple[str, str]],
+) -> Figure:
     """Draw a panel for each of the first queries.
 
     Args:
       key: Unique on the page.
-      axes: Queries, and geolevels.
-      series: Role of a line to its values, queries by geolevels.
-      label: Of the vertical axes.
+      axes: Queries and geolevels.
+      series: By role: a value for each query and geolevel.
+      label: What is drawn, with its unit.
+      caption: How to read it.
+      legend: (role, what it is).
     """
     queries, levels = axes
     panels = [
         Panel(words(query), [*map(words, levels)], {role: rows[i] for role, rows in series.items()})
-        for i, query in enumerate(queries[:MOST_PANELS])
+        for i, query in enumerate(queries[:_MOST_PANELS])
     ]
-    return line_panels(key, panels, label)
+    return Figure(key, line_panels(key, panels, label), caption, legend)
 
 
 def level_grid(

@@ -19,6 +19,7 @@ from jobs.pipeline.documents.manifest import Manifest, ReleaseManifest, Statemen
 from jobs.pipeline.neighborhoods import FROM_DATA
 from jobs.pipeline.report import text
 from jobs.pipeline.report.budget import (
+    CHANGES,
     Spending,
     account_table,
     person_remark,
@@ -191,7 +192,7 @@ def odds(epsilon: float) -> str:
 
 @dataclass(frozen=True)
 class Claim:
-    """What a kind of change costs.
+    """What a kind of change costs, where no guarantee states it.
 
     Attributes:
       total: rho or epsilon; a fraction.
@@ -203,13 +204,8 @@ class Claim:
     epsilon: float
     epsilon_simple: float
 
-    @classmethod
-    def of(cls, guarantee: Guarantee) -> Claim:
-        """The cost of what a guarantee covers."""
-        return cls(guarantee.total, guarantee.epsilon, guarantee.epsilon_simple)
 
-
-ChangeRow = tuple[str, Claim | None, Sequence[float]]
+ChangeRow = tuple[str, Claim | Guarantee | None, Sequence[float]]
 """In what two records differ; what that costs, or None where it is not protected; and advantages of
 an attacker that are known to hold for it, beside that of its cost."""
 
@@ -233,7 +229,7 @@ def _with_whole(
     first, claim, _ = changes[0]
     rows: list[ChangeRow] = []
     if claim is not None:  # else no two possible data sets are left to compare
-        rows.append((f"{first}; all releases", Claim.of(whole), ()))
+        rows.append((f"{first}; all releases", whole, ()))
     for what, cost, advantages in changes:
         if cost is not None and own.definition is not whole.definition:
             rho = to_zero_concentrated(Pure(stated_fraction(cost.total))).rho
@@ -290,9 +286,7 @@ def _change(one: Statement, advantages: Sequence[float]) -> ChangeRow:
 def _changed(one: Statement) -> str:
     if one.change is Change.RECORD:
         return "anything, the place included"
-    if one.change is Change.ATTRIBUTE:
-        return f"only {words(one.name)}"
-    return f"only the place, within one {words(one.name)}"
+    return CHANGES[one.change].format(words(one.name))
 
 
 def _levels_table(spending: Spending) -> Table:

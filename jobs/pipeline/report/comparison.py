@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from jobs.pipeline.documents.evaluation import BySize, ByTrue, Evaluation, HouseholdErrors, Result
 from jobs.pipeline.documents.manifest import Manifest, expected_rmse
 from jobs.pipeline.report import text
-from jobs.pipeline.report.budget import level_grid, query_panels
+from jobs.pipeline.report.budget import level_grid, query_figure
 from jobs.pipeline.report.page import Block, Row, Section, Tile
-from jobs.pipeline.report.plots import Figure
 from jobs.pipeline.report.table import (
     Cell,
     Column,
@@ -57,13 +56,9 @@ class Comparison:
             manifest.records,
         )
 
-    def result(self, level: str, query: str) -> Result:
-        """The statistics of a query at a geolevel."""
-        return self.results[level, query]
-
     def value(self, level: str, query: str, key: str) -> float | None:
         """One statistic; None of no answers."""
-        number: float | None = getattr(self.result(level, query), key)
+        number: float | None = getattr(self.results[level, query], key)
         return number
 
     def grid(self, key: str) -> list[list[float | None]]:
@@ -77,7 +72,7 @@ def kept_tile(manifest: Manifest, comparison: Comparison) -> Tile:
     kept = sum(
         all(
             (level, row.query) in comparison.results
-            and comparison.result(level, row.query).max == 0
+            and comparison.results[level, row.query].max == 0
             for level in row.geolevels
         )
         for row in stated
@@ -99,17 +94,13 @@ def error_section(comparison: Comparison) -> Section:
     )
     legend = [("released", "released"), ("raw", "raw noisy answer, expected")]
     label = f"Root mean square error, in {comparison.records}"
-    svg = query_panels("error", axes, {"raw": noise, "released": released}, label)
-    blocks: list[Block] = [
-        Figure("error", svg, caption, legend),
-        Row(
-            [
-                level_grid("error-released", "Released: RMSE", released, axes),
-                level_grid("error-raw", "Raw noise: expected RMSE", noise, axes),
-            ]
-        ),
-        _full_table(comparison),
+    series = {"raw": noise, "released": released}
+    figure = query_figure("error", axes, series, label, caption, legend)
+    grids = [
+        level_grid("error-released", "Released: RMSE", released, axes),
+        level_grid("error-raw", "Raw noise: expected RMSE", noise, axes),
     ]
+    blocks: list[Block] = [figure, Row(grids), _full_table(comparison)]
     return Section("error", "Error by query and geolevel", _error_lead(comparison), blocks)
 
 
@@ -122,7 +113,7 @@ def _error_lead(comparison: Comparison) -> str:
     known = [(mine, noise) for mine, noise in pairs if mine is not None]
     parts = []
     leaf = comparison.levels[-1]
-    total = comparison.result(leaf, "total")
+    total = comparison.results[leaf, "total"]
     if total.mae is not None:
         parts.append(
             f"At {words(leaf)}, a total is off by {text.decimal(total.mae)} "
@@ -173,26 +164,22 @@ def _full_table(comparison: Comparison) -> Table:
 
 def changed_section(comparison: Comparison) -> Section:
     """The geounits that changed most."""
-    blocks: list[Block] = [
-        Row(
-            [
-                _changed_table(comparison, "total", "By change of the total"),
-                _changed_table(comparison, "detailed", "By sum of absolute errors"),
-            ]
-        )
+    tables = [
+        _changed_table(comparison, "total", "By change of the total"),
+        _changed_table(comparison, "detailed", "By sum of absolute errors"),
     ]
     lead = (
         "The most changed geounits of each geolevel, by their total and over all cells. Look "
         "here first for geounits that no model expected, such as prisons and campuses."
     )
-    return Section("changed", "Most changed geounits", lead, blocks)
+    return Section("changed", "Most changed geounits", lead, [Row(tables)])
 
 
 def _changed_table(comparison: Comparison, query: str, caption: str) -> Table:
     changed = [
         (level, change)
         for level in comparison.levels
-        for change in comparison.result(level, query).most_changed
+        for change in comparison.results[level, query].most_changed
     ]
     changed.sort(key=lambda pair: -pair[1].l1)
     records, net = comparison.records.capitalize(), (change.net for _, change in changed)
@@ -208,33 +195,19 @@ def _changed_table(comparison: Comparison, query: str, caption: str) -> Table:
 
 def bias_table(comparison: Comparison, query: str, kind: str, caption: str) -> Table:
     """Mean error of a query by bin (`kind` is by_size or by_true) and geolevel, two-sided."""
-    bins, values = bin_values(comparison, query, kind, "bias")
-    heading = (
-        f"{comparison.records.capitalize()} in the geounit" if kind == "by_size" else "True count"
-    )
-    columns = [
-        Column(heading, False, cells=[Cell(size, place) for place, size in enumerate(bins)]),
-        *gridded(map(words, comparison.levels), tilted(values)),
-    ]
-    return Table.of(f"bias-{query}-{kind}".replace(" ", ""), caption, columns)
-
-
-def bin_values(
-    comparison: Comparison, query: str, kind: str, key: str
-) -> tuple[list[str], list[list[float | None]]]:
-    """Bin labels, and a statistic, bins by geolevels.
-
-    Args:
-      comparison: The evaluation.
-      query: A query of it.
-      kind: "by_size" or "by_true".
-      key: The statistic.
-    """
     by_level: list[Sequence[BySize | ByTrue]] = [
-        getattr(comparison.result(level, query), kind) for level in comparison.levels
+        getattr(comparison.results[level, query], kind) for level in comparison.levels
     ]
     rows = list(zip(*by_level, strict=True))  # every geolevel has the same bins
-    return [row[0].bin for row in rows], [[getattr(one, key) for one in row] for row in rows]
+    is_size = kind == "by_size"
+    heading = f"{comparison.records.capitalize()} in the geounit" if is_size else "True count"
+    columns = [
+        Column(heading, False, cells=[Cell(row[0].bin, place) for place, row in enumerate(rows)]),
+        *gridded(
+            map(words, comparison.levels), tilted([[one.bias for one in row] for row in rows])
+        ),
+    ]
+    return Table.of(f"bias-{query}-{kind}".replace(" ", ""), caption, columns)
 
 
 _CLASSES = ("0", "1", "2", "3 to 4", "5 to 9", "10 to 19", "20 to 49", "50 or more")
@@ -242,14 +215,14 @@ _CLASSES = ("0", "1", "2", "3 to 4", "5 to 9", "10 to 19", "20 to 49", "50 or mo
 
 def size_section(comparison: Comparison) -> Section:
     """Error by true population of the geounit."""
-    table = _size_table(comparison)
-    return Section("size", "Error by size of geounit", _size_lead(comparison), [table])
+    lead, table = _size_lead(comparison), _size_table(comparison)
+    return Section("size", "Error by size of geounit", lead, [table])
 
 
 def _size_lead(comparison: Comparison) -> str:
     lead = "The noise does not depend on how large a geounit is; what solving makes of it does."
     leaf = comparison.levels[-1]
-    ends = _ends(comparison.result(leaf, "total").by_size, "mae")
+    ends = _ends(comparison.results[leaf, "total"].by_size, "mae")
     if ends is None:
         return lead
     (few, first), (many, last) = ends
@@ -273,7 +246,7 @@ def _size_table(comparison: Comparison) -> Table:
         [
             (level, order, one)
             for level in comparison.levels
-            for order, one in enumerate(comparison.result(level, query).by_size)
+            for order, one in enumerate(comparison.results[level, query].by_size)
             if one.geounits
         ]
         for query in ("total", "detailed")
@@ -310,7 +283,7 @@ def _bias_lead(comparison: Comparison, query: str) -> str:
         "and where totals hold, larger cells pay for it."
     )
     leaf = comparison.levels[-1]
-    ends = _ends(comparison.result(leaf, query).by_true, "bias")
+    ends = _ends(comparison.results[leaf, query].by_true, "bias")
     if ends is None:
         return lead
     (few, first), (many, last) = ends
@@ -326,13 +299,8 @@ def distribution_section(comparison: Comparison) -> Section:
         "How often an answer is exactly right, off by one, by two, and so on. Averages hide this: "
         "a small mean error can be many small errors or few large ones."
     )
-    table = _distribution_table(comparison)
-    return Section("distribution", "Distribution of the error", lead, [table])
-
-
-def _distribution_table(comparison: Comparison) -> Table:
     keys = [(level, query) for query in comparison.queries for level in comparison.levels]
-    results = [comparison.result(*key) for key in keys]
+    results = [comparison.results[key] for key in keys]
     shares = [one.distribution or [None] * len(_CLASSES) for one in results]
     note = "Answers that are zero in truth and in the release are left out."
     columns = [
@@ -342,7 +310,8 @@ def _distribution_table(comparison: Comparison) -> Table:
         *gridded(_CLASSES, shaded(shares, text.percent)),
     ]
     caption = f"Share of answers by absolute error in {comparison.records}"
-    return Table.of("distribution-table", caption, columns, note)
+    table = Table.of("distribution-table", caption, columns, note)
+    return Section("distribution", "Distribution of the error", lead, [table])
 
 
 def households_section(found: tuple[HouseholdErrors, ...]) -> list[Section]:

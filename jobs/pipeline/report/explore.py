@@ -126,13 +126,11 @@ class Embedding:
     parts: list[str] = field(default_factory=list)
     size: int = 0
 
-    def fits(self, packed: Packed) -> bool:
-        """Whether there is room for a block."""
-        return self.size + len(packed.text) <= self.most
-
-    def add(self, packed: Packed) -> Block:
-        """Put a block in; returns where it stands."""
+    def add(self, packed: Packed) -> Block | None:
+        """Put a block in; returns where it stands, or None if there is no room for it."""
         place = [self.size, len(packed.text)]
+        if sum(place) > self.most:
+            return None
         self.parts.append(packed.text)
         self.size += len(packed.text)
         return place

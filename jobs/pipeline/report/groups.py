@@ -15,6 +15,7 @@ from jobs.pipeline.report import text
 from jobs.pipeline.report.page import Block, Prose, Section
 from jobs.pipeline.report.plots import DotRow, Figure, dot_rows
 from jobs.pipeline.report.table import (
+    Cell,
     Column,
     Table,
     gridded,
@@ -61,6 +62,19 @@ class Groups:
         last = self.relative[-1]
         there = [index for index, value in enumerate(last) if value is not None]
         return sorted(there, key=lambda index: -(last[index] or 0.0))[:_MOST_DRAWN]
+
+    @property
+    def by_group(self) -> list[Sequence[float | None]]:
+        """Errors by geolevel, of everybody and then of each group."""
+        return [self.everybody, *zip(*self.relative, strict=True)]
+
+    def columns(self, sizes: str, cells: Sequence[Sequence[Cell]]) -> list[Column]:
+        """Columns of everybody and each group: their sizes, and cells by geolevel."""
+        return [
+            Column("Group", False, cells=[name("everybody"), *map(label, self.labels)]),
+            numbers(sizes, [sum(self.sizes), *self.sizes], hint="in all"),
+            *gridded(map(words, self.levels), cells),
+        ]
 
     def along(self, levels: Sequence[str], values: Sequence[float | None]) -> list[float | None]:
         """One of its values for each geolevel of a page, in percent; None where it has none."""
@@ -229,17 +243,12 @@ def _lead(compared: Mapping[str, Mapping[str, ParityResult]], records: str) -> s
 
 def _grid(index: int, one: Groups, kind: str) -> Table:
     """Relative errors of the groups of a query by geolevel."""
-    by_group = [one.everybody, *zip(*one.relative, strict=True)]
-    shades = shaded(by_group, text.fine_percent, logarithmic=True)
-    columns = [
-        Column("Group", False, cells=[name("everybody"), *map(label, one.labels)]),
-        numbers(kind.capitalize(), [sum(one.sizes), *one.sizes], hint="in all"),
-        *gridded(map(words, one.levels), shades),
-    ]
+    shades = shaded(one.by_group, text.fine_percent, logarithmic=True)
     note = (
         "Sum of |error| of the total over all geounits, as a share of the group. Without a value "
         f"where the group has fewer than {one.floor}."
     )
+    columns = one.columns(kind.capitalize(), shades)
     return Table.of(f"groups-{index}", f"Errors by {words(one.name)}", columns, note)
 
 
@@ -362,29 +371,20 @@ def _pairs(release: Evaluation, solution: Evaluation) -> Iterator[Pair]:
             yield before, after
 
 
-def _change(before: float | None, after: float | None) -> float | None:
-    """By which share of itself an error changed; None if there was none, or no number."""
-    return None if not before or after is None else after / before - 1
-
-
 def _changes(pair: Pair) -> list[list[float | None]]:
-    """Changes of everybody's error and of each group's, by geolevel."""
-    before, after = pair
-    befores = [before.everybody, *zip(*before.relative, strict=True)]
-    afters = [after.everybody, *zip(*after.relative, strict=True)]
+    """By which share of itself each error changed; None if there was none, or no number."""
     return [
-        [_change(one, other) for one, other in zip(first, second, strict=True)]
-        for first, second in zip(befores, afters, strict=True)
+        [
+            None if not before or after is None else after / before - 1
+            for before, after in zip(befores, afters, strict=True)
+        ]
+        for befores, afters in zip(pair[0].by_group, pair[1].by_group, strict=True)
     ]
 
 
 def _changes_table(index: int, pair: Pair) -> Table:
     after = pair[1]
-    columns = [
-        Column("Group", False, cells=[name("everybody"), *map(label, after.labels)]),
-        numbers("True", [sum(after.sizes), *after.sizes], hint="in all"),
-        *gridded(map(words, after.levels), tilted(_changes(pair), _signed_percent)),
-    ]
+    columns = after.columns("True", tilted(_changes(pair), _signed_percent))
     note = (
         "By how much the sum of |error| of this solution is larger than that of the release, in "
         "percent of it. Without a value where the release has no error, or the group fewer than "

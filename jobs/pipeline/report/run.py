@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from jobs.pipeline.documents.manifest import Manifest, SolvedLevel
-from jobs.pipeline.documents.statistics import EstimatedError, ExpectedTotals
+from jobs.pipeline.documents.statistics import ExpectedTotals
 from jobs.pipeline.documents.summary import Straggler, Summary
 from jobs.pipeline.report import text
 from jobs.pipeline.report.page import Block, Row, Section
@@ -118,26 +118,24 @@ def solving_section(solved: Sequence[SolvedLevel]) -> Section:
         "to all noisy answers that add up. Every solution is certified; manifest.json has the "
         "certificates."
     )
+    moved = (sum(move.records for move in level.moved) for level in solved)
     columns = [
         labels("Geolevel", (level.geolevel for level in solved), "of the children"),
         numbers("Problems", (level.nodes for level in solved), hint="solved"),
         numbers("Copied", (level.copied for level in solved), hint="one child"),
-        *_changed(solved),
+        numbers("Widened", (level.widened for level in solved), hint="rounding"),
+        numbers("Failsafe", (len(level.moved) for level in solved), hint="parents moved"),
+        numbers("Moved", moved, hint="records"),
     ]
     note = (
         "Widened: no whole numbers next to the solution add up, so the next ones were tried. "
         f"Failsafe: {_failsafe(solved)}"
     )
-    expected = [
-        (level.geolevel, one)
-        for level in solved
-        for one in [level.expected_totals]
-        if one is not None
-    ]
-    table = Table.of("solving", "How counts were made", columns, note)
-    return Section(
-        "solving", "Solving", lead, [table, *([_expected_table(expected)] if expected else [])]
-    )
+    tables = [Table.of("solving", "How counts were made", columns, note)]
+    expected = [(v.geolevel, v.expected_totals) for v in solved if v.expected_totals is not None]
+    if expected:
+        tables.append(_expected_table(expected))
+    return Section("solving", "Solving", lead, tables)
 
 
 def _failsafe(solved: Sequence[SolvedLevel]) -> str:
@@ -154,28 +152,19 @@ def _failsafe(solved: Sequence[SolvedLevel]) -> str:
     )
 
 
-def _changed(solved: Sequence[SolvedLevel]) -> list[Column]:
-    """Count where the whole numbers closest to a solution did not do."""
-    moved = (sum(move.records for move in level.moved) for level in solved)
-    return [
-        numbers("Widened", (level.widened for level in solved), hint="rounding"),
-        numbers("Failsafe", (len(level.moved) for level in solved), hint="parents moved"),
-        numbers("Moved", moved, hint="records"),
-    ]
-
-
 def _expected_table(asked: Sequence[tuple[str, ExpectedTotals]]) -> Table:
     rows = [(geolevel, one, error) for geolevel, one in asked for error in one.errors or (None,)]
-    seen = [one for _, one, _ in rows]
-    queries, ways, errors, changes = zip(*(_errors(error) for *_, error in rows), strict=True)
+    seen, found = [one for _, one, _ in rows], [error for *_, error in rows]
+    errors = (None if e is None else e.error for e in found)
+    changes = (None if e is None else e.difference_error for e in found)
     columns = [
         labels("Geolevel", (geolevel for geolevel, *_ in rows)),
         labels("Released", (_WAYS[one.way] for one in seen)),
         numbers("Kappa", (one.kappa for one in seen), text.decimal),
         numbers("Seen", (one.children for one in seen), hint="geounits learned from"),
         numbers("Apart", (one.flat for one in seen), hint="nothing is expected of them"),
-        labels("Marginal", queries),
-        labels("Way", ways),
+        labels("Marginal", (None if e is None else e.query for e in found)),
+        labels("Way", (None if e is None else _WAYS[e.way] for e in found)),
         numbers("Squared error", errors, text.decimal, "estimated"),
         numbers("Of the difference", changes, text.decimal, "standard error"),
     ]
@@ -186,12 +175,3 @@ def _expected_table(asked: Sequence[tuple[str, ExpectedTotals]]) -> Table:
         "Counts are shrunk toward the mean household of their parent, so geounits with many "
         "persons a unit lose; estimates are not. Errors are estimated from noisy answers alone.",
     )
-
-
-def _errors(
-    error: EstimatedError | None,
-) -> tuple[str | None, str | None, float | None, float | None]:
-    """Return those of one marginal; nothing where too few geounits were seen to estimate any."""
-    if error is None:
-        return None, None, None, None
-    return error.query, _WAYS[error.way], error.error, error.difference_error

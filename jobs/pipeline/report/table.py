@@ -39,22 +39,16 @@ class Cell:
     plain: str = ""
 
     @property
-    def style(self) -> str:
-        """CSS custom properties of the shading."""
+    def shade(self) -> tuple[str, str]:
+        """CSS class and custom properties of the shading."""
         if self.heat is not None:
-            return f"--heat-share: {100 * min(max(self.heat, 0), 1):.0f}%"
+            return "heat", f"--heat-share: {100 * min(max(self.heat, 0), 1):.0f}%"
         if self.tilt is not None:
-            return f"--tilt: {100 * min(abs(self.tilt), 1):.0f}%"
-        return "" if self.bar is None else f"--bar: {100 * min(max(self.bar, 0), 1):.1f}%"
-
-    @property
-    def kind(self) -> str:
-        """CSS class of the shading."""
-        if self.heat is not None:
-            return "heat"
-        if self.tilt is not None:
-            return "above" if self.tilt > 0 else "below"
-        return "" if self.bar is None else "bar"
+            side = "above" if self.tilt > 0 else "below"
+            return side, f"--tilt: {100 * min(abs(self.tilt), 1):.0f}%"
+        if self.bar is not None:
+            return "bar", f"--bar: {100 * min(max(self.bar, 0), 1):.1f}%"
+        return "", ""
 
 
 @dataclass(frozen=True)

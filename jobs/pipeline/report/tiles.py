@@ -40,7 +40,7 @@ def banners(manifest: ReleaseManifest) -> list[Banner]:
 
 def tiles(manifest: Manifest, accuracy: Accuracy | None = None) -> list[Tile]:
     """What is released of how many, what it costs them, and how far a count may be off."""
-    levels = manifest.levels
+    levels, exact = manifest.levels, len(manifest.invariants)
     tile = accuracy_tile(manifest, accuracy) if accuracy else None
     return [
         Tile(
@@ -54,7 +54,7 @@ def tiles(manifest: Manifest, accuracy: Accuracy | None = None) -> list[Tile]:
             f"{words(levels[-1])}, the finest of {len(levels)} geolevels",
         ),
         *privacy_tiles(manifest.privacy, manifest.account, manifest.together),
-        invariants_tile(manifest),
+        Tile("Invariants", str(exact), "published exactly" if exact else "none"),
         *([tile] if tile else noise_tiles(manifest)),
     ]
 
@@ -81,12 +81,6 @@ def privacy_tiles(own: Guarantee, *accounts: Account | None) -> list[Tile]:
         return [loss]
     at = f"at δ = {text.small(privacy.delta)}"
     return [loss, Tile(f"Privacy loss {text.EPSILON}", text.upward(privacy.epsilon), at)]
-
-
-def invariants_tile(manifest: Manifest) -> Tile:
-    """How many queries are published exactly."""
-    stated = len(manifest.invariants)
-    return Tile("Invariants", str(stated), "published exactly" if stated else "none")
 
 
 def noise_tiles(manifest: Manifest) -> list[Tile]:

@@ -12,7 +12,9 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import stat
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -60,6 +62,22 @@ def writing(path: Place, part: Place | None = None, *, remedy: str | None = None
             got=_reason(path, error),
             remedy=_remedy_of(path, error) if remedy is None else remedy,
         ) from None
+
+
+@contextmanager
+def drafted(folder: Path) -> Iterator[Path]:
+    """A folder beside another, which takes its name if the block ends well."""
+    with writing(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    try:
+        with writing(folder):
+            yield draft
+            if folder.exists():
+                folder.rmdir()
+            os.rename(draft, folder)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
 
 
 def _remedy_of(path: Place, error: OSError) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from jobs.pipeline.documents.codebook import CodedColumn, CodedDataset
 from jobs.pipeline.report import text
 from jobs.pipeline.report.budget import guarantee_section
-from jobs.pipeline.report.certificate import Claim, Verified, changes_table, write_page
+from jobs.pipeline.report.certificate import Verified, changes_table, write_page
 from jobs.pipeline.report.datasets import FILES, files_section, other_files, reading
 from jobs.pipeline.report.page import Block, Page, Prose, Section, Tile, write_report
 from jobs.pipeline.report.plots import Figure, Span, span_rows
@@ -205,7 +205,7 @@ def write_survey_certificate(manifest: SurveyManifest, verified: Verified, out: 
     what = "anything but what is exact" if exact else "anything"
     context = {
         "condition": _CONDITION if exact else "",
-        "changes": changes_table(manifest, [(what, Claim.of(privacy), advantages)]),
+        "changes": changes_table(manifest, [(what, privacy, advantages)]),
         "budget": survey_budget_table(manifest),
         "exact": exact,
         "remarks": [_PUBLIC],

@@ -8,7 +8,7 @@ from jobs.pipeline.documents.evaluation import Evaluation
 from jobs.pipeline.report.comparison import (
     Comparison,
     bias_section,
-    bin_values,
+    bias_table,
     changed_section,
     distribution_section,
     error_section,
@@ -48,7 +48,7 @@ def texts(table) -> list[list[str]]:
 def test_results_are_found_by_geolevel_and_query() -> None:
     comparison = compared()
     first = evaluation().results[0]
-    assert comparison.result("nation", "total") == first
+    assert comparison.results["nation", "total"] == first
     assert comparison.value("nation", "total", "mae") == first.mae
     assert len(comparison.grid("rmse")) == len(QUERIES)
     assert all(len(row) == len(LEVELS) for row in comparison.grid("rmse"))
@@ -76,10 +76,10 @@ def test_sizes_without_geounits_are_left_out() -> None:
 
 
 def test_means_of_bins_are_bins_by_geolevels() -> None:
-    bins, values = bin_values(compared(), "sex", "by_true", "bias")
-    assert bins == ["0", "1", "2 to 4"]
-    assert values[1][2] == compared().result("block", "sex").by_true[1].bias
-    assert all(value >= CANARY for row in values for value in row)
+    rows = bias_table(compared(), "sex", "by_true", "").rows
+    assert [row[0].text for row in rows] == ["0", "1", "2 to 4"]
+    assert rows[1][3].sort == compared().results["block", "sex"].by_true[1].bias
+    assert all(cell.sort >= CANARY for row in rows for cell in row[1:])
 
 
 @pytest.mark.parametrize("kind", ["by_size", "by_true"])

@@ -41,7 +41,7 @@ def test_blocks_are_found_where_they_stand() -> None:
     places = [room.add(one), room.add(other)]
     for (start, length), text in zip(places, ("a", "b" * 9), strict=True):
         assert gzip.decompress(base64.b64decode(room.text[start : start + length])) == text.encode()
-    assert not room.fits(one)
+    assert room.add(one) is None
     assert room.size == len(room.text)
 
 

@@ -80,7 +80,7 @@ def test_equal_values_have_equal_shades_and_larger_ones_darker():
 def test_two_sided_shades_have_the_sign_of_the_value():
     ((a, b, c, d),) = tilted([[-4.0, 1.0, 0.0, None]])
     assert (a.tilt, b.tilt, c.tilt, d.tilt) == (-1, 0.5, None, None)
-    assert (a.kind, b.kind) == ("below", "above")
+    assert (a.shade[0], b.shade[0]) == ("below", "above")
 
 
 def test_shares_of_rho_add_up():
