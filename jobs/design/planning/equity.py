@@ -171,17 +171,14 @@ def group_rows(
     def error(kind: Information, index: int, level: int) -> GroupError:
         mean, compared, is_worst = found[kind]
         rmse = float(mean[index, level]) ** 0.5
-        persons = float(units.persons[index, level])
+        size = equity.rows[index].restricted.size
         target = float(equity.targets[index, level])
+        needed = rho * float(compared[index, level]) / target**2
         return GroupError(
             rmse=rmse,
-            relative=None
-            if np.isnan(persons)
-            else rmse * equity.rows[index].restricted.size / persons,
+            relative=known(rmse * size / float(units.persons[index, level])),
             is_worst=bool(is_worst[index, level]),
-            rho_needed=None
-            if np.isinf(target)
-            else rho * float(compared[index, level]) / target**2,
+            rho_needed=needed if np.isfinite(target) else None,
         )
 
     def known(value: float) -> float | None:
