@@ -361,22 +361,45 @@ def optimize_targets(
     before = predict(plan, plan.strategy, tree, targets.tables)
     # What invariants determine has no error, so it meets any target.
     aim = Aim(1.0 / targets.numbers**2)
-    problem, allocation = search_shares(
-        plan, tree, Sought(targets.tables, information, lambda _: aim)
-    )
-    rho = float(plan.budget.total)
+    sought = Sought(targets.tables, information, lambda _: aim)
+    named = f"tables: {', '.join(table.name for table in targets.tables)}"
+    return meet_targets(plan, tree, sought, before, ("error targets", named))
+
+
+def meet_targets(
+    plan: Plan,
+    tree: SubtreeClasses,
+    sought: Sought,
+    before: Prediction,
+    words: tuple[str, str],
+    unmet: Callable[[AllocationProblem, Allocation], str] = lambda *_: "",
+) -> Optimized:
+    """Search the shares that meet targets with the least rho.
+
+    Args:
+      plan: Its budget is what they may need.
+      tree: Classes of equal subtrees.
+      sought: The tables, and the targets as scales of their squared errors.
+      before: Errors to compare with.
+      words: What the targets are, and of what.
+      unmet: Says which of them the budget does not reach, if it does not.
+
+    Raises:
+      BudgetError: They need more rho than the budget; the message says how much.
+    """
+    problem, allocation = search_shares(plan, tree, sought)
+    rho, (what, named) = float(plan.budget.total), words
     if allocation.value > rho:
         raise BudgetError(
-            "error targets",
-            "need more than the budget",
+            what,
+            f"need more than the budget{unmet(problem, allocation)}",
             got=f"rho {rho:.6g}",
             want=f"rho {allocation.value:.6g} (none below {allocation.bound:.6g} can do)",
             remedy="raise the budget or the targets",
         )
     source = (
-        f"error targets, {information} information: they need rho "
-        f"{allocation.value:.6g}, least possible {allocation.bound:.6g}; "
-        f"tables: {', '.join(table.name for table in targets.tables)}"
+        f"{what}, {sought.information} information: they need rho {allocation.value:.6g}, "
+        f"least possible {allocation.bound:.6g}; {named}"
     )
     return optimized_of(plan, tree, problem, allocation, before, source)
 

@@ -187,15 +187,13 @@ def group_errors(
     inside, names = true.domain.positions(attributes), group_names(plan, attributes)
     tables = [[other] for other in range(len(true.domain.sizes)) if other not in inside] or [[]]
     absolute, persons = np.zeros((2, len(names)), np.int64)
-    n_shares, worst = 0, None
+    shares = []
     for table in tables:
         own, found = (counts_by_group(records, inside, table) for records in (true, released))
         absolute += np.abs(found - own).sum(1)
         persons += own.sum(1)
         for attribute in (true.domain.names[i] for i in table):
-            number_compared, one = _worst_share(plan, attribute, names, own, found)
-            n_shares += number_compared
-            worst = max(filter(None, (worst, one)), key=lambda it: it.relative, default=None)
+            shares.append(_worst_share(plan, attribute, names, own, found))
     parity = parity_of(absolute, persons, int(absolute.sum()))
     counts = [counts_by_group(records, inside, []).sum(1) for records in (true, released)]
     return GroupErrors(
@@ -212,8 +210,10 @@ def group_errors(
         compared=parity.n_groups,
         parity_error=number(parity.error),
         parity_mean=number(parity.mean),
-        shares=n_shares,
-        max_disparity=worst,
+        shares=sum(n_compared for n_compared, _ in shares),
+        max_disparity=max(
+            (worst for _, worst in shares if worst), key=lambda one: one.relative, default=None
+        ),
     )
 
 
