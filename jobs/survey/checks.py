@@ -20,7 +20,7 @@ from das.schema import PLAIN_NAME, is_plain_name
 from jobs.pipeline.config.models.values import LONGEST_NAME
 from jobs.pipeline.input.files import Table, plan_chunks, read_table
 from jobs.pipeline.storage.csv import without_formula
-from jobs.survey.models import PredictConfig, StatisticConfig, SurveyConfig, TableConfig
+from jobs.survey.models import PredictConfig, SurveyConfig
 
 SYNTHESIS = "synthesis"
 POOLED, EVERYBODY = "pooled", "everybody"
@@ -145,16 +145,13 @@ def predict_features(predict: PredictConfig, names: Sequence[str]) -> list[str]:
 
 
 def _check_names(config: SurveyConfig) -> None:
-    parts: list[tuple[str, StatisticConfig | TableConfig]] = [
-        *((f"statistics.{i}", one) for i, one in enumerate(config.statistics)),
-        *((f"tables.{i}", one) for i, one in enumerate(config.tables)),
-    ]
-    names = [one.label for _, one in parts]
-    for (where, _), name in zip(parts, names, strict=True):
+    names = {f"statistics.{i}": one.label for i, one in enumerate(config.statistics)}
+    names |= {f"tables.{i}": one.label for i, one in enumerate(config.tables)}
+    for where, name in names.items():
         is_name = re.fullmatch(r"[a-z][a-z0-9_]*", name) and len(name) <= LONGEST_NAME
         require(is_name, where, "has attributes that make no name: give it a `name`", name)
         where, own = "statistics and tables", "give each a `name` of its own"
-        require(names.count(name) == 1, where, f"has a name twice: {own}", name)
+        require([*names.values()].count(name) == 1, where, f"has a name twice: {own}", name)
         require(name != SYNTHESIS, where, f"has the name of another part: {own}", name)
 
 

@@ -13,7 +13,8 @@ from jobs.pipeline.storage.layout import (
 )
 from jobs.pipeline.storage.place import Place
 from jobs.survey.documents import SurveyEvaluation, read_survey_manifest
-from jobs.survey.report.public import SurveyRelease
+from jobs.survey.report.internal import write_survey_evaluation
+from jobs.survey.report.public import SurveyRelease, write_survey_report
 from jobs.survey.results import read_results
 
 
@@ -30,8 +31,6 @@ def write_public_page(made: ReleaseLayout, to: Place | None = None) -> Place:
     Raises:
       OutputError: The release is not sealed, or it cannot be written.
     """
-    from jobs.survey.report.public import write_survey_report  # draws plots: slow to import
-
     file = made.report if to is None else to / made.report.name
     if to is not None:
         refuse_foreign(file, b"<!DOCTYPE html>", "a report, which is replaced")
@@ -48,8 +47,6 @@ def write_internal_page(made: ReleaseLayout, confidential: ConfidentialLayout) -
     Raises:
       OutputError: The release is not sealed or not evaluated, or it cannot be written.
     """
-    from jobs.survey.report.internal import write_survey_evaluation
-
     evaluation = read_document(
         SurveyEvaluation, confidential.evaluation, remedy="run `das evaluate`"
     )

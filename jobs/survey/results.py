@@ -148,7 +148,7 @@ def released_mean(
     means = found.means
     if config.shrink:
         means = np.clip(shrink(means, variances), lows, highs)
-    names, weights = mean.strata.names, [*mean.weights.values()]
+    weights = [*mean.weights.values()]
     rows = tuple(
         StratumMean(
             stratum=name,
@@ -161,7 +161,7 @@ def released_mean(
             high=float(highs[i]),
             outside=bool(found.outside[i]),
         )
-        for i, name in enumerate(names)
+        for i, name in enumerate(mean.strata.names)
     )
     shares = np.array([float(weight) for weight in weights])
     deviation = math.sqrt(float(shares**2 @ variances))

@@ -38,7 +38,7 @@ from jobs.design.planning.errors import subtree_classes
 from jobs.design.requests import DraftRequest
 from jobs.pipeline.confidential.look import Column, Look, look_at, look_at_geocodes
 from jobs.pipeline.config.load import load_plan, load_run
-from jobs.pipeline.config.mistakes import at
+from jobs.pipeline.config.mistakes import at, refuse_unknown
 from jobs.pipeline.config.models.values import GeocodeColumns, GeocodePart, names_of
 from jobs.pipeline.input.geounits import list_geounits
 from jobs.pipeline.storage.files import drafted, writing
@@ -155,11 +155,7 @@ def _refuse_unknown(look: Look, request: DraftRequest) -> None:
     asked = {"--leave-out": request.leave_out, "--keep": request.keep}
     asked["--geocode"] = _asked_columns(request, look)
     for option, names in asked.items():
-        unknown = [name for name in names if name not in known]
-        if unknown:
-            raise ConfigError(
-                option, "names a column that is not there", got=unknown, want=f"of {known}"
-            )
+        refuse_unknown(option, "names a column that is not there", names, known)
 
 
 def _asked_columns(request: DraftRequest, look: Look) -> tuple[str, ...]:

@@ -246,37 +246,31 @@ def optimize_weights(
     """
     require_squares(plan, OPTIMIZATION)
     goal = goal or Goal()
-    weights = goal.weights
-    named = parse_tables(plan, tables)
-    weighed = weights.tables if weights is not None else named
+    named, n_levels = parse_tables(plan, tables), len(plan.spine.levels)
+    weights = goal.weights or TableNumbers(named, np.ones((len(named), n_levels)))
     limited = goal.limits.tables if goal.limits is not None else ()
     others = named if math.isfinite(goal.others) else ()
-    queries = tuple({query.name: query for query in (*weighed, *others, *limited)}.values())
+    queries = tuple({query.name: query for query in (*weights.tables, *others, *limited)}.values())
     before = predict(plan, plan.strategy, tree, queries)
-    shape = (len(queries), len(plan.spine.levels))
     noisy = before.errors[information].mean > 0
-    asked = _spread(weights, queries, shape[1], 0.0)
-    if weights is None:
-        names = [query.name for query in named]
-        asked = np.array([[float(query.name in names)] * shape[1] for query in queries])
-    given = np.where(noisy, asked, 0.0)
+    given = np.where(noisy, _spread(weights, queries, n_levels, 0.0), 0.0)
     if not given.any():
         raise BudgetError("weights of tables", "leave no table with noise at any geolevel")
     given /= given.sum()
     rho = float(plan.budget.total)
-    most = _spread(goal.limits, queries, shape[1], math.inf) ** 2 * rho
+    most = _spread(goal.limits, queries, n_levels, math.inf) ** 2 * rho
     compared = [query.name in {other.name for other in others} for query in queries]
 
     def aim(kind: Information) -> Aim:
         errors = before.errors[kind].mean
-        relative = np.divide(given, rho * errors, out=np.zeros(shape), where=noisy)
+        relative = np.divide(given, rho * errors, out=np.zeros_like(given), where=noisy)
         limits = most.copy()
         if others:
             worst = np.where(noisy, goal.others**2 * rho * errors, np.inf)
             limits[compared] = np.minimum(limits, worst)[compared]
         return Aim(relative, is_sum=True, limits=limits if np.isfinite(limits).any() else None)
 
-    kind = "equal weights" if weights is None else "given weights"
+    kind = "equal weights" if goal.weights is None else "given weights"
     within = ", within floors" if limited or others else ""
 
     def source(allocation: Allocation) -> str:
@@ -367,22 +361,45 @@ def optimize_targets(
     before = predict(plan, plan.strategy, tree, targets.tables)
     # What invariants determine has no error, so it meets any target.
     aim = Aim(1.0 / targets.numbers**2)
-    problem, allocation = search_shares(
-        plan, tree, Sought(targets.tables, information, lambda _: aim)
-    )
-    rho = float(plan.budget.total)
+    sought = Sought(targets.tables, information, lambda _: aim)
+    named = f"tables: {', '.join(table.name for table in targets.tables)}"
+    return meet_targets(plan, tree, sought, before, ("error targets", named))
+
+
+def meet_targets(
+    plan: Plan,
+    tree: SubtreeClasses,
+    sought: Sought,
+    before: Prediction,
+    words: tuple[str, str],
+    unmet: Callable[[AllocationProblem, Allocation], str] = lambda *_: "",
+) -> Optimized:
+    """Search the shares that meet targets with the least rho.
+
+    Args:
+      plan: Its budget is what they may need.
+      tree: Classes of equal subtrees.
+      sought: The tables, and the targets as scales of their squared errors.
+      before: Errors to compare with.
+      words: What the targets are, and of what.
+      unmet: Says which of them the budget does not reach, if it does not.
+
+    Raises:
+      BudgetError: They need more rho than the budget; the message says how much.
+    """
+    problem, allocation = search_shares(plan, tree, sought)
+    rho, (what, named) = float(plan.budget.total), words
     if allocation.value > rho:
         raise BudgetError(
-            "error targets",
-            "need more than the budget",
+            what,
+            f"need more than the budget{unmet(problem, allocation)}",
             got=f"rho {rho:.6g}",
             want=f"rho {allocation.value:.6g} (none below {allocation.bound:.6g} can do)",
             remedy="raise the budget or the targets",
         )
     source = (
-        f"error targets, {information} information: they need rho "
-        f"{allocation.value:.6g}, least possible {allocation.bound:.6g}; "
-        f"tables: {', '.join(table.name for table in targets.tables)}"
+        f"{what}, {sought.information} information: they need rho {allocation.value:.6g}, "
+        f"least possible {allocation.bound:.6g}; {named}"
     )
     return optimized_of(plan, tree, problem, allocation, before, source)
 

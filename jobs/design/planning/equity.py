@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -27,10 +28,9 @@ from jobs.design.planning.allocation import (
     OPTIMIZATION,
     Optimized,
     Sought,
+    meet_targets,
     optimize_within,
-    optimized_of,
     require_squares,
-    search_shares,
 )
 from jobs.design.planning.errors import Prediction, parse_tables, predict
 from jobs.design.planning.groups import Equity
@@ -171,17 +171,14 @@ def group_rows(
     def error(kind: Information, index: int, level: int) -> GroupError:
         mean, compared, is_worst = found[kind]
         rmse = float(mean[index, level]) ** 0.5
-        persons = float(units.persons[index, level])
+        size = equity.rows[index].restricted.size
         target = float(equity.targets[index, level])
+        needed = rho * float(compared[index, level]) / target**2
         return GroupError(
             rmse=rmse,
-            relative=None
-            if np.isnan(persons)
-            else rmse * equity.rows[index].restricted.size / persons,
+            relative=known(rmse * size / float(units.persons[index, level])),
             is_worst=bool(is_worst[index, level]),
-            rho_needed=None
-            if np.isinf(target)
-            else rho * float(compared[index, level]) / target**2,
+            rho_needed=needed if np.isfinite(target) else None,
         )
 
     def known(value: float) -> float | None:
@@ -270,15 +267,8 @@ def optimize_equity(
         return optimize_within(plan, tree, sought, before, source)
     of_targets = Aim(1.0 / _targets_in_persons(equity, units, noisy, padding) ** 2)
     sought = Sought(asked, information, lambda _: of_targets, offered)
-    problem, allocation = search_shares(plan, tree, sought)
-    if allocation.value > rho:
-        raise _unreachable(plan, equity, units, problem, allocation)
-    stated = (
-        f"targets of groups, {information} information: they "
-        f"need rho {allocation.value:.6g}, least possible {allocation.bound:.6g}; "
-        f"groups: {shown}"
-    )
-    return optimized_of(plan, tree, problem, allocation, before, stated)
+    words, unmet = ("targets of groups", f"groups: {shown}"), partial(_unmet, plan, equity, units)
+    return meet_targets(plan, tree, sought, before, words, unmet)
 
 
 def _targets_in_persons(
@@ -290,14 +280,10 @@ def _targets_in_persons(
     return np.concatenate([targets, np.full_like(padding, np.inf)])
 
 
-def _unreachable(
-    plan: Plan,
-    equity: Equity,
-    units: Units,
-    problem: AllocationProblem,
-    allocation: Allocation,
-) -> BudgetError:
-    """Targets that the budget does not reach, with the rho that each would need alone."""
+def _unmet(
+    plan: Plan, equity: Equity, units: Units, problem: AllocationProblem, allocation: Allocation
+) -> str:
+    """Name the targets that the budget does not reach, with the rho that each would need alone."""
     rho, number = float(plan.budget.total), len(equity.rows)
     ratios = problem.errors(allocation.shares)[:number] * units.scale / equity.targets**2
     spots = [(int(a), int(b)) for a, b in np.argwhere(ratios > rho)]
@@ -310,10 +296,4 @@ def _unreachable(
         where = f"{equity.rows[index].name} at {plan.spine.levels[level]}"
         named.append(f"{where} alone needs rho {least.value:.6g}")
     more = len(spots) - len(named)
-    return BudgetError(
-        "targets of groups",
-        "need more than the budget: " + "; ".join([*named, *([f"{more} more"] if more else [])]),
-        got=f"rho {rho:.6g}",
-        want=f"rho {allocation.value:.6g} for all (none below {allocation.bound:.6g} can do)",
-        remedy="raise the budget or the targets",
-    )
+    return ": " + "; ".join([*named, *([f"{more} more"] if more else [])])

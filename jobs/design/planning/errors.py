@@ -9,7 +9,6 @@ from typing import TypeVar
 import numpy as np
 
 from das.arrays import FloatArray
-from das.errors import ConfigError
 from das.queries.query import Query, parse_query
 from das.strategy import Strategy, noisy_queries
 from das.tree.classes import SubtreeClasses
@@ -17,7 +16,7 @@ from das.tree.errors import PredictedErrors, SpineModel, predict_errors
 from das.tree.information import Information
 from das.tree.model import precision
 from geography.lattice import Lattice
-from jobs.pipeline.config.mistakes import at, refuse_off_spine
+from jobs.pipeline.config.mistakes import at, refuse_off_spine, refuse_unknown
 from jobs.pipeline.documents.document import document
 from jobs.pipeline.documents.manifest import NORMAL_90
 from jobs.pipeline.plan import Plan
@@ -108,9 +107,7 @@ def by_geolevel(plan: Plan, where: str, given: T | dict[str, T]) -> dict[str, T]
     if not isinstance(given, dict):
         return dict.fromkeys(levels, given)
     refuse_off_spine(where, given, levels, plan.census_spine.levels)
-    unknown = [str(name) for name in given if name not in levels]
-    if unknown:
-        raise ConfigError(where, "names an unknown geolevel", got=unknown, want=list(levels))
+    refuse_unknown(where, "names an unknown geolevel", given, levels)
     return given
 
 

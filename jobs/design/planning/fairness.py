@@ -33,6 +33,7 @@ from das.workload.workload import Weighting, Workload
 from jobs.design.planning.allocation import require_squares
 from jobs.design.requests import FairnessRequest
 from jobs.pipeline.config.allocation import planned_workload
+from jobs.pipeline.config.mistakes import refuse_unknown
 from jobs.pipeline.config.models.allocation import WorkloadConfig
 from jobs.pipeline.config.product import Product
 from jobs.pipeline.config.workload import plan_loss, read_workload
@@ -204,24 +205,22 @@ def compare_methods(product: Product, request: FairnessRequest) -> FairnessSumma
 
 def _level(plan: Plan, name: str | None) -> int:
     names = list(plan.spine.levels)
-    if name is not None and name not in names:
-        raise ConfigError("--geolevel", "is unknown", got=name, want=names)
+    refuse_unknown("--geolevel", "is unknown", [] if name is None else [name], names)
     require_squares(plan, "comparison of planners")
     return len(names) - 1 if name is None else names.index(name)
 
 
 def _wanted(product: Product, level: int, request: FairnessRequest) -> tuple[WorkloadConfig, str]:
     """The tables with their bases, and what they are in words."""
-    schema = product.plan.schema
     if request.tables is not None:
-        names = [text.strip() for text in request.tables]
-        return WorkloadConfig.model_validate({"tables": dict.fromkeys(names, 1)}), "given tables"
-    geolevel = product.plan.spine.levels[level]
-    planned = planned_workload(product.config.privacy.allocation_file, geolevel)
-    if planned is not None:
-        return planned, "the workload of the allocation"
-    names = list(_marginals(schema, request.order))
-    words = f"all tables of up to {request.order} attributes"
+        names, words = [text.strip() for text in request.tables], "given tables"
+    else:
+        geolevel = product.plan.spine.levels[level]
+        planned = planned_workload(product.config.privacy.allocation_file, geolevel)
+        if planned is not None:
+            return planned, "the workload of the allocation"
+        names = list(_marginals(product.plan.schema, request.order))
+        words = f"all tables of up to {request.order} attributes"
     return WorkloadConfig.model_validate({"tables": dict.fromkeys(names, 1)}), words
 
 
@@ -300,18 +299,23 @@ def _own_spreads(plan: Plan, level: int, workload: Workload) -> list[Spread]:
         for information, unknown in zip(terms.information(precisions), terms.unknown, strict=True)
     )
     out = []
-    for rows in workload.marginals.by_order:
-        for members in rows.tolist():
-            query = _query(plan.schema, workload, members)
-            alike, counts = terms.coordinates.alike(query)
-            out.append(Spread(terms.coordinates.variances(alike, covariances)[0], counts))
+    for names in _attributes_of(workload):
+        alike, counts = terms.coordinates.alike(_query(plan.schema, workload, names))
+        out.append(Spread(terms.coordinates.variances(alike, covariances)[0], counts))
     zero = _ZERO * max(float(one.values.max()) for one in out)
     return [Spread(np.where(one.values > zero, one.values, 0.0), one.counts) for one in out]
 
 
-def _query(schema: Schema, workload: Workload, members: Sequence[int]) -> Query:
+def _attributes_of(workload: Workload) -> Iterator[list[str]]:
+    """List the names of the attributes of every marginal, in the order of planners."""
+    for rows in workload.marginals.by_order:
+        for members in rows.tolist():
+            yield [workload.attributes[i].name for i in members]
+
+
+def _query(schema: Schema, workload: Workload, names: Sequence[str]) -> Query:
     """A marginal of a workload as a query on the schema."""
-    asked = {workload.attributes[i].name: workload.attributes[i] for i in members}
+    asked = {one.name: one for one in workload.attributes if one.name in names}
     factors = []
     for attribute in schema.attributes:
         if attribute.name not in asked:
@@ -319,17 +323,12 @@ def _query(schema: Schema, workload: Workload, members: Sequence[int]) -> Query:
             continue
         matrix = np.rint(asked[attribute.name].matrix).astype(np.int64)
         factors.append(Factor(matrix, tuple(map(str, range(len(matrix))))))
-    return Query(" * ".join(asked) or "total", tuple(factors))
+    return Query(" * ".join(names) or "total", tuple(factors))
 
 
 def _summary(
     method: str, objective: str, workload: Workload, spreads: Sequence[Spread], scale: float
 ) -> MethodSpread:
-    names = [
-        " * ".join(workload.attributes[i].name for i in members) or "total"
-        for rows in workload.marginals.by_order
-        for members in rows.tolist()
-    ]
     errors = [np.sqrt(np.maximum(spread.values * scale, 0.0)) for spread in spreads]
     means = np.array(
         [
@@ -348,14 +347,16 @@ def _summary(
         rmse=math.sqrt(float(every**2 @ counts) / float(counts.sum())),
         by_table=tuple(
             TableSpread(
-                table=name,
-                attributes=0 if name == "total" else name.count(" * ") + 1,
+                table=" * ".join(names) or "total",
+                attributes=len(names),
                 answers=float(spread.counts.sum()),
                 least=float(one.min()),
                 rmse=float(mean),
                 largest=float(one.max()),
             )
-            for name, one, mean, spread in zip(names, errors, means, spreads, strict=True)
+            for names, one, mean, spread in zip(
+                _attributes_of(workload), errors, means, spreads, strict=True
+            )
         ),
     )
 

@@ -18,7 +18,7 @@ from das.queries.query import Query, groups_of, parse_query, restricted
 from jobs.design.planning.allocation import TableNumbers, table_numbers
 from jobs.design.planning.errors import by_geolevel, query_at
 from jobs.pipeline.config.files import read_model
-from jobs.pipeline.config.mistakes import refuse_off_spine
+from jobs.pipeline.config.mistakes import refuse_off_spine, refuse_unknown
 from jobs.pipeline.config.models.equity import Comparison, EquityFile
 from jobs.pipeline.plan import Plan
 
@@ -227,12 +227,10 @@ def _targets(
     for text, groups in file.targets.items():
         where = f"{path}: targets.{text}"
         query = partition_at(plan, text, where).name
-        if query not in known:
-            raise ConfigError(where, "is not among the groups", got=query, want=list(known))
+        refuse_unknown(where, "is not among the groups", [query], known)
         labels = known[query].labels()
         for group, given in groups.items():
-            if group not in labels:
-                raise ConfigError(where, "names an unknown group", got=group, want=labels)
+            refuse_unknown(where, "names an unknown group", [group], labels)
             for name, target in by_geolevel(plan, f"{where}.{group}", given).items():
                 for index, row in enumerate(rows):
                     if (row.query, row.group) == (query, group):

@@ -19,6 +19,7 @@ from jobs.design.synthetic.nation import Blocks
 from jobs.design.synthetic.persons import Entries
 from jobs.design.synthetic.schemas import levels_of
 from jobs.pipeline.config.data import FILE_KINDS
+from jobs.pipeline.config.mistakes import refuse_unknown
 
 TRACTS_PER_FILE = 400
 TRACTS_PER_ROW_GROUP = 50
@@ -222,9 +223,7 @@ def check_spec(spec: GenerateSpec) -> None:
     Raises:
       ConfigError: A value is out of range.
     """
-    if spec.format not in FORMATS:
-        want = f"one of {list(FORMATS)}"
-        raise ConfigError("generate, format", "is unknown", got=spec.format, want=want)
+    refuse_unknown("generate, format", "is unknown", [spec.format], FORMATS)
     if spec.listed is None and not 1 <= spec.states <= 99:
         raise ConfigError("generate, states", "is out of range", got=spec.states, want="1..99")
     if spec.listed is None and spec.blocks < spec.states:

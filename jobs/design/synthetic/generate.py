@@ -18,6 +18,7 @@ from jobs.design.synthetic.own_schema import invent_persons
 from jobs.design.synthetic.rehearsal import rehearse
 from jobs.design.synthetic.schemas import NAMES, schema_named
 from jobs.design.synthetic.survey import SURVEY, generate_survey
+from jobs.pipeline.config.mistakes import refuse_unknown
 from jobs.pipeline.storage.files import writing
 from jobs.pipeline.tasks.progress import Reporter
 
@@ -52,10 +53,7 @@ def _check(spec: GenerateSpec) -> None:
     Raises:
       ConfigError: A value is out of range.
     """
-    if spec.schema not in NAMES:
-        raise ConfigError(
-            "generate, schema", "is unknown", got=spec.schema, want=f"one of {[*NAMES, SURVEY]}"
-        )
+    refuse_unknown("generate, schema", "is unknown", [spec.schema], [*NAMES, SURVEY])
     check_spec(spec)
     if spec.listed is not None and spec.schema in _WITHOUT_BLOCKS:
         raise ConfigError("generate, schema", "has no blocks to be listed", got=spec.schema)

@@ -28,19 +28,11 @@ COUPLES = (
     "no_partner",
 )
 # Who may live with the householder, beside a partner: own children, other relatives, others.
-OWN_CHILDREN = ("own_under_6", "own_6_to_17", "own_adult")
-GRANDCHILDREN = ("grandchild_under_6", "grandchild_6_to_17", "grandchild_adult")
-OTHERS = (
-    *OWN_CHILDREN,
-    *GRANDCHILDREN,
-    "parent",
-    "relative_under_6",
-    "relative_6_to_17",
-    "relative_adult",
-    "nonrelative_under_6",
-    "nonrelative_6_to_17",
-    "nonrelative_adult",
+OWN_CHILDREN, GRANDCHILDREN, _RELATIVES, _NONRELATIVES = (
+    tuple(f"{kind}_{age}" for age in ("under_6", "6_to_17", "adult"))
+    for kind in ("own", "grandchild", "relative", "nonrelative")
 )
+OTHERS = (*OWN_CHILDREN, *GRANDCHILDREN, "parent", *_RELATIVES, *_NONRELATIVES)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import numpy as np
 from das.arrays import FloatArray, IntArray
 from das.schema import Schema
 from invariants.zeros import StructuralZeros
-from jobs.design.synthetic.nation import Blocks
+from jobs.design.synthetic.nation import Blocks, seeded
 from jobs.design.synthetic.persons import summed
 
 PERSONS = 40  # of a leaf, on average
@@ -105,7 +105,7 @@ class Inventor:
         Law: sizes are log-normal, some 0. Values of a column are independent of each other and of
           those of other columns, given the batch; a person who cannot be is drawn again.
         """
-        rng = _rng(*self.seed, 1, number)
+        rng = seeded(*self.seed, 1, number)
         drawn = rng.lognormal(np.log(max(self.mean, 1e-9)) - _SPREAD**2 / 2, _SPREAD, len(geocodes))
         sizes = np.where(rng.random(len(geocodes)) < _EMPTY, 0, np.rint(drawn / (1 - _EMPTY)))
         rows = np.repeat(np.arange(len(geocodes)), sizes.astype(np.int64))
@@ -131,7 +131,7 @@ class Inventor:
     def _common(self, index: int) -> FloatArray:
         """float64[V]: how common the values of a column are everywhere; levels share alike."""
         choice = self.choices[index]
-        rng = _rng(*self.seed, 0, index)
+        rng = seeded(*self.seed, 0, index)
         levels = next(iter(choice.levels.values()))
         weights = rng.gamma(1.5, size=int(levels.max()) + 1) + _RARE
         alike = np.bincount(levels)[levels]
@@ -152,7 +152,3 @@ class Inventor:
             for attribute, levels in choice.levels.items()
         }
         return self.schema.cells_of(codes)
-
-
-def _rng(*key: int) -> np.random.Generator:
-    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(list(key))))

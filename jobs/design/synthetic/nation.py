@@ -161,16 +161,16 @@ class Blocks:
 
 def plan_tracts(nation: GenerateSpec) -> list[Tract]:
     """Split the blocks over states, counties and tracts; sizes add up to `nation.blocks`."""
-    rng = _rng(nation.seed, 0)
+    rng = seeded(nation.seed, 0)
     weights = rng.lognormal(0, 0.9, nation.states)
     share = (nation.blocks - nation.states) * weights / weights.sum()
     edges = np.rint(np.concatenate(([0.0], np.cumsum(share)))).astype(np.int64)
     out, places = [], places_of(nation.schema)
     for state, n_blocks in enumerate(np.diff(edges) + 1):
-        sizes = _sizes(_rng(nation.seed, 1, state), int(n_blocks), places.leaves, 0.8, 1500)
+        sizes = _sizes(seeded(nation.seed, 1, state), int(n_blocks), places.leaves, 0.8, 1500)
         fitting = max(places.tracts, len(sizes) / places.most_counties)
         mean_tracts = max(nation.tracts or fitting, len(sizes) / _MOST_COUNTIES)
-        per_county = _sizes(_rng(nation.seed, 2, state), len(sizes), mean_tracts, 0.9, 9000)
+        per_county = _sizes(seeded(nation.seed, 2, state), len(sizes), mean_tracts, 0.9, 9000)
         numbers = [(county, t) for county, n in enumerate(per_county) for t in range(n)]
         for (county, number), size in zip(numbers, sizes, strict=True):
             out.append(Tract(state, county, number, int(size)))
@@ -183,7 +183,7 @@ def _with_subsets(seed: int, tracts: Sequence[Tract]) -> list[Tract]:
     for _, group in groupby(tracts, key=lambda tract: (tract.state, tract.county)):
         county = [*group]
         first = county[0]
-        rng = _rng(seed, 8, first.state, first.county)
+        rng = seeded(seed, 8, first.state, first.county)
 
         def choose(n: int, k: int, rng: np.random.Generator = rng) -> IntArray:
             return np.asarray(rng.choice(n, k, replace=False), np.int64)
@@ -196,12 +196,12 @@ def _with_subsets(seed: int, tracts: Sequence[Tract]) -> list[Tract]:
 def block_geocodes(nation: GenerateSpec) -> Iterator[str]:
     """Geocodes of all blocks of a nation, sorted, without anybody in them."""
     for tract in plan_tracts(nation):
-        yield from _geocodes(_rng(nation.seed, 7, tract.state, tract.county, tract.tract), tract)
+        yield from _geocodes(seeded(nation.seed, 7, tract.state, tract.county, tract.tract), tract)
 
 
 def draw_tract(nation: GenerateSpec, tract: Tract) -> Blocks:
     """Draw one tract; depends on the specification and the tract alone."""
-    rng = _rng(nation.seed, 3, tract.state, tract.county, tract.tract)
+    rng = seeded(nation.seed, 3, tract.state, tract.county, tract.tract)
     mix, places = _tract_mix(nation.seed, tract, rng), places_of(nation.schema)
     persons, units = _households(rng, tract.n_blocks, places)
     facilities, residents = _group_quarters(rng, tract.n_blocks, places)
@@ -225,7 +225,7 @@ def draw_listed(
       housing_units: int64[B]. A tenth is vacant, 2.5 persons live in each of the others.
       group_quarters: int64[B] addresses of facilities, of any type.
     """
-    rng = _rng(nation.seed, 6, tract.state, tract.county, tract.tract)
+    rng = seeded(nation.seed, 6, tract.state, tract.county, tract.tract)
     mix = _tract_mix(nation.seed, tract, rng)
     occupied = rng.binomial(housing_units, rng.beta(*_OCCUPIED))
     others = rng.lognormal(np.log(_PERSONS_PER_UNIT - 1), 0.15, len(geocodes))
@@ -276,7 +276,7 @@ def _inhabited(
     beside: dict[str, Entries] = {}
     together = None
     if nation.schema == RESIDENTS:
-        own = _rng(nation.seed, 8, tract.state, tract.county, tract.tract)
+        own = seeded(nation.seed, 8, tract.state, tract.county, tract.tract)
         records = householders(own, units[:, 0], drawn)
         households = drawn_households(own, persons, units[:, 0])
         sizes = by_size(*households, len(units))
@@ -330,7 +330,8 @@ def _draw_persons(
     return _draw_cells(rng, parts)
 
 
-def _rng(*key: int) -> np.random.Generator:
+def seeded(*key: int) -> np.random.Generator:
+    """Return the generator of some nonnegative integers."""
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence(list(key))))
 
 
@@ -347,8 +348,8 @@ def _sizes(
 
 def _tract_mix(seed: int, tract: Tract, rng: np.random.Generator) -> FloatArray:
     """float64[8]: weights of the groups; states differ, counties more, tracts most."""
-    state = _rng(seed, 4, tract.state).dirichlet(_GROUP_WEIGHTS * 60)
-    county = _rng(seed, 5, tract.state, tract.county).dirichlet(state * 25 + 1e-3)
+    state = seeded(seed, 4, tract.state).dirichlet(_GROUP_WEIGHTS * 60)
+    county = seeded(seed, 5, tract.state, tract.county).dirichlet(state * 25 + 1e-3)
     return np.asarray(rng.dirichlet(county * 5 + 2e-3), np.float64)
 
 

@@ -136,11 +136,8 @@ def _choices(legal: Legal) -> list[Choice]:
     choices = []
     for column, attributes in legal.items():
         first, *others = attributes
-        values = [
-            value
-            for value in attributes[first]
-            if all(value in attributes[other] for other in others)
-        ]
+        shared = set[str].intersection(*map(set, attributes.values()))
+        values = [value for value in attributes[first] if value in shared]
         if not values:
             raise ConfigError(
                 f"data.columns.{first}",

@@ -11,6 +11,7 @@ import pyarrow.csv as pa_csv
 from das.arrays import FloatArray, IntArray
 from das.errors import ConfigError
 from jobs.design.folders import refuse_full
+from jobs.design.synthetic.nation import seeded
 from jobs.pipeline.storage.files import writing
 
 SURVEY = "survey"
@@ -53,7 +54,7 @@ def generate_survey(out: Path, persons: int, seed: int) -> dict[str, int | str]:
             want=f"1 to {MOST_PERSONS} persons, and a seed of at least 0",
         )
     refuse_full(out)
-    rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, persons])))
+    rng = seeded(seed, persons)
     rows = [f"{sex},{race},{SEXES[sex] * RACES[race]}/100000000" for sex in SEXES for race in RACES]
     data, weights = out / "persons.csv", out / "weights.csv"
     with writing(out):

@@ -184,17 +184,18 @@ def group_errors(
     plan: SurveyPlan, attributes: Sequence[str], true: Records, released: Records
 ) -> GroupErrors:
     """Parity of the one-way tables of groups, by sums of absolute errors; and the worst share."""
-    inside = true.domain.positions(attributes)
+    inside, names = true.domain.positions(attributes), group_names(plan, attributes)
     tables = [[other] for other in range(len(true.domain.sizes)) if other not in inside] or [[]]
-    absolute, persons = np.zeros((2, len(counts_by_group(true, inside, []))), np.int64)
+    absolute, persons = np.zeros((2, len(names)), np.int64)
+    shares = []
     for table in tables:
-        own = counts_by_group(true, inside, table)
-        absolute += np.abs(counts_by_group(released, inside, table) - own).sum(1)
+        own, found = (counts_by_group(records, inside, table) for records in (true, released))
+        absolute += np.abs(found - own).sum(1)
         persons += own.sum(1)
+        for attribute in (true.domain.names[i] for i in table):
+            shares.append(_worst_share(plan, attribute, names, own, found))
     parity = parity_of(absolute, persons, int(absolute.sum()))
     counts = [counts_by_group(records, inside, []).sum(1) for records in (true, released)]
-    names = group_names(plan, attributes)
-    n_shares, worst = _worst_share(plan, attributes, true, released)
     return GroupErrors(
         attributes=tuple(attributes),
         groups=tuple(
@@ -209,37 +210,32 @@ def group_errors(
         compared=parity.n_groups,
         parity_error=number(parity.error),
         parity_mean=number(parity.mean),
-        shares=n_shares,
-        max_disparity=worst,
+        shares=sum(n_compared for n_compared, _ in shares),
+        max_disparity=max(
+            (worst for _, worst in shares if worst), key=lambda one: one.relative, default=None
+        ),
     )
 
 
 def _worst_share(
-    plan: SurveyPlan, attributes: Sequence[str], true: Records, released: Records
+    plan: SurveyPlan, attribute: str, names: list[str], own: IntArray, found: IntArray
 ) -> tuple[int, Disparity | None]:
-    """How many shares of levels in groups are compared, and the one that errs most."""
-    inside, names = true.domain.positions(attributes), group_names(plan, attributes)
-    sizes = [np.maximum(1, counts_by_group(records, inside, [])) for records in (true, released)]
-    n_shares, worst = 0, None
-    for i, attribute in enumerate(true.domain.names):
-        if i in inside:
-            continue
-        counts = counts_by_group(true, inside, [i])
-        truth, found = counts / sizes[0], counts_by_group(released, inside, [i]) / sizes[1]
-        truth[counts < plan.config.evaluate.floor] = np.nan
-        relative = disparities(truth, found)
-        n_shares += int(np.isfinite(relative).sum())
-        spot = np.unravel_index(np.argmax(np.nan_to_num(relative, nan=-1.0)), relative.shape)
-        if relative[spot] > (-1.0 if worst is None else worst.relative):
-            worst = Disparity(
-                group=names[spot[0]],
-                attribute=attribute,
-                level=plan.levels(attribute)[spot[1]],
-                truth=float(truth[spot]),
-                released=float(found[spot]),
-                relative=float(relative[spot]),
-            )
-    return n_shares, worst
+    """Count the shares of levels in groups that are compared, and find the one that errs most."""
+    truth, released = (n / np.maximum(1, n.sum(1, keepdims=True)) for n in (own, found))
+    truth[own < plan.config.evaluate.floor] = np.nan
+    relative = disparities(truth, released)
+    spot = np.unravel_index(np.argmax(np.nan_to_num(relative, nan=-1.0)), relative.shape)
+    if np.isnan(relative[spot]):
+        return 0, None
+    worst = Disparity(
+        group=names[spot[0]],
+        attribute=attribute,
+        level=plan.levels(attribute)[spot[1]],
+        truth=float(truth[spot]),
+        released=float(released[spot]),
+        relative=float(relative[spot]),
+    )
+    return int(np.isfinite(relative).sum()), worst
 
 
 def group_names(plan: SurveyPlan, attributes: Sequence[str]) -> list[str]:

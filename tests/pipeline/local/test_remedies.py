@@ -856,16 +856,6 @@ def targets_in_a_known_unit(desk: Desk) -> str:
     return message
 
 
-def targets_of_groups_beyond_the_budget(desk: Desk) -> str:
-    groups, out = _Groups(desk), desk.folder / "x.yaml"
-    asked = {"groups": {"sex": "absolute"}, "targets": {"sex": {"male": {"block": 0.01}}}}
-    message = desk.refused(*groups.words(asked, "--optimize", out))
-    assert not out.exists()
-    asked["targets"] = {"sex": {"male": {"block": 100}}}
-    desk.done(*groups.words(asked, "--optimize", out))
-    return message
-
-
 def limits_beyond_the_budget(desk: Desk) -> str:
     groups, out = _Groups(desk), desk.folder / "x.yaml"
     asked = {"groups": {"sex": "absolute"}, "limits": {"total": 0.01}}
@@ -1228,7 +1218,6 @@ ENTRIES: dict[Key, Entry] = {
         an_allocation_that_is_made,
     ("jobs/design/planning/allocation.py", "name another file or remove it"): another_name_for_the_allocation,
     ("jobs/design/planning/allocation.py", "raise the budget or the targets"): targets_beyond_the_budget,
-    ("jobs/design/planning/equity.py", "raise the budget or the targets"): targets_of_groups_beyond_the_budget,
     ("das/tree/largest.py", "raise the budget or the limits"): limits_beyond_the_budget,
     ("jobs/design/planning/groups.py", "name one under sizes, or compare the groups as absolute"):
         sizes_of_groups,
