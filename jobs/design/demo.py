@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from das.errors import OutputError
 from jobs.design.requests import GenerateSpec
+from jobs.design.synthetic.files import check_spec
 from jobs.design.synthetic.generate import generate
 from jobs.pipeline.config.files import ready_files
 from jobs.pipeline.config.product import Resolved
@@ -56,12 +57,14 @@ class Demo:
           The files of interest, and the roots of the run.
 
         Raises:
+          ConfigError: The blocks or the seed are out of range; nothing was written.
           OutputError: The folder holds other things or cannot be written.
           RuntimeSetupError: There is no Java, or this installation makes no releases; nothing was
             written.
         """
         require_run_packages()
         spec = GenerateSpec(seed=self.seed, blocks=self.blocks)
+        check_spec(spec)
         self._refuse_others()
         if "PYSPARK_GATEWAY_PORT" not in os.environ:  # spark-submit has brought one
             find_java_home()

@@ -35,6 +35,7 @@ from jobs.pipeline.storage.dataset import MANIFEST, Dataset
 from jobs.pipeline.storage.estimates import read_tables
 from jobs.pipeline.storage.layout import EstimateLayout, ReleaseLayout, release_layout
 from jobs.pipeline.tasks.batches import TaskSize, all_geounits
+from jobs.pipeline.tasks.executor import SparkTasks
 from jobs.pipeline.tasks.progress import Reporter
 from tests.builders import toy
 from tests.builders.datasets import rows_of
@@ -68,7 +69,8 @@ def estimate(config: Path) -> tuple[Plan, ReleaseLayout]:
         do_stages(job, ("plan", "read"))
         do_stages(job, ("settle", "claim", "measure"))
         size = replace(job.tasks.sizing, estimate_numbers=TaskSize(10, 20_000_000))
-        tasks = replace(job.tasks, sizing=size)
+        assert isinstance(job.tasks, SparkTasks)
+        tasks = SparkTasks(job.tasks.session, size)
         EstimateStage(estimator(resolved.plan, release), tasks).run()
     return resolved.plan, release
 

@@ -82,7 +82,7 @@ def test_every_geolevel_equals_naive_sums(
 ) -> None:
     leaves, children = TaskSize(1, sizes[0]), TaskSize(*sizes[1:])
     sizing = replace(tasks.sizing, merge_leaves=leaves, truth_children=children)
-    layout, lattice = truth(nation, tmp_path, replace(tasks, sizing=sizing))
+    layout, lattice = truth(nation, tmp_path, SparkTasks(tasks.session, sizing))
     leaves = read(nation, SCHEMA, 15)
     for level, digits in enumerate(SPINE.digits):
         naive: Counter[tuple[str, int]] = Counter()
