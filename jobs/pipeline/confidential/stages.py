@@ -193,9 +193,9 @@ def measure_lazily(job: Job, product: Product, level: Level) -> None:
 def _measure_level(job: Job, product: Product, level: Level, *, is_lazy: bool) -> None:
     """Measure the queries of one geolevel that are drawn now, once.
 
-    If their answers are published, nothing is drawn. Else they are drawn under a new key, also
-    where a driver died while it drew: nobody can read what it left, and the account refuses to
-    publish a second draw (`jobs.pipeline.folder.draws`). The key is gone when the call returns.
+    Published answers are final: nothing is drawn. If a driver died before it published, what it
+    left cannot be read, and the answers are drawn under a new key. The account lets one draw of a
+    part be published (`jobs.pipeline.folder.draws`). The key is gone when the call returns.
     """
     spending = spending_of(job.resolved, product, job.identity)
     part = next(p for p in spending.parts if (p.name, p.is_lazy) == (level.name, is_lazy))

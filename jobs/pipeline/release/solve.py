@@ -142,9 +142,9 @@ def solve_level(level: Level, *, plan: Plan, release: ReleaseLayout, tasks: Task
 def solve_support(*, plan: Plan, release: ReleaseLayout, tasks: Tasks) -> None:
     """Find the counts of the root by the queries of its support, once, and publish the last ones.
 
-    Query after query, from coarse to fine: each is solved with the measured queries that are sums
-    of it, for answers below the positive ones of the query before, whose counts it keeps. So
-    memory follows the answers of the first and the children of positive ones, and never the cells.
+    The queries are solved from coarse to fine, each with the measured queries that are sums of it.
+    A query is solved only for answers within positive answers of the query before, whose counts it
+    keeps as totals. So memory follows these answers and never the number of cells.
 
     Raises:
       OutputError: The measurements of the root are not complete.
