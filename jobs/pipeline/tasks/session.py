@@ -287,6 +287,9 @@ def await_executors(context: SparkContext, tell: Callable[[str], None]) -> None:
                     "conf/cluster/small-cluster.yaml, or start workers that offer more (--cores "
                     "and --memory of a worker)",
                 )
+            if not told:
+                tell(f"{'':<10}no executor yet; {state}")
+                told = True
             if is_over:
                 raise RuntimeSetupError(
                     str(context.master),
@@ -296,8 +299,6 @@ def await_executors(context: SparkContext, tell: Callable[[str], None]) -> None:
                     "an image that is not found; where it takes longer, raise under runtime.spark "
                     f"{_ALLOWED}",
                 )
-            tell(f"{'':<10}no executor yet; {state}")
-            told = True
         time.sleep(_POLL_SECONDS)
     context.parallelize([None], 1).count()  # starts when as many have come as batches are made for
 
