@@ -1,4 +1,4 @@
-"""Where in a configuration a mistake stands, and all mistakes of a file told as one error."""
+"""Put the place in a configuration before errors, and report all mistakes of a product together."""
 
 from __future__ import annotations
 
