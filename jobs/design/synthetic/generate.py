@@ -39,7 +39,8 @@ def generate_any(spec: GenerateSpec, out: Path, reporter: Reporter) -> dict[str,
     if spec.like is not None:
         return rehearse(spec.like, spec, out)
     if spec.schema == SURVEY:
-        return {**generate_survey(out, spec.persons or 20_000, spec.seed)}
+        persons = 20_000 if spec.persons is None else spec.persons
+        return {**generate_survey(out, persons, spec.seed)}
     if spec.schema.endswith((".yaml", ".yml")):
         return invent_persons(spec, out)
     what = f"{spec.blocks} blocks" if spec.listed is None else str(spec.listed)

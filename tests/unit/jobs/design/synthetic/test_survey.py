@@ -7,7 +7,10 @@ from fractions import Fraction
 import pytest
 
 from das.errors import ConfigError, OutputError
+from jobs.design.requests import GenerateSpec
+from jobs.design.synthetic.generate import generate_any
 from jobs.design.synthetic.survey import generate_survey
+from jobs.pipeline.tasks.progress import Reporter
 
 
 def test_an_invented_survey_is_the_same_for_the_same_seed(tmp_path):
@@ -32,4 +35,11 @@ def test_its_weights_sum_to_one(tmp_path):
 def test_numbers_out_of_range_are_refused(tmp_path, persons, seed):
     with pytest.raises(ConfigError, match="cannot invent"):
         generate_survey(tmp_path / "a", persons, seed)
+    assert not (tmp_path / "a").exists()
+
+
+def test_no_persons_are_not_the_default_number_of_persons(tmp_path):
+    spec = GenerateSpec(schema="survey", persons=0)
+    with pytest.raises(ConfigError, match="0 persons"):
+        generate_any(spec, tmp_path / "a", Reporter(quiet=True))
     assert not (tmp_path / "a").exists()
