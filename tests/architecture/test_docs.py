@@ -165,10 +165,10 @@ def test_noise_scales_in_the_privacy_page() -> None:
         assert sigma == f"{float(noisy.mechanism.sigma_sq) ** 0.5:.4f}"
 
 
-def test_functions_of_queries_in_the_data_model() -> None:
+def test_functions_of_queries_in_their_page() -> None:
     """All that query texts may apply, with the number of answers and a label that comes out."""
     levels = ("under_18", "18_to_64", "65_and_over")
-    table = rows("docs/data-model.md", "| Term | Answers for n levels |")
+    table = rows("docs/queries.md", "| Term | Answers for n levels |")
     told = {term.strip("`").partition("(")[0]: row for term, *row in table}
     assert set(told) - {"age"} == set(FUNCTIONS)
     for name, function in FUNCTIONS.items():
