@@ -165,10 +165,10 @@ def test_noise_scales_in_the_privacy_page() -> None:
         assert sigma == f"{float(noisy.mechanism.sigma_sq) ** 0.5:.4f}"
 
 
-def test_functions_of_queries_in_the_data_model() -> None:
+def test_functions_of_queries_in_their_page() -> None:
     """All that query texts may apply, with the number of answers and a label that comes out."""
     levels = ("under_18", "18_to_64", "65_and_over")
-    table = rows("docs/data-model.md", "| Term | Answers for n levels |")
+    table = rows("docs/queries.md", "| Term | Answers for n levels |")
     told = {term.strip("`").partition("(")[0]: row for term, *row in table}
     assert set(told) - {"age"} == set(FUNCTIONS)
     for name, function in FUNCTIONS.items():
@@ -179,7 +179,7 @@ def test_functions_of_queries_in_the_data_model() -> None:
         assert label.strip("`") in factor.labels
 
 
-def test_exit_codes_in_the_readme() -> None:
+def test_exit_codes_in_the_page_on_stability() -> None:
     from das import errors
 
     codes = {
@@ -187,7 +187,7 @@ def test_exit_codes_in_the_readme() -> None:
         for one in vars(errors).values()
         if isinstance(one, type) and issubclass(one, errors.DasError)
     }
-    text = (ROOT / "README.md").read_text()
+    text = (ROOT / "docs" / "stability.md").read_text(encoding="utf-8")
     sentence = text.split("Exit codes:", 1)[1].split("defect", 1)[0]
     assert {int(code) for code in re.findall(r"\b\d\b", sentence)} == codes | {0}
 
