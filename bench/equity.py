@@ -1,12 +1,12 @@
 """For whom a release is worse under three allocations, as predicted and as measured in runs.
 
-    python -m bench.equity [--quick] [--seeds N] [--others FACTOR] [--data FOLDER]
+    python -m bench.equity [--quick] [--seeds N] [--max-worsening FACTOR] [--data FOLDER]
 
 Blocks are those of Delaware 2010: a sixth of the state, or all of it in the folder of --data. Groups
 are the eight of ethnicity and race, compared at the tract and the block group relative to their
 sizes. Sizes are public: those of a release of another seed with the production allocation.
 Allocations: production, that of the run file; optimized, `das plan --optimize` for equal weights;
-equity, `das plan --optimize --equity` where no table of the run gets worse than by FACTOR; free, the
+equity, `das plan --optimize --groups` where no table of the run gets worse than by FACTOR; free, the
 same without that limit. All are made from full information, as counts are solved.
 
 Predicted errors are those of linear estimates, before nonnegativity and rounding; measured ones are
@@ -173,7 +173,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="2 seeds")
     parser.add_argument("--seeds", type=int)
-    parser.add_argument("--others", type=float, default=1.25)
+    parser.add_argument("--max-worsening", type=float, default=1.25)
     parser.add_argument("--data", type=Path, default=DATA, help="folder of the file of blocks")
     arguments = parser.parse_args()
     seeds = arguments.seeds or (2 if arguments.quick else 10)

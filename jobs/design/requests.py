@@ -14,24 +14,25 @@ from jobs.pipeline.storage.place import Place
 
 @dataclass(frozen=True)
 class PlanRequest:
-    """What to say of a run that was not begun.
+    """What to plan for a run that was not begun.
 
     Attributes:
-      tables: Tables to predict and optimize, such as "total, sex * age". Default: output.tables.
-      allocation: Allocation file, in the place of that of the run file.
+      tables: Tables to predict, such as "total, sex * age". Default: output.tables.
+      allocation: Allocation file; replaces that of the run file.
       optimize: Write the best allocation for the tables to this new file.
       weights: YAML: table to a weight or {geolevel: weight}. Default: all equal.
-      targets: YAML: table to the largest root mean squared error or {geolevel: it}.
-      floors: YAML: table to the largest root mean squared error that the best allocation may leave
-        it, or {geolevel: it}.
-      others: Factor by which no table may get worse at any geolevel: 1 for not at all.
-      equity: YAML: groups whose errors are predicted; with --optimize, made least for the worst of
-        them, or met as targets.
+      targets: YAML: table to a target for the root mean squared error, or {geolevel: target}.
+      max_rmse: YAML: table to the largest root mean squared error, or {geolevel: largest}.
+      max_worsening: Factor by which any error may grow: 1 for not at all.
+      groups: YAML: population groups to predict errors for, or to optimize for.
       information: Optimize estimates from these measurements.
       report: Write tables and plots to this HTML file.
-      covariance: Predict covariances of the answers of two queries, such as "sex * age; total", or
-        of one.
-      product: Product that all options are about. Default: the last.
+      covariance: Predict covariances of two queries, such as "sex * age; total".
+      product: Name of a product. Default: the last one.
+      spine: Only print what the designed spine changes, as JSON.
+      compare_planners: Only compare planners: which cells get more noise than others.
+      geolevel: With --compare-planners: whose budget is planned. Default: the last.
+      order: With --compare-planners: most attributes of a table. Default: 3.
     """
 
     tables: tuple[str, ...] | None = None
@@ -39,31 +40,17 @@ class PlanRequest:
     optimize: Path | None = None
     weights: Path | None = None
     targets: Path | None = None
-    floors: Path | None = None
-    others: float | None = None
-    equity: Path | None = None
+    max_rmse: Path | None = None
+    max_worsening: float | None = None
+    groups: Path | None = None
     information: Information = Information.OWN
     report: Path | None = None
     covariance: str | None = None
     product: str | None = None
-
-
-@dataclass(frozen=True)
-class FairnessRequest:
-    """What methods are compared by.
-
-    Attributes:
-      geolevel: Whose budget is planned with. Default: the last.
-      tables: Tables of attributes, such as "total, sex * age". Default: those of the workload of
-        the allocation, or all of few attributes.
-      order: Most attributes of a table, by default.
-      report: Write tables and pictures to this HTML file.
-    """
-
+    spine: bool = False
+    compare_planners: bool = False
     geolevel: str | None = None
-    tables: tuple[str, ...] | None = None
-    order: int = 3
-    report: Path | None = None
+    order: int | None = None
 
 
 @dataclass(frozen=True)
@@ -116,12 +103,10 @@ class GenerateSpec:
         a state of over 150 counties.
       seed: The same seed gives the same nation.
       schema: pl94, pl94_tables, block16, group_quarters, dhc_persons, dhc_households, census1940,
-        toy, residents (persons beside units by size) or survey (persons without geography; the path
-        of a schema file invents persons of it).
+        toy, residents (persons beside units by size), or the path of a schema file.
       like: Run file: invent what it reads, and a run file of that, to rehearse it.
       format: records, histograms or block_table.
-      persons: Of a survey: persons, by default 20,000. With --like or a schema file: about how
-        many, by default 40 a block.
+      persons: With --like or a schema file: about how many, by default 40 a block.
       with_prims: Geocodes of the eight geolevels of the 2020 tables of persons, and the same
         persons in the cells of pl94.
     """

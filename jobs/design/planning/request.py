@@ -28,8 +28,6 @@ def explain(
     request: PlanRequest,
     geounits: Callable[[], Lattice],
     reporter: Reporter,
-    *,
-    losses: bool = False,
 ) -> dict[str, PlanSummary]:
     """Predict how far off the tables of every product will be; optimize and report on request.
 
@@ -38,7 +36,6 @@ def explain(
       request: What is asked.
       geounits: Lists the geounits, which may take long; called once what is asked is checked.
       reporter: What reports progress.
-      losses: Whether to compute epsilon by privacy loss distributions too.
 
     Returns:
       A summary by product, in the order of work.
@@ -60,7 +57,7 @@ def explain(
         summaries = {}
         for name, product in resolved.products.items():
             tables = request.tables if product is planned else None
-            summaries[name] = plan_summary(product, source, lattice, classes, tables, losses=losses)
+            summaries[name] = plan_summary(product, source, lattice, classes, tables)
         summary = summaries[planned.name]
         if equity is not None and request.optimize is None:
             summary = replace(summary, groups=predict_groups(plan, classes, equity))
@@ -97,28 +94,28 @@ def _read_equity(plan: Plan, request: PlanRequest) -> Equity | None:
     Raises:
       ConfigError: It stands beside options that say the same of tables, or cannot be used.
     """
-    if request.equity is None:
+    if request.groups is None:
         return None
-    if request.weights or request.targets or request.floors or request.others is not None:
+    if request.weights or request.targets or request.max_rmse or request.max_worsening is not None:
         raise ConfigError(
             "das plan",
-            "takes --equity, or --weights, --targets, --floors and --others; a file of groups "
-            "has keys `targets`, `limits` and `others` of its own",
+            "takes --groups, or --weights, --targets, --max-rmse and --max-worsening; a file of "
+            "groups has keys `targets`, `limits` and `others` of its own",
         )
-    return read_equity(plan, request.equity)
+    return read_equity(plan, request.groups)
 
 
 def _command(run: Place, request: PlanRequest) -> str:
     """Write the command that makes the allocation, to be typed again."""
     words = ["das", "plan", str(run), "--optimize", str(request.optimize)]
     for name in (
-        *("product", "allocation", "tables", "weights", "targets", "floors", "others"),
-        *("equity", "information"),
+        *("product", "allocation", "tables", "weights", "targets", "max_rmse", "max_worsening"),
+        *("groups", "information"),
     ):
         value = getattr(request, name)
         if isinstance(value, float):
             value = f"{value:g}"
         elif isinstance(value, tuple):
             value = ",".join(value)
-        words += [] if value is None else [f"--{name}", str(value)]
+        words += [] if value is None else [f"--{name.replace('_', '-')}", str(value)]
     return shlex.join(words)

@@ -313,8 +313,6 @@ def plan_summary(
     lattice: Lattice,
     classes: SubtreeClasses,
     tables: Sequence[str] | None = None,
-    *,
-    losses: bool = False,
 ) -> PlanSummary:
     """Budget per geolevel, chain and query, and the predicted error of every table.
 
@@ -325,7 +323,6 @@ def plan_summary(
       classes: Its subtree classes.
       tables: Tables whose errors are predicted. Default: those it publishes, and the total of
         each stratum.
-      losses: Whether to compute the privacy losses of the noise too.
 
     Raises:
       SchemaError: A table is not a query on the schema.
@@ -341,7 +338,7 @@ def plan_summary(
         predicted = prediction_rows(plan, predict(plan, plan.strategy, classes, queries))
     except SchemaError as error:  # nothing else of a plan depends on the prediction
         not_predicted = str(error)
-    summary = budget_summary(product, source, planned_ledger(plan, lattice), losses=losses)
+    summary = budget_summary(product, source, planned_ledger(plan, lattice))
     return replace(
         summary,
         budget=tuple(

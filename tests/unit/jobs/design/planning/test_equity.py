@@ -77,7 +77,7 @@ def rows_of(found, geolevel, query="race"):
 def test_plan_prints_errors_of_groups(run_file, tmp_path):
     path = tmp_path / "equity.yaml"
     path.write_text("groups: {race: {county: relative, block: absolute}}\nsizes: sizes.csv\n")
-    found = found_by(run_file, "--equity", path)["groups"]
+    found = found_by(run_file, "--groups", path)["groups"]
     assert len(found) == 9
     county = rows_of(found, "county")
     counties = len({leaf[:2] for leaf in LEAVES})
@@ -91,12 +91,12 @@ def test_plan_prints_errors_of_groups(run_file, tmp_path):
     assert block[0]["own"]["rmse"] < block[1]["own"]["rmse"] * 0.99
     assert [row["own"]["is_worst"] for row in block] == [False, True, True]
     assert not any(row["own"]["is_worst"] for row in rows_of(found, "nation"))
-    text = invoke(run_file, "--equity", path).output
+    text = invoke(run_file, "--groups", path).output
     assert "Predicted error of groups" in text
     assert "race = c" in text
     assert "overlap" not in text
     path.write_text("groups: {race: absolute, sex: absolute}\n")
-    assert "overlap" in invoke(run_file, "--equity", path).output
+    assert "overlap" in invoke(run_file, "--groups", path).output
 
 
 def test_a_table_of_a_group_is_predicted_as_its_answers_are(plan, tree, asked):
@@ -117,7 +117,7 @@ def test_the_worst_group_gets_better_and_others_pay_no_more_than_is_said(
     path, out, page = (tmp_path / name for name in ("equity.yaml", "best.yaml", "plan.html"))
     document = {"groups": {"race": {"county": "relative", "block": "relative"}}}
     path.write_text(yaml.safe_dump({**document, "sizes": "sizes.csv", "others": 1.3}))
-    words = ("--equity", path, "--optimize", out, "--information", information, "--report", page)
+    words = ("--groups", path, "--optimize", out, "--information", information, "--report", page)
     best = found_by(run_file, *words)["optimized"]
     ratios = []
     for level in ("county", "block"):
@@ -142,11 +142,11 @@ def test_the_worst_group_gets_better_and_others_pay_no_more_than_is_said(
     free = tmp_path / "free.yaml"
     path.write_text(yaml.safe_dump({**document, "sizes": "sizes.csv"}))
     unbound = found_by(
-        run_file, "--equity", path, "--optimize", free, "--information", information
+        run_file, "--groups", path, "--optimize", free, "--information", information
     )["optimized"]
     assert unbound["value"] < best["value"]
     source = yaml.safe_load(out.read_text())["source"]
-    assert "--equity" in source
+    assert "--groups" in source
     assert information in source
     plan = load_run(run_file).plan
     assert load_allocation(out, plan.schema, plan.spine).levels
@@ -196,11 +196,11 @@ def test_the_rho_that_the_allocation_needs_for_a_target_is_shown(run_file, tmp_p
     path = tmp_path / "equity.yaml"
     document = {"groups": {"race": "absolute"}, "targets": {"race": {"b": {"block": 2}}}}
     path.write_text(yaml.safe_dump(document))
-    rows = found_by(run_file, "--equity", path)["groups"]
+    rows = found_by(run_file, "--groups", path)["groups"]
     (row,) = [row for row in rows if row["target"] is not None]
     assert (row["group"], row["geolevel"], row["target"]) == ("b", "block", 2)
     assert row["own"]["rho_needed"] == pytest.approx(2 * (row["own"]["rmse"] / 2) ** 2)
-    assert "needed" in invoke(run_file, "--equity", path).output
+    assert "needed" in invoke(run_file, "--groups", path).output
 
 
 def test_typical_sizes_of_a_geolevel_come_before_averages(tmp_path, plan, asked):
@@ -299,9 +299,9 @@ def test_options_that_contradict_are_refused(run_file, tmp_path):
     given.write_text("total: 1\n")
     equity.write_text("groups: {race: absolute}\n")
     out = tmp_path / "new.yaml"
-    result = invoke(run_file, "--equity", equity, "--weights", given, "--optimize", out)
+    result = invoke(run_file, "--groups", equity, "--weights", given, "--optimize", out)
     assert isinstance(result.exception, ConfigError)
-    assert isinstance(invoke(run_file, "--equity", tmp_path / "no").exception, DasError)
+    assert isinstance(invoke(run_file, "--groups", tmp_path / "no").exception, DasError)
     assert not out.exists()
 
 

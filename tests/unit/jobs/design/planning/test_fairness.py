@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from das.errors import BudgetError, ConfigError, DasError, OutputError, SchemaError
 from das.queries.query import parse_query
 from jobs.cli.main import app
-from jobs.design.planning.fairness import FairnessRequest, compare_methods
+from jobs.design.planning.fairness import PlanRequest, compare_methods
 from jobs.pipeline.config.load import load_run
 from tests.builders.strategies import dense_matrix
 from tests.unit.jobs.design.planning.test_allocation import LEVELS, run_file  # noqa: F401 - a fixture
@@ -24,11 +24,11 @@ TABLES = ("total", "sex", "age", "sex * age")
 
 
 def das(*words: object):
-    return CliRunner().invoke(app, ["fairness", *map(str, words)])
+    return CliRunner().invoke(app, ["plan", "--compare-planners", *map(str, words)])
 
 
 def compare(path: Path, **request):
-    return compare_methods(load_run(path).last, FairnessRequest(**request))
+    return compare_methods(load_run(path).last, PlanRequest(**request))
 
 
 def replan(path: Path, workload: dict) -> None:
