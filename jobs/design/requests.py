@@ -103,7 +103,7 @@ class GenerateSpec:
         a state of over 150 counties.
       seed: The same seed gives the same nation.
       schema: pl94, pl94_tables, block16, group_quarters, dhc_persons, dhc_households, census1940,
-        toy, residents (persons beside units by size), or the path of a schema file.
+        toy, residents (persons beside units by size) or the path of a schema file.
       like: Run file: invent what it reads, and a run file of that, to rehearse it.
       format: records, histograms or block_table.
       persons: With --like or a schema file: about how many, by default 40 a block.
