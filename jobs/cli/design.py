@@ -62,22 +62,22 @@ def plan(
 
 def _compare_planners(config: Path, request: PlanRequest, *, as_json: bool) -> None:
     """Print which cells would get more noise than others, by planner and objective."""
-    from jobs.design.planning.fairness import compare_methods
-    from jobs.design.planning.fairness_page import print_fairness, write_fairness_page
+    from jobs.design.planning.planners import compare_planners
+    from jobs.design.planning.planners_page import print_planners, write_planners_page
     from jobs.pipeline.config.load import load_run
     from jobs.pipeline.storage.files import refuse_foreign
 
     if request.report is not None:
         refuse_foreign(request.report, b"<!DOCTYPE html>", "a report, which is replaced")
-    summary = compare_methods(load_run(config).last, request)
+    summary = compare_planners(load_run(config).last, request)
     if request.report is not None:
-        write_fairness_page(summary, request.report)
-    print_fairness(summary, as_json=as_json)
+        write_planners_page(summary, request.report)
+    print_planners(summary, as_json=as_json)
 
 
 @with_options
 def init(request: DraftRequest) -> None:
-    """Draft a schema, a run file and an allocation from person records.
+    """Draft a schema, run file and allocation from records.
 
     Reads confidential data, and prints and writes no counts. Compare the levels of the schema,
     which are taken from the data, with the questionnaire.

@@ -88,7 +88,7 @@ def read_queries(value: str) -> tuple[str, ...]:
     return tuple(split_queries(value))
 
 
-ConfigArgument = Annotated[Path, typer.Argument(help="Run file (YAML).", parser=read_local)]
+ConfigArgument = Annotated[Path, typer.Argument(help="Run file.", parser=read_local, metavar="RUN")]
 FolderArgument = Annotated[
     AnyPlace, typer.Argument(help="Folder of a run or of a release.", parser=read_address)
 ]

@@ -304,7 +304,7 @@ def replicate(release: Finished, settings: ReplicateSettings, options: SessionOp
 
 @with_options
 def import_nmf(request: NmfImport, quiet: QuietOption = False) -> None:
-    """Import the Census Bureau's noisy measurement files as a run that has measured.
+    """Import noisy measurement files as a run that has measured.
 
     Spends no budget. Then `das run RUN --only solve` makes counts, and `das estimate` estimates.
     """
@@ -325,7 +325,7 @@ def export_nmf(
     ] = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Export the noisy answers of a run in the layout of the Bureau's files."""
+    """Export the noisy answers of a run as noisy measurement files."""
     from jobs.analysis.export_nmf import write_nmf
     from jobs.pipeline.config.load import load_run
     from jobs.pipeline.tasks.progress import Reporter

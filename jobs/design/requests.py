@@ -1,4 +1,4 @@
-"""What commands before a run are asked: each field is an option of the command line.
+"""Options of commands before a run: each field is an option of the command line.
 
 This module loads nothing heavy, since the command line reads it to show its help.
 """
@@ -55,23 +55,21 @@ class PlanRequest:
 
 @dataclass(frozen=True)
 class DraftRequest:
-    """What `das init` is asked.
+    """What `das init` drafts.
 
     Attributes:
-      data: CSV or Parquet file of person records, or a folder.
+      data: CSV or Parquet file of person records, or a folder of them.
       folder: Empty or new folder.
-      geocode: Column of the geocodes, or, root first, those that make them, such as PROV,MUN,SECC.
-        Default: one is found out.
-      geolevels: Names and lengths of geocodes, root first, such as "province 2, village 6".
-        Default: proposed.
+      geocode: Column of geocodes, or their parts, such as PROV,MUN,SECC. Default: detected.
+      geolevels: Names and digits, such as "province 2, village 6". Default: proposed.
       geounits: Public list of all geounits, empty ones included.
-      tables: Wanted, such as "sex * age"; again for more. Default: one each.
-      rho: The budget, a fraction. Default: 1.
+      tables: Table, such as "sex * age"; again for more. Default: one for each attribute.
+      rho: Privacy budget, a fraction. Default: 1.
       codebook: Public table with columns column, code and label.
-      leave_out: Column that is not used; again for more.
-      keep: Column of codes that looks like something else; again for more.
-      delimiter: Field separator of a CSV file. Default: found out.
-      rows: How many rows are looked at.
+      leave_out: Column to leave out; again for more.
+      keep: Column of codes to keep, whatever it looks like; again for more.
+      delimiter: Field separator of a CSV file. Default: detected.
+      rows: Number of rows to read.
     """
 
     data: Place
@@ -93,22 +91,19 @@ class GenerateSpec:
     """What to generate; equal specifications give equal data.
 
     Attributes:
-      blocks: About how many blocks.
+      blocks: Approximate number of blocks.
       states: Number of states.
-      listed: Public table of blocks with their housing units, which set the numbers of persons;
-        then --blocks and --states count for nothing.
-      columns: Of the list: geocode, housing units and perhaps group quarters.
-      every: Of the list: one of so many tracts.
-      tracts: Mean number of tracts of a county, 27 in the census of 2020; by default 8, and more in
-        a state of over 150 counties.
+      listed: Public table of blocks and housing units; replaces --blocks and --states.
+      columns: Columns of the list: geocode, housing units, optionally group quarters.
+      every: Use one of so many tracts of the list.
+      tracts: Mean number of tracts of a county. Default: 8, more in a state of over 150 counties.
       seed: The same seed gives the same nation.
       schema: pl94, pl94_tables, block16, group_quarters, dhc_persons, dhc_households, census1940,
-        toy, residents (persons beside units by size) or the path of a schema file.
-      like: Run file: invent what it reads, and a run file of that, to rehearse it.
+        toy, residents (persons and units by size) or the path of a schema file.
+      like: Run file to rehearse: invent its data, and write a run file for them.
       format: records, histograms or block_table.
-      persons: With --like or a schema file: about how many, by default 40 a block.
-      with_prims: Geocodes of the eight geolevels of the 2020 tables of persons, and the same
-        persons in the cells of pl94.
+      persons: With --like or a schema file: number of persons. Default: 40 a block.
+      with_prims: Use the eight geolevels of the 2020 tables of persons; also write pl94 cells.
     """
 
     blocks: int = 3000

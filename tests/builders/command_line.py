@@ -28,7 +28,7 @@ def command_of(words: Sequence[str]) -> tuple[Any, list[str]]:
 
 def leaves() -> list[tuple[list[str], Any]]:
     """Return every command that is shown, with the words that name it."""
-    found = []
+    found: list[tuple[list[str], Any]] = []
     for name, command in SHOWN.items():
         below = getattr(command, "commands", None)
         found += (

@@ -397,7 +397,7 @@ def test_what_is_no_release_is_named(das: Das, release: Path, tmp_path: Path) ->
     assert "is no folder of a finished release; expected OUT/release" in printed
     code, printed = das("estimate", release, "--solution", "other")
     assert code != 0
-    assert "go with a run file" in printed
+    assert "goes with a run file or a run folder" in printed
     shutil.rmtree(release / "configuration")
     code, printed = das("estimate", release)
     assert code != 0

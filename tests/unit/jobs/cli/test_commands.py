@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from das.errors import ConfigError
 from jobs.cli.main import RENAMED, app
 from tests.builders.command_line import SHOWN, command_of
+from tests.checkout import ROOT
 
 GROUPS = {
     "Run a census": ["validate", "run", "evaluate", "account", "prepare", "demo"],
@@ -47,6 +48,23 @@ def test_a_former_name_refuses_and_names_a_command_that_exists(name: str, tmp_pa
     command, rest = command_of(shlex.split(RENAMED[name])[1:])
     with command.make_context(name, rest) as context:
         assert context.params
+
+
+def named() -> list[str]:
+    """Return all commands that messages, docstrings and comments of the packages name."""
+    packages = ("das", "geography", "invariants", "jobs", "solvers")
+    files = [path for package in packages for path in sorted((ROOT / package).rglob("*.py"))]
+    texts = [path.read_text(encoding="utf-8") for path in files]
+    return sorted({text for one in texts for text in re.findall(r"`das ([a-z][^`\n]*)`", one)})
+
+
+@pytest.mark.parametrize("text", named())
+def test_a_command_that_the_program_names_exists_and_has_its_options(text: str) -> None:
+    words = text.split()
+    if words != ["nmf"]:
+        command, rest = command_of(words)
+        options = {word.partition("=")[0] for word in rest if word.startswith("--")}
+        assert options <= {option for one in command.params for option in one.opts}
 
 
 @pytest.mark.parametrize(

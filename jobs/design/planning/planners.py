@@ -128,7 +128,7 @@ class Skipped:
 
 
 @document
-class FairnessSummary:
+class PlannerComparison:
     """Errors of cells by method.
 
     Attributes:
@@ -154,7 +154,7 @@ class FairnessSummary:
     skipped: tuple[Skipped, ...]
 
 
-def compare_methods(product: Product, request: PlanRequest) -> FairnessSummary:
+def compare_planners(product: Product, request: PlanRequest) -> PlannerComparison:
     """Plan the same tables by every method, and list the errors of their answers.
 
     Args:
@@ -191,7 +191,7 @@ def compare_methods(product: Product, request: PlanRequest) -> FairnessSummary:
     if workload.marginals.size * len(workload.attributes) > _MOST_HDMM_WORK:
         reason = f"{workload.marginals.size} tables would take it too long"
         skipped.append(Skipped(method=Method.HDMM, reason=reason))
-    return FairnessSummary(
+    return PlannerComparison(
         name=product.title,
         records=product.name,
         schema=plan.schema.name,
