@@ -204,7 +204,7 @@ def test_weights_move_the_budget():
         ({"loss": {"power_mean": "1/2"}}, "loss, power of the mean: makes the loss not convex"),
         ({"loss": {"power_mean": 1000}}, "power of the mean: is too large; got 1000"),
         ({"loss": {"worst_of": []}}, "loss, weights of means: cannot be used"),
-        ({"loss": {"worst_of": [{"total": 1}]}}, "loss, weights of means: leave something out"),
+        ({"loss": {"worst_of": [{"total": 1}]}}, "loss, weights of means: have a mean"),
         ({"loss": {"worst_of": [{"total": 0}]}}, "worst_of: has a mean without a positive"),
         ({"loss": {"worst_of": [{"total": -1}]}}, "worst_of, total: is negative; got -1"),
         ({"loss": {"worst_of": [{"kind": 1}]}}, "not among `tables`; got .*kind"),
