@@ -64,6 +64,7 @@ from jobs.pipeline.config.files import ready_files
 from jobs.pipeline.config.load import load_run
 from jobs.pipeline.config.product import Product, Resolved
 from jobs.pipeline.config.schema import load_schema
+from jobs.pipeline.config.upgrade import FORMAT
 from jobs.pipeline.documents.document import json_of
 from jobs.pipeline.documents.manifest import Origin
 from jobs.pipeline.folder.identity import claim_as, owner_of
@@ -433,7 +434,7 @@ def _write_inputs(
     (draft / _SCHEMA).write_text(found.schema_text, encoding="utf-8")
     (draft / _ALLOCATION).write_text(stated.document, encoding="utf-8")
     document: dict[str, Any] = {
-        "format": 2,
+        "format": FORMAT,
         "name": f"nmf {asked.nmf.resolve().name}",
         "geography": {
             "levels": [
@@ -445,7 +446,7 @@ def _write_inputs(
         "products": {
             asked.product or ("units" if "h1" in attributes else "persons"): {
                 "schema": _SCHEMA,
-                "data": {"format": "nmf", "path": str(asked.nmf.resolve()), "chains": chains},
+                "data": {"input_format": "nmf", "path": str(asked.nmf.resolve()), "chains": chains},
                 "privacy": {"rho": str(stated.rho), "allocation": _ALLOCATION},
                 "invariants": exact.invariants,
                 "output": {"microdata": ["parquet"]},

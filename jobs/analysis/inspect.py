@@ -160,7 +160,7 @@ def _queries_of(dataset: Place) -> str:
 
 
 def _labels(query: Mapping[str, Any], places: Sequence[int]) -> list[str]:
-    """Labels of some answers of a query; of a lazy one, those that were drawn."""
+    """Labels of some answers of a query; of an on-demand one, those that were drawn."""
     if "labels" in query:
         return [query["labels"][place] for place in places]
     levels = np.array(np.unravel_index(np.array(places, np.int64), query["shape"])).T

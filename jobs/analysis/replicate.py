@@ -108,15 +108,15 @@ class ReplicateTask:
         """Where the errors of a replicate are kept."""
         return self.folder / "errors" / f"{number:06d}.parquet"
 
-    def key(self, replicate: Position, level: int, *, is_lazy: bool = False) -> NoiseKey:
+    def key(self, replicate: Position, level: int, *, is_on_demand: bool = False) -> NoiseKey:
         """Make the key of the noise of a geolevel of a replicate; no run has the same.
 
         Args:
           replicate: Its number, its generation, and the number of the product.
           level: Position of the geolevel.
-          is_lazy: Whether it is for the lazy queries.
+          is_on_demand: Whether it is for the on-demand queries.
         """
-        return NoiseKey.for_testing(self.seed, (*replicate, level, int(is_lazy)))
+        return NoiseKey.for_testing(self.seed, (*replicate, level, int(is_on_demand)))
 
     def leaves(self, product: str, number: int) -> Place:
         """Where the leaf counts of a replicate are kept."""

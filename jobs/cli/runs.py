@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -35,13 +36,26 @@ if TYPE_CHECKING:
 
 @app.command()
 def validate(
-    config: ConfigArgument, losses: LossesOption = False, as_json: JsonOption = False
+    config: ConfigArgument,
+    losses: LossesOption = False,
+    as_json: JsonOption = False,
+    upgrade: Annotated[
+        bool,
+        typer.Option(
+            "--upgrade",
+            help="Rewrite the file, a run file or an allocation file of an older format, in place "
+            "as format 3. Only renamed keys change; its digest stays the same.",
+        ),
+    ] = False,
 ) -> None:
     """Check a run file, its files and the list of geounits, and print the budget.
 
     Of the data no more is read than the names of columns, if they are there. Stores are asked
     whether they let this machine write: a file is created and removed in each.
     """
+    if upgrade:
+        _upgrade(config)
+        return
     from jobs.pipeline.folder.roots import check_roots
     from jobs.pipeline.storage.account import check_account
 
@@ -75,6 +89,32 @@ def validate(
     last = resolved.last.name
     summaries[last] = replace(summaries[last], absent=absent, closed=closed)
     print_summaries(summaries, as_json=as_json, together=cost_together(resolved))
+
+
+def _upgrade(path: Path) -> None:
+    """Rewrite a file in place, and print what changed."""
+    from jobs.pipeline.config.files import read_model
+    from jobs.pipeline.config.load import meaning_of
+    from jobs.pipeline.config.models.allocation import AllocationFile
+    from jobs.pipeline.config.rewrite import kind_of, upgrade_file
+    from jobs.pipeline.config.upgrade import Kind
+
+    kind = kind_of(path)
+    meaning: Callable[[Path], object] = meaning_of
+    if kind is Kind.ALLOCATION:
+        meaning = partial(read_model, model=AllocationFile)
+    elif kind is Kind.SURVEY:
+        from jobs.survey.plan import meaning_of_survey
+
+        meaning = meaning_of_survey
+    changes = upgrade_file(path, kind, meaning)
+    for one in changes:
+        typer.echo(f"{path}, line {one.line}: {one.keys}: {one.old} -> {one.new}")
+    typer.echo(
+        f"{path}: {len(changes)} words changed; the digest is the same"
+        if changes
+        else f"{path}: has the keys of format 3 already; left as it is"
+    )
 
 
 def cost_together(resolved: Resolved) -> Account | None:

@@ -13,7 +13,14 @@ from functools import partial
 from das.errors import ConfigError
 from jobs.pipeline.confidential.inputs import refuse_unreadable
 from jobs.pipeline.confidential.noise_key import sweep_shares
-from jobs.pipeline.confidential.stages import evaluate, measure, measure_lazily, plan, read, settle
+from jobs.pipeline.confidential.stages import (
+    evaluate,
+    measure,
+    measure_on_demand,
+    plan,
+    read,
+    settle,
+)
 from jobs.pipeline.config.product import Product, Resolved, account_of
 from jobs.pipeline.documents.document import json_of
 from jobs.pipeline.documents.manifest import read_manifest
@@ -43,7 +50,7 @@ def _outputs(stage: str, product: Product) -> list[Place]:
     """Datasets and files that complete a stage for a product."""
     plan, release, confidential = product.plan, product.release, product.confidential
     output, levels = product.config.output, plan.levels
-    joined = [] if output.joined is None else output.joined.formats
+    joined = [] if output.joined is None else output.joined.file_formats
     bound = [name for name in plan.spine.levels if plan.limits.is_implied(name)]
     implied = [implied_limits(plan, release, name) for name in bound]
     # Limits that depend on the solved counts of another product follow in the stage solve.
@@ -64,7 +71,7 @@ def _outputs(stage: str, product: Product) -> list[Place]:
         "solve": [
             *([release.support(levels[0].name)] if plan.support else []),
             *(implied if is_tied else []),
-            *(release.lazy_measurements(level.name) for level in levels if level.lazy),
+            *(release.lazy_measurements(level.name) for level in levels if level.on_demand),
             *map(release.counts, plan.geolevels),
         ],
         "write": [
@@ -99,9 +106,9 @@ STAGES = tuple(
         ("claim", False, _claim),
         ("measure", True, measure),
         ("estimate", False, estimate),
-        # Solving sees noise only. Lazy queries are drawn between its geolevels, by a function that
-        # is handed in, so that `release` need not import `confidential`.
-        ("solve", False, partial(solve, measure_lazily=measure_lazily)),
+        # Solving sees noise only. On-demand queries are drawn between its geolevels, by a function
+        # that is handed in, so that `release` need not import `confidential`.
+        ("solve", False, partial(solve, measure_on_demand=measure_on_demand)),
         ("write", False, write),
         ("seal", False, seal),
         ("evaluate", True, evaluate),
@@ -222,7 +229,7 @@ def _refuse_elsewhere(resolved: Resolved) -> None:
     """
     if resolved.plan.is_elsewhere:
         raise ConfigError(
-            f"{resolved.source}: data.format nmf",
+            f"{resolved.source}: data.input_format nmf",
             "names noisy answers that were made elsewhere: there is no truth here to measure, or "
             "to compare with",
             remedy="`das import-nmf` has read them; go on with `das solve` or `das estimate`",

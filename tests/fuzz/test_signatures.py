@@ -123,7 +123,7 @@ def pl94(folder: Path, run: dict[str, Any], data: bytes) -> dict[str, Any]:
     levels = {"state": 2, "county": 5, "tract": 11, "block": 15}
     run["geography"] = {"levels": [{"name": n, "digits": d} for n, d in levels.items()]}
     run["data"] = {
-        "format": "pl94",
+        "input_format": "pl94",
         "path": str(folder / "de2020.pl.zip"),
         "product": "housing_units",
     }
@@ -192,7 +192,7 @@ def test_histograms_that_int64_cannot_add(tmp_path, run, count, n):
         "counts": pa.array(counts, lists),
     }
     pq.write_table(pa.table(table), tmp_path / "h.parquet")
-    run["data"] = {"format": "histograms", "path": str(tmp_path / "h.parquet")}
+    run["data"] = {"input_format": "histograms", "path": str(tmp_path / "h.parquet")}
     outcome = das(tmp_path, "measure", str(tmp_path / "run.yaml"), run=run, out=True)
     refused(outcome, "InputError", "h.parquet, row 1: the counts of the file up to this row")
 
@@ -204,7 +204,7 @@ def test_the_largest_counts_that_are_read_can_be_solved(tmp_path, run):
     cells = pa.array([[0, 5]] * len(codes), lists)
     table = {"geocode": codes, "cells": cells, "counts": pa.array(counts, lists)}
     pq.write_table(pa.table(table), tmp_path / "h.parquet")
-    run["data"] = {"format": "histograms", "path": str(tmp_path / "h.parquet")}
+    run["data"] = {"input_format": "histograms", "path": str(tmp_path / "h.parquet")}
     run["output"]["microdata"] = []  # a row per person
     outcome = das(tmp_path, "run", str(tmp_path / "run.yaml"), run=run, out=True)
     assert outcome.kind == "accepted", outcome

@@ -257,7 +257,7 @@ def budget_summary(
         formulas=formulas(plan.schema),
         budget=budget_rows(plan, ledger),
         strata=stratum_statements(plan, ledger, source),
-        without_estimates=without_estimates(plan, product.tables) if plan.lazy else None,
+        without_estimates=without_estimates(plan, product.tables) if plan.on_demand else None,
     )
 
 

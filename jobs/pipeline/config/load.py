@@ -29,6 +29,7 @@ from jobs.pipeline.config.models.run import RunConfig, RuntimeConfig
 from jobs.pipeline.config.product import Resolved
 from jobs.pipeline.config.resolve import Places, RunFile, resolve_products
 from jobs.pipeline.config.schema import load_schema, read_schema
+from jobs.pipeline.config.upgrade import Kind, as_hashed
 from jobs.pipeline.storage.layout import product_confidential, product_release
 from jobs.pipeline.storage.place import Place
 
@@ -233,6 +234,16 @@ def _with(config: ModelT, section: str, **changes: object) -> ModelT:
     return config.model_copy(update={section: part.model_copy(update=changes)})
 
 
+def meaning_of(path: Path) -> tuple[RunConfig, str]:
+    """Read a run file; return what it says, paths as written, and the digest of what it measures.
+
+    Raises:
+      ConfigError, SchemaError: It, its schemas or its allocations cannot be used.
+    """
+    written = read_run_file(path)
+    return written, run_digest(written, absolute(written, absolute_path(path).parent))
+
+
 def run_digest(written: RunConfig, config: RunConfig) -> str:
     """SHA-256 of what a run measures.
 
@@ -255,7 +266,8 @@ def run_digest(written: RunConfig, config: RunConfig) -> str:
     for name in others:
         privacy = products[name]["privacy"]
         privacy["product"] = privacy["product"] or products[name]["schema"]["name"]
-    run = written.model_dump(mode="json", include={"geography", "privacy"})
+    shared = written.model_dump(mode="json", include={"geography", "privacy"})
+    run = as_hashed(Kind.CENSUS, shared)
     own, privacy = products[last], {**run["privacy"], **products[last]["privacy"]}
     document: dict[str, Any] = {
         "schema": own["schema"],
@@ -270,8 +282,10 @@ def run_digest(written: RunConfig, config: RunConfig) -> str:
         [_UNITS_OF_FORMAT_1, _PERSONS_OF_FORMAT_1],
     ):
         document["products"] = [*products]
-    if written.between:
-        document["between"] = [entry.model_dump(mode="json") for entry in written.between]
+    if written.cross_product_constraints:
+        document["between"] = [
+            entry.model_dump(mode="json") for entry in written.cross_product_constraints
+        ]
     text = json.dumps(document)  # in order: the order of groups numbers the answers
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -279,11 +293,14 @@ def run_digest(written: RunConfig, config: RunConfig) -> str:
 def _contents(written: ProductConfig, config: ProductConfig) -> dict[str, Any]:
     """A product, with what schema and allocation say in the place of their paths."""
     later = {"solve", "output", "evaluate"}
-    document = written.model_dump(mode="json", by_alias=True, exclude=later)
+    stated = written.model_dump(mode="json", by_alias=True, exclude=later)
+    document: dict[str, Any] = as_hashed(Kind.CENSUS, stated, "products.*")
     document["schema"] = read_schema(config.schema_).model_dump(mode="json")
     if config.privacy.allocation is not None:
         allocation = read_model(config.privacy.allocation, AllocationFile)
-        document["privacy"]["allocation"] = allocation.model_dump(mode="json")
+        document["privacy"]["allocation"] = as_hashed(
+            Kind.ALLOCATION, allocation.model_dump(mode="json")
+        )
     document["invariants"] = [_as_in_format_1(entry) for entry in document["invariants"]]
     return document
 

@@ -9,6 +9,8 @@ from fractions import Fraction
 from functools import partial
 from itertools import combinations_with_replacement
 
+from pydantic_core import to_json
+
 from das.errors import BudgetError, ConfigError
 from das.privacy.budget import Budget, total_from_epsilon
 from das.privacy.loss_distribution import unit_shift
@@ -24,7 +26,7 @@ from jobs.pipeline.config.data import check_suffix
 from jobs.pipeline.config.invariants import exact_queries, limits_of
 from jobs.pipeline.config.mistakes import Mistakes, at, refuse_off_spine, refuse_unknown
 from jobs.pipeline.config.models.data import NmfData, WithheldData
-from jobs.pipeline.config.models.products import BudgetConfig
+from jobs.pipeline.config.models.products import BudgetConfig, SolveConfig
 from jobs.pipeline.config.models.run import PrivacyConfig, RunConfig
 from jobs.pipeline.config.product import (
     Product,
@@ -37,11 +39,12 @@ from jobs.pipeline.config.product import (
 from jobs.pipeline.config.schema import load_schema
 from jobs.pipeline.config.solve import (
     check_covariate,
-    lazy_queries,
+    on_demand_queries,
     refuse_unsolvable,
     rounding_passes,
     solving,
 )
+from jobs.pipeline.config.upgrade import Kind, as_hashed
 from jobs.pipeline.config.workload import BudgetKind
 from jobs.pipeline.plan import Plan, exact_query
 from jobs.pipeline.storage.layout import ConfidentialLayout, ReleaseLayout
@@ -140,11 +143,13 @@ def _resolve(
             with mistakes.at(f"{keys}privacy"):
                 budget = budget_by_noise(privacy, own.privacy.epsilon, strategy)
         with mistakes.at(f"{keys}solve"):
-            for key in ("learned_prior", "order"):
+            for key in ("empirical_bayes", "l2_passes"):
                 refuse_off_spine(key, getattr(own.solve, key), levels, census.levels)
             solved = solving(own.solve, schema, strategy)
-        with mistakes.at(f"{keys}privacy.lazy_queries"):
-            lazy = lazy_queries(own.privacy.lazy_queries, own.solve, schema, strategy)
+        with mistakes.at(f"{keys}privacy.on_demand_queries"):
+            on_demand = on_demand_queries(
+                own.privacy.on_demand_queries, own.solve, schema, strategy
+            )
     with mistakes.at(f"{keys}invariants"):
         for index, entry in enumerate(own.invariants):
             refuse_off_spine(f"{index}: geolevel", [entry.stated_at], levels, census.levels)
@@ -152,9 +157,11 @@ def _resolve(
         invariants = exact_queries(own.invariants, schema, levels)
         limits = limits_of(own.invariants, schema, levels, invariants, exact)
         with mistakes.at(f"{keys}solve"):
-            passes = rounding_passes(schema, own.solve.rounding, [*invariants, *limits.bound])
-    with mistakes.at(f"{keys}privacy.root_support"):
-        support = tuple(parse_query(schema, text) for text in own.privacy.root_support)
+            passes = rounding_passes(
+                schema, own.solve.rounding_passes, [*invariants, *limits.bound]
+            )
+    with mistakes.at(f"{keys}privacy.root_support_passes"):
+        support = tuple(parse_query(schema, text) for text in own.privacy.root_support_passes)
     if own.output.h1 is not None:
         with mistakes.at(f"{keys}output.h1"):
             h1_query(schema, own.output.h1)
@@ -170,7 +177,7 @@ def _resolve(
         refuse_unknown("geolevel", "has other geocodes on the spine", own.evaluate.areas, shared)
     mistakes.refuse()
     with at(f"{keys}solve.housing_units"):
-        check_covariate(own.solve, strategy, limits, own.privacy.lazy_queries)
+        check_covariate(own.solve, strategy, limits, own.privacy.on_demand_queries)
     plan = Plan(
         schema,
         spine,
@@ -182,9 +189,9 @@ def _resolve(
         file.not_for_release,
         file.digest,
         limits,
-        lazy,
+        on_demand,
         support,
-        solve_digest=hashlib.sha256(own.solve.model_dump_json().encode()).hexdigest(),
+        solve_digest=solve_digest(own.solve),
         is_elsewhere=isinstance(own.data, NmfData),
         census=None if spine is census else census,
     )
@@ -202,6 +209,12 @@ def _resolve(
         asked,
         None if seed is None else seed + place,
     )
+
+
+def solve_digest(solve: SolveConfig) -> str:
+    """SHA-256 of the section `solve`, as the first format of these keys wrote it."""
+    document = as_hashed(Kind.CENSUS, solve.model_dump(mode="json"), "products.*.solve")
+    return hashlib.sha256(to_json(document)).hexdigest()
 
 
 def _check_files(
@@ -254,8 +267,10 @@ def _strategy(file: RunFile, name: str, schema: Schema, spine: Spine, planned: P
             remedy="das plan --optimize FILE makes one for the tables and the budget",
         )
     else:
-        ordered = [text for passes in own.solve.order.values() for one in passes for text in one]
-        named_queries = [*own.privacy.lazy_queries, *own.privacy.root_support, *ordered]
+        ordered = [
+            text for passes in own.solve.l2_passes.values() for one in passes for text in one
+        ]
+        named_queries = [*own.privacy.on_demand_queries, *own.privacy.root_support_passes, *ordered]
         tables = [*tabulated(own, schema), *file.wanted.get(name, ())]
         strategy = even_strategy(schema, spine, [*tables, *named_queries])
     asks_last = isinstance(own.data, NmfData) and own.data.chains == "last"

@@ -34,7 +34,7 @@ from solvers.choices import (
 )
 
 
-def lazy_queries(
+def on_demand_queries(
     names: Sequence[str], solve: SolveConfig, schema: Schema, strategy: Strategy
 ) -> frozenset[str]:
     """Check which queries are drawn only where the parent has persons.
@@ -44,24 +44,24 @@ def lazy_queries(
         while geolevels are measured one by one.
       SchemaError: One is not a query, or no partition.
     """
-    lazy = [parse_query(schema, name) for name in names]
+    on_demand = [parse_query(schema, name) for name in names]
     below = {
         entry.query.name
         for level in range(1, len(strategy.levels))
         for entry in strategy.measured(level)
     }
-    for query in lazy:
+    for query in on_demand:
         refuse_unknown("query", "is not measured below the root", [query.name], sorted(below))
         if not query.is_partition:
             raise SchemaError(f"query {query.name}", "is not a partition of the cells")
-    if lazy and solve.learned_prior:
+    if on_demand and solve.empirical_bayes:
         raise ConfigError(
             "solve",
             "needs all answers to every cell before the first geolevel is solved",
-            got=f"learned_prior {solve.learned_prior}",
-            want="no learned_prior beside lazy_queries",
+            got=f"empirical_bayes {solve.empirical_bayes}",
+            want="no empirical_bayes beside on_demand_queries",
         )
-    return frozenset(query.name for query in lazy)
+    return frozenset(query.name for query in on_demand)
 
 
 def rounding_passes(
@@ -114,17 +114,20 @@ def solving(config: SolveConfig, schema: Schema, strategy: Strategy) -> Solving:
                 remedy=f'pip install "topdown-das[{name}]"',
             )
     geolevels = [level.geolevel for level in strategy.levels]
-    for key, levels in {"learned_prior": config.learned_prior, "order": config.order}.items():
+    for key, levels in {
+        "empirical_bayes": config.empirical_bayes,
+        "l2_passes": config.l2_passes,
+    }.items():
         refuse_unknown(key, "names an unknown geolevel", levels, geolevels)
     order = {}
-    for level, passes in config.order.items():
+    for level, passes in config.l2_passes.items():
         queries = {q.query.name: q.query for q in strategy.measured(geolevels.index(level))}
         parsed = tuple(tuple(parse_query(schema, name).name for name in one) for one in passes)
         chosen = [name for one in parsed for name in one]
         for name in chosen:
             if name not in queries or not queries[name].is_partition or chosen.count(name) > 1:
                 raise ConfigError(
-                    f"order.{level}",
+                    f"l2_passes.{level}",
                     "lists each partition query that is measured there at most once",
                     got=name,
                     want=[name for name, query in queries.items() if query.is_partition],
@@ -132,10 +135,10 @@ def solving(config: SolveConfig, schema: Schema, strategy: Strategy) -> Solving:
         order[level] = parsed
     return Solving(
         config.tolerance,
-        config.targets,
-        tuple(config.learned_prior),
+        config.fit_to,
+        tuple(config.empirical_bayes),
         order,
-        config.round_passes,
+        config.round_l2_passes,
         config.method,
         config.least_squares,
         config.integers,
@@ -145,14 +148,14 @@ def solving(config: SolveConfig, schema: Schema, strategy: Strategy) -> Solving:
         else Covariate(
             tuple(config.housing_units.geolevels),
             config.housing_units.expect == "composition",
-            config.housing_units.kappa,
-            config.housing_units.certified,
+            config.housing_units.variance_factor,
+            config.housing_units.only_if_better,
         ),
     )
 
 
 def check_covariate(
-    config: SolveConfig, strategy: Strategy, limits: Limits, lazy: Sequence[str]
+    config: SolveConfig, strategy: Strategy, limits: Limits, on_demand: Sequence[str]
 ) -> None:
     """Check that totals can be expected by housing units where that is asked for.
 
@@ -181,7 +184,7 @@ def check_covariate(
             raise ConfigError(
                 "geolevels", f"names one that does not measure {what} of its records", got=geolevel
             )
-        if geolevel in config.learned_prior or geolevel in config.order:
+        if geolevel in config.empirical_bayes or geolevel in config.l2_passes:
             raise ConfigError(
                 "geolevels",
                 "names one with a learned prior or an order of its own, which leave no room for "
@@ -190,8 +193,8 @@ def check_covariate(
             )
     if config.method != "nnls":
         raise ConfigError("method", "goes without housing units", got=config.method, want="nnls")
-    if lazy:
-        raise ConfigError("lazy_queries", "go without housing units", got=list(lazy))
+    if on_demand:
+        raise ConfigError("on_demand_queries", "go without housing units", got=list(on_demand))
 
 
 def refuse_unsolvable(plan: Plan) -> None:
@@ -202,20 +205,20 @@ def refuse_unsolvable(plan: Plan) -> None:
         number of cells; or noise exceeds what floats resolve.
       SchemaError: The measured queries group the levels in too many ways.
     """
-    with at("privacy.root_support"):
+    with at("privacy.root_support_passes"):
         _check_support(plan)
     _refuse_many_answers(plan)
     solving = plan.solving
-    if solving.targets == "full" or solving.learned_prior:
+    if solving.fit_to == "tree" or solving.empirical_bayes:
         why = why_no_estimates(plan)
         if why is not None:
             raise ConfigError(
-                "solve.targets",
-                "full needs estimates, and there are none beside these lazy queries",
+                "solve.fit_to",
+                "tree needs estimates, and there are none beside these on-demand queries",
                 got=why,
-                remedy="choose targets own",
+                remedy="choose fit_to level",
             )
-    if not plan.lazy:  # every such run has estimates
+    if not plan.on_demand:  # every such run has estimates
         plan_terms(plan)
     for level in range(len(plan.spine.levels)):
         _refuse_geolevel(plan, level)
@@ -265,7 +268,7 @@ def _refuse_geolevel(plan: Plan, level: int) -> None:
             remedy="choose failsafe exact",
         )
     exact = plan.levels[level].kept
-    if solving.round_passes and geolevel in solving.order:
+    if solving.round_l2_passes and geolevel in solving.l2_passes:
         _refuse_unrounded(plan, level, has_rows)
     if not has_planned:
         _refuse_crossing(plan, level, cells, exact, has_rows)
@@ -292,17 +295,17 @@ def _refuse_unrounded(plan: Plan, level: int, has_rows: bool) -> None:
     others. So the next pass has a solution.
     """
     plan_level = plan.levels[level]
-    where = f"solve.round_passes, geolevel {plan_level.name}"
+    where = f"solve.round_l2_passes, geolevel {plan_level.name}"
     if Method(plan.solving.method) is not Method.NNLS or has_rows:
         raise ConfigError(
             where,
             "goes with exact queries and structural zeros alone, and with method nnls",
             got="linear rows or facilities" if has_rows else f"method {plan.solving.method}",
-            remedy="set round_passes: false",
+            remedy="set round_l2_passes: false",
         )
     queries = {query.name: query for query in plan_level.queries}
     given, rounded = [*plan_level.kept], [query for one in plan.passes for query in one]
-    for names in plan.solving.order[plan_level.name]:
+    for names in plan.solving.l2_passes[plan_level.name]:
         own = [queries[name] for name in names]
         given = _finest([*given, *own])
         if len(given) > 1 or given[0].name not in names:
@@ -310,13 +313,13 @@ def _refuse_unrounded(plan: Plan, level: int, has_rows: bool) -> None:
                 where,
                 "has a pass of which no query refines all others, those before it and exact ones",
                 got=list(names),
-                remedy="name such a query, if one is measured, or set round_passes: false",
+                remedy="name such a query, if one is measured, or set round_l2_passes: false",
             )
         for query in rounded:
             if _cross(given[0], query):
                 raise ConfigError(
                     where,
-                    "has a pass whose finest query crosses one of solve.rounding",
+                    "has a pass whose finest query crosses one of solve.rounding_passes",
                     got=f"{given[0].name}, {query.name}",
                     remedy=f"round {given[0].name} in the place of {query.name}",
                 )
@@ -328,7 +331,7 @@ def _refuse_crossing(
     """Refuse what makes the solver of partitions form matrices over very many cells."""
     geolevel = plan.levels[level].name
     targets = {query.name: query for query in _targets(plan, level)}
-    passes = [[targets[name] for name in one] for one in plan.solving.order.get(geolevel, ())]
+    passes = [[targets[name] for name in one] for one in plan.solving.l2_passes.get(geolevel, ())]
     if Method(plan.solving.method) is Method.SEQUENTIAL:
         coarse = [query for query in targets.values() if query.size < plan.schema.size]
         passes = [[query] for query in sorted(coarse, key=lambda query: query.size)]
@@ -390,7 +393,7 @@ def refuse_large_families(plan: Plan, lattice: Lattice) -> None:
 
 def _targets(plan: Plan, level: int) -> list[Query]:
     """Queries that the counts of a geolevel are fitted to."""
-    from_subtree = plan.solving.targets == "full" and level < plan.leaf.index
+    from_subtree = plan.solving.fit_to == "tree" and level < plan.leaf.index
     asked = plan.levels[level:] if from_subtree else plan.levels[level : level + 1]
     return list({query.name: query for one in asked for query in one.queries}.values())
 
@@ -420,11 +423,11 @@ def _refuse_many_groups(where: str, queries: list[Query]) -> None:
 
 
 def _check_support(plan: Plan) -> None:
-    """Check the queries whose counts at the root say where its lazy queries are drawn.
+    """Check the queries whose counts at the root say where its on-demand queries are drawn.
 
     Raises:
-      ConfigError: One is not measured at the root, nothing lazy is left to draw there, or a limit
-        binds the root.
+      ConfigError: One is not measured at the root, nothing on demand is left to draw there, or a
+        limit binds the root.
       SchemaError: One is not finer than the one before, an invariant of the root is no sum of the
         first, or a rounding query crosses one.
     """
@@ -435,11 +438,11 @@ def _check_support(plan: Plan) -> None:
     what = "is no partition query that is measured at the root"
     refuse_unknown("query", what, [query.name for query in chain], sorted(partitions))
     _refuse_unnested("queries", chain)
-    if not root.lazy:
+    if not root.on_demand:
         raise ConfigError(
             chain[-1].name,
             "leaves nothing to draw below it at the root",
-            want="a query of privacy.lazy_queries that is measured there and no sum of it",
+            want="a query of privacy.on_demand_queries that is measured there and no sum of it",
         )
     if plan.limits.is_implied(root.name) or plan.limits.rows_at(root.name):
         raise ConfigError(
@@ -468,10 +471,10 @@ def _refuse_many_answers(plan: Plan) -> None:
         largest = max(level.whole, key=lambda query: query.size, default=None)
         if answers > MOST_ANSWERS and largest is not None:
             raise ConfigError(
-                f"privacy.lazy_queries, geolevel {level.name}",
+                f"privacy.on_demand_queries, geolevel {level.name}",
                 "would draw more answers in every geounit than a task holds",
                 got=f"{answers} answers, {largest.size} of them of {largest.name}",
                 want=f"at most {MOST_ANSWERS}",
-                remedy="name the query in privacy.lazy_queries, and for the root in "
-                "privacy.root_support queries that say where it is drawn",
+                remedy="name the query in privacy.on_demand_queries, and for the root in "
+                "privacy.root_support_passes queries that say where it is drawn",
             )

@@ -53,13 +53,13 @@ def estimate(job: Job) -> None:
             publish_census_estimates(stage.estimator, job.tasks)
 
 
-def solve(job: Job, measure_lazily: Callable[[Job, Product, Level], None]) -> None:
+def solve(job: Job, measure_on_demand: Callable[[Job, Product, Level], None]) -> None:
     """Solve every geolevel of every product from the root down, once.
 
     Args:
       job: The run.
-      measure_lazily: Draws the lazy queries of a geolevel once the one above is solved. It is
-        given, since no module of this room can see the truth.
+      measure_on_demand: Draws the on-demand queries of a geolevel once the one above is solved. It
+        is given, since no module of this room can see the truth.
     """
     note_solve(job.release, settings_of(job.resolved.config))
     for product in job.products:
@@ -70,7 +70,7 @@ def solve(job: Job, measure_lazily: Callable[[Job, Product, Level], None]) -> No
             if product.plan.support and not level.index:
                 with job.stage("solve", product.label(f"support of {level.name}"), level.name):
                     solve_support(plan=product.plan, release=product.release, tasks=job.tasks)
-            measure_lazily(job, product, level)
+            measure_on_demand(job, product, level)
             dataset = product.release.counts(level.name)
             is_new = not is_published(dataset)
             with job.stage("solve", product.label(level.name), level.name) as line:
@@ -78,7 +78,7 @@ def solve(job: Job, measure_lazily: Callable[[Job, Product, Level], None]) -> No
             if is_new:
                 job.reporter.solved(line.place, statistics_of(Dataset.open(dataset)))
         publish_census_counts(product.plan, product.release, job.tasks)
-        if product.plan.lazy:
+        if product.plan.on_demand:
             seal_ledger(product.release.ledger)
 
 

@@ -237,7 +237,7 @@ def _verify_ledger(plan: Plan, release: ReleaseLayout) -> None:
     datasets = [release.measurements(level.name) for level in plan.levels]
     for level in plan.levels:
         mixed = Dataset.open(release.measurements(level.name)).facts.get("lazy_queries")
-        if level.lazy and not mixed:
+        if level.on_demand and not mixed:
             datasets.append(release.lazy_measurements(level.name))  # older versions have them there
     for dataset in datasets:
         if recorded.get(dataset) != dataset_digest(dataset):

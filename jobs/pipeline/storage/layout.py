@@ -9,8 +9,8 @@ OUT/summary.json                         what the run cost
 OUT/draws.jsonl                          attempts to draw a geolevel, as the account has them
 OUT/release/geography/level=<L>/         public geounits of each geolevel
 OUT/release/measurements/level=<L>/      noisy measurements
-OUT/release/lazy_measurements/level=<L>/ noisy answers of lazy queries, those that were drawn
-OUT/release/support/level=<L>/           counts of the root that say where its lazy queries are
+OUT/release/lazy_measurements/level=<L>/ noisy answers of on-demand queries, those that were drawn
+OUT/release/support/level=<L>/           counts of the root that say where its on-demand queries are
                                          drawn
 OUT/release/invariants/level=<L>/        exact answers of the invariants
 OUT/release/given/level=<L>/             facility counts and published tables, as given
@@ -101,7 +101,7 @@ class ReleaseLayout:
         return self.root / "measurements" / f"level={geolevel}"
 
     def lazy_measurements(self, geolevel: str) -> Place:
-        """Dataset of the answers of lazy queries that were drawn at a geolevel."""
+        """Dataset of the answers of on-demand queries that were drawn at a geolevel."""
         return self.root / "lazy_measurements" / f"level={geolevel}"
 
     def measured_part(self, part: str) -> Place:

@@ -48,11 +48,11 @@ def test_hdmm_is_its_own_measure() -> None:
     assert all(0.3 < ratio < 3 for ratio in ratios.values())
 
 
-PLAIN = Case("pl94_tables", "residual_planner", True, "full", "all", "bounded")
-LARGE = Case("census1940", "residual_planner", True, "own", "all", "bounded")
-LISTED = Case("pl94", "listed", True, "own", "all", "bounded")
-CROSSING = Case("census1940", "listed", True, "own", "all", "bounded")
-WIDE = Case("census1940", "orp", True, "full", "all", "bounded")
+PLAIN = Case("pl94_tables", "residual_planner", True, "tree", "all", "bounded")
+LARGE = Case("census1940", "residual_planner", True, "level", "all", "bounded")
+LISTED = Case("pl94", "listed", True, "level", "all", "bounded")
+CROSSING = Case("census1940", "listed", True, "level", "all", "bounded")
+WIDE = Case("census1940", "orp", True, "tree", "all", "bounded")
 
 
 @pytest.mark.parametrize(
@@ -62,17 +62,17 @@ WIDE = Case("census1940", "orp", True, "full", "all", "bounded")
         (LISTED, {"solve": {"method": "maxfit"}}, "families that are too large for maxfit"),
         (
             LARGE,
-            {"solve": {"targets": "own", "method": "reweighted"}},
+            {"solve": {"fit_to": "level", "method": "reweighted"}},
             "reweighted forms a matrix over the cells",
         ),
         (
             CROSSING,
-            {"solve": {"targets": "own", "method": "sequential"}},
+            {"solve": {"fit_to": "level", "method": "sequential"}},
             "passes whose queries cross form matrices",
         ),
         (
             LARGE,
-            {"solve": {"targets": "own", "least_squares": "piqp"}},
+            {"solve": {"fit_to": "level", "least_squares": "piqp"}},
             "least_squares piqp forms matrices over cells beside queries that are no partitions",
         ),
     ],
@@ -91,8 +91,8 @@ def test_what_no_solver_takes_is_refused_before_anything_is_claimed(
     assert not list(tmp_path.glob("*account*"))
 
 
-@pytest.mark.parametrize("targets", ["own", "full"])
-def test_too_many_groups_of_levels_are_refused(targets: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("fit_to", ["level", "tree"])
+def test_too_many_groups_of_levels_are_refused(fit_to: str, tmp_path: Path) -> None:
     """116 ages and 8 kinds of housing, each asked for its prefixes, make 928 combinations."""
     path = write_case(WIDE, tmp_path)
     allocation = tmp_path / "allocation.yaml"
@@ -101,7 +101,7 @@ def test_too_many_groups_of_levels_are_refused(targets: str, tmp_path: Path) -> 
         level["workload"]["bases"] = {"age": ["prefix"], "hhgq": ["prefix"]}
     allocation.write_text(yaml.safe_dump(levels))
     run = yaml.safe_load(path.read_text())
-    run["products"]["persons"]["solve"] = {"targets": targets}
+    run["products"]["persons"]["solve"] = {"fit_to": fit_to}
     path.write_text(yaml.safe_dump(run))
     with pytest.raises(Exception, match="group the levels") as refused:
         load_run(path)
@@ -111,7 +111,7 @@ def test_too_many_groups_of_levels_are_refused(targets: str, tmp_path: Path) -> 
 def test_recodes_of_too_many_groups_are_refused_unless_those_that_cross_are_lazy(
     tmp_path: Path,
 ) -> None:
-    """The queries of the persons' tables of 2020: all of them have estimates, or some are lazy."""
+    """The queries of the persons' tables of 2020: all of them have estimates, or some are on demand."""
     run = yaml.safe_load((ROOT / "conf" / "run" / "dhc.yaml").read_text())
     path = tmp_path / "run.yaml"
     persons = run["products"]["persons"]
@@ -121,8 +121,8 @@ def test_recodes_of_too_many_groups_are_refused_unless_those_that_cross_are_lazy
     ):
         owner[key] = str(ROOT / "conf" / folder / Path(owner[key]).name)
     path.write_text(yaml.safe_dump(run))
-    assert load_run(path).plan.lazy
-    del persons["privacy"]["lazy_queries"]
+    assert load_run(path).plan.on_demand
+    del persons["privacy"]["on_demand_queries"]
     path.write_text(yaml.safe_dump(run))
     with pytest.raises(SchemaError, match="got 1075 combinations of groups"):
         load_run(path)

@@ -104,15 +104,15 @@ def detailed_needs_a_share(desk: Desk) -> str:
 
 
 def full_targets_need_complete_queries(desk: Desk) -> str:
-    every = {"privacy__lazy_queries": ["total", "sex", "detailed"]}
+    every = {"privacy__on_demand_queries": ["total", "sex", "detailed"]}
     message = desk.refused("validate", desk.config(**every))
-    desk.done("validate", desk.config(**every, solve={"targets": "own"}))
+    desk.done("validate", desk.config(**every, solve={"fit_to": "level"}))
     return message
 
 
 def other_queries_have_estimates(desk: Desk) -> str:
     config = desk.config(
-        privacy__lazy_queries=["detailed"], output__directory=str(desk.folder / "lazy")
+        privacy__on_demand_queries=["detailed"], output__directory=str(desk.folder / "lazy")
     )
     desk.done("run", config, "--quiet")
     message = desk.refused("estimate", config, "--query", "age", "--geounit", "99")
@@ -235,7 +235,11 @@ def high_powers_are_the_largest(desk: Desk) -> str:
 
 def every_table_is_in_a_mean(desk: Desk) -> str:
     both = {"sex": "1", "detailed": "1/100"}
-    return _plans(desk, {"loss": {"worst_of": [{"sex": "1"}]}}, {"loss": {"worst_of": [both]}})
+    return _plans(
+        desk,
+        {"loss": {"max_weighted_mean": [{"sex": "1"}]}},
+        {"loss": {"max_weighted_mean": [both]}},
+    )
 
 
 def powers_need_weights(desk: Desk) -> str:
@@ -289,25 +293,25 @@ def noise_is_within_what_floats_resolve(desk: Desk) -> str:
 
 
 def passes_are_rounded_beside_nnls(desk: Desk) -> str:
-    asked = {"order": {"county": [["total"]]}, "round_passes": True}
+    asked = {"l2_passes": {"county": [["total"]]}, "round_l2_passes": True}
     message = desk.refused("validate", desk.config(solve={**asked, "method": "sequential"}))
     desk.done("validate", desk.config(solve=asked))
     return message
 
 
 def rounded_passes_get_finer(desk: Desk) -> str:
-    back = {"order": {"county": [["sex"], ["total"]]}, "round_passes": True}
+    back = {"l2_passes": {"county": [["sex"], ["total"]]}, "round_l2_passes": True}
     message = desk.refused("validate", desk.config(solve=back))
-    forth = {"order": {"county": [["total"], ["sex"]]}, "round_passes": True}
+    forth = {"l2_passes": {"county": [["total"], ["sex"]]}, "round_l2_passes": True}
     desk.done("validate", desk.config(solve=forth))
     return message
 
 
 def rounded_passes_nest_with_rounding(desk: Desk) -> str:
-    asked = {"order": {"county": [["sex"]]}, "round_passes": True}
-    crossed = {**asked, "rounding": [["age"], ["detailed"]]}
+    asked = {"l2_passes": {"county": [["sex"]]}, "round_l2_passes": True}
+    crossed = {**asked, "rounding_passes": [["age"], ["detailed"]]}
     message = desk.refused("validate", desk.config(solve=crossed))
-    desk.done("validate", desk.config(solve={**asked, "rounding": [["sex"], ["detailed"]]}))
+    desk.done("validate", desk.config(solve={**asked, "rounding_passes": [["sex"], ["detailed"]]}))
     return message
 
 
@@ -359,7 +363,7 @@ def another_separator(desk: Desk) -> str:
     path.write_text(path.read_text().replace(",", ";"))
     message = desk.refused("measure", desk.config(), "--quiet")
     assert "expected ['block', 'sex', 'age']" in message  # all columns, not the first one
-    data = {"format": "records", "path": str(path), "geocode": "block", "delimiter": ";",
+    data = {"input_format": "records", "path": str(path), "geocode": "block", "delimiter": ";",
             "columns": {"sex": "sex", "age": "age"}}  # fmt: skip
     # A second toy.write_records would put the commas back.
     desk.done("measure", toy.configuration(desk.folder, data=data), "--quiet")
@@ -376,7 +380,7 @@ def fields_without_line_breaks(desk: Desk) -> str:
     path.write_text("\n".join(lines) + "\n")
     message = desk.refused("measure", desk.config(), "--quiet")
     assert "records.csv, row 2: has a quotation mark that opens a field" in message
-    data = {"format": "records", "path": str(path), "geocode": "block", "quoting": "none",
+    data = {"input_format": "records", "path": str(path), "geocode": "block", "quoting": "none",
             "columns": {"sex": "sex", "age": "age"}}  # fmt: skip
     desk.done("measure", toy.configuration(desk.folder, data=data), "--quiet")
     return message
@@ -415,7 +419,7 @@ def a_folder_of_data_alone(desk: Desk) -> str:
         (folder / f"{name}.csv").write_text("\n".join([head, *some, ""]))
     packed = folder / "b.csv.gz"
     packed.write_bytes(gzip.compress((folder / "b.csv").read_bytes()))
-    data = {"format": "records", "path": str(folder), "geocode": "block",
+    data = {"input_format": "records", "path": str(folder), "geocode": "block",
             "columns": {"sex": "sex", "age": "age"}}  # fmt: skip
     config = toy.configuration(desk.folder, data=data)
     (folder / "b.csv").unlink()
@@ -491,7 +495,7 @@ def block_table(desk: Desk, checks: dict[str, Any], wrong: int = 0) -> Path:
             counts = [sum(p == (code, *cell) for p in desk.people) for cell in cells]
             writer.writerow([code, *counts, sum(counts) + wrong])
     data = {
-        "format": "block_table",
+        "input_format": "block_table",
         "path": str(desk.folder / "table.csv"),
         "columns": {f"{s} {a}": {"sex": s, "age": a} for s, a in cells},
         "checks": checks,
@@ -642,7 +646,7 @@ def a_grant_that_is_spent(desk: Desk) -> str:
     other = {**SECRET, "output__directory": str(desk.folder / "other")}
     message = desk.refused("measure", desk.config(**other), "--quiet")
     desk.done("measure", desk.config(**SECRET), "--quiet")  # go on in that folder
-    desk.done("measure", desk.config(**other, privacy__grant="2"), "--quiet")
+    desk.done("measure", desk.config(**other, privacy__budget_id="2"), "--quiet")
     return message
 
 
@@ -1041,8 +1045,8 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/pipeline/config/solve.py", "choose method nnls"): maxfit_takes_no_rows,
     ("jobs/pipeline/config/solve.py", "raise the budget, or the shares of geolevel and query"):
         noise_is_within_what_floats_resolve,
-    ("jobs/pipeline/config/solve.py", "set round_passes: false"): passes_are_rounded_beside_nnls,
-    ("jobs/pipeline/config/solve.py", "name such a query, if one is measured, or set round_passes: false"):
+    ("jobs/pipeline/config/solve.py", "set round_l2_passes: false"): passes_are_rounded_beside_nnls,
+    ("jobs/pipeline/config/solve.py", "name such a query, if one is measured, or set round_l2_passes: false"):
         rounded_passes_get_finer,
     ("jobs/pipeline/config/solve.py", "round {} in the place of {}"): rounded_passes_nest_with_rounding,
     ("jobs/pipeline/config/solve.py", "choose failsafe exact"): TriedIn(
@@ -1057,9 +1061,9 @@ ENTRIES: dict[Key, Entry] = {
         "tests/pipeline/local/test_bound.py::"
         "test_a_run_is_paid_from_the_account_of_the_release_it_is_bound_to"),
     ("jobs/pipeline/release/bound.py", "restore it from a copy of the release"): DAMAGED,
-    ("jobs/pipeline/config/solve.py", "choose targets own"): full_targets_need_complete_queries,
+    ("jobs/pipeline/config/solve.py", "choose fit_to level"): full_targets_need_complete_queries,
     ("jobs/pipeline/release/estimate.py", "name another query; a run that does not list what it needs "
-     "among privacy.lazy_queries has estimates of it"): other_queries_have_estimates,
+     "among privacy.on_demand_queries has estimates of it"): other_queries_have_estimates,
     ("jobs/pipeline/storage/layout.py", "copy the release with `cp -rL`, if you trust whoever made it"):
         TriedIn("tests/fuzz/test_releases.py::"
                 "test_a_release_is_found_by_a_link_to_it_and_copied_without_those_in_it"),
@@ -1075,8 +1079,8 @@ ENTRIES: dict[Key, Entry] = {
         f"{_DRAWS}::test_a_copy_that_draws_at_the_same_time_leaves_one_of_both"),
     ("jobs/pipeline/config/solve.py", "leave it out, or plan with hdmm on plain counts, whose queries "
      "are partitions"): LARGE,
-    ("jobs/pipeline/config/solve.py", "name the query in privacy.lazy_queries, and for the root in "
-     "privacy.root_support queries that say where it is drawn"): TriedIn(
+    ("jobs/pipeline/config/solve.py", "name the query in privacy.on_demand_queries, and for the root in "
+     "privacy.root_support_passes queries that say where it is drawn"): TriedIn(
         f"{_LARGE}::test_what_is_as_large_as_the_schema_is_refused_with_what_to_do"),
     ("jobs/pipeline/config/product.py", "ask fewer attributes or groups of levels; counts and microdata have a "
      "row for what is there alone"): TriedIn(

@@ -121,7 +121,7 @@ def test_targets_rounding_tables_and_formats_may_change_before_the_seal(folder, 
     assert [query["query"] for query in tables] == ["total", "age"]
     described = Dataset.open(out / "estimates" / "tables" / "level=block").facts["queries"]
     assert [query["query"] for query in described] == ["total", "age"]
-    solve = {"targets": "own", "rounding": [["total", "sex", "detailed"]]}
+    solve = {"fit_to": "level", "rounding_passes": [["total", "sex", "detailed"]]}
     last = real(folder, output__microdata=["csv"], output__tables=["total", "age"], solve=solve)
     assert das("solve", last)[0] == 0
     assert dataset_digest(out / "counts" / "level=block") != counts
@@ -175,11 +175,11 @@ def sealed(folder, das) -> Path:
 def test_a_sealed_release_is_not_made_again(sealed, das, command):
     out = sealed / "out"
     before = files_of(out / "release")
-    changed = real(sealed, solve={"targets": "own"}, output__h1=None)
+    changed = real(sealed, solve={"fit_to": "level"}, output__h1=None)
     words = ("resume", out, "--config", changed) if command == "resume" else (command, changed)
     code, printed = das(*words)
     assert code == OutputError.exit_code
-    assert 'is sealed, and was made with other settings; got solve.targets "full", now' in printed
+    assert 'is sealed, and was made with other settings; got solve.fit_to "tree", now' in printed
     assert f"`das solve {changed} --solution NAME` keeps another solution beside it" in printed
     assert files_of(out / "release") == before
     assert not (out / "solutions").exists()
@@ -188,7 +188,7 @@ def test_a_sealed_release_is_not_made_again(sealed, das, command):
 def test_a_named_solution_is_a_whole_release_of_the_same_measurements(sealed, das):
     out = sealed / "out"
     before = files_of(out / "release")
-    changed = real(sealed, solve={"targets": "own"}, output__tables=["total", "sex * age"])
+    changed = real(sealed, solve={"fit_to": "level"}, output__tables=["total", "sex * age"])
     code, printed = das("solve", changed, "--solution", "own")
     assert code == 0, printed
     assert f"{out / 'solutions' / 'own' / 'report.html'}" in printed
@@ -226,7 +226,7 @@ def test_a_named_solution_is_a_whole_release_of_the_same_measurements(sealed, da
 def test_a_release_goes_on_with_its_own_run_file_after_a_solution_of_another_one(sealed, das):
     """The folder remembers the run file of the release, and that of each solution beside it."""
     out = sealed / "out"
-    other = real(sealed, solve={"targets": "own"}).rename(sealed / "other.yaml")
+    other = real(sealed, solve={"fit_to": "level"}).rename(sealed / "other.yaml")
     real(sealed)
     before = (out / "release" / "manifest.json").read_bytes()
     assert das("solve", other)[0] == OutputError.exit_code
@@ -245,7 +245,7 @@ def test_a_release_goes_on_with_its_own_run_file_after_a_solution_of_another_one
 
 def test_a_named_solution_is_not_made_again_and_damage_is_mended(sealed, das):
     out = sealed / "out"
-    changed = real(sealed, solve={"targets": "own"})
+    changed = real(sealed, solve={"fit_to": "level"})
     assert das("solve", changed, "--solution", "own")[0] == 0
     own = out / "solutions" / "own"
     before = sparse(own / "counts" / "level=tract")
@@ -253,7 +253,7 @@ def test_a_named_solution_is_not_made_again_and_damage_is_mended(sealed, das):
     assert code == OutputError.exit_code
     assert "--solution another name" in printed
     next((own / "counts" / "level=tract").glob("part-*")).unlink()
-    changed = real(sealed, solve={"targets": "own"})
+    changed = real(sealed, solve={"fit_to": "level"})
     code, printed = das("solve", changed, "--solution", "own")
     assert code == OutputError.exit_code
     assert "is missing" in printed
@@ -287,7 +287,7 @@ def test_a_solution_of_persons_and_units(folder, das):
     write_units(folder)
     assert das("run", real(folder, units=section(folder)))[0] == 0
     before = files_of(folder / "out" / "release")
-    changed = real(folder, units=section(folder, solve={"targets": "own"}))
+    changed = real(folder, units=section(folder, solve={"fit_to": "level"}))
     code, printed = das("run", changed)
     assert code == OutputError.exit_code
     assert "units.solve.targets" in printed
@@ -300,15 +300,15 @@ def test_a_solution_of_persons_and_units(folder, das):
 
 def test_lazy_geolevels_go_on_with_other_settings_and_have_one_solution(folder, das, monkeypatch):
     """Noise below was drawn for the counts above, which therefore stay."""
-    lazy = {"privacy__lazy_queries": ["detailed"]}
-    config = real(folder, **lazy, solve={"targets": "own"})
+    lazy = {"privacy__on_demand_queries": ["detailed"]}
+    config = real(folder, **lazy, solve={"fit_to": "level"})
     with monkeypatch.context() as patch:
         patch.setattr("jobs.pipeline.release.stages.write_microdata", interrupted)
         assert das("run", config)[0] == 130
     out = folder / "out" / "release"
     (out / "counts" / "level=block" / MANIFEST).unlink()
     kept = dataset_digest(out / "counts" / "level=county")
-    changed = real(folder, **lazy, solve={"targets": "own", "tolerance": 1e-6})
+    changed = real(folder, **lazy, solve={"fit_to": "level", "tolerance": 1e-6})
     assert das("resume", folder / "out", "--config", changed)[0] == 0
     assert dataset_digest(out / "counts" / "level=county") == kept
     assert len({row["solve_digest"] for row in manifest_of(out)["solve"]}) == 2

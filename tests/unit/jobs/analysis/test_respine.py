@@ -41,14 +41,14 @@ def run_file(tmp_path):
     run = {
         "name": "toy",
         "schema": "schema.yaml",
-        "data": {"format": "histograms", "path": "absent"},
+        "data": {"input_format": "histograms", "path": "absent"},
         "geography": {
             "levels": [
                 {"name": name, "digits": digits}
                 for name, digits in zip(SPINE.levels, SPINE.digits, strict=True)
             ],
             "geounits": {"path": "leaves.csv"},
-            "spine": {"regroup": "group", "near": ["place", "town"]},
+            "spine": {"regroup": "group", "align_with": ["place", "town"]},
         },
         "privacy": {"rho": "1", "allocation": "even.yaml"},
         "output": {"directory": "out"},
@@ -91,9 +91,9 @@ def test_a_spine_is_made_of_public_geounits_alone(run_file):
     [
         ({}, "changes nothing; it may `split`, `regroup` or `gather`"),
         ({"regroup": "group"}, "`near` goes with `regroup` or `gather`"),
-        ({"split": {"geolevel": "state", "by": "a"}, "near": ["place"]}, "`near` goes with"),
-        ({"regroup": "group", "near": ["place", "place"]}, "`near` names a column twice"),
-        ({"regroup": "ward", "near": ["place"]}, "names an unknown geolevel; got ward"),
+        ({"split": {"geolevel": "state", "by": "a"}, "align_with": ["place"]}, "`near` goes with"),
+        ({"regroup": "group", "align_with": ["place", "place"]}, "`near` names a column twice"),
+        ({"regroup": "ward", "align_with": ["place"]}, "names an unknown geolevel; got ward"),
         ({"split": {"geolevel": "block", "by": "place"}}, "cannot split leaves; got block"),
     ],
 )

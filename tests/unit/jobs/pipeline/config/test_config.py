@@ -72,7 +72,7 @@ RUN = {
     "name": "toy",
     "schema": "schema.yaml",
     "data": {
-        "format": "records",
+        "input_format": "records",
         "path": "absent.csv",
         "columns": {"sex": {"column": "SEX", "codes": {"1": "male", "2": "female"}}, "age": "age"},
     },
@@ -82,7 +82,7 @@ RUN = {
     },
     "privacy": {"rho": "1/2", "allocation": "allocation.yaml"},
     "invariants": [{"query": "total", "geolevel": "state"}],
-    "solve": {"rounding": [["total"], ["voting", "detailed"]]},
+    "solve": {"rounding_passes": [["total"], ["voting", "detailed"]]},
     "output": {"directory": "out"},
 }
 
@@ -500,7 +500,7 @@ MISTAKES: list[tuple[str, Edit, type[DasError], str, list[str]]] = [
     ),
     (
         "unknown format",
-        put("run", "data", "format", value="excel"),
+        put("run", "data", "input_format", value="excel"),
         ConfigError,
         "run",
         ["data", "excel", "records"],
@@ -868,28 +868,28 @@ MISTAKES: list[tuple[str, Edit, type[DasError], str, list[str]]] = [
     ),
     (
         "crossing rounding queries",
-        put("run", "solve", "rounding", value=[["sex"], ["voting", "detailed"]]),
+        put("run", "solve", "rounding_passes", value=[["sex"], ["voting", "detailed"]]),
         SchemaError,
         "run",
         ["solve", "voting does not refine sex, which comes before it"],
     ),
     (
         "rounding that does not end in detailed",
-        put("run", "solve", "rounding", value=[["total"]]),
+        put("run", "solve", "rounding_passes", value=[["total"]]),
         SchemaError,
         "run",
         ["solve", "the last query must be detailed"],
     ),
     (
         "no rounding",
-        put("run", "solve", "rounding", value=[]),
+        put("run", "solve", "rounding_passes", value=[]),
         SchemaError,
         "run",
         ["solve", "the last query must be detailed"],
     ),
     (
         "rounding query twice",
-        put("run", "solve", "rounding", value=[["total", "total"], ["detailed"]]),
+        put("run", "solve", "rounding_passes", value=[["total", "total"], ["detailed"]]),
         SchemaError,
         "run",
         ["solve", "total does not refine total"],
@@ -903,14 +903,14 @@ MISTAKES: list[tuple[str, Edit, type[DasError], str, list[str]]] = [
     ),
     (
         "order of an unknown geolevel",
-        put("run", "solve", "order", value={"tract": [["total"]]}),
+        put("run", "solve", "l2_passes", value={"tract": [["total"]]}),
         ConfigError,
         "run",
-        ["solve", "order: names an unknown geolevel; got tract; expected ['state', 'block']"],
+        ["solve", "l2_passes: names an unknown geolevel; got tract; expected ['state', 'block']"],
     ),
     (
         "order of a query that is not measured there",
-        put("run", "solve", "order", value={"block": [["total"]]}),
+        put("run", "solve", "l2_passes", value={"block": [["total"]]}),
         ConfigError,
         "run",
         [
@@ -921,24 +921,24 @@ MISTAKES: list[tuple[str, Edit, type[DasError], str, list[str]]] = [
     ),
     (
         "order with a query in two passes",
-        put("run", "solve", "order", value={"state": [["total"], ["detailed", "total"]]}),
+        put("run", "solve", "l2_passes", value={"state": [["total"], ["detailed", "total"]]}),
         ConfigError,
         "run",
         ["solve", "order.state: lists each", "at most once; got total"],
     ),
     (
         "order with an unknown query",
-        put("run", "solve", "order", value={"state": [["race"]]}),
+        put("run", "solve", "l2_passes", value={"state": [["race"]]}),
         SchemaError,
         "run",
         ["solve", "has no such attribute or recode; got race"],
     ),
     (
         "learned prior of an unknown geolevel",
-        put("run", "solve", "learned_prior", value=["block", "tract"]),
+        put("run", "solve", "empirical_bayes", value=["block", "tract"]),
         ConfigError,
         "run",
-        ["solve", "learned_prior: names an unknown geolevel; got tract"],
+        ["solve", "empirical_bayes: names an unknown geolevel; got tract"],
     ),
     (
         "unknown method",
@@ -1007,15 +1007,15 @@ def test_how_answers_become_counts_is_resolved(project):
     """Names of queries are brought to the form in which they are measured."""
     assert project.load().plan.solving == Solving()
     project.run["solve"] |= {
-        "targets": "own",
-        "learned_prior": ["block"],
-        "order": {"block": [["voting * sex"]]},
+        "fit_to": "level",
+        "empirical_bayes": ["block"],
+        "l2_passes": {"block": [["voting * sex"]]},
         "method": "reweighted",
         "failsafe": "penalty",
     }
     solving = project.load().plan.solving
-    assert solving.order == {"block": (("sex * voting",),)}
-    assert (solving.targets, solving.learned_prior) == ("own", ("block",))
+    assert solving.l2_passes == {"block": (("sex * voting",),)}
+    assert (solving.fit_to, solving.empirical_bayes) == ("level", ("block",))
     assert (solving.method, solving.failsafe) == ("reweighted", "penalty")
 
 
@@ -1087,12 +1087,12 @@ DIFFERENT: dict[str, Edit] = {
     ),
 }
 SOLVING: dict[str, Edit] = {
-    "rounding": put("run", "solve", "rounding", value=[["detailed"]]),
-    "passes": put("run", "solve", "rounding", value=[["total", "voting"], ["detailed"]]),
+    "rounding": put("run", "solve", "rounding_passes", value=[["detailed"]]),
+    "passes": put("run", "solve", "rounding_passes", value=[["total", "voting"], ["detailed"]]),
     "tolerance": put("run", "solve", "tolerance", value=1e-8),
-    "targets": put("run", "solve", "targets", value="own"),
-    "learned prior": put("run", "solve", "learned_prior", value=["block"]),
-    "order": put("run", "solve", "order", value={"state": [["total"]]}),
+    "targets": put("run", "solve", "fit_to", value="level"),
+    "learned prior": put("run", "solve", "empirical_bayes", value=["block"]),
+    "order": put("run", "solve", "l2_passes", value={"state": [["total"]]}),
     "method": put("run", "solve", "method", value="sequential"),
     "solver": put("run", "solve", "least_squares", value="piqp"),
     "failsafe": put("run", "solve", "failsafe", value=False),

@@ -130,7 +130,7 @@ def write_files(folder: Path) -> dict[str, Any]:
     return {
         "name": "toy",
         "schema": "schema.yaml",
-        "data": {"format": "records", "path": "persons.csv", "columns": {"hhgq": "hhgq"}},
+        "data": {"input_format": "records", "path": "persons.csv", "columns": {"hhgq": "hhgq"}},
         "geography": {
             "levels": [{"name": "state", "digits": 2}, {"name": "block", "digits": 5}],
             "geounits": {"path": "blocks.csv"},
@@ -142,7 +142,7 @@ def write_files(folder: Path) -> dict[str, Any]:
         ],
         "units": {
             "schema": "units.yaml",
-            "data": {"format": "histograms", "path": "units.parquet"},
+            "data": {"input_format": "histograms", "path": "units.parquet"},
             "privacy": {"rho": "1", "allocation": "allocation.yaml"},
         },
         "output": {"directory": "out"},

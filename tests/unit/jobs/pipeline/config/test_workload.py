@@ -85,8 +85,8 @@ def test_predicted_errors_are_those_of_the_measured_noise(neighbors):
 
 LOSSES = [
     {"power_mean": "3"},
-    {"worst_of": [{"total": "1", "sex": "1"}, {"age": "3", "detailed": "1/100"}]},
-    {"limits": {"total": "1", "sex": "2", "age": "4", "detailed": "10"}},
+    {"max_weighted_mean": [{"total": "1", "sex": "1"}, {"age": "3", "detailed": "1/100"}]},
+    {"variance_limits": {"total": "1", "sex": "2", "age": "4", "detailed": "10"}},
 ]
 
 
@@ -108,7 +108,7 @@ def variances_of_tables(entries, bases: dict[str, np.ndarray]) -> dict[str, np.n
     return out
 
 
-@pytest.mark.parametrize("loss", LOSSES, ids=["power_mean", "worst_of", "limits"])
+@pytest.mark.parametrize("loss", LOSSES, ids=["power_mean", "max_weighted_mean", "variance_limits"])
 @pytest.mark.parametrize("rows", [None, [[1, 1, 0, 0, 0], [0, 0, 1, 2, -1], [1, 1, 1, 1, 1]]])
 def test_convex_losses_and_given_rows_are_what_the_measured_noise_has(loss, rows):
     """The loss, by its definition in the reference, of the integer rows that are measured."""
@@ -122,14 +122,14 @@ def test_convex_losses_and_given_rows_are_what_the_measured_noise_has(loss, rows
         weights = {table: float(Fraction(weight)) for table, weight in TABLES.items()}
         cubes = sum(weights[table] * means[table] ** 3 for table in TABLES)
         value = (cubes / sum(weights.values())) ** (1 / 3)
-    elif "worst_of" in loss:
+    elif "max_weighted_mean" in loss:
         value = max(
             sum(float(Fraction(w)) * means[t] for t, w in one.items())
             / sum(float(Fraction(w)) for w in one.values())
-            for one in loss["worst_of"]
+            for one in loss["max_weighted_mean"]
         )
     else:
-        value = max(found[t].max() / float(limit) for t, limit in loss["limits"].items())
+        value = max(found[t].max() / float(limit) for t, limit in loss["variance_limits"].items())
     predicted = errors_of_methods(SCHEMA, asked, kind, Fraction(1))
     assert value**0.5 == pytest.approx(predicted[Method.AUTO], rel=1e-3)
 
@@ -146,10 +146,12 @@ def test_tables_that_differ_in_one_level_share_their_limits_and_weights():
         return errors_of_methods(SCHEMA, asked, kind, Fraction(1))[Method.ORP]
 
     single = {"total": "2", "detailed": "1"}
-    assert error(tables, {"limits": both}) == pytest.approx(error(single, {"limits": once}))
+    assert error(tables, {"variance_limits": both}) == pytest.approx(
+        error(single, {"variance_limits": once})
+    )
     means = [{"total": "1", "kind": "2", "detailed": "1"}], [{"total": "3", "detailed": "1"}]
-    assert error(tables, {"worst_of": means[0]}) == pytest.approx(
-        error(single, {"worst_of": means[1]})
+    assert error(tables, {"max_weighted_mean": means[0]}) == pytest.approx(
+        error(single, {"max_weighted_mean": means[1]})
     )
 
 
@@ -203,12 +205,24 @@ def test_weights_move_the_budget():
         ({"bases": {"age": [[1, 1, 1, 1, 1]]}}, "tells no two levels apart"),
         ({"loss": {"power_mean": "1/2"}}, "loss, power of the mean: makes the loss not convex"),
         ({"loss": {"power_mean": 1000}}, "power of the mean: is too large; got 1000"),
-        ({"loss": {"worst_of": []}}, "loss, weights of means: cannot be used"),
-        ({"loss": {"worst_of": [{"total": 1}]}}, "loss, weights of means: leave something out"),
-        ({"loss": {"worst_of": [{"total": 0}]}}, "worst_of: has a mean without a positive"),
-        ({"loss": {"worst_of": [{"total": -1}]}}, "worst_of, total: is negative; got -1"),
-        ({"loss": {"worst_of": [{"kind": 1}]}}, "not among `tables`; got .*kind"),
-        ({"loss": {"limits": {"total": 1}}}, "loss, limits: cannot be used; expected positive"),
+        ({"loss": {"max_weighted_mean": []}}, "loss, weights of means: cannot be used"),
+        (
+            {"loss": {"max_weighted_mean": [{"total": 1}]}},
+            "loss, weights of means: leave something out",
+        ),
+        (
+            {"loss": {"max_weighted_mean": [{"total": 0}]}},
+            "max_weighted_mean: has a mean without a positive",
+        ),
+        (
+            {"loss": {"max_weighted_mean": [{"total": -1}]}},
+            "max_weighted_mean, total: is negative; got -1",
+        ),
+        ({"loss": {"max_weighted_mean": [{"kind": 1}]}}, "not among `tables`; got .*kind"),
+        (
+            {"loss": {"variance_limits": {"total": 1}}},
+            "loss, limits: cannot be used; expected positive",
+        ),
         (
             {"loss": {"power_mean": 2}, "tables": {"total": 0, "detailed": 1}},
             "loss: needs a positive weight for every table",
@@ -227,7 +241,13 @@ def test_workloads_that_cannot_be_planned(changes, match):
 
 @pytest.mark.parametrize(
     "loss",
-    [{}, {"power_mean": 2, "limits": {"total": 1}}, {"power_mean": 2.5}, {"softmax": 1}, "median"],
+    [
+        {},
+        {"power_mean": 2, "variance_limits": {"total": 1}},
+        {"power_mean": 2.5},
+        {"softmax": 1},
+        "median",
+    ],
 )
 def test_a_loss_is_named_once_and_exactly(loss):
     with pytest.raises(ValidationError):

@@ -12,7 +12,7 @@ from jobs.pipeline.confidential.read import formats
 from jobs.pipeline.config.models.data import DataConfig, NmfData
 from tests.unit.jobs.pipeline.confidential.read.reading import TOY
 
-STATED = {get_args(model.model_fields["format"].annotation)[0]: model for model in get_args(DataConfig)}  # fmt: skip
+STATED = {get_args(model.model_fields["input_format"].annotation)[0]: model for model in get_args(DataConfig)}  # fmt: skip
 
 
 def test_every_format_is_read_but_noisy_answers():
