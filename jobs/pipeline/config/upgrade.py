@@ -53,7 +53,7 @@ ANY = "*"
 _TREE_OR_LEVEL = {"full": "tree", "own": "level"}
 _LOSS = {"worst_of": Renamed("max_weighted_mean"), "limits": Renamed("variance_limits")}
 # A key of the older format, with the keys above it, to its name in format 3.
-_KEYS: Mapping[Kind, Mapping[str, Renamed]] = {
+RENAMED_KEYS: Mapping[Kind, Mapping[str, Renamed]] = {
     Kind.CENSUS: {
         "between": Renamed("cross_product_constraints"),
         "geography.spine.gather": Renamed("split_children"),
@@ -129,7 +129,7 @@ class Key:
 def former_keys(kind: Kind) -> Key:
     """Return the tree of the keys of the older format, with their new names."""
     root = Key()
-    for path, change in _KEYS[kind].items():
+    for path, change in RENAMED_KEYS[kind].items():
         key = root
         for name in path.split("."):
             key = key.under(name)
@@ -141,7 +141,7 @@ def former_keys(kind: Kind) -> Key:
 def _current_keys(kind: Kind) -> Key:
     """Return the tree of the keys of format 3, with their former names."""
     root = Key()
-    for path, change in _KEYS[kind].items():
+    for path, change in RENAMED_KEYS[kind].items():
         *above, name = path.split(".")
         former, key = former_keys(kind), root
         for one in above:
