@@ -80,8 +80,8 @@ def other_settings(resolved: Resolved) -> str:
     sealed, wanted = manifest.solution, settings_of(resolved.config)
     if sealed.digest == settings_digest(wanted):
         return ""
-    names = [_in_current_words(one) for one in (sealed.settings, wanted)]
-    return ", ".join(differences(*names)) or "others"
+    before, now = _in_current_words(sealed.settings), _in_current_words(wanted)
+    return ", ".join(differences(before, now)) or "others"
 
 
 def _in_current_words(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -225,7 +225,7 @@ def test_who_loses_is_reported_beside_the_plain_result(
         (
             {"fit_to": "level"},
             {"privacy": {"rho": "1", "on_demand_queries": ["detailed"]}},
-            "lazy_queries: go without housing units",
+            "on_demand_queries: go without housing units",
         ),
     ],
 )

@@ -162,7 +162,7 @@ def test_a_full_folder_and_other_formats_are_refused(das: Das, tmp_path: Path) -
     )  # fmt: skip
     code, said = das("generate", tmp_path / "new", "--like", run)
     assert code == 2
-    assert "data.format: is not invented; got pl94" in said
+    assert "data.input_format: is not invented; got pl94" in said
     assert not (tmp_path / "new").exists()
 
 

@@ -989,7 +989,10 @@ def areas_without_leading_zeros(desk: Desk) -> str:
     return message
 
 
-_ANOTHER = "; or give another privacy.grant and output.directory, and its cost is added to what "
+_UPGRADE = "tests/unit/jobs/pipeline/config/test_upgrade.py"
+_ANOTHER = (
+    "; or give another privacy.budget_id and output.directory, and its cost is added to what "
+)
 _ANOTHER += "the same people have lost"
 _SOLUTIONS = "tests/pipeline/local/test_solutions.py"
 _REPLICATE = "tests/pipeline/local/test_replicate.py"
@@ -1031,14 +1034,21 @@ ENTRIES: dict[Key, Entry] = {
     ("das/queries/query.py", "use attributes and recodes"): strata_are_answers_of_a_partition,
     ("jobs/pipeline/config/product.py", "ask fewer groups or fewer tables"): fewer_groups,
     ("jobs/pipeline/config/files.py",
-     "write `format: 2`; put schema, data, invariants, solve, evaluate, of privacy rho, epsilon, "
-     "epsilon_from, allocation, lazy_queries and product, and of output microdata, tables, "
+     "write `format: 3`; put schema, data, invariants, solve, evaluate, of privacy rho, epsilon, "
+     "epsilon_from, allocation, on_demand_queries and product, and of output microdata, tables, "
      "table_formats and h1 under "
      "`products: {persons: ...}`; the section units before it, under `products: {units: ...}` with "
      "its `privacy: {product: units}`; and `exact: {product: units, query: QUERY}` for "
      "`units: QUERY` of facilities; the folder of the run stays valid (docs/configuration.md)"):
         TriedIn("tests/unit/jobs/pipeline/config/test_formats.py::"
                 "test_format_1_is_refused_and_what_the_message_says_is_read"),
+    ("jobs/pipeline/config/upgrade.py",
+     "`das validate --upgrade FILE` rewrites a file of the older keys as format 3"): TriedIn(
+        f"{_UPGRADE}::test_only_renamed_words_change"),
+    ("jobs/pipeline/config/rewrite.py", "write it out in both places, without an alias"): TriedIn(
+        f"{_UPGRADE}::test_a_text_that_two_places_share_is_written_out"),
+    ("jobs/pipeline/config/rewrite.py", "rename its keys by hand, and report this defect"):
+        NotTried("only a defect of the program leads to it"),
     ("jobs/pipeline/config/solve.py", 'pip install "topdown-das[{}]"'): INSTALLS,
     ("jobs/pipeline/config/solve.py", "add an invariant `living_quarters` that names kinds which are "
      "housing units"): housing_units_are_given,
@@ -1141,7 +1151,7 @@ ENTRIES: dict[Key, Entry] = {
         ("invariants/between.py", "state what bounds the others by the same cells"),
         ("invariants/joining.py", "state one lower and one upper bound of the same cells"),
         ("invariants/joining.py", "count what lies within a bound in that bound, too"),
-        ("jobs/pipeline/config/between.py", "state what the two must agree on under `between`"),
+        ("jobs/pipeline/config/between.py", "state what the two must agree on under `cross_product_constraints`"),
         ("jobs/pipeline/config/between.py", "put this product before the other one"),
         ("jobs/pipeline/config/between.py", "state a row among the invariants of that product"),
         ("jobs/pipeline/config/between.py",
@@ -1263,7 +1273,7 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/analysis/area_files.py", "programs that read geocodes as numbers drop leading zeros: write them "
      "as text"): areas_without_leading_zeros,
     ("jobs/pipeline/storage/account.py", "go on in that folder; or grant a new budget for the same people by "
-     "another privacy.grant, and its cost is added to what they have lost"): a_grant_that_is_spent,
+     "another privacy.budget_id, and its cost is added to what they have lost"): a_grant_that_is_spent,
     ("jobs/pipeline/storage/account.py", "make it writable for those who measure, or name another file under "
      "privacy.account"): MACHINE,
     ("jobs/pipeline/storage/account.py", "name that one under privacy.account, or move it to the new place"):
@@ -1284,7 +1294,7 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/pipeline/folder/draws.py", "restore it from a backup, or name the account that the run was begun "
      "with"): NotTried("needs a driver that dies between two draws and an account that is lost"),
     ("jobs/pipeline/folder/identity.py", "undo the change, or choose another output.directory and a new "
-     "privacy.grant"): a_run_file_that_changed,
+     "privacy.budget_id"): a_run_file_that_changed,
     ("jobs/pipeline/folder/draws.py", "restore the file from a backup" + _ANOTHER): lost_noisy_answers,
     ("jobs/pipeline/folder/spending.py", "restore it from a backup" + _ANOTHER): a_lost_ledger,
     ("jobs/pipeline/folder/lock.py", "wait for its end, or end it"):
@@ -1407,7 +1417,7 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/survey/documents.py", "run `das run` first; if it was sealed, restore it from a copy"): TriedIn("tests/pipeline/local/test_surveys.py::test_what_a_folder_holds_is_said"),
     ("jobs/survey/folder.py", "give the output.directory of a run"): TriedIn("tests/pipeline/local/test_surveys.py::test_what_a_folder_holds_is_said"),
     ("jobs/survey/run.py", "run `das measure`"): TriedIn("tests/pipeline/local/test_surveys.py::test_measuring_and_solving_are_two_commands_under_one_grant"),
-    ("das/measure.py", "report this defect; the budget of this part is spent, and another privacy.grant and output.directory are needed"): TriedIn("tests/unit/jobs/survey/confidential/test_measure.py::test_an_error_after_a_draw_shows_no_value"),
+    ("das/measure.py", "report this defect; the budget of this part is spent, and another privacy.budget_id and output.directory are needed"): TriedIn("tests/unit/jobs/survey/confidential/test_measure.py::test_an_error_after_a_draw_shows_no_value"),
     ("jobs/survey/folder.py", "undo the change, or make another solution beside it with --solution NAME"): TriedIn("tests/pipeline/local/test_surveys.py::test_other_settings_make_another_solution_without_data_or_noise"),
     ("jobs/survey/manifest.py", "restore it from a backup"): TriedIn("tests/pipeline/local/test_surveys.py::test_a_lost_account_is_said"),
     ("das/mechanisms/conditional.py", "keep fewer marginals, or ask for a table of fewer cells"): TriedIn("tests/pipeline/local/test_survey_tables.py::test_a_table_that_is_too_large_is_refused_and_with_fewer_marginals_drawn"),

@@ -290,7 +290,7 @@ def test_a_solution_of_persons_and_units(folder, das):
     changed = real(folder, units=section(folder, solve={"fit_to": "level"}))
     code, printed = das("run", changed)
     assert code == OutputError.exit_code
-    assert "units.solve.targets" in printed
+    assert "units.solve.fit_to" in printed
     assert das("solve", changed, "--solution", "own")[0] == 0
     assert das("verify", changed, "--solution", "own")[0] == 0
     own = folder / "out" / "solutions" / "own"

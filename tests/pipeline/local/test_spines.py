@@ -257,7 +257,7 @@ def test_das_spine_says_what_a_design_changes(das, tmp_path):
     ("key", "changes"),
     [
         ("invariants: 0: geolevel", {"invariants": [{"query": "total", "geolevel": "county"}]}),
-        ("solve: order", {"solve": {"l2_passes": {"county": [["total"]]}}}),
+        ("solve: l2_passes", {"solve": {"l2_passes": {"county": [["total"]]}}}),
         ("solve: empirical_bayes", {"solve": {"empirical_bayes": ["county"]}}),
     ],
 )

@@ -89,10 +89,16 @@ def test_a_spine_is_made_of_public_geounits_alone(run_file):
 @pytest.mark.parametrize(
     ("spine", "message"),
     [
-        ({}, "changes nothing; it may `split`, `regroup` or `gather`"),
-        ({"regroup": "group"}, "`near` goes with `regroup` or `gather`"),
-        ({"split": {"geolevel": "state", "by": "a"}, "align_with": ["place"]}, "`near` goes with"),
-        ({"regroup": "group", "align_with": ["place", "place"]}, "`near` names a column twice"),
+        ({}, "changes nothing; it may `split`, `regroup` or `split_children`"),
+        ({"regroup": "group"}, "`align_with` goes with `regroup` or `split_children`"),
+        (
+            {"split": {"geolevel": "state", "by": "a"}, "align_with": ["place"]},
+            "`align_with` goes with",
+        ),
+        (
+            {"regroup": "group", "align_with": ["place", "place"]},
+            "`align_with` names a column twice",
+        ),
         ({"regroup": "ward", "align_with": ["place"]}, "names an unknown geolevel; got ward"),
         ({"split": {"geolevel": "block", "by": "place"}}, "cannot split leaves; got block"),
     ],

@@ -161,7 +161,7 @@ def test_ready_run_files_can_all_be_run_beside_each_other():
         if config.name.endswith("-plan"):  # for `das plan` alone
             continue
         spent[config.output.directory] += 1
-        grant = config.privacy.grant
+        grant = config.privacy.budget_id
         if isinstance(config, SurveyConfig):
             spent[account, config.privacy.product, grant] += 1
         else:

@@ -163,6 +163,21 @@ def test_what_cannot_be_rewritten_is_left_as_it_is(
     assert {one.name for one in path.parent.iterdir()} == {one.name for one in OLD.iterdir()}
 
 
+def test_a_text_that_two_places_share_is_written_out(tmp_path: Path) -> None:
+    shutil.copytree(OLD, tmp_path / "x")
+    path = tmp_path / "x/means.yaml"
+    text = path.read_text()
+    shared = text.replace("name: every renamed key", "name: spread", 1)
+    path.write_text(shared.replace("- mean: income", "- mean: income\n    name: &n spread"))
+    path.write_text(path.read_text().replace("    spread: 1500", "    *n : 1500"))
+    code, said = upgrade(path)
+    assert code != 0
+    assert "is used by an alias, and format 3 has different names for its places" in said
+    path.write_text(shared.replace("- mean: income", "- mean: income\n    name: spread"))
+    assert upgrade(path)[0] == 0
+    assert "    name: spread\n" in path.read_text()
+
+
 def test_a_file_that_would_mean_something_else_is_left_as_it_is(tmp_path: Path) -> None:
     shutil.copytree(OLD, tmp_path / "x")
     path = tmp_path / "x/means.yaml"
