@@ -29,12 +29,16 @@ from jobs.pipeline.config.models.run import RunConfig, RuntimeConfig
 from jobs.pipeline.config.product import Resolved
 from jobs.pipeline.config.resolve import Places, RunFile, resolve_products
 from jobs.pipeline.config.schema import load_schema, read_schema
-from jobs.pipeline.config.upgrade import Kind, as_hashed
+from jobs.pipeline.config.upgrade import (
+    PERSONS_OF_FORMAT_1,
+    UNITS_OF_FORMAT_1,
+    Kind,
+    as_hashed,
+    product_as_hashed,
+)
 from jobs.pipeline.storage.layout import product_confidential, product_release
 from jobs.pipeline.storage.place import Place
 
-# Run files of format 1, as which the digest still writes what it hashes, had these two products.
-_UNITS_OF_FORMAT_1, _PERSONS_OF_FORMAT_1 = "units", "persons"
 _PRIVACY = ("definition", "rho", "epsilon", "delta", "neighbors", "allocation", "lazy_queries",
             "root_support", "randomness", "product", "grant", "epsilon_from")  # fmt: skip
 # Folders and files beside those of other products, and keys beside their names in documents.
@@ -250,9 +254,9 @@ def run_digest(written: RunConfig, config: RunConfig) -> str:
     That is the run file without its name, speed, account, what follows from measurements (`solve`,
     `output`: `jobs.pipeline.folder.solutions`) and how it is judged (`evaluate`), with the files it
     names. Data paths count as written, so that a project can move to another folder. The document
-    that is hashed has the last product at its top and the others beside it, as run files of format
-    1 had
-    them: so a folder that was begun with such a file is also that of the same run in format 2.
+    that is hashed has the keys of format 2 (`jobs.pipeline.config.upgrade`). The last product
+    stands at its top and the others beside it, as in format 1. So a folder that was begun with a
+    file of either goes on with one of format 3.
 
     Args:
       written: The run file.
@@ -277,10 +281,7 @@ def run_digest(written: RunConfig, config: RunConfig) -> str:
         "invariants": own["invariants"],
         **{name: products[name] for name in others},
     }
-    if [*products] not in (
-        [_PERSONS_OF_FORMAT_1],
-        [_UNITS_OF_FORMAT_1, _PERSONS_OF_FORMAT_1],
-    ):
+    if [*products] not in ([PERSONS_OF_FORMAT_1], [UNITS_OF_FORMAT_1, PERSONS_OF_FORMAT_1]):
         document["products"] = [*products]
     if written.cross_product_constraints:
         document["between"] = [
@@ -294,21 +295,11 @@ def _contents(written: ProductConfig, config: ProductConfig) -> dict[str, Any]:
     """A product, with what schema and allocation say in the place of their paths."""
     later = {"solve", "output", "evaluate"}
     stated = written.model_dump(mode="json", by_alias=True, exclude=later)
-    document: dict[str, Any] = as_hashed(Kind.CENSUS, stated, "products.*")
+    document = product_as_hashed(stated)
     document["schema"] = read_schema(config.schema_).model_dump(mode="json")
     if config.privacy.allocation is not None:
         allocation = read_model(config.privacy.allocation, AllocationFile)
         document["privacy"]["allocation"] = as_hashed(
             Kind.ALLOCATION, allocation.model_dump(mode="json")
         )
-    document["invariants"] = [_as_in_format_1(entry) for entry in document["invariants"]]
     return document
-
-
-def _as_in_format_1(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """An invariant; facilities that the units count as format 1 wrote them."""
-    exact = entry.get("exact")
-    if "facilities" not in entry or (exact is not None and exact["product"] != _UNITS_OF_FORMAT_1):
-        return dict(entry)
-    written = {**entry, "exact": exact and exact["query"]}
-    return {_UNITS_OF_FORMAT_1 if key == "exact" else key: value for key, value in written.items()}

@@ -18,6 +18,9 @@ from das.errors import ConfigError
 FORMAT = 3
 """How run files are written now."""
 
+UNITS_OF_FORMAT_1, PERSONS_OF_FORMAT_1 = "units", "persons"
+"""The two products that run files of format 1 could have; digests still write them its way."""
+
 _REMEDY = "`das validate --upgrade FILE` rewrites a file of the older keys as format 3"
 
 
@@ -190,6 +193,23 @@ def as_hashed(kind: Kind, document: Any, at: str = "") -> Any:  # noqa: ANN401 -
       at: Where it stands, such as "products.*.solve".
     """
     return _renamed(document, _descend(_current_keys(kind), at))
+
+
+def product_as_hashed(document: dict[str, Any]) -> dict[str, Any]:
+    """Return a product of a census as digests cover it: as format 2 wrote it.
+
+    Facilities that the units count stand in it as format 1 wrote them.
+    """
+    hashed: dict[str, Any] = as_hashed(Kind.CENSUS, document, "products.*")
+    return hashed | {"invariants": [_as_in_format_1(one) for one in hashed["invariants"]]}
+
+
+def _as_in_format_1(entry: Mapping[str, Any]) -> dict[str, Any]:
+    exact = entry.get("exact")
+    if "facilities" not in entry or (exact is not None and exact["product"] != UNITS_OF_FORMAT_1):
+        return dict(entry)
+    written = {**entry, "exact": exact and exact["query"]}
+    return {UNITS_OF_FORMAT_1 if key == "exact" else key: value for key, value in written.items()}
 
 
 def as_current(kind: Kind, document: Any, at: str = "") -> Any:  # noqa: ANN401 - JSON

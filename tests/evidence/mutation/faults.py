@@ -141,6 +141,10 @@ SEALING_UNIT = "tests/unit/jobs/pipeline/release/test_sealing.py::"
 LIMITS_UNIT = "tests/unit/jobs/pipeline/release/test_verify_limits.py::"
 RESIDUALS_UNIT = "tests/unit/jobs/pipeline/release/test_residuals.py::"
 
+UPGRADE = "jobs/pipeline/config/upgrade.py"
+REWRITE = "jobs/pipeline/config/rewrite.py"
+UPGRADE_UNIT = "tests/unit/jobs/pipeline/config/test_upgrade.py::"
+
 FAULTS = (
     # --- tables ---
     Fault(
@@ -1578,5 +1582,48 @@ FAULTS = (
         "            np.add.at(variances, row, np.array([one.variance() for one in of_children])[listed])\n",
         "",
         (RESIDUALS_UNIT + "test_differences_are_weighed_by_the_variances_of_parents_and_children",),
+    ),
+    # --- files of older formats ---
+    Fault(
+        "digests cover new names of values",
+        UPGRADE,
+        "key.to, key.values = name, {new: old for old, new in change.values.items()}",
+        "key.to = name",
+        (UPGRADE_UNIT + "test_digests_of_a_run_stay[format 3-census]",),
+    ),
+    Fault(
+        "a file of format 2 may have keys of format 3",
+        UPGRADE,
+        "if former is not None and stated is not None:",
+        "if False:",
+        (UPGRADE_UNIT + "test_a_mistake_in_an_older_file_is_named_by_its_own_key",),
+    ),
+    Fault(
+        "an old key in format 3 is refused without the new one",
+        UPGRADE,
+        'return f"; did you mean `{found.to}`, as format {FORMAT} calls it?"',
+        'return ""',
+        (UPGRADE_UNIT + "test_an_old_key_in_format_3_is_refused_and_the_new_one_named",),
+    ),
+    Fault(
+        "a text that an alias repeats is replaced as its first place wants it",
+        REWRITE,
+        "if other != new:",
+        "if False:",
+        (UPGRADE_UNIT + "test_a_text_that_two_places_share_is_written_out",),
+    ),
+    Fault(
+        "a file is replaced by one that means something else",
+        REWRITE,
+        "if meaning(draft) != before:",
+        "if False:",
+        (UPGRADE_UNIT + "test_a_file_that_would_mean_something_else_is_left_as_it_is",),
+    ),
+    Fault(
+        "keys within comments are replaced too",
+        REWRITE,
+        "pieces += [text[end : change.start], change.new]",
+        "pieces += [text[end : change.start].replace(change.old, change.new), change.new]",
+        (UPGRADE_UNIT + "test_only_renamed_words_change[census]",),
     ),
 )

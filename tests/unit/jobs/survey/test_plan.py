@@ -89,4 +89,4 @@ def test_a_claim_names_the_marginals_that_are_exact(tmp_path):
 
 def test_defaults_of_run_files_are_those_that_were_measured():
     assert SynthesisConfig.model_fields["one_way_share"].default == ONE_WAY_SHARE
-    assert SynthesisStrataConfig.model_fields["population_share"].default == POPULATION_SHARE
+    assert SynthesisStrataConfig.model_fields["population_model_share"].default == POPULATION_SHARE
