@@ -156,7 +156,9 @@ def test_the_page_names_what_tables_leave_unprotected(das, tmp_path):
         "method": "clipped",
     }
     privacy = {"definition": "pure", "epsilon": "8"}
-    config = write_survey(tmp_path, privacy=privacy, synthesis=None, statistics=[mean], tables=own)
+    config = write_survey(
+        tmp_path, privacy=privacy, synthesis=None, statistics=[mean], contingency_tables=own
+    )
     done(das, "run", config)
     text, release = page(tmp_path), tmp_path / "out/release"
     assert "published exactly as they are in the file:</strong> sex (table sex group)" in text

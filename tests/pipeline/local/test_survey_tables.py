@@ -43,7 +43,7 @@ def survey(folder: Path, **changes: Any) -> Path:
 
 
 def one_table(folder: Path, table: dict[str, Any], **changes: Any) -> Path:
-    return survey(folder, statistics=[], tables=[{"share": "1", **table}], **changes)
+    return survey(folder, statistics=[], contingency_tables=[{"share": "1", **table}], **changes)
 
 
 def truth() -> Counter[tuple[str, str]]:
@@ -229,7 +229,7 @@ def test_a_table_that_another_one_publishes_is_refused(das, tmp_path):
         {"query": "sex * group", "share": "1/2"},
         {"query": "age * group * sex", "exact": ["group * sex"], "share": "1/2"},
     ]
-    config = survey(tmp_path, statistics=[], tables=tables)
+    config = survey(tmp_path, statistics=[], contingency_tables=tables)
     assert "has sex_group, all of which age_group_sex publishes" in refused(das, "validate", config)
 
 
@@ -251,9 +251,11 @@ def test_a_mean_whose_attribute_makes_no_name_needs_one(das, tmp_path):
         "share": "1",
         "method": "clipped",
     }
-    config = survey(tmp_path, statistics=[mean], tables=[], data__columns=columns)
+    config = survey(tmp_path, statistics=[mean], contingency_tables=[], data__columns=columns)
     assert "give it a `name`" in refused(das, "validate", config)
-    config = survey(tmp_path, statistics=[mean | {"name": "age"}], tables=[], data__columns=columns)
+    config = survey(
+        tmp_path, statistics=[mean | {"name": "age"}], contingency_tables=[], data__columns=columns
+    )
     assert "age" in done(das, "validate", config)
 
 

@@ -69,7 +69,7 @@ def test_summary(run_file):
 
 def test_one_kind_alone_comes_as_near_as_it_can(run_file):
     run = yaml.safe_load(run_file.read_text())
-    run["geography"]["spine"]["near"] = ["place"]
+    run["geography"]["spine"]["align_with"] = ["place"]
     run_file.write_text(yaml.safe_dump(run))
     assert summarize_spine(load_run(run_file))["distances"]["place"] == {
         "entities": 2,

@@ -83,7 +83,9 @@ def test_a_claim_states_what_a_changed_record_costs(tmp_path):
 def test_a_claim_names_the_marginals_that_are_exact(tmp_path):
     table = {"query": "sex * group", "exact": ["sex"], "method": "conditioned", "share": "1"}
     pure = {"definition": "pure", "epsilon": "8"}
-    file = write_survey(tmp_path, privacy=pure, synthesis=None, statistics=[], tables=[table])
+    file = write_survey(
+        tmp_path, privacy=pure, synthesis=None, statistics=[], contingency_tables=[table]
+    )
     assert load_survey(file).claim("run").exact == ("sex in sex_group",)
 
 

@@ -132,7 +132,7 @@ def test_a_household_outside_the_definition_is_refused_with_its_row(
     rows = [ONE, ONE, {**ONE, column: value}]
     lines = [",".join(["geocode", *ONE]), *(",".join(["0001", *row.values()]) for row in rows)]
     path.write_text("\n".join(lines) + "\n")
-    data = RecordsData(format="records", path=str(path), columns={name: name for name in ONE})
+    data = RecordsData(input_format="records", path=str(path), columns={name: name for name in ONE})
     with pytest.raises(InputError, match=rf"households.csv, row 4, column {column}: unknown code"):
         read(data, schema)
     path.write_text("\n".join(lines[:3]) + "\n")

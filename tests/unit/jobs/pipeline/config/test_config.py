@@ -915,7 +915,7 @@ MISTAKES: list[tuple[str, Edit, type[DasError], str, list[str]]] = [
         "run",
         [
             "solve",
-            "order.block: lists each partition query that is measured there at most once",
+            "l2_passes.block: lists each partition query that is measured there at most once",
             "got total; expected ['sex * voting', 'detailed']",
         ],
     ),
@@ -924,7 +924,7 @@ MISTAKES: list[tuple[str, Edit, type[DasError], str, list[str]]] = [
         put("run", "solve", "l2_passes", value={"state": [["total"], ["detailed", "total"]]}),
         ConfigError,
         "run",
-        ["solve", "order.state: lists each", "at most once; got total"],
+        ["solve", "l2_passes.state: lists each", "at most once; got total"],
     ),
     (
         "order with an unknown query",

@@ -70,7 +70,9 @@ def _records(rng: random.Random) -> list[Row]:
 def _read_records(path: Path, quoting: str) -> Any:
     columns = {"sex": "sex", "age": "age"}
     return read(
-        RecordsData(format="records", path=path, geocode="block", columns=columns, quoting=quoting)
+        RecordsData(
+            input_format="records", path=path, geocode="block", columns=columns, quoting=quoting
+        )
     )
 
 
@@ -110,7 +112,9 @@ _KINDS: dict[str, Reader] = {
             for code in _some(rng)
         ],
         lambda path, quoting: read(
-            BlockTableData(format="block_table", path=path, pattern="s{sex}a{age}", quoting=quoting)
+            BlockTableData(
+                input_format="block_table", path=path, pattern="s{sex}a{age}", quoting=quoting
+            )
         ),
         lambda rows: Counter(
             {
