@@ -89,13 +89,13 @@ def report(
     from jobs.pipeline.folder.roots import remembered_roots
     from jobs.pipeline.report.finished import write_internal_reports, write_public_reports
     from jobs.pipeline.storage.files import understanding
-    from jobs.pipeline.storage.layout import ReleaseLayout, Roots, is_release, release_layout
+    from jobs.pipeline.storage.layout import ReleaseLayout, Roots, is_release, release_folder
     from jobs.survey.folder import is_survey_folder
     from jobs.survey.reports import write_pages, write_public_page
 
     alone = is_release(out) and solution is None
     roots = Roots.of(out) if alone else remembered_roots(out)
-    release = ReleaseLayout(out) if alone else release_layout(out, solution)
+    release = ReleaseLayout(out if alone else release_folder(out, solution))
     with understanding(release.manifest, "restore it from a copy of the release"):
         try:
             if alone and is_survey_release(out):
@@ -105,7 +105,7 @@ def report(
             else:
                 elsewhere = f"`das report {out} --to FOLDER` writes it elsewhere"
                 remedy = "name another folder" if to is not None else elsewhere
-                public = write_public_reports(release, to, remedy=remedy)
+                public = write_public_reports(release.root, to, remedy=remedy)
                 is_whole = not alone and to is None
                 files = write_internal_reports(roots, solution) if is_whole else []
                 files += public
@@ -128,7 +128,7 @@ def verify(release: Finished, quiet: QuietOption = False) -> None:
         typer.echo(json.dumps(verify_survey(survey)))
         return
     resolved = release.load()
-    with Reporter(quiet=quiet).line("verify", str(resolved.last.release.root)) as tick:
+    with Reporter(quiet=quiet).line("verify", str(resolved.release.root)) as tick:
         checked = verify_run(resolved, tick)
     typer.echo(json.dumps(checked))
 
@@ -143,6 +143,7 @@ def inspect(
     ],
     geocode: Annotated[str | None, typer.Option(help="Show this geounit's release.")] = None,
     query: Annotated[str | None, typer.Option(help="Only this query.")] = None,
+    product: ProductOption = None,
     solution: SolutionOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -154,7 +155,7 @@ def inspect(
         document = inspect_run(out, solution)
     else:
         refuse_survey_folder(out)
-        document = inspect_geounit(out, geocode, query, solution)
+        document = inspect_geounit(out, geocode, query, solution, product)
     print_inspection(document, as_json=as_json)
 
 
@@ -300,7 +301,7 @@ def certificate(
     else:
         resolved = release.load()
         own = product_named(resolved, product)
-        with Reporter(quiet=quiet).line("verify", str(resolved.last.release.root)) as tick:
+        with Reporter(quiet=quiet).line("verify", str(resolved.release.root)) as tick:
             checked = verify_run(resolved, tick)
         found = Verified(digest_of(own.release.manifest), datetime.now(UTC), checked)
         write_certificate(read_manifest(own.release), found, output)

@@ -22,6 +22,7 @@ from jobs.pipeline.storage.dataset import Dataset
 from jobs.pipeline.storage.files import json_text
 from tests.builders import toy, units
 from tests.builders.in_process import execute
+from tests.builders.places import truth_of
 
 SECRET = {"privacy__randomness": {"source": "operating_system"}}
 LEVELS = [{"name": n, "digits": d} for n, d in (("whole", 0), ("ward", 7), ("house", 10))]
@@ -260,7 +261,7 @@ def test_the_manifest_is_read_as_a_value_and_written_as_the_same_bytes(release: 
 def test_the_evaluation_and_the_summary_are_read_as_values(release: Path) -> None:
     out = release.parent
     assert read_summary(out).stages.keys() >= {"plan", "read", "measure", "solve", "seal"}
-    evaluation = read_document(Evaluation, out / "confidential" / "evaluation.json", remedy="")
+    evaluation = read_document(Evaluation, truth_of(out).evaluation, remedy="")
     assert {(row.geolevel, row.query) for row in evaluation.results} == {
         (level, query) for level in evaluation.levels for query in evaluation.queries
     }

@@ -15,6 +15,7 @@ from das.errors import ConfigError
 from jobs.pipeline.storage.dataset import Dataset
 from tests.builders import toy
 from tests.builders.boundaries import write_boundaries
+from tests.builders.places import release_of, truth_of
 from tests.pipeline.local.test_explore import block, header, numbers
 from tests.release_checks import microdata_rows, sparse
 from topdown_das import open_release
@@ -52,7 +53,7 @@ def configured(folder: Path, spine: dict[str, Any], levels: list[str], **changes
 
 
 def totals(out: Path, geolevel: str) -> dict[str, int]:
-    with (out / "release" / "tables" / f"level={geolevel}" / "total.csv").open() as file:
+    with (release_of(out).tables(geolevel) / "total.csv").open() as file:
         return {row["geocode"]: int(row["count"]) for row in csv.DictReader(file)}
 
 
@@ -89,7 +90,7 @@ def test_a_spine_by_configuration(here, das, tmp_path, spine, levels):
         shown = totals(out, geolevel)
         assert {*shown} == {block[:digits] for block in BLOCKS}
         assert {k: n for k, n in shown.items() if n} == inhabitants(out, digits)
-    with (out / "release" / "tables" / "level=county" / "sex.csv").open() as file:
+    with (release_of(out).tables("county") / "sex.csv").open() as file:
         assert {(row["geocode"], row["name"]) for row in csv.DictReader(file)} == {
             (f"99{county}", f"County {county}") for county in ("001", "003", "005")
         }
@@ -102,13 +103,13 @@ def test_a_spine_by_configuration(here, das, tmp_path, spine, levels):
     assert [*parts] == ["990", "991"]
     assert sum(parts.values()) == len(true)
     assert parts["991"] == sum(n for row, n in rows.items() if row[0] in AIAN)
-    measured = {path.name for path in (out / "release" / "measurements").iterdir()}
+    measured = {path.name for path in (release_of(out).root / "measurements").iterdir()}
     assert measured == {f"level={level}" for level in levels}
 
     # The truth of the census is that of the input.
-    found = sparse(out / "confidential" / "histograms" / "level=county")
+    found = sparse(truth_of(out).histograms("county"))
     assert {k: sum(cells.values()) for k, cells in found.items()} == Counter(b[:5] for b in true)
-    evaluation = json.loads((out / "confidential" / "evaluation.json").read_text())
+    evaluation = json.loads((truth_of(out).evaluation).read_text())
     assert {row["geolevel"] for row in evaluation["results"]} == {*levels, "county", "tract"}
 
 

@@ -67,14 +67,14 @@ def numbers(row: dict[str, str]) -> list[float]:
 
 def test_tables_are_there_where_the_run_file_wants_them(origin: Path) -> None:
     kinds = ("csv", "parquet", "xlsx")
-    assert files(origin / "out/release/tables") == {
+    assert files(origin / "out/release/products/persons/tables") == {
         f"level={level}/{stem}.{kind}"
         for kind in kinds
         for level in toy.LEVELS
         for stem in ("total", *(["detailed"] if level in ("county", "tract") else []))
     }
     verify_run(load_run(origin / "run.yaml"))
-    rows = rows_of_csv(origin / "out/release/tables/level=county/detailed.csv")
+    rows = rows_of_csv(origin / "out/release/products/persons/tables/level=county/detailed.csv")
     assert list(rows[0])[:6] == ["geolevel", "geocode", "name", "sex", "age", "count"]
     names = {row["geocode"]: row["name"] for row in rows}
     # Of a spreadsheet, a name would be a formula.
@@ -88,7 +88,7 @@ def test_a_release_alone_gives_the_tables_it_has(
     for _ in range(2):  # its own files are written over
         code, printed = das("tables", release, "--to", tmp_path / "again", *formats)
         assert code == 0, printed
-    published = origin / "out/release/tables"
+    published = origin / "out/release/products/persons/tables"
     assert files(tmp_path / "again") == files(published)
     for name in files(published):
         assert (tmp_path / "again" / name).read_bytes() == (published / name).read_bytes(), name
@@ -136,7 +136,10 @@ def test_intervals_of_counts_come_after_replicates(das: Das, origin: Path, tmp_p
     }
     for row in rows:
         assert 0 <= int(row["count_lower"]) <= int(row["count_upper"])
-    assert "count_lower" not in rows_of_csv(out / "release/tables/level=tract/detailed.csv")[0]
+    assert (
+        "count_lower"
+        not in rows_of_csv(out / "release/products/persons/tables/level=tract/detailed.csv")[0]
+    )
 
 
 def test_tables_of_the_units(das: Das, release: Path, tmp_path: Path) -> None:
@@ -285,6 +288,8 @@ def test_a_table_of_more_geolevels_is_made_and_the_sealed_ones_stay(
         code, printed = das("solve", config, "--out", out)
         assert code == OutputError.exit_code
         assert "is sealed, and was made with other settings" in printed
-        assert files(out / "release/tables") == files(origin / "out/release/tables")
+        assert files(out / "release/products/persons/tables") == files(
+            origin / "out/release/products/persons/tables"
+        )
     finally:
         config.unlink()
