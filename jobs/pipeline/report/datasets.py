@@ -209,10 +209,11 @@ def with_shared(
     Args:
       manifest: The manifest.
       outputs: Datasets in the folder of the release.
-      files: Files there.
+      files: Files there; its README, which is written last, is left out.
     """
     above = (replace(one, path=f"{_ABOVE}{one.path}") for one in outputs)
-    beside = (replace(one, path=f"{_ABOVE}{one.path}") for one in files)
+    known = (one for one in files if one.path != "README.md")
+    beside = (replace(one, path=f"{_ABOVE}{one.path}") for one in known)
     return replace(manifest, outputs=(*manifest.outputs, *above), files=(*manifest.files, *beside))
 
 
@@ -505,6 +506,7 @@ def release_readme(products: Sequence[Manifest], name: str, about: AboutConfig) 
         "geography": _ROWS["geography"],
         "files": {file: FILES[file] for file in there},
         "not_for_release": any(one.not_for_release for one in products),
+        "is_drawn_elsewhere": any(one.origin for one in products),
     }
     return render("release.md.j2", values)
 

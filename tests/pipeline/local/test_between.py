@@ -200,7 +200,7 @@ def test_a_block_that_disagrees_is_found_in_a_release(finished) -> None:
     """A unit becomes vacant in the counts of the dwellings, which are put back afterwards."""
     config, out = finished
     product = load_run(config).last
-    dataset = product.release.beside("dwellings").counts("block")
+    dataset = product.release.product("dwellings").counts("block")
     files = {p: p.read_bytes() for p in (*dataset.glob("part-*"), dataset / "_manifest.json")}
     rows = pa.concat_tables([pq.read_table(p) for p in sorted(dataset.glob("part-*"))]).to_pylist()
     rows.sort(key=lambda row: row["geocode"])

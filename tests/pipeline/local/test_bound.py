@@ -247,7 +247,7 @@ def test_answers_go_by_the_names_they_have_in_the_release(finished, tmp_path):
     document["products"]["persons"]["invariants"][0]["query"] = "votingage"
     config.write_text(yaml.safe_dump(document))
     settled(config)
-    rows = rows_of(folder / "out/release/given/level=state")
+    rows = rows_of(folder / "out/release/products/persons/given/level=state")
     (first_total,) = sparse(folder / "first/release/products/persons/counts/level=state").values()
     minors, adults = (first_total.get(i, 0) + first_total.get(i + 2, 0) for i in (0, 1))
     assert [row["answers"] for row in rows] == [[adults, minors]]  # groups as the file has them

@@ -186,7 +186,7 @@ def test_a_planted_fault_is_seen(estimated, dense, tmp_path):
     """One noisy answer of one block changed by one moves what is compared."""
     plan, release = estimated
     changed = release_of(tmp_path)
-    shutil.copytree(release.root, changed.root)
+    shutil.copytree(release.shared, changed.shared)
     dataset = changed.measurements("block")
     part = next(part for part in Dataset.open(dataset).parts if part.rows)
     table = with_lists(pq.read_table(dataset / part.file, partitioning=None))
@@ -237,10 +237,10 @@ def test_targets_are_the_subtree_estimates(estimated):
 def test_without_measurements_there_is_no_estimate(estimated, tmp_path):
     plan, release = estimated
     bare = release_of(tmp_path)
-    shutil.copytree(release.root / "geography", bare.root / "geography")
+    shutil.copytree(release.shared / "geography", bare.shared / "geography")
     with pytest.raises(OutputError, match="is not complete"):
         estimator(plan, bare).climb(all_geounits(3))
-    assert not list(bare.root.rglob("estimates/*/*/_manifest.json"))
+    assert not list(bare.shared.rglob("estimates/*/*/_manifest.json"))
 
 
 PLAIN = IntervalSettings(0.9, simultaneous=False, positive=False)
@@ -323,7 +323,7 @@ def test_intervals_of_the_command(estimated, tmp_path, capsys):
 
 
 def command(release: ReleaseLayout, *words: object) -> Result:
-    config = release.root.parents[1] / "run.yaml"
+    config = release.shared.parents[1] / "run.yaml"
     return CliRunner().invoke(app, ["estimate", str(config), *map(str, words)])
 
 
@@ -388,7 +388,7 @@ def test_the_command_writes_parquet(estimated, tmp_path):
 def test_the_command_looks_where_out_says(estimated, tmp_path):
     _, release = estimated
     moved = tmp_path / "moved"
-    shutil.copytree(release.root, moved / "release")
+    shutil.copytree(release.shared, moved / "release")
     words = ["--geounit", "99"]
     assert printed(release, *words, "--out", moved) == printed(release, *words)
     result = command(release, *words, "--out", tmp_path / "nowhere")
@@ -412,7 +412,7 @@ def test_the_command_looks_where_out_says(estimated, tmp_path):
 )
 def test_mistakes_on_the_command_line(estimated, monkeypatch, capsys, words, kind, said):
     _, release = estimated
-    config = release.root.parents[1] / "run.yaml"
+    config = release.shared.parents[1] / "run.yaml"
     monkeypatch.setattr(sys, "argv", ["das", "estimate", str(config), *words])
     assert main() == kind.exit_code == 2
     error = capsys.readouterr().err

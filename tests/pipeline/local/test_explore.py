@@ -24,7 +24,7 @@ from jobs.pipeline.report.accuracy import read_accuracy
 from tests.builders import toy
 from tests.builders.boundaries import invented, write_boundaries
 from tests.builders.in_process import execute
-from tests.builders.places import release_of
+from tests.builders.places import product_in, release_of
 
 Das = Callable[..., tuple[int, str]]
 TRACTS = sorted({code[:7] for code in toy.blocks()})
@@ -89,7 +89,7 @@ def test_numbers_are_those_of_the_release(das: Das, out: Path, tmp_path: Path) -
         errors = np.array([row["standard_error"] for row in rows]).reshape(-1, 6).T
         assert found["estimate"] / 10 + found["count"] == pytest.approx(wanted, abs=0.0501)
         assert found["error"] / 100 == pytest.approx(errors, abs=0.00501)
-        table = pa_csv.read_csv(release / f"tables/level={level}" / "detailed.csv")
+        table = pa_csv.read_csv(product_in(release).tables(level) / "detailed.csv")
         counts = np.array(table.column("count")).reshape(-1, 6).T
         assert (found["count"] == counts).all()
 
@@ -231,7 +231,7 @@ def test_a_release_that_is_not_whole_gets_no_certificate(
     das: Das, out: Path, tmp_path: Path
 ) -> None:
     release = Path(shutil.copytree(out / "release", tmp_path / "published"))
-    part = next((release / "counts" / "level=tract").glob("*.parquet"))
+    part = next(product_in(release).counts("tract").glob("*.parquet"))
     part.write_bytes(part.read_bytes()[:-1] + b"x")
     code, _ = das("certificate", release, "-o", tmp_path / "page.html")
     assert code != 0

@@ -46,7 +46,7 @@ def test_a_foreign_file_becomes_a_run(das: Das, here: None, tmp_path: Path) -> N
     assert code == 0, said
     assert "rho 1/2" in said
     (folder / "run.yaml").write_text((folder / "run.yaml").read_text() + SEEDED)
-    release = execute(folder / "run.yaml") / "release"
+    release = release_of(execute(folder / "run.yaml")).root
     assert next((release / "tables").rglob("*.csv")).exists()
     assert {path.parent.name for path in (release / "tables").rglob("sex-by-agegrp.csv")} == {
         "level=country", "level=prov", "level=village"
@@ -316,7 +316,7 @@ def test_a_geocode_in_three_columns_becomes_a_run(das: Das, here: None, tmp_path
     run.write_text(run.read_text() + SEEDED)
     code, said = das("validate", run)
     assert code == 0, said
-    release = execute(run) / "release"
+    release = release_of(execute(run)).root
     table = pa_csv.read_csv(
         next((release / "tables").rglob("level=mun/sex.csv")),
         convert_options=pa_csv.ConvertOptions(column_types={"geocode": pa.string()}),

@@ -139,8 +139,8 @@ def test_counts_are_those_of_complete_measurements_with_the_same_numbers(
     eager = configure(tmp_path / "filled", []).plan
     release = release_of(tmp_path)
     release.root.mkdir(parents=True)
-    for name in ("geography", "invariants"):
-        (release.root / name).symlink_to(lazy.root / name)
+    (release.root / "invariants").symlink_to(lazy.root / "invariants")
+    (release.shared / "geography").symlink_to(lazy.shared / "geography")
     for level, geolevel in enumerate(eager.spine.levels):
         fill(
             lazy, release, geolevel, {q.query.name: q.query.size for q in queries(resolved, level)}

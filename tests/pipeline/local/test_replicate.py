@@ -75,7 +75,9 @@ def folder(replicated, tmp_path) -> Path:
 
 
 def document_of(folder: Path) -> dict[str, Any]:
-    return dict(json.loads((folder / "out/release/intervals/intervals.json").read_text()))
+    return dict(
+        json.loads((folder / "out/release/products/persons/intervals/intervals.json").read_text())
+    )
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -207,7 +209,7 @@ def test_the_public_report_shows_them(folder, das):
 
 
 def test_a_damaged_document_is_made_again(folder, das):
-    path = folder / "out/release/intervals/intervals.json"
+    path = folder / "out/release/products/persons/intervals/intervals.json"
     whole = path.read_text()
     path.write_text(whole.replace('"format": 1', '"format": 1, "more": 2', 1))
     code, printed = das("report", folder / "out")
@@ -260,7 +262,9 @@ def test_units_and_the_persons_bound_by_them_are_repeated(tmp_path, das):
     execute(toy.configuration(tmp_path, units=section(tmp_path)))
     code, printed = das("replicate", tmp_path / "out", "--count", 1)
     assert code == 0, printed
-    units = json.loads((tmp_path / "out/release/units/intervals/intervals.json").read_text())
+    units = json.loads(
+        (tmp_path / "out/release/products/units/intervals/intervals.json").read_text()
+    )
     # Facilities are exact in every block, and so in every replicate.
     assert {row["rmse"] for row in units["errors"] if row["query"] == "hhgq"} == {0.0}
     assert any(row["rmse"] for row in units["errors"] if row["query"] != "hhgq")

@@ -15,7 +15,7 @@ from das.errors import ConfigError
 from jobs.pipeline.storage.dataset import Dataset
 from tests.builders import toy
 from tests.builders.boundaries import write_boundaries
-from tests.builders.places import release_of, truth_of
+from tests.builders.places import product_in, release_of, truth_of
 from tests.pipeline.local.test_explore import block, header, numbers
 from tests.release_checks import microdata_rows, sparse
 from topdown_das import open_release
@@ -125,7 +125,7 @@ def test_commands_take_geocodes_of_the_census(here, das, tmp_path):
         return {row["area"]: row["estimate"] for row in json.loads(said)}
 
     counties = estimate("--geolevel", "county")
-    assert estimates(release / "tables" / "level=county" / "total.csv") == pytest.approx(
+    assert estimates(product_in(release).tables("county") / "total.csv") == pytest.approx(
         counties, abs=0.001
     )
     blocks = estimate("--geolevel", "block")
@@ -146,7 +146,7 @@ def test_commands_take_geocodes_of_the_census(here, das, tmp_path):
     code, said = das("tables", release, "--to", tmp_path / "tables", "--geolevel", "tract")
     assert code == 0, said
     made = (tmp_path / "tables" / "level=tract" / "total.csv").read_text()
-    assert made == (release / "tables" / "level=tract" / "total.csv").read_text()
+    assert made == (product_in(release).tables("tract") / "total.csv").read_text()
     words = ("--geolevel", "tract", "--table", "age")
     assert das("tables", release, "--to", tmp_path / "tables", *words)[0] == 0
     code, said = das("estimate", release, "--geolevel", "tract", "--query", "age", "--json")
@@ -175,7 +175,7 @@ def test_commands_take_geocodes_of_the_census(here, das, tmp_path):
     assert [one["above"] for one in levels.values()] == [None, 0, 1, 2, 0, 4, 5, 6]
     for level, found in levels.items():
         codes, *names = block(page, found["places"]).decode().split("\x00")
-        with (release / "tables" / f"level={level}" / "total.csv").open() as file:
+        with (product_in(release).tables(level) / "total.csv").open() as file:
             rows = sorted(csv.DictReader(file), key=lambda row: row["geocode"])
         assert codes.split("\n") == [row["geocode"] for row in rows]
         shown = numbers(page, level, "total")

@@ -18,6 +18,7 @@ from jobs.pipeline.release.verify import verify_run
 from tests.builders import toy
 from tests.builders.datasets import rows_of_csv
 from tests.builders.in_process import execute
+from tests.builders.places import product_in
 from tests.builders.units import section, write_units
 
 Das = Callable[..., tuple[int, str]]
@@ -145,7 +146,7 @@ def test_intervals_of_counts_come_after_replicates(das: Das, origin: Path, tmp_p
 def test_tables_of_the_units(das: Das, release: Path, tmp_path: Path) -> None:
     code, printed = das("tables", release, "--product", "units", "--to", tmp_path)
     assert code == 0, printed
-    own = release / "units" / "tables" / "level=block" / "h1.csv"
+    own = product_in(release, "units").tables("block") / "h1.csv"
     assert (tmp_path / "level=block" / "h1.csv").read_bytes() == own.read_bytes()
 
 
@@ -211,7 +212,8 @@ def test_a_folder_that_cannot_be_written_is_told_as_it_is(
 def test_a_release_that_was_changed_gives_no_tables(
     das: Das, release: Path, tmp_path: Path, dataset: str
 ) -> None:
-    part = sorted((release / dataset / "level=tract").glob("*.parquet"))[0]
+    folder = release if dataset == "geography" else product_in(release).root
+    part = sorted((folder / dataset / "level=tract").glob("*.parquet"))[0]
     part.write_bytes(part.read_bytes()[:-1] + b"x")
     words = ("--geolevel", "tract", "--to", tmp_path / "none")
     code, printed = das("tables", release, *words)

@@ -40,7 +40,7 @@ def test_a_folder_where_nothing_was_spent_is_taken_over(resolved, tmp_path):
     identity = claim_as(owner_of(resolved))
     out = resolved.config.output.directory
     (out / "release" / "geography").mkdir(parents=True)
-    (truth_of(out).root / "histograms").mkdir()
+    (truth_of(out).root / "histograms").mkdir(parents=True)
     assert has_spent(out, account_of(resolved.config)) is None
     changed = other(tmp_path)
     assert claim_as(owner_of(changed)) == identity
