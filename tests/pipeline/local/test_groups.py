@@ -77,9 +77,8 @@ def by_hand(true: np.ndarray, shown: np.ndarray, group: np.ndarray, table: np.nd
     return out
 
 
-def evaluation(config: Path, product: str | None = None) -> dict[str, Any]:
-    confidential = truth_of(load_run(config).config.output.directory)
-    layout = confidential if product is None else confidential.product(product)
+def evaluation(config: Path, product: str = "persons") -> dict[str, Any]:
+    layout = truth_of(load_run(config).config.output.directory, product)
     return dict(json.loads(layout.evaluation.read_text()))
 
 

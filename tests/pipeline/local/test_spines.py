@@ -211,7 +211,7 @@ def test_a_release_alone_knows_both_geocodes(here, das, tmp_path):
     with pytest.raises(ConfigError, match="was not measured at county, which the spine has not"):
         release.measurements("total", "county")
 
-    book = json.loads((tmp_path / "copy" / "codebook.json").read_text())
+    book = json.loads(product_in(tmp_path / "copy").codebook.read_text())
     found = {
         v["name"]: (v.get("on_spine", True), v["digits"], v.get("census_digits"))
         for v in book["geolevels"]
@@ -230,7 +230,7 @@ def test_a_release_alone_knows_both_geocodes(here, das, tmp_path):
     assert geocode["microdata/csv"].endswith("Of the census.")
     alone = "state_part, county_part, tract_part"
     assert geocode["tables/level=…"].endswith(f"Of the census, at {alone} of the spine.")
-    said = (tmp_path / "copy" / "README.md").read_text()
+    said = product_in(tmp_path / "copy").readme.read_text()
     assert "| microdata; `tables` of `state`, `block`, `county`, `tract` | of the census |" in said
     assert "`geography` of `state`, `block` has both" in said
     assert "- `county`: 3 geounits, sums of `block`" in said
