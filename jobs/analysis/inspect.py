@@ -205,7 +205,9 @@ def _find(release: ReleaseLayout, geocode: str) -> tuple[str, dict[str, Any]]:
             with understanding(folder):
                 return str(geography.facts["geolevel"]), rows[0]
     if not (release.shared / "geography").exists():
-        raise OutputError(str(release.shared), "holds no geography", remedy="run `das measure`")
+        raise OutputError(
+            str(release.shared), "holds no geography", remedy="use `das run RUN --only measure`"
+        )
     raise InputError(str(release.shared), "has no such geounit", got=geocode)
 
 

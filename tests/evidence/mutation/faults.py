@@ -112,7 +112,7 @@ MEASURE_TEST = "tests/unit/jobs/pipeline/confidential/test_measure.py::"
 SURVEYS = "tests/pipeline/local/test_surveys.py::"
 ESTIMATION = "tests/unit/das/tree/test_estimation_oracle.py::"
 LARGEST_UNIT = "tests/unit/das/tree/test_largest_oracle.py::"
-EQUITY_UNIT = "tests/unit/jobs/design/planning/test_equity.py::"
+GROUPS_UNIT = "tests/unit/jobs/design/planning/test_group_errors.py::"
 INTERVALS_UNIT = "tests/unit/das/tree/test_intervals.py::"
 POSTERIOR_UNIT = "tests/unit/das/tree/test_prior.py::"
 MEANS_UNIT = "tests/unit/das/means/test_coinpress.py::"
@@ -769,7 +769,7 @@ FAULTS = (
         GROUPS,
         "out[index, level] = whole / geounits[level]",
         "out[index, level] = whole",
-        (EQUITY_UNIT + "test_plan_prints_errors_of_groups",),
+        (GROUPS_UNIT + "test_plan_prints_errors_of_groups",),
     ),
     Fault(
         "a proposed schema tells how old the oldest person is",

@@ -106,7 +106,7 @@ def test_a_sealed_release_is_verified_and_read(office, das, run, tmp_path):
         code, said = das("verify", finished)
         assert code == 0, said
     assert das("inspect", release)[0] == 0
-    assert das("certificate", release, "-o", tmp_path / "page.html")[0] == 0
+    assert das("verify", release, "--certificate", tmp_path / "page.html")[0] == 0
     if run == "census":
         assert open_release(release).verify()["families"] > 0
 
@@ -114,7 +114,7 @@ def test_a_sealed_release_is_verified_and_read(office, das, run, tmp_path):
 @pytest.mark.parametrize("run", ["census", "survey"])
 def test_a_finished_run_draws_nothing_again(office, das, run):
     before, account = measured(office, run), drawn(office / "office.jsonl")
-    for words in (("resume", office / run / "out"), ("run", office / run / "run.yaml")):
+    for words in (("run", office / run / "out"), ("run", office / run / "run.yaml")):
         code, said = das(*words)
         assert code == 0, said
     code, said = das("run", office / run / "run.yaml", "--out", office / run / "again")
@@ -135,7 +135,7 @@ def test_a_run_that_was_stopped_goes_on_and_draws_only_the_rest(office, das, run
     account = office / run / f"{data}.das-account.jsonl"
     assert [part for _, part in drawn(account)] == done
     before = measured(office, run)
-    code, said = das("resume", office / run / "out")
+    code, said = das("run", office / run / "out")
     assert code == 0, said
     assert [part for _, part in drawn(account)] == done + rest
     after = measured(office, run)
@@ -162,10 +162,11 @@ def test_two_products_stay_where_they_are_and_are_used_by_all_commands(twins, da
     before, account = files_of(release), folder / "records.csv.das-account.jsonl"
     drawn_before = drawn(account)
     for words in (
-        *(("verify", config), ("verify", release), ("resume", out), ("run", config)),
-        *(("evaluate", config), ("report", out), ("report", release), ("inspect", release)),
-        ("inspect", out, "--geocode", "99", "--product", "units"),
-        ("certificate", release, "--product", "units", "-o", page),
+        *(("verify", config), ("verify", release), ("run", out), ("run", config)),
+        *(("evaluate", config), ("inspect", "--reports", out), ("inspect", "--reports", release)),
+        ("inspect", release),
+        ("inspect", out, "--geounit", "99", "--product", "units"),
+        ("verify", release, "--product", "units", "--certificate", page),
         ("tables", release, "--product", "units", "--to", tmp_path / "tables"),
         ("estimate", release, "--query", "sex", "--geounit", "99"),
         ("areas", release, "--geolevel", "county"),
@@ -190,13 +191,13 @@ def test_another_solution_of_two_products_has_a_folder_for_each(twins, das):
     text = (folder / "run.yaml").read_text()
     other.write_text(text.replace("microdata:\n      - csv", "microdata: []"))
     assert other.read_text() != text
-    for words in (("solve", other), ("verify", other), ("evaluate", other)):
+    for words in (("run", "--only", "solve", other), ("verify", other), ("evaluate", other)):
         code, said = das(*words, "--solution", "own")
         assert code == 0, said
     own = folder / "out" / "solutions" / "own"
     assert {path.name for path in (own / "products").iterdir()} == {"units", "persons"}
     assert das("verify", own)[0] == 0
-    assert das("report", folder / "out", "--solution", "own")[0] == 0
+    assert das("inspect", "--reports", folder / "out", "--solution", "own")[0] == 0
 
 
 def test_two_products_of_which_one_is_half_measured_go_on(twins, das):
@@ -206,7 +207,7 @@ def test_two_products_of_which_one_is_half_measured_go_on(twins, das):
     done += [("toy", "state"), ("toy", "county")]
     assert drawn(account) == done
     before = measured(twins, "half")
-    code, said = das("resume", folder / "out")
+    code, said = das("run", folder / "out")
     assert code == 0, said
     assert drawn(account) == [*done, ("toy", "tract"), ("toy", "block")]
     assert before.items() <= measured(twins, "half").items()
