@@ -20,7 +20,7 @@ from das.queries.query import parse_query
 from jobs.pipeline.config.load import load_run
 from jobs.pipeline.release.estimate import EstimateStage, LevelEstimator
 from jobs.pipeline.storage.dataset import Dataset
-from jobs.pipeline.storage.layout import EstimateLayout, release_layout
+from jobs.pipeline.storage.layout import EstimateLayout
 from jobs.pipeline.tasks.executor import open_tasks
 
 QUICK = (5_000, 20_000, 50_000)
@@ -37,7 +37,7 @@ def timed(blocks: int, schema: str) -> dict[str, float]:
         das("run", config, "--quiet", *(("--only", "measure") if small else ()))
         before = time.monotonic() - started
         resolved = load_run(config)
-        release = release_layout(resolved.config.output.directory)
+        release = resolved.last.release
         tables = tuple(parse_query(resolved.plan.schema, t) for t in resolved.last.tables)
         with open_tasks(resolved.config) as tasks:
             tasks.run("warm", list(range(8)), abs)
