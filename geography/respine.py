@@ -59,7 +59,8 @@ class SpineDesign:
         below are parts too: `<name>_part`, but for the leaves.
       regroup: Geolevel whose geounits are replaced by groups of geounits of the geolevel below, as
         geolevel `<regroup>_regrouped`.
-      split_children: Geolevel whose children are gathered into groups, a new geolevel `<child>_group`.
+      split_children: Geolevel whose children are gathered into groups, a new geolevel
+        `<child>_group`.
       fan_out_cutoff: A geounit with n items below gets groups of at most ceil(sqrt(n)) + this.
     """
 
