@@ -60,8 +60,10 @@ def validate(
     from jobs.pipeline.confidential.inputs import absent_files, check_present
     from jobs.pipeline.config.load import load_run
     from jobs.pipeline.config.product import account_of
+    from jobs.pipeline.config.runnable import require_runnable
 
     resolved = load_run(config)
+    require_runnable(resolved)
     if resolved.plan.spends:
         check_account(account_of(resolved.config))
     check_roots(resolved.config.output.roots)
@@ -227,6 +229,7 @@ def resume(
     if is_survey_folder(out):
         resume_survey(out.resolve(), config, solution, options, check=check, moved=moved)
         return
+    from jobs.pipeline.config.runnable import require_runnable
     from jobs.pipeline.folder.lock import only_driver
     from jobs.pipeline.folder.progress import count_files, refuse_damage, repair, stage_progress
     from jobs.pipeline.folder.solutions import refuse_sealed
@@ -234,6 +237,7 @@ def resume(
     from jobs.pipeline.run import run as run_all
 
     resolved = options.load_again(out, config, solution)
+    require_runnable(resolved)
     refuse_sealed(resolved)
     with only_driver(out):
         for line in stage_progress(STAGES, resolved):

@@ -15,6 +15,7 @@ from jobs.pipeline.confidential.inputs import refuse_unreadable
 from jobs.pipeline.confidential.noise_key import sweep_shares
 from jobs.pipeline.confidential.stages import evaluate, measure, measure_lazily, plan, read, settle
 from jobs.pipeline.config.product import Product, Resolved, account_of
+from jobs.pipeline.config.runnable import require_runnable
 from jobs.pipeline.documents.document import json_of
 from jobs.pipeline.documents.manifest import read_manifest
 from jobs.pipeline.documents.summary import read_summary
@@ -125,11 +126,13 @@ def open_job(
       tasks: What runs its tasks; None starts Spark as the run file wants it.
 
     Raises:
+      DasError: As of `require_runnable`, before anything is written.
       OutputError: The folder cannot be written, or belongs to another configuration or driver; or a
         dataset is damaged.
       LedgerError: A grant was spent by another run, or noisy answers are lost.
       RuntimeSetupError: This installation makes no releases, or Spark does not start.
     """
+    require_runnable(resolved)
     if tasks is None:
         require_run_packages()
     roots = resolved.config.output.roots

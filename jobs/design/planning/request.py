@@ -65,7 +65,7 @@ def explain(
         if equity is not None and request.optimize is None:
             summary = replace(summary, groups=predict_groups(plan, classes, equity))
     if request.optimize is not None:
-        wanted = planned.tables if request.tables is None else request.tables
+        wanted = [*planned.tabulated] if request.tables is None else request.tables
         is_even, information = planned.config.privacy.allocation is None, request.information
         with reporter.line("plan", "optimize"):
             if equity is None:

@@ -20,7 +20,6 @@ from jobs.pipeline.config.files import (
     absolute_path,
     read_model,
     read_run_file,
-    refuse_tangled,
 )
 from jobs.pipeline.config.mistakes import at, refuse_unknown
 from jobs.pipeline.config.models.allocation import AllocationFile
@@ -129,7 +128,6 @@ def _resolve(
         with at(str(path)):
             _ = own.input
     _refuse_taken_names(config, path)
-    refuse_tangled(path, config, config.output.roots)
 
     def places(folder: str | None) -> Places:
         release = product_release(config.output.directory, None, folder)

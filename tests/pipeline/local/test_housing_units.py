@@ -22,6 +22,7 @@ from jobs.pipeline.report.comparison import households_section
 from jobs.pipeline.storage.dataset import Dataset
 from tests.builders import toy
 from tests.builders.in_process import execute
+from tests.builders.run_files import load_runnable
 from tests.checkout import ROOT
 from tests.release_checks import sparse, tree_is_consistent
 
@@ -239,7 +240,7 @@ def test_what_cannot_be_expected_is_refused(
         changes["privacy__rho"] = changes["privacy"]["rho"]
     config = state.configuration("out", {"housing_units": ASKED, **solve}, **changes)
     with pytest.raises(ConfigError, match=message):
-        load_run(config)
+        load_runnable(config)
 
 
 def test_validate_is_content(state: State) -> None:
