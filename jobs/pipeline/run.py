@@ -126,13 +126,11 @@ def open_job(
       tasks: What runs its tasks; None starts Spark as the run file wants it.
 
     Raises:
-      DasError: As of `require_runnable`, before anything is written.
       OutputError: The folder cannot be written, or belongs to another configuration or driver; or a
         dataset is damaged.
       LedgerError: A grant was spent by another run, or noisy answers are lost.
       RuntimeSetupError: This installation makes no releases, or Spark does not start.
     """
-    require_runnable(resolved)
     if tasks is None:
         require_run_packages()
     roots = resolved.config.output.roots
@@ -198,6 +196,7 @@ def run(
     """
     if resolved.plan.is_elsewhere:
         return run_solving(resolved, reporter, tasks)
+    require_runnable(resolved)
     refuse_unreadable(resolved)
     refuse_sealed(resolved)
     before = () if resolved.solution else MEASURING
@@ -241,6 +240,7 @@ def run_measuring(
       The files of interest.
     """
     _refuse_elsewhere(resolved)
+    require_runnable(resolved)
     refuse_unreadable(resolved)
     with open_job(resolved, reporter, tasks=tasks) as job:
         do_stages(job, MEASURING)
@@ -256,6 +256,7 @@ def run_solving(resolved: Resolved, reporter: Reporter, tasks: Tasks | None = No
     Raises:
       OutputError: It is sealed and was made with other settings.
     """
+    require_runnable(resolved)
     refuse_sealed(resolved)
     with open_job(resolved, reporter, tasks=tasks) as job:
         do_stages(job, SOLVING)
@@ -274,6 +275,7 @@ def run_evaluating(
       OutputError: The release is not sealed.
     """
     _refuse_elsewhere(resolved)
+    require_runnable(resolved)
     roots, solution = resolved.config.output.roots, resolved.solution
     read_manifest(release_layout(roots.out, solution))
     with open_job(resolved, reporter, tasks=tasks) as job:

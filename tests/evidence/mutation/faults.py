@@ -610,13 +610,33 @@ FAULTS = (
     Fault(
         "a run that could not be finished is begun",
         "jobs/pipeline/run.py",
-        "require_runnable(resolved)\n    if tasks is None:",
-        "if tasks is None:",
+        "require_runnable(resolved)\n    refuse_unreadable(resolved)\n    refuse_sealed",
+        "refuse_unreadable(resolved)\n    refuse_sealed",
         (
             RUNNABLE_TEST + "test_a_run_is_refused_before_anything_is_written[run]",
             RUNNABLE_TEST + "test_a_program_that_runs_it_is_refused_before_anything_is_written",
-            RUNNABLE_TEST + "test_what_is_measured_is_not_solved[solve RUN]",
         ),
+    ),
+    Fault(
+        "a run that could not be finished is measured",
+        "jobs/pipeline/run.py",
+        "require_runnable(resolved)\n    refuse_unreadable(resolved)\n    with",
+        "refuse_unreadable(resolved)\n    with",
+        (RUNNABLE_TEST + "test_a_run_is_refused_before_anything_is_written[measure]",),
+    ),
+    Fault(
+        "a run that could not be finished is solved",
+        "jobs/pipeline/run.py",
+        "require_runnable(resolved)\n    refuse_sealed(resolved)\n    with",
+        "refuse_sealed(resolved)\n    with",
+        (RUNNABLE_TEST + "test_what_is_measured_is_not_solved[solve RUN]",),
+    ),
+    Fault(
+        "a run that could not be finished is evaluated",
+        "jobs/pipeline/run.py",
+        "require_runnable(resolved)\n    roots",
+        "roots",
+        (RUNNABLE_TEST + "test_an_evaluation_by_too_many_groups_is_refused",),
     ),
     Fault(
         "a run that could not be finished is valid",

@@ -124,7 +124,9 @@ def test_an_evaluation_by_too_many_groups_is_refused(
     config = toy.configuration(tmp_path, evaluate={"groups": ["detailed"], "tables": ["total"]})
     monkeypatch.setattr("jobs.pipeline.config.runnable.MOST_ROWS", 24)
     assert das("validate", config)[0] == 0
+    execute(config)
     monkeypatch.setattr("jobs.pipeline.config.runnable.MOST_ROWS", 23)
-    code, said = das("validate", config)
-    assert code == 2, said
-    assert "products.persons.evaluate: groups: are too many" in said
+    for command in ("validate", "evaluate"):
+        code, said = das(command, config)
+        assert code == 2, said
+        assert "products.persons.evaluate: groups: are too many" in said
