@@ -2,7 +2,7 @@
 
     python -m bench.estimate_scale [--blocks N N ...] [--schema block16|pl94] [--quick]
 
-`das generate` makes a state, `das measure` draws; then the estimate stage alone is timed, in a session
+`das generate` makes a state, `das run RUN --only measure` draws; then the estimate stage alone is timed, in a session
 that has already run a task, with the tables of the run file. With pl94 the whole run is timed too,
 for the share of the estimate stage in it. Prints a table and one line of JSON: blocks -> seconds.
 """
@@ -33,7 +33,7 @@ def timed(blocks: int, schema: str) -> dict[str, float]:
         small = schema == "block16"
         config = generated("ri-2010.yaml" if small else "demo.yaml", folder, blocks)
         started = time.monotonic()
-        das("measure" if small else "run", config, "--quiet")
+        das("run", config, "--quiet", *(("--only", "measure") if small else ()))
         before = time.monotonic() - started
         resolved = load_run(config)
         release = release_layout(resolved.config.output.directory)

@@ -9,7 +9,7 @@ fresh noise no published noisy answer may change. Disks are filled for real, on 
 (needs root; else these cases are left out and said to be). Prints a Markdown table of outcomes and
 one line of JSON.
 
-survived      the run, or `das resume` after it, ended with the same measurements and microdata
+survived      the run, or `das run OUT` after it, ended with the same measurements and microdata
 clear error   it ended with an error of the project that says what to do; expected where noisy
               answers are lost, and there alone
 """
@@ -242,8 +242,8 @@ class Case:
             raise FaultError("hang", f"{self.name} did not end") from None
 
     def resume(self) -> None:
-        """Go on with `das resume`, to the end."""
-        again = self.submit(self.bench.archive, "resume", self.out)
+        """Go on with `das run OUT`, to the end."""
+        again = self.submit(self.bench.archive, "run", self.out)
         if self.end(again):
             raise RefusedError(again.tail())
 
@@ -353,7 +353,7 @@ def kill_spark_worker(case: Case) -> None:
 
 
 def kill_driver(case: Case) -> None:
-    """SIGKILL of the whole driver; then `das resume`."""
+    """SIGKILL of the whole driver; then `das run OUT`."""
     case.begin()
     if case.stage != "seal":
         case.hit()
@@ -402,10 +402,10 @@ def stop_task(case: Case) -> None:
 
 
 def second_driver(case: Case) -> None:
-    """`das resume` while the first driver works: it must be refused, the first must not notice."""
+    """`das run OUT` while the first driver works: it must be refused, the first must not notice."""
     case.begin()
     task = case.hit()  # the first cannot end before the second is refused
-    second = case.submit(case.bench.archive, "resume", case.out)
+    second = case.submit(case.bench.archive, "run", case.out)
     if case.end(second) == 0:
         raise FaultError("wrong answer", "two drivers worked on one folder")
     expect_clear(second.tail())
@@ -415,7 +415,7 @@ def second_driver(case: Case) -> None:
 
 
 def fill_disk(case: Case) -> None:
-    """A disk that is full in the midst of the stage; then room, and `das resume`."""
+    """A disk that is full in the midst of the stage; then room, and `das run OUT`."""
     disk = case.bench.folder / f"{case.name}-disk"
     with small_disk(disk):
         case.begin(out=disk / "out")

@@ -2,7 +2,7 @@
 
     python -m bench.measure [--blocks N] [--quick]
 
-Reads nothing from outside: `das generate` makes the state, `das measure` reads it and draws. Only
+Reads nothing from outside: `das generate` makes the state, `das run RUN --only measure` reads it and draws. Only
 the measure stage counts: true answers, exact noise, compressed Parquet, publication, on all six
 geolevels. The entropy column is that of the noise alone, the least that any format could take.
 Prints a table and one line of JSON.
@@ -36,7 +36,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         config = configuration(arguments, folder)
-        das("measure", config)
+        das("run", "--only", "measure", config)
         out = folder / "out"
         spent = json.loads((out / "summary.json").read_text())["stages"]["measure"]
         lines = [json.loads(t) for t in (out / "release" / "ledger.jsonl").read_text().splitlines()]

@@ -142,7 +142,7 @@ def tabulate_areas(
             "das areas",
             "has more rows than are held at once",
             got=f"{rows}, {len(named.areas)} areas of {[query.name for query in queries]}",
-            want=f"at most {MOST_ROWS} by --csv or --parquet, {MOST_PRINTED} printed",
+            want=f"at most {MOST_ROWS} by --output, {MOST_PRINTED} printed",
             remedy="ask fewer attributes or groups of levels, or fewer areas",
         )
     estimates = EstimateLayout.of(release)

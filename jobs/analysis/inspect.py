@@ -178,7 +178,9 @@ def _find(release: ReleaseLayout, geocode: str) -> tuple[str, dict[str, Any]]:
             with understanding(folder):
                 return str(geography.facts["geolevel"]), rows[0]
     if not (release.root / "geography").exists():
-        raise OutputError(str(release.root), "holds no geography", remedy="run `das measure`")
+        raise OutputError(
+            str(release.root), "holds no geography", remedy="use `das run RUN --only measure`"
+        )
     raise InputError(str(release.root), "has no such geounit", got=geocode)
 
 

@@ -61,7 +61,7 @@ class Stage:
     """A step of the pipeline, done once for every product.
 
     Attributes:
-      name: As progress lines, `das resume`, summary.json and the documentation call it.
+      name: As progress lines, `das run OUT`, summary.json and the documentation call it.
       sees_truth: Whether it reads confidential data. Its function then stands in
         `jobs.pipeline.confidential`, and else in a room that cannot import it.
       outputs: Folders of the datasets, and files, that complete it for a product.

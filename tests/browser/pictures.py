@@ -83,7 +83,7 @@ def make_pages(config: Path) -> Pages:
     land = ("--boundaries", outlines, "--names", "NAME")
     _das("explore", out / "release", *land, "-o", pages.path("explore"))
     _das("explore", out, "--internal", *land, "-o", pages.path("internal-explore"))
-    _das("certificate", out / "release", "--quiet", "-o", pages.path("certificate"))
+    _das("verify", out / "release", "--quiet", "--certificate", pages.path("certificate"))
     return pages
 
 

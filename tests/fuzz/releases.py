@@ -65,9 +65,9 @@ class World:
 _READ: tuple[Words, ...] = (
     ["verify", "RELEASE"],
     ["inspect", "RELEASE"],
-    ["certificate", "RELEASE", "-o", "OUT/certificate.html"],
-    ["report", "RELEASE", "--to", "OUT/report"],
-    ["report", "RELEASE"],
+    ["verify", "RELEASE", "--certificate", "OUT/certificate.html"],
+    ["inspect", "RELEASE", "--reports", "--to", "OUT/report"],
+    ["inspect", "RELEASE", "--reports"],
     ["explore", "RELEASE", "-o", "OUT/explore.html"],
     ["estimate", "RELEASE", "--query", "sex", "--geolevel", "tract"],
     ["areas", "RELEASE", "--geolevel", "tract"],
@@ -75,8 +75,8 @@ _READ: tuple[Words, ...] = (
 _CENSUS: tuple[Words, ...] = (
     *_READ,
     ["verify", "RELEASE"],
-    ["inspect", "RELEASE", "--geocode", "9900100000"],
-    ["certificate", "RELEASE", "--product", "units", "-o", "OUT/certificate.html"],
+    ["inspect", "RELEASE", "--geounit", "9900100000"],
+    ["verify", "RELEASE", "--product", "units", "--certificate", "OUT/certificate.html"],
     ["tables", "RELEASE", "--to", "OUT/tables", "--format", "csv", "--format", "xlsx"],
     ["tables", "RELEASE", "--product", "units", "--to", "OUT/tables"],
     ["estimate", "RELEASE", "--query", "total", "--covariance", "sex", "--geounit", "99"],

@@ -22,7 +22,7 @@ from tests.fuzz.folders import _WRITING, _damaged, _options
 def case(tmp_path: Path) -> Case:
     run = write_toy(tmp_path, Rng(1))
     (tmp_path / "run.yaml").write_text(yaml_text(to_products(run)))
-    arguments = ["measure", str(tmp_path / "run.yaml"), "--quiet"]
+    arguments = ["run", "--only", "measure", str(tmp_path / "run.yaml"), "--quiet"]
     return Case("input", "", arguments, account=tmp_path / "account.jsonl", out=tmp_path / "out")
 
 
@@ -40,7 +40,7 @@ def broken(error: BaseException):
 
 
 def test_a_run_that_is_sound_is_accepted(case: Case, tmp_path: Path) -> None:
-    assert judged(case, tmp_path) == ("accepted", "measure")
+    assert judged(case, tmp_path) == ("accepted", "run")
 
 
 def test_a_refusal_is_a_named_error(case: Case, tmp_path: Path) -> None:

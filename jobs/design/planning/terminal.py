@@ -12,7 +12,8 @@ from rich.text import Text
 
 from jobs.design.planning.summary import PlanSummary
 from jobs.design.planning.tables import plan_tables
-from jobs.pipeline.documents.account import Account
+from jobs.pipeline.config.product import Resolved, claim_of
+from jobs.pipeline.documents.account import Account, account_of_grants
 from jobs.pipeline.documents.document import json_of
 from jobs.pipeline.neighborhoods import FROM_DATA, geounits_from_data
 from jobs.pipeline.printable import printable, result_console
@@ -49,6 +50,12 @@ def print_summaries(
     if together is not None:
         table = account_table(together, "together", "What the products cost together")
         console.print(terminal_table(table))
+
+
+def cost_together(resolved: Resolved) -> Account | None:
+    """Return what the products of a run cost together; None of one product."""
+    claims = [claim_of(resolved, product, "") for product in resolved.products.values()]
+    return account_of_grants(claims) if len(claims) > 1 else None
 
 
 def _print_summary(console: Console, summary: PlanSummary) -> None:

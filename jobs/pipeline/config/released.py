@@ -86,8 +86,7 @@ def load_release(root: Place) -> Resolved:
         raise ConfigError(
             str(root),
             "is the release of a survey, which has no geounits",
-            want="das verify, certificate, report or inspect; means.csv, tables/ and microdata/ "
-            "are read as they are",
+            want="das verify or inspect; means.csv, tables/ and microdata/ are read as they are",
         )
     manifest = read_manifest(layout)
     path = layout.configuration / RUN_FILE

@@ -627,7 +627,8 @@ def read_manifest(release: ReleaseLayout) -> Manifest:
     return read_document(
         Manifest,
         release.manifest,
-        remedy="run `das solve` first; if it was sealed, restore it from a copy of the release",
+        remedy="use `das run RUN --only solve` first; if it was sealed, restore it from a copy "
+        "of the release",
     )
 
 

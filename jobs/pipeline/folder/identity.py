@@ -72,7 +72,7 @@ def owner_of(resolved: Resolved) -> Owner:
 def claim_as(wanted: Owner) -> str:
     """Make the roots ours: create them, or check that they belong to the same configuration.
 
-    The run folder remembers where the run file is, for `das resume`, and those of solutions beside
+    The run folder remembers where the run file is, for `das run OUT`, and those of solutions beside
     its release. A folder of another configuration under which nothing was measured and no grant
     was claimed is emptied and taken over; the caller is the only driver.
 
@@ -384,7 +384,9 @@ def check_same_files(seen: Mapping[str, list[int]], data: Place, path: Place) ->
     Raises:
       InputError: An input file is not the one that was read.
     """
-    before = read_json(path, "restore it; or go on from the measurements with `das solve`")
+    before = read_json(
+        path, "restore it; or go on from the measurements with `das run RUN --only solve`"
+    )
     if before != seen:
         changed = sorted(name for name in {*seen, *before} if seen.get(name) != before.get(name))
         raise InputError(

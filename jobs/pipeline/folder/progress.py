@@ -206,7 +206,7 @@ def _lost_counts(product: Product, there: Set[Place]) -> list[tuple[Place, Outpu
     lost = []
     for index, dataset in enumerate(datasets):
         if dataset not in there and there & {*made[index + 1 :]}:
-            remedy = "`das resume` with the run folder makes it again"
+            remedy = "`das run` with the run folder makes it again"
             lost.append((dataset, OutputError(str(dataset), "is missing", remedy=remedy)))
     return lost
 

@@ -92,7 +92,8 @@ def refuse_sealed(resolved: Resolved) -> None:
         "is sealed, and was made with other settings",
         got=changed,
         want="the settings it was made with",
-        remedy=f"`das solve {resolved.source} --solution {name}` keeps another solution beside it",
+        remedy=f"`das run {resolved.source} --only solve --solution {name}` keeps another solution "
+        "beside it",
     )
 
 
@@ -236,7 +237,9 @@ def begin_solution(resolved: Resolved) -> None:
     ]
     for release, _ in pairs:
         if not (is_begun(release.ledger) and read_ledger(release.ledger).is_sealed):
-            raise OutputError(str(release.root), "is not measured", remedy="run `das measure`")
+            raise OutputError(
+                str(release.root), "is not measured", remedy="use `das run RUN --only measure`"
+            )
     for release, other in pairs:
         folders = [release.root / name for name in _BEFORE_SOLVING]
         for manifest in [path for root in folders for path in found_under(root, MANIFEST)]:

@@ -59,7 +59,7 @@ from jobs.pipeline.storage.histograms import read_histograms
 from jobs.pipeline.storage.layout import EstimateLayout, ReleaseLayout
 from jobs.pipeline.storage.place import at_once, found_under
 
-_ACCOUNT = "run `das measure`"
+_ACCOUNT = "use `das run RUN --only measure`"
 _MOST_LABELS = 1000  # of a query; the detailed one may have millions, told by the attributes
 Sums = Mapping[str, Sequence[float]]  # table to the sum over geounits of each standard error
 

@@ -101,7 +101,7 @@ def tidy_release(
             raise OutputError(
                 str(path),
                 "is not a file of this run, and everything in a release is published",
-                remedy="move it elsewhere, then go on with `das resume`",
+                remedy="move it elsewhere, then go on with `das run OUT`",
             )
 
 

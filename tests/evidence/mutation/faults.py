@@ -112,7 +112,7 @@ MEASURE_TEST = "tests/unit/jobs/pipeline/confidential/test_measure.py::"
 SURVEYS = "tests/pipeline/local/test_surveys.py::"
 ESTIMATION = "tests/unit/das/tree/test_estimation_oracle.py::"
 LARGEST_UNIT = "tests/unit/das/tree/test_largest_oracle.py::"
-EQUITY_UNIT = "tests/unit/jobs/design/planning/test_equity.py::"
+GROUPS_UNIT = "tests/unit/jobs/design/planning/test_group_errors.py::"
 INTERVALS_UNIT = "tests/unit/das/tree/test_intervals.py::"
 POSTERIOR_UNIT = "tests/unit/das/tree/test_prior.py::"
 MEANS_UNIT = "tests/unit/das/means/test_coinpress.py::"
@@ -613,7 +613,7 @@ FAULTS = (
         "require_runnable(resolved)\n    refuse_unreadable(resolved)\n    refuse_sealed",
         "refuse_unreadable(resolved)\n    refuse_sealed",
         (
-            RUNNABLE_TEST + "test_a_run_is_refused_before_anything_is_written[run]",
+            RUNNABLE_TEST + "test_a_run_is_refused_before_anything_is_written[run RUN]",
             RUNNABLE_TEST + "test_a_program_that_runs_it_is_refused_before_anything_is_written",
         ),
     ),
@@ -622,14 +622,17 @@ FAULTS = (
         "jobs/pipeline/run.py",
         "require_runnable(resolved)\n    refuse_unreadable(resolved)\n    with",
         "refuse_unreadable(resolved)\n    with",
-        (RUNNABLE_TEST + "test_a_run_is_refused_before_anything_is_written[measure]",),
+        (
+            RUNNABLE_TEST
+            + "test_a_run_is_refused_before_anything_is_written[run RUN --only measure]",
+        ),
     ),
     Fault(
         "a run that could not be finished is solved",
         "jobs/pipeline/run.py",
-        "require_runnable(resolved)\n    refuse_sealed(resolved)\n    with",
-        "refuse_sealed(resolved)\n    with",
-        (RUNNABLE_TEST + "test_what_is_measured_is_not_solved[solve RUN]",),
+        "require_runnable(resolved)\n    refuse_sealed(resolved)\n    with open_job",
+        "refuse_sealed(resolved)\n    with open_job",
+        (RUNNABLE_TEST + "test_what_is_measured_is_not_solved[RUN --only solve]",),
     ),
     Fault(
         "a run that could not be finished is evaluated",
@@ -643,21 +646,21 @@ FAULTS = (
         "jobs/cli/runs.py",
         "require_runnable(resolved)\n    if resolved.plan.spends",
         "if resolved.plan.spends",
-        (RUNNABLE_TEST + "test_a_run_is_refused_before_anything_is_written[validate]",),
+        (RUNNABLE_TEST + "test_a_run_is_refused_before_anything_is_written[validate RUN]",),
     ),
     Fault(
         "a folder whose run could not be finished is gone through",
-        "jobs/cli/runs.py",
-        "require_runnable(resolved)\n    refuse_sealed",
-        "refuse_sealed",
-        (RUNNABLE_TEST + "test_what_is_measured_is_not_solved[resume OUT --check]",),
+        "jobs/pipeline/run.py",
+        "require_runnable(resolved)\n    refuse_sealed(resolved)\n    with only_driver",
+        "refuse_sealed(resolved)\n    with only_driver",
+        (RUNNABLE_TEST + "test_what_is_measured_is_not_solved[OUT --check]",),
     ),
     Fault(
         "a run that could not be finished is planned",
         "jobs/cli/design.py",
         "    require_runnable(resolved)\n",
         "",
-        (RUNNABLE_TEST + "test_a_run_is_refused_before_anything_is_written[plan]",),
+        (RUNNABLE_TEST + "test_a_run_is_refused_before_anything_is_written[plan RUN]",),
     ),
     Fault(
         "a run that could not be finished is rehearsed",
@@ -843,7 +846,7 @@ FAULTS = (
         GROUPS,
         "out[index, level] = whole / geounits[level]",
         "out[index, level] = whole",
-        (EQUITY_UNIT + "test_plan_prints_errors_of_groups",),
+        (GROUPS_UNIT + "test_plan_prints_errors_of_groups",),
     ),
     Fault(
         "a proposed schema tells how old the oldest person is",

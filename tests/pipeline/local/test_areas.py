@@ -110,9 +110,9 @@ def test_what_is_printed_and_written(
     assert code == 0, printed
     for text in ("3 areas; ideal", "total deviation", "Third, west", "female", "estimate upper"):
         assert text in printed
-    for option, name in (("--csv", "found.csv"), ("--parquet", "found.parquet")):
+    for name in ("found.csv", "found.parquet"):
         for _ in range(2):  # its own file is written over
-            code, printed = das("areas", release, "--assign", assigned, option, tmp_path / name)
+            code, printed = das("areas", release, "--assign", assigned, "--output", tmp_path / name)
             assert code == 0, printed
     whole = pq.read_table(tmp_path / "found.parquet").to_pylist()
     with (tmp_path / "found.csv").open(newline="") as handle:
@@ -180,7 +180,7 @@ def test_what_does_not_fit_is_told(das: Das, release: Path, tmp_path: Path) -> N
         (("--geounit", "98"), InputError, "has no such geounit; got 98"),
         (("--geounit", "99", "--table", "sex, age"), SchemaError, "write sex * age"),
         (("--geounit", "99", "--table", "age[60+]"), SchemaError, "levels begin at 0, 18, 65"),
-        (("--geounit", "99", "--csv", "x.parquet"), ConfigError, "use --parquet x.parquet"),
+        (("--geounit", "99", "--output", "x.pdf"), ConfigError, "got x.pdf; expected one of .csv"),
         (("--geounit", "99", "--join", "ID"), ConfigError, "got no --boundaries"),
     ],
 )

@@ -310,7 +310,7 @@ def test_intervals_of_the_command(estimated, tmp_path, capsys):
         estimate_areas(plan, release, "total", {"a": ["9900100000", "x"]}, [], PLAIN)
     path = tmp_path / "found.parquet"
     some = estimate_areas(plan, release, "total", {}, ["99"], PLAIN)
-    ResultFile(parquet=path).write(some)
+    ResultFile(path).write(some)
     assert pq.read_table(path).equals(some)
     print_estimates(some, as_json=True)
     assert '"area": "99"' in capsys.readouterr().out
@@ -379,19 +379,15 @@ def test_the_command_passes_on_what_intervals_are_wanted(estimated, at_once, pos
 def test_the_command_writes_parquet(estimated, tmp_path):
     plan, release = estimated
     path = tmp_path / "found.parquet"
-    result = command(release, "--geounit", "99", "--parquet", path)
+    result = command(release, "--geounit", "99", "--output", path)
     assert result.output == f"{path}  publishable\n"
     assert pq.read_table(path).equals(estimate_areas(plan, release, "total", {}, ["99"], PLAIN))
 
 
-def test_the_command_looks_where_out_says(estimated, tmp_path):
-    _, release = estimated
-    moved = tmp_path / "moved"
-    shutil.copytree(release.root, moved / "release")
-    words = ["--geounit", "99"]
-    assert printed(release, *words, "--out", moved) == printed(release, *words)
-    result = command(release, *words, "--out", tmp_path / "nowhere")
+def test_a_folder_without_a_release_is_refused(tmp_path):
+    result = CliRunner().invoke(app, ["estimate", str(tmp_path), "--geounit", "99"])
     assert isinstance(result.exception, OutputError)
+    assert f"{tmp_path}: is no folder of a finished release" in str(result.exception)
 
 
 @pytest.mark.parametrize(

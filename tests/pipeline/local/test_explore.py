@@ -207,8 +207,8 @@ def test_errors_stay_where_the_truth_is(das: Das, out: Path, tmp_path: Path) -> 
 def test_files_of_others_are_not_written_over(das: Das, out: Path, tmp_path: Path) -> None:
     path = tmp_path / "thesis.html"
     path.write_text("<html>mine</html>")
-    for command in ("explore", "certificate"):
-        code, printed = das(command, out / "release", "-o", path)
+    for command, option in (("explore", "--output"), ("verify", "--certificate")):
+        code, printed = das(command, out / "release", option, path)
         assert code == 2
         assert "is another file and is not written over" in printed
         assert path.read_text() == "<html>mine</html>"
@@ -216,7 +216,7 @@ def test_files_of_others_are_not_written_over(das: Das, out: Path, tmp_path: Pat
 
 def test_the_certificate_names_the_release(das: Das, out: Path, tmp_path: Path) -> None:
     path = tmp_path / "certificate.html"
-    code, printed = das("certificate", out / "release", "-o", path)
+    code, printed = das("verify", out / "release", "--certificate", path)
     assert code == 0, printed
     page = path.read_text()
     manifest = json.loads((out / "release" / "manifest.json").read_text())
@@ -233,7 +233,7 @@ def test_a_release_that_is_not_whole_gets_no_certificate(
     release = Path(shutil.copytree(out / "release", tmp_path / "published"))
     part = next((release / "counts" / "level=tract").glob("*.parquet"))
     part.write_bytes(part.read_bytes()[:-1] + b"x")
-    code, _ = das("certificate", release, "-o", tmp_path / "page.html")
+    code, _ = das("verify", release, "--certificate", tmp_path / "page.html")
     assert code != 0
     assert not (tmp_path / "page.html").exists()
 

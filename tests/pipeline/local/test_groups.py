@@ -204,12 +204,12 @@ def test_a_solution_is_compared_with_the_release_group_by_group(tmp_path: Path, 
     assert das("run", toy.configuration(tmp_path))[0] == 0
     config = toy.configuration(tmp_path, solve={"targets": "own"})
     said = {}
-    for command in ("solve", "evaluate"):
-        code, said[command] = das(command, config, "--solution", "own")
+    for command, part in (("run", ("--only", "solve")), ("evaluate", ())):
+        code, said[command] = das(command, config, *part, "--solution", "own")
         assert code == 0, said[command]
     assert "CONFIDENTIAL" in said["evaluate"]
     assert "publishable" not in said["evaluate"]
-    assert "CONFIDENTIAL" not in said["solve"]
+    assert "CONFIDENTIAL" not in said["run"]
     out = load_run(config).config.output.directory
     title = "Groups beside the release"
     assert title in confidential_layout(out, "own").report.read_text()

@@ -71,7 +71,7 @@ def test_ten_million_cells_from_input_to_verification(tmp_path: Path) -> None:
         named = ["areas", str(out / "release"), *words]
         return str(CliRunner().invoke(app, named).exception)
 
-    said = areas("--geounit", "01", "--table", "detailed", "--csv", str(tmp_path / "a.csv"))
+    said = areas("--geounit", "01", "--table", "detailed", "--output", str(tmp_path / "a.csv"))
     assert "9958369, 1 areas" in said
     assert "ask fewer attributes or groups of levels, or fewer areas" in said
     most_printed = "at most 4000000 by --csv or --parquet, 200000 printed"

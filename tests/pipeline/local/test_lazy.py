@@ -284,7 +284,7 @@ def test_a_run_goes_from_input_to_a_verified_release(tmp_path, das, solve):
     code, printed = das("verify", config)
     assert code == 0, printed
     assert "measured lazily" in {line["event"] for line in read_journal(release_layout(out).ledger)}
-    code, printed = das("inspect", out, "--geocode", "9900100", "--json")
+    code, printed = das("inspect", out, "--geounit", "9900100", "--json")
     assert code == 0, printed
     assert {"total", "sex", "detailed"} <= {
         row["query"] for row in json.loads(printed)["measurements"]
@@ -295,7 +295,7 @@ def test_damaged_lazy_answers_are_lost(tmp_path, das):
     out = in_process.execute(configure(tmp_path / "run", LAZY))
     dataset = release_layout(out).lazy_measurements("tract")
     next(dataset.glob("*.parquet")).unlink()
-    code, printed = das("resume", out)
+    code, printed = das("run", out)
     assert code == LedgerError.exit_code
     assert "noisy answers are drawn once" in " ".join(printed.split())
 

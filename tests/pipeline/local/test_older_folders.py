@@ -82,7 +82,7 @@ def test_a_sealed_release_is_verified_and_read(office, das, run, tmp_path):
         code, said = das("verify", finished)
         assert code == 0, said
     assert das("inspect", release)[0] == 0
-    assert das("certificate", release, "-o", tmp_path / "page.html")[0] == 0
+    assert das("verify", release, "--certificate", tmp_path / "page.html")[0] == 0
     if run == "census":
         assert open_release(release).verify()["families"] > 0
 
@@ -90,7 +90,7 @@ def test_a_sealed_release_is_verified_and_read(office, das, run, tmp_path):
 @pytest.mark.parametrize("run", ["census", "survey"])
 def test_a_finished_run_draws_nothing_again(office, das, run):
     before, account = measured(office, run), drawn(office / "office.jsonl")
-    for words in (("resume", office / run / "out"), ("run", office / run / "run.yaml")):
+    for words in (("run", office / run / "out"), ("run", office / run / "run.yaml")):
         code, said = das(*words)
         assert code == 0, said
     code, said = das("run", office / run / "run.yaml", "--out", office / run / "again")
@@ -111,7 +111,7 @@ def test_a_run_that_was_stopped_goes_on_and_draws_only_the_rest(office, das, run
     account = office / run / f"{data}.das-account.jsonl"
     assert [part for _, part in drawn(account)] == done
     before = measured(office, run)
-    code, said = das("resume", office / run / "out")
+    code, said = das("run", office / run / "out")
     assert code == 0, said
     assert [part for _, part in drawn(account)] == done + rest
     after = measured(office, run)

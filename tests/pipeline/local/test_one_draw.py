@@ -119,10 +119,10 @@ def test_copies_of_a_folder_draw_nothing(config, tmp_path):
 def test_a_folder_that_moved_goes_on_and_the_one_left_behind_does_not(config, tmp_path, das):
     out = dies_at("county", config)
     copy = Path(shutil.copytree(out, tmp_path / "copy"))
-    code, printed = das("resume", copy)
+    code, printed = das("run", copy)
     assert code == LedgerError.exit_code
-    assert f"`das resume {copy} --moved`" in printed
-    assert das("resume", copy, "--moved", "--quiet")[0] == 0
+    assert f"`das run {copy} --moved`" in printed
+    assert das("run", copy, "--moved", "--quiet")[0] == 0
     assert published(copy) == recorded(config)
     with pytest.raises(LedgerError, match=rf"was measured .* got measured in {copy}"):
         measure(config)
@@ -195,7 +195,7 @@ def test_a_copy_that_is_measured_may_be_solved_anywhere(config, tmp_path, das):
     out = measure(config)
     copy = Path(shutil.copytree(out, tmp_path / "copy"))
     for folder in (copy, out):
-        assert das("solve", config, "--out", folder, "--quiet")[0] == 0
+        assert das("run", "--only", "solve", config, "--out", folder, "--quiet")[0] == 0
         assert published(folder) == recorded(config)
 
 
@@ -227,12 +227,14 @@ def test_lazy_geolevels_are_drawn_once_each(tmp_path, das):
     out = measure(config)
     copy = Path(shutil.copytree(out, tmp_path / "copy"))
     assert len(recorded(config)) == 4
-    code, printed = das("solve", config, "--out", copy, "--quiet")
+    code, printed = das("run", "--only", "solve", config, "--out", copy, "--quiet")
     assert code == LedgerError.exit_code
     assert "county, lazy queries: is to be drawn in a copy of the folder" in printed
-    assert das("solve", config, "--quiet")[0] == 0
+    assert das("run", "--only", "solve", config, "--quiet")[0] == 0
     assert published(out) == recorded(config)
-    assert das("solve", config, "--out", copy, "--quiet")[0] == LedgerError.exit_code
+    assert (
+        das("run", "--only", "solve", config, "--out", copy, "--quiet")[0] == LedgerError.exit_code
+    )
 
 
 @pytest.mark.parametrize(
@@ -355,7 +357,7 @@ def test_repairs_keep_what_waits_to_be_accepted(config, das):
     out = dies_at("county", config)
     dies_with("jobs.pipeline.folder.draws.accept", dying, config)
     known = recorded(config)
-    assert das("resume", out, "--quiet")[0] == 0
+    assert das("run", out, "--quiet")[0] == 0
     assert known.items() <= recorded(config).items()
     assert published(out) == recorded(config)
 
@@ -367,12 +369,12 @@ def test_an_account_that_was_rolled_back_is_refused_and_learns_what_a_complete_f
     out, account = load_run(config).config.output.directory, account_of(load_run(config).config)
     claims = account.read_bytes().splitlines(keepends=True)[0]
     account.write_bytes(claims)
-    for command in ("run", "measure", "solve"):
-        code, printed = das(command, config)
+    for part in ((), ("--only", "measure"), ("--only", "solve")):
+        code, printed = das("run", config, *part)
         assert code == LedgerError.exit_code
         assert "was rolled back: it does not hold the last line that this run folder" in printed
-    assert f"`das resume {out} --moved`" in printed
-    assert das("resume", out, "--moved")[0] == 0
+    assert f"`das run {out} --moved`" in printed
+    assert das("run", out, "--moved")[0] == 0
     assert published(out) == recorded(config)
     assert das("run", config)[0] == 0
 
@@ -432,11 +434,11 @@ def test_a_folder_that_still_draws_does_not_go_on_under_a_rolled_back_account(co
     account = account_of(load_run(config).config)
     whole = account.read_bytes()
     account.write_bytes(b"".join(whole.splitlines(keepends=True)[:2]))
-    for words in (("run", config), ("resume", out), ("resume", out, "--moved")):
+    for words in (("run", config), ("run", out), ("run", out, "--moved")):
         code, printed = das(*words)
         assert (code, "was rolled back" in printed) == (LedgerError.exit_code, True)
     account.write_bytes(whole)
-    assert das("resume", out)[0] == 0
+    assert das("run", out)[0] == 0
 
 
 def test_a_folder_of_an_earlier_version_goes_on(config, das):
@@ -445,7 +447,7 @@ def test_a_folder_of_an_earlier_version_goes_on(config, das):
     lines = [line for line in read_journal(out / "draws.jsonl") if "account_lines" not in line]
     (out / "draws.jsonl").unlink()
     append_to_journal(out / "draws.jsonl", lambda _: lines)
-    assert das("resume", out)[0] == 0
+    assert das("run", out)[0] == 0
     assert published(out) == recorded(config)
 
 
@@ -582,6 +584,6 @@ def test_who_stops_a_run_is_told_how_to_go_on(config, tmp_path, monkeypatch, das
         patch.setattr("jobs.pipeline.confidential.stages.publish_given_counts", interrupted)
         code, printed = das("run", config, "--quiet")
     assert code == 130
-    line = f"das: stopped; nothing is lost, go on with `das resume {tmp_path / 'out'}`\n"
+    line = f"das: stopped; nothing is lost, go on with `das run {tmp_path / 'out'}`\n"
     assert printed.count(line) == 1
-    assert das("resume", tmp_path / "out", "--quiet")[0] == 0
+    assert das("run", tmp_path / "out", "--quiet")[0] == 0

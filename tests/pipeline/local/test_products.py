@@ -71,7 +71,7 @@ def test_three_products_are_made_and_verified(tmp_path):
         assert document["dwellings"]["privacy"]["total"] == "1/9"
         together = [Fraction(one["total"]) for one in document["together"]["composed"]]
         assert together == [sum(spent)]
-    resumed = CliRunner().invoke(app, ["resume", str(out), "--check"])
+    resumed = CliRunner().invoke(app, ["run", str(out), "--check"])
     assert resumed.exit_code == 0, resumed.output
     assert resumed.stdout.count("of") > 3 * 6
 
@@ -150,7 +150,7 @@ def test_two_products_of_the_same_people_under_one_account(here, das, tmp_path):
     assert granted == {"cvap": "1/5", "toy": "1"}
     assert [one["total"] for one in account["composed"]] == ["6/5"]
     release = tmp_path / "out" / "release"
-    code, said = das("certificate", release, "--output", tmp_path / "certificate.html")
+    code, said = das("verify", release, "--output", tmp_path / "certificate.html")
     assert code == 0, said
     certificate = " ".join((tmp_path / "certificate.html").read_text().split())
     headline = certificate[certificate.index("Whatever they compute") :][:400]
@@ -180,7 +180,7 @@ def test_a_certificate_of_both_definitions_has_the_smallest_epsilon(here, das, t
     assert code == 0, said
     assert "ε = 4.123 at δ" in (out / "release" / "README.md").read_text()
     page = tmp_path / "certificate.html"
-    assert das("certificate", out / "release", "--output", page)[0] == 0
+    assert das("verify", out / "release", "--output", page)[0] == 0
     simple = epsilon_bun_steinke(Fraction(7, 125), Fraction(1, 10**10)) + 2
     assert f"<strong>{odds(simple)}</strong>" in page.read_text()
     assert "this product alone" in page.read_text()

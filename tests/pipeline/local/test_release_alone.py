@@ -193,18 +193,18 @@ def test_reports_go_to_another_folder_and_leave_the_release_as_it_is(
 ) -> None:
     before = {path: path.read_bytes() for path in release.rglob("*") if path.is_file()}
     own = sorted(path.relative_to(release) for path in release.rglob("report.html"))
-    code, printed = das("report", release, "--to", tmp_path / "mine")
+    code, printed = das("inspect", "--reports", release, "--to", tmp_path / "mine")
     assert code == 0, printed
     assert len(own) == 2  # of persons and of units
     written = tmp_path / "mine"
     assert sorted(path.relative_to(written) for path in written.rglob("*.html")) == own
     assert {path: path.read_bytes() for path in release.rglob("*") if path.is_file()} == before
-    assert das("report", release)[0] == 0
+    assert das("inspect", "--reports", release)[0] == 0
     for path in own:
         assert (written / path).read_bytes() == (release / path).read_bytes()
-    assert das("report", release, "--to", written)[0] == 0  # its own are replaced
+    assert das("inspect", "--reports", release, "--to", written)[0] == 0  # its own are replaced
     (written / "report.html").write_text("notes of mine")
-    code, printed = das("report", release, "--to", written)
+    code, printed = das("inspect", "--reports", release, "--to", written)
     assert code == 2
     assert "is another file and is not written over" in printed
 
@@ -212,7 +212,7 @@ def test_reports_go_to_another_folder_and_leave_the_release_as_it_is(
 def test_of_a_run_public_reports_alone_go_to_another_folder(
     das: Das, origin: Path, tmp_path: Path
 ) -> None:
-    code, printed = das("report", origin / "out", "--to", tmp_path / "mine")
+    code, printed = das("inspect", "--reports", origin / "out", "--to", tmp_path / "mine")
     assert code == 0, printed
     assert "CONFIDENTIAL" not in printed
     assert len([*(tmp_path / "mine").rglob("*.html")]) == 2
@@ -274,8 +274,8 @@ def test_a_release_of_a_newer_format_is_refused_by_name(das: Das, release: Path)
     path.write_text(path.read_text().replace('"format": 3', '"format": 4', 1))
     with pytest.raises(DasError, match="is of a format that this version does not read"):
         open_release(release)
-    for command in ("estimate", "verify", "report"):
-        code, printed = das(command, release)
+    for words in (("estimate",), ("verify",), ("inspect", "--reports")):
+        code, printed = das(*words, release)
         assert code == 2
         assert "is of a format that this version does not read; expected 3" in printed
 
@@ -352,7 +352,7 @@ def test_the_codebook_says_what_codes_stand_for(release: Path) -> None:
 
 
 def test_a_geounit_is_inspected(das: Das, origin: Path, release: Path) -> None:
-    words = ("--geocode", "9900100000", "--json")
+    words = ("--geounit", "9900100000", "--json")
     code, wanted = das("inspect", origin / "out", *words)
     assert code == 0, wanted
     assert das("inspect", release, *words) == (0, wanted)
@@ -397,7 +397,7 @@ def test_what_is_no_release_is_named(das: Das, release: Path, tmp_path: Path) ->
     assert "is no folder of a finished release; expected OUT/release" in printed
     code, printed = das("estimate", release, "--solution", "other")
     assert code != 0
-    assert "go with a run file" in printed
+    assert "goes with a run file or a run folder" in printed
     shutil.rmtree(release / "configuration")
     code, printed = das("estimate", release)
     assert code != 0

@@ -149,7 +149,7 @@ def label(value: int, edges: tuple[int, ...]) -> str:
 
 
 def test_the_release_is_still_verified_and_whole(replicated, finished, das):
-    code, printed = das("verify", finished / "run.yaml", "--out", replicated / "out")
+    code, printed = das("verify", replicated / "out")
     assert code == 0, printed
 
 
@@ -170,10 +170,10 @@ def test_more_replicates_go_on_where_the_last_start_stopped(folder, das):
 
 def test_replicates_of_an_unfinished_run_are_refused(tmp_path, das):
     toy.write_records(tmp_path)
-    assert das("measure", toy.configuration(tmp_path))[0] == 0
+    assert das("run", "--only", "measure", toy.configuration(tmp_path))[0] == 0
     code, printed = das("replicate", tmp_path / "out", "--count", 2)
     assert code == OutputError.exit_code
-    assert "das solve" in printed
+    assert "das run RUN --only solve" in printed
     assert not (tmp_path / "out/replicates").exists()
 
 
@@ -201,7 +201,7 @@ def test_the_public_report_shows_them(folder, das):
     report = folder / "out/release/report.html"
     first = report.read_text()
     assert "Error of released counts" in first
-    assert das("report", folder / "out")[0] == 0
+    assert das("inspect", "--reports", folder / "out")[0] == 0
     assert report.read_text() == first
 
 
@@ -209,11 +209,11 @@ def test_a_damaged_document_is_made_again(folder, das):
     path = folder / "out/release/intervals/intervals.json"
     whole = path.read_text()
     path.write_text(whole.replace('"format": 1', '"format": 1, "more": 2', 1))
-    code, printed = das("report", folder / "out")
+    code, printed = das("inspect", "--reports", folder / "out")
     assert code == OutputError.exit_code
     assert "das replicate" in printed
     path.unlink()
-    assert das("report", folder / "out")[0] == 0
+    assert das("inspect", "--reports", folder / "out")[0] == 0
     assert das("replicate", folder / "out", "--count", COUNT)[0] == 0
     assert json.loads(path.read_text()) == json.loads(whole)
 
@@ -315,8 +315,8 @@ def test_counts_of_any_area_have_intervals(replicated, das, finished, tmp_path):
     rows = [("one", code) for code in blocks[:3]] + [("two", code) for code in blocks[2:9]]
     area.write_text("".join(f"{name},{code}\n" for name, code in rows))
     file = tmp_path / "found.parquet"
-    words = ("--table", "sex", "--geounit", "99", "--parquet", file)
-    code, printed = das("areas", config, "--out", out, *words, "--assign", area)
+    words = ("--table", "sex", "--geounit", "99", "--output", file)
+    code, printed = das("areas", out, *words, "--assign", area)
     assert code == 0, printed
     found = [row for row in pq.read_table(file).to_pylist() if row["table"] == "sex"]
     assert [row["area"] for row in found] == ["99", "99", "one", "one", "two", "two"]
@@ -341,5 +341,5 @@ def test_counts_of_any_area_have_intervals(replicated, das, finished, tmp_path):
         assert row["count_bias"] == pytest.approx(errors.mean())
         assert row["count_standard_deviation"] == pytest.approx(errors.std(ddof=1))
         assert 0 <= row["count_lower"] <= row["count_upper"]
-    code, printed = das("areas", config, "--out", out, "--geounit", "99", "--json")
+    code, printed = das("areas", out, "--geounit", "99", "--json")
     assert json.loads(printed)["replicates"] == COUNT

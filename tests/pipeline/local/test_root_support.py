@@ -63,7 +63,7 @@ def test_what_is_lost_is_made_again_as_it_was(
     before = [rows_of(place) for place in (release / "support" / "level=state", *counts)]
     noise = [dataset_digest(path) for path in sorted((release / "lazy_measurements").iterdir())]
     shutil.rmtree(release / lost)
-    result = CliRunner().invoke(app, ["resume", str(folder / "out"), "--quiet"])
+    result = CliRunner().invoke(app, ["run", str(folder / "out"), "--quiet"])
     assert result.exit_code == 0, (result.output, result.exception)
     assert before == [rows_of(place) for place in (release / "support" / "level=state", *counts)]
     assert noise == [

@@ -64,7 +64,7 @@ def refused(das: Das, config: Path) -> str:
     for words in (
         ("verify", config),
         ("verify", release_of(config)),
-        ("certificate", config, "-o", config.parent / "page.html"),
+        ("verify", config, "--certificate", config.parent / "page.html"),
     ):
         code, said = das(*words)
         assert code == VerificationError.exit_code, (words, said)
@@ -108,18 +108,18 @@ def test_a_page_in_the_folder_of_a_product_that_is_none_is_found(tmp_path, das):
 
 
 def test_what_attempts_left_is_removed_and_what_no_run_writes_is_refused(config, das):
-    assert das("measure", config)[0] == 0
+    assert das("run", "--only", "measure", config)[0] == 0
     left = release_of(config) / "counts" / "level=gone" / f"part-{'0a' * 16}.parquet"
     left.parent.mkdir(parents=True)
     left.write_bytes(b"half of it")
     stray = release_of(config) / "notes.txt"
     stray.write_text("of somebody")
-    code, said = das("solve", config)
+    code, said = das("run", "--only", "solve", config)
     assert code != 0
     assert "notes.txt: is not a file of this run" in said
     assert stray.exists()
     stray.unlink()
-    assert das("resume", config.parent / "out")[0] == 0
+    assert das("run", config.parent / "out")[0] == 0
     assert not left.exists()
     assert das("verify", config)[0] == 0
 
@@ -136,7 +136,7 @@ def test_a_draw_that_does_not_count_is_in_no_release(tmp_path, das, monkeypatch)
         das("run", config)
     first = [*release_of(config).glob("measurements/*/part-*")]
     assert len(first) == 1
-    code, said = das("solve", config)
+    code, said = das("run", "--only", "solve", config)
     assert code != 0
     assert "is not measured" in said
     assert das("run", config)[0] == 0

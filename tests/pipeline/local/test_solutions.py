@@ -87,8 +87,8 @@ def test_a_method_that_does_not_fit_is_changed_by_solve_and_by_resume(folder, da
     before = measured(out / "release")
     copy = Path(shutil.copytree(out, folder / "copy"))
     changed = real(folder, solve={"method": "nnls"})
-    assert das("solve", changed)[0] == 0
-    assert das("resume", copy, "--config", changed)[0] == 0
+    assert das("run", "--only", "solve", changed)[0] == 0
+    assert das("run", copy, "--config", changed)[0] == 0
     for one in (out, copy):
         assert measured(one / "release") == before
         manifest = manifest_of(one / "release")
@@ -114,7 +114,7 @@ def test_targets_rounding_tables_and_formats_may_change_before_the_seal(folder, 
     changed = real(folder, output__microdata=["csv"], output__tables=["total", "age"])
     with monkeypatch.context() as patch:
         patch.setattr("jobs.pipeline.release.stages.is_sealed", interrupted)
-        assert das("solve", changed)[0] == 130
+        assert das("run", "--only", "solve", changed)[0] == 130
     assert dataset_digest(out / "counts" / "level=block") == counts
     assert not (out / "microdata" / "parquet").exists()
     tables = Dataset.open(out / "tables" / "level=block").facts["queries"]
@@ -123,7 +123,7 @@ def test_targets_rounding_tables_and_formats_may_change_before_the_seal(folder, 
     assert [query["query"] for query in described] == ["total", "age"]
     solve = {"targets": "own", "rounding": [["total", "sex", "detailed"]]}
     last = real(folder, output__microdata=["csv"], output__tables=["total", "age"], solve=solve)
-    assert das("solve", last)[0] == 0
+    assert das("run", "--only", "solve", last)[0] == 0
     assert dataset_digest(out / "counts" / "level=block") != counts
     assert dataset_digest(out / "estimates" / "whole" / "level=tract") == estimates
     assert measured(out) == before
@@ -135,14 +135,14 @@ def interrupted(*_: object, **__: object) -> None:
 
 
 def test_what_fixes_the_measurements_may_not_change(folder, das):
-    assert das("measure", real(folder))[0] == 0
+    assert das("run", "--only", "measure", real(folder))[0] == 0
     for changes in (
         {"invariants": []},
         {"privacy__rho": "2"},
         {"privacy__delta": "1/1000"},
         {"geography__geounits": None},
     ):
-        code, printed = das("solve", real(folder, **changes))
+        code, printed = das("run", "--only", "solve", real(folder, **changes))
         assert code == OutputError.exit_code
         assert "belongs to a different configuration" in printed
 
@@ -158,7 +158,7 @@ def test_nothing_is_made_again_without_a_change(folder, das, monkeypatch):
     assert files_of(out / "counts") == counts
     sealed = files_of(out)
     assert das("run", real(folder, name="another title"))[0] == 0
-    assert das("solve", real(folder))[0] == 0
+    assert das("run", "--only", "solve", real(folder))[0] == 0
     assert files_of(out) == sealed
 
 
@@ -171,16 +171,20 @@ def sealed(folder, das) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("command", ["run", "solve", "resume"])
-def test_a_sealed_release_is_not_made_again(sealed, das, command):
+@pytest.mark.parametrize("way", ["run", "solve", "resume"])
+def test_a_sealed_release_is_not_made_again(sealed, das, way):
     out = sealed / "out"
     before = files_of(out / "release")
     changed = real(sealed, solve={"targets": "own"}, output__h1=None)
-    words = ("resume", out, "--config", changed) if command == "resume" else (command, changed)
+    more = {"run": (changed,), "solve": (changed, "--only", "solve")}
+    words = ("run", *more.get(way, (out, "--config", changed)))
     code, printed = das(*words)
     assert code == OutputError.exit_code
     assert 'is sealed, and was made with other settings; got solve.targets "full", now' in printed
-    assert f"`das solve {changed} --solution NAME` keeps another solution beside it" in printed
+    assert (
+        f"`das run {changed} --only solve --solution NAME` keeps another solution beside it"
+        in printed
+    )
     assert files_of(out / "release") == before
     assert not (out / "solutions").exists()
 
@@ -189,7 +193,7 @@ def test_a_named_solution_is_a_whole_release_of_the_same_measurements(sealed, da
     out = sealed / "out"
     before = files_of(out / "release")
     changed = real(sealed, solve={"targets": "own"}, output__tables=["total", "sex * age"])
-    code, printed = das("solve", changed, "--solution", "own")
+    code, printed = das("run", "--only", "solve", changed, "--solution", "own")
     assert code == 0, printed
     assert f"{out / 'solutions' / 'own' / 'report.html'}" in printed
     assert files_of(out / "release") == before
@@ -211,14 +215,14 @@ def test_a_named_solution_is_a_whole_release_of_the_same_measurements(sealed, da
     assert das("verify", changed)[0] == 0
     code, printed = das("inspect", out)
     assert "solutions: own" in printed
-    code, printed = das("inspect", out, "--solution", "own", "--geocode", "99", "--json")
+    code, printed = das("inspect", out, "--solution", "own", "--geounit", "99", "--json")
     assert json.loads(printed)["protected_total"] > 0
     words = ("estimate", changed, "--geounit", "99", "--query", "sex * age", "--json")
     assert das(*words, "--solution", "own") == das(*words)
     assert das("evaluate", changed, "--solution", "own")[0] == 0
     assert (out / "confidential" / "solutions" / "own" / "report.html").exists()
-    assert das("report", out, "--solution", "own")[0] == 0
-    assert das("resume", out, "--config", changed, "--solution", "own")[0] == 0
+    assert das("inspect", "--reports", out, "--solution", "own")[0] == 0
+    assert das("run", out, "--config", changed, "--solution", "own")[0] == 0
     assert das("run", real(sealed))[0] == 0  # the release itself goes on as it was
     assert files_of(out / "release") == before
 
@@ -229,12 +233,12 @@ def test_a_release_goes_on_with_its_own_run_file_after_a_solution_of_another_one
     other = real(sealed, solve={"targets": "own"}).rename(sealed / "other.yaml")
     real(sealed)
     before = (out / "release" / "manifest.json").read_bytes()
-    assert das("solve", other)[0] == OutputError.exit_code
+    assert das("run", "--only", "solve", other)[0] == OutputError.exit_code
     assert das("evaluate", other)[0] == 0
-    assert das("solve", other, "--solution", "own")[0] == 0
+    assert das("run", "--only", "solve", other, "--solution", "own")[0] == 0
     for words in (
-        ("resume", out),
-        ("resume", out, "--solution", "own"),
+        ("run", out),
+        ("run", out, "--solution", "own"),
         ("replicate", out, "--count", 1),
         ("replicate", out, "--count", 1, "--solution", "own"),
     ):
@@ -246,39 +250,41 @@ def test_a_release_goes_on_with_its_own_run_file_after_a_solution_of_another_one
 def test_a_named_solution_is_not_made_again_and_damage_is_mended(sealed, das):
     out = sealed / "out"
     changed = real(sealed, solve={"targets": "own"})
-    assert das("solve", changed, "--solution", "own")[0] == 0
+    assert das("run", "--only", "solve", changed, "--solution", "own")[0] == 0
     own = out / "solutions" / "own"
     before = sparse(own / "counts" / "level=tract")
-    code, printed = das("solve", real(sealed, solve={"method": "reweighted"}), "--solution", "own")
+    code, printed = das(
+        "run", "--only", "solve", real(sealed, solve={"method": "reweighted"}), "--solution", "own"
+    )
     assert code == OutputError.exit_code
     assert "--solution another name" in printed
     next((own / "counts" / "level=tract").glob("part-*")).unlink()
     changed = real(sealed, solve={"targets": "own"})
-    code, printed = das("solve", changed, "--solution", "own")
+    code, printed = das("run", "--only", "solve", changed, "--solution", "own")
     assert code == OutputError.exit_code
     assert "is missing" in printed
-    assert das("resume", out, "--solution", "own")[0] == 0
+    assert das("run", out, "--solution", "own")[0] == 0
     assert sparse(own / "counts" / "level=tract") == before
     assert das("verify", changed, "--solution", "own")[0] == 0
 
 
 def test_a_named_solution_that_fails_is_tried_again(sealed, das):
     bad = real(sealed, solve={"tolerance": 1e-300})
-    assert das("solve", bad, "--solution", "tight")[0] == SolverError.exit_code
+    assert das("run", "--only", "solve", bad, "--solution", "tight")[0] == SolverError.exit_code
     good = real(sealed, solve={"tolerance": 1e-6})
-    assert das("solve", good, "--solution", "tight")[0] == 0
+    assert das("run", "--only", "solve", good, "--solution", "tight")[0] == 0
     tight = manifest_of(sealed / "out" / "solutions" / "tight")["solution"]
     assert [s["settings"]["solve"]["tolerance"] for s in tight["history"]] == [1e-300, 1e-6]
 
 
 def test_a_solution_needs_measurements_and_a_name(folder, das):
     config = real(folder)
-    code, printed = das("solve", config, "--solution", "early")
+    code, printed = das("run", "--only", "solve", config, "--solution", "early")
     assert code == OutputError.exit_code
-    assert "is not measured; run `das measure`" in printed
+    assert "is not measured; use `das run RUN --only measure`" in printed
     assert not (folder / "out" / "solutions").exists()
     for name in ("../up", "", "a b", ".hidden"):
-        code, printed = das("solve", config, "--solution", name)
+        code, printed = das("run", "--only", "solve", config, "--solution", name)
         assert code == ConfigError.exit_code
         assert "is no name" in printed
 
@@ -291,7 +297,7 @@ def test_a_solution_of_persons_and_units(folder, das):
     code, printed = das("run", changed)
     assert code == OutputError.exit_code
     assert "units.solve.targets" in printed
-    assert das("solve", changed, "--solution", "own")[0] == 0
+    assert das("run", "--only", "solve", changed, "--solution", "own")[0] == 0
     assert das("verify", changed, "--solution", "own")[0] == 0
     own = folder / "out" / "solutions" / "own"
     assert manifest_of(own)["products"]["units"] == manifest_of(own / "units")
@@ -309,10 +315,10 @@ def test_lazy_geolevels_go_on_with_other_settings_and_have_one_solution(folder, 
     (out / "counts" / "level=block" / MANIFEST).unlink()
     kept = dataset_digest(out / "counts" / "level=county")
     changed = real(folder, **lazy, solve={"targets": "own", "tolerance": 1e-6})
-    assert das("resume", folder / "out", "--config", changed)[0] == 0
+    assert das("run", folder / "out", "--config", changed)[0] == 0
     assert dataset_digest(out / "counts" / "level=county") == kept
     assert len({row["solve_digest"] for row in manifest_of(out)["solve"]}) == 2
-    code, printed = das("solve", changed, "--solution", "other")
+    code, printed = das("run", "--only", "solve", changed, "--solution", "other")
     assert code == ConfigError.exit_code
     assert "drawn for the counts of the release" in printed
     assert LedgerError.exit_code == 3

@@ -159,7 +159,7 @@ def test_commands_take_geocodes_of_the_census(here, das, tmp_path):
         for column, name in {"estimate": "estimate", "standard_error": "standard_error",
                              "estimate_lower": "lower", "estimate_upper": "upper"}.items():  # fmt: skip
             assert float(row[column]) == pytest.approx(wanted[name], abs=0.001)
-    for words in (("verify", release), ("inspect", release), ("resume", tmp_path / "out")):
+    for words in (("verify", release), ("inspect", release), ("run", tmp_path / "out")):
         code, said = das(*words)
         assert code == 0, said
 
@@ -237,13 +237,13 @@ def test_a_release_alone_knows_both_geocodes(here, das, tmp_path):
 
 def test_das_spine_says_what_a_design_changes(das, tmp_path):
     config = configured(tmp_path, BOTH, ON_BOTH)
-    code, said = das("spine", config)
+    code, said = das("plan", "--spine", config)
     assert code == 0, said
     found = json.loads(said)
     assert [level["name"] for level in found["levels"]] == ON_BOTH
     assert found["geounits"]["before"] == {"state": 1, "county": 3, "tract": 6, "block": 21}
     assert found["distances"]["place"]["entities"] == 3
-    code, said = das("spine", toy.configuration(tmp_path))
+    code, said = das("plan", "--spine", toy.configuration(tmp_path))
     assert (code, said.count("geography.spine")) == (2, 1), said
 
 

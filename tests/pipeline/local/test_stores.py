@@ -47,9 +47,9 @@ def test_a_whole_run_in_a_bucket_and_its_release_read_there(tmp_path, bucket, da
     release = f"{bucket}/runs/toy/release"
     for command in (
         ("verify", release),
-        ("inspect", release, "--geocode", "99001"),
+        ("inspect", release, "--geounit", "99001"),
         ("estimate", release, "--query", "sex", "--geolevel", "county", "--json"),
-        ("report", release),
+        ("inspect", "--reports", release),
         ("areas", release, "--geolevel", "county", "--table", "sex * age[65+]"),
         ("tables", release, "--table", "sex", "--geolevel", "tract", "--to", tmp_path / "tables"),
     ):

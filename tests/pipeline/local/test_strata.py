@@ -120,7 +120,7 @@ def test_strata_may_be_planned_and_go_on_with_what_was_planned(tmp_path: Path) -
 def test_a_plan_says_what_each_stratum_costs_and_how_far_off_it_is(tmp_path: Path) -> None:
     toy.write_records(tmp_path)
     config = toy.configuration(tmp_path, privacy__allocation=allocation(tmp_path))
-    result = CliRunner().invoke(app, ["plan", str(config), "--json", "--quiet", "--losses"])
+    result = CliRunner().invoke(app, ["validate", str(config), "--json", "--losses"])
     assert result.exit_code == 0, result.output
     plan = json.loads(result.output)
     assert 0 < plan["by_noise"]["epsilon"] < plan["privacy"]["epsilon"]
@@ -133,7 +133,7 @@ def test_a_plan_says_what_each_stratum_costs_and_how_far_off_it_is(tmp_path: Pat
 WISHES = {
     "--weights": {"total where votingage=minor": {"county": 9}, "detailed": 1},
     "--targets": {"total where votingage=minor": 60, "age where votingage=adult": {"block": 90}},
-    "--equity": {
+    "--groups": {
         "groups": {"votingage": {"county": "absolute", "block": "absolute"}},
         "tables": ["sex"],
     },

@@ -101,7 +101,7 @@ def test_half_written_stage_is_made_again(tmp_path: Path, finished: Path) -> Non
     whole = sparse(counts)
     (counts / "_manifest.json").unlink()
     next(counts.glob("part-*")).write_bytes(b"half of a file")
-    with pytest.raises(OutputError, match=r"level=block: is missing; `das resume`"):
+    with pytest.raises(OutputError, match=r"level=block: is missing; `das run OUT`"):
         execute(config)
     repair(load_run(config))
     execute(config)

@@ -65,20 +65,20 @@ def test_the_truth_lies_in_a_folder_of_its_own(tmp_path: Path, das: Das, here: N
     assert not any(name.split("/")[-1] in ("evaluation.json", OWNER) for name in files(out))
 
     # What has the run folder alone finds the other.
-    assert "complete" in done(das, "resume", out)
+    assert "complete" in done(das, "run", out)
     (closed / "report.html").unlink()
-    assert f"{closed}/report.html" in done(das, "report", out)
+    assert f"{closed}/report.html" in done(das, "inspect", "--reports", out)
     assert str(closed) in done(das, "inspect", out)
     assert json.loads(done(das, "verify", config).splitlines()[-1])
 
     # It may move, and is then named.
     elsewhere = ("--confidential", tmp_path / "elsewhere")
-    text = refused(das, "resume", out, *elsewhere)
+    text = refused(das, "run", out, *elsewhere)
     assert "is not where the confidential files of this run lie" in text
     assert str(closed) in text
     shutil.move(closed, tmp_path / "moved")
     moved = ("--confidential", tmp_path / "moved")
-    assert "complete" in done(das, "resume", out, *moved)
+    assert "complete" in done(das, "run", out, *moved)
     assert f"{tmp_path}/moved/report.html" in done(das, "evaluate", config, *moved)
     assert not closed.exists()
 
@@ -87,11 +87,11 @@ def test_the_truth_lies_in_a_folder_of_its_own(tmp_path: Path, das: Das, here: N
     assert "holds the confidential files of another run" in text
     assert not (tmp_path / "second" / "run.json").exists()
     third = ("--confidential", tmp_path / "third")
-    done(das, "measure", config, "--out", tmp_path / "second", *third)
+    done(das, "run", "--only", "measure", config, "--out", tmp_path / "second", *third)
 
     # A copy of the release needs neither.
     shutil.copytree(out / "release", tmp_path / "copy" / "release")
-    done(das, "verify", config, "--out", tmp_path / "copy")
+    done(das, "verify", tmp_path / "copy")
 
 
 def test_a_folder_that_is_taken_over_gives_up_its_other_root(
@@ -105,14 +105,14 @@ def test_a_folder_that_is_taken_over_gives_up_its_other_root(
 
         patch.setattr("jobs.pipeline.run.refuse_damage", stop)
         with pytest.raises(Died):
-            das("measure", config)
+            das("run", "--only", "measure", config)
     closed = confidential_layout(Roots.of(tmp_path / "out", tmp_path / "closed")).root
     (closed / "histograms").mkdir()
     (closed / "histograms" / "left").write_text("of the other configuration")
     other = toy.configuration(
         tmp_path, privacy__rho="2", output__confidential=str(tmp_path / "other")
     )
-    done(das, "measure", other)
+    done(das, "run", "--only", "measure", other)
     assert not closed.exists()
     assert (tmp_path / "other" / "histograms").is_dir()
     assert stat.S_IMODE((tmp_path / "other").stat().st_mode) == 0o700
@@ -190,7 +190,7 @@ def test_a_survey_has_two_roots_as_well(
     out, closed = tmp_path / "out", tmp_path / "closed"
     assert {"evaluation.json", "report.html", "input.json", OWNER} <= files(closed)
     assert not (out / "confidential").exists()
-    assert f"{closed}/report.html" in done(das, "report", out)
-    done(das, "resume", out)
+    assert f"{closed}/report.html" in done(das, "inspect", "--reports", out)
+    done(das, "run", out)
     shutil.move(closed, tmp_path / "moved")
-    done(das, "resume", out, "--confidential", tmp_path / "moved")
+    done(das, "run", out, "--confidential", tmp_path / "moved")

@@ -318,7 +318,7 @@ def test_a_complete_run_is_not_repeated_and_parts_are_made_again(folder):
     tables = units.tables("block")
     table = rows_of_csv(tables / "h1.csv")
     shutil.rmtree(tables)
-    with pytest.raises(OutputError, match=r"level=tract: is missing; `das resume`"):
+    with pytest.raises(OutputError, match=r"level=tract: is missing; `das run OUT`"):
         execute(config)
     repair(load_run(config))
     execute(config)

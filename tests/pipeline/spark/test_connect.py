@@ -257,4 +257,4 @@ def test_a_server_that_dies_in_a_step_is_told_as_a_failure_of_the_machine(
         killer.join()
     failure = machine_failure(told.value)
     assert isinstance(failure, RuntimeSetupError)
-    assert "das resume" in str(failure)
+    assert "das run" in str(failure)

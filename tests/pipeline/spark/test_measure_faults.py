@@ -61,9 +61,11 @@ class Stage:
     undisturbed: Path
 
     def start(self, name: str, config: Path, **conf: str) -> faults.Submitted:
-        """Submit `das measure` of a run in the background."""
+        """Submit `das run RUN --only measure` of a run in the background."""
         log = self.folder / f"{name}.log"
-        process = self.cluster.start(self.archive, "measure", config, log=log, conf=conf)
+        process = self.cluster.start(
+            self.archive, "run", "--only", "measure", config, log=log, conf=conf
+        )
         return faults.Submitted(process, log)
 
 

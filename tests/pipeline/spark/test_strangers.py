@@ -1,6 +1,6 @@
 """A stranger connects to every port of a session that measures, and asks for what its tasks carry.
 
-The session is opened as `das measure` opens it, by a run file.
+The session is opened as `das run RUN --only measure` opens it, by a run file.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """For whom a release is worse under three allocations, as predicted and as measured in runs.
 
-    python -m bench.equity [--quick] [--seeds N] [--others FACTOR] [--data FOLDER]
+    python -m bench.groups [--quick] [--seeds N] [--max-worsening FACTOR] [--data FOLDER]
 
 Blocks are those of Delaware 2010: a sixth of the state, or all of it in the folder of --data. Groups
 are the eight of ethnicity and race, compared at the tract and the block group relative to their
 sizes. Sizes are public: those of a release of another seed with the production allocation.
 Allocations: production, that of the run file; optimized, `das plan --optimize` for equal weights;
-equity, `das plan --optimize --equity` where no table of the run gets worse than by FACTOR; free, the
+groups, `das plan --optimize --groups` where no table of the run gets worse than by FACTOR; free, the
 same without that limit. All are made from full information, as counts are solved.
 
 Predicted errors are those of linear estimates, before nonnegativity and rounding; measured ones are
@@ -32,9 +32,9 @@ from das.queries.query import Query, groups_of, parse_query, restricted
 from das.tree.classes import SubtreeClasses
 from das.tree.information import Information
 from jobs.design.planning.allocation import Optimized, optimize_weights, write_allocation
-from jobs.design.planning.equity import optimize_equity
 from jobs.design.planning.errors import parse_tables, predict, subtree_classes
-from jobs.design.planning.groups import read_equity
+from jobs.design.planning.group_errors import optimize_for_groups
+from jobs.design.planning.groups import read_groups
 from jobs.pipeline.confidential.geounits import lattice_of
 from jobs.pipeline.confidential.histograms import read_truth
 from jobs.pipeline.config.allocation import load_allocation
@@ -66,11 +66,11 @@ def allocations(
     def for_groups(**more: float) -> Optimized:
         path = folder / "groups.yaml"
         path.write_text(yaml.safe_dump(asked | more))
-        return optimize_equity(plan, tree, TABLES, Information.FULL, read_equity(plan, path))
+        return optimize_for_groups(plan, tree, TABLES, Information.FULL, read_groups(plan, path))
 
     searches = {
         "optimized": lambda: optimize_weights(plan, tree, TABLES, Information.FULL),
-        "equity": lambda: for_groups(others=others),
+        "groups": lambda: for_groups(others=others),
         "free": for_groups,
     }
     files, found = {}, {}
@@ -173,7 +173,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="2 seeds")
     parser.add_argument("--seeds", type=int)
-    parser.add_argument("--others", type=float, default=1.25)
+    parser.add_argument("--max-worsening", type=float, default=1.25)
     parser.add_argument("--data", type=Path, default=DATA, help="folder of the file of blocks")
     arguments = parser.parse_args()
     seeds = arguments.seeds or (2 if arguments.quick else 10)
@@ -187,7 +187,7 @@ def main() -> None:
         sizes = released_sizes(first)
         lattice = lattice_of(first)
         tree = subtree_classes(lattice)
-        files, searches = allocations(first, tree, sizes, arguments.others, folder)
+        files, searches = allocations(first, tree, sizes, arguments.max_worsening, folder)
         ways: dict[str, Path | None] = {"production": None, **files}
         plans = {way: predicted(first, tree, path) for way, path in ways.items()}
         runs: dict[str, Errors] = {}
@@ -200,7 +200,12 @@ def main() -> None:
             runs[way] = mean_errors(every)
     levels = first.plan.spine.levels
     numbers = {level: len(lattice.codes[index]) for index, level in enumerate(levels)}
-    result = {"seeds": seeds, "others": arguments.others, "sizes": sizes, "search": searches}
+    result = {
+        "seeds": seeds,
+        "max_worsening": arguments.max_worsening,
+        "sizes": sizes,
+        "search": searches,
+    }
     print(f"{seeds} seeds; public sizes {sizes}")
     for way, found in searches.items():
         print(f"{way}: {found['value']} of the goal before, least possible {found['bound']}")
