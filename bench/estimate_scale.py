@@ -19,7 +19,7 @@ from bench.state import das, generated
 from jobs.pipeline.config.load import load_run
 from jobs.pipeline.release.estimate import EstimateStage, LevelEstimator
 from jobs.pipeline.storage.dataset import Dataset
-from jobs.pipeline.storage.layout import EstimateLayout, release_layout
+from jobs.pipeline.storage.layout import EstimateLayout
 from jobs.pipeline.tasks.executor import open_tasks
 
 QUICK = (5_000, 20_000, 50_000)
@@ -36,7 +36,7 @@ def timed(blocks: int, schema: str) -> dict[str, float]:
         das("run", config, "--quiet", *(("--only", "measure") if small else ()))
         before = time.monotonic() - started
         resolved = load_run(config)
-        release = release_layout(resolved.config.output.directory)
+        release = resolved.last.release
         tables = tuple(resolved.last.tabulated.values())
         with open_tasks(resolved.config) as tasks:
             tasks.run("warm", list(range(8)), abs)

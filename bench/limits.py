@@ -45,6 +45,7 @@ from jobs.pipeline.run import run
 from jobs.pipeline.tasks.batches import Sizing
 from jobs.pipeline.tasks.executor import LocalTasks
 from jobs.pipeline.tasks.progress import Reporter
+from tests.builders.places import release_of
 
 ACTIVITIES = ("measure", "estimate", "solve", "write")
 # Cells -> run file, blocks of the larger state, and with --quick.
@@ -186,7 +187,7 @@ def run_here(template: str, blocks: int) -> tuple[dict[str, float], dict[str, An
         run(resolved, Reporter(quiet=True), tasks=LocalTasks(sizing, slots=2))
         out = resolved.config.output.directory
         stages = json.loads((out / "summary.json").read_text())["stages"]
-        manifest = json.loads((out / "release" / "manifest.json").read_text())
+        manifest = json.loads((release_of(out).manifest).read_text())
     geounits = sum(row["geounits"] for row in manifest["geography"])
     answers = sum(query.size for query in resolved.last.tabulated.values())
     return {a: stages[a]["core_seconds"] for a in ACTIVITIES}, manifest, answers * geounits

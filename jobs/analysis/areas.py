@@ -321,7 +321,7 @@ def kept_leaves(resolved: Resolved) -> list[Dataset]:
     if not settings.exists():
         return []
     said = read_json(settings, "remove the folder, and run `das replicate` again")
-    if said.get("manifest") != digest_of(resolved.last.release.manifest):
+    if said.get("manifest") != digest_of(resolved.release.manifest):
         return []
     places: list[Place] = sorted((folder / "leaves" / resolved.last.name).glob("*"), key=str)
     return [Dataset.open(place) for place in places if is_published(place)]

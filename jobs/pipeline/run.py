@@ -34,7 +34,7 @@ from jobs.pipeline.release.stages import estimate, seal, solve, write
 from jobs.pipeline.report.console import terminal_table
 from jobs.pipeline.report.finished import costs_folder, write_internal_reports
 from jobs.pipeline.report.run import stages_table
-from jobs.pipeline.storage.layout import EstimateLayout, release_layout
+from jobs.pipeline.storage.layout import EstimateLayout
 from jobs.pipeline.storage.place import Place
 from jobs.pipeline.tasks.executor import Tasks, open_tasks, require_run_packages
 from jobs.pipeline.tasks.progress import Recorder, Reporter
@@ -74,7 +74,7 @@ def _outputs(stage: str, product: Product) -> list[Place]:
             *(release.joined / name for name in joined),
             *map(release.tables, plan.geolevels),
         ],
-        "seal": [release.manifest, release.report],
+        "seal": [release.manifest, release.report, release.whole.manifest],
         "evaluate": [confidential.evaluation, confidential.report] if known else [],
     }[stage]
 
@@ -213,7 +213,7 @@ def run(
         *(release.microdata / name for name in last.config.output.microdata),
         *(release.root / name for name in ("measurements", "counts", "tables")),
         *(path for product in others for path in (product.release.report, product.release.root)),
-        release.manifest,
+        release.whole.manifest,
     ]
 
 
@@ -290,7 +290,7 @@ def run_measuring(
     refuse_unreadable(resolved)
     with open_job(resolved, reporter, tasks=tasks) as job:
         do_stages(job, MEASURING)
-    return [job.release.root / "measurements"]
+    return [product.release.root / "measurements" for product in job.products]
 
 
 def run_solving(resolved: Resolved, reporter: Reporter, tasks: Tasks | None = None) -> list[Place]:
@@ -306,7 +306,8 @@ def run_solving(resolved: Resolved, reporter: Reporter, tasks: Tasks | None = No
     refuse_sealed(resolved)
     with open_job(resolved, reporter, tasks=tasks) as job:
         do_stages(job, SOLVING)
-    return [job.release.report, job.release.microdata, job.release.manifest]
+    last = resolved.last.release
+    return [last.report, last.microdata, job.release.manifest]
 
 
 def run_evaluating(
@@ -323,7 +324,7 @@ def run_evaluating(
     _refuse_elsewhere(resolved)
     require_runnable(resolved)
     roots, solution = resolved.config.output.roots, resolved.solution
-    read_manifest(release_layout(roots.out, solution))
+    read_manifest(resolved.last.release)
     with open_job(resolved, reporter, tasks=tasks) as job:
         do_stages(job, EVALUATING)
     reports = write_internal_reports(roots, solution)

@@ -1573,7 +1573,7 @@ FAULTS = (
     Fault(
         "seeded noise passes for noise",
         SEALING,
-        "if (release.root / NOT_FOR_RELEASE).exists() != manifest.not_for_release:",
+        "if release.notice.exists() != manifest.not_for_release:",
         "if False:",
         (SEALING_UNIT + "test_what_differs_from_the_manifest_is_found[seeded]",),
     ),
@@ -1611,6 +1611,15 @@ FAULTS = (
         "if path not in known and journal_of(path) not in known:",
         "if False:",
         (SEALING_UNIT + "test_a_file_that_no_run_writes_is_not_sealed",),
+    ),
+    Fault(
+        "a product need not be the one that the release states",
+        VERIFYING,
+        "        verify_manifest(resolved.release, stated, census_manifest_of(resolved, sealed))\n",
+        "",
+        (
+            "tests/pipeline/local/test_sealing.py::test_a_manifest_of_a_product_that_was_changed_is_found",
+        ),
     ),
     Fault(
         "children need not sum to their parents",

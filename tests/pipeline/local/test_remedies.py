@@ -20,6 +20,7 @@ from das.errors import DasError
 from jobs.cli.main import app
 from tests.builders import toy, units
 from tests.builders.in_process import leave_out_figures, patch_spark
+from tests.builders.places import product_in, release_of
 from tests.pipeline.local.remedies import Entry, Key, NotTried, TriedIn, collected, exists, says
 
 
@@ -557,7 +558,7 @@ def a_folder_of_another_configuration(desk: Desk) -> str:
 
 
 def a_log_in_the_release(desk: Desk) -> str:
-    config, log = desk.config(), desk.folder / "out" / "release" / "log.jsonl"
+    config, log = desk.config(), release_of(desk.folder / "out").root / "log.jsonl"
     good = ("run", config, "--quiet", "--log-json", desk.folder / "log.jsonl")
     return desk.tried(("run", config, "--quiet", "--log-json", log), good)
 
@@ -598,7 +599,7 @@ def estimates_need_their_stage(desk: Desk) -> str:
 def files_that_no_manifest_names(desk: Desk) -> str:
     config = desk.config()
     desk.done("run", config, "--quiet")
-    late = desk.folder / "out" / "release" / "counts" / "level=block" / "part-0.parquet"
+    late = release_of(desk.folder / "out").counts("block") / "part-0.parquet"
     late.write_bytes(b"late")
     message = desk.refused("verify", config, "--quiet")
     late.unlink()
@@ -609,7 +610,7 @@ def files_that_no_manifest_names(desk: Desk) -> str:
 def damage_is_made_again(desk: Desk) -> str:
     config, out = desk.config(), desk.folder / "out"
     desk.done("run", config, "--quiet")
-    part = next((out / "release" / "counts" / "level=block").glob("part-*"))
+    part = next((release_of(out).counts("block")).glob("part-*"))
     part.write_bytes(b"damaged")
     message = desk.refused("verify", config, "--quiet")
     desk.done("run", out, "--quiet")
@@ -620,7 +621,7 @@ def damage_is_made_again(desk: Desk) -> str:
 def counts_below_lost_counts(desk: Desk) -> str:
     config, out = desk.config(), desk.folder / "out"
     desk.done("run", config, "--quiet")
-    shutil.rmtree(out / "release" / "counts" / "level=tract")
+    shutil.rmtree(release_of(out).counts("tract"))
     message = desk.refused("run", config, "--quiet")
     desk.done("run", out, "--quiet")
     desk.done("verify", config, "--quiet")
@@ -685,7 +686,7 @@ def _lost(desk: Desk, which: str, command: str) -> str:
     config, out = desk.config(), desk.folder / "out"
     part = () if command == "verify" else ("--only", "measure")
     desk.done("run", config, "--quiet", *part)
-    path = next((out / "release").glob(which))
+    path = next(release_of(out).root.glob(which))
     words = (command, out if command == "run" else config, "--quiet")
     backup = path.rename(desk.folder / "backup")
     message = desk.refused(*words)
@@ -733,8 +734,8 @@ def what_needs_a_release(desk: Desk) -> str:
 def _copied(desk: Desk) -> Path:
     """A copy of a release whose report cannot be written, as on a read-only disk."""
     copied = shutil.copytree(desk.shared.parent / "out" / "release", desk.folder / "copied")
-    (copied / "report.html").unlink()
-    (copied / "report.html").mkdir()
+    product_in(copied).report.unlink()
+    product_in(copied).report.mkdir()
     return Path(copied)
 
 
