@@ -63,6 +63,7 @@ from jobs.pipeline.config.allocation import load_allocation
 from jobs.pipeline.config.files import ready_files
 from jobs.pipeline.config.load import load_run
 from jobs.pipeline.config.product import Product, Resolved
+from jobs.pipeline.config.runnable import require_runnable
 from jobs.pipeline.config.schema import load_schema
 from jobs.pipeline.config.upgrade import FORMAT
 from jobs.pipeline.documents.document import json_of
@@ -116,6 +117,7 @@ def read_nmf(asked: NmfImport, reporter: Reporter) -> Path:
             exact = read_exact(found.schema, found.lattice, found.levels, asked.leave_out)
         _write_inputs(asked, draft, found, exact, stated, chains)
         resolved = load_run(draft / RUN_FILE)
+        require_runnable(resolved)
         files, digest = digest_of(asked.nmf, found.levels)
         name = asked.nmf.resolve().name
         origin = Origin(layout="nmf", name=name, files=files, sha256=digest)

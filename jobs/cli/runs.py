@@ -77,8 +77,10 @@ def validate(
     from jobs.pipeline.confidential.inputs import absent_files, check_present
     from jobs.pipeline.config.load import load_run
     from jobs.pipeline.config.product import account_of
+    from jobs.pipeline.config.runnable import require_runnable
 
     resolved = load_run(config)
+    require_runnable(resolved)
     if resolved.plan.spends:
         check_account(account_of(resolved.config))
     check_roots(resolved.config.output.roots)

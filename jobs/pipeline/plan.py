@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property, lru_cache
@@ -17,7 +17,7 @@ from das.errors import BudgetError, ConfigError, SchemaError
 from das.privacy.budget import Budget
 from das.privacy.ledger import Ledger, LedgerEntry
 from das.privacy.semantics import ChangeCosts, statements, touched_attributes
-from das.queries.query import Query, is_refinement, parse_query
+from das.queries.query import Query, is_refinement
 from das.schema import Schema
 from das.strategy import NoisyQuery, Strategy, noisy_queries
 from das.tree.model import GeolevelTerms, partial_terms, spine_terms
@@ -312,9 +312,7 @@ def plan_terms(plan: Plan) -> tuple[GeolevelTerms, ...]:
 
 def why_no_estimates(plan: Plan) -> str | None:
     """Why there are none of anything, as may be with on-demand queries; None if there are some."""
-    if not plan.on_demand:
-        return None
-    if not any(level.complete for level in plan.levels):
+    if plan.on_demand and not any(level.complete for level in plan.levels):
         return "no query is measured completely"
     try:
         plan_terms(plan)
@@ -323,18 +321,13 @@ def why_no_estimates(plan: Plan) -> str | None:
     return None
 
 
-def without_estimates(plan: Plan, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Tables that do not follow from what is measured completely, each with the geolevels.
-
-    Args:
-      plan: The plan.
-      names: Queries on the schema.
-    """
-    levels, queries = plan.geolevels, [parse_query(plan.schema, name) for name in names]
-    if why_no_estimates(plan) is not None:
-        return {query.name: tuple(levels) for query in queries}
+def without_estimates(plan: Plan, queries: Iterable[Query]) -> dict[str, tuple[str, ...]]:
+    """Tables that do not follow from what is measured completely, each with the geolevels."""
     if not plan.on_demand:
         return {}
+    levels = plan.geolevels
+    if why_no_estimates(plan) is not None:
+        return {query.name: tuple(levels) for query in queries}
     out = {}
     for query in queries:
         terms = plan_terms(plan)  # what is not on the spine is estimated from leaves

@@ -22,6 +22,7 @@ from jobs.pipeline.confidential.stages import (
     settle,
 )
 from jobs.pipeline.config.product import Product, Resolved, account_of
+from jobs.pipeline.config.runnable import require_runnable
 from jobs.pipeline.documents.document import json_of
 from jobs.pipeline.documents.manifest import read_manifest
 from jobs.pipeline.documents.summary import read_summary
@@ -203,6 +204,7 @@ def run(
     """
     if resolved.plan.is_elsewhere:
         return run_solving(resolved, reporter, tasks)
+    require_runnable(resolved)
     refuse_unreadable(resolved)
     refuse_sealed(resolved)
     before = () if resolved.solution else MEASURING
@@ -246,6 +248,7 @@ def resume(
       OutputError: The release is sealed and was made with other settings; or something is damaged
         that cannot be made again, with `check` at all.
     """
+    require_runnable(resolved)
     refuse_sealed(resolved)
     with only_driver(resolved.config.output.directory):
         for line in stage_progress(STAGES, resolved):
@@ -290,6 +293,7 @@ def run_measuring(
       The files of interest.
     """
     _refuse_elsewhere(resolved)
+    require_runnable(resolved)
     refuse_unreadable(resolved)
     with open_job(resolved, reporter, tasks=tasks) as job:
         do_stages(job, MEASURING)
@@ -305,6 +309,7 @@ def run_solving(resolved: Resolved, reporter: Reporter, tasks: Tasks | None = No
     Raises:
       OutputError: It is sealed and was made with other settings.
     """
+    require_runnable(resolved)
     refuse_sealed(resolved)
     with open_job(resolved, reporter, tasks=tasks) as job:
         do_stages(job, SOLVING)
@@ -324,6 +329,7 @@ def run_evaluating(
       OutputError: The release is not sealed.
     """
     _refuse_elsewhere(resolved)
+    require_runnable(resolved)
     roots, solution = resolved.config.output.roots, resolved.solution
     read_manifest(resolved.last.release)
     with open_job(resolved, reporter, tasks=tasks) as job:

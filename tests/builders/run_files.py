@@ -6,8 +6,12 @@ So files of format 1 were written, which the program refuses. One product reads 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+from jobs.pipeline.config.load import load_run
+from jobs.pipeline.config.product import Resolved
+from jobs.pipeline.config.runnable import require_runnable
 from jobs.pipeline.config.upgrade import FORMAT
 
 _SECTIONS = ("schema", "data", "invariants", "solve", "evaluate")
@@ -43,3 +47,10 @@ def _invariant(entry: object) -> object:
         return entry
     rest = {key: value for key, value in entry.items() if key != "units"}
     return {**rest, "exact": {"product": "units", "query": entry["units"]}}
+
+
+def load_runnable(path: Path) -> Resolved:
+    """Load a run file and check, as `das validate` does first, that it could be finished."""
+    resolved = load_run(path)
+    require_runnable(resolved)
+    return resolved

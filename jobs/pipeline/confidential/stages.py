@@ -22,7 +22,7 @@ from jobs.pipeline.confidential.measure import MeasureStage
 from jobs.pipeline.confidential.read.formats import reader_of
 from jobs.pipeline.config.allocation import freeze, planned_parts
 from jobs.pipeline.config.product import Product, account_of, claim_of
-from jobs.pipeline.config.solve import refuse_large_families
+from jobs.pipeline.config.runnable import refuse_large_families
 from jobs.pipeline.documents.document import write_document
 from jobs.pipeline.folder.identity import check_same_input, input_files
 from jobs.pipeline.folder.spending import spending_of
@@ -230,13 +230,12 @@ def evaluate(job: Job) -> None:
     """Compare the release with the truth, and write the confidential evaluations."""
     for product in job.products:
         with job.stage("evaluate", product.label("against the truth")):
-            invariants = (invariant.query.name for invariant in product.plan.invariants)
             evaluation = write_evaluation(
                 product.release,
                 product.confidential,
                 product.plan,
                 job.tasks,
-                queries=[*invariants, *product.tables],
+                tables=[*product.tabulated.values()],
                 grouping=product.grouping,
             )
             households = household_errors(

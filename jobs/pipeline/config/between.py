@@ -20,7 +20,6 @@ from jobs.pipeline.config.models.kinds.row import coefficients_of
 from jobs.pipeline.config.models.products import JoinedConfig
 from jobs.pipeline.config.models.run import BetweenConfig, RunConfig, SideConfig
 from jobs.pipeline.config.product import Product
-from jobs.pipeline.config.solve import refuse_unsolvable
 from jobs.pipeline.config.upgrade import Kind, as_hashed
 from jobs.pipeline.plan import Hint, Plan, plan_terms, why_no_estimates
 from jobs.pipeline.storage.place import Place
@@ -42,8 +41,7 @@ def tied_products(
 
     Raises:
       ConfigError, SchemaError: A constraint names what is unknown, cannot be kept by solving one
-        product after the other, or might contradict others; or joined microdata are asked for of
-        what cannot be joined.
+        product after the other, or might contradict others.
     """
     plans = {name: product.plan for name, product in products.items()}
     stated: dict[str, list[tuple[BetweenConfig, Tie]]] = {}
@@ -60,15 +58,7 @@ def tied_products(
     with at(f"{path}: between"):
         for later, entries in stated.items():
             plans = _tied(later, entries, plans)
-    for name, plan in plans.items():
-        if plan is not products[name].plan:
-            with at(f"{path}: products.{name}"):
-                refuse_unsolvable(plan)
-    tied = {name: replace(product, plan=plans[name]) for name, product in products.items()}
-    for name, product in tied.items():
-        with at(f"{path}: products.{name}.output"):
-            joining_of(product, tied)
-    return tied
+    return {name: replace(product, plan=plans[name]) for name, product in products.items()}
 
 
 def _tie(entry: BetweenConfig, plans: Mapping[str, Plan]) -> tuple[str, Tie]:

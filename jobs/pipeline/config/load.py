@@ -20,7 +20,6 @@ from jobs.pipeline.config.files import (
     absolute_path,
     read_model,
     read_run_file,
-    refuse_tangled,
 )
 from jobs.pipeline.config.mistakes import at, refuse_unknown
 from jobs.pipeline.config.models.allocation import AllocationFile
@@ -126,7 +125,6 @@ def _resolve(
     for own in config.products.values():
         with at(str(path)):
             _ = own.input
-    refuse_tangled(path, config, config.output.roots)
 
     out, names = config.output.directory, [*config.products]
     first = census_release(release_folder(out), names)

@@ -16,7 +16,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from das.errors import ConfigError, OutputError
-from das.queries.query import parse_query
 from jobs.pipeline.config.between import joined_settings
 from jobs.pipeline.config.models.products import JoinedConfig, ProductConfig
 from jobs.pipeline.config.models.run import RunConfig
@@ -161,7 +160,6 @@ def _outdated(product: Product, *, stays: bool) -> list[Place]:
     microdata = {release.microdata / name: name for name in MICRODATA}
     joined = {release.joined / name: name for name in MICRODATA}
     made, wanted = [*map(release.tables, levels), *joined], TablesWanted.of(product)
-    tables = [parse_query(plan.schema, name).name for name in product.tables]
     tied = [*map(release.tied, plan.spine.levels)]
     solved = {facts["solve_digest"] for path in (*counts, *tied) for facts in _facts(path)}
     if solved - {plan.solve_digest} and not stays:
@@ -177,10 +175,11 @@ def _outdated(product: Product, *, stays: bool) -> list[Place]:
             # What an older version sealed stays as it is.
             if "format" in facts or not release.manifest.is_file()
         ]
-    unknown = without_estimates(plan, product.tables)
+    unknown = without_estimates(plan, product.tabulated.values())
     for level in levels:
         path = EstimateLayout.of(release).tables(level)
-        asked = [name for name in tables if level not in unknown.get(name, ())]
+        names = (query.name for query in product.tabulated.values())
+        asked = [name for name in names if level not in unknown.get(name, ())]
         outdated += [
             path for facts in _facts(path) if [q["query"] for q in facts["queries"]] != asked
         ]

@@ -395,7 +395,7 @@ class AreaEstimator:
           SchemaError: One does not follow from what is measured completely.
         """
         plan = self.estimator.plan
-        unknown = without_estimates(plan, [query.name for query in self.queries])
+        unknown = without_estimates(plan, self.queries)
         for query in self.queries:
             if plan.levels[level].name not in unknown.get(query.name, ()):
                 continue

@@ -100,7 +100,7 @@ class RunFacts:
     products: dict[str, Manifest] | None = None
     composition: Account | None = None
     expected: tuple[ExpectedGroups, ...] = ()
-    tables: tuple[str, ...] = ()
+    tables: tuple[Query, ...] = ()
     about: AboutConfig = field(default_factory=AboutConfig)
 
 
@@ -133,7 +133,7 @@ def product_facts(
         solution=solution,
         records=product.name,
         expected=expected_groups(product.plan, product.release, product.grouping),
-        tables=tuple(product.tables),
+        tables=tuple(product.tabulated.values()),
         about=resolved.config.about,
     )
     is_older = resolved.release.is_product
@@ -338,7 +338,7 @@ def _records(release: ReleaseLayout) -> int | None:
 # --- the codebook ---------------------------------------------------------------------------------
 
 
-def codebook_of(plan: Plan, manifest: Manifest, tables: Sequence[str]) -> Codebook:
+def codebook_of(plan: Plan, manifest: Manifest, tables: Sequence[Query]) -> Codebook:
     """What codes and names in the files of a release stand for.
 
     Args:
@@ -384,10 +384,10 @@ def _recode(schema: Schema, recode: Recode) -> CodedRecode:
     )
 
 
-def _queries(plan: Plan, tables: Sequence[str]) -> tuple[CodedQuery, ...]:
+def _queries(plan: Plan, tables: Sequence[Query]) -> tuple[CodedQuery, ...]:
     """Tabulated queries first, then those that are only measured or only exact."""
-    tabulated = {query.name: query for query in (parse_query(plan.schema, t) for t in tables)}
-    found: dict[str, Query] = dict(tabulated)
+    tabulated = {query.name: query for query in tables}
+    found = dict(tabulated)
     for level in plan.levels:
         for query in (*level.exact, *level.queries):
             found.setdefault(query.name, query)

@@ -6,7 +6,6 @@ import os
 import platform
 from collections.abc import Callable
 
-from das.queries.query import parse_query
 from jobs.pipeline.config.between import joining_of
 from jobs.pipeline.config.product import Product, TablesWanted
 from jobs.pipeline.config.released import released_configuration
@@ -43,7 +42,7 @@ def estimate(job: Job) -> None:
         plan = product.plan
         if why_no_estimates(plan) is not None:
             continue
-        queries = tuple(parse_query(plan.schema, name) for name in product.tables)
+        queries = tuple(product.tabulated.values())
         stage = EstimateStage(
             LevelEstimator(plan, product.release, queries, CONFIDENCE),
             job.tasks,

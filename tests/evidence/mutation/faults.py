@@ -131,6 +131,7 @@ SURVEY_PLAN_UNIT = "tests/unit/jobs/survey/test_plan.py::"
 IMPLIED_UNIT = "tests/unit/invariants/test_implied.py::"
 LEAVES_UNIT = "tests/unit/invariants/test_leaves.py::"
 BETWEEN_UNIT = "tests/unit/invariants/test_between.py::"
+RUNNABLE_TEST = "tests/pipeline/local/test_runnable.py::"
 INVARIANTS_UNIT = "tests/unit/jobs/pipeline/config/test_invariants_section.py::"
 EXACT_UNIT = "tests/unit/invariants/test_exact.py::"
 OBJECTIVES_ORACLE = "tests/unit/solvers/objectives/test_postprocessing_oracle.py::"
@@ -609,6 +610,82 @@ FAULTS = (
         "key.is_for_testing and not plan.not_for_release",
         "False",
         (STAGE_TEST + "test_a_key_that_can_be_guessed_is_refused_where_a_release_is_planned",),
+    ),
+    Fault(
+        "a run that could not be finished is begun",
+        "jobs/pipeline/run.py",
+        "require_runnable(resolved)\n    refuse_unreadable(resolved)\n    refuse_sealed",
+        "refuse_unreadable(resolved)\n    refuse_sealed",
+        (
+            RUNNABLE_TEST + "test_a_run_is_refused_before_anything_is_written[run RUN]",
+            RUNNABLE_TEST + "test_a_program_that_runs_it_is_refused_before_anything_is_written",
+        ),
+    ),
+    Fault(
+        "a run that could not be finished is measured",
+        "jobs/pipeline/run.py",
+        "require_runnable(resolved)\n    refuse_unreadable(resolved)\n    with",
+        "refuse_unreadable(resolved)\n    with",
+        (
+            RUNNABLE_TEST
+            + "test_a_run_is_refused_before_anything_is_written[run RUN --only measure]",
+        ),
+    ),
+    Fault(
+        "a run that could not be finished is solved",
+        "jobs/pipeline/run.py",
+        "require_runnable(resolved)\n    refuse_sealed(resolved)\n    with open_job",
+        "refuse_sealed(resolved)\n    with open_job",
+        (RUNNABLE_TEST + "test_what_is_measured_is_not_solved[RUN --only solve]",),
+    ),
+    Fault(
+        "a run that could not be finished is evaluated",
+        "jobs/pipeline/run.py",
+        "require_runnable(resolved)\n    roots",
+        "roots",
+        (RUNNABLE_TEST + "test_an_evaluation_by_too_many_groups_is_refused",),
+    ),
+    Fault(
+        "a run that could not be finished is valid",
+        "jobs/cli/runs.py",
+        "require_runnable(resolved)\n    if resolved.plan.spends",
+        "if resolved.plan.spends",
+        (RUNNABLE_TEST + "test_a_run_is_refused_before_anything_is_written[validate RUN]",),
+    ),
+    Fault(
+        "a folder whose run could not be finished is gone through",
+        "jobs/pipeline/run.py",
+        "require_runnable(resolved)\n    refuse_sealed(resolved)\n    with only_driver",
+        "refuse_sealed(resolved)\n    with only_driver",
+        (RUNNABLE_TEST + "test_what_is_measured_is_not_solved[OUT --check]",),
+    ),
+    Fault(
+        "a run that could not be finished is planned",
+        "jobs/cli/design.py",
+        "    require_runnable(resolved)\n",
+        "",
+        (RUNNABLE_TEST + "test_a_run_is_refused_before_anything_is_written[plan RUN]",),
+    ),
+    Fault(
+        "a run that could not be finished is rehearsed",
+        "jobs/design/synthetic/rehearsal.py",
+        "    require_runnable(resolved)\n",
+        "",
+        (RUNNABLE_TEST + "test_it_is_not_rehearsed",),
+    ),
+    Fault(
+        "a run that could not be finished is repeated",
+        "jobs/analysis/replicate.py",
+        "    require_runnable(resolved)\n",
+        "",
+        (RUNNABLE_TEST + "test_a_finished_release_is_not_repeated_but_read",),
+    ),
+    Fault(
+        "a run that could not be finished is imported",
+        "jobs/analysis/import_nmf.py",
+        "        require_runnable(resolved)\n",
+        "",
+        (RUNNABLE_TEST + "test_noisy_answers_of_others_that_could_not_be_solved_are_not_imported",),
     ),
     Fault(
         "sessions ask nobody for a secret",

@@ -38,6 +38,7 @@ from jobs.pipeline.tasks.executor import LocalTasks
 from jobs.pipeline.tasks.progress import Reporter
 from tests.builders.in_process import execute, leave_out_figures
 from tests.builders.places import release_of, truth_of
+from tests.builders.run_files import load_runnable
 from tests.checkout import ROOT
 from tests.release_checks import geography, sparse, tree_is_consistent
 
@@ -574,7 +575,7 @@ def test_remedies_of_constraints_help(
     tmp_path: Path, data: Path, mistake: Change, said: str, mend: Change
 ) -> None:
     with pytest.raises(ConfigError) as caught:
-        load_run(written(tmp_path, data, mistake))
+        load_runnable(written(tmp_path, data, mistake))
     assert said in str(caught.value)
 
     def both(run: dict[str, Any]) -> None:

@@ -23,6 +23,7 @@ from jobs.pipeline.storage.dataset import Dataset
 from tests.builders import toy
 from tests.builders.in_process import execute
 from tests.builders.places import release_of, truth_of
+from tests.builders.run_files import load_runnable
 from tests.checkout import ROOT
 from tests.release_checks import sparse, tree_is_consistent
 
@@ -242,7 +243,7 @@ def test_what_cannot_be_expected_is_refused(
         changes["privacy__rho"] = changes["privacy"]["rho"]
     config = state.configuration("out", {"housing_units": ASKED, **solve}, **changes)
     with pytest.raises(ConfigError, match=message):
-        load_run(config)
+        load_runnable(config)
 
 
 def test_validate_is_content(state: State) -> None:

@@ -17,6 +17,7 @@ from das.queries.query import parse_query
 from jobs.pipeline.confidential.measure import MeasureStage
 from jobs.pipeline.config.load import load_run
 from jobs.pipeline.config.product import Resolved
+from jobs.pipeline.config.runnable import require_runnable
 from jobs.pipeline.release.estimate import EstimateStage, LevelEstimator
 from jobs.pipeline.release.level import LevelReader
 from jobs.pipeline.release.pieces import read_pieces
@@ -240,7 +241,7 @@ def test_answers_that_were_not_drawn_are_missed(both):
 )
 def test_a_configuration_that_cannot_be_lazy_is_refused(tmp_path, lazy, solve, message):
     with pytest.raises(ConfigError, match=message):
-        configure(tmp_path, lazy, solve=solve)
+        require_runnable(configure(tmp_path, lazy, solve=solve))
 
 
 def test_full_targets_are_estimates_of_the_complete_queries_beside_own_lazy_answers(tmp_path):

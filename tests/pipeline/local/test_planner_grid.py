@@ -21,6 +21,7 @@ from bench.planner_grid import (
 from das.errors import ConfigError, SchemaError
 from jobs.pipeline.confidential.inputs import check_geounits
 from jobs.pipeline.config.load import load_run
+from tests.builders.run_files import load_runnable
 from tests.checkout import ROOT
 
 ORDINARY = [
@@ -87,7 +88,7 @@ def test_what_no_solver_takes_is_refused_before_anything_is_claimed(
     run["products"]["persons"] |= changes
     path.write_text(yaml.safe_dump(run))
     with pytest.raises(ConfigError, match=message):
-        check_geounits(load_run(path))
+        check_geounits(load_runnable(path))
     assert not list(tmp_path.glob("*account*"))
 
 
@@ -104,7 +105,7 @@ def test_too_many_groups_of_levels_are_refused(fit_to: str, tmp_path: Path) -> N
     run["products"]["persons"]["solve"] = {"fit_to": fit_to}
     path.write_text(yaml.safe_dump(run))
     with pytest.raises(Exception, match="group the levels") as refused:
-        load_run(path)
+        load_runnable(path)
     assert "928" in str(refused.value)
 
 
@@ -125,4 +126,4 @@ def test_recodes_of_too_many_groups_are_refused_unless_those_that_cross_are_lazy
     del persons["privacy"]["on_demand_queries"]
     path.write_text(yaml.safe_dump(run))
     with pytest.raises(SchemaError, match="got 1075 combinations of groups"):
-        load_run(path)
+        load_runnable(path)

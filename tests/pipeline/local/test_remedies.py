@@ -1047,7 +1047,7 @@ ENTRIES: dict[Key, Entry] = {
         strata_have_no_gap,
     ("das/queries/query.py", "write {}"): tables_are_joined_by_stars,
     ("das/queries/query.py", "use attributes and recodes"): strata_are_answers_of_a_partition,
-    ("jobs/pipeline/config/product.py", "ask fewer groups or fewer tables"): fewer_groups,
+    ("jobs/pipeline/config/runnable.py", "ask fewer groups or fewer tables"): fewer_groups,
     ("jobs/pipeline/config/files.py",
      "write `format: 3`; put schema, data, invariants, solve, evaluate, of privacy rho, epsilon, "
      "epsilon_from, allocation, on_demand_queries and product, and of output microdata, tables, "
@@ -1064,17 +1064,17 @@ ENTRIES: dict[Key, Entry] = {
         f"{_UPGRADE}::test_a_text_that_two_places_share_is_written_out"),
     ("jobs/pipeline/config/rewrite.py", "rename its keys by hand, and report this defect"):
         NotTried("only a defect of the program leads to it"),
-    ("jobs/pipeline/config/solve.py", 'pip install "topdown-das[{}]"'): INSTALLS,
-    ("jobs/pipeline/config/solve.py", "add an invariant `living_quarters` that names kinds which are "
+    ("jobs/pipeline/config/runnable.py", 'pip install "topdown-das[{}]"'): INSTALLS,
+    ("jobs/pipeline/config/runnable.py", "add an invariant `living_quarters` that names kinds which are "
      "housing units"): housing_units_are_given,
-    ("jobs/pipeline/config/solve.py", "choose method nnls"): maxfit_takes_no_rows,
-    ("jobs/pipeline/config/solve.py", "raise the budget, or the shares of geolevel and query"):
+    ("jobs/pipeline/config/runnable.py", "choose method nnls"): maxfit_takes_no_rows,
+    ("jobs/pipeline/config/runnable.py", "raise the budget, or the shares of geolevel and query"):
         noise_is_within_what_floats_resolve,
-    ("jobs/pipeline/config/solve.py", "set round_l2_passes: false"): passes_are_rounded_beside_nnls,
-    ("jobs/pipeline/config/solve.py", "name such a query, if one is measured, or set round_l2_passes: false"):
+    ("jobs/pipeline/config/runnable.py", "set round_l2_passes: false"): passes_are_rounded_beside_nnls,
+    ("jobs/pipeline/config/runnable.py", "name such a query, if one is measured, or set round_l2_passes: false"):
         rounded_passes_get_finer,
-    ("jobs/pipeline/config/solve.py", "round {} in the place of {}"): rounded_passes_nest_with_rounding,
-    ("jobs/pipeline/config/solve.py", "choose failsafe exact"): TriedIn(
+    ("jobs/pipeline/config/runnable.py", "round {} in the place of {}"): rounded_passes_nest_with_rounding,
+    ("jobs/pipeline/config/runnable.py", "choose failsafe exact"): TriedIn(
         "tests/unit/jobs/pipeline/config/test_config.py::"
         "test_a_penalty_beside_rows_is_refused_where_matrices_are_too_large"),
     ("jobs/pipeline/release/sealing.py", "move it elsewhere, then go on with `das run OUT`"): TriedIn(
@@ -1086,7 +1086,7 @@ ENTRIES: dict[Key, Entry] = {
         "tests/pipeline/local/test_bound.py::"
         "test_a_run_is_paid_from_the_account_of_the_release_it_is_bound_to"),
     ("jobs/pipeline/release/bound.py", "restore it from a copy of the release"): DAMAGED,
-    ("jobs/pipeline/config/solve.py", "choose fit_to level"): full_targets_need_complete_queries,
+    ("jobs/pipeline/config/runnable.py", "choose fit_to level"): full_targets_need_complete_queries,
     ("jobs/pipeline/release/estimate.py", "name another query; a run that does not list what it needs "
      "among privacy.on_demand_queries has estimates of it"): other_queries_have_estimates,
     ("jobs/pipeline/storage/layout.py", "copy the release with `cp -rL`, if you trust whoever made it"):
@@ -1095,16 +1095,16 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/pipeline/storage/answers.py", "go on with the version that drew them"):
         NotTried("needs an older version"),
     ("das/tree/span.py", "measure fewer recodes, prefixes or ranges"): LARGE,
-    ("jobs/pipeline/config/solve.py", "leave them out, or solve in one pass with method nnls"): LARGE,
+    ("jobs/pipeline/config/runnable.py", "leave them out, or solve in one pass with method nnls"): LARGE,
     ("jobs/pipeline/config/mistakes.py", "name a geolevel of the spine; only output.tables, das tables, das "
      "estimate, das areas and das explore know those off it"): TriedIn(
         "tests/pipeline/local/test_spines.py::"
         "test_a_geolevel_off_the_spine_is_refused_where_it_cannot_be"),
     ("jobs/pipeline/folder/draws.py", "go on there"): TriedIn(
         f"{_DRAWS}::test_a_copy_that_draws_at_the_same_time_leaves_one_of_both"),
-    ("jobs/pipeline/config/solve.py", "leave it out, or plan with hdmm on plain counts, whose queries "
+    ("jobs/pipeline/config/runnable.py", "leave it out, or plan with hdmm on plain counts, whose queries "
      "are partitions"): LARGE,
-    ("jobs/pipeline/config/solve.py", "name the query in privacy.on_demand_queries, and for the root in "
+    ("jobs/pipeline/config/runnable.py", "name the query in privacy.on_demand_queries, and for the root in "
      "privacy.root_support_passes queries that say where it is drawn"): TriedIn(
         f"{_LARGE}::test_what_is_as_large_as_the_schema_is_refused_with_what_to_do"),
     ("jobs/pipeline/config/product.py", "ask fewer attributes or groups of levels; counts and microdata have a "
@@ -1114,7 +1114,7 @@ ENTRIES: dict[Key, Entry] = {
         f"{_LARGE}::test_what_is_as_large_as_the_schema_is_refused_with_what_to_do"),
     ("invariants/linear.py", "leave it out; structural zeros and exact queries take schemas of "
      "any size"): TriedIn(f"{_LARGE}::test_what_is_as_large_as_the_schema_is_refused_with_what_to_do"),
-    ("jobs/pipeline/config/solve.py", "ask prefixes, ranges or recodes of fewer attributes"): LARGE,
+    ("jobs/pipeline/config/runnable.py", "ask prefixes, ranges or recodes of fewer attributes"): LARGE,
     ("jobs/pipeline/config/workload.py", "plan with hdmm, or list `queries` with shares"):
         residuals_need_zcdp,
     ("jobs/pipeline/config/workload.py", "list `queries` with shares instead of a workload"):

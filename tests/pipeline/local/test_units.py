@@ -32,6 +32,7 @@ from tests.builders import toy
 from tests.builders.datasets import rows_of, rows_of_csv
 from tests.builders.in_process import execute
 from tests.builders.places import release_of, truth_of
+from tests.builders.run_files import load_runnable
 from tests.builders.units import UNITS, section, write_units
 from tests.pipeline.local.test_canaries import Canaries, sightings
 from tests.pipeline.local.test_toy import forge
@@ -330,7 +331,7 @@ def test_a_complete_run_is_not_repeated_and_parts_are_made_again(folder):
     tables = units.tables("block")
     table = rows_of_csv(tables / "h1.csv")
     shutil.rmtree(tables)
-    with pytest.raises(OutputError, match=r"level=tract: is missing; `das run OUT`"):
+    with pytest.raises(OutputError, match=r"level=tract: is missing; `das run`"):
         execute(config)
     repair(load_run(config))
     execute(config)
@@ -495,7 +496,7 @@ def test_true_occupancy_shows_nowhere_but_in_the_confidential_folder(tmp_path):
 )
 def test_mistakes_in_the_units_are_named(tmp_path, changes, match):
     with pytest.raises(Exception, match=match) as caught:
-        load_run(toy.configuration(tmp_path, units=section(tmp_path, **changes)))
+        load_runnable(toy.configuration(tmp_path, units=section(tmp_path, **changes)))
     assert caught.type.__module__ == "das.errors"
 
 

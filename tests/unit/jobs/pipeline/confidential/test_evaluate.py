@@ -118,7 +118,9 @@ def names(queries):
 
 def test_evaluated_are_measured_exact_single_total_detailed_and_asked_queries():
     assert names(evaluated_queries(DESIGN)) == ("total", "sex", "age", "detailed")
-    assert names(evaluated_queries(DESIGN, ["age * sex", "age"])) == (
+    assert names(
+        evaluated_queries(DESIGN, [parse_query(SCHEMA, text) for text in ("age * sex", "age")])
+    ) == (
         "total",
         "sex",
         "age",
@@ -195,7 +197,9 @@ def test_only_the_rows_of_the_slice_are_compared(folder, start, stop):
     assert describe(merge(found, alone))["answers"] == 2 * 6 * (stop - start)
 
 
-GROUPING = grouping(EvaluateConfig(groups=["sex", "age"]), SCHEMA, SPINE.levels, ["age"])
+GROUPING = grouping(
+    EvaluateConfig(groups=["sex", "age"]), SCHEMA, SPINE.levels, [parse_query(SCHEMA, "age")]
+)
 
 
 def by_group(folder: Path, rows: int = 100) -> list[dict[str, object]]:
@@ -228,7 +232,7 @@ def test_types_of_geounits_stay_with_them_however_files_and_work_are_cut(
     (folder / "types.csv").write_text("\n".join(["geocode,type", *lines[7:], *lines[:7]]) + "\n")
     areas = {"block": {"path": folder / "types.csv"}}
     config = EvaluateConfig.model_validate({"groups": ["sex"], "areas": areas})
-    asked = grouping(config, SCHEMA, SPINE.levels, ["age"])
+    asked = grouping(config, SCHEMA, SPINE.levels, [parse_query(SCHEMA, "age")])
     monkeypatch.setattr(module, "BATCH", batch)
     tasks = LocalTasks(replace(SIZING, evaluate_geounits=TaskSize(rows, rows)), slots=2)
     layouts = release_of(folder), truth_of(folder)

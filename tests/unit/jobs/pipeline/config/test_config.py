@@ -35,6 +35,7 @@ from jobs.pipeline.config.files import absolute, is_survey, read_model, read_run
 from jobs.pipeline.config.load import load_run
 from jobs.pipeline.config.models.run import RunConfig
 from jobs.pipeline.config.product import Resolved
+from jobs.pipeline.config.runnable import require_runnable
 from jobs.pipeline.config.schema import load_schema
 from jobs.pipeline.folder.solutions import settings_digest, settings_of
 from jobs.pipeline.plan import Solving
@@ -109,7 +110,9 @@ class Project:
                 document if isinstance(document, str) else yaml.safe_dump(document, sort_keys=False)
             )
             (self.folder / f"{name}.yaml").write_text(text, encoding="utf-8")
-        return load_run(self.folder / "run.yaml", **options)
+        resolved = load_run(self.folder / "run.yaml", **options)
+        require_runnable(resolved)
+        return resolved
 
 
 @pytest.fixture
@@ -992,7 +995,7 @@ def test_a_solver_that_is_not_installed_is_named(project, monkeypatch, key, solv
     project.run["solve"][key] = solver
     installed = {package}
     monkeypatch.setattr(
-        "jobs.pipeline.config.solve.find_spec",
+        "jobs.pipeline.config.runnable.find_spec",
         lambda name: find_spec("json") if name in installed else None,
     )
     assert getattr(project.load().plan.solving, key) == solver
@@ -1034,7 +1037,7 @@ def test_a_failsafe_may_be_stated_as_older_files_did(project, stated, failsafe):
 def test_a_penalty_beside_rows_is_refused_where_matrices_are_too_large(project, monkeypatch):
     row = {"name": "r", "row": [{"cells": {"sex": ["male"]}}], "geolevel": "block", "at_most": 9}
     project.run["invariants"] = [row]
-    monkeypatch.setattr("jobs.pipeline.config.solve.MOST_CELLS_OF_PARTITIONS", 5)
+    monkeypatch.setattr("jobs.pipeline.config.runnable.MOST_CELLS_OF_PARTITIONS", 5)
     assert project.load().plan.solving.failsafe == "exact"
     project.run["solve"]["failsafe"] = "penalty"
     with pytest.raises(ConfigError, match=r"geolevel block: the failsafe penalty forms matrices"):

@@ -320,7 +320,7 @@ def test_a_workload_that_leaves_cells_together_is_refused(tmp_path):
     with pytest.raises(
         BudgetError, match="geolevel state: its queries do not have full column rank"
     ):
-        load_allocation(path, SCHEMA, Spine(("state",), (2,)))
+        load_allocation(path, SCHEMA, Spine(("state",), (2,))).require_full_column_rank()
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
-"""Check how noisy answers become counts, and refuse what would stop only after measuring.
+"""Refuse a run that could not be finished, before anything is spent on it.
 
-Everything here is known from the run file, and of geounits from their public list.
+Everything here is known from the run file, and of geounits from their public list. Commands that
+measure, solve or validate call `require_runnable` once; who reads a finished release need not.
 """
 
 from __future__ import annotations
@@ -10,17 +11,22 @@ from importlib.util import find_spec
 from itertools import pairwise, product
 
 from das.errors import ConfigError, RuntimeSetupError, SchemaError
-from das.queries.query import Query, is_refinement, parse_query
-from das.schema import Schema
-from das.strategy import Strategy
+from das.queries.query import Query, is_refinement
 from das.tree.coordinates import Coordinates
 from geography.lattice import Lattice
-from invariants.constraints import Limits
-from invariants.exact import Invariant
-from jobs.pipeline.config.mistakes import at, refuse_unknown
+from jobs.pipeline.config.between import joining_of
+from jobs.pipeline.config.files import refuse_tangled
+from jobs.pipeline.config.mistakes import Mistakes, at, refuse_unknown
 from jobs.pipeline.config.models.products import SolveConfig
-from jobs.pipeline.config.product import MOST_ANSWERS
-from jobs.pipeline.plan import Covariate, Plan, Solving, plan_terms, why_no_estimates
+from jobs.pipeline.config.product import (
+    MOST_ANSWERS,
+    Grouping,
+    Product,
+    Resolved,
+    refuse_long_table,
+    table_entries,
+)
+from jobs.pipeline.plan import Plan, plan_terms, why_no_estimates
 from solvers.choices import (
     MOST_CELLS_IN_MATRICES,
     MOST_CELLS_OF_PARTITIONS,
@@ -33,56 +39,129 @@ from solvers.choices import (
     Method,
 )
 
+# Each is some 200 bytes of the evaluation: 20 MB.
+MOST_ROWS = 100_000
 
-def on_demand_queries(
-    names: Sequence[str], solve: SolveConfig, schema: Schema, strategy: Strategy
-) -> frozenset[str]:
-    """Check which queries are drawn only where the parent has persons.
+
+def require_runnable(resolved: Resolved) -> None:
+    """Refuse a run that could not be finished, whatever its data are.
 
     Raises:
-      ConfigError: One is not measured below the root, or asks more of the solver than it can do
-        while geolevels are measured one by one.
-      SchemaError: One is not a query, or no partition.
+      DasError: Something stands in the way. All independent mistakes of the first such product are
+        named, each with its key.
     """
-    on_demand = [parse_query(schema, name) for name in names]
-    below = {
-        entry.query.name
-        for level in range(1, len(strategy.levels))
-        for entry in strategy.measured(level)
-    }
-    for query in on_demand:
-        refuse_unknown("query", "is not measured below the root", [query.name], sorted(below))
-        if not query.is_partition:
-            raise SchemaError(f"query {query.name}", "is not a partition of the cells")
-    if on_demand and solve.empirical_bayes:
+    refuse_tangled(resolved.source, resolved.config, resolved.config.output.roots)
+    for made in resolved.products.values():
+        _require_product(made, f"{resolved.source}: {made.keys}")
+    for made in resolved.products.values():
+        with at(f"{resolved.source}: {made.keys}output"):
+            joining_of(made, resolved.products)
+
+
+def _require_product(made: Product, keys: str) -> None:
+    """Refuse a product that could not be made; `keys` stand before those of its section."""
+    plan, own, mistakes = made.plan, made.config, Mistakes()
+    with mistakes.at(str(own.privacy.allocation or "")):
+        plan.strategy.require_full_column_rank()
+    with mistakes.at(f"{keys}solve"):
+        _refuse_missing_solvers(own.solve)
+        _refuse_unmeasured_order(plan)
+    with mistakes.at(f"{keys}privacy.on_demand_queries"):
+        _refuse_not_on_demand(plan)
+    with mistakes.at(f"{keys}solve"):
+        _refuse_crossing_rounding(plan)
+    for index, (text, _) in enumerate(table_entries(own.output, plan.schema)):
+        with mistakes.at(f"{keys}output.tables.{index}"):
+            refuse_long_table(made.tabulated[text])
+    with mistakes.at(f"{keys}evaluate"):
+        _refuse_many_rows(made.grouping, len(plan.spine.levels))
+    with mistakes.at(f"{keys}evaluate.areas"):
+        shared = plan.spine.levels[: plan.spine.shared_with(plan.census_spine)]
+        refuse_unknown("geolevel", "has other geocodes on the spine", own.evaluate.areas, shared)
+    mistakes.refuse()
+    with at(f"{keys}solve.housing_units"):
+        _check_covariate(own.solve, plan)
+    with at(keys.removesuffix(".")):
+        _refuse_unsolvable(plan)
+
+
+def _refuse_missing_solvers(config: SolveConfig) -> None:
+    """Raise a `RuntimeSetupError` if a solver is not installed."""
+    for name in (str(config.least_squares), str(config.integers)):
+        package = PACKAGES.get(name)
+        if package and find_spec(package) is None:
+            raise RuntimeSetupError(
+                f"solver {name}",
+                f"the package {package} is not installed",
+                remedy=f'pip install "topdown-das[{name}]"',
+            )
+
+
+def _refuse_unmeasured_order(plan: Plan) -> None:
+    """Raise a `ConfigError` if a pass has a query twice, or none that its geolevel measures."""
+    for geolevel, passes in plan.solving.l2_passes.items():
+        partitions = [q.name for q in plan.level(geolevel).queries if q.is_partition]
+        chosen = [name for one in passes for name in one]
+        for name in chosen:
+            if name not in partitions or chosen.count(name) > 1:
+                raise ConfigError(
+                    f"l2_passes.{geolevel}",
+                    "lists each partition query that is measured there at most once",
+                    got=name,
+                    want=partitions,
+                )
+
+
+def _refuse_not_on_demand(plan: Plan) -> None:
+    """Refuse queries that cannot be drawn only where the parent has persons.
+
+    Raises:
+      ConfigError: One is not measured below the root, or a prior is learned, which needs all
+        answers to every cell before the first geolevel is solved.
+      SchemaError: One is no partition.
+    """
+    below = {query.name: query for level in plan.levels[1:] for query in level.queries}
+    refuse_unknown("query", "is not measured below the root", sorted(plan.on_demand), sorted(below))
+    for name in sorted(plan.on_demand):
+        if not below[name].is_partition:
+            raise SchemaError(f"query {name}", "is not a partition of the cells")
+    if plan.on_demand and plan.solving.empirical_bayes:
         raise ConfigError(
             "solve",
             "needs all answers to every cell before the first geolevel is solved",
-            got=f"empirical_bayes {solve.empirical_bayes}",
+            got=f"empirical_bayes {[*plan.solving.empirical_bayes]}",
             want="no empirical_bayes beside on_demand_queries",
         )
-    return frozenset(query.name for query in on_demand)
 
 
-def rounding_passes(
-    schema: Schema, passes: Sequence[Sequence[str]], invariants: Sequence[Invariant]
-) -> tuple[tuple[Query, ...], ...]:
-    """Parse rounding passes and check that they and the invariants form one nested chain.
+def _refuse_crossing_rounding(plan: Plan) -> None:
+    """Refuse rounding passes that do not form one nested chain with the exact queries.
 
     Raises:
-      SchemaError: A query is unknown, two are not nested, or the last is not detailed.
+      SchemaError: Two queries are not nested, or the last is not detailed.
     """
-    parsed = tuple(tuple(parse_query(schema, name) for name in one) for one in passes)
-    chain = [query for one in parsed for query in one]
+    chain = [query for one in plan.passes for query in one]
     if not chain or chain[-1].name != "detailed":
         raise SchemaError("rounding", "the last query must be detailed")
     _refuse_unnested("rounding", chain)
-    for invariant, query in product(invariants, chain):
+    for invariant, query in product([*plan.invariants, *plan.limits.bound], chain):
         if _cross(query, invariant.query):
             raise SchemaError(
                 "rounding", f"{query.name} and the invariant {invariant.query.name} cross"
             )
-    return parsed
+
+
+def _refuse_many_rows(asked: Grouping, n_levels: int) -> None:
+    """Raise a `ConfigError` if an evaluation would have too many rows."""
+    rows = n_levels * sum(pair.groups.size for pair in asked.restrictions)
+    if rows > MOST_ROWS:
+        raise ConfigError(
+            "groups",
+            "are too many for the tables and geolevels",
+            got=f"{rows} rows: groups x tables x geolevels",
+            want=f"at most {MOST_ROWS}",
+            remedy="ask fewer groups or fewer tables",
+        )
 
 
 def _refuse_unnested(where: str, chain: Sequence[Query]) -> None:
@@ -98,87 +177,27 @@ def _cross(one: Query, other: Query) -> bool:
     return not (is_refinement(one, other) or is_refinement(other, one))
 
 
-def solving(config: SolveConfig, schema: Schema, strategy: Strategy) -> Solving:
-    """Check how noisy answers become counts.
+def _check_covariate(config: SolveConfig, plan: Plan) -> None:
+    """Check that totals can be expected by housing units where the run file says so.
 
     Raises:
-      ConfigError: A geolevel or query is unknown, a query is named twice or is no partition.
-      RuntimeSetupError: A solver is not installed.
-    """
-    for name in (str(config.least_squares), str(config.integers)):
-        package = PACKAGES.get(name)
-        if package and find_spec(package) is None:
-            raise RuntimeSetupError(
-                f"solver {name}",
-                f"the package {package} is not installed",
-                remedy=f'pip install "topdown-das[{name}]"',
-            )
-    geolevels = [level.geolevel for level in strategy.levels]
-    for key, levels in {
-        "empirical_bayes": config.empirical_bayes,
-        "l2_passes": config.l2_passes,
-    }.items():
-        refuse_unknown(key, "names an unknown geolevel", levels, geolevels)
-    order = {}
-    for level, passes in config.l2_passes.items():
-        queries = {q.query.name: q.query for q in strategy.measured(geolevels.index(level))}
-        parsed = tuple(tuple(parse_query(schema, name).name for name in one) for one in passes)
-        chosen = [name for one in parsed for name in one]
-        for name in chosen:
-            if name not in queries or not queries[name].is_partition or chosen.count(name) > 1:
-                raise ConfigError(
-                    f"l2_passes.{level}",
-                    "lists each partition query that is measured there at most once",
-                    got=name,
-                    want=[name for name, query in queries.items() if query.is_partition],
-                )
-        order[level] = parsed
-    return Solving(
-        config.tolerance,
-        config.fit_to,
-        tuple(config.empirical_bayes),
-        order,
-        config.round_l2_passes,
-        config.method,
-        config.least_squares,
-        config.integers,
-        config.failsafe,
-        None
-        if config.housing_units is None
-        else Covariate(
-            tuple(config.housing_units.geolevels),
-            config.housing_units.expect == "composition",
-            config.housing_units.variance_factor,
-            config.housing_units.only_if_better,
-        ),
-    )
-
-
-def check_covariate(
-    config: SolveConfig, strategy: Strategy, limits: Limits, on_demand: Sequence[str]
-) -> None:
-    """Check that totals can be expected by housing units where that is asked for.
-
-    Raises:
-      ConfigError: No housing units are given there, nothing is measured of which totals could be
-        told, or another key of `solve` does not go with it.
+      ConfigError: No housing units are given there, nothing is measured that determines totals, or
+        another key of `solve` contradicts it.
     """
     asked = config.housing_units
     if asked is None:
         return
-    quarters = limits.quarters
+    quarters = plan.limits.quarters
     if quarters is None or not quarters.is_housing.any():
         raise ConfigError(
             "housing_units",
             "are not given to the run",
             remedy="add an invariant `living_quarters` that names kinds which are housing units",
         )
-    root = strategy.levels[0].geolevel
-    known = [name for name in quarters.geolevels if name != root]
+    known = [name for name in quarters.geolevels if name != plan.levels[0].name]
     refuse_unknown("geolevels", "are not counted there", asked.geolevels, known)
     for geolevel in asked.geolevels:
-        level = [entry.geolevel for entry in strategy.levels].index(geolevel)
-        kinds = [entry.query.is_partition for entry in strategy.measured(level)]
+        kinds = [query.is_partition for query in plan.level(geolevel).queries]
         if not (all if asked.expect == "composition" else any)(kinds):
             what = "only partitions" if asked.expect == "composition" else "some partition"
             raise ConfigError(
@@ -193,11 +212,13 @@ def check_covariate(
             )
     if config.method != "nnls":
         raise ConfigError("method", "goes without housing units", got=config.method, want="nnls")
-    if on_demand:
-        raise ConfigError("on_demand_queries", "go without housing units", got=list(on_demand))
+    if plan.on_demand:
+        raise ConfigError(
+            "on_demand_queries", "go without housing units", got=sorted(plan.on_demand)
+        )
 
 
-def refuse_unsolvable(plan: Plan) -> None:
+def _refuse_unsolvable(plan: Plan) -> None:
     """Refuse what the solver could not take whatever is measured.
 
     Raises:
@@ -209,7 +230,9 @@ def refuse_unsolvable(plan: Plan) -> None:
         _check_support(plan)
     _refuse_many_answers(plan)
     solving = plan.solving
-    if solving.fit_to == "tree" or solving.empirical_bayes:
+    if not plan.on_demand:  # every such run has estimates
+        plan_terms(plan)
+    elif solving.fit_to == "tree" or solving.empirical_bayes:
         why = why_no_estimates(plan)
         if why is not None:
             raise ConfigError(
@@ -218,8 +241,6 @@ def refuse_unsolvable(plan: Plan) -> None:
                 got=why,
                 remedy="choose fit_to level",
             )
-    if not plan.on_demand:  # every such run has estimates
-        plan_terms(plan)
     for level in range(len(plan.spine.levels)):
         _refuse_geolevel(plan, level)
 
