@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -36,10 +37,10 @@ def solved(problem: NodeProblem, tolerance: float = 1e-8) -> np.ndarray:
     return estimate.values
 
 
-@pytest.mark.parametrize(("shape", "seed"), [*CASES, *DEGENERATE_CASES])
-def test_tiny_nodes_have_the_best_of_all_supports(shape, seed):
-    problem = random_node(shape, seed)
-    close(solved(problem, 1e-6), best_of_all_supports(problem))
+def test_tiny_nodes_have_the_best_of_all_supports():
+    for shape, seed in [*CASES, *DEGENERATE_CASES]:
+        problem = random_node(shape, seed)
+        close(solved(problem, 1e-6), best_of_all_supports(problem))
 
 
 @settings(max_examples=60, deadline=None)
@@ -68,25 +69,24 @@ def test_a_drawn_node_that_is_solved_keeps_everything_and_is_the_best(shape, see
     assert optimality_gap(problem, x) <= 1e-6
 
 
-@pytest.mark.parametrize("cells", [12, 40, 110])
-@pytest.mark.parametrize("kinds", [*KINDS, ("one weight",)], ids="-".join)
-def test_all_kinds_of_nodes_agree_with_the_structured_solver(kinds, cells):
+def test_all_kinds_of_nodes_agree_with_the_structured_solver():
     """Few cells per child make the nodes the smaller side, many the groups.
 
     Rows under which all children are at a limit may stop the steps; other solvers follow then.
     """
-    taken = 0
-    for seed in range(5 if "rows" in kinds else 3):
-        problem = crossing_node(5, cells, seed, kinds, persons=1.0 if cells > 100 else 3.0)
-        theirs, ours = solve_quadratic(problem, 1e-9), solve_compiled(problem, 1e-8)
-        assert ours is not None
-        if problem.rows and ours.status is Status.LIMIT:
-            continue
-        if theirs.status is Status.SOLVED:
-            taken += 1
-            assert ours.status is Status.SOLVED
-            close(ours.values, theirs.values)
-    assert taken
+    for cells, kinds in itertools.product([12, 40, 110], [*KINDS, ("one weight",)]):
+        taken = 0
+        for seed in range(5 if "rows" in kinds else 3):
+            problem = crossing_node(5, cells, seed, kinds, persons=1.0 if cells > 100 else 3.0)
+            theirs, ours = solve_quadratic(problem, 1e-9), solve_compiled(problem, 1e-8)
+            assert ours is not None
+            if problem.rows and ours.status is Status.LIMIT:
+                continue
+            if theirs.status is Status.SOLVED:
+                taken += 1
+                assert ours.status is Status.SOLVED
+                close(ours.values, theirs.values)
+        assert taken
 
 
 def nested_node(children: int, seed: int, exact: bool) -> NodeProblem:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -117,10 +118,10 @@ def close(ours: np.ndarray, theirs: np.ndarray, tolerance: float = 1e-6) -> None
     assert np.abs(ours - theirs).max() <= tolerance * max(1.0, float(theirs.max()))
 
 
-@pytest.mark.parametrize(("shape", "seed"), [*CASES, *DEGENERATE_CASES])
-def test_tiny_nodes_have_the_best_of_all_supports(shape, seed):
-    problem = random_node(shape, seed)
-    close(solved(problem, 1e-6), best_of_all_supports(problem))
+def test_tiny_nodes_have_the_best_of_all_supports():
+    for shape, seed in [*CASES, *DEGENERATE_CASES]:
+        problem = random_node(shape, seed)
+        close(solved(problem, 1e-6), best_of_all_supports(problem))
 
 
 KINDS = (  # rows beside exact sums may diverge; `solvers.node` sends such nodes elsewhere
@@ -134,11 +135,10 @@ KINDS = (  # rows beside exact sums may diverge; `solvers.node` sends such nodes
 )
 
 
-@pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize("kinds", KINDS, ids="-".join)
-def test_small_nodes_agree_with_an_interior_point_solver(kinds, seed):
-    problem = crossing_node(4, 40, seed, kinds)
-    close(solved(problem), interior_point(problem))
+def test_small_nodes_agree_with_an_interior_point_solver():
+    for seed, kinds in itertools.product(range(2), KINDS):
+        problem = crossing_node(4, 40, seed, kinds)
+        close(solved(problem), interior_point(problem))
 
 
 @pytest.mark.parametrize("kinds", [kinds for kinds in KINDS if "rows" not in kinds], ids="-".join)

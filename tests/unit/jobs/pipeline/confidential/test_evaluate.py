@@ -34,8 +34,7 @@ from jobs.pipeline.storage.layout import (
     release_layout,
 )
 from jobs.pipeline.tasks.batches import Sizing, TaskSize
-from jobs.pipeline.tasks.executor import LocalTasks, SparkTasks
-from jobs.pipeline.tasks.session import spark_session
+from jobs.pipeline.tasks.executor import LocalTasks
 from tests.builders.datasets import publish_tables
 from tests.builders.histograms import from_dense
 from tests.unit.jobs.pipeline.report.report_samples import budget_row, manifest, manifest_document
@@ -273,11 +272,3 @@ def test_a_group_that_was_harmed_is_found(folder):
             assert (group["bias"] < 0) == (group["group"] == worst)
             if group["group"] == worst:
                 assert group["to_everybody"] > 1
-
-
-@pytest.mark.spark
-def test_on_spark(folder):
-    with spark_session("evaluate", master="local[2]") as session:
-        tasks = SparkTasks(session, SIZING)
-        found = evaluate(release_layout(folder), confidential_layout(folder), DESIGN, tasks)
-    check(json_of(found))
