@@ -35,13 +35,12 @@ from jobs.pipeline.storage.dataset import MANIFEST, Dataset
 from jobs.pipeline.storage.estimates import read_tables
 from jobs.pipeline.storage.layout import EstimateLayout, ReleaseLayout, release_layout
 from jobs.pipeline.tasks.batches import TaskSize, all_geounits
-from jobs.pipeline.tasks.executor import SparkTasks
+from jobs.pipeline.tasks.executor import LocalTasks
 from jobs.pipeline.tasks.progress import Reporter
 from tests.builders import toy
 from tests.builders.datasets import rows_of
+from tests.builders.in_process import tasks_of
 from tests.builders.strategies import dense_matrix
-
-pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("session")]
 
 TABLES = ("total", "sex", "age", "prefix(age)", "detailed")
 SINGLE = 2.0**-24  # relative rounding of what is stored
@@ -62,16 +61,16 @@ def estimator(plan: Plan, release: ReleaseLayout) -> LevelEstimator:
 
 
 def estimate(config: Path) -> tuple[Plan, ReleaseLayout]:
-    """Measure the toy state and estimate it, in several Spark tasks."""
+    """Measure the toy state and estimate it, in several tasks."""
     resolved = load_run(config)
     release = release_layout(resolved.config.output.directory)
-    with open_job(resolved, Reporter(quiet=True)) as job:
+    tasks = tasks_of(resolved.config)
+    with open_job(resolved, Reporter(quiet=True), tasks=tasks) as job:
         do_stages(job, ("plan", "read"))
         do_stages(job, ("settle", "claim", "measure"))
-        size = replace(job.tasks.sizing, estimate_numbers=TaskSize(10, 20_000_000))
-        assert isinstance(job.tasks, SparkTasks)
-        tasks = SparkTasks(job.tasks.session, size)
-        EstimateStage(estimator(resolved.plan, release), tasks).run()
+        size = replace(tasks.sizing, estimate_numbers=TaskSize(10, 20_000_000))
+        few = LocalTasks(size, slots=2)
+        EstimateStage(estimator(resolved.plan, release), few).run()
     return resolved.plan, release
 
 

@@ -25,11 +25,7 @@ from jobs.pipeline.confidential.inputs import check_geounits
 from jobs.pipeline.config.load import load_run
 from tests.checkout import ROOT
 
-ORDINARY = [
-    case
-    for case in quick_cases()
-    if case.schema == "pl94_tables" or (case.schema, case.method) == ("census1940", "hdmm")
-]
+ORDINARY = [case for case in quick_cases() if case.schema == "pl94_tables"]
 
 
 @pytest.mark.parametrize("case", ORDINARY, ids=str)
