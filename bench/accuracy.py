@@ -42,11 +42,11 @@ from jobs.pipeline.run import do_stages, open_job
 from jobs.pipeline.storage.dataset import Dataset
 from jobs.pipeline.storage.geography import read_geography
 from jobs.pipeline.storage.histograms import read_counts
-from jobs.pipeline.storage.layout import confidential_layout, release_layout
 from jobs.pipeline.tasks.batches import Sizing
 from jobs.pipeline.tasks.executor import LocalTasks
 from jobs.pipeline.tasks.progress import Reporter
 from solvers.problem import group_sums
+from tests.builders.places import release_of, truth_of
 from tests.checkout import ROOT
 
 DATA = ROOT / "tests" / "data"
@@ -157,14 +157,14 @@ def _of_one_noise(blocks: Path, seed: int, ways: Sequence[str]) -> dict[str, Err
                 other = replace(job, resolved=resolve(blocks, way, seed, out))
                 do_stages(other, ("solve",))
                 found[way] = errors(other.resolved)
-                shutil.rmtree(release_layout(out).root / "counts")
+                shutil.rmtree(release_of(out).root / "counts")
     return found
 
 
 def errors(resolved: Resolved) -> Errors:
     """Mean squared error by geolevel and query, and mean error of cells by true count."""
     plan, out = resolved.plan, resolved.config.output.directory
-    release, confidential = release_layout(out), confidential_layout(out)
+    release, confidential = release_of(out), truth_of(out)
     n = plan.schema.size
     found: Errors = {}
     for geolevel in plan.spine.levels:

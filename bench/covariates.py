@@ -38,7 +38,6 @@ from jobs.pipeline.documents.statistics import ExpectedTotals, expected_totals_o
 from jobs.pipeline.run import do_stages, open_job
 from jobs.pipeline.storage.dataset import Dataset
 from jobs.pipeline.storage.histograms import read_counts
-from jobs.pipeline.storage.layout import release_layout
 from jobs.pipeline.tasks.batches import Sizing
 from jobs.pipeline.tasks.executor import LocalTasks
 from jobs.pipeline.tasks.progress import Reporter
@@ -212,7 +211,7 @@ def released(blocks: Blocks, seed: int) -> tuple[dict[str, np.ndarray], Expected
                 for way in ways:
                     resolved = resolve(way, seed, folder, folder / "blocks.parquet")
                     do_stages(replace(job, resolved=resolved), ("solve",))
-                    layout = release_layout(resolved.config.output.directory)
+                    layout = resolved.last.release
                     counts = read_counts(layout, "block", blocks.codes.astype(object), 16)
                     found[way] = counts.dense().reshape(-1, 2, 8)
                     if way == "c2":

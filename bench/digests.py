@@ -80,12 +80,15 @@ class Case:
 
 
 def digests_of(out: Path) -> dict[str, str]:
-    """Digest of every published dataset of the release in a run folder, by its path."""
-    release = out / "release"
-    return {
-        str(path.parent.relative_to(release)).replace("level=", ""): digest_of(path.parent)
-        for path in sorted(release.rglob(MANIFEST))
-    }
+    """Digest of every published dataset of the release in a run folder, by its path.
+
+    Those of persons are named without their folder, and those of other products without `products`.
+    """
+    release, found = out / "release", {}
+    for path in sorted(release.rglob(MANIFEST)):
+        named = str(path.parent.relative_to(release)).replace("level=", "")
+        found[named.removeprefix("products/").removeprefix("persons/")] = digest_of(path.parent)
+    return found
 
 
 def digest_of(dataset: Path) -> str:

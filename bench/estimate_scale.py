@@ -2,7 +2,7 @@
 
     python -m bench.estimate_scale [--blocks N N ...] [--schema block16|pl94] [--quick]
 
-`das generate` makes a state, `das measure` draws; then the estimate stage alone is timed, in a session
+`das generate` makes a state, `das run RUN --only measure` draws; then the estimate stage alone is timed, in a session
 that has already run a task, with the tables of the run file. With pl94 the whole run is timed too,
 for the share of the estimate stage in it. Prints a table and one line of JSON: blocks -> seconds.
 """
@@ -20,7 +20,7 @@ from das.queries.query import parse_query
 from jobs.pipeline.config.load import load_run
 from jobs.pipeline.release.estimate import EstimateStage, LevelEstimator
 from jobs.pipeline.storage.dataset import Dataset
-from jobs.pipeline.storage.layout import EstimateLayout, release_layout
+from jobs.pipeline.storage.layout import EstimateLayout
 from jobs.pipeline.tasks.executor import open_tasks
 
 QUICK = (5_000, 20_000, 50_000)
@@ -34,10 +34,10 @@ def timed(blocks: int, schema: str) -> dict[str, float]:
         small = schema == "block16"
         config = generated("ri-2010.yaml" if small else "demo.yaml", folder, blocks)
         started = time.monotonic()
-        das("measure" if small else "run", config, "--quiet")
+        das("run", config, "--quiet", *(("--only", "measure") if small else ()))
         before = time.monotonic() - started
         resolved = load_run(config)
-        release = release_layout(resolved.config.output.directory)
+        release = resolved.last.release
         tables = tuple(parse_query(resolved.plan.schema, t) for t in resolved.last.tables)
         with open_tasks(resolved.config) as tasks:
             tasks.run("warm", list(range(8)), abs)

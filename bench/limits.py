@@ -46,6 +46,7 @@ from jobs.pipeline.run import run
 from jobs.pipeline.tasks.batches import Sizing
 from jobs.pipeline.tasks.executor import LocalTasks
 from jobs.pipeline.tasks.progress import Reporter
+from tests.builders.places import release_of
 
 ACTIVITIES = ("measure", "estimate", "solve", "write")
 # Cells -> run file, blocks of the larger state, and with --quick.
@@ -187,7 +188,7 @@ def run_here(template: str, blocks: int) -> tuple[dict[str, float], dict[str, An
         run(resolved, Reporter(quiet=True), tasks=LocalTasks(sizing, slots=2))
         out = resolved.config.output.directory
         stages = json.loads((out / "summary.json").read_text())["stages"]
-        manifest = json.loads((out / "release" / "manifest.json").read_text())
+        manifest = json.loads((release_of(out).manifest).read_text())
     geounits = sum(row["geounits"] for row in manifest["geography"])
     schema = resolved.plan.schema
     answers = sum(parse_query(schema, table).size for table in resolved.last.tables)

@@ -2,7 +2,7 @@
 
     python -m bench.measure [--blocks N] [--quick]
 
-Reads nothing from outside: `das generate` makes the state, `das measure` reads it and draws. Only
+Reads nothing from outside: `das generate` makes the state, `das run RUN --only measure` reads it and draws. Only
 the measure stage counts: true answers, exact noise, compressed Parquet, publication, on all six
 geolevels. The entropy column is that of the noise alone, the least that any format could take.
 Prints a table and one line of JSON.
@@ -18,6 +18,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from bench.state import configuration, das
+from tests.builders.places import release_of
 
 
 def entropy_bits(sigma_sq: Fraction) -> float:
@@ -36,14 +37,14 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         config = configuration(arguments, folder)
-        das("measure", config)
+        das("run", "--only", "measure", config)
         out = folder / "out"
         spent = json.loads((out / "summary.json").read_text())["stages"]["measure"]
-        lines = [json.loads(t) for t in (out / "release" / "ledger.jsonl").read_text().splitlines()]
+        lines = [json.loads(t) for t in (release_of(out).ledger).read_text().splitlines()]
         plan = next(line for line in lines if line["event"] == "planned")
         rows = []
         for level in plan["spine"]:
-            folder_of = out / "release" / "measurements" / f"level={level}"
+            folder_of = release_of(out).measurements(level)
             manifest = json.loads((folder_of / "_manifest.json").read_text())
             size = {q["query"]: q["answers"] for q in manifest["facts"]["queries"]}
             here = [e for e in plan["entries"] if e["geolevel"] == level]

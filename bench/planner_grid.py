@@ -32,8 +32,8 @@ from jobs.pipeline.confidential.inputs import check_geounits
 from jobs.pipeline.config.load import load_run
 from jobs.pipeline.config.product import Resolved
 from jobs.pipeline.config.schema import load_schema
-from jobs.pipeline.storage.layout import release_layout
 from tests.builders.in_process import execute
+from tests.builders.places import release_of
 from tests.builders.run_files import to_products
 from tests.checkout import ROOT
 
@@ -169,7 +169,7 @@ def run_case(case: Case, folder: Path) -> tuple[str, str]:
         out = execute(resolved)
     except Exception as error:  # noqa: BLE001 - whatever it is, it came too late
         return FAILED, f"{type(error).__name__}: {error}"
-    sealed = release_layout(out).manifest.exists()
+    sealed = release_of(out).manifest.exists()
     return (SOLVED, "") if sealed else (FAILED, "no manifest")
 
 

@@ -150,7 +150,7 @@ def try_case(
     arguments = [word.replace("RELEASE", str(release)).replace("OUT", str(out)) for word in words]
     with without_spark(), watched() as opened:
         outcome, _, said = attempt(arguments, out)
-    into = (release, out) if words == ["report", "RELEASE"] else (out,)
+    into = (release, out) if words == ["inspect", "RELEASE", "--reports"] else (out,)
     outcome = _strayed(opened, release, into) or _unescaped(said, into) or outcome
     if not keep:
         shutil.rmtree(folder)

@@ -35,7 +35,9 @@ def solved(cluster: Cluster, archive: Path, config: Path, workers: int) -> dict[
     (out / "summary.json").unlink()
     log = config.parent / f"driver-{workers}.log"
     conf = {"spark.cores.max": str(workers)}
-    driver = cluster.start(archive, "solve", config, "--out", out, log=log, conf=conf)
+    driver = cluster.start(
+        archive, "run", "--only", "solve", config, "--out", out, log=log, conf=conf
+    )
     if driver.wait():
         raise SystemExit(log.read_text()[-3000:])
     summary = json.loads((out / "summary.json").read_text())
@@ -58,7 +60,7 @@ def main() -> None:
         persons_of(document)["output"] = {"microdata": [], "tables": ["total"]}
         document["runtime"] = {}
         config.write_text(yaml.safe_dump(document))
-        das("measure", config, "--quiet")
+        das("run", "--only", "measure", config, "--quiet")
         das("prepare")
         archive = build_zip(folder)
         with standalone_cluster(folder) as cluster:

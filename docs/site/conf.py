@@ -2,7 +2,7 @@
 
 The project's root is the source folder, so links between pages and to files work on the site as
 they do in a clone. What a page of the site has beyond its file is added when it is read: the
-navigation, which comes from the tables of the pages (navigation.py), and the reference below
+navigation, which comes from the lists of the pages (navigation.py), and the reference below
 docs/api.md, which comes from the docstrings.
 """
 

@@ -142,7 +142,7 @@ def tabulate_areas(
             "das areas",
             "has more rows than are held at once",
             got=f"{rows}, {len(named.areas)} areas of {[query.name for query in queries]}",
-            want=f"at most {MOST_ROWS} by --csv or --parquet, {MOST_PRINTED} printed",
+            want=f"at most {MOST_ROWS} by --output, {MOST_PRINTED} printed",
             remedy="ask fewer attributes or groups of levels, or fewer areas",
         )
     estimates = EstimateLayout.of(release)
@@ -321,7 +321,7 @@ def kept_leaves(resolved: Resolved) -> list[Dataset]:
     if not settings.exists():
         return []
     said = read_json(settings, "remove the folder, and run `das replicate` again")
-    if said.get("manifest") != digest_of(resolved.last.release.manifest):
+    if said.get("manifest") != digest_of(resolved.release.manifest):
         return []
     places: list[Place] = sorted((folder / "leaves" / resolved.last.name).glob("*"), key=str)
     return [Dataset.open(place) for place in places if is_published(place)]

@@ -1,4 +1,4 @@
-"""`das export-nmf`: the noisy answers of a run in the Census Bureau's layout."""
+"""`das nmf export`: the noisy answers of a run in the Census Bureau's layout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`das import-nmf`: noisy measurement files of the Census Bureau as a run that has measured."""
+"""`das nmf import`: noisy measurement files of the Census Bureau as a run that has measured."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def read_nmf(asked: NmfImport, reporter: Reporter) -> Path:
     """Read everything and make the run folder; on an error nothing is left of it.
 
     Returns:
-      The run file: `das solve` and `das estimate` go on from it.
+      The run file: `das run RUN --only solve` and `das estimate` go on from it.
 
     Raises:
       InputError: The files do not hold what they should.
@@ -454,7 +454,7 @@ def _write_inputs(
         "output": {"directory": "out"},
     }
     text = yaml.safe_dump(document, sort_keys=False, width=100)
-    head = "# Made by das import-nmf. `solve` and `output` may be changed.\n"
+    head = "# Made by das nmf import. `solve` and `output` may be changed.\n"
     (draft / RUN_FILE).write_text(head + text, encoding="utf-8")
 
 

@@ -43,7 +43,7 @@ def read_measurements(release: Place, geolevel: str, query: str) -> NoisyAnswers
     """Read what a release measured.
 
     Args:
-      release: The folder `release` of a run.
+      release: The folder of a product in a release.
       geolevel: Name of the geolevel.
       query: Name of the query, as in the allocation.
 

@@ -149,13 +149,11 @@ class ReplicateTask:
         truths: dict[str, ReleaseLayout] = {one.name: one.release for one in self.products}
         for generation in range(1, generations + 1):
             roots = {one.name: room / f"{one.name}-{generation}" for one in self.products}
-            last = self.products[-1].name
-            others = {None if name == last else name: root for name, root in roots.items()}
             repeats = [
                 Repeat(
                     product.plan,
                     truths[product.name],
-                    ReplicateLayout(roots[product.name], exact=product.release, others=others),
+                    ReplicateLayout(roots[product.name], exact=product.release, made=roots),
                     partial(self.key, (number, generation, index)),
                     LocalTasks(self.sizing),
                 )
@@ -221,7 +219,7 @@ def replicate(
     numbers = range(1, settings.count + 1)
     with ExitStack() as stack:
         stack.enter_context(only_driver(folder))
-        _claim(folder, resolved.last.release, settings.seed)
+        _claim(folder, resolved.release, settings.seed)
         if tasks is None:
             tasks = stack.enter_context(open_tasks(resolved.config, reporter.say))
         products = tuple(map(Repeated.of, resolved.products.values()))
@@ -258,7 +256,7 @@ def replicate(
                 result_console().print(terminal_table(table))
             layout = IntervalLayout.of(one.release)
             written += [layout.document, *map(layout.tables, one.plan.geolevels)]
-    return [*write_public_reports(resolved.last.release), *written]
+    return [*write_public_reports(resolved.release.root), *written]
 
 
 def is_checked(number: int) -> bool:

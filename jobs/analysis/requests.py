@@ -1,4 +1,4 @@
-"""What commands on a release are asked: each field is an option of the command line.
+"""Options of commands on a release: each field is an option of the command line.
 
 This module loads nothing heavy, since the command line reads it to show its help.
 """
@@ -48,10 +48,9 @@ class TablesRequest:
       queries: Table, such as "sex * age"; again for more. Default: output.tables.
       geolevels: Geolevel, such as tract; again for more. Default: all of a table.
       formats: csv, parquet or xlsx; again for more.
-      to: Folder for the files, which may be there.
-      confidence: Of intervals. Default: 0.9. With another than that of `das replicate` there are no
-        intervals of counts.
-      product: Whose tables. Default: the last product.
+      to: Folder for the files; it may exist.
+      confidence: Confidence level. Default: 0.9. Counts have intervals at that of `das replicate`.
+      product: Name of a product. Default: the last one.
     """
 
     queries: tuple[str, ...] = field(default=(), metadata={"option": "--table"})
@@ -64,12 +63,12 @@ class TablesRequest:
 
 @dataclass(frozen=True)
 class IntervalSettings:
-    """What intervals of estimates are wanted.
+    """Which intervals of estimates are computed.
 
     Attributes:
-      confidence: Of the intervals.
-      simultaneous: For all answers of a table together.
-      positive: For truths that cannot be negative.
+      confidence: Confidence level of the intervals.
+      simultaneous: Cover all answers of a table together.
+      positive: Use that true counts cannot be negative.
     """
 
     confidence: float = 0.9
@@ -83,10 +82,10 @@ class EstimateRequest:
 
     Attributes:
       query: Query, such as "votingage * hispanic".
-      area: File of leaf geocodes, one a line, or of areas and geocodes, as CSV.
+      area: File of leaf geocodes, one a line, or CSV of areas and leaf geocodes.
       geounit: Geocode of any geolevel.
       geolevel: All geounits of this geolevel, such as county.
-      covariance: Covariances with the answers of this query, instead of estimates.
+      covariance: Print covariances with the answers of this query, instead of estimates.
     """
 
     query: str = "total"
@@ -101,13 +100,13 @@ class AreasRequest:
     """What `das areas` tabulates.
 
     Attributes:
-      assign: Block-assignment file: areas and leaf geocodes, as CSV of any kind.
+      assign: Block-assignment file: CSV of areas and leaf geocodes.
       column: Column of the areas, in a file with several.
       table: Table beside the total, such as "sex * age[65+]"; again for more.
-      geounit: Geocode of any geolevel, as one more area.
+      geounit: Geocode of any geolevel; again for more.
       geolevel: All geounits of this geolevel, such as county.
-      confidence: Of the intervals.
-      ideal: Persons of the ideal area. Default: an even share of all.
+      confidence: Confidence level of the intervals.
+      ideal: Persons of the ideal area. Default: an equal share of all.
     """
 
     assign: Place | None = None
@@ -121,15 +120,15 @@ class AreasRequest:
 
 @dataclass(frozen=True)
 class ExploreRequest:
-    """What the page of `das explore` is to hold.
+    """What the page of `das explore` holds.
 
     Attributes:
-      boundaries: GeoJSON, or GeoParquet with WKB, that has the outlines of geounits.
+      boundaries: Outlines of geounits: GeoJSON, or GeoParquet with WKB.
       join: Property of the boundaries that is the geocode. Default: the one that fits.
       names: Property of the boundaries that is the name of a place.
-      tables: Table to show, such as total. Default: all of the release.
-      geolevels: Geolevel to show. Default: all.
-      megabytes: What the page may have; more is left out, and said so.
+      tables: Table, such as total; again for more. Default: all of the release.
+      geolevels: Geolevel, such as tract; again for more. Default: all.
+      megabytes: Largest size of the page; what does not fit is left out.
     """
 
     boundaries: Path | None = None
@@ -142,18 +141,17 @@ class ExploreRequest:
 
 @dataclass(frozen=True)
 class NmfImport:
-    """What `das import-nmf` imports, and how it is to be read.
+    """What `das nmf import` imports.
 
     Attributes:
       nmf: Folder with <Geolevel>.parquet, such as US_Person_PL_PROD.
       folder: New folder for the run file and the run.
-      schema: Schema file. Default: the ready one of their attributes.
-      allocation: Allocation that was measured. Default: a published one with these variances, or
-        what they say.
+      schema: Schema file. Default: the one in conf/schema with their attributes.
+      allocation: Allocation that was measured. Default: found by the variances.
       rho: Budget that --allocation splits, such as 293764/114921.
       root: Geolevel to begin with, such as state. Default: the first.
-      leave_out: Constraint that is not taken over, such as hhgq_total_ub.
-      product: What the records are called. Default: persons, or units.
+      leave_out: Constraint to leave out, such as hhgq_total_ub; again for more.
+      product: Name for the product. Default: persons, or units.
     """
 
     nmf: Path
@@ -167,13 +165,34 @@ class NmfImport:
 
 
 @dataclass(frozen=True)
-class ReplicateSettings:
-    """What replicates are wanted.
+class InspectRequest:
+    """What `das inspect` prints or writes.
 
     Attributes:
-      count: How many, those of earlier starts included.
-      seed: Of their noise; no secret.
-      confidence: Of the intervals.
+      geounit: Geocode of any geolevel: print what was released of it.
+      query: Only this query of the geounit.
+      product: Whose answers of the geounit. Default: the last product.
+      reports: Write the reports of a finished run again, and print nothing.
+      to: Folder for the public reports, which are then all that is written.
+      solution: Name of a further solution, in OUT/solutions.
+    """
+
+    geounit: str | None = None
+    query: str | None = None
+    product: str | None = None
+    reports: bool = False
+    to: Path | None = None
+    solution: str | None = None
+
+
+@dataclass(frozen=True)
+class ReplicateSettings:
+    """Which replicates are made.
+
+    Attributes:
+      count: Number of replicates, those of earlier starts included.
+      seed: Seed of their noise, which is not secret.
+      confidence: Confidence level of the intervals.
       areas: Keep leaf counts, for intervals of `das areas`.
     """
 

@@ -14,10 +14,7 @@ from jobs.pipeline.storage.files import refuse_foreign, writing
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_OPTIONS = {
-    **dict.fromkeys((".csv", ".txt", ".tsv"), "--csv"),
-    **dict.fromkeys((".parquet", ".pq"), "--parquet"),
-}
+_CSV, _PARQUET = (".csv", ".txt", ".tsv"), (".parquet", ".pq")
 
 
 @dataclass(frozen=True)
@@ -25,46 +22,34 @@ class ResultFile:
     """The file for the result of a command, if one is named.
 
     Attributes:
-      parquet: Write this Parquet file.
-      csv: Write this CSV file.
+      output: Write this file, CSV or Parquet by its suffix, and print nothing.
     """
 
-    parquet: Path | None = None
-    csv: Path | None = None
-
-    @property
-    def path(self) -> Path | None:
-        """The file."""
-        return self.parquet or self.csv
+    output: Path | None = None
 
     def check(self, command: str, header: bytes) -> None:
-        """Check, before any work, that it can be written.
+        """Check, before any work, that the file can be written.
 
         Args:
           command: Such as `das estimate`.
-          header: How CSV files of the command start; those and Parquet files are written over.
+          header: First bytes of CSV files of the command; those and Parquet files are replaced.
 
         Raises:
-          ConfigError: Both are given, or a name ends as that of another format.
+          ConfigError: The suffix is of no known format.
           OutputError: The folder does not exist, or another file has the name.
         """
-        if self.parquet is not None and self.csv is not None:
-            raise ConfigError(command, "takes --parquet or --csv, not both")
-        for option, path, start in (
-            ("--parquet", self.parquet, b"PAR1"),
-            ("--csv", self.csv, header),
-        ):
-            if path is None:
-                continue
-            other = _OPTIONS.get(path.suffix.lower(), option)
-            if other != option:
-                raise ConfigError(
-                    f"{command} {option}",
-                    "names a file of another format",
-                    got=path.name,
-                    remedy=f"use {other} {path}",
-                )
-            check_place(path, start, f"what `{command} {option}` wrote before")
+        if self.output is None:
+            return
+        suffix = self.output.suffix.lower()
+        if suffix not in (*_CSV, *_PARQUET):
+            raise ConfigError(
+                f"{command} --output",
+                "has the suffix of no format that is written",
+                got=self.output.name,
+                want=f"one of {', '.join((*_CSV, *_PARQUET))}",
+            )
+        start = b"PAR1" if suffix in _PARQUET else header
+        check_place(self.output, start, f"what `{command} --output` wrote before")
 
     def write(self, table: pa.Table) -> None:
         """Write a table.
@@ -77,13 +62,13 @@ class ResultFile:
 
         from jobs.pipeline.storage.csv import without_formulas
 
-        if self.path is None:
+        if self.output is None:
             raise ValueError("no file is named")
-        with writing(self.path):
-            if self.parquet is not None:
-                pq.write_table(table, self.parquet)
+        with writing(self.output):
+            if self.output.suffix.lower() in _PARQUET:
+                pq.write_table(table, self.output)
             else:
-                pa_csv.write_csv(without_formulas(table), self.csv)
+                pa_csv.write_csv(without_formulas(table), self.output)
 
 
 def check_place(path: Path, start: bytes, kind: str) -> None:

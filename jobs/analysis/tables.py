@@ -138,13 +138,13 @@ def write_release_tables(
     estimates = EstimateLayout.of(release)
     leaf, *above = reversed(product.plan.spine.levels)
     used = [
-        *map(resolved.last.release.geography, product.plan.geolevels),
+        *map(release.geography, product.plan.geolevels),
         *map(release.counts, wanted.queries),
         *map(estimates.tables, wanted.queries),
     ]
     if request.queries:  # some may have to be estimated
         used += [*map(estimates.whole, above), release.measurements(leaf), release.invariants(leaf)]
-    verify_datasets(resolved.last.release, used)
+    verify_datasets(release, used)
     intervals = _intervals(product, request.confidence)
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,79 +1,86 @@
-"""Commands before a run: drafts, generated data, planned budgets, other spines."""
+"""Commands before a run: drafts, generated data, planned budgets and spines."""
 
 from __future__ import annotations
 
 import json
 import shlex
 from functools import partial
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
-from jobs.cli.application import app
 from jobs.cli.options import (
     ConfigArgument,
     JsonOption,
-    LossesOption,
-    MasterOption,
     NewFolderArgument,
     QuietOption,
+    refuse_options,
+    refuse_others,
     with_options,
 )
-from jobs.cli.runs import cost_together
-from jobs.design.requests import DraftRequest, FairnessRequest, GenerateSpec, PlanRequest
+from jobs.design.requests import DraftRequest, GenerateSpec, PlanRequest
 from jobs.pipeline.printable import printable
 
 
-@app.command()
 @with_options
 def plan(
     config: ConfigArgument,
     request: PlanRequest,
-    losses: LossesOption = False,
     as_json: JsonOption = False,
-    master: MasterOption = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Read the list of geounits; print what will be measured where, and how far off tables will be.
+    """Predict the errors of tables, or optimize the allocation.
 
-    With --optimize, also find the allocation that makes the tables most accurate.
+    Reads the list of geounits. No data are read, except for geocodes if there is no list.
     """
+    if request.spine:
+        refuse_others(request, "spine")
+        from jobs.analysis.respine import summarize_spine
+        from jobs.pipeline.config.load import load_run
+
+        typer.echo(json.dumps(summarize_spine(load_run(config)), indent=1))
+        return
+    if request.compare_planners:
+        refuse_others(request, "compare_planners", "geolevel", "order", "tables", "report")
+        _compare_planners(config, request, as_json=as_json)
+        return
+    comparing = {"geolevel": request.geolevel, "order": request.order}
+    refuse_options("goes with --compare-planners", **comparing)
     from jobs.design.planning.request import explain
-    from jobs.design.planning.terminal import print_summaries
+    from jobs.design.planning.terminal import cost_together, print_summaries
     from jobs.pipeline.confidential.geounits import lattice_of
     from jobs.pipeline.config.load import load_plan
     from jobs.pipeline.tasks.progress import Reporter
 
     wanted = None if request.optimize is None else request.tables or ()
-    resolved = load_plan(config, wanted, request.allocation, master, request.product)
+    resolved = load_plan(config, wanted, request.allocation, None, request.product)
     geounits, reporter = partial(lattice_of, resolved), Reporter(quiet=quiet)
-    summaries = explain(resolved, request, geounits, reporter, losses=losses)
+    summaries = explain(resolved, request, geounits, reporter)
     print_summaries(summaries, as_json=as_json, together=cost_together(resolved))
 
 
-@app.command()
-@with_options
-def fairness(config: ConfigArgument, request: FairnessRequest, as_json: JsonOption = False) -> None:
-    """Which cells would get more noise than others, by planner and objective; reads no data."""
-    from jobs.design.planning.fairness import compare_methods
-    from jobs.design.planning.fairness_page import print_fairness, write_fairness_page
+def _compare_planners(config: Path, request: PlanRequest, *, as_json: bool) -> None:
+    """Print which cells would get more noise than others, by planner and objective."""
+    from jobs.design.planning.planners import compare_planners
+    from jobs.design.planning.planners_page import print_planners, write_planners_page
     from jobs.pipeline.config.load import load_run
     from jobs.pipeline.storage.files import refuse_foreign
 
     if request.report is not None:
         refuse_foreign(request.report, b"<!DOCTYPE html>", "a report, which is replaced")
-    summary = compare_methods(load_run(config).last, request)
+    summary = compare_planners(load_run(config).last, request)
     if request.report is not None:
-        write_fairness_page(summary, request.report)
-    print_fairness(summary, as_json=as_json)
+        write_planners_page(summary, request.report)
+    print_planners(summary, as_json=as_json)
 
 
-@app.command()
 @with_options
 def init(request: DraftRequest) -> None:
-    """Look at person records and propose schema, run file and allocation for them.
+    """Draft a schema, run file and allocation from records.
 
-    Reads confidential data, and prints and writes no counts. Levels of the schema are suggestions
-    from the data, to be compared with the questionnaire.
+    Reads confidential data, and prints and writes no counts. Compare the levels of the schema,
+    which are taken from the data, with the questionnaire.
     """
     from jobs.design.drafting.draft import draft
 
@@ -92,24 +99,25 @@ def init(request: DraftRequest) -> None:
         typer.echo(printable(f"  {line}"))
 
 
-@app.command()
-def spine(config: ConfigArgument) -> None:
-    """What the spine of a run changes, as JSON: geolevels, geounits, distances of entities."""
-    from jobs.analysis.respine import summarize_spine
-    from jobs.pipeline.config.load import load_run
-
-    typer.echo(json.dumps(summarize_spine(load_run(config)), indent=1))
-
-
-@app.command()
 @with_options
 def generate(out: NewFolderArgument, spec: GenerateSpec, quiet: QuietOption = False) -> None:
-    """Write a synthetic nation, data and the public list of its blocks; or an invented survey.
+    """Generate a synthetic nation, or a rehearsal of a run file.
 
-    With --like, or a schema file as --schema, persons are invented whose attributes do not depend
-    on each other: they look like nobody's, and rehearse a run.
+    With --like, or a schema file as --schema, persons are invented whose attributes are independent
+    of each other.
     """
     from jobs.design.synthetic.generate import generate_any
     from jobs.pipeline.tasks.progress import Reporter
 
     typer.echo(json.dumps(generate_any(spec, out, Reporter(quiet=quiet)), default=str))
+
+
+def generate_survey(
+    out: NewFolderArgument,
+    persons: Annotated[int, typer.Option(help="Number of persons.")] = 20_000,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same survey.")] = 2020,
+) -> None:
+    """Generate an invented survey and weights of its strata."""
+    from jobs.design.synthetic.survey import generate_survey as write_survey
+
+    typer.echo(json.dumps(write_survey(out, persons, seed)))

@@ -1,4 +1,4 @@
-"""What a command on a finished run is given: a run file, a folder, or a release alone."""
+"""The release that a command reads: named by a run file, a run folder or its own folder."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from das.errors import ConfigError
-from jobs.cli.options import with_arrow_alone
+from jobs.cli.options import refuse_options, with_arrow_alone
 from jobs.pipeline.storage.place import Place
 
 if TYPE_CHECKING:
@@ -17,50 +16,45 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Finished:
-    """A finished run as the command line names it.
+    """A finished release as the command line names it.
 
     Attributes:
-      config: Folder of a release, a path or an address, or its run file (YAML).
-      out: Path or address; replaces output.directory.
-      solution: Name of a solution beside the release, in OUT/solutions.
+      release: Folder of a release or of a run, or a run file.
+      solution: Name of a further solution, in OUT/solutions.
     """
 
-    config: Place
-    out: Place | None = None
+    release: Place
     solution: str | None = None
 
     @property
     def run_file(self) -> Path | None:
         """The run file; None if a folder is named."""
-        place = self.config
+        place = self.release
         return place if isinstance(place, Path) and not place.is_dir() else None
 
     def load(self) -> Resolved:
-        """Load the run of a run file, or of the folder of a release alone.
+        """Load the run of a run file, or of a release from its folder alone.
 
         Raises:
-          ConfigError: Options that go with a run file were given with a folder.
+          ConfigError: A solution was named beside the folder of a release.
         """
         from jobs.pipeline.config.load import load_run
         from jobs.pipeline.config.released import load_release
 
         if self.run_file is not None:
-            return with_arrow_alone(
-                load_run(self.run_file, output=self.out, solution=self.solution)
-            )
-        self._refuse_options()
-        return with_arrow_alone(load_release(self.config))
+            return with_arrow_alone(load_run(self.run_file, solution=self.solution))
+        return with_arrow_alone(load_release(self._folder()))
 
     def load_folder(self) -> Resolved:
-        """Do as `load`, or load the run of a folder, which remembers its run file."""
+        """Do as `load`; a run folder gives its run, confidential files included."""
         from jobs.pipeline.folder.identity import load_again
         from jobs.pipeline.storage.layout import is_release
         from jobs.survey.folder import refuse_survey_folder
 
-        if is_release(self.config) or not (self.config / "run.json").is_file():
+        if is_release(self.release) or not (self.release / "run.json").is_file():
             return self.load()
-        refuse_survey_folder(self.config)
-        return with_arrow_alone(load_again(self.config.resolve(), None, None, self.solution))
+        refuse_survey_folder(self.release)
+        return with_arrow_alone(load_again(self.release.resolve(), None, None, self.solution))
 
     def load_survey(self) -> SurveyPlan | None:
         """Load the run of a survey, by its run file or its release alone; None of a census."""
@@ -71,23 +65,28 @@ class Finished:
                 return None
             from jobs.survey.plan import load_survey
 
-            return load_survey(self.run_file, output=self.out, solution=self.solution)
-        if not is_survey_release(self.config):
+            return load_survey(self.run_file, solution=self.solution)
+        folder = self._folder()
+        if not is_survey_release(folder):
             return None
         from jobs.survey.manifest import load_survey_release
 
-        self._refuse_options()
-        return load_survey_release(self.config)
+        return load_survey_release(folder)
 
-    def _refuse_options(self) -> None:
-        if self.out is not None or self.solution is not None:
-            raise ConfigError(
-                "--out and --solution", "go with a run file", got=f"the folder {self.config}"
-            )
+    def _folder(self) -> Place:
+        """Return the folder of the release, which the named folder is or holds."""
+        from jobs.pipeline.storage.layout import is_release, release_folder
+
+        if is_release(self.release):
+            refuse_options("goes with a run file or a run folder", solution=self.solution)
+            return self.release
+        inner = release_folder(self.release, self.solution)
+        is_run = is_release(inner) or (self.release / "run.json").is_file()
+        return inner if is_run else self.release
 
 
 def is_survey_file(config: Path) -> bool:
-    """Say whether a run file is that of a survey."""
+    """Return whether a run file is that of a survey."""
     from jobs.pipeline.config.files import is_survey
 
     return is_survey(config)

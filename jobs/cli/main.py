@@ -8,18 +8,116 @@ from __future__ import annotations
 
 import atexit
 import gc
+import inspect
 import os
 import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from das.errors import DasError
-from jobs.cli import design, releases, runs, surveys  # noqa: F401 - they add commands
-from jobs.cli.application import app
+from das.errors import ConfigError, DasError
+from jobs.cli import design, releases, runs
 from jobs.pipeline.tasks.failures import hide_bridge_logs, machine_failure
 
 _OBJECTS_BETWEEN_COLLECTIONS = 500_000
+_GROUPS: Mapping[str, Sequence[Callable[..., None]]] = {
+    "Run a census": (
+        *(runs.validate, runs.run, runs.evaluate, runs.account, runs.prepare, runs.demo),
+    ),
+    "Design": (design.init, design.generate, design.plan),
+    "Use a release": (
+        *(releases.verify, releases.inspect, releases.tables, releases.estimate),
+        *(releases.areas, releases.explore, releases.replicate),
+    ),
+    "Surveys": (design.generate_survey,),
+}
+RENAMED = {
+    "measure": "das run RUN --only measure",
+    "solve": "das run RUN --only solve",
+    "resume": "das run OUT",
+    "spine": "das plan RUN --spine",
+    "fairness": "das plan RUN --compare-planners",
+    "certificate": "das verify RELEASE --certificate FILE",
+    "report": "das inspect OUT --reports",
+    "import-nmf": "das nmf import NMF FOLDER",
+    "export-nmf": "das nmf export RUN FOLDER",
+    "means": "das run RUN",
+    "synthesize": "das run RUN",
+}
+"""Former names of commands, each with the command to type now."""
+
+app = typer.Typer(
+    name="das",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Protect census and survey microdata: measure with exact noise, solve, write microdata.",
+)
+_nmf = typer.Typer(
+    name="nmf",
+    no_args_is_help=True,
+    help="Import or export Census Bureau noisy measurement files.",
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import PackageNotFoundError, version
+
+        from jobs.pipeline.revision import revision
+
+        source = f" ({revision()})" if revision() else ""
+        try:
+            typer.echo(f"das {version('topdown-das')}{source}")
+        except PackageNotFoundError:
+            typer.echo(f"das, not installed as a package{source}")
+        raise typer.Exit
+
+
+@app.callback()
+def _every_command(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Print the version.", is_eager=True, callback=_print_version
+        ),
+    ] = False,
+) -> None:
+    """Read what stands before the name of a command."""
+
+
+def _refuse_former_name(context: typer.Context) -> None:
+    """Refuse a former name of a command, and name the command to type now.
+
+    Raises:
+      ConfigError: Always.
+    """
+    name = str(context.info_name)
+    raise ConfigError(f"das {name}", f"is now `{RENAMED[name]}`")
+
+
+def _add_commands() -> None:
+    for group, commands in _GROUPS.items():
+        for command in commands:
+            app.command(rich_help_panel=group, help=_help(command))(command)
+    for name, of_nmf in (("import", releases.import_nmf), ("export", releases.export_nmf)):
+        _nmf.command(name, help=_help(of_nmf))(of_nmf)
+    app.add_typer(_nmf, rich_help_panel="Use a release")
+    anything = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+    for name in RENAMED:
+        app.command(name, hidden=True, context_settings=anything)(_refuse_former_name)
+
+
+def _help(command: Callable[..., None]) -> str:
+    """Return the docstring of a command, each paragraph as one line for terminals to break."""
+    paragraphs = (inspect.getdoc(command) or "").split("\n\n")
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+
+
+_add_commands()
 
 
 def main() -> int:

@@ -88,57 +88,42 @@ def read_queries(value: str) -> tuple[str, ...]:
     return tuple(split_queries(value))
 
 
-ConfigArgument = Annotated[Path, typer.Argument(help="Run file (YAML).", parser=read_local)]
+ConfigArgument = Annotated[Path, typer.Argument(help="Run file.", parser=read_local, metavar="RUN")]
+FolderArgument = Annotated[
+    AnyPlace, typer.Argument(help="Folder of a run or of a release.", parser=read_address)
+]
 OutOption = Annotated[
     AnyPlace | None,
-    typer.Option("--out", help="Path or address; replaces output.directory.", parser=read_address),
+    typer.Option(help="Run folder; replaces output.directory.", parser=read_address),
 ]
 MasterOption = Annotated[
     str | None,
-    typer.Option("--master", help="Replaces runtime.master.", parser=read_master, metavar="TEXT"),
+    typer.Option(help="Spark master; replaces runtime.master.", parser=read_master, metavar="TEXT"),
 ]
-LossesOption = Annotated[
-    bool,
-    typer.Option(
-        "--losses", help="Also what the distribution of the noise says, which is more than its rho."
-    ),
-]
-QuietOption = Annotated[bool, typer.Option("--quiet", help="No progress lines.")]
+QuietOption = Annotated[bool, typer.Option("--quiet", help="Print no progress.")]
 SolutionOption = Annotated[
-    str | None,
-    typer.Option("--solution", help="Name of a solution beside the release, in OUT/solutions."),
+    str | None, typer.Option(help="Name of a further solution, in OUT/solutions.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 NewFolderArgument = Annotated[Path, typer.Argument(help="Empty or new folder.", parser=read_local)]
-MovedConfigOption = Annotated[
-    Path | None,
-    typer.Option("--config", help="Where the run file is now, if it moved.", parser=read_local),
-]
-PageOption = Annotated[
-    Path, typer.Option("--output", "-o", help="HTML file to write.", parser=read_local)
-]
 ProductOption = Annotated[
-    str | None, typer.Option(help="Whose release. Default: the last product.")
+    str | None, typer.Option(help="Name of a product. Default: the last one.")
 ]
 
 
 @dataclass(frozen=True)
-class RunOptions:
-    """Options of every command that works on the folder of a run.
+class SessionOptions:
+    """Options of every command that works in a Spark session.
 
     Attributes:
-      master: Replaces runtime.master.
-      quiet: No progress lines.
-      cluster: YAML whose `runtime` replaces that of the run.
-      log: Add events to this file, one JSON a line; a path, or an address such as s3://...
-      confidential: Path or address; replaces output.confidential.
+      master: Spark master; replaces runtime.master.
+      quiet: Print no progress.
+      cluster: YAML file whose `runtime` replaces that of the run.
     """
 
     master: MasterOption = None
-    quiet: bool = False
+    quiet: QuietOption = False
     cluster: Path | None = None
-    log: Place | None = field(default=None, metadata={"option": "--log-json"})
-    confidential: Place | None = None
 
     def load(
         self,
@@ -146,6 +131,7 @@ class RunOptions:
         out: Place | None,
         solution: str | None = None,
         groups: Sequence[str] | None = None,
+        confidential: Place | None = None,
     ) -> Resolved:
         """Load the run of a run file, with the runtime of a cluster file."""
         from jobs.pipeline.config.load import load_run
@@ -153,18 +139,24 @@ class RunOptions:
         resolved = load_run(
             config,
             output=out,
-            confidential=self.confidential,
+            confidential=confidential,
             master=self.master,
             solution=solution,
             groups=groups,
         )
         return with_arrow_alone(self._on_cluster(resolved))
 
-    def load_again(self, out: Place, config: Path | None, solution: str | None) -> Resolved:
+    def load_again(
+        self,
+        out: Place,
+        config: Path | None,
+        solution: str | None,
+        confidential: Place | None = None,
+    ) -> Resolved:
         """Load the run of a folder, which remembers its run file."""
         from jobs.pipeline.folder.identity import load_again
 
-        resolved = load_again(out.resolve(), config, self.master, solution, self.confidential)
+        resolved = load_again(out.resolve(), config, self.master, solution, confidential)
         return self._on_cluster(resolved)
 
     def _on_cluster(self, resolved: Resolved) -> Resolved:
@@ -173,10 +165,44 @@ class RunOptions:
         return on_cluster(resolved, self.cluster, self.master)
 
     def reporter(self) -> Reporter:
-        """Make what reports progress."""
+        """Return a reporter of progress."""
+        from jobs.pipeline.tasks.progress import Reporter
+
+        return Reporter(quiet=self.quiet)
+
+
+@dataclass(frozen=True)
+class RunOptions(SessionOptions):
+    """Options of every command that reads confidential data.
+
+    Attributes:
+      log: Append events to this file or address, one JSON object a line.
+      confidential: Folder of confidential files; replaces output.confidential.
+    """
+
+    log: Place | None = field(default=None, metadata={"option": "--log-json"})
+    confidential: Place | None = None
+
+    def reporter(self) -> Reporter:
+        """Return a reporter of progress that also writes the log."""
         from jobs.pipeline.tasks.progress import Reporter
 
         return Reporter(quiet=self.quiet, log=self.log)
+
+
+@dataclass(frozen=True)
+class FolderOptions:
+    """Options to resume a run from its folder.
+
+    Attributes:
+      config: New place of the run file.
+      check: Only print what is done and what is damaged.
+      moved: Continue in this copy of the folder; all other copies are given up.
+    """
+
+    config: Path | None = None
+    check: bool = False
+    moved: bool = False
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -265,17 +291,32 @@ def with_arrow_alone(resolved: Resolved) -> Resolved:
     return resolved
 
 
-def refuse_cluster(
-    options: RunOptions, why: str = "is for censuses; a survey is worked on by one process"
-) -> None:
-    """Refuse a master or cluster for what one process does.
+def refuse_options(why: str, **given: object) -> None:
+    """Refuse options that do not apply, given by the names of their parameters.
 
     Raises:
-      ConfigError: One was given.
+      ConfigError: The first that is neither None nor False.
     """
-    for name, value in (("--master", options.master), ("--cluster", options.cluster)):
-        if value is not None:
-            raise ConfigError(name, why)
+    for name, value in given.items():
+        if value is not None and value is not False:
+            raise ConfigError(f"--{name.replace('_', '-')}", why)
+
+
+def refuse_others(request: Any, mode: str, *allowed: str) -> None:  # noqa: ANN401 - a dataclass
+    """Refuse options of a request that a mode of its command does not use.
+
+    Args:
+      request: Its fields are options.
+      mode: The field that asks for the mode.
+      allowed: Fields that the mode uses.
+
+    Raises:
+      ConfigError: Another field is not at its default.
+    """
+    used = {mode, *allowed}
+    given = {each.name: getattr(request, each.name) != each.default for each in fields(request)}
+    others = {name: is_given for name, is_given in given.items() if name not in used}
+    refuse_options(f"does not go with --{mode.replace('_', '-')}", **others)
 
 
 def name_files(files: Sequence[Place], roots: Roots) -> None:

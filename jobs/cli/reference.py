@@ -21,14 +21,14 @@ from pydantic.fields import FieldInfo
 
 from jobs.cli.pages import PLAIN, nested, section, words
 from jobs.pipeline.config.models.allocation import AllocationFile
-from jobs.pipeline.config.models.equity import EquityFile
+from jobs.pipeline.config.models.groups import GroupsFile
 from jobs.pipeline.config.models.run import RunConfig, model_fields
 from jobs.pipeline.config.models.schema import SchemaFile
 from jobs.pipeline.storage.place import StoredPlace
 from jobs.survey.models import SurveyConfig
 
 _PLAIN = {**PLAIN, Fraction: "fraction", Path: "path", StoredPlace: "address"}
-_FILES = (RunConfig, SchemaFile, AllocationFile, EquityFile, SurveyConfig)
+_FILES = (RunConfig, SchemaFile, AllocationFile, GroupsFile, SurveyConfig)
 _FORMAT = "Which of the input formats this is."
 
 

@@ -1,8 +1,10 @@
-"""Commands that use a release: verify, report, tables, estimates, other formats."""
+"""Commands that use a release: checks, reports, tables, estimates, other formats."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -14,6 +16,7 @@ from jobs.analysis.requests import (
     AreasRequest,
     EstimateRequest,
     ExploreRequest,
+    InspectRequest,
     IntervalSettings,
     NmfImport,
     ReplicateSettings,
@@ -21,41 +24,79 @@ from jobs.analysis.requests import (
     product_named,
 )
 from jobs.analysis.results import ResultFile
-from jobs.cli.application import app
 from jobs.cli.finished import Finished, is_survey_file
 from jobs.cli.options import (
-    AnyPlace,
     ConfigArgument,
+    FolderArgument,
     JsonOption,
-    MovedConfigOption,
-    OutOption,
-    PageOption,
     ProductOption,
     QuietOption,
-    RunOptions,
-    SolutionOption,
+    SessionOptions,
     name_files,
-    read_address,
     read_local,
-    refuse_cluster,
+    refuse_options,
+    refuse_others,
     with_arrow_alone,
     with_options,
 )
-from jobs.cli.surveys import refuse_old_survey_command
 from jobs.pipeline.printable import printable
+from jobs.pipeline.storage.place import Place
 
 
-@app.command()
 @with_options
-def tables(release: Finished, request: TablesRequest, options: RunOptions) -> None:
-    """Write tables of a release, any query of any geolevel, a file each."""
-    if release.run_file is not None and is_survey_file(release.run_file):
-        refuse_old_survey_command("tables")
-    from jobs.analysis.tables import write_release_tables
+def verify(
+    release: Finished,
+    certificate: Annotated[
+        Path | None,
+        typer.Option(help="Also write a certificate to this HTML file.", parser=read_local),
+    ] = None,
+    product: ProductOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Check a release from its files alone.
 
-    refuse_cluster(options, "is for runs; tables of a release are written by one process")
-    for path in write_release_tables(release.load(), request, options.reporter()):
-        _name_published(path)
+    Checks digests, sums over the tree and invariants. The certificate is one page to sign:
+    guarantee, budget, exact values, digests.
+    """
+    from jobs.pipeline.documents.intervals import digest_of
+    from jobs.pipeline.release.verify import verify_run
+    from jobs.pipeline.report.certificate import Verified
+    from jobs.pipeline.report.page import START
+    from jobs.pipeline.storage.files import refuse_foreign
+    from jobs.pipeline.tasks.progress import Reporter
+
+    if certificate is None:
+        refuse_options("goes with --certificate", product=product)
+    else:
+        refuse_foreign(certificate, START, "a page, which is replaced")
+    survey = release.load_survey()
+    if survey is not None:
+        from jobs.survey.manifest import verify_survey
+
+        refuse_options("is for censuses: a survey is one product", product=product)
+        manifest = survey.made.manifest
+        checked: Mapping[str, int | float | str] = verify_survey(survey)
+    else:
+        resolved = release.load()
+        certified = product_named(resolved, product).release
+        manifest = certified.manifest
+        with Reporter(quiet=quiet).line("verify", str(resolved.release.root)) as tick:
+            checked = verify_run(resolved, tick)
+    typer.echo(json.dumps(checked))
+    if certificate is None:
+        return
+    verified = Verified(digest_of(manifest), datetime.now(UTC), checked)
+    if survey is not None:
+        from jobs.survey.documents import read_survey_manifest
+        from jobs.survey.report.public import write_survey_certificate
+
+        write_survey_certificate(read_survey_manifest(manifest), verified, certificate)
+    else:
+        from jobs.pipeline.documents.manifest import read_manifest
+        from jobs.pipeline.report.certificate import write_certificate
+
+        write_certificate(read_manifest(certified), verified, certificate)
+    _name_published(certificate)
 
 
 def _name_published(path: Path | None) -> None:
@@ -63,39 +104,48 @@ def _name_published(path: Path | None) -> None:
     typer.echo(printable(f"{path}  publishable"))
 
 
-@app.command()
-def report(
-    out: Annotated[
-        AnyPlace,
-        typer.Argument(help="Folder of a finished run, or of a release.", parser=read_address),
-    ],
-    to: Annotated[
-        Path | None,
-        typer.Option(
-            help="Folder for the public reports, which are then all that is written. Default: the "
-            "release.",
-            parser=read_local,
-        ),
-    ] = None,
-    solution: SolutionOption = None,
-) -> None:
-    """Write the reports of a finished run again, from its manifest and evaluation.
+@with_options
+def inspect(out: FolderArgument, request: InspectRequest, as_json: JsonOption = False) -> None:
+    """Print what a run folder or a release holds.
 
-    Of a release alone, the public ones.
+    Reads no confidential data. With --reports, write the reports again. Of a run folder, they
+    include the internal report, which is made from its evaluation and confidential.
     """
+    if request.reports:
+        refuse_others(request, "reports", "to", "solution")
+        refuse_options("does not go with --reports", json=as_json)
+        _write_reports(out, request.to, request.solution)
+        return
+    refuse_options("goes with --reports", to=request.to)
+    from jobs.analysis.inspect import inspect_geounit, inspect_run, print_inspection
+    from jobs.survey.folder import refuse_survey_folder
+
+    if request.geounit is None:
+        refuse_options("goes with --geounit", query=request.query, product=request.product)
+        document = inspect_run(out, request.solution)
+    else:
+        refuse_survey_folder(out)
+        document = inspect_geounit(
+            out, request.geounit, request.query, request.solution, request.product
+        )
+    print_inspection(document, as_json=as_json)
+
+
+def _write_reports(out: Place, to: Path | None, solution: str | None) -> None:
+    """Write the reports of a finished run again; of a release alone, the public ones."""
     from jinja2 import TemplateError
 
     from jobs.pipeline.config.released import is_survey_release
     from jobs.pipeline.folder.roots import remembered_roots
     from jobs.pipeline.report.finished import write_internal_reports, write_public_reports
     from jobs.pipeline.storage.files import understanding
-    from jobs.pipeline.storage.layout import ReleaseLayout, Roots, is_release, release_layout
+    from jobs.pipeline.storage.layout import ReleaseLayout, Roots, is_release, release_folder
     from jobs.survey.folder import is_survey_folder
     from jobs.survey.reports import write_pages, write_public_page
 
     alone = is_release(out) and solution is None
     roots = Roots.of(out) if alone else remembered_roots(out)
-    release = ReleaseLayout(out) if alone else release_layout(out, solution)
+    release = ReleaseLayout(out if alone else release_folder(out, solution))
     with understanding(release.manifest, "restore it from a copy of the release"):
         try:
             if alone and is_survey_release(out):
@@ -103,9 +153,9 @@ def report(
             elif not alone and (out / "run.json").exists() and is_survey_folder(out):
                 files = write_pages(roots, solution, to)
             else:
-                elsewhere = f"`das report {out} --to FOLDER` writes it elsewhere"
+                elsewhere = f"`das inspect {out} --reports --to FOLDER` writes it elsewhere"
                 remedy = "name another folder" if to is not None else elsewhere
-                public = write_public_reports(release, to, remedy=remedy)
+                public = write_public_reports(release.root, to, remedy=remedy)
                 is_whole = not alone and to is None
                 files = write_internal_reports(roots, solution) if is_whole else []
                 files += public
@@ -114,51 +164,22 @@ def report(
     name_files(files, roots)
 
 
-@app.command()
 @with_options
-def verify(release: Finished, quiet: QuietOption = False) -> None:
-    """Check a finished release from its files alone: digests, sums over the tree, invariants."""
-    from jobs.pipeline.release.verify import verify_run
+def tables(release: Finished, request: TablesRequest, quiet: QuietOption = False) -> None:
+    """Write tables of a release: any query at any geolevel."""
+    from jobs.analysis.tables import write_release_tables
     from jobs.pipeline.tasks.progress import Reporter
 
-    survey = release.load_survey()
-    if survey is not None:
-        from jobs.survey.manifest import verify_survey
-
-        typer.echo(json.dumps(verify_survey(survey)))
-        return
-    resolved = release.load()
-    with Reporter(quiet=quiet).line("verify", str(resolved.last.release.root)) as tick:
-        checked = verify_run(resolved, tick)
-    typer.echo(json.dumps(checked))
+    if release.run_file is not None and is_survey_file(release.run_file):
+        raise ConfigError(
+            str(release.run_file),
+            "is the run file of a survey, whose tables are in its release",
+            want="`das run RUN`",
+        )
+    for path in write_release_tables(release.load(), request, Reporter(quiet=quiet)):
+        _name_published(path)
 
 
-@app.command()
-def inspect(
-    out: Annotated[
-        AnyPlace,
-        typer.Argument(
-            help="Folder of a run, complete or not, or of a release.", parser=read_address
-        ),
-    ],
-    geocode: Annotated[str | None, typer.Option(help="Show this geounit's release.")] = None,
-    query: Annotated[str | None, typer.Option(help="Only this query.")] = None,
-    solution: SolutionOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Say what a run folder holds, or what was released of one geounit. Reads no truth."""
-    from jobs.analysis.inspect import inspect_geounit, inspect_run, print_inspection
-    from jobs.survey.folder import refuse_survey_folder
-
-    if geocode is None:
-        document = inspect_run(out, solution)
-    else:
-        refuse_survey_folder(out)
-        document = inspect_geounit(out, geocode, query, solution)
-    print_inspection(document, as_json=as_json)
-
-
-@app.command()
 @with_options
 def estimate(
     release: Finished,
@@ -167,21 +188,23 @@ def estimate(
     file: ResultFile,
     as_json: JsonOption = False,
 ) -> None:
-    """Unbiased estimates of any area from the noisy answers, with standard errors and intervals."""
+    """Estimate any query for any area, with intervals.
+
+    Estimates are unbiased, from the noisy answers, with standard errors.
+    """
     from jobs.analysis.estimate import CSV_START, answer_request, print_estimates
 
     file.check("das estimate", CSV_START)
     found, notes = answer_request(release.load(), request, intervals)
     for note in notes:
         typer.echo(printable(f"{request.area}: {note}"), err=True)
-    if file.path is None:
+    if file.output is None:
         print_estimates(found, as_json=as_json)
     else:
         file.write(found)
-        _name_published(file.path)
+        _name_published(file.output)
 
 
-@app.command()
 @with_options
 def areas(
     release: Finished,
@@ -190,9 +213,10 @@ def areas(
     file: ResultFile,
     as_json: JsonOption = False,
 ) -> None:
-    """Tables of districts or other areas: counts, estimates, intervals, deviation from the ideal.
+    """Tabulate districts or other areas.
 
-    Counts have intervals too after `das replicate --areas`.
+    Prints counts, estimates, intervals and deviations from the ideal. Counts have intervals after
+    `das replicate --areas`.
     """
     from jobs.analysis.areas import (
         CSV_START,
@@ -204,7 +228,7 @@ def areas(
     )
 
     file.check("das areas", CSV_START)
-    is_printed = not boundaries.check() and file.path is None
+    is_printed = not boundaries.check() and file.output is None
     resolved = release.load()
     named = name_areas(resolved, request)
     for note in named.notes:
@@ -215,30 +239,28 @@ def areas(
         for note in boundaries.write(found.table):
             typer.echo(printable(f"{boundaries.boundaries}: {note}"), err=True)
         _name_published(boundaries.geojson)
-    if file.path is not None:
+    if file.output is not None:
         file.write(found.table)
-        _name_published(file.path)
+        _name_published(file.output)
     if is_printed:
         print_areas(found, as_json=as_json)
 
 
-@app.command()
 @with_options
 def explore(
     release: Finished,
     request: ExploreRequest,
-    output: PageOption = Path("explore.html"),
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="HTML file to write.", parser=read_local)
+    ] = Path("explore.html"),
     product: ProductOption = None,
     internal: Annotated[
-        bool,
-        typer.Option(
-            "--internal", help="With errors, told from the truth: the page is CONFIDENTIAL."
-        ),
+        bool, typer.Option("--internal", help="Add the true errors: the page is CONFIDENTIAL.")
     ] = False,
 ) -> None:
-    """Write one page to find places of a release, compare them and see a map; it needs no network.
+    """Write one page to search and compare places of a release.
 
-    Protected counts, estimates and intervals side by side.
+    The page has a map, protected counts, estimates and intervals, and needs no network.
     """
     from jobs.analysis.explore import explore as write_page
     from jobs.pipeline.report.page import START
@@ -246,7 +268,7 @@ def explore(
     from jobs.pipeline.storage.layout import is_publishable
 
     refuse_foreign(output, START, "a page, which is replaced")
-    resolved = release.load_folder()
+    resolved = release.load_folder() if internal else release.load()
     own, errors = product_named(resolved, product), None
     if internal:
         from jobs.pipeline.confidential.errors import errors_of
@@ -263,56 +285,30 @@ def explore(
     typer.echo(printable(f"{output}  {size / 1e6:.1f} MB  {kind}"))
 
 
-@app.command()
 @with_options
-def certificate(
-    release: Finished,
-    output: PageOption = Path("certificate.html"),
-    product: ProductOption = None,
-    quiet: QuietOption = False,
-) -> None:
-    """Verify a release and write one page to sign: guarantee, budget, exact values, digests.
+def replicate(release: Finished, settings: ReplicateSettings, options: SessionOptions) -> None:
+    """Repeat a run with its release as the truth.
 
-    A browser prints it on one sheet, or as a PDF.
+    Gives errors and intervals of counts. Reads nothing confidential and spends no budget. A later
+    start with a larger count adds to the replicates that are there.
     """
-    from datetime import UTC, datetime
+    from jobs.analysis.replicate import replicate as replicate_all
+    from jobs.survey.folder import refuse_survey_folder
 
-    from jobs.pipeline.documents.intervals import digest_of
-    from jobs.pipeline.documents.manifest import read_manifest
-    from jobs.pipeline.release.verify import verify_run
-    from jobs.pipeline.report.certificate import Verified, write_certificate
-    from jobs.pipeline.report.page import START
-    from jobs.pipeline.storage.files import refuse_foreign
-    from jobs.pipeline.tasks.progress import Reporter
-
-    refuse_foreign(output, START, "a page, which is replaced")
-    survey = release.load_survey()
-    if survey is not None:
-        from jobs.survey.documents import read_survey_manifest
-        from jobs.survey.manifest import verify_survey
-        from jobs.survey.report.public import write_survey_certificate
-
-        if product is not None:
-            raise ConfigError("--product", "is for censuses: a survey is one product", got=product)
-        place = survey.made.manifest
-        found = Verified(digest_of(place), datetime.now(UTC), verify_survey(survey))
-        write_survey_certificate(read_survey_manifest(place), found, output)
+    if release.run_file is not None:
+        resolved = options.load(release.run_file, None, release.solution)
     else:
-        resolved = release.load()
-        own = product_named(resolved, product)
-        with Reporter(quiet=quiet).line("verify", str(resolved.last.release.root)) as tick:
-            checked = verify_run(resolved, tick)
-        found = Verified(digest_of(own.release.manifest), datetime.now(UTC), checked)
-        write_certificate(read_manifest(own.release), found, output)
-    _name_published(output)
+        refuse_survey_folder(release.release)
+        resolved = options.load_again(release.release, None, release.solution)
+    files = replicate_all(with_arrow_alone(resolved), settings, options.reporter())
+    name_files(files, resolved.config.output.roots)
 
 
-@app.command()
 @with_options
 def import_nmf(request: NmfImport, quiet: QuietOption = False) -> None:
-    """Read the Census Bureau's noisy measurement files as a run that has measured; spends nothing.
+    """Import noisy measurement files as a run that has measured.
 
-    Then `das solve` makes counts of them, and `das estimate` estimates and intervals.
+    Spends no budget. Then `das run RUN --only solve` makes counts, and `das estimate` estimates.
     """
     from jobs.analysis.import_nmf import read_nmf
     from jobs.pipeline.tasks.progress import Reporter
@@ -320,47 +316,23 @@ def import_nmf(request: NmfImport, quiet: QuietOption = False) -> None:
     typer.echo(printable(str(read_nmf(request, Reporter(quiet=quiet)))))
 
 
-@app.command()
 def export_nmf(
     config: ConfigArgument,
     folder: Annotated[
         Path, typer.Argument(help="New folder for <Geolevel>.parquet.", parser=read_local)
     ],
-    out: OutOption = None,
     product: ProductOption = None,
     without_constraints: Annotated[
         bool, typer.Option("--without-constraints", help="Leave the invariants out.")
     ] = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Write the noisy answers of a run in the layout of the Bureau's noisy measurement files."""
+    """Export the noisy answers of a run as noisy measurement files."""
     from jobs.analysis.export_nmf import write_nmf
     from jobs.pipeline.config.load import load_run
     from jobs.pipeline.tasks.progress import Reporter
 
-    own = product_named(load_run(config, output=out), product)
     reporter = Reporter(quiet=quiet)
-    rows = write_nmf(own, folder, reporter, with_constraints=not without_constraints)
+    exported = product_named(load_run(config), product)
+    rows = write_nmf(exported, folder, reporter, with_constraints=not without_constraints)
     typer.echo(json.dumps(rows))
-
-
-@app.command()
-@with_options
-def replicate(
-    out: Annotated[AnyPlace, typer.Argument(help="Folder of a finished run.", parser=read_address)],
-    settings: ReplicateSettings,
-    options: RunOptions,
-    config: MovedConfigOption = None,
-    solution: SolutionOption = None,
-) -> None:
-    """Repeat a run from its release as if that were the truth: errors and intervals of counts.
-
-    Reads nothing confidential and costs no budget. Run again with a larger count, it goes on.
-    """
-    from jobs.analysis.replicate import replicate as replicate_all
-    from jobs.survey.folder import refuse_survey_folder
-
-    refuse_survey_folder(out)
-    resolved = with_arrow_alone(options.load_again(out, config, solution))
-    files = replicate_all(resolved, settings, options.reporter())
-    name_files(files, resolved.config.output.roots)

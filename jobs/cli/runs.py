@@ -2,45 +2,51 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from das.errors import ConfigError
-from jobs.cli.application import app
 from jobs.cli.finished import is_survey_file
 from jobs.cli.options import (
     AnyPlace,
     ConfigArgument,
+    FolderOptions,
     JsonOption,
-    LossesOption,
-    MovedConfigOption,
     NewFolderArgument,
     OutOption,
     RunOptions,
+    SessionOptions,
     SolutionOption,
     name_files,
     read_address,
+    refuse_options,
     with_options,
 )
 from jobs.cli.surveys import resume_survey, work_on_survey
 
 if TYPE_CHECKING:
     from jobs.pipeline.config.product import Resolved
-    from jobs.pipeline.documents.account import Account
+    from jobs.pipeline.storage.place import Place
+    from jobs.pipeline.tasks.progress import Reporter
+    from jobs.survey.plan import SurveyPlan
 
 
-@app.command()
 def validate(
-    config: ConfigArgument, losses: LossesOption = False, as_json: JsonOption = False
+    config: ConfigArgument,
+    losses: Annotated[
+        bool,
+        typer.Option("--losses", help="Also compute epsilon from the distribution of the noise."),
+    ] = False,
+    as_json: JsonOption = False,
 ) -> None:
-    """Check a run file, its files and the list of geounits, and print the budget.
+    """Check a run file and print its budget.
 
-    Of the data no more is read than the names of columns, if they are there. Stores are asked
-    whether they let this machine write: a file is created and removed in each.
+    All files that it names are checked. Of the data, only the names of columns are read. In every
+    store, a file is created and removed, to see that this machine may write there.
     """
     from jobs.pipeline.folder.roots import check_roots
     from jobs.pipeline.storage.account import check_account
@@ -56,7 +62,7 @@ def validate(
         print_summary(plan, as_json=as_json)
         return
     from jobs.design.planning.summary import budget_summary
-    from jobs.design.planning.terminal import print_summaries
+    from jobs.design.planning.terminal import cost_together, print_summaries
     from jobs.pipeline.confidential.inputs import absent_files, check_present
     from jobs.pipeline.config.load import load_run
     from jobs.pipeline.config.product import account_of
@@ -77,41 +83,79 @@ def validate(
     print_summaries(summaries, as_json=as_json, together=cost_together(resolved))
 
 
-def cost_together(resolved: Resolved) -> Account | None:
-    """What the products of a run cost together; None of one."""
-    from jobs.pipeline.config.product import claim_of
-    from jobs.pipeline.documents.account import account_of_grants
-
-    claims = [claim_of(resolved, product, "") for product in resolved.products.values()]
-    return account_of_grants(claims) if len(claims) > 1 else None
-
-
-@app.command()
 @with_options
-def run(config: ConfigArgument, options: RunOptions, out: OutOption = None) -> None:
-    """Run every stage that is not complete, and name the files written."""
-    if is_survey_file(config):
-        from jobs.survey.run import run_survey
+def run(
+    path: Annotated[
+        AnyPlace,
+        typer.Argument(help="Run file, or the folder of a run to resume.", parser=read_address),
+    ],
+    options: RunOptions,
+    folder: FolderOptions,
+    out: OutOption = None,
+    only: Annotated[
+        Literal["measure", "solve"] | None,
+        typer.Option(help="Only draw the noise, or only solve from measurements."),
+    ] = None,
+    solution: SolutionOption = None,
+) -> None:
+    """Run a census or a survey, or resume it from its folder.
 
-        work_on_survey(run_survey, config, out, None, options)
+    Stages that are complete are skipped, and noise is never drawn twice. A folder is checked first,
+    and what is damaged is made again; lost noisy answers are an error.
+
+    With --only solve, no confidential data are opened. The sections `solve` and `output` of the run
+    file may change after measuring. A finalized release is never made again with other settings:
+    --solution makes a further solution.
+    """
+    if not isinstance(path, Path) or path.is_dir():
+        refuse_options("goes with a run file; this is a folder", out=out, only=only)
+        _resume(path, options, folder, solution)
         return
-    from jobs.pipeline.run import run as run_all
+    refuse_options("goes with the folder of a run; this is a file", **vars(folder))
+    if only != "solve":
+        refuse_options("goes with --only solve, or the folder of a run", solution=solution)
+    if is_survey_file(path):
+        from jobs.survey.run import measure_survey, run_survey, solve_survey
 
-    resolved = options.load(config, out)
-    name_files(run_all(resolved, options.reporter()), resolved.config.output.roots)
+        parts: Mapping[str | None, Callable[[SurveyPlan, Reporter], list[Place]]]
+        parts = {None: run_survey, "measure": measure_survey, "solve": solve_survey}
+        work_on_survey(parts[only], path, out, solution, options)
+        return
+    from jobs.pipeline import run as census
+
+    resolved = options.load(path, out, solution, confidential=options.confidential)
+    works: Mapping[str | None, Callable[[Resolved, Reporter], list[Place]]]
+    works = {None: census.run, "measure": census.run_measuring, "solve": census.run_solving}
+    name_files(works[only](resolved, options.reporter()), resolved.config.output.roots)
 
 
-@app.command()
+def _resume(out: Place, options: RunOptions, folder: FolderOptions, solution: str | None) -> None:
+    """Check the folder of a run, make again what is damaged, and finish the run."""
+    from jobs.survey.folder import is_survey_folder
+
+    if is_survey_folder(out):
+        resume_survey(out.resolve(), options, folder, solution)
+        return
+    from jobs.pipeline.run import resume
+
+    resolved = options.load_again(out, folder.config, solution, options.confidential)
+    reporter = options.reporter()
+    files = resume(resolved, reporter, typer.echo, check=folder.check, moved=folder.moved)
+    if files:
+        name_files(files, resolved.config.output.roots)
+
+
 @with_options
 def demo(
-    options: RunOptions,
+    options: SessionOptions,
     folder: NewFolderArgument = Path("das-demo"),
-    blocks: Annotated[int, typer.Option(help="About how many blocks.")] = 2500,
-    seed: Annotated[int, typer.Option(help="Of the state; the noise is secret.")] = 2020,
+    blocks: Annotated[int, typer.Option(help="Approximate number of blocks.")] = 2500,
+    seed: Annotated[int, typer.Option(help="Seed of the state; the noise is secret.")] = 2020,
 ) -> None:
-    """Generate a synthetic state and run every stage on it; copies of all ready files come along.
+    """Generate a synthetic state and run every stage on it.
 
-    The run file is that of the 2020 redistricting data: its schema, budget and allocation.
+    The run file has the schema, budget and allocation of the 2020 redistricting data. All ready
+    files are copied to the folder.
     """
     from jobs.design.demo import Demo
 
@@ -126,50 +170,6 @@ def demo(
         typer.echo(f"  {line}")
 
 
-@app.command()
-@with_options
-def measure(config: ConfigArgument, options: RunOptions, out: OutOption = None) -> None:
-    """Read the data and draw the noisy measurements, once."""
-    if is_survey_file(config):
-        from jobs.survey.run import measure_survey
-
-        work_on_survey(measure_survey, config, out, None, options)
-        return
-    from jobs.pipeline.run import run_measuring
-
-    resolved = options.load(config, out)
-    files = run_measuring(resolved, options.reporter())
-    name_files(files, resolved.config.output.roots)
-
-
-@app.command()
-@with_options
-def solve(
-    config: ConfigArgument,
-    options: RunOptions,
-    out: OutOption = None,
-    solution: SolutionOption = None,
-) -> None:
-    """From committed measurements to counts, microdata, tables, manifest and public report.
-
-    The sections `solve` and `output` of the run file may change after measuring. A sealed release
-    is never made again with other settings; --solution makes another one beside it. Of a survey:
-    means, tables and microdata from its measurements; `shrink` and the settings of the model may
-    change.
-    """
-    if is_survey_file(config):
-        from jobs.survey.run import solve_survey
-
-        work_on_survey(solve_survey, config, out, solution, options)
-        return
-    from jobs.pipeline.run import run_solving
-
-    resolved = options.load(config, out, solution)
-    files = run_solving(resolved, options.reporter())
-    name_files(files, resolved.config.output.roots)
-
-
-@app.command()
 @with_options
 def evaluate(
     config: ConfigArgument,
@@ -178,16 +178,16 @@ def evaluate(
     solution: SolutionOption = None,
     groups: Annotated[
         str | None,
-        typer.Option(
-            help='Whose errors are added up, such as "cenrace, hispanic * cenrace". Default: '
-            "evaluate.groups."
-        ),
+        typer.Option(help='Population groups to compare, such as "cenrace"; else evaluate.groups.'),
     ] = None,
 ) -> None:
-    """Compare a finished release with the truth (confidential) and write the internal report."""
+    """Compare a release with the confidential truth.
+
+    Writes the evaluation and the internal report, which are confidential.
+    """
     if is_survey_file(config):
-        if groups is not None:
-            raise ConfigError("--groups", "is for censuses; the run file of a survey has strata")
+        why = "is for censuses; the run file of a survey has strata"
+        refuse_options(why, groups=groups)
         from jobs.survey.run import evaluate_survey
 
         work_on_survey(evaluate_survey, config, out, solution, options)
@@ -196,65 +196,13 @@ def evaluate(
     from jobs.pipeline.run import run_evaluating
 
     asked = None if groups is None else split_queries(groups)
-    resolved = options.load(config, out, solution, asked)
+    resolved = options.load(config, out, solution, asked, options.confidential)
     files = run_evaluating(resolved, options.reporter())
     name_files(files, resolved.config.output.roots)
 
 
-@app.command()
-@with_options
-def resume(
-    out: Annotated[
-        AnyPlace, typer.Argument(help="Folder of a run, complete or not.", parser=read_address)
-    ],
-    options: RunOptions,
-    config: MovedConfigOption = None,
-    check: Annotated[
-        bool, typer.Option("--check", help="Only say what is done and what is damaged.")
-    ] = False,
-    moved: Annotated[
-        bool,
-        typer.Option("--moved", help="This folder goes on; every other copy of it is given up."),
-    ] = False,
-    solution: SolutionOption = None,
-) -> None:
-    """Go on with the run of a folder: check all that is done, make again what is damaged, finish.
-
-    Nothing is measured twice. Lost noisy answers are an error.
-    """
-    from jobs.survey.folder import is_survey_folder
-
-    if is_survey_folder(out):
-        resume_survey(out.resolve(), config, solution, options, check=check, moved=moved)
-        return
-    from jobs.pipeline.folder.lock import only_driver
-    from jobs.pipeline.folder.progress import count_files, refuse_damage, repair, stage_progress
-    from jobs.pipeline.folder.solutions import refuse_sealed
-    from jobs.pipeline.run import STAGES
-    from jobs.pipeline.run import run as run_all
-
-    resolved = options.load_again(out, config, solution)
-    refuse_sealed(resolved)
-    with only_driver(out):
-        for line in stage_progress(STAGES, resolved):
-            typer.echo(f"{line.product:<10}{line.stage:<10}{line.done:>4} of {line.outputs} done")
-        if check:
-            refuse_damage(resolved)
-        for damage in [] if check else repair(resolved):
-            again = f"{len(damage.redo)} dataset{'s' * (len(damage.redo) > 1)} made again"
-            typer.echo(f"{damage.error.where}: {damage.error.what}; {again}")
-        is_complete = all(line.is_complete for line in stage_progress(STAGES, resolved))
-    if is_complete and not moved:  # one that moved may have to tell the account of its draws
-        datasets, files = count_files(resolved)
-        typer.echo(f"complete: {files} files of {datasets} datasets are as they were published")
-    elif not check:
-        made = run_all(resolved, options.reporter(), moved=moved)
-        name_files(made, resolved.config.output.roots)
-
-
-@app.command()
 def prepare() -> None:
-    """Check this machine and make embedded sessions start faster; run once after installing."""
+    """Check this machine and make runs start faster."""
     from jobs.pipeline.tasks.executor import require_run_packages
     from jobs.pipeline.tasks.java import find_java_home, java_version, make_class_archive
     from jobs.pipeline.tasks.shipping import compile_packages
@@ -272,11 +220,10 @@ def prepare() -> None:
         typer.echo(f"compiled solvers {place}")
 
 
-@app.command()
 def account(config: ConfigArgument, as_json: JsonOption = False) -> None:
-    """List every budget granted for the people of a run file's data, and what they add up to.
+    """Print every budget granted for the data of a run file.
 
-    Also the checks of the data that failed, whose errors told something that no budget paid for.
+    Failed checks of the data are listed too: their messages disclose facts outside the budget.
     """
     from jobs.design.planning.terminal import print_account
     from jobs.pipeline.config.load import load_run

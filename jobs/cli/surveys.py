@@ -1,16 +1,14 @@
-"""Work on the run file of a survey; commands are those of censuses."""
+"""Surveys: the same commands as for censuses, in one process."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import typer
 
-from das.errors import ConfigError
-from jobs.cli.application import app
-from jobs.cli.options import ConfigArgument, RunOptions, name_files, refuse_cluster
+from jobs.cli.options import FolderOptions, RunOptions, name_files, refuse_options
 from jobs.pipeline.storage.place import Place
 
 if TYPE_CHECKING:
@@ -18,30 +16,14 @@ if TYPE_CHECKING:
     from jobs.survey.plan import SurveyPlan
 
 
-def refuse_old_survey_command(name: str) -> NoReturn:
-    """Name the commands by which a survey is drawn now.
+def refuse_cluster(options: RunOptions) -> None:
+    """Refuse a master or cluster for what one process does.
 
     Raises:
-      ConfigError: Always.
+      ConfigError: One was given.
     """
-    raise ConfigError(
-        f"das {name}",
-        "no longer draws noise: `das run` and `das measure` alone do",
-        want="das run FILE for all parts; das solve FILE --solution NAME to make means or "
-        "microdata again with other settings",
-    )
-
-
-@app.command(hidden=True)
-def means(config: ConfigArgument) -> None:
-    """Name `das run`, which measures the means of a survey."""
-    refuse_old_survey_command("means")
-
-
-@app.command(hidden=True)
-def synthesize(config: ConfigArgument) -> None:
-    """Name `das run`, which draws microdata of a survey."""
-    refuse_old_survey_command("synthesize")
+    why = "is for censuses; a survey is worked on by one process"
+    refuse_options(why, master=options.master, cluster=options.cluster)
 
 
 def work_on_survey(
@@ -60,22 +42,16 @@ def work_on_survey(
 
 
 def resume_survey(
-    out: Place,
-    config: Path | None,
-    solution: str | None,
-    options: RunOptions,
-    *,
-    check: bool,
-    moved: bool,
+    out: Place, options: RunOptions, folder: FolderOptions, solution: str | None
 ) -> None:
-    """Go on with the run of a folder, or say what is done, and name the files."""
+    """Resume the run of a folder, or print what is done, and name the files."""
     from jobs.survey.folder import load_folder
     from jobs.survey.run import check_survey, run_survey
 
     refuse_cluster(options)
-    plan = load_folder(out, config, solution, options.confidential)
+    plan = load_folder(out, folder.config, solution, options.confidential)
     for line in check_survey(plan):
         typer.echo(line)
-    if not check:
-        files = run_survey(plan, options.reporter(), moved=moved)
+    if not folder.check:
+        files = run_survey(plan, options.reporter(), moved=folder.moved)
         name_files(files, plan.config.output.roots)

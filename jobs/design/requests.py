@@ -1,4 +1,4 @@
-"""What commands before a run are asked: each field is an option of the command line.
+"""Options of commands before a run: each field is an option of the command line.
 
 This module loads nothing heavy, since the command line reads it to show its help.
 """
@@ -14,24 +14,25 @@ from jobs.pipeline.storage.place import Place
 
 @dataclass(frozen=True)
 class PlanRequest:
-    """What to say of a run that was not begun.
+    """What to plan for a run that was not begun.
 
     Attributes:
-      tables: Tables to predict and optimize, such as "total, sex * age". Default: output.tables.
-      allocation: Allocation file, in the place of that of the run file.
+      tables: Tables to predict, such as "total, sex * age". Default: output.tables.
+      allocation: Allocation file; replaces that of the run file.
       optimize: Write the best allocation for the tables to this new file.
       weights: YAML: table to a weight or {geolevel: weight}. Default: all equal.
-      targets: YAML: table to the largest root mean squared error or {geolevel: it}.
-      floors: YAML: table to the largest root mean squared error that the best allocation may leave
-        it, or {geolevel: it}.
-      others: Factor by which no table may get worse at any geolevel: 1 for not at all.
-      equity: YAML: groups whose errors are predicted; with --optimize, made least for the worst of
-        them, or met as targets.
+      targets: YAML: table to a target for the root mean squared error, or {geolevel: target}.
+      max_rmse: YAML: table to the largest root mean squared error, or {geolevel: largest}.
+      max_worsening: Factor by which any error may grow: 1 for not at all.
+      groups: YAML: population groups to predict errors for, or to optimize for.
       information: Optimize estimates from these measurements.
       report: Write tables and plots to this HTML file.
-      covariance: Predict covariances of the answers of two queries, such as "sex * age; total", or
-        of one.
-      product: Product that all options are about. Default: the last.
+      covariance: Predict covariances of two queries, such as "sex * age; total".
+      product: Name of a product. Default: the last one.
+      spine: Only print what the designed spine changes, as JSON.
+      compare_planners: Only compare planners: which cells get more noise than others.
+      geolevel: With --compare-planners: whose budget is planned. Default: the last.
+      order: With --compare-planners: most attributes of a table. Default: 3.
     """
 
     tables: tuple[str, ...] | None = None
@@ -39,52 +40,36 @@ class PlanRequest:
     optimize: Path | None = None
     weights: Path | None = None
     targets: Path | None = None
-    floors: Path | None = None
-    others: float | None = None
-    equity: Path | None = None
+    max_rmse: Path | None = None
+    max_worsening: float | None = None
+    groups: Path | None = None
     information: Information = Information.OWN
     report: Path | None = None
     covariance: str | None = None
     product: str | None = None
-
-
-@dataclass(frozen=True)
-class FairnessRequest:
-    """What methods are compared by.
-
-    Attributes:
-      geolevel: Whose budget is planned with. Default: the last.
-      tables: Tables of attributes, such as "total, sex * age". Default: those of the workload of
-        the allocation, or all of few attributes.
-      order: Most attributes of a table, by default.
-      report: Write tables and pictures to this HTML file.
-    """
-
+    spine: bool = False
+    compare_planners: bool = False
     geolevel: str | None = None
-    tables: tuple[str, ...] | None = None
-    order: int = 3
-    report: Path | None = None
+    order: int | None = None
 
 
 @dataclass(frozen=True)
 class DraftRequest:
-    """What `das init` is asked.
+    """What `das init` drafts.
 
     Attributes:
-      data: CSV or Parquet file of person records, or a folder.
+      data: CSV or Parquet file of person records, or a folder of them.
       folder: Empty or new folder.
-      geocode: Column of the geocodes, or, root first, those that make them, such as PROV,MUN,SECC.
-        Default: one is found out.
-      geolevels: Names and lengths of geocodes, root first, such as "province 2, village 6".
-        Default: proposed.
+      geocode: Column of geocodes, or their parts, such as PROV,MUN,SECC. Default: detected.
+      geolevels: Names and digits, such as "province 2, village 6". Default: proposed.
       geounits: Public list of all geounits, empty ones included.
-      tables: Wanted, such as "sex * age"; again for more. Default: one each.
-      rho: The budget, a fraction. Default: 1.
+      tables: Table, such as "sex * age"; again for more. Default: one for each attribute.
+      rho: Privacy budget, a fraction. Default: 1.
       codebook: Public table with columns column, code and label.
-      leave_out: Column that is not used; again for more.
-      keep: Column of codes that looks like something else; again for more.
-      delimiter: Field separator of a CSV file. Default: found out.
-      rows: How many rows are looked at.
+      leave_out: Column to leave out; again for more.
+      keep: Column of codes to keep, whatever it looks like; again for more.
+      delimiter: Field separator of a CSV file. Default: detected.
+      rows: Number of rows to read.
     """
 
     data: Place
@@ -106,24 +91,19 @@ class GenerateSpec:
     """What to generate; equal specifications give equal data.
 
     Attributes:
-      blocks: About how many blocks.
+      blocks: Approximate number of blocks.
       states: Number of states.
-      listed: Public table of blocks with their housing units, which set the numbers of persons;
-        then --blocks and --states count for nothing.
-      columns: Of the list: geocode, housing units and perhaps group quarters.
-      every: Of the list: one of so many tracts.
-      tracts: Mean number of tracts of a county, 27 in the census of 2020; by default 8, and more in
-        a state of over 150 counties.
+      listed: Public table of blocks and housing units; replaces --blocks and --states.
+      columns: Columns of the list: geocode, housing units, optionally group quarters.
+      every: Use one of so many tracts of the list.
+      tracts: Mean number of tracts of a county. Default: 8, more in a state of over 150 counties.
       seed: The same seed gives the same nation.
       schema: pl94, pl94_tables, block16, group_quarters, dhc_persons, dhc_households, census1940,
-        toy, residents (persons beside units by size) or survey (persons without geography; the path
-        of a schema file invents persons of it).
-      like: Run file: invent what it reads, and a run file of that, to rehearse it.
+        toy, residents (persons and units by size) or the path of a schema file.
+      like: Run file to rehearse: invent its data, and write a run file for them.
       format: records, histograms or block_table.
-      persons: Of a survey: persons, by default 20,000. With --like or a schema file: about how
-        many, by default 40 a block.
-      with_prims: Geocodes of the eight geolevels of the 2020 tables of persons, and the same
-        persons in the cells of pl94.
+      persons: With --like or a schema file: number of persons. Default: 40 a block.
+      with_prims: Use the eight geolevels of the 2020 tables of persons; also write pl94 cells.
     """
 
     blocks: int = 3000

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from jobs.pipeline.config.product import Product, Resolved
-from jobs.pipeline.storage.layout import ReleaseLayout, release_layout
+from jobs.pipeline.storage.layout import ReleaseLayout
 from jobs.pipeline.storage.place import Place
 from jobs.pipeline.tasks.executor import Tasks
 from jobs.pipeline.tasks.progress import Line, Recorder, Reporter
@@ -36,8 +36,8 @@ class Job:
 
     @property
     def release(self) -> ReleaseLayout:
-        """The release, or the solution beside it that is worked on."""
-        return release_layout(self.out, self.resolved.solution)
+        """The release, or the solution beside it that is worked on: what all products share."""
+        return self.resolved.release
 
     @property
     def products(self) -> tuple[Product, ...]:
@@ -61,7 +61,7 @@ class Stage:
     """A step of the pipeline, done once for every product.
 
     Attributes:
-      name: As progress lines, `das resume`, summary.json and the documentation call it.
+      name: As progress lines, `das run OUT`, summary.json and the documentation call it.
       sees_truth: Whether it reads confidential data. Its function then stands in
         `jobs.pipeline.confidential`, and else in a room that cannot import it.
       outputs: Folders of the datasets, and files, that complete it for a product.

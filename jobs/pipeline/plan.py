@@ -83,7 +83,7 @@ class Hint:
     surplus in units of open cells, which may hold more than their least.
 
     Attributes:
-      folder: That of the later product; None of the last.
+      product: Name of the later product.
       plan: Its plan.
       query: Its query that is estimated.
       types: int64[t, m], 0 or 1: the answers that count records of each type.
@@ -92,7 +92,7 @@ class Hint:
       is_open: bool[t, n], whether it may hold more.
     """
 
-    folder: str | None
+    product: str
     plan: Plan
     query: Query
     types: IntArray

@@ -6,7 +6,7 @@ continues where the last run stopped.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 
@@ -18,9 +18,10 @@ from jobs.pipeline.config.product import Product, Resolved, account_of
 from jobs.pipeline.documents.document import json_of
 from jobs.pipeline.documents.manifest import read_manifest
 from jobs.pipeline.documents.summary import read_summary
-from jobs.pipeline.folder.identity import owner_of
+from jobs.pipeline.folder.identity import claim_as, owner_of
+from jobs.pipeline.folder.lock import only_driver
 from jobs.pipeline.folder.open import open_folder
-from jobs.pipeline.folder.progress import refuse_damage
+from jobs.pipeline.folder.progress import count_files, refuse_damage, repair, stage_progress
 from jobs.pipeline.folder.solutions import begin_solution, refuse_sealed, remove_outdated
 from jobs.pipeline.folder.spending import claim_grants, refuse_other_draws, spendings_of
 from jobs.pipeline.job import Job, Stage
@@ -32,7 +33,7 @@ from jobs.pipeline.release.stages import estimate, seal, solve, write
 from jobs.pipeline.report.console import terminal_table
 from jobs.pipeline.report.finished import costs_folder, write_internal_reports
 from jobs.pipeline.report.run import stages_table
-from jobs.pipeline.storage.layout import EstimateLayout, release_layout
+from jobs.pipeline.storage.layout import EstimateLayout
 from jobs.pipeline.storage.place import Place
 from jobs.pipeline.tasks.executor import Tasks, open_tasks, require_run_packages
 from jobs.pipeline.tasks.progress import Recorder, Reporter
@@ -72,7 +73,7 @@ def _outputs(stage: str, product: Product) -> list[Place]:
             *(release.joined / name for name in joined),
             *map(release.tables, plan.geolevels),
         ],
-        "seal": [release.manifest, release.report],
+        "seal": [release.manifest, release.report, release.whole.manifest],
         "evaluate": [confidential.evaluation, confidential.report] if known else [],
     }[stage]
 
@@ -210,8 +211,51 @@ def run(
         *(release.microdata / name for name in last.config.output.microdata),
         *(release.root / name for name in ("measurements", "counts", "tables")),
         *(path for product in others for path in (product.release.report, product.release.root)),
-        release.manifest,
+        release.whole.manifest,
     ]
+
+
+def resume(
+    resolved: Resolved,
+    reporter: Reporter,
+    tell: Callable[[str], None],
+    *,
+    check: bool = False,
+    moved: bool = False,
+) -> list[Place]:
+    """Check the folder of a run, make again what is damaged, and finish the run.
+
+    Args:
+      resolved: The run.
+      reporter: Who watches it.
+      tell: Prints one line: what is done, what is damaged.
+      check: Whether to change nothing.
+      moved: As for `open_job`.
+
+    Returns:
+      The files of interest; none if nothing was left to do, or with `check`.
+
+    Raises:
+      OutputError: The release is sealed and was made with other settings; or something is damaged
+        that cannot be made again, with `check` at all.
+    """
+    refuse_sealed(resolved)
+    with only_driver(resolved.config.output.directory):
+        for line in stage_progress(STAGES, resolved):
+            tell(f"{line.product:<10}{line.stage:<10}{line.done:>4} of {line.outputs} done")
+        if check:
+            refuse_damage(resolved)
+        for damage in [] if check else repair(resolved):
+            again = f"{len(damage.redo)} dataset{'s' * (len(damage.redo) > 1)} made again"
+            tell(f"{damage.error.where}: {damage.error.what}; {again}")
+        is_complete = all(line.is_complete for line in stage_progress(STAGES, resolved))
+        if is_complete and not check:
+            claim_as(owner_of(resolved))  # the folder remembers where the run file is now
+    if is_complete and not moved:  # one that moved may have to tell the account of its draws
+        datasets, files = count_files(resolved)
+        tell(f"complete: {files} files of {datasets} datasets are as they were published")
+        return []
+    return [] if check else run(resolved, reporter, moved=moved)
 
 
 def _refuse_elsewhere(resolved: Resolved) -> None:
@@ -225,7 +269,8 @@ def _refuse_elsewhere(resolved: Resolved) -> None:
             f"{resolved.source}: data.format nmf",
             "names noisy answers that were made elsewhere: there is no truth here to measure, or "
             "to compare with",
-            remedy="`das import-nmf` has read them; go on with `das solve` or `das estimate`",
+            remedy="`das nmf import` has read them; go on with `das run RUN --only solve` or "
+            "`das estimate`",
         )
 
 
@@ -241,7 +286,7 @@ def run_measuring(
     refuse_unreadable(resolved)
     with open_job(resolved, reporter, tasks=tasks) as job:
         do_stages(job, MEASURING)
-    return [job.release.root / "measurements"]
+    return [product.release.root / "measurements" for product in job.products]
 
 
 def run_solving(resolved: Resolved, reporter: Reporter, tasks: Tasks | None = None) -> list[Place]:
@@ -256,7 +301,8 @@ def run_solving(resolved: Resolved, reporter: Reporter, tasks: Tasks | None = No
     refuse_sealed(resolved)
     with open_job(resolved, reporter, tasks=tasks) as job:
         do_stages(job, SOLVING)
-    return [job.release.report, job.release.microdata, job.release.manifest]
+    last = resolved.last.release
+    return [last.report, last.microdata, job.release.manifest]
 
 
 def run_evaluating(
@@ -272,7 +318,7 @@ def run_evaluating(
     """
     _refuse_elsewhere(resolved)
     roots, solution = resolved.config.output.roots, resolved.solution
-    read_manifest(release_layout(roots.out, solution))
+    read_manifest(resolved.last.release)
     with open_job(resolved, reporter, tasks=tasks) as job:
         do_stages(job, EVALUATING)
     reports = write_internal_reports(roots, solution)

@@ -45,8 +45,7 @@ def refuse_survey_folder(out: Place) -> None:
         raise ConfigError(
             str(out),
             "is the folder of a survey, and this is for censuses",
-            want="das inspect, resume or report; verify and certificate take its release, "
-            "evaluate its run file",
+            want="das inspect, run or verify; evaluate takes its run file",
         )
 
 
@@ -142,7 +141,7 @@ def refuse_other_settings(plan: SurveyPlan) -> None:
             str(plan.made.root),
             f"is sealed, and {part} was made with other settings",
             got=changed,
-            remedy="undo the change, or make another solution beside it with --solution NAME",
+            remedy="undo the change, or make a further solution with --only solve --solution NAME",
         )
     if SYNTHESIS in plan.costs and SYNTHESIS not in sealed:
         settings = plan.settings(SYNTHESIS)

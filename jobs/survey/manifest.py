@@ -134,8 +134,8 @@ def is_made(plan: SurveyPlan, part: str) -> bool:
 
 
 _HEAD = """\
-# The public part of the configuration of this release, with which `das verify` and
-# `das certificate` need its folder alone. It runs nothing: the data are not here.
+# The public part of the configuration of this release, with which `das verify`
+# needs its folder alone. It runs nothing: the data are not here.
 """
 
 

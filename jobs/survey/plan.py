@@ -46,7 +46,7 @@ from jobs.pipeline.storage.layout import (
     ConfidentialLayout,
     ReleaseLayout,
     confidential_layout,
-    release_layout,
+    release_folder,
 )
 from jobs.pipeline.storage.place import Place
 from jobs.survey.checks import (
@@ -147,12 +147,14 @@ class SurveyPlan:
     @property
     def release(self) -> ReleaseLayout:
         """The publishable half, where measurements lie."""
-        return release_layout(self.out) if self.alone is None else ReleaseLayout(self.alone)
+        return ReleaseLayout(release_folder(self.out) if self.alone is None else self.alone)
 
     @property
     def made(self) -> ReleaseLayout:
         """Where what is made of measurements goes: the release, or a solution beside it."""
-        return self.release if self.solution is None else release_layout(self.out, self.solution)
+        if self.solution is None:
+            return self.release
+        return ReleaseLayout(release_folder(self.out, self.solution))
 
     @property
     def confidential(self) -> ConfidentialLayout:

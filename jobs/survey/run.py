@@ -145,7 +145,9 @@ def solve_survey(plan: SurveyPlan, reporter: Reporter) -> list[Place]:
         for part in plan.costs:
             if part not in measured:
                 where = f"{plan.out}, {part}"
-                raise OutputError(where, "is not measured", remedy="run `das measure`")
+                raise OutputError(
+                    where, "is not measured", remedy="use `das run RUN --only measure`"
+                )
         refuse_other_settings(plan)
         _release(job)
     return files_of_interest(plan)

@@ -40,11 +40,9 @@ def test_the_navigation_shows_every_page_once(navigation: ModuleType) -> None:
     assert sorted(found) == sorted(set(found))
 
 
-def test_captions_are_the_tasks_of_the_index(navigation: ModuleType) -> None:
+def test_captions_are_the_parts_of_the_index(navigation: ModuleType) -> None:
     captions = [caption for caption, _ in navigation.contents(ROOT)[navigation.INDEX]]
-    text = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
-    assert len(captions) > 10
-    assert [caption for caption in captions if f"\n| {caption[3:]} |" not in text] == []
+    assert captions == ["Learn", "Do", "Look up", "Understand"]
 
 
 def test_a_page_that_the_index_does_not_name_would_be_missing(

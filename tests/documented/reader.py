@@ -17,7 +17,7 @@ import yaml
 
 from das.errors import DasError
 from jobs.pipeline.config.load import load_run
-from jobs.pipeline.config.models.equity import EquityFile
+from jobs.pipeline.config.models.groups import GroupsFile
 from jobs.pipeline.config.models.run import RunConfig
 from jobs.pipeline.config.product import Resolved
 from jobs.pipeline.config.schema import load_schema
@@ -191,7 +191,7 @@ class Reader:
         elif "kind" in keys:
             self._checked(block, load_survey, path)
         elif "groups" in keys:
-            EquityFile.model_validate(yaml.safe_load(block.text))
+            GroupsFile.model_validate(yaml.safe_load(block.text))
         elif {"products", "output"} <= keys or {"data", "privacy"} <= keys:
             self._load_run(block, path)
         elif not any(path.name in other.text for other in blocks if other is not block):
@@ -209,6 +209,6 @@ class Reader:
 
 def _put(document: Any, part: Any) -> Any:
     """A document with the keys of a part; input of another format takes the place of the old."""
-    if not (isinstance(document, dict) and isinstance(part, dict)) or "format" in part:
+    if not (isinstance(document, dict) and isinstance(part, dict)) or "input_format" in part:
         return part
     return document | {key: _put(document.get(key), value) for key, value in part.items()}

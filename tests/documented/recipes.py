@@ -2,8 +2,8 @@
 
 `python -m tests.documented.recipes` runs every block that says `run by` this file on the release of
 the toy state: Python with `--python`, such as that of a throw-away environment with
-`pip install polars duckdb`; R by Rscript, with readr, data.table and jsonlite. What is not installed
-is a failure. With `--folder` the state is made in a folder that stays.
+`pip install polars duckdb`; R by Rscript. What is not installed is a failure. With `--folder` the
+state is made in a folder that stays.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def main(words: Sequence[str] | None = None) -> int:
     asked = parser.parse_args(words)
     with tempfile.TemporaryDirectory() as made:
         folder = asked.folder or checkout(Path(made))
-        if not (folder / "build/toy/release/manifest.json").exists():
+        if not (folder / "build/toy/release/products/persons/manifest.json").exists():
             for command in _TOY:
                 environment = {**os.environ, "PYTHONPATH": str(ROOT)}
                 whole = [sys.executable, "-m", "jobs.cli.main", *command]

@@ -73,7 +73,7 @@ def _cluster(rng: Rng, folder: Path) -> Case:
     if rng.random() < 0.3:
         text = RAW[rng.choice(list(RAW))](rng, text.replace("runtime", "name"))
     (folder / "cluster.yaml").write_bytes(text.encode("utf-8", "surrogatepass"))
-    arguments = ["solve", str(folder / "run.yaml"), "--quiet", "--cluster"]
+    arguments = ["run", "--only", "solve", str(folder / "run.yaml"), "--quiet", "--cluster"]
     return Case(
         "folder",
         f"cluster {text[:50]!r}",
@@ -84,7 +84,10 @@ def _cluster(rng: Rng, folder: Path) -> Case:
 
 def finished(folder: Path) -> list[Path]:
     """Files that work on a finished run may write again."""
-    made = [folder / "out" / name for name in ("summary.json", "confidential/report.html")]
+    made = [
+        folder / "out" / name
+        for name in ("summary.json", "confidential/products/persons/report.html")
+    ]
     return [path for path in folder.rglob("*") if path.is_file()] + made
 
 
@@ -115,7 +118,7 @@ def _areas(rng: Rng, folder: Path) -> Case:
         arguments.append("--json")
     if rng.random() < 0.2:
         arguments += [
-            "--parquet",
+            "--output",
             rng.choice([str(folder / "x.parquet"), str(folder / "no" / "x")]),
         ]
     return Case("folder", f"areas {text[:40]!r}", arguments, [folder / "x.parquet"])
@@ -148,14 +151,14 @@ def _entities(rng: Rng, folder: Path) -> Case:
     run["geography"]["spine"] = spine
     own = folder / "spine.yaml"
     own.write_text(yaml_text(run))
-    return Case("folder", note, [rng.choice(["spine", "validate"]), str(own)], [])
+    return Case("folder", note, [*rng.choice([["plan", "--spine"], ["validate"]]), str(own)], [])
 
 
 def _inspected(rng: Rng, folder: Path) -> Case:
     arguments = ["inspect", str(folder / "out")]
     if rng.random() < 0.8:
         codes = ["99", "99001", *blocks()[:2], "", "0", "[/x]", "é", "../..", "\ud83d", "9" * 5000]
-        arguments += ["--geocode", rng.choice(codes)]
+        arguments += ["--geounit", rng.choice(codes)]
         arguments += ["--query", rng.choice(["total", "sex", "nope", "", "[/x]", "detailed"])]
     if rng.random() < 0.3:
         arguments.append("--json")
@@ -163,9 +166,17 @@ def _inspected(rng: Rng, folder: Path) -> Case:
 
 
 RECORDS = [
-    *("out/run.json", "out/release/ledger.jsonl", "out/release/manifest.json", "account.jsonl"),
-    *("out/release/account.json", "out/release/counts/level=county/_manifest.json"),
-    "out/release/measurements/level=tract/_manifest.json",
+    *(
+        "out/run.json",
+        "out/release/products/persons/ledger.jsonl",
+        "out/release/products/persons/manifest.json",
+        "account.jsonl",
+    ),
+    *(
+        "out/release/account.json",
+        "out/release/products/persons/counts/level=county/_manifest.json",
+    ),
+    "out/release/products/persons/measurements/level=tract/_manifest.json",
     "out/summary.json",
 ]
 
@@ -212,12 +223,12 @@ def _damaged(rng: Rng, folder: Path) -> Case:
         [
             ["verify", config, "--quiet"],
             ["inspect", out],
-            ["inspect", out, "--geocode", "99001"],
-            ["resume", out, "--check", "--quiet"],
-            ["resume", out, "--quiet"],
+            ["inspect", out, "--geounit", "99001"],
+            ["run", out, "--check", "--quiet"],
+            ["run", out, "--quiet"],
             ["account", config],
             ["validate", config],
-            ["report", out],
+            ["inspect", "--reports", out],
             ["estimate", config, "--geounit", "99001"],
             ["run", config, "--quiet"],
         ]
@@ -226,7 +237,7 @@ def _damaged(rng: Rng, folder: Path) -> Case:
     return Case("folder", note, arguments, outputs, remakes=folder / "out")
 
 
-_WRITING = {"--optimize", "--report", "--parquet", "--log-json", "--out"}
+_WRITING = {"--optimize", "--report", "--output", "--log-json", "--out"}
 
 
 def _in_folder(path: str, folder: Path) -> str:
@@ -246,16 +257,16 @@ def _options(rng: Rng, folder: Path) -> Case:
             ["plan", config, "--quiet", "--optimize", path],
             ["plan", config, "--quiet", "--report", path],
             ["plan", config, "--quiet", "--weights", path, "--optimize", "best.yaml"],
-            ["verify", config, "--quiet", "--out", path],
+            ["verify", path, "--quiet"],
             ["inspect", path],
-            ["report", path],
-            ["resume", path, "--check"],
-            ["resume", str(folder / "out"), "--check", "--config", path],
+            ["inspect", "--reports", path],
+            ["run", path, "--check"],
+            ["run", str(folder / "out"), "--check", "--config", path],
             ["estimate", config, "--area", path],
-            ["estimate", config, "--geounit", "99001", "--parquet", path],
-            ["spine", path],
-            ["solve", config, "--quiet", "--log-json", path],
-            ["solve", config, "--quiet", "--cluster", path],
+            ["estimate", config, "--geounit", "99001", "--output", path],
+            ["plan", "--spine", path],
+            ["run", "--only", "solve", config, "--quiet", "--log-json", path],
+            ["run", "--only", "solve", config, "--quiet", "--cluster", path],
         ]
     )
     for at, option in enumerate(arguments[:-1]):

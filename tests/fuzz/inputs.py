@@ -387,7 +387,7 @@ def _pl94_run(rng: Rng, folder: Path, run: dict[str, Any]) -> str:
 
 
 def make_input(rng: Rng, folder: Path) -> Case:
-    """Valid configuration, one input with something wrong, for `das measure` and `das run`."""
+    """Valid configuration, one input with something wrong, for `das run RUN --only measure` and `das run`."""
     run = write_toy(folder, rng)
     kinds = ["records", "records", "block_table", "block_table", "histograms", "histograms"]
     kind = rng.choice([*kinds, "list", "pl94", "pl94", "public"])
@@ -423,11 +423,11 @@ def make_input(rng: Rng, folder: Path) -> Case:
         run["privacy"]["lazy_queries"] = ["detailed"]
         run["solve"] = {"targets": "own"}
     (folder / "run.yaml").write_text(yaml_text(to_products(run)))
-    command = "run" if rng.random() < 0.12 else "measure"
+    part = [] if rng.random() < 0.12 else ["--only", "measure"]
     return Case(
         "input",
         f"{kind}: {note}",
-        [command, str(folder / "run.yaml"), "--quiet"],
+        ["run", str(folder / "run.yaml"), "--quiet", *part],
         account=folder / "account.jsonl",
         out=folder / "out",
     )

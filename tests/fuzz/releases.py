@@ -65,9 +65,9 @@ class World:
 _READ: tuple[Words, ...] = (
     ["verify", "RELEASE"],
     ["inspect", "RELEASE"],
-    ["certificate", "RELEASE", "-o", "OUT/certificate.html"],
-    ["report", "RELEASE", "--to", "OUT/report"],
-    ["report", "RELEASE"],
+    ["verify", "RELEASE", "--certificate", "OUT/certificate.html"],
+    ["inspect", "RELEASE", "--reports", "--to", "OUT/report"],
+    ["inspect", "RELEASE", "--reports"],
     ["explore", "RELEASE", "-o", "OUT/explore.html"],
     ["estimate", "RELEASE", "--query", "sex", "--geolevel", "tract"],
     ["areas", "RELEASE", "--geolevel", "tract"],
@@ -75,8 +75,8 @@ _READ: tuple[Words, ...] = (
 _CENSUS: tuple[Words, ...] = (
     *_READ,
     ["verify", "RELEASE"],
-    ["inspect", "RELEASE", "--geocode", "9900100000"],
-    ["certificate", "RELEASE", "--product", "units", "-o", "OUT/certificate.html"],
+    ["inspect", "RELEASE", "--geounit", "9900100000"],
+    ["verify", "RELEASE", "--product", "units", "--certificate", "OUT/certificate.html"],
     ["tables", "RELEASE", "--to", "OUT/tables", "--format", "csv", "--format", "xlsx"],
     ["tables", "RELEASE", "--product", "units", "--to", "OUT/tables"],
     ["estimate", "RELEASE", "--query", "total", "--covariance", "sex", "--geounit", "99"],
@@ -128,14 +128,13 @@ def reseal(release: Path) -> None:
     for path in _plain(release, "ledger.jsonl"):
         with _if_it_has_the_form():
             _reseal_ledger(path)
-    inner: dict[str, Any] = {}
     for path in sorted(_plain(release, "manifest.json"), key=lambda one: -len(one.parts)):
         with _if_it_has_the_form():
             document = json.loads(path.read_bytes())
             _reseal_manifest(path.parent, document)
             for name in document.get("products") or {}:
-                document["products"][name] = inner.get(name, document["products"][name])
-            inner[path.parent.name] = document
+                own = path.parent / "products" / name / "manifest.json"
+                document["products"][name] = _digest(own)
             _dump(path, document)
 
 
@@ -369,13 +368,13 @@ def _path(rng: Rng, release: Path, bait: Path) -> str:
     ]
     target = rng.choice(targets)
     if rng.random() < 0.4:
-        path = release / "manifest.json"
+        path = rng.choice(sorted(release.rglob("manifest.json")))
         document = json.loads(path.read_bytes())
         kind = rng.choice(["files", "outputs", "more", "products"])
         if kind == "more":
             document["files"].append({"path": target, "bytes": 1, "sha256": "0" * 64})
         elif kind == "products":
-            document["products"] = {target: {**document, "products": None}}
+            document["products"] = {target: "0" * 64}
         else:
             rng.choice(document[kind])["path"] = target
         _dump(path, document)

@@ -17,7 +17,10 @@ def make_survey(rng: Rng, folder: Path) -> Case:
     """A random survey after something was done to its run file, data or weights, or nothing."""
     config, account, out = random_survey(rng, folder), folder / "account.jsonl", folder / "out"
     document = yaml.safe_load(config.read_text())
-    arguments = [rng.choice(("validate", "run", "run", "measure")), str(config)]
+    arguments = [
+        *rng.choice((["validate"], ["run"], ["run"], ["run", "--only", "measure"])),
+        str(config),
+    ]
     how, note = rng.choice(("mutated", "mutated", "mutated", "raw", "file", "nothing")), ""
     if how == "mutated":
         note = "; ".join(mutate(rng, document) for _ in range(rng.choice((1, 1, 2))))

@@ -23,6 +23,7 @@ from jobs.pipeline.documents.document import read_document
 from jobs.survey.documents import SOLVED, MeansTable
 from jobs.survey.results import means_text
 from tests.builders import toy
+from tests.builders.places import product_in, release_of
 from tests.fuzz.execute import attempt, without_spark
 from tests.fuzz.releases import BAIT_LABEL, World, copy_release, make_worlds, reseal, write_bait
 from topdown_das import DasError, open_release
@@ -73,25 +74,31 @@ def in_run_file(release: Path, edit: Edit, name: str = "run.yaml") -> None:
     reseal(release)
 
 
+def own_of(release: Path) -> Path:
+    """The folder of the persons of a census; that of a survey is the release."""
+    product = product_in(release).root
+    return product if product.exists() else release
+
+
 def in_manifest(release: Path, edit: Edit) -> None:
-    path = release / "manifest.json"
+    path = own_of(release) / "manifest.json"
     document = json.loads(path.read_bytes())
     edit(document)
     path.write_text(json.dumps(document))
     reseal(release)
 
 
-READERS = (
-    ("verify", "RELEASE"),
-    ("inspect", "RELEASE"),
-    ("estimate", "RELEASE", "--query", "sex", "--geolevel", "tract"),
-    ("tables", "RELEASE", "--to", "OUT"),
-    ("areas", "RELEASE", "--geolevel", "tract"),
-    ("explore", "RELEASE", "-o", "OUT/explore.html"),
-    ("certificate", "RELEASE", "-o", "OUT/certificate.html"),
-    ("report", "RELEASE"),
-)
-OF_CONFIGURATION = tuple(one for one in READERS if one[0] not in ("inspect", "report"))
+READERS = {
+    "verify": ("verify", "RELEASE"),
+    "inspect": ("inspect", "RELEASE"),
+    "estimate": ("estimate", "RELEASE", "--query", "sex", "--geolevel", "tract"),
+    "tables": ("tables", "RELEASE", "--to", "OUT"),
+    "areas": ("areas", "RELEASE", "--geolevel", "tract"),
+    "explore": ("explore", "RELEASE", "-o", "OUT/explore.html"),
+    "certificate": ("verify", "RELEASE", "--certificate", "OUT/certificate.html"),
+    "report": ("inspect", "RELEASE", "--reports"),
+}
+OF_CONFIGURATION = tuple(READERS[name] for name in READERS if name not in ("inspect", "report"))
 
 
 def words_of(command: tuple[str, ...], release: Path, out: Path) -> list[str]:
@@ -134,7 +141,7 @@ def test_weights_of_a_survey_have_plain_names(survey, tmp_path):
     shutil.copy(survey / "configuration" / "weights-income.csv", elsewhere)
     in_run_file(survey, lambda run: run["statistics"][0].update(weights=str(elsewhere)))
     for command in ("verify", "certificate"):
-        said = refused(tmp_path, command, survey)
+        said = refused(tmp_path, *words_of(READERS[command], survey, tmp_path))
         assert "statistics.0.weights: names a file of another folder" in said
 
 
@@ -145,17 +152,17 @@ def test_paths_of_a_manifest_stay_within_the_release(request, tmp_path, world, k
     for path in ("/proc/kmsg", "/etc/passwd", "../" * 3 + "etc/passwd", "a/../../b", "", "a//b"):
         in_manifest(place, lambda document, path=path: document[key][0].update(path=path))
         for command in ("verify", "report"):
-            said = refused(tmp_path, command, place, *(["--quiet"] if command == "verify" else []))
+            said = refused(tmp_path, *words_of(READERS[command], place, tmp_path))
             assert f"{key}.0.path" in said
 
 
 # --- links, pipes and devices ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("command", READERS, ids=lambda command: command[0])
+@pytest.mark.parametrize("command", READERS.values(), ids=READERS)
 def test_a_link_in_a_release_is_refused_by_all_readers(release, bait, tmp_path, command):
     (release / "zz").symlink_to(bait / "release")
-    report = bait / "release" / "report.html"
+    report = release_of(bait).report
     report.write_text("precious")
     out = tmp_path / "out"
     out.mkdir()
@@ -165,12 +172,12 @@ def test_a_link_in_a_release_is_refused_by_all_readers(release, bait, tmp_path, 
 
 
 @pytest.mark.parametrize(
-    "place", ["configuration/persons-schema.yaml", "manifest.json", "counts/level=block/pipe"]
+    "place", ["configuration/persons-schema.yaml", "manifest.json", "products/persons/counts/pipe"]
 )
 def test_a_pipe_in_a_release_does_not_hang(release, tmp_path, place):
     (release / place).unlink(missing_ok=True)
     os.mkfifo(release / place)
-    for command in READERS:
+    for command in READERS.values():
         refused(tmp_path, *words_of(command, release, tmp_path / "out"))
 
 
@@ -184,15 +191,17 @@ def test_what_is_no_plain_file_is_refused_in_a_survey(survey, tmp_path, kind):
     else:
         (survey / "more").symlink_to("/dev/zero" if kind == "device" else survey / "means.csv")
     for command in ("verify", "certificate", "report", "inspect"):
-        assert "is a link, pipe or device" in refused(tmp_path, command, survey)
+        assert "is a link, pipe or device" in refused(
+            tmp_path, *words_of(READERS[command], survey, tmp_path)
+        )
 
 
 def test_a_release_is_found_by_a_link_to_it_and_copied_without_those_in_it(release, tmp_path):
     (tmp_path / "latest").symlink_to(release)
     assert das(tmp_path, "verify", tmp_path / "latest", "--quiet")[0] == "accepted"
     moved = tmp_path / "elsewhere"
-    shutil.move(release / "microdata", moved)
-    (release / "microdata").symlink_to(moved)
+    shutil.move(product_in(release).microdata, moved)
+    product_in(release).microdata.symlink_to(moved)
     said = refused(tmp_path, "verify", release)
     assert "`cp -rL`" in said
     whole = shutil.copytree(release, tmp_path / "whole")  # follows links, as cp -rL does
@@ -200,16 +209,20 @@ def test_a_release_is_found_by_a_link_to_it_and_copied_without_those_in_it(relea
 
 
 def test_reports_are_of_the_products_that_the_manifest_names(release, tmp_path):
-    shutil.copytree(release / "units", release / "zz")
-    (release / "zz" / "report.html").unlink()
-    assert das(tmp_path, "report", release)[0] == "accepted"
-    assert not (release / "zz" / "report.html").exists()
-    assert (release / "units" / "report.html").exists()
+    none = product_in(release, "none")
+    shutil.copytree(product_in(release, "units").root, none.root)
+    none.report.unlink()
+    assert das(tmp_path, "inspect", "--reports", release)[0] == "accepted"
+    assert not none.report.exists()
+    assert product_in(release, "units").report.exists()
 
 
 def test_a_run_json_in_a_release_is_not_followed(release, bait, tmp_path):
     (release / "run.json").write_text(json.dumps({"run_file": str(bait / "pipe"), "kind": "x"}))
-    for command in (("explore", release, "-o", tmp_path / "e.html"), ("report", release)):
+    for command in (
+        ("explore", release, "-o", tmp_path / "e.html"),
+        ("inspect", "--reports", release),
+    ):
         assert das(tmp_path, *command)[0] == "accepted"
 
 
@@ -222,12 +235,13 @@ def test_fractions_of_a_manifest_are_read_within_bounds(request, tmp_path, world
     for total in ("1e999999999", "9" * 100_000, "1/0", "0.1e5", "nan", "one"):
         in_manifest(place, lambda document, total=total: document["privacy"].update(total=total))
         for command in ("verify", "certificate", "report"):
-            assert "privacy.total" in refused(tmp_path, command, place)
+            said = refused(tmp_path, *words_of(READERS[command], place, tmp_path))
+            assert "privacy.total" in said
 
 
 @pytest.mark.parametrize("key", ["parameter", "cost"])
 def test_fractions_of_a_ledger_are_read_within_bounds(release, tmp_path, key):
-    path = release / "ledger.jsonl"
+    path = product_in(release).ledger
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     lines[1]["entries"][0][key] = "1e999999999"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -237,13 +251,15 @@ def test_fractions_of_a_ledger_are_read_within_bounds(release, tmp_path, key):
 
 @pytest.mark.parametrize("key", ["geolevel", "chain_end"])
 def test_a_ledger_of_geolevels_that_there_are_not_is_refused(release, tmp_path, key):
-    path = release / "ledger.jsonl"
+    path = product_in(release).ledger
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     lines[1]["entries"][0][key] = "parish"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     reseal(release)
     for command in ("verify", "certificate"):
-        assert "has entries of an unknown chain" in refused(tmp_path, command, release)
+        assert "has entries of an unknown chain" in refused(
+            tmp_path, *words_of(READERS[command], release, tmp_path)
+        )
 
 
 def rewritten(dataset: Path, change: Callable[[pa.Table], pa.Table]) -> None:
@@ -259,8 +275,8 @@ def nulls(name: str) -> Callable[[pa.Table], pa.Table]:
     )
 
 
-INSPECT = ("inspect", "RELEASE", "--geocode", next(iter(toy.blocks()))[:7])
-OF_COMMAND = {command[0]: command for command in READERS} | {"inspect": INSPECT}
+INSPECT = ("inspect", "RELEASE", "--geounit", next(iter(toy.blocks()))[:7])
+OF_COMMAND = {**READERS, "inspect": INSPECT}
 DAMAGE = (
     ("counts/level=block", lambda table: table.drop_columns(["cells"]), "tables"),
     ("counts/level=block", lambda table: table.drop_columns(["counts"]), "verify"),
@@ -277,7 +293,7 @@ DAMAGE = (
 
 @pytest.mark.parametrize(("dataset", "change", "command"), DAMAGE)
 def test_damaged_datasets_are_named(release, tmp_path, dataset, change, command):
-    rewritten(release / dataset, change)
+    rewritten((release if "geography" in dataset else own_of(release)) / dataset, change)
     reseal(release)
     said = refused(tmp_path, *words_of(OF_COMMAND[command], release, tmp_path))
     assert dataset in said
@@ -294,7 +310,7 @@ def test_answers_that_are_not_those_of_a_survey_are_named(survey, tmp_path, part
     rewritten(survey / "measurements" / f"part={part}", change)
     reseal(survey)
     for command in ("verify", "certificate"):
-        assert part in refused(tmp_path, command, survey)
+        assert part in refused(tmp_path, *words_of(READERS[command], survey, tmp_path))
 
 
 def test_means_and_tables_of_other_numbers_are_refused(worlds, tmp_path):
@@ -318,7 +334,7 @@ def test_a_report_of_tables_that_do_not_fit_is_refused(worlds, tmp_path):
     document["tables"][0]["attributes"].pop()
     path.write_text(json.dumps(document))
     reseal(release)
-    assert "manifest.json: is damaged" in refused(tmp_path, "report", release)
+    assert "manifest.json: is damaged" in refused(tmp_path, "inspect", "--reports", release)
 
 
 @pytest.mark.parametrize(("key", "value"), [("queries", 1), ("columns", [{"size": 1}])])
@@ -332,10 +348,10 @@ def test_facts_of_a_dataset_that_are_none_are_named(release, tmp_path, key, valu
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("command", [*READERS, INSPECT], ids=lambda command: command[0])
+@pytest.mark.parametrize("command", [*READERS.values(), INSPECT], ids=[*READERS, "geounit"])
 @pytest.mark.parametrize(("dataset", "change"), [one[:2] for one in DAMAGE])
 def test_damaged_datasets_have_no_traceback(release, tmp_path, dataset, change, command):
-    rewritten(release / dataset, change)
+    rewritten((release if "geography" in dataset else own_of(release)) / dataset, change)
     reseal(release)
     kind, said = das(tmp_path, *words_of(command, release, tmp_path))
     assert kind in ("accepted", "named_error"), said
@@ -348,7 +364,7 @@ def test_estimates_of_fewer_answers_are_refused(release, tmp_path):
         return pa.Table.from_pylist(rows, schema=table.schema)
 
     dataset = "estimates/tables/level=block"
-    rewritten(release / dataset, cut)
+    rewritten(product_in(release).root / dataset, cut)
     reseal(release)
     assert dataset in refused(tmp_path, "tables", release, "--to", tmp_path / "out")
 

@@ -79,7 +79,7 @@ def test_every_yaml_file_has_one_door(tmp_path, run, file, written):
     arguments = {
         "weights": ["plan", config, "--weights", str(path), "--optimize", "best.yaml"],
         "targets": ["plan", config, "--targets", str(path), "--optimize", "best.yaml"],
-        "cluster": ["measure", config, "--cluster", str(path)],
+        "cluster": ["run", "--only", "measure", config, "--cluster", str(path)],
     }.get(file, ["validate", config])
     refused(das(tmp_path, *arguments), "ConfigError", str(path))
 
@@ -153,7 +153,9 @@ def zipped(method: int = zipfile.ZIP_DEFLATED, **changes: bytes) -> bytearray:
 
 def test_the_zip_is_sound_but_for_what_is_done_to_it(tmp_path, run):
     pl94(tmp_path, run, bytes(zipped()))
-    outcome = das(tmp_path, "measure", str(tmp_path / "run.yaml"), run=run, out=True)
+    outcome = das(
+        tmp_path, "run", "--only", "measure", str(tmp_path / "run.yaml"), run=run, out=True
+    )
     assert outcome.kind == "accepted", outcome
 
 
@@ -166,6 +168,8 @@ def test_zips_that_need_another_program(tmp_path, run, offset, value, said):
     set_everywhere(data, offset, value)
     outcome = das(
         tmp_path,
+        "run",
+        "--only",
         "measure",
         str(tmp_path / "run.yaml"),
         run=pl94(tmp_path, run, bytes(data)),
@@ -180,6 +184,8 @@ def test_broken_streams_of_a_zip(tmp_path, run, method):
     set_everywhere(data, 8, method)
     outcome = das(
         tmp_path,
+        "run",
+        "--only",
         "measure",
         str(tmp_path / "run.yaml"),
         run=pl94(tmp_path, run, bytes(data)),
@@ -202,7 +208,9 @@ def test_histograms_that_int64_cannot_add(tmp_path, run, count, n):
     }
     pq.write_table(pa.table(table), tmp_path / "h.parquet")
     run["data"] = {"format": "histograms", "path": str(tmp_path / "h.parquet")}
-    outcome = das(tmp_path, "measure", str(tmp_path / "run.yaml"), run=run, out=True)
+    outcome = das(
+        tmp_path, "run", "--only", "measure", str(tmp_path / "run.yaml"), run=run, out=True
+    )
     refused(outcome, "InputError", "h.parquet, row 1: the counts of the file up to this row")
 
 
@@ -231,5 +239,7 @@ def test_labels_that_are_markup_formats_or_formulas(tmp_path, run, text):
 
 def test_the_toy_is_sound(tmp_path, run):
     assert list(toy_allocation()["levels"]) == LEVELS
-    outcome = das(tmp_path, "measure", str(tmp_path / "run.yaml"), run=run, out=True)
+    outcome = das(
+        tmp_path, "run", "--only", "measure", str(tmp_path / "run.yaml"), run=run, out=True
+    )
     assert outcome.kind == "accepted", outcome

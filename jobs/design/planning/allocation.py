@@ -127,23 +127,23 @@ def read_goal(plan: Plan, request: PlanRequest) -> Goal:
       OutputError: The place exists.
       DasError: As `read_numbers`.
     """
-    out, others = request.optimize, request.others
-    has_floors = request.floors is not None or others is not None
+    out, worsening = request.optimize, request.max_worsening
+    is_bounded = request.max_rmse is not None or worsening is not None
     if request.weights is not None and request.targets is not None:
         raise ConfigError("das plan", "takes --weights or --targets, not both")
-    if has_floors and request.targets is not None:
-        raise ConfigError("das plan", "takes --targets or --floors and --others, not both")
-    if out is None and (has_floors or request.weights or request.targets):
-        raise ConfigError("das plan", "needs --optimize with --weights, --targets or --floors")
+    if is_bounded and request.targets is not None:
+        raise ConfigError("das plan", "takes --targets or --max-rmse and --max-worsening, not both")
+    if out is None and (is_bounded or request.weights or request.targets):
+        raise ConfigError("das plan", "needs --optimize with --weights, --targets or --max-rmse")
     if out is not None and out.exists():
         raise OutputError(str(out), "exists", remedy="name another file or remove it")
-    if others is not None and not others > 0:
-        raise ConfigError("--others", "must be a positive factor", got=others)
-    files = ((request.weights, 0.0), (request.targets, math.inf), (request.floors, math.inf))
+    if worsening is not None and not worsening > 0:
+        raise ConfigError("--max-worsening", "must be a positive factor", got=worsening)
+    files = ((request.weights, 0.0), (request.targets, math.inf), (request.max_rmse, math.inf))
     weights, targets, limits = (
         None if path is None else read_numbers(plan, path, rest) for path, rest in files
     )
-    return Goal(weights, targets, limits, math.inf if others is None else others)
+    return Goal(weights, targets, limits, math.inf if worsening is None else worsening)
 
 
 def optimize_allocation(

@@ -19,7 +19,7 @@ from jobs.design.planning.allocation import TableNumbers, table_numbers
 from jobs.design.planning.errors import by_geolevel, query_at
 from jobs.pipeline.config.files import read_model
 from jobs.pipeline.config.mistakes import refuse_off_spine, refuse_unknown
-from jobs.pipeline.config.models.equity import Comparison, EquityFile
+from jobs.pipeline.config.models.groups import Comparison, GroupsFile
 from jobs.pipeline.plan import Plan
 
 
@@ -53,7 +53,7 @@ PublicSizes = Mapping[tuple[str, str, str], float]
 
 
 @dataclass(frozen=True, eq=False)
-class Equity:
+class GroupGoal:
     """What is asked of the errors of groups.
 
     Attributes:
@@ -99,7 +99,7 @@ class Equity:
         return out
 
 
-def read_equity(plan: Plan, path: Path) -> Equity:
+def read_groups(plan: Plan, path: Path) -> GroupGoal:
     """Read a file of groups.
 
     Raises:
@@ -107,7 +107,7 @@ def read_equity(plan: Plan, path: Path) -> Equity:
       SchemaError: A query is not one of the schema, or not a partition.
       InputError: The file of sizes cannot be used.
     """
-    file = read_model(path, EquityFile)
+    file = read_model(path, GroupsFile)
     tables = [partition_at(plan, text, f"{path}: tables") for text in file.tables]
     rows: list[GroupTable] = []
     known: dict[str, Query] = {}
@@ -125,7 +125,7 @@ def read_equity(plan: Plan, path: Path) -> Equity:
     sizes = None
     if file.sizes is not None:
         sizes = read_sizes(plan, path.parent / file.sizes, known)
-    equity = Equity(
+    group_goal = GroupGoal(
         tuple(rows),
         _targets(path, plan, file, known, rows),
         sizes,
@@ -133,8 +133,8 @@ def read_equity(plan: Plan, path: Path) -> Equity:
         np.inf if file.others is None else file.others,
         table_numbers(plan, f"{path}: limits.", file.limits or {}, np.inf, partition_at),
     )
-    _require_sizes(path, file, equity)
-    return equity
+    _require_sizes(path, file, group_goal)
+    return group_goal
 
 
 def read_sizes(plan: Plan, path: Path, groups: Mapping[str, Query]) -> PublicSizes:
@@ -214,7 +214,7 @@ def partition_at(plan: Plan, text: object, where: str) -> Query:
 def _targets(
     path: Path,
     plan: Plan,
-    file: EquityFile,
+    file: GroupsFile,
     known: Mapping[str, Query],
     rows: list[GroupTable],
 ) -> FloatArray:
@@ -244,11 +244,11 @@ def _targets(
     return out
 
 
-def _require_sizes(path: Path, file: EquityFile, equity: Equity) -> None:
-    relative = [row for row in equity.rows if Comparison.RELATIVE in row.compared.values()]
+def _require_sizes(path: Path, file: GroupsFile, group_goal: GroupGoal) -> None:
+    relative = [row for row in group_goal.rows if Comparison.RELATIVE in row.compared.values()]
     if not relative:
         return
-    if equity.sizes is None:
+    if group_goal.sizes is None:
         raise ConfigError(
             str(path),
             "compares relative errors, which needs public sizes of the groups",
@@ -260,7 +260,7 @@ def _require_sizes(path: Path, file: EquityFile, equity: Equity) -> None:
         for row in relative
         for name, kind in row.compared.items()
         if kind is Comparison.RELATIVE
-        and not {(row.query, row.group, level) for level in ("", name)} & equity.sizes.keys()
+        and not {(row.query, row.group, level) for level in ("", name)} & group_goal.sizes.keys()
     ]
     if missing:
         raise ConfigError(

@@ -10,9 +10,9 @@ from das.errors import ConfigError
 from geography.lattice import Lattice
 from jobs.design.planning.allocation import EVEN, optimize_allocation, read_goal, write_allocation
 from jobs.design.planning.covariances import predict_covariances
-from jobs.design.planning.equity import optimize_equity, predict_groups
 from jobs.design.planning.errors import subtree_classes
-from jobs.design.planning.groups import Equity, read_equity
+from jobs.design.planning.group_errors import optimize_for_groups, predict_groups
+from jobs.design.planning.groups import GroupGoal, read_groups
 from jobs.design.planning.summary import PlanSummary, optimized_summary, plan_summary
 from jobs.design.requests import PlanRequest
 from jobs.pipeline.config.product import Resolved
@@ -28,8 +28,6 @@ def explain(
     request: PlanRequest,
     geounits: Callable[[], Lattice],
     reporter: Reporter,
-    *,
-    losses: bool = False,
 ) -> dict[str, PlanSummary]:
     """Predict how far off the tables of every product will be; optimize and report on request.
 
@@ -38,7 +36,6 @@ def explain(
       request: What is asked.
       geounits: Lists the geounits, which may take long; called once what is asked is checked.
       reporter: What reports progress.
-      losses: Whether to compute epsilon by privacy loss distributions too.
 
     Returns:
       A summary by product, in the order of work.
@@ -51,7 +48,7 @@ def explain(
         refuse_foreign(request.report, b"<!DOCTYPE html>", "a report, which is replaced")
     planned = resolved.last if request.product is None else resolved.products[request.product]
     plan, source = planned.plan, resolved.config.geography.source
-    goal, equity = read_goal(plan, request), _read_equity(plan, request)
+    goal, group_goal = read_goal(plan, request), _read_groups(plan, request)
     pair = None if request.covariance is None else parse_pair(plan.schema, request.covariance)
     with reporter.line("plan", "geounits"):
         lattice = geounits()
@@ -60,25 +57,25 @@ def explain(
         summaries = {}
         for name, product in resolved.products.items():
             tables = request.tables if product is planned else None
-            summaries[name] = plan_summary(product, source, lattice, classes, tables, losses=losses)
+            summaries[name] = plan_summary(product, source, lattice, classes, tables)
         summary = summaries[planned.name]
-        if equity is not None and request.optimize is None:
-            summary = replace(summary, groups=predict_groups(plan, classes, equity))
+        if group_goal is not None and request.optimize is None:
+            summary = replace(summary, groups=predict_groups(plan, classes, group_goal))
     if request.optimize is not None:
         wanted = planned.tables if request.tables is None else request.tables
         is_even, information = planned.config.privacy.allocation is None, request.information
         with reporter.line("plan", "optimize"):
-            if equity is None:
+            if group_goal is None:
                 goal = replace(goal, reference=EVEN) if is_even else goal
                 best = optimize_allocation(plan, classes, wanted, information, goal)
             else:
-                best = optimize_equity(plan, classes, wanted, information, equity)
+                best = optimize_for_groups(plan, classes, wanted, information, group_goal)
         made = _command(resolved.source, request)
         sizes = f"{len(lattice.codes[-1]):,} geounits at {lattice.spine.levels[-1]}"
         best = replace(best, source=f"{made}: {best.source}; {sizes}")
         write_allocation(best, request.optimize)
         optimized = optimized_summary(
-            plan, classes, best, request.optimize, equity, is_even=is_even
+            plan, classes, best, request.optimize, group_goal, is_even=is_even
         )
         summary = replace(summary, optimized=optimized)
     if pair is not None:
@@ -91,34 +88,34 @@ def explain(
     return summaries | {planned.name: summary}
 
 
-def _read_equity(plan: Plan, request: PlanRequest) -> Equity | None:
+def _read_groups(plan: Plan, request: PlanRequest) -> GroupGoal | None:
     """Read the file of groups, if there is one.
 
     Raises:
       ConfigError: It stands beside options that say the same of tables, or cannot be used.
     """
-    if request.equity is None:
+    if request.groups is None:
         return None
-    if request.weights or request.targets or request.floors or request.others is not None:
+    if request.weights or request.targets or request.max_rmse or request.max_worsening is not None:
         raise ConfigError(
             "das plan",
-            "takes --equity, or --weights, --targets, --floors and --others; a file of groups "
-            "has keys `targets`, `limits` and `others` of its own",
+            "takes --groups, or --weights, --targets, --max-rmse and --max-worsening; a file of "
+            "groups has keys `targets`, `limits` and `others` of its own",
         )
-    return read_equity(plan, request.equity)
+    return read_groups(plan, request.groups)
 
 
 def _command(run: Place, request: PlanRequest) -> str:
     """Write the command that makes the allocation, to be typed again."""
     words = ["das", "plan", str(run), "--optimize", str(request.optimize)]
     for name in (
-        *("product", "allocation", "tables", "weights", "targets", "floors", "others"),
-        *("equity", "information"),
+        *("product", "allocation", "tables", "weights", "targets", "max_rmse", "max_worsening"),
+        *("groups", "information"),
     ):
         value = getattr(request, name)
         if isinstance(value, float):
             value = f"{value:g}"
         elif isinstance(value, tuple):
             value = ",".join(value)
-        words += [] if value is None else [f"--{name}", str(value)]
+        words += [] if value is None else [f"--{name.replace('_', '-')}", str(value)]
     return shlex.join(words)

@@ -22,14 +22,14 @@ from das.tree.information import Information
 from geography.lattice import Lattice
 from jobs.design.planning.allocation import EVEN, REPLACED, Optimized
 from jobs.design.planning.covariances import CovarianceRow
-from jobs.design.planning.equity import ComparedGroup, GroupRow, group_rows
 from jobs.design.planning.errors import (
     PredictedRow,
     parse_tables,
     predict,
     prediction_rows,
 )
-from jobs.design.planning.groups import Equity
+from jobs.design.planning.group_errors import ComparedGroup, GroupRow, group_rows
+from jobs.design.planning.groups import GroupGoal
 from jobs.pipeline.config.product import Product
 from jobs.pipeline.documents.document import document
 from jobs.pipeline.documents.manifest import (
@@ -313,8 +313,6 @@ def plan_summary(
     lattice: Lattice,
     classes: SubtreeClasses,
     tables: Sequence[str] | None = None,
-    *,
-    losses: bool = False,
 ) -> PlanSummary:
     """Budget per geolevel, chain and query, and the predicted error of every table.
 
@@ -325,7 +323,6 @@ def plan_summary(
       classes: Its subtree classes.
       tables: Tables whose errors are predicted. Default: those it publishes, and the total of
         each stratum.
-      losses: Whether to compute the privacy losses of the noise too.
 
     Raises:
       SchemaError: A table is not a query on the schema.
@@ -341,7 +338,7 @@ def plan_summary(
         predicted = prediction_rows(plan, predict(plan, plan.strategy, classes, queries))
     except SchemaError as error:  # nothing else of a plan depends on the prediction
         not_predicted = str(error)
-    summary = budget_summary(product, source, planned_ledger(plan, lattice), losses=losses)
+    summary = budget_summary(product, source, planned_ledger(plan, lattice))
     return replace(
         summary,
         budget=tuple(
@@ -371,7 +368,7 @@ def optimized_summary(
     tree: SubtreeClasses,
     optimized: Optimized,
     path: Path,
-    equity: Equity | None = None,
+    group_goal: GroupGoal | None = None,
     *,
     is_even: bool = False,
 ) -> OptimizedSummary:
@@ -382,12 +379,14 @@ def optimized_summary(
       tree: Classes of equal subtrees.
       optimized: The allocation.
       path: The file it was written to.
-      equity: Groups that it was made for, whose errors stand apart from those of other tables.
+      group_goal: Groups that it was made for, whose errors stand apart from those of other tables.
       is_even: Whether the run file has no allocation, and that of the plan has even shares.
     """
     groups: tuple[ComparedGroup, ...] | None = None
-    if equity is not None:
-        rows = [group_rows(plan, tree, equity, one) for one in (optimized.after, optimized.before)]
+    if group_goal is not None:
+        rows = [
+            group_rows(plan, tree, group_goal, one) for one in (optimized.after, optimized.before)
+        ]
         groups = tuple(
             ComparedGroup(**vars(row), before=old) for row, old in zip(*rows, strict=True)
         )

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from jobs.design.planning.covariances import CovarianceRow
-from jobs.design.planning.equity import ComparedGroup, GroupError, GroupRow
 from jobs.design.planning.errors import PredictedRow
+from jobs.design.planning.group_errors import ComparedGroup, GroupError, GroupRow
 from jobs.design.planning.summary import LevelShape, OptimizedSummary, PlanSummary, ShareRow
-from jobs.pipeline.config.models.equity import Comparison
+from jobs.pipeline.config.models.groups import Comparison
 from jobs.pipeline.documents.manifest import Attacks
 from jobs.pipeline.report import text
 from jobs.pipeline.report.budget import (

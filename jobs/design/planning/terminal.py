@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 
 import typer
 from rich.console import Console
@@ -12,7 +12,8 @@ from rich.text import Text
 
 from jobs.design.planning.summary import PlanSummary
 from jobs.design.planning.tables import plan_tables
-from jobs.pipeline.documents.account import Account
+from jobs.pipeline.config.product import Resolved, claim_of, key_beside
+from jobs.pipeline.documents.account import Account, account_of_grants
 from jobs.pipeline.documents.document import json_of
 from jobs.pipeline.neighborhoods import FROM_DATA, geounits_from_data
 from jobs.pipeline.printable import printable, result_console
@@ -38,7 +39,9 @@ def print_summaries(
     """
     *others, last = summaries
     if as_json:
-        document = json_of(summaries[last]) | {name: json_of(summaries[name]) for name in others}
+        keys = [*(one.name for one in fields(PlanSummary)), "together"]
+        document = json_of(summaries[last])
+        document |= {key_beside(name, keys): json_of(summaries[name]) for name in others}
         if together is not None:
             document["together"] = json_of(together)
         typer.echo(json.dumps(document, indent=1))
@@ -49,6 +52,12 @@ def print_summaries(
     if together is not None:
         table = account_table(together, "together", "What the products cost together")
         console.print(terminal_table(table))
+
+
+def cost_together(resolved: Resolved) -> Account | None:
+    """Return what the products of a run cost together; None of one product."""
+    claims = [claim_of(resolved, product, "") for product in resolved.products.values()]
+    return account_of_grants(claims) if len(claims) > 1 else None
 
 
 def _print_summary(console: Console, summary: PlanSummary) -> None:

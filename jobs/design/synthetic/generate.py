@@ -17,7 +17,6 @@ from jobs.design.synthetic.nation import HOUSEHOLDS, Blocks, draw_tract, plan_tr
 from jobs.design.synthetic.own_schema import invent_persons
 from jobs.design.synthetic.rehearsal import rehearse
 from jobs.design.synthetic.schemas import NAMES, schema_named
-from jobs.design.synthetic.survey import SURVEY, generate_survey
 from jobs.pipeline.config.mistakes import refuse_unknown
 from jobs.pipeline.storage.files import writing
 from jobs.pipeline.tasks.progress import Reporter
@@ -27,7 +26,7 @@ Progress = Callable[[int, int], None]
 
 
 def generate_any(spec: GenerateSpec, out: Path, reporter: Reporter) -> dict[str, Any]:
-    """Generate what a specification asks for: a rehearsal, a survey, or persons of a nation.
+    """Generate what a specification asks for: a rehearsal, or persons of a nation.
 
     Returns:
       Facts: numbers, and the paths written.
@@ -38,9 +37,6 @@ def generate_any(spec: GenerateSpec, out: Path, reporter: Reporter) -> dict[str,
     """
     if spec.like is not None:
         return rehearse(spec.like, spec, out)
-    if spec.schema == SURVEY:
-        persons = 20_000 if spec.persons is None else spec.persons
-        return {**generate_survey(out, persons, spec.seed)}
     if spec.schema.endswith((".yaml", ".yml")):
         return invent_persons(spec, out)
     what = f"{spec.blocks} blocks" if spec.listed is None else str(spec.listed)
@@ -54,7 +50,11 @@ def _check(spec: GenerateSpec) -> None:
     Raises:
       ConfigError: A value is out of range.
     """
-    refuse_unknown("generate, schema", "is unknown", [spec.schema], [*NAMES, SURVEY])
+    if spec.schema == "survey":
+        raise ConfigError(
+            "generate, schema", "is no census", got="survey", want="`das generate-survey`"
+        )
+    refuse_unknown("generate, schema", "is unknown", [spec.schema], NAMES)
     check_spec(spec)
     if spec.listed is not None and spec.schema in _WITHOUT_BLOCKS:
         raise ConfigError("generate, schema", "has no blocks to be listed", got=spec.schema)

@@ -14,7 +14,6 @@ from jobs.design.folders import refuse_full
 from jobs.design.synthetic.nation import seeded
 from jobs.pipeline.storage.files import writing
 
-SURVEY = "survey"
 MOST_PERSONS = 5_000_000
 # Shares of the invented population, in hundredths of a percent; the last race is one in a thousand.
 SEXES = {"female": 5080, "male": 4920}
@@ -48,7 +47,7 @@ def generate_survey(out: Path, persons: int, seed: int) -> dict[str, int | str]:
     """
     if not 1 <= persons <= MOST_PERSONS or seed < 0:
         raise ConfigError(
-            "generate",
+            "generate-survey",
             "cannot invent this survey",
             got=f"{persons} persons, seed {seed}",
             want=f"1 to {MOST_PERSONS} persons, and a seed of at least 0",

@@ -48,7 +48,7 @@ class LentKey:
                 str(self.file),
                 "is gone: its geolevel was measured, or the driver that drew the key ended",
                 remedy="nothing, if another attempt of this task was done; else go on with "
-                "`das resume`",
+                "`das run OUT`",
             ) from None
         except OSError as error:
             raise OutputError(

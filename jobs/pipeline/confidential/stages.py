@@ -54,7 +54,7 @@ def plan(job: Job) -> None:
       InputError: The input is not the one that was read before.
     """
     config, levels = job.resolved.config, job.resolved.plan.geolevels
-    seen = job.resolved.last.confidential.root / "input.json"
+    seen = config.output.roots.confidential / "input.json"
     read = [p.confidential.histograms(level) for p in job.products for level in levels]
     read += [job.release.geography(level) for level in levels]
     measured = any((p.release.root / "measurements").exists() for p in job.products)

@@ -136,10 +136,9 @@ def _tied(
     held = tuple(levels[: levels.index(geolevels.pop()) + 1])
     ties = tie_types([tie for _, tie in stated], held, possible)
     changed = dict(plans)
-    folder = None if later == order[-1] else later
     before = order[: order.index(later)]
     rows: dict[str, list[LinearRow]] = {}
-    for name, coefficients, geolevel, cap in caps_of(folder, ties, plan.invariants, before):
+    for name, coefficients, geolevel, cap in caps_of(later, ties, plan.invariants, before):
         own = rows.setdefault(name, [])
         called = f"between {later} and {name}, {cap.query.name} {len(own)}"
         own.append(LinearRow(called, coefficients, geolevel, None, None, cap))
@@ -147,7 +146,7 @@ def _tied(
         limits = plans[name].limits
         changed[name] = replace(plans[name], limits=replace(limits, stated=(*limits.stated, *own)))
     # Its counts follow from those of the others, and so do the settings that it is solved with.
-    hinted = _hints_of(folder, plan, ties)
+    hinted = _hints_of(later, plan, ties)
     for name, hint in hinted.items():
         changed[name] = replace(changed[name], hints=(*changed[name].hints, hint))
     text = "".join((*(plans[name].solve_digest for name in before), plan.solve_digest))
@@ -156,14 +155,14 @@ def _tied(
     return changed
 
 
-def _hints_of(folder: str | None, plan: Plan, ties: Ties) -> dict[str, Hint]:
+def _hints_of(later: str, plan: Plan, ties: Ties) -> dict[str, Hint]:
     """By the name of a product before, what noisy answers say of it.
 
     None where records have no estimates, where no small query tells the types apart, or where
     bounds of a type are sums over several products or of which either may bind.
 
     Args:
-      folder: That of the product; None of the last.
+      later: Name of the product.
       plan: Its plan.
       ties: Its ties.
     """
@@ -187,7 +186,7 @@ def _hints_of(folder: str | None, plan: Plan, ties: Ties) -> dict[str, Hint]:
         sets = {(one,) for one in own} | {tuple(some) for some in tied if {*some} <= {*own}}
         least, most = (np.array([own[one][side] for one in own]) for side in (0, 1))
         out[name] = Hint(
-            folder,
+            later,
             plan,
             query,
             np.array([type_of == one for one in own]).astype(np.int64),

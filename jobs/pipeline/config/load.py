@@ -26,23 +26,16 @@ from jobs.pipeline.config.mistakes import at, refuse_unknown
 from jobs.pipeline.config.models.allocation import AllocationFile
 from jobs.pipeline.config.models.products import ProductConfig
 from jobs.pipeline.config.models.run import RunConfig, RuntimeConfig
-from jobs.pipeline.config.product import Resolved
+from jobs.pipeline.config.product import Resolved, key_beside
 from jobs.pipeline.config.resolve import Places, RunFile, resolve_products
 from jobs.pipeline.config.schema import load_schema, read_schema
-from jobs.pipeline.storage.layout import product_confidential, product_release
+from jobs.pipeline.storage.layout import census_release, confidential_layout, release_folder
 from jobs.pipeline.storage.place import Place
 
 # Run files of format 1, as which the digest still writes what it hashes, had these two products.
 _UNITS_OF_FORMAT_1, _PERSONS_OF_FORMAT_1 = "units", "persons"
 _PRIVACY = ("definition", "rho", "epsilon", "delta", "neighbors", "allocation", "lazy_queries",
             "root_support", "randomness", "product", "grant", "epsilon_from")  # fmt: skip
-# Folders and files beside those of other products, and keys beside their names in documents.
-_TAKEN = set(
-    "geography measurements lazy_measurements invariants given implied tied support estimates "
-    "counts microdata joined tables h1 histograms keys solutions configuration schemas intervals "
-    "about schema data privacy solve output products name budget limits statements leaf formulas "
-    "predicted optimized absent closed without_estimates together".split()
-)
 
 
 def load_run(
@@ -128,16 +121,15 @@ def _resolve(
     for own in config.products.values():
         with at(str(path)):
             _ = own.input
-    _refuse_taken_names(config, path)
     refuse_tangled(path, config, config.output.roots)
 
-    def places(folder: str | None) -> Places:
-        release = product_release(config.output.directory, None, folder)
-        return Places(
-            product_release(config.output.directory, solution, folder),
-            product_confidential(config.output.roots, solution, folder),
-            release.planned,
-        )
+    out, names = config.output.directory, [*config.products]
+    first = census_release(release_folder(out), names)
+    made = first if solution is None else census_release(release_folder(out, solution), names)
+
+    def places(name: str) -> Places:
+        confidential = confidential_layout(config.output.roots, solution, first.folders[name])
+        return Places(made.product(name), confidential, first.product(name).planned)
 
     is_seeded = config.privacy.randomness.source != "operating_system"
     file = RunFile(path, config, run_digest(written, config), is_seeded, places, wanted)
@@ -186,21 +178,6 @@ def check_solution_name(name: str | None) -> None:
     """
     if name is not None and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", name):
         raise ConfigError("--solution", "is no name", got=name, want="letters, digits, _ and -")
-
-
-def _refuse_taken_names(config: RunConfig, path: Place) -> None:
-    """Refuse names that what is made of the last product has for something else.
-
-    Raises:
-      ConfigError: A product before the last has such a name.
-    """
-    *others, last = config.products
-    for name in {*others} & _TAKEN:
-        raise ConfigError(
-            f"{path}: products.{name}",
-            f"is the name of a part of what is made of the {last}",
-            want=f"none of {sorted(_TAKEN)}",
-        )
 
 
 def _with_groups(config: RunConfig, texts: Sequence[str]) -> RunConfig:
@@ -263,15 +240,17 @@ def run_digest(written: RunConfig, config: RunConfig) -> str:
         "geography": run["geography"],
         "privacy": {key: privacy[key] for key in _PRIVACY if key in privacy},
         "invariants": own["invariants"],
-        **{name: products[name] for name in others},
     }
+    of_all: dict[str, Any] = {}
     if [*products] not in (
         [_PERSONS_OF_FORMAT_1],
         [_UNITS_OF_FORMAT_1, _PERSONS_OF_FORMAT_1],
     ):
-        document["products"] = [*products]
+        of_all["products"] = [*products]
     if written.between:
-        document["between"] = [entry.model_dump(mode="json") for entry in written.between]
+        of_all["between"] = [entry.model_dump(mode="json") for entry in written.between]
+    keys = (*document, *of_all)
+    document |= {key_beside(name, keys): products[name] for name in others} | of_all
     text = json.dumps(document)  # in order: the order of groups numbers the answers
     return hashlib.sha256(text.encode()).hexdigest()
 

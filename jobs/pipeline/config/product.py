@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,7 +71,7 @@ class Product:
       title: The name of the run, and of the product where it is not the last.
       config: Its section of the run file, paths absolute.
       plan: All that the stages after reading need.
-      release: Its publishable half; the last product has the folder of the release itself.
+      release: Its publishable half.
       confidential: Its other half.
       grouping: For whom it is compared with the truth.
       seed: Of its noise, if that is no noise for a release; every product has another.
@@ -142,13 +142,27 @@ class Resolved:
 
     @property
     def last(self) -> Product:
-        """The product that all others come before; theirs lie in folders of its release."""
+        """The product that all others come before, which commands use unless one is named."""
         return [*self.products.values()][-1]
+
+    @property
+    def release(self) -> ReleaseLayout:
+        """What all products share of the publishable half."""
+        return self.last.release.whole
 
     @property
     def plan(self) -> Plan:
         """The plan of the last product; geography and digest are those of all."""
         return self.last.plan
+
+
+def key_beside(name: str, keys: Collection[str]) -> str:
+    """Return the key of a product in a document that has keys of its own beside those of products.
+
+    >>> key_beside("units", ["solve"]), key_beside("solve", ["solve"])
+    ('units', 'products.solve')
+    """
+    return f"products.{name}" if name in keys else name
 
 
 def account_of(config: RunConfig) -> Place:

@@ -31,8 +31,13 @@ from jobs.pipeline.config.models.values import SURVEY
 from jobs.pipeline.config.product import Resolved
 from jobs.pipeline.config.resolve import Places, RunFile, resolve_products
 from jobs.pipeline.config.schema import read_schema
-from jobs.pipeline.documents.manifest import read_manifest
-from jobs.pipeline.storage.layout import ReleaseLayout, product_confidential, received_release
+from jobs.pipeline.documents.manifest import read_release
+from jobs.pipeline.storage.layout import (
+    ReleaseLayout,
+    census_release,
+    confidential_layout,
+    received_release,
+)
 from jobs.pipeline.storage.place import Place
 
 RUN_FILE = "run.yaml"
@@ -86,23 +91,28 @@ def load_release(root: Place) -> Resolved:
         raise ConfigError(
             str(root),
             "is the release of a survey, which has no geounits",
-            want="das verify, certificate, report or inspect; means.csv, tables/ and microdata/ "
-            "are read as they are",
+            want="das verify or inspect; means.csv, tables/ and microdata/ are read as they are",
         )
-    manifest = read_manifest(layout)
+    manifest = read_release(layout.root)
     path = layout.configuration / RUN_FILE
     if not path.is_file():
         raise OutputError(
-            str(path), "is missing", remedy="releases of older versions need their run file"
+            str(path),
+            "is missing",
+            want="the folder of a whole release, not that of a product of it",
+            remedy="releases of older versions need their run file",
         )
     written = without_inputs(read_run_file(path))
     refuse_other_folders(path, written)
     config = absolute(written, path.parent)
 
-    def places(folder: str | None) -> Places:
-        own = layout if folder is None else layout.product(folder)
+    release = census_release(layout.root, [*config.products])
+
+    def places(name: str) -> Places:
+        own = release.product(name)
         # Nothing is read or written in the confidential half.
-        return Places(own, product_confidential(config.output.roots, None, folder), own.planned)
+        confidential = confidential_layout(config.output.roots, None, release.folders[name])
+        return Places(own, confidential, own.planned)
 
     digest, is_seeded = manifest.configuration_digest, manifest.not_for_release
     file = RunFile(path, config, digest, is_seeded, places)

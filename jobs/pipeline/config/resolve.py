@@ -72,7 +72,7 @@ class RunFile:
       config: What it says, paths absolute.
       digest: Digest of what it measures.
       not_for_release: Whether the noise follows from a public seed.
-      places: Gives the places of a product by its folder, which is None of the last.
+      places: Gives the places of a product by its name.
       wanted: Tables by product that need an allocation in which they are measured; None where
         every product must name one.
     """
@@ -81,7 +81,7 @@ class RunFile:
     config: RunConfig
     digest: str
     not_for_release: bool
-    places: Callable[[str | None], Places]
+    places: Callable[[str], Places]
     wanted: Mapping[str, Sequence[str]] | None = None
 
 
@@ -128,7 +128,7 @@ def _resolve(
     """
     config, own = file.config, file.config.products[name]
     privacy, keys, levels = config.privacy, f"{file.path}: products.{name}.", spine.levels
-    schema, places = load_schema(own.schema_), file.places(config.folder_of(name))
+    schema, places = load_schema(own.schema_), file.places(name)
     place = len(config.products) - 1 - [*config.products].index(name)
     mistakes = Mistakes()
     _check_files(file, name, schema, spine, census, mistakes)
@@ -220,7 +220,7 @@ def _check_files(
     public = {} if geography.geounits is None else {"geounits": geography.geounits.path}
     if geography.spine is not None and geography.spine.entities is not None:
         public["spine.entities"] = geography.spine.entities.path
-    if file.config.folder_of(name) is None:  # once for all products
+    if name == [*file.config.products][-1]:  # once for all products
         for key, path in public.items():
             with mistakes.at(f"{file.path}: geography.{key}"):
                 check_suffix(path)

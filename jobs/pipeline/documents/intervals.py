@@ -113,5 +113,5 @@ def digest_of(manifest: Place) -> str:
     Raises:
       OutputError: It is missing or cannot be read.
     """
-    data = read_bytes(manifest, "run `das solve`")
+    data = read_bytes(manifest, "use `das run RUN --only solve`")
     return hashlib.sha256(data).hexdigest()

@@ -153,5 +153,5 @@ def _fact(counts: Dataset, kind: type[Fact], stated: object) -> Fact:
         kind,
         stated if isinstance(stated, Mapping) else {},
         counts.path,
-        remedy="remove it; then go on with `das resume`",
+        remedy="remove it; then go on with `das run OUT`",
     )

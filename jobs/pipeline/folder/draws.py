@@ -249,7 +249,7 @@ class Draws:
                 where,
                 "another copy of this folder began to draw it later; this one is older",
                 got=f"{draws[-1].folder}, {draws[-1].at}",
-                remedy=f"go on there; if that copy is lost, `das resume {self.folder} --moved`",
+                remedy=f"go on there; if that copy is lost, `das run {self.folder} --moved`",
             )
         places = [
             line["folder"]
@@ -261,7 +261,7 @@ class Draws:
                 where,
                 "is to be drawn in a copy of the folder that the run was begun in",
                 got=places[-1],
-                remedy=f"go on there; if it shall be given up, `das resume {self.folder} --moved`",
+                remedy=f"go on there; if it shall be given up, `das run {self.folder} --moved`",
             )
 
     def _unknown(self) -> NoReturn:
@@ -340,7 +340,7 @@ def refuse_rolled_back(folder: Place, account: Place, *, is_complete: bool, move
             got=f"{len(digests)} lines",
             want=f"line {number}, as {folder} saw it",
             remedy="restore the account from a later backup; if there is none, and all was "
-            f"measured in this folder, `das resume {folder} --moved`",
+            f"measured in this folder, `das run {folder} --moved`",
         )
 
 

@@ -29,7 +29,7 @@ from jobs.pipeline.storage.account import is_there, read_account
 from jobs.pipeline.storage.dataset import MANIFEST, PROPOSED
 from jobs.pipeline.storage.files import create_file, json_text, read_json, write_json
 from jobs.pipeline.storage.journal import LINES, journals_under, read_journal
-from jobs.pipeline.storage.layout import ReleaseLayout, Roots, release_layout
+from jobs.pipeline.storage.layout import ReleaseLayout, Roots, release_folder
 from jobs.pipeline.storage.place import Place, found_under, is_same, place_of, remove_tree
 
 _STATED = ("run_file", "configuration_files")
@@ -72,7 +72,7 @@ def owner_of(resolved: Resolved) -> Owner:
 def claim_as(wanted: Owner) -> str:
     """Make the roots ours: create them, or check that they belong to the same configuration.
 
-    The run folder remembers where the run file is, for `das resume`, and those of solutions beside
+    The run folder remembers where the run file is, for `das run OUT`, and those of solutions beside
     its release. A folder of another configuration under which nothing was measured and no grant
     was claimed is emptied and taken over; the caller is the only driver.
 
@@ -104,7 +104,7 @@ def claim_as(wanted: Owner) -> str:
                 remedy="choose another output.directory",
             )
         remove_root(Roots.of(out, remembered_root(document)), document["run"])
-        remove_tree(release_layout(out).root)
+        remove_tree(release_folder(out))
         (out / SUMMARY).unlink(missing_ok=True)
     refuse_other_root(roots, document)
     claim_root(roots, document["run"])
@@ -306,7 +306,7 @@ def has_spent(out: Place, account: Place) -> str | None:
         grant.run == document["run"] for grant in read_account(account)
     ):
         return "which claimed its grant"
-    root = release_layout(out).root
+    root = release_folder(out)
     measured = [
         path
         for folder in ("measurements", "lazy_measurements")
@@ -384,7 +384,9 @@ def check_same_files(seen: Mapping[str, list[int]], data: Place, path: Place) ->
     Raises:
       InputError: An input file is not the one that was read.
     """
-    before = read_json(path, "restore it; or go on from the measurements with `das solve`")
+    before = read_json(
+        path, "restore it; or go on from the measurements with `das run RUN --only solve`"
+    )
     if before != seen:
         changed = sorted(name for name in {*seen, *before} if seen.get(name) != before.get(name))
         raise InputError(

@@ -93,7 +93,7 @@ def only_driver(out: Place, patience_seconds: float | None = None) -> Iterator[H
             yield hold
     except KeyboardInterrupt:
         sys.stderr.write(
-            f"das: stopped; nothing is lost, go on with `das resume {shlex.quote(str(out))}`\n"
+            f"das: stopped; nothing is lost, go on with `das run {shlex.quote(str(out))}`\n"
         )
         raise
 

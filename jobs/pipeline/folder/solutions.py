@@ -20,26 +20,30 @@ from das.queries.query import parse_query
 from jobs.pipeline.config.between import joined_settings
 from jobs.pipeline.config.models.products import JoinedConfig, ProductConfig
 from jobs.pipeline.config.models.run import RunConfig
-from jobs.pipeline.config.product import Product, Resolved, TablesWanted
+from jobs.pipeline.config.product import Product, Resolved, TablesWanted, key_beside
 from jobs.pipeline.documents.manifest import Settings, Solution, read_manifest
 from jobs.pipeline.plan import without_estimates
 from jobs.pipeline.storage.dataset import MANIFEST, Dataset, is_published, remove_dataset
 from jobs.pipeline.storage.files import create_file, make_closed_folder, writing
 from jobs.pipeline.storage.journal import append_to_journal, is_begun, read_journal, write_whole
-from jobs.pipeline.storage.layout import MICRODATA, EstimateLayout, ReleaseLayout, release_layout
+from jobs.pipeline.storage.layout import (
+    MICRODATA,
+    EstimateLayout,
+    ReleaseLayout,
+    census_release,
+    release_folder,
+)
 from jobs.pipeline.storage.ledger import read_ledger
 from jobs.pipeline.storage.place import Place, StoredPlace, found_under, names_below
 
-_BEFORE_SOLVING = ("geography", "measurements", "invariants", "given", "implied", "estimates")
+_BEFORE_SOLVING = ("measurements", "invariants", "given", "implied", "estimates")
 
 
 def settings_of(config: RunConfig) -> dict[str, Any]:
     """Everything in a run file that may change after measuring, as JSON values."""
     *others, last = config.products
-    return {
-        **_settings(config.products[last]),
-        **{name: _settings(config.products[name]) for name in others},
-    }
+    own = _settings(config.products[last])
+    return own | {key_beside(name, own): _settings(config.products[name]) for name in others}
 
 
 def _settings(product: ProductConfig) -> dict[str, Any]:
@@ -65,7 +69,7 @@ def other_settings(resolved: Resolved) -> str:
     Returns:
       The differences; nothing where there are none, or nothing is sealed.
     """
-    release = release_layout(resolved.config.output.directory, resolved.solution)
+    release = resolved.last.release
     if not release.manifest.exists():
         return ""
     manifest = read_manifest(release)
@@ -86,14 +90,14 @@ def refuse_sealed(resolved: Resolved) -> None:
     changed = other_settings(resolved)
     if not changed:
         return
-    release = release_layout(resolved.config.output.directory, resolved.solution)
     name = "another name" if resolved.solution else "NAME"
     raise OutputError(
-        str(release.root),
+        str(resolved.release.root),
         "is sealed, and was made with other settings",
         got=changed,
         want="the settings it was made with",
-        remedy=f"`das solve {resolved.source} --solution {name}` keeps another solution beside it",
+        remedy=f"`das run {resolved.source} --only solve --solution {name}` keeps another solution "
+        "beside it",
     )
 
 
@@ -230,23 +234,27 @@ def begin_solution(resolved: Resolved) -> None:
             "release",
             want="a run without privacy.lazy_queries",
         )
-    first = release_layout(out)
-    pairs = [
-        (first if product is resolved.last else first.product(product.name), product.release)
-        for product in products
-    ]
+    first = census_release(release_folder(out), [*resolved.products])
+    pairs = [(first.product(product.name), product.release) for product in products]
     for release, _ in pairs:
         if not (is_begun(release.ledger) and read_ledger(release.ledger).is_sealed):
-            raise OutputError(str(release.root), "is not measured", remedy="run `das measure`")
-    for release, other in pairs:
-        folders = [release.root / name for name in _BEFORE_SOLVING]
-        for manifest in [path for root in folders for path in found_under(root, MANIFEST)]:
-            below = names_below(manifest.parent, release.root)
-            _link_dataset(manifest.parent, other.root / str(below))
+            raise OutputError(
+                str(release.root), "is not measured", remedy="use `das run RUN --only measure`"
+            )
+    folders = [(first.shared / "geography", resolved.release.root)]
+    for release, made in pairs:
+        folders += [(release.root / name, made.root) for name in _BEFORE_SOLVING]
+    for folder, other in folders:
+        for manifest in found_under(folder, MANIFEST):
+            below = names_below(manifest.parent, folder.parent)
+            _link_dataset(manifest.parent, other / str(below))
+    files = [(first.account, resolved.release.account)]
+    for release, made in pairs:
         write_whole(release.ledger)
-        for file in (release.ledger, release.planned, release.root / "account.json"):
-            if file.exists():
-                _link(file, other.root / file.name)
+        files += [(release.ledger, made.ledger), (release.planned, made.planned)]
+    for file, other in files:
+        if file.exists():
+            _link(file, other)
 
 
 def _link_dataset(dataset: Place, other: Place) -> None:

@@ -128,7 +128,7 @@ def _joined(
     leaf = plan.leaf.name
     codes, names = read_both_geocodes(release, leaf, batch.low, batch.high)
     by_name = np.argsort(names.astype(np.str_), kind="stable")
-    units = read_counts(release.beside(joining.places.product), leaf, codes, joining.units.size)
+    units = read_counts(release.product(joining.places.product), leaf, codes, joining.units.size)
     records = read_counts(release, leaf, codes, plan.schema.size)
     names = names[by_name]
     units, records = (_reordered(one, by_name) for one in (units, records))

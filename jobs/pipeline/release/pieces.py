@@ -275,7 +275,7 @@ def hint_readers(reader: LevelReader) -> list[HintReader]:
     plan, level = reader.plan, reader.level.index
     readers = []
     for hint in () if plan.solving.method == "maxfit" else plan.hints:
-        release = reader.release.beside(hint.folder)
+        release = reader.release.product(hint.product)
         later, beyond = LevelReader(hint.plan, release, level), np.full(len(hint.least), np.nan)
         if level:
             root = LevelReader(hint.plan, release, 0)

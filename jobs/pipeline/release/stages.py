@@ -13,14 +13,14 @@ from jobs.pipeline.config.released import released_configuration
 from jobs.pipeline.documents.manifest import Environment, Manifest
 from jobs.pipeline.documents.shipped import released_schemas
 from jobs.pipeline.documents.statistics import statistics_of
-from jobs.pipeline.folder.progress import is_sealed
+from jobs.pipeline.folder.progress import is_census_sealed
 from jobs.pipeline.folder.solutions import note_solve, settings_of, solution_of
 from jobs.pipeline.job import Job
 from jobs.pipeline.plan import Level, why_no_estimates
 from jobs.pipeline.release.census import publish_census_counts, publish_census_estimates
 from jobs.pipeline.release.estimate import CONFIDENCE, EstimateStage, LevelEstimator
 from jobs.pipeline.release.implied import publish_implied
-from jobs.pipeline.release.manifest import product_facts, seal_product
+from jobs.pipeline.release.manifest import product_facts, seal_census, seal_product
 from jobs.pipeline.release.microdata import write_joined, write_microdata
 from jobs.pipeline.release.sealing import tidy_release
 from jobs.pipeline.release.solve import solve_level, solve_support
@@ -95,20 +95,21 @@ def write(job: Job) -> None:
 
 
 def seal(job: Job) -> None:
-    """Write the manifests, that of the persons with all, and the public reports.
+    """Write the manifests of the products, that of the release, and the public reports.
 
-    A release that is sealed already, and holds what its manifest names, keeps its manifest.
+    A release that is sealed already, and holds what its manifests name, keeps them.
     """
-    if all(is_sealed(product.release) for product in job.products):
-        write_public_reports(job.release)
+    if is_census_sealed(job.resolved):
+        write_public_reports(job.release.root)
         return
     resolved, release = job.resolved, job.release
-    releases = [product.release for product in job.products]
+    folders = [release, *(product.release for product in job.products)]
     public = {release.configuration: released_configuration(resolved)}
     public[release.schemas] = released_schemas()
     texts = {folder / name: text for folder, of in public.items() for name, text in of.items()}
     with job.stage("seal", "manifest and public report"):
-        tidy_release(releases, texts, [path for one in releases for path in one.documents])
+        written = [path for product in job.products for path in product.release.documents]
+        tidy_release(folders, texts, written)
         sealed: dict[str, Manifest] = {}
         write_whole(release.solves)
         for product in job.products:
@@ -123,7 +124,8 @@ def seal(job: Job) -> None:
                 solution=solution_of(resolved, release),
             )
             sealed[product.name] = seal_product(product.plan, ledger, product.release, facts)
-        write_public_reports(release)
+        seal_census(resolved, sealed)
+        write_public_reports(release.root)
 
 
 def environment_of(tasks: Tasks) -> Environment:

@@ -74,7 +74,7 @@ def _verify_range(
 ) -> int:
     leaf, product = plan.leaf.name, joining.places.product
     codes = read_public_geocodes(release, leaf, low, high)
-    units = read_counts(release.beside(product), leaf, codes, joining.units.size)
+    units = read_counts(release.product(product), leaf, codes, joining.units.size)
     records = read_counts(release, leaf, codes, plan.schema.size)
     names = codes
     if plan.census is not None:

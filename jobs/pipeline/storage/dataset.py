@@ -65,7 +65,7 @@ _REPLACEABLE_TEXT = f'"{_REPLACEABLE}": true'.encode()  # as json_text writes it
 ROW_GROUP_BYTES = 4 << 20
 LAST = "\x7f"  # greater than every geocode
 
-_AGAIN = "`das resume` with the run folder says what can be made again, and makes it"
+_AGAIN = "`das run` with the run folder says what can be made again, and makes it"
 
 
 @dataclass(frozen=True, slots=True)

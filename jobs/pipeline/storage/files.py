@@ -35,7 +35,7 @@ _NOT_UNDERSTOOD = (
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
 _IN_THE_WAY = (errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.ENOTEMPTY)
-_GO_ON = "; then go on with `das resume`, or where it is no run, with the same command"
+_GO_ON = "; then go on with `das run OUT`, or where it is no run, with the same command"
 
 
 @contextmanager

@@ -232,7 +232,8 @@ def _read(
             str(path),
             "is not the ledger of a run",
             got=repr(error),
-            remedy="run `das measure`; if it was measured before, restore it from a backup",
+            remedy="use `das run RUN --only measure`; if it was measured before, restore it from a "
+            "backup",
         ) from None
 
 

@@ -26,13 +26,13 @@ def machine_failure(error: BaseException | None) -> DasError | None:
     while error is not None:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             where = str(error.filename or "the disk")
-            return OutputError(where, "is full", remedy="give it room, then `das resume`")
+            return OutputError(where, "is full", remedy="give it room, then `das run OUT`")
         if isinstance(error, OSError) and "://" in str(error.filename):
             return OutputError(
                 str(error.filename),
                 "does not do what is asked of it",
                 got=error.strerror,
-                remedy="see to the store, then go on with `das resume`, or start again",
+                remedy="see to the store, then go on with `das run OUT`, or start again",
             )
         if isinstance(error, Py4JError) and "PythonException" not in str(error):
             lines = [*str(error).splitlines(), type(error).__name__]
@@ -60,5 +60,5 @@ def _lost(told: str) -> RuntimeSetupError:
         "Spark",
         "was lost, or gave up a task whose processes were lost time and again",
         got=told[:300],
-        remedy="see to memory, disks and machines, then go on with `das resume`",
+        remedy="see to memory, disks and machines, then go on with `das run OUT`",
     )

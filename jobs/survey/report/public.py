@@ -250,7 +250,7 @@ _FILES = {
     "means.json": "The same as a document, with methods, pooled strata and warnings.",
     "tables.json": "Tables that keep exact marginals, with what is proved of each.",
     "configuration/run.yaml": "The public part of the run file: columns, bounds, shares and "
-    "settings. `das verify` and `das certificate` read it.",
+    "settings. `das verify` reads it.",
     "ledger.jsonl": "What was granted, planned and measured, by part; each line carries the digest "
     "of the line before.",
 }

@@ -112,7 +112,7 @@ MEASURE_TEST = "tests/unit/jobs/pipeline/confidential/test_measure.py::"
 SURVEYS = "tests/pipeline/local/test_surveys.py::"
 ESTIMATION = "tests/unit/das/tree/test_estimation_oracle.py::"
 LARGEST_UNIT = "tests/unit/das/tree/test_largest_oracle.py::"
-EQUITY_UNIT = "tests/unit/jobs/design/planning/test_equity.py::"
+GROUPS_UNIT = "tests/unit/jobs/design/planning/test_group_errors.py::"
 INTERVALS_UNIT = "tests/unit/das/tree/test_intervals.py::"
 POSTERIOR_UNIT = "tests/unit/das/tree/test_prior.py::"
 MEANS_UNIT = "tests/unit/das/means/test_coinpress.py::"
@@ -763,7 +763,7 @@ FAULTS = (
         GROUPS,
         "out[index, level] = whole / geounits[level]",
         "out[index, level] = whole",
-        (EQUITY_UNIT + "test_plan_prints_errors_of_groups",),
+        (GROUPS_UNIT + "test_plan_prints_errors_of_groups",),
     ),
     Fault(
         "a proposed schema tells how old the oldest person is",
@@ -1481,7 +1481,7 @@ FAULTS = (
     Fault(
         "seeded noise passes for noise",
         SEALING,
-        "if (release.root / NOT_FOR_RELEASE).exists() != manifest.not_for_release:",
+        "if release.notice.exists() != manifest.not_for_release:",
         "if False:",
         (SEALING_UNIT + "test_what_differs_from_the_manifest_is_found[seeded]",),
     ),
@@ -1519,6 +1519,15 @@ FAULTS = (
         "if path not in known and journal_of(path) not in known:",
         "if False:",
         (SEALING_UNIT + "test_a_file_that_no_run_writes_is_not_sealed",),
+    ),
+    Fault(
+        "a product need not be the one that the release states",
+        VERIFYING,
+        "        verify_manifest(resolved.release, stated, census_manifest_of(resolved, sealed))\n",
+        "",
+        (
+            "tests/pipeline/local/test_sealing.py::test_a_manifest_of_a_product_that_was_changed_is_found",
+        ),
     ),
     Fault(
         "children need not sum to their parents",

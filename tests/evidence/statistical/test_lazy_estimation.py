@@ -17,9 +17,10 @@ from jobs.pipeline.storage.columns import texts
 from jobs.pipeline.storage.dataset import Dataset
 from jobs.pipeline.storage.estimates import read_tables
 from jobs.pipeline.storage.geography import read_geography
-from jobs.pipeline.storage.layout import EstimateLayout, release_layout
+from jobs.pipeline.storage.layout import EstimateLayout
 from tests.builders import toy
 from tests.builders.in_process import execute
+from tests.builders.places import release_of
 
 # 4 counties of 15 tracts of 8 blocks; about half of the cells of a tract are empty.
 COUNTIES, TRACTS, BLOCKS = 4, 15, 8
@@ -73,7 +74,7 @@ def run(request, tmp_path_factory):
         output__tables=[*TABLES],
     )
     execute(config)
-    return load_run(config).plan, release_layout(folder / "out"), people
+    return load_run(config).plan, release_of(folder / "out"), people
 
 
 def scores(run, geolevels: tuple[str, ...]) -> np.ndarray:

@@ -6,13 +6,11 @@ import sys
 from collections.abc import Callable, Iterator
 
 import pytest
-import typer.main
 
-from jobs.cli.main import app, main
+from jobs.cli.main import main
 from jobs.pipeline.tasks.session import spark_session
 from tests.builders import in_process
-
-COMMANDS = typer.main.get_command(app).commands
+from tests.builders.command_line import COMMANDS, command_of
 
 
 @pytest.fixture(scope="package")
@@ -36,9 +34,11 @@ def das(
     """Run a command, quietly if it can be quiet: exit code and all that it printed."""
 
     def call(*words: object) -> tuple[int, str]:
-        options = {option for one in COMMANDS[str(words[0])].params for option in one.opts}
-        quiet = ["--quiet"] if "--quiet" in options - {*map(str, words)} else []
-        monkeypatch.setattr(sys, "argv", ["das", *map(str, words), *quiet])
+        typed = [*map(str, words)]
+        command = COMMANDS[typed[0]] if COMMANDS[typed[0]].hidden else command_of(typed)[0]
+        options = {option for one in command.params for option in one.opts}
+        quiet = ["--quiet"] if "--quiet" in options - {*typed} else []
+        monkeypatch.setattr(sys, "argv", ["das", *typed, *quiet])
         capsys.readouterr()
         code = main()
         printed = capsys.readouterr()

@@ -106,21 +106,21 @@ def test_every_command_takes_the_addresses_of_a_run_in_two_buckets(
     assert not [name for name in names(bucket) if "confidential" in name or "histogram" in name]
 
     verified = json.loads(done(das, "verify", config).splitlines()[-1])
-    assert "complete" in done(das, "resume", out)
+    assert "complete" in done(das, "run", out)
     assert "sealed: True" in done(das, "inspect", out)
-    assert "protected_total" in done(das, "inspect", out, "--geocode", "99")
+    assert "protected_total" in done(das, "inspect", out, "--geounit", "99")
     store, key = store_of(place_of(f"{bucket}/area.txt"))
     store.replace(key, "\n".join(toy.blocks()[:2]).encode())
     assert "total" in done(das, "estimate", config, "--area", f"{bucket}/area.txt")
-    assert f"{closed}/closed/report.html" in done(das, "report", out)
+    assert f"{closed}/closed/report.html" in done(das, "inspect", "--reports", out)
     assert "toy" in done(das, "account", config)
-    done(das, "solve", config, "--solution", "again")
+    done(das, "run", "--only", "solve", config, "--solution", "again")
     assert "again" in done(das, "inspect", out)
     assert [path.name for path in tmp_path.iterdir()] == ["run.yaml"], "nothing lies beside it"
 
     # The release is the same wherever it is copied to.
     copy = downloaded(out, tmp_path / "copy")
-    again = json.loads(done(das, "verify", config, "--out", copy).splitlines()[-1])
+    again = json.loads(done(das, "verify", copy).splitlines()[-1])
     assert again == verified
     assert "sealed: True" in done(das, "inspect", copy)
     account = downloaded(f"{bucket}/data", tmp_path / "data") / "records.csv.das-account.jsonl"
@@ -141,20 +141,22 @@ def test_a_survey_lies_in_two_buckets(tmp_path: Path, bucket: str, closed: str, 
     done(das, "validate", config)
     done(das, "run", config)
     done(das, "run", config)
-    assert f"{closed}/closed/report.html" in done(das, "report", f"{bucket}/out")
-    done(das, "resume", f"{bucket}/out")
+    assert f"{closed}/closed/report.html" in done(das, "inspect", "--reports", f"{bucket}/out")
+    done(das, "run", f"{bucket}/out")
     verified = done(das, "verify", config)
     assert "sealed: True" in done(das, "inspect", f"{bucket}/out")
     assert {path.name for path in tmp_path.iterdir()} == before
     copy = downloaded(f"{bucket}/out", tmp_path / "copy")
-    assert done(das, "verify", config, "--out", copy) == verified
+    assert done(das, "verify", copy) == verified
 
 
 def test_out_may_be_an_address_where_the_run_file_names_a_folder(
     tmp_path: Path, bucket: str, das: Das, here: None
 ) -> None:
     config = in_bucket(tmp_path, bucket, output__directory=str(tmp_path / "out"))
-    assert f"{bucket}/other/release" in done(das, "measure", config, "--out", f"{bucket}/other")
+    assert f"{bucket}/other/release" in done(
+        das, "run", "--only", "measure", config, "--out", f"{bucket}/other"
+    )
     assert not (tmp_path / "out").exists()
     assert "give the output.directory of a run" in refused(das, "inspect", f"{bucket}/nothing")
 
@@ -171,7 +173,7 @@ def test_a_store_that_refuses_is_told_in_words(
         patch.setattr(ObjectStoreFiles, "entries", refuse)
         text = refused(das, "run", config)
     assert "it does not let this process list" in text
-    assert "das resume" in text
+    assert "das run" in text
     assert "Traceback" not in text
     done(das, "validate", config)
 

@@ -18,6 +18,7 @@ from das.errors import ConfigError, InputError, OutputError, SchemaError
 from tests.builders import toy
 from tests.builders.datasets import rows_of
 from tests.builders.in_process import execute
+from tests.builders.places import product_in
 from topdown_das import open_release
 
 Das = Callable[..., tuple[int, str]]
@@ -54,7 +55,7 @@ def assigned(tmp_path: Path) -> Path:
 def counted(release: Path) -> dict[str, dict[int, int]]:
     return {
         row["geocode"]: dict(zip(row["cells"], row["counts"], strict=True))
-        for row in rows_of(release / "counts/level=block")
+        for row in rows_of(product_in(release).counts("block"))
     }
 
 
@@ -110,9 +111,9 @@ def test_what_is_printed_and_written(
     assert code == 0, printed
     for text in ("3 areas; ideal", "total deviation", "Third, west", "female", "estimate upper"):
         assert text in printed
-    for option, name in (("--csv", "found.csv"), ("--parquet", "found.parquet")):
+    for name in ("found.csv", "found.parquet"):
         for _ in range(2):  # its own file is written over
-            code, printed = das("areas", release, "--assign", assigned, option, tmp_path / name)
+            code, printed = das("areas", release, "--assign", assigned, "--output", tmp_path / name)
             assert code == 0, printed
     whole = pq.read_table(tmp_path / "found.parquet").to_pylist()
     with (tmp_path / "found.csv").open(newline="") as handle:
@@ -134,7 +135,7 @@ def test_geounits_are_areas(das: Das, release: Path) -> None:
     rows = {row["area"]: row for row in found["rows"]}
     assert [*rows] == ["99", "99001", "99003", "99005"]
     assert rows["99"]["count"] == sum(row["count"] for row in found["rows"]) / 2
-    table = rows_of(release / "estimates/tables/level=county")
+    table = rows_of(product_in(release).root / "estimates/tables/level=county")
     for row in table:
         if row["query"] == "total":
             assert rows[row["geocode"]]["estimate"] == pytest.approx(row["estimate"][0], abs=1e-4)
@@ -180,7 +181,7 @@ def test_what_does_not_fit_is_told(das: Das, release: Path, tmp_path: Path) -> N
         (("--geounit", "98"), InputError, "has no such geounit; got 98"),
         (("--geounit", "99", "--table", "sex, age"), SchemaError, "write sex * age"),
         (("--geounit", "99", "--table", "age[60+]"), SchemaError, "levels begin at 0, 18, 65"),
-        (("--geounit", "99", "--csv", "x.parquet"), ConfigError, "use --parquet x.parquet"),
+        (("--geounit", "99", "--output", "x.pdf"), ConfigError, "got x.pdf; expected one of .csv"),
         (("--geounit", "99", "--join", "ID"), ConfigError, "got no --boundaries"),
     ],
 )
@@ -216,7 +217,7 @@ def test_boundaries_get_the_numbers(
 
 
 def test_a_release_that_was_damaged(das: Das, release: Path, assigned: Path) -> None:
-    part = sorted((release / "counts/level=block").glob("*.parquet"))[0]
+    part = sorted(product_in(release).counts("block").glob("*.parquet"))[0]
     whole = part.read_bytes()
     part.write_bytes(whole[: len(whole) // 2])
     code, printed = das("areas", release, "--assign", assigned)

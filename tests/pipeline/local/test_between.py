@@ -32,11 +32,12 @@ from jobs.pipeline.release.verify_joined import verify_joined
 from jobs.pipeline.storage.csv import CsvPartWriter
 from jobs.pipeline.storage.dataset import Dataset, PartWriter, publish, replace_published, sweep
 from jobs.pipeline.storage.histograms import SPARSE_SCHEMA
-from jobs.pipeline.storage.layout import IntervalLayout, ReleaseLayout
+from jobs.pipeline.storage.layout import IntervalLayout
 from jobs.pipeline.tasks.batches import Batch, Sizing
 from jobs.pipeline.tasks.executor import LocalTasks
 from jobs.pipeline.tasks.progress import Reporter
 from tests.builders.in_process import execute, leave_out_figures
+from tests.builders.places import release_of, truth_of
 from tests.checkout import ROOT
 from tests.release_checks import geography, sparse, tree_is_consistent
 
@@ -90,9 +91,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory, data: Path) -> tuple[Path
 
 def disagreeing(out: Path, level: str) -> dict[str, int]:
     """Geounits in which persons and units contradict each other, counted here from their cells."""
-    release = out / "release"
-    persons = sparse(release / "counts" / f"level={level}")
-    units = sparse(release / "dwellings" / "counts" / f"level={level}")
+    persons = sparse(release_of(out).counts(level))
+    units = sparse(release_of(out, "dwellings").counts(level))
     found = dict.fromkeys(("householders", "too few", "too many", "facilities"), 0)
     for code in {*persons, *units}:
         own, other = persons.get(code, {}), units.get(code, {})
@@ -133,11 +133,9 @@ def test_apart_they_contradict_each_other(apart: Path) -> None:
 
 def squared_error(out: Path, product: str, level: str) -> float:
     """Mean squared error of the total of a geounit, of occupied units or persons."""
-    some = range(1, 8) if product else range(9 * GROUPS)
-    counts, truth = (
-        sparse(out / half / product / kind / f"level={level}")
-        for half, kind in (("release", "counts"), ("confidential", "histograms"))
-    )
+    some = range(1, 8) if product == "dwellings" else range(9 * GROUPS)
+    counts = sparse(release_of(out, product).counts(level))
+    truth = sparse(truth_of(out, product).histograms(level))
     off = [
         sum(side.get(code, {}).get(cell, 0) * sign for side, sign in ((counts, 1), (truth, -1))
             for cell in some)
@@ -151,7 +149,7 @@ def test_units_are_fitted_to_what_persons_say(finished, apart: Path) -> None:
     of no persons, as sizes bind them. Occupied units are better than without."""
     _, out = finished
     for level, most in (("block_group", 1.5), ("block", 1.5)):
-        assert squared_error(out, "", level) < most * squared_error(apart, "", level)
+        assert squared_error(out, "persons", level) < most * squared_error(apart, "persons", level)
         assert squared_error(out, "dwellings", level) < squared_error(apart, "dwellings", level)
 
 
@@ -167,14 +165,14 @@ def test_replicates_of_products_that_agree(finished, tmp_path: Path) -> None:
         replicate(
             load_run(config, output=copy), settings, Reporter(quiet=True), LocalTasks(Sizing(1))
         )
-    for folder in (copy / "release", copy / "release" / "dwellings"):
-        assert IntervalLayout.of(ReleaseLayout(folder)).document.is_file()
+    for product in ("persons", "dwellings"):
+        assert IntervalLayout.of(release_of(copy, product)).document.is_file()
 
 
 def test_no_node_needs_the_failsafe(finished) -> None:
     _, out = finished
-    for name in ("", "dwellings"):
-        manifest = json.loads((out / "release" / name / "manifest.json").read_text())
+    for name in ("persons", "dwellings"):
+        manifest = json.loads(release_of(out, name).manifest.read_text())
         assert not any(level["moved"] for level in manifest["solve"])
 
 
@@ -191,7 +189,7 @@ def test_verify_checks_them_from_the_release_alone(finished) -> None:
 
 def test_the_manifest_names_the_constraints(finished) -> None:
     _, out = finished
-    manifest = json.loads((out / "release" / "manifest.json").read_text())
+    manifest = json.loads((release_of(out).manifest).read_text())
     named = [limit for limit in manifest["limits"] if limit["kind"] == "between"]
     assert len(named) == 17
     assert named[0]["name"] == "householders are occupied units"
@@ -202,7 +200,7 @@ def test_a_block_that_disagrees_is_found_in_a_release(finished) -> None:
     """A unit becomes vacant in the counts of the dwellings, which are put back afterwards."""
     config, out = finished
     product = load_run(config).last
-    dataset = product.release.beside("dwellings").counts("block")
+    dataset = product.release.product("dwellings").counts("block")
     files = {p: p.read_bytes() for p in (*dataset.glob("part-*"), dataset / "_manifest.json")}
     rows = pa.concat_tables([pq.read_table(p) for p in sorted(dataset.glob("part-*"))]).to_pylist()
     rows.sort(key=lambda row: row["geocode"])
@@ -252,13 +250,13 @@ def test_data_that_contradict_each_other_are_refused_before_anything_is_spent(
 def test_joined_persons_fill_the_units_of_their_block(finished) -> None:
     """Counted here from the CSV files alone, and from the microdata of both products."""
     _, out = finished
-    release = out / "release"
-    rows = read_csv(release / "joined" / "csv")
-    persons = read_csv(release / "microdata" / "csv")
+    release = release_of(out)
+    rows = read_csv(release.joined / "csv")
+    persons = read_csv(release.microdata / "csv")
     assert Counter(map(person, rows)) == Counter(map(person, persons))
     units: dict[tuple[str, int], str] = {}
     seen: Counter[str] = Counter()
-    for row in read_csv(release / "dwellings" / "microdata" / "csv"):
+    for row in read_csv(release_of(out, "dwellings").microdata / "csv"):
         seen[row["geocode"]] += 1
         units[row["geocode"], seen[row["geocode"]]] = row["unit"]
     held: dict[tuple[str, int], list[dict[str, str]]] = {key: [] for key in units}
@@ -294,7 +292,7 @@ def read_csv(folder: Path) -> list[dict[str, str]]:
 
 def test_verify_counts_joined_persons(finished) -> None:
     config, out = finished
-    manifest = json.loads((out / "release" / "manifest.json").read_text())
+    manifest = json.loads((release_of(out).manifest).read_text())
     assert verify_run(load_run(config))["joined_records"] == manifest["totals"]["persons"]
 
 
@@ -341,9 +339,9 @@ def test_a_joined_file_that_is_wrong_is_found(finished, tmp_path: Path, mistake,
     assert joining is not None
     settings = joining.config.model_copy(update={"formats": [kind]})
     joining = replace(joining, config=settings)
-    wrong = replace(product.release, root=tmp_path, public=out / "release")
-    for name in ("counts", "dwellings", "invariants"):
-        (tmp_path / name).symlink_to(out / "release" / name)
+    wrong = replace(product.release, root=tmp_path)
+    for name in ("counts", "invariants"):
+        (tmp_path / name).symlink_to(product.release.root / name)
     schema = joined_schema(product.plan.schema, joining)
     rows = Dataset.open(product.release.joined / "parquet").read().to_pylist()
     said = mistake(rows)

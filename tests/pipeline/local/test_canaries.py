@@ -33,6 +33,7 @@ import pytest
 import yaml
 
 from tests.builders import toy
+from tests.builders.places import release_of, truth_of
 
 # Nonzero cells of the truth: block, cell, count.
 PLANTED = [
@@ -328,12 +329,12 @@ def test_a_finished_run_shows_no_true_answer(tmp_path: Path) -> None:
     out, canaries = tmp_path / "whole" / "out", Canaries(true_answers())
     assert stage.seen(canaries, "whole") == []
     # What was searched is there, and the truth is where it belongs and would have been found.
-    assert (out / "release" / "report.html").exists()
+    assert (release_of(out).report).exists()
     assert b"INFO org.apache.spark" in done.stderr
     assert b"TaskSetManager" in (tmp_path / "logs" / "spark.log").read_bytes()
     events = [file.read_text() for file in (tmp_path / "events").rglob("*") if file.is_file()]
     assert any("SparkListenerTaskEnd" in text for text in events)
-    hidden = sightings([out / "confidential" / "histograms"], canaries)
+    hidden = sightings([truth_of(out).root / "histograms"], canaries)
     assert {hit.rsplit(": ", 1)[1] for hit in hidden if ": values: " in hit}
 
 

@@ -33,13 +33,14 @@ from jobs.pipeline.run import do_stages, open_job
 from jobs.pipeline.storage.columns import with_lists
 from jobs.pipeline.storage.dataset import MANIFEST, Dataset
 from jobs.pipeline.storage.estimates import read_tables
-from jobs.pipeline.storage.layout import EstimateLayout, ReleaseLayout, release_layout
+from jobs.pipeline.storage.layout import EstimateLayout, ReleaseLayout
 from jobs.pipeline.tasks.batches import TaskSize, all_geounits
 from jobs.pipeline.tasks.executor import LocalTasks
 from jobs.pipeline.tasks.progress import Reporter
 from tests.builders import toy
 from tests.builders.datasets import rows_of
 from tests.builders.in_process import tasks_of
+from tests.builders.places import release_of
 from tests.builders.strategies import dense_matrix
 
 TABLES = ("total", "sex", "age", "prefix(age)", "detailed")
@@ -63,7 +64,7 @@ def estimator(plan: Plan, release: ReleaseLayout) -> LevelEstimator:
 def estimate(config: Path) -> tuple[Plan, ReleaseLayout]:
     """Measure the toy state and estimate it, in several tasks."""
     resolved = load_run(config)
-    release = release_layout(resolved.config.output.directory)
+    release = release_of(resolved.config.output.directory)
     tasks = tasks_of(resolved.config)
     with open_job(resolved, Reporter(quiet=True), tasks=tasks) as job:
         do_stages(job, ("plan", "read"))
@@ -183,8 +184,8 @@ def test_covariances_of_areas_equal_the_dense_solve(estimated, dense, texts):
 def test_a_planted_fault_is_seen(estimated, dense, tmp_path):
     """One noisy answer of one block changed by one moves what is compared."""
     plan, release = estimated
-    changed = ReleaseLayout(tmp_path / "release")
-    shutil.copytree(release.root, changed.root)
+    changed = release_of(tmp_path)
+    shutil.copytree(release.shared, changed.shared)
     dataset = changed.measurements("block")
     part = next(part for part in Dataset.open(dataset).parts if part.rows)
     table = with_lists(pq.read_table(dataset / part.file, partitioning=None))
@@ -234,11 +235,11 @@ def test_targets_are_the_subtree_estimates(estimated):
 
 def test_without_measurements_there_is_no_estimate(estimated, tmp_path):
     plan, release = estimated
-    bare = ReleaseLayout(tmp_path / "release")
-    shutil.copytree(release.root / "geography", bare.root / "geography")
+    bare = release_of(tmp_path)
+    shutil.copytree(release.shared / "geography", bare.shared / "geography")
     with pytest.raises(OutputError, match="is not complete"):
         estimator(plan, bare).climb(all_geounits(3))
-    assert not list(bare.root.rglob("estimates/*/*/_manifest.json"))
+    assert not list(bare.shared.rglob("estimates/*/*/_manifest.json"))
 
 
 PLAIN = IntervalSettings(0.9, simultaneous=False, positive=False)
@@ -311,7 +312,7 @@ def test_intervals_of_the_command(estimated, tmp_path, capsys):
         estimate_areas(plan, release, "total", {"a": ["9900100000", "x"]}, [], PLAIN)
     path = tmp_path / "found.parquet"
     some = estimate_areas(plan, release, "total", {}, ["99"], PLAIN)
-    ResultFile(parquet=path).write(some)
+    ResultFile(path).write(some)
     assert pq.read_table(path).equals(some)
     print_estimates(some, as_json=True)
     assert '"area": "99"' in capsys.readouterr().out
@@ -323,7 +324,7 @@ def test_intervals_of_the_command(estimated, tmp_path, capsys):
 
 
 def command(release: ReleaseLayout, *words: object) -> Result:
-    config = release.root.parents[1] / "run.yaml"
+    config = release.shared.parents[1] / "run.yaml"
     return CliRunner().invoke(app, ["estimate", str(config), *map(str, words)])
 
 
@@ -380,19 +381,15 @@ def test_the_command_passes_on_what_intervals_are_wanted(estimated, at_once, pos
 def test_the_command_writes_parquet(estimated, tmp_path):
     plan, release = estimated
     path = tmp_path / "found.parquet"
-    result = command(release, "--geounit", "99", "--parquet", path)
+    result = command(release, "--geounit", "99", "--output", path)
     assert result.output == f"{path}  publishable\n"
     assert pq.read_table(path).equals(estimate_areas(plan, release, "total", {}, ["99"], PLAIN))
 
 
-def test_the_command_looks_where_out_says(estimated, tmp_path):
-    _, release = estimated
-    moved = tmp_path / "moved"
-    shutil.copytree(release.root, moved / "release")
-    words = ["--geounit", "99"]
-    assert printed(release, *words, "--out", moved) == printed(release, *words)
-    result = command(release, *words, "--out", tmp_path / "nowhere")
+def test_a_folder_without_a_release_is_refused(tmp_path):
+    result = CliRunner().invoke(app, ["estimate", str(tmp_path), "--geounit", "99"])
     assert isinstance(result.exception, OutputError)
+    assert f"{tmp_path}: is no folder of a finished release" in str(result.exception)
 
 
 @pytest.mark.parametrize(
@@ -412,7 +409,7 @@ def test_the_command_looks_where_out_says(estimated, tmp_path):
 )
 def test_mistakes_on_the_command_line(estimated, monkeypatch, capsys, words, kind, said):
     _, release = estimated
-    config = release.root.parents[1] / "run.yaml"
+    config = release.shared.parents[1] / "run.yaml"
     monkeypatch.setattr(sys, "argv", ["das", "estimate", str(config), *words])
     assert main() == kind.exit_code == 2
     error = capsys.readouterr().err

@@ -110,12 +110,12 @@ def test_run_inspect_account_and_estimate(
     out = execute(config, figures=True)
     wanted = "".join(shown(name).split())
     assert not name.isprintable() or _folder(name) in said("inspect", out)
-    assert wanted in said("inspect", out, "--geocode", "99001")
+    assert wanted in said("inspect", out, "--geounit", "99001")
     assert wanted in said("estimate", config, "--geounit", "99001", "--query", name)
     assert wanted in said("account", config)
     (tmp_path / "areas.csv").write_text("9900100000,red\x1b[31m[/x]\n")
     assert "red\\x1b[31m[/x]" in said("estimate", config, "--area", tmp_path / "areas.csv")
-    assert said("inspect", out, "--geocode", "99001", "--query", "[/y]")
+    assert said("inspect", out, "--geounit", "99001", "--query", "[/y]")
     assert json.loads(CliRunner().invoke(app, ["inspect", str(out), "--json"]).stdout)[
         "run_file"
     ].startswith(str(tmp_path))

@@ -22,6 +22,7 @@ from jobs.pipeline.report.comparison import households_section
 from jobs.pipeline.storage.dataset import Dataset
 from tests.builders import toy
 from tests.builders.in_process import execute
+from tests.builders.places import release_of, truth_of
 from tests.checkout import ROOT
 from tests.release_checks import sparse, tree_is_consistent
 
@@ -81,7 +82,7 @@ class State:
 
     def totals(self, out: Path) -> np.ndarray:
         """Released totals of the blocks."""
-        counts = sparse(out / "release" / "counts" / "level=block")
+        counts = sparse(release_of(out).counts("block"))
         return np.array([sum(counts.get(code, {}).values()) for code in self.codes])
 
     def error(self, out: Path) -> float:
@@ -91,7 +92,7 @@ class State:
 
 def said(out: Path) -> dict[str, Any]:
     """What the manifest says of the blocks."""
-    manifest = json.loads((out / "release" / "manifest.json").read_text())
+    manifest = json.loads((release_of(out).manifest).read_text())
     expected: dict[str, Any] = manifest["solve"][-1]["expected_totals"]
     return expected
 
@@ -124,7 +125,7 @@ def test_expected_totals_take_off_error(state: State, plain: Path, certified: Pa
 
 def test_estimates_stay_as_they_are(plain: Path, certified: Path) -> None:
     tables = [
-        Dataset.open(out / "release/estimates/tables/level=block").read()
+        Dataset.open(out / "release/products/persons/estimates/tables/level=block").read()
         for out in (plain, certified)
     ]
     assert tables[0].num_rows
@@ -186,7 +187,7 @@ def test_cells_may_be_expected_too(state: State, plain: Path) -> None:
 def test_who_loses_is_reported_beside_the_plain_result(
     state: State, plain: Path, certified: Path
 ) -> None:
-    evaluation = json.loads((certified / "confidential" / "evaluation.json").read_text())
+    evaluation = json.loads((truth_of(certified).evaluation).read_text())
     rows = {(row["kind"], row["label"]): row for row in evaluation["households"]}
     everybody = rows["totals", "all"]
     families = [code[:7] for code in state.codes]
@@ -207,10 +208,12 @@ def test_who_loses_is_reported_beside_the_plain_result(
     }
     (section,) = households_section(adapter(Evaluation).validate_python(evaluation).households)
     assert section.title == "Housing units as a covariate"
-    public = (certified / "release" / "report.html").read_text()
+    public = (release_of(certified).report).read_text()
     assert "Totals expected by housing units" in public
     assert "Housing units as a covariate" not in public
-    assert "households" not in json.loads((plain / "confidential/evaluation.json").read_text())
+    assert "households" not in json.loads(
+        (plain / "confidential/products/persons/evaluation.json").read_text()
+    )
 
 
 @pytest.mark.parametrize(
@@ -273,7 +276,7 @@ def test_the_ready_run_expects_totals_of_real_blocks(tmp_path: Path) -> None:
     found = said(out)
     assert found["certified"]
     assert {error["way"] for error in found["errors"]} >= {"plain", "totals"}
-    counts = sparse(out / "release" / "counts" / "level=block")
+    counts = sparse(release_of(out).counts("block"))
     released = {code: sum(cells.values()) for code, cells in counts.items()}
     rows = blocks.select(["geoid", "hu", "gq", "pop"]).to_pylist()
     assert sum(released.values()) == sum(row["pop"] for row in rows)

@@ -20,6 +20,7 @@ from jobs.pipeline.config.load import load_run
 from jobs.pipeline.release.verify import verify_run
 from tests.builders.in_process import execute
 from tests.builders.large import SF2_PERSONS, write_run
+from tests.builders.places import release_of
 from tests.release_checks import sparse, totals_are_exact, tree_is_consistent
 
 ANSWERS = 2 * 6 + 2 * 4 * 2 + 2 * 511 * (1 + 2 * 23 * (1 + 6)) + 9_958_368  # of every query
@@ -51,14 +52,14 @@ def test_ten_million_cells_from_input_to_verification(tmp_path: Path) -> None:
     plan = resolved.plan
     assert plan.schema.size == SF2_PERSONS.cells == 9_958_368
 
-    released = sparse(out / "release" / "counts" / "level=state")["01"]
+    released = sparse(release_of(out).counts("state"))["01"]
     cells, counts = (np.array([*part]) for part in (released.keys(), released.values()))
     assert plan.limits.zeros is not None
     assert not plan.limits.zeros.holds(cells).any()
-    support = sparse(out / "release" / "support" / "level=state")["01"]
+    support = sparse(release_of(out).support("state"))["01"]
     rows = plan.support[-1].rows_of(cells)
     assert {row: int(counts[rows == row].sum()) for row in set(rows.tolist())} == support
-    drawn = out / "release" / "lazy_measurements" / "level=state" / "_manifest.json"
+    drawn = release_of(out).lazy_measurements("state") / "_manifest.json"
     assert json.loads(drawn.read_text())["facts"]["lazy_queries"] == ["detailed"]
     assert verify_run(resolved)["families"] == 5
 
@@ -71,10 +72,10 @@ def test_ten_million_cells_from_input_to_verification(tmp_path: Path) -> None:
         named = ["areas", str(out / "release"), *words]
         return str(CliRunner().invoke(app, named).exception)
 
-    said = areas("--geounit", "01", "--table", "detailed", "--csv", str(tmp_path / "a.csv"))
+    said = areas("--geounit", "01", "--table", "detailed", "--output", str(tmp_path / "a.csv"))
     assert "9958369, 1 areas" in said
     assert "ask fewer attributes or groups of levels, or fewer areas" in said
-    most_printed = "at most 4000000 by --csv or --parquet, 200000 printed"
+    most_printed = "at most 4000000 by --output, 200000 printed"
     assert most_printed in areas("--geolevel", "block", "--table", "hispanic * race * age4")
     assert areas("--geounit", "01", "--table", "race") == "None"
 

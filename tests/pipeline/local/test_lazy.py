@@ -27,12 +27,13 @@ from jobs.pipeline.storage.dataset import Dataset, PartWriter, dataset_digest, i
 from jobs.pipeline.storage.geography import read_geography
 from jobs.pipeline.storage.histograms import read_counts
 from jobs.pipeline.storage.journal import read_journal
-from jobs.pipeline.storage.layout import ReleaseLayout, release_layout
+from jobs.pipeline.storage.layout import ReleaseLayout
 from jobs.pipeline.storage.ledger import record_measured, recorded_draws
 from jobs.pipeline.tasks.batches import Batch
 from jobs.pipeline.tasks.progress import Reporter
 from tests.builders import in_process, toy
 from tests.builders.datasets import MEASUREMENTS_OF_FORMAT_1, publish_tables, rows_of
+from tests.builders.places import release_of
 from tests.checkout import ROOT
 
 LAZY = ["detailed", "sex"]
@@ -65,7 +66,7 @@ def work(resolved: Resolved, levels: int = 4) -> ReleaseLayout:
             solve_level(
                 product.plan.levels[level], plan=product.plan, release=product.release, tasks=tasks
             )
-    return release_layout(resolved.config.output.directory)
+    return release_of(resolved.config.output.directory)
 
 
 @pytest.fixture(scope="module")
@@ -136,10 +137,10 @@ def test_counts_are_those_of_complete_measurements_with_the_same_numbers(
     monkeypatch.setattr("jobs.pipeline.release.solve.pack_families", lambda *_: None)
     resolved, lazy, _ = both
     eager = configure(tmp_path / "filled", []).plan
-    release = ReleaseLayout(tmp_path / "release")
-    (tmp_path / "release").mkdir()
-    for name in ("geography", "invariants"):
-        (release.root / name).symlink_to(lazy.root / name)
+    release = release_of(tmp_path)
+    release.root.mkdir(parents=True)
+    (release.root / "invariants").symlink_to(lazy.root / "invariants")
+    (release.shared / "geography").symlink_to(lazy.shared / "geography")
     for level, geolevel in enumerate(eager.spine.levels):
         fill(
             lazy, release, geolevel, {q.query.name: q.query.size for q in queries(resolved, level)}
@@ -208,7 +209,7 @@ def test_lazy_answers_among_the_others_are_refused_by_name(both, tmp_path):
     """Older versions wrote them so: nothing is drawn a second time beside them."""
     _, lazy, _ = both
     refuse_mixed(lazy, "county")
-    release = ReleaseLayout(tmp_path / "release")
+    release = release_of(tmp_path)
     parts = [PartWriter(release.measurements("county"), MEASUREMENTS).close()]
     publish(release.measurements("county"), parts, {"lazy_queries": ["detailed"]})
     with pytest.raises(OutputError, match="lie in a dataset of their own since"):
@@ -282,8 +283,8 @@ def test_a_run_goes_from_input_to_a_verified_release(tmp_path, das, solve):
     config = tmp_path / "run" / "run.yaml"
     code, printed = das("verify", config)
     assert code == 0, printed
-    assert "measured lazily" in {line["event"] for line in read_journal(release_layout(out).ledger)}
-    code, printed = das("inspect", out, "--geocode", "9900100", "--json")
+    assert "measured lazily" in {line["event"] for line in read_journal(release_of(out).ledger)}
+    code, printed = das("inspect", out, "--geounit", "9900100", "--json")
     assert code == 0, printed
     assert {"total", "sex", "detailed"} <= {
         row["query"] for row in json.loads(printed)["measurements"]
@@ -292,9 +293,9 @@ def test_a_run_goes_from_input_to_a_verified_release(tmp_path, das, solve):
 
 def test_damaged_lazy_answers_are_lost(tmp_path, das):
     out = in_process.execute(configure(tmp_path / "run", LAZY))
-    dataset = release_layout(out).lazy_measurements("tract")
+    dataset = release_of(out).lazy_measurements("tract")
     next(dataset.glob("*.parquet")).unlink()
-    code, printed = das("resume", out)
+    code, printed = das("run", out)
     assert code == LedgerError.exit_code
     assert "noisy answers are drawn once" in " ".join(printed.split())
 

@@ -15,6 +15,7 @@ import pytest
 
 from tests.builders import light_install, toy
 from tests.builders.in_process import execute
+from tests.builders.places import product_in
 from tests.checkout import ROOT, checkout
 
 Das = Callable[..., tuple[int, str]]
@@ -24,7 +25,7 @@ ASKED = (
     ("estimate", "--covariance", "sex", "--geounit", "9900100000", "--json"),
     ("areas", "--geolevel", "county", "--table", "sex", "--json"),
     ("verify", "--quiet"),
-    ("inspect", "--geocode", "99001", "--json"),
+    ("inspect", "--geounit", "99001", "--json"),
 )
 _PROGRAM = """
 import sys
@@ -37,7 +38,7 @@ print(*sorted(set(sys.modules) & set(sys.argv[2:])))
 
 @pytest.fixture(scope="module")
 def origin(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run with everything that `das report` draws."""
+    """A finished run with everything that `das inspect --reports` draws."""
     folder = tmp_path_factory.mktemp("office")
     toy.write_records(folder)
     execute(toy.configuration(folder), figures=True)
@@ -64,17 +65,20 @@ def test_a_release_is_read_as_with_everything_installed(
     das: Das, release: Path, site: Path, tmp_path: Path
 ) -> None:
     asked = [(name, release, *options) for name, *options in ASKED]
-    report = (release / "report.html").read_bytes()
-    (release / "report.html").unlink()
+    report = product_in(release).report.read_bytes()
+    product_in(release).report.unlink()
     tables = ("tables", release, "--table", "sex", "--quiet", "--to", tmp_path / "tables")
-    pages = [(name, release, "--output", tmp_path / name) for name in ("explore", "certificate")]
-    commands = [*asked, ("report", release), tables, *pages]
+    pages = [
+        (name, release, option, tmp_path / name)
+        for name, option in (("explore", "--output"), ("verify", "--certificate"))
+    ]
+    commands = [*asked, ("inspect", "--reports", release), tables, *pages]
     *read, drawn, written, explored, signed = light_install.das(site, commands, tmp_path)
     for (code, out, err), words in zip(read, asked, strict=True):
         assert code == 0, err
         assert (code, out + err) == das(*words)
     assert drawn[0] == 0, drawn
-    assert (release / "report.html").read_bytes() == report
+    assert product_in(release).report.read_bytes() == report
     assert written[0] == explored[0] == signed[0] == 0, (written, explored, signed)
     assert (tmp_path / "explore").read_text().startswith("<!DOCTYPE html>")
     for level in toy.LEVELS:
@@ -95,7 +99,12 @@ def test_what_makes_releases_is_refused_and_nothing_is_left(site: Path, tmp_path
     toy.write_records(tmp_path)
     config = toy.configuration(tmp_path)
     before = sorted(tmp_path.rglob("*"))
-    commands = [("run", config), ("measure", config), ("demo", tmp_path / "demo"), ("prepare",)]
+    commands = [
+        ("run", config),
+        ("run", "--only", "measure", config),
+        ("demo", tmp_path / "demo"),
+        ("prepare",),
+    ]
     for code, out, err in light_install.das(site, [*commands, ("validate", config)], tmp_path)[:-1]:
         assert code == 7, out + err
         assert "reads releases and makes none; got no numba, ortools, pyspark" in err
@@ -137,7 +146,7 @@ def test_a_fresh_environment_with_the_light_lock_reads_a_release(
             command, cwd=tmp_path, env=kept, capture_output=True, text=True, check=False
         )
 
-    for name, *options in (*ASKED, ("report",)):
+    for name, *options in (*ASKED, ("inspect", "--reports")):
         done = das(name, release, *options)
         assert done.returncode == 0, done.stderr
     refused = das("demo", tmp_path / "demo")

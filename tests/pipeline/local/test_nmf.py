@@ -1,4 +1,4 @@
-"""`das import-nmf` and `das export-nmf` as one types them, and what their errors say to do."""
+"""`das nmf import` and `das nmf export` as one types them, and what their errors say to do."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from tests.builders import toy
 from tests.builders.histograms import from_dense
 from tests.builders.in_process import execute, leave_out_figures, patch_spark
 from tests.builders.nmf import SyntheticNmf, constraint, random_counts
+from tests.builders.places import product_in, release_of
 from tests.checkout import ROOT
 
 TOY = ROOT / "conf" / "schema" / "toy.yaml"
@@ -69,34 +70,36 @@ def tried(bad: tuple[object, ...], good: tuple[object, ...], remedy: str) -> Non
 
 def test_files_become_counts_estimates_and_files_again(tmp_path: Path) -> None:
     nmf, run, again = synthetic().write(tmp_path / "nmf"), tmp_path / "run", tmp_path / "again"
-    printed = done("import-nmf", nmf, run, "--schema", TOY, "--quiet")
+    printed = done("nmf", "import", nmf, run, "--schema", TOY, "--quiet")
     config = run / "run.yaml"
     assert str(config) in printed
     done("validate", config)
-    assert "went made elsewhere" not in refused("measure", config, "--quiet")
-    assert "go on with `das solve` or `das estimate`" in refused("evaluate", config, "--quiet")
-    done("solve", config, "--quiet")
+    assert "went made elsewhere" not in refused("run", "--only", "measure", config, "--quiet")
+    assert "go on with `das run RUN --only solve` or `das estimate`" in refused(
+        "evaluate", config, "--quiet"
+    )
+    done("run", "--only", "solve", config, "--quiet")
     verified = json.loads(done("verify", config, "--quiet"))
     assert verified["families"] == 6
     assert verified["noise_differences"] > 0
     assert 0.2 < verified["noise_chi_square"] / verified["noise_differences"] < 3
     found = json.loads(done("estimate", config, "--query", "sex", "--geounit", "001", "--json"))
     assert len(found) == 2
-    manifest = json.loads((run / "out" / "release" / "manifest.json").read_text())
+    manifest = json.loads((release_of(run / "out").manifest).read_text())
     assert manifest["origin"]["name"] == "nmf"
     assert manifest["privacy"]["randomness"] == "elsewhere"
     assert manifest["account"] is None
-    done("certificate", config, "-o", tmp_path / "certificate.html", "--quiet")
+    done("verify", config, "--certificate", tmp_path / "certificate.html", "--quiet")
     release, claim = run / "out" / "release", "NOISE NOT VERIFIED"
-    pages = (release / "report.html", release / "README.md", tmp_path / "certificate.html")
+    pages = (product_in(release).report, product_in(release).readme, tmp_path / "certificate.html")
     assert all(claim in page.read_text() for page in pages)
     assert "made elsewhere" in pages[0].read_text()
     assert "approved by" not in pages[2].read_text()
     assert {path.name for path in tmp_path.rglob("*account*")} == {"account.schema.json"}
     done("run", config, "--quiet")
-    assert "complete" in done("resume", run / "out", "--quiet")
-    done("export-nmf", config, again, "--quiet")
-    done("import-nmf", again, tmp_path / "second", "--schema", TOY, "--quiet")
+    assert "complete" in done("run", run / "out", "--quiet")
+    done("nmf", "export", config, again, "--quiet")
+    done("nmf", "import", again, tmp_path / "second", "--schema", TOY, "--quiet")
     solved = [tmp_path / name / "allocation.yaml" for name in ("run", "second")]
     assert len({yaml.safe_load(path.read_text())["levels"]["block"]["share"] for path in solved})
 
@@ -113,15 +116,15 @@ def test_a_release_of_ours_can_be_exported_and_solved_again(tmp_path: Path) -> N
     own.write_text(yaml.safe_dump({"name": "own", "levels": levels}))
     config = toy.configuration(tmp_path, privacy__allocation=str(own))
     execute(config)
-    done("export-nmf", config, tmp_path / "nmf", "--quiet")
+    done("nmf", "export", config, tmp_path / "nmf", "--quiet")
     again = tmp_path / "again"
-    done("import-nmf", tmp_path / "nmf", again, "--schema", TOY, "--quiet")
+    done("nmf", "import", tmp_path / "nmf", again, "--schema", TOY, "--quiet")
     text = (again / "run.yaml").read_text()
     assert "chains: first" in text
     assert yaml.safe_load(text)["products"]["persons"]["privacy"]["rho"] == "1"
-    done("solve", again / "run.yaml", "--quiet")
+    done("run", "--only", "solve", again / "run.yaml", "--quiet")
     answers = [
-        json.loads(done("inspect", folder, "--geocode", "99001", "--json"))["measurements"]
+        json.loads(done("inspect", folder, "--geounit", "99001", "--json"))["measurements"]
         for folder in (tmp_path / "out", again / "out")
     ]
     assert answers[0] == answers[1]
@@ -153,9 +156,9 @@ def test_answers_without_the_stated_noise_are_not_verified(tmp_path: Path, facto
 
     rewritten(nmf, truth)
     run = tmp_path / "run"
-    done("import-nmf", nmf, run, "--schema", TOY, "--quiet")
-    done("solve", run / "run.yaml", "--quiet")
-    for words in (("verify",), ("certificate", "-o", tmp_path / "page.html")):
+    done("nmf", "import", nmf, run, "--schema", TOY, "--quiet")
+    done("run", "--only", "solve", run / "run.yaml", "--quiet")
+    for words in (("verify",), ("verify", "--certificate", tmp_path / "page.html")):
         said = refused(words[0], run / "run.yaml", *words[1:], "--quiet")
         assert "does not hold noise as it is stated" in said
     assert not (tmp_path / "page.html").exists()
@@ -166,7 +169,7 @@ def test_answers_without_the_stated_noise_are_not_verified(tmp_path: Path, facto
 
 def test_a_full_folder_is_not_imported_into(tmp_path: Path) -> None:
     nmf = synthetic().write(tmp_path / "nmf")
-    words = ("import-nmf", nmf)
+    words = ("nmf", "import", nmf)
     tried(
         (*words, nmf, "--schema", TOY),
         (*words, tmp_path / "new", "--schema", TOY),
@@ -176,10 +179,10 @@ def test_a_full_folder_is_not_imported_into(tmp_path: Path) -> None:
 
 def test_a_folder_is_not_exported_over(tmp_path: Path) -> None:
     nmf, config = synthetic().write(tmp_path / "nmf"), tmp_path / "run" / "run.yaml"
-    done("import-nmf", nmf, config.parent, "--schema", TOY)
+    done("nmf", "import", nmf, config.parent, "--schema", TOY)
     tried(
-        ("export-nmf", config, nmf),
-        ("export-nmf", config, tmp_path / "new"),
+        ("nmf", "export", config, nmf),
+        ("nmf", "export", config, tmp_path / "new"),
         "choose a new folder for the export",
     )
 
@@ -189,13 +192,13 @@ def test_invariants_without_a_place_are_left_out(tmp_path: Path) -> None:
     stated = [{"query": "total", "geolevel": "state"}, {"query": "sex", "geolevel": "state"}]
     config = toy.configuration(tmp_path, invariants=stated)
     execute(config)
-    words = ("export-nmf", config, tmp_path / "nmf")
+    words = ("nmf", "export", config, tmp_path / "nmf")
     tried(words, (*words, "--without-constraints"), "--without-constraints")
 
 
 def test_two_states_without_the_nation_are_two_imports(tmp_path: Path) -> None:
     nmf = synthetic().write(tmp_path / "nmf")
-    words = ("import-nmf", nmf, tmp_path / "run", "--schema", TOY, "--root", "state")
+    words = ("nmf", "import", nmf, tmp_path / "run", "--schema", TOY, "--root", "state")
     assert "of one state alone with --root state" in refused(*words)
     for folder in nmf.rglob("State=002"):
         shutil.rmtree(folder)
@@ -206,7 +209,7 @@ def test_one_state_below_the_nation_begins_with_the_state(tmp_path: Path) -> Non
     nmf = synthetic().write(tmp_path / "nmf")
     for folder in nmf.rglob("State=002"):
         shutil.rmtree(folder)
-    words = ("import-nmf", nmf, tmp_path / "run", "--schema", TOY)
+    words = ("nmf", "import", nmf, tmp_path / "run", "--schema", TOY)
     tried(words, (*words, "--root", "state"), "begin with the state by --root state")
 
 
@@ -214,14 +217,14 @@ def test_attributes_of_no_ready_schema_need_one(tmp_path: Path) -> None:
     text = TOY.read_text().replace("age", "years").replace("name: toy", "name: own")
     (tmp_path / "own.yaml").write_text(text)
     made = replace(synthetic(), schema=load_schema(tmp_path / "own.yaml"))
-    words = ("import-nmf", made.write(tmp_path / "nmf"), tmp_path / "run")
+    words = ("nmf", "import", made.write(tmp_path / "nmf"), tmp_path / "run")
     tried(words, (*words, "--schema", tmp_path / "own.yaml"), "by --schema")
 
 
 def test_an_unknown_constraint_is_left_out(tmp_path: Path) -> None:
     extra = {"block": [constraint(code, "voting_age", "=", [1]) for code in LEAVES]}
     nmf = replace(synthetic(), extra=extra).write(tmp_path / "nmf")
-    words = ("import-nmf", nmf, tmp_path / "run", "--schema", TOY)
+    words = ("nmf", "import", nmf, tmp_path / "run", "--schema", TOY)
     tried(words, (*words, "--leave-out", "voting_age"), "--leave-out NAME")
 
 
@@ -240,7 +243,7 @@ def test_a_geolevel_in_chains_alone_needs_its_allocation(tmp_path: Path) -> None
     }
     allocation = {"name": "own", "levels": dict.fromkeys(DIGITS, level)}
     (tmp_path / "own.yaml").write_text(yaml.safe_dump(allocation, sort_keys=False))
-    words = ("import-nmf", nmf, tmp_path / "run", "--schema", TOY)
+    words = ("nmf", "import", nmf, tmp_path / "run", "--schema", TOY)
     known = ("--allocation", tmp_path / "own.yaml", "--rho", str(4 * cost))
     tried(words, (*words, *known), "by --allocation and --rho")
     assert "others imply" not in refused(*words[:2], tmp_path / "x", *words[3:], *known[:3], "1")

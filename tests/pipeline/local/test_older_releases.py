@@ -44,10 +44,10 @@ def test_every_command_on_releases_reads_it(das: Das, older: Path, tmp_path: Pat
         ("verify", older),
         ("inspect", older),
         ("estimate", older, "--query", "sex", "--geolevel", "place"),
-        ("areas", older, "--assign", assignment, "--csv", tmp_path / "areas.csv"),
+        ("areas", older, "--assign", assignment, "--output", tmp_path / "areas.csv"),
         ("tables", older, "--table", "sex", "--geolevel", "place", "--to", out),
-        ("report", older, "--to", out),
-        ("certificate", older, "-o", out / "certificate.html"),
+        ("inspect", "--reports", older, "--to", out),
+        ("verify", older, "--certificate", out / "certificate.html"),
         ("explore", older, "-o", out / "explore.html"),
     ):
         code, said = das(*words)

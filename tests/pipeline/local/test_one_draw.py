@@ -26,9 +26,9 @@ from jobs.pipeline.run import do_stages, open_job
 from jobs.pipeline.storage.account import is_keyed, read_account
 from jobs.pipeline.storage.dataset import MANIFEST, dataset_digest
 from jobs.pipeline.storage.journal import append_to_journal, read_journal
-from jobs.pipeline.storage.layout import release_layout
 from jobs.pipeline.tasks.progress import Reporter
 from tests.builders import toy
+from tests.builders.places import release_of
 from tests.builders.units import section, write_units
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -86,7 +86,7 @@ def recorded(config: Path) -> dict[tuple[str, str], list[str]]:
 
 def published(out: Path, product: str = "toy") -> dict[tuple[str, str], list[str]]:
     """Digests of the measurements of a folder, as the account should have them."""
-    release = release_layout(out)
+    release = release_of(out, "persons" if product == "toy" else product)
     datasets = {level: release.measurements(level) for level in toy.LEVELS}
     datasets |= {f"{level}, lazy queries": release.lazy_measurements(level) for level in toy.LEVELS}
     return {
@@ -119,10 +119,10 @@ def test_copies_of_a_folder_draw_nothing(config, tmp_path):
 def test_a_folder_that_moved_goes_on_and_the_one_left_behind_does_not(config, tmp_path, das):
     out = dies_at("county", config)
     copy = Path(shutil.copytree(out, tmp_path / "copy"))
-    code, printed = das("resume", copy)
+    code, printed = das("run", copy)
     assert code == LedgerError.exit_code
-    assert f"`das resume {copy} --moved`" in printed
-    assert das("resume", copy, "--moved", "--quiet")[0] == 0
+    assert f"`das run {copy} --moved`" in printed
+    assert das("run", copy, "--moved", "--quiet")[0] == 0
     assert published(copy) == recorded(config)
     with pytest.raises(LedgerError, match=rf"was measured .* got measured in {copy}"):
         measure(config)
@@ -178,7 +178,7 @@ def test_a_copy_that_draws_at_the_same_time_leaves_one_of_both(config, tmp_path,
         shutil.copytree(out, copy)
         measure(config, copy, moved=True)
         drawn = draw(self, *arguments, **named)
-        assert not (release_layout(out).measurements("county") / MANIFEST).exists()
+        assert not (release_of(out).measurements("county") / MANIFEST).exists()
         return drawn
 
     monkeypatch.setattr(MeasureStage, "draw", overtaken)
@@ -186,7 +186,7 @@ def test_a_copy_that_draws_at_the_same_time_leaves_one_of_both(config, tmp_path,
         LedgerError, match=r"drawn by a copy of this folder at the same time.*copy,"
     ):
         measure(config)
-    assert list(release_layout(out).measurements("county").iterdir()) == []
+    assert list(release_of(out).measurements("county").iterdir()) == []
     assert published(copy) == recorded(config)
 
 
@@ -195,7 +195,7 @@ def test_a_copy_that_is_measured_may_be_solved_anywhere(config, tmp_path, das):
     out = measure(config)
     copy = Path(shutil.copytree(out, tmp_path / "copy"))
     for folder in (copy, out):
-        assert das("solve", config, "--out", folder, "--quiet")[0] == 0
+        assert das("run", "--only", "solve", config, "--out", folder, "--quiet")[0] == 0
         assert published(folder) == recorded(config)
 
 
@@ -207,10 +207,7 @@ def test_two_products_are_drawn_once_each(tmp_path):
     assert len(read_account(account_of(load_run(config).config))) == 2
     copy = Path(shutil.copytree(out, tmp_path / "copy"))
     measure(config)
-    units = {
-        ("units", level): digest for (_, level), digest in published(out / "release" / "..").items()
-    }
-    assert recorded(config).keys() == {*published(out), *units}
+    assert recorded(config) == published(out) | published(out, "units")
     shutil.rmtree(out)
     with pytest.raises(LedgerError, match="units, part state: was measured"):
         measure(config, copy)
@@ -227,12 +224,14 @@ def test_lazy_geolevels_are_drawn_once_each(tmp_path, das):
     out = measure(config)
     copy = Path(shutil.copytree(out, tmp_path / "copy"))
     assert len(recorded(config)) == 4
-    code, printed = das("solve", config, "--out", copy, "--quiet")
+    code, printed = das("run", "--only", "solve", config, "--out", copy, "--quiet")
     assert code == LedgerError.exit_code
     assert "county, lazy queries: is to be drawn in a copy of the folder" in printed
-    assert das("solve", config, "--quiet")[0] == 0
+    assert das("run", "--only", "solve", config, "--quiet")[0] == 0
     assert published(out) == recorded(config)
-    assert das("solve", config, "--out", copy, "--quiet")[0] == LedgerError.exit_code
+    assert (
+        das("run", "--only", "solve", config, "--out", copy, "--quiet")[0] == LedgerError.exit_code
+    )
 
 
 @pytest.mark.parametrize(
@@ -240,10 +239,10 @@ def test_lazy_geolevels_are_drawn_once_each(tmp_path, das):
     [
         ".",
         "release",
-        "release/ledger.jsonl",
-        "release/measurements/level=county",
-        "release/measurements/level=county/_manifest.json",
-        "release/measurements/level=county/part-*",
+        "release/products/persons/ledger.jsonl",
+        "release/products/persons/measurements/level=county",
+        "release/products/persons/measurements/level=county/_manifest.json",
+        "release/products/persons/measurements/level=county/part-*",
     ],
 )
 def test_nothing_that_is_lost_is_drawn_again(config, lost, tmp_path):
@@ -260,7 +259,7 @@ def test_nothing_that_is_lost_is_drawn_again(config, lost, tmp_path):
 
 def test_changed_answers_are_lost_whatever_the_folder_forgot(config):
     out = measure(config)
-    part = next(release_layout(out).measurements("county").glob("part-*"))
+    part = next(release_of(out).measurements("county").glob("part-*"))
     part.write_bytes(part.read_bytes()[:-1] + b"0")
     (out / "draws.jsonl").unlink()
     before = account_of(load_run(config).config).read_bytes()
@@ -308,7 +307,7 @@ def test_whatever_the_driver_dies_between_the_folder_goes_on(config, place, when
     """What was drawn and not yet readable counts, if it came as far as a proposal."""
     out = load_run(config).config.output.directory
     dies_with(place, when(pkgutil.resolve_name(place)), config)
-    dataset = release_layout(out).measurements("county")
+    dataset = release_of(out).measurements("county")
     drawn = {p.name: p.read_bytes() for p in dataset.glob("part-*")} if dataset.exists() else {}
     measure(config)
     assert published(out) == recorded(config)
@@ -345,7 +344,7 @@ def test_a_driver_that_is_killed_while_it_draws_goes_on(config, tmp_path):
 def test_what_waits_to_be_accepted_and_is_lost_stays_lost(config):
     out = dies_at("county", config)
     dies_with("jobs.pipeline.folder.draws.accept", dying, config)
-    next(release_layout(out).measurements("county").glob("part-*")).unlink()
+    next(release_of(out).measurements("county").glob("part-*")).unlink()
     with pytest.raises(LedgerError, match="noisy answers are drawn once"):
         measure(config)
     assert len(recorded(config)) == 2
@@ -355,7 +354,7 @@ def test_repairs_keep_what_waits_to_be_accepted(config, das):
     out = dies_at("county", config)
     dies_with("jobs.pipeline.folder.draws.accept", dying, config)
     known = recorded(config)
-    assert das("resume", out, "--quiet")[0] == 0
+    assert das("run", out, "--quiet")[0] == 0
     assert known.items() <= recorded(config).items()
     assert published(out) == recorded(config)
 
@@ -367,12 +366,12 @@ def test_an_account_that_was_rolled_back_is_refused_and_learns_what_a_complete_f
     out, account = load_run(config).config.output.directory, account_of(load_run(config).config)
     claims = account.read_bytes().splitlines(keepends=True)[0]
     account.write_bytes(claims)
-    for command in ("run", "measure", "solve"):
-        code, printed = das(command, config)
+    for part in ((), ("--only", "measure"), ("--only", "solve")):
+        code, printed = das("run", config, *part)
         assert code == LedgerError.exit_code
         assert "was rolled back: it does not hold the last line that this run folder" in printed
-    assert f"`das resume {out} --moved`" in printed
-    assert das("resume", out, "--moved")[0] == 0
+    assert f"`das run {out} --moved`" in printed
+    assert das("run", out, "--moved")[0] == 0
     assert published(out) == recorded(config)
     assert das("run", config)[0] == 0
 
@@ -432,11 +431,11 @@ def test_a_folder_that_still_draws_does_not_go_on_under_a_rolled_back_account(co
     account = account_of(load_run(config).config)
     whole = account.read_bytes()
     account.write_bytes(b"".join(whole.splitlines(keepends=True)[:2]))
-    for words in (("run", config), ("resume", out), ("resume", out, "--moved")):
+    for words in (("run", config), ("run", out), ("run", out, "--moved")):
         code, printed = das(*words)
         assert (code, "was rolled back" in printed) == (LedgerError.exit_code, True)
     account.write_bytes(whole)
-    assert das("resume", out)[0] == 0
+    assert das("run", out)[0] == 0
 
 
 def test_a_folder_of_an_earlier_version_goes_on(config, das):
@@ -445,7 +444,7 @@ def test_a_folder_of_an_earlier_version_goes_on(config, das):
     lines = [line for line in read_journal(out / "draws.jsonl") if "account_lines" not in line]
     (out / "draws.jsonl").unlink()
     append_to_journal(out / "draws.jsonl", lambda _: lines)
-    assert das("resume", out)[0] == 0
+    assert das("run", out)[0] == 0
     assert published(out) == recorded(config)
 
 
@@ -496,10 +495,10 @@ def test_a_folder_in_which_nothing_was_measured_takes_another_configuration(tmp_
     with open_job(resolved, Reporter(quiet=True)) as job:
         do_stages(job, ("plan", "read"))
     out = resolved.config.output.directory
-    assert release_layout(out).ledger.exists()
+    assert release_of(out).ledger.exists()
     right = toy.configuration(tmp_path, privacy__randomness=SYSTEM)
     measure(right)
-    assert '"granted": "1"' in release_layout(out).ledger.read_text()
+    assert '"granted": "1"' in release_of(out).ledger.read_text()
     with pytest.raises(OutputError, match=r"belongs to a different configuration; got .*its grant"):
         measure(toy.configuration(tmp_path, privacy__randomness=SYSTEM, privacy__rho="1/2"))
 
@@ -547,7 +546,7 @@ def test_a_disk_that_turns_read_only_stops_before_the_first_draw(config, tmp_pat
         patch.setattr("jobs.pipeline.storage.journal.os.open", refused)
         with pytest.raises(OutputError, match=r"account.jsonl: cannot be written; got Read-only"):
             measure(config)
-    assert not (tmp_path / "out" / "release" / "measurements").exists()
+    assert not (release_of(tmp_path / "out").root / "measurements").exists()
     measure(config)
 
 
@@ -582,6 +581,6 @@ def test_who_stops_a_run_is_told_how_to_go_on(config, tmp_path, monkeypatch, das
         patch.setattr("jobs.pipeline.confidential.stages.publish_given_counts", interrupted)
         code, printed = das("run", config, "--quiet")
     assert code == 130
-    line = f"das: stopped; nothing is lost, go on with `das resume {tmp_path / 'out'}`\n"
+    line = f"das: stopped; nothing is lost, go on with `das run {tmp_path / 'out'}`\n"
     assert printed.count(line) == 1
-    assert das("resume", tmp_path / "out", "--quiet")[0] == 0
+    assert das("run", tmp_path / "out", "--quiet")[0] == 0

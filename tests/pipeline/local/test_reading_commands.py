@@ -64,18 +64,18 @@ def inspected(config: Path, *words: object) -> dict:
 
 
 def test_a_query_that_was_not_measured_is_said_so(config: Path) -> None:
-    found = inspected(config, "--geocode", "99001", "--query", "total")
+    found = inspected(config, "--geounit", "99001", "--query", "total")
     assert found["measurements"] == []
     assert found["notes"] == [
         "total is not measured at county; measured there: sex, detailed",
     ]
-    text = das("inspect", config.parent / "out", "--geocode", "99001", "--query", "total").output
+    text = das("inspect", config.parent / "out", "--geounit", "99001", "--query", "total").output
     assert "total is not measured at county" in text
     assert "±" in text  # the estimate from all measurements is there
 
 
 def test_estimates_are_shown_with_their_intervals(config: Path) -> None:
-    found = inspected(config, "--geocode", "99001", "--query", "age * sex")  # terms in any order
+    found = inspected(config, "--geounit", "99001", "--query", "age * sex")  # terms in any order
     (row,) = found["estimates"]
     assert (row["query"], row["confidence"]) == ("detailed", 0.9)
     assert len(row["estimates"]) == 6
@@ -88,33 +88,32 @@ def test_estimates_are_shown_with_their_intervals(config: Path) -> None:
 
 
 def test_what_is_not_stored_says_how_to_get_it(config: Path) -> None:
-    found = inspected(config, "--geocode", "99001", "--query", "age")
+    found = inspected(config, "--geounit", "99001", "--query", "age")
     assert found["measurements"] == found["estimates"] == []
     assert "no estimate of age is stored" in found["notes"][1]
     assert das("estimate", config, "--geounit", "99001", "--query", "age").exit_code == 0
 
 
 def test_only_children_say_whose_measurement_is_theirs(config: Path) -> None:
-    found = inspected(config, "--geocode", "9900500")
+    found = inspected(config, "--geounit", "9900500")
     assert found["notes"] == ["an only child: its measurement is that of 99005"]
     assert found["estimates"]
 
 
 def test_estimates_go_into_files_of_the_right_kind(config: Path, tmp_path: Path) -> None:
     asked = ("estimate", config, "--geounit", "99001", "--query", "sex")
-    assert das(*asked, "--csv", tmp_path / "x.csv").exit_code == 0
-    assert das(*asked, "--parquet", tmp_path / "x.parquet").exit_code == 0
+    assert das(*asked, "--output", tmp_path / "x.csv").exit_code == 0
+    assert das(*asked, "--output", tmp_path / "x.parquet").exit_code == 0
     text = pd.read_csv(tmp_path / "x.csv", dtype={"area": str})
     whole = pq.read_table(tmp_path / "x.parquet").to_pandas()
     pd.testing.assert_frame_equal(text, whole, check_dtype=False)
-    csv, parquet = tmp_path / "y.csv", tmp_path / "y.parquet"
-    assert "use --csv" in refused(ConfigError, *asked, "--parquet", csv)
-    assert "use --parquet" in refused(ConfigError, *asked, "--csv", parquet)
-    assert "not both" in refused(ConfigError, *asked, "--csv", csv, "--parquet", parquet)
+    for name in ("y.xlsx", "y"):
+        assert "the suffix of no format" in refused(
+            ConfigError, *asked, "--output", tmp_path / name
+        )
+        assert not (tmp_path / name).exists()
     nowhere = tmp_path / "none" / "y.csv"
-    assert "is not a folder; make it first" in refused(OutputError, *asked, "--csv", nowhere)
-    assert not csv.exists()
-    assert not parquet.exists()
+    assert "is not a folder; make it first" in refused(OutputError, *asked, "--output", nowhere)
 
 
 def test_an_ordinary_assignment_file(config: Path, tmp_path: Path) -> None:

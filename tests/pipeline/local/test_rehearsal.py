@@ -15,6 +15,7 @@ import yaml
 from jobs.pipeline.config.load import load_run
 from tests.builders import foreign, toy
 from tests.builders.in_process import execute
+from tests.builders.places import release_of
 from tests.checkout import ROOT
 from tests.unit.jobs.pipeline.confidential.read import reading
 
@@ -50,7 +51,7 @@ def test_a_proposal_is_rehearsed(das: Das, tmp_path: Path) -> None:
     rehearsed = load_run(tmp_path / "rehearsal" / "run.yaml")
     assert rehearsed.config.name.endswith(", invented data")
     assert rehearsed.plan.budget == load_run(run).plan.budget
-    assert (execute(rehearsed) / "release" / "manifest.json").exists()
+    assert (release_of(execute(rehearsed)).manifest).exists()
     assert not (tmp_path / "new" / "out").exists()
 
 

@@ -20,6 +20,7 @@ from jobs.pipeline.documents.codebook import Codebook
 from jobs.pipeline.documents.document import read_document
 from tests.builders import toy
 from tests.builders.in_process import execute
+from tests.builders.places import product_in
 from tests.builders.units import section, write_units
 from topdown_das import DasError, Release, open_release
 
@@ -136,7 +137,8 @@ def test_a_program_gets_the_tables_that_are_written(
 def test_a_program_gets_noisy_answers_with_their_noise(release: Path) -> None:
     opened = open_release(release)
     assert "sex" in opened.measured("tract")
-    table, answers = opened.measurements("sex", "tract"), read_measurements(release, "tract", "sex")
+    table = opened.measurements("sex", "tract")
+    answers = read_measurements(product_in(release).root, "tract", "sex")
     assert table["answer"].to_pylist() == answers.answers.ravel().tolist()
     assert table["label"].to_pylist() == [*answers.labels] * len(answers.geocodes)
     first = table.slice(0, 1).to_pylist()[0]
@@ -193,18 +195,18 @@ def test_reports_go_to_another_folder_and_leave_the_release_as_it_is(
 ) -> None:
     before = {path: path.read_bytes() for path in release.rglob("*") if path.is_file()}
     own = sorted(path.relative_to(release) for path in release.rglob("report.html"))
-    code, printed = das("report", release, "--to", tmp_path / "mine")
+    code, printed = das("inspect", "--reports", release, "--to", tmp_path / "mine")
     assert code == 0, printed
     assert len(own) == 2  # of persons and of units
     written = tmp_path / "mine"
     assert sorted(path.relative_to(written) for path in written.rglob("*.html")) == own
     assert {path: path.read_bytes() for path in release.rglob("*") if path.is_file()} == before
-    assert das("report", release)[0] == 0
+    assert das("inspect", "--reports", release)[0] == 0
     for path in own:
         assert (written / path).read_bytes() == (release / path).read_bytes()
-    assert das("report", release, "--to", written)[0] == 0  # its own are replaced
-    (written / "report.html").write_text("notes of mine")
-    code, printed = das("report", release, "--to", written)
+    assert das("inspect", "--reports", release, "--to", written)[0] == 0  # its own are replaced
+    (written / own[0]).write_text("notes of mine")
+    code, printed = das("inspect", "--reports", release, "--to", written)
     assert code == 2
     assert "is another file and is not written over" in printed
 
@@ -212,7 +214,7 @@ def test_reports_go_to_another_folder_and_leave_the_release_as_it_is(
 def test_of_a_run_public_reports_alone_go_to_another_folder(
     das: Das, origin: Path, tmp_path: Path
 ) -> None:
-    code, printed = das("report", origin / "out", "--to", tmp_path / "mine")
+    code, printed = das("inspect", "--reports", origin / "out", "--to", tmp_path / "mine")
     assert code == 0, printed
     assert "CONFIDENTIAL" not in printed
     assert len([*(tmp_path / "mine").rglob("*.html")]) == 2
@@ -271,13 +273,13 @@ def test_covariances_are_the_upper_triangle_of_one_query_and_all_pairs_of_two(
 
 def test_a_release_of_a_newer_format_is_refused_by_name(das: Das, release: Path) -> None:
     path = release / "manifest.json"
-    path.write_text(path.read_text().replace('"format": 3', '"format": 4', 1))
+    path.write_text(path.read_text().replace('"format": 1', '"format": 4', 1))
     with pytest.raises(DasError, match="is of a format that this version does not read"):
         open_release(release)
-    for command in ("estimate", "verify", "report"):
-        code, printed = das(command, release)
+    for words in (("estimate",), ("verify",), ("inspect", "--reports")):
+        code, printed = das(*words, release)
         assert code == 2
-        assert "is of a format that this version does not read; expected 3" in printed
+        assert "is of a format that this version does not read; expected 1" in printed
 
 
 def test_a_damaged_manifest_is_restored_from_a_copy(origin: Path, release: Path) -> None:
@@ -299,7 +301,15 @@ def test_a_release_of_a_survey_is_refused_by_name(das: Das, tmp_path: Path) -> N
         assert "is the release of a survey, which has no geounits" in printed
 
 
-@pytest.mark.parametrize("name", ["README.md", "codebook.json", "schemas/manifest.schema.json"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "README.md",
+        "products/units/README.md",
+        "products/persons/codebook.json",
+        "schemas/manifest.schema.json",
+    ],
+)
 def test_a_changed_or_missing_file_is_found(release: Path, name: str) -> None:
     path = release / name
     path.write_text(path.read_text() + "\n")
@@ -316,7 +326,13 @@ def test_a_changed_or_missing_file_is_found(release: Path, name: str) -> None:
 def test_the_readme_says_what_lies_where_and_its_example_runs(
     release: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for folder, records in ((release, "persons"), (release / "units", "units")):
+    page = (release / "README.md").read_text("utf-8")
+    assert page.startswith("# A census\n")
+    for path in release.iterdir():
+        assert path.name in ("README.md", "products") or f"`{path.name}" in page, path
+    for records in ("persons", "units"):
+        folder = product_in(release, records).root
+        assert f"(products/{records}/README.md)" in page
         text = (folder / "README.md").read_text("utf-8")
         assert text.startswith(f"# A census, {records}\n")
         assert f"Counts of {records} by" in text
@@ -326,15 +342,15 @@ def test_the_readme_says_what_lies_where_and_its_example_runs(
             assert f"| `{dataset.parent.name}/level=…` |" in text
         for path in folder.iterdir():
             assert not path.is_file() or f"| `{path.name}` |" in text, path
-    text = (release / "README.md").read_text("utf-8")
-    example = text.split("```python\n")[1].split("```")[0]
-    monkeypatch.chdir(release)
-    exec(compile(example, "README.md", "exec"), {})
-    assert "geocode: string" in capsys.readouterr().out
+        assert "| `../../geography/level=…` |" in text
+        example = text.split("```python\n")[1].split("```")[0]
+        monkeypatch.chdir(folder)
+        exec(compile(example, "README.md", "exec"), {})
+        assert "geocode: string" in capsys.readouterr().out
 
 
 def test_the_codebook_says_what_codes_stand_for(release: Path) -> None:
-    codebook = read_document(Codebook, release / "codebook.json", remedy="")
+    codebook = read_document(Codebook, product_in(release).codebook, remedy="")
     sex, age = codebook.attributes
     assert (sex.levels, age.levels) == (toy.SEX, toy.AGE)
     assert [level.name for level in codebook.geolevels] == toy.LEVELS
@@ -344,7 +360,7 @@ def test_the_codebook_says_what_codes_stand_for(release: Path) -> None:
     (asked,) = (one for one in codebook.queries if one.query == "sex")
     assert asked.labels == toy.SEX
     assert asked.tabulated
-    page = (release / "codebook.md").read_text("utf-8")
+    page = product_in(release).codebook_page.read_text("utf-8")
     for label in (*toy.SEX, *toy.AGE, "votingage"):
         assert f"| `{label}` |" in page or f"### `{label}`" in page
     for dataset in codebook.datasets:
@@ -352,7 +368,7 @@ def test_the_codebook_says_what_codes_stand_for(release: Path) -> None:
 
 
 def test_a_geounit_is_inspected(das: Das, origin: Path, release: Path) -> None:
-    words = ("--geocode", "9900100000", "--json")
+    words = ("--geounit", "9900100000", "--json")
     code, wanted = das("inspect", origin / "out", *words)
     assert code == 0, wanted
     assert das("inspect", release, *words) == (0, wanted)
@@ -397,7 +413,7 @@ def test_what_is_no_release_is_named(das: Das, release: Path, tmp_path: Path) ->
     assert "is no folder of a finished release; expected OUT/release" in printed
     code, printed = das("estimate", release, "--solution", "other")
     assert code != 0
-    assert "go with a run file" in printed
+    assert "goes with a run file or a run folder" in printed
     shutil.rmtree(release / "configuration")
     code, printed = das("estimate", release)
     assert code != 0

@@ -20,6 +20,7 @@ from das.errors import DasError
 from jobs.cli.main import app
 from tests.builders import toy, units
 from tests.builders.in_process import leave_out_figures, patch_spark
+from tests.builders.places import product_in, release_of
 from tests.pipeline.local.remedies import Entry, Key, NotTried, TriedIn, collected, exists, says
 
 
@@ -322,8 +323,10 @@ def plain_numbers(desk: Desk) -> str:
 
 
 def relative_paths(desk: Desk) -> str:
-    message = desk.refused("measure", desk.config(data__path="elsewhere/records.csv"), "--quiet")
-    desk.done("measure", desk.config(data__path="records.csv"), "--quiet")
+    message = desk.refused(
+        "run", "--only", "measure", desk.config(data__path="elsewhere/records.csv"), "--quiet"
+    )
+    desk.done("run", "--only", "measure", desk.config(data__path="records.csv"), "--quiet")
     return message
 
 
@@ -357,12 +360,12 @@ def another_separator(desk: Desk) -> str:
     assert desk.people
     path = desk.folder / "records.csv"
     path.write_text(path.read_text().replace(",", ";"))
-    message = desk.refused("measure", desk.config(), "--quiet")
+    message = desk.refused("run", "--only", "measure", desk.config(), "--quiet")
     assert "expected ['block', 'sex', 'age']" in message  # all columns, not the first one
     data = {"format": "records", "path": str(path), "geocode": "block", "delimiter": ";",
             "columns": {"sex": "sex", "age": "age"}}  # fmt: skip
     # A second toy.write_records would put the commas back.
-    desk.done("measure", toy.configuration(desk.folder, data=data), "--quiet")
+    desk.done("run", "--only", "measure", toy.configuration(desk.folder, data=data), "--quiet")
     return message
 
 
@@ -374,11 +377,11 @@ def fields_without_line_breaks(desk: Desk) -> str:
     texts = ['"chief of', "nothing", 'works"', *["nothing"] * (len(rows) - 3)]
     lines = [f"{row},{text}" for row, text in zip([head, *rows], ["work", *texts], strict=True)]
     path.write_text("\n".join(lines) + "\n")
-    message = desk.refused("measure", desk.config(), "--quiet")
+    message = desk.refused("run", "--only", "measure", desk.config(), "--quiet")
     assert "records.csv, row 2: has a quotation mark that opens a field" in message
     data = {"format": "records", "path": str(path), "geocode": "block", "quoting": "none",
             "columns": {"sex": "sex", "age": "age"}}  # fmt: skip
-    desk.done("measure", toy.configuration(desk.folder, data=data), "--quiet")
+    desk.done("run", "--only", "measure", toy.configuration(desk.folder, data=data), "--quiet")
     return message
 
 
@@ -387,9 +390,9 @@ def _line_mended(desk: Desk, wrong: bytes, right: bytes, name: str = "records.cs
     config, path = desk.config(), desk.folder / name
     text = path.read_bytes()
     path.write_bytes(text.replace(right, wrong, 2))
-    message = desk.refused("measure", config, "--quiet")
+    message = desk.refused("run", "--only", "measure", config, "--quiet")
     path.write_bytes(text)
-    desk.done("measure", config, "--quiet")
+    desk.done("run", "--only", "measure", config, "--quiet")
     return message
 
 
@@ -419,10 +422,10 @@ def a_folder_of_data_alone(desk: Desk) -> str:
             "columns": {"sex": "sex", "age": "age"}}  # fmt: skip
     config = toy.configuration(desk.folder, data=data)
     (folder / "b.csv").unlink()
-    message = desk.refused("measure", config, "--quiet")
+    message = desk.refused("run", "--only", "measure", config, "--quiet")
     (folder / "b.csv").write_bytes(gzip.decompress(packed.read_bytes()))
     packed.unlink()
-    desk.done("measure", config, "--quiet")
+    desk.done("run", "--only", "measure", config, "--quiet")
     return message
 
 
@@ -440,18 +443,20 @@ def a_header(desk: Desk) -> str:
     config, path = desk.config(), desk.folder / "records.csv"
     text = path.read_text()
     path.write_text(text.partition("\n")[2])
-    message = desk.refused("measure", config, "--quiet")
+    message = desk.refused("run", "--only", "measure", config, "--quiet")
     path.write_text(text)
-    desk.done("measure", config, "--quiet")
+    desk.done("run", "--only", "measure", config, "--quiet")
     return message
 
 
 def codes_of_the_file(desk: Desk) -> str:
     path = desk.config() and desk.folder / "records.csv"
     path.write_text(path.read_text().replace(",female,", ",2,").replace(",male,", ",1,"))
-    message = desk.refused("measure", toy.configuration(desk.folder), "--quiet")
+    message = desk.refused("run", "--only", "measure", toy.configuration(desk.folder), "--quiet")
     columns = {"sex": {"column": "sex", "codes": {"1": "male", "2": "female"}}, "age": "age"}
-    desk.done("measure", toy.configuration(desk.folder, data__columns=columns), "--quiet")
+    desk.done(
+        "run", "--only", "measure", toy.configuration(desk.folder, data__columns=columns), "--quiet"
+    )
     return message
 
 
@@ -475,9 +480,9 @@ def complete_the_list(desk: Desk) -> str:
     text = path.read_text()
     missing = desk.people[0][0]
     path.write_text(text.replace(f"{missing}\n", "").replace(f"{missing}\r\n", ""))
-    message = desk.refused("measure", config, "--quiet")
+    message = desk.refused("run", "--only", "measure", config, "--quiet")
     path.write_text(text)
-    desk.done("measure", config, "--quiet")
+    desk.done("run", "--only", "measure", config, "--quiet")
     return message
 
 
@@ -500,36 +505,44 @@ def block_table(desk: Desk, checks: dict[str, Any], wrong: int = 0) -> Path:
 
 
 def sums_that_are_checked(desk: Desk) -> str:
-    message = desk.refused("measure", block_table(desk, {"all": {}}, wrong=1), "--quiet")
-    desk.done("measure", block_table(desk, {}, wrong=1), "--quiet")
+    message = desk.refused(
+        "run", "--only", "measure", block_table(desk, {"all": {}}, wrong=1), "--quiet"
+    )
+    desk.done("run", "--only", "measure", block_table(desk, {}, wrong=1), "--quiet")
     return message
 
 
 def data_that_break_an_invariant(desk: Desk) -> str:
     row = {"name": "few", "row": [{"cells": {}}], "geolevel": "state"}
-    message = desk.refused("measure", desk.config(invariants=[{**row, "at_most": 5}]), "--quiet")
+    message = desk.refused(
+        "run", "--only", "measure", desk.config(invariants=[{**row, "at_most": 5}]), "--quiet"
+    )
     out = str(desk.folder / "other")
     config = desk.config(invariants=[{**row, "at_most": 5000}], output__directory=out)
-    desk.done("measure", config, "--quiet")
+    desk.done("run", "--only", "measure", config, "--quiet")
     return message
 
 
 def invariants_that_contradict_each_other(desk: Desk) -> str:
     row = {"row": [{"cells": {}}], "geolevel": "state"}
     few, many = {**row, "name": "few", "at_most": 5}, {**row, "name": "many", "at_least": 9}
-    message = desk.refused("measure", desk.config(invariants=[few, many]), "--quiet")
+    message = desk.refused(
+        "run", "--only", "measure", desk.config(invariants=[few, many]), "--quiet"
+    )
     out = str(desk.folder / "other")
-    desk.done("measure", desk.config(invariants=[many], output__directory=out), "--quiet")
+    desk.done(
+        "run", "--only", "measure", desk.config(invariants=[many], output__directory=out), "--quiet"
+    )
     return message
 
 
 def input_that_changed(desk: Desk) -> str:
     config = desk.config()
-    desk.done("measure", config, "--quiet")
+    desk.done("run", "--only", "measure", config, "--quiet")
     with (desk.folder / "records.csv").open("a") as handle:
         handle.write("9900100000,female,under_18\n")
-    message = desk.refused("measure", config, "--quiet")
-    desk.done("measure", config, "--quiet", "--out", desk.folder / "other")
+    message = desk.refused("run", "--only", "measure", config, "--quiet")
+    desk.done("run", "--only", "measure", config, "--quiet", "--out", desk.folder / "other")
     return message
 
 
@@ -537,15 +550,15 @@ def input_that_changed(desk: Desk) -> str:
 
 
 def a_folder_of_another_configuration(desk: Desk) -> str:
-    desk.done("measure", desk.config(), "--quiet")
+    desk.done("run", "--only", "measure", desk.config(), "--quiet")
     config = desk.config(privacy__rho="2")
-    message = desk.refused("measure", config, "--quiet")
-    desk.done("measure", config, "--quiet", "--out", desk.folder / "other")
+    message = desk.refused("run", "--only", "measure", config, "--quiet")
+    desk.done("run", "--only", "measure", config, "--quiet", "--out", desk.folder / "other")
     return message
 
 
 def a_log_in_the_release(desk: Desk) -> str:
-    config, log = desk.config(), desk.folder / "out" / "release" / "log.jsonl"
+    config, log = desk.config(), release_of(desk.folder / "out").root / "log.jsonl"
     good = ("run", config, "--quiet", "--log-json", desk.folder / "log.jsonl")
     return desk.tried(("run", config, "--quiet", "--log-json", log), good)
 
@@ -566,19 +579,19 @@ def measure_first(desk: Desk) -> str:
     out.mkdir(exist_ok=True)
     if not (out / "run.json").exists():
         (out / "run.json").write_text("{}")
-    message = desk.refused("inspect", out, "--geocode", "99")
+    message = desk.refused("inspect", out, "--geounit", "99")
     shutil.rmtree(out)
-    desk.done("measure", config, "--quiet")
-    desk.done("inspect", out, "--geocode", "99")
+    desk.done("run", "--only", "measure", config, "--quiet")
+    desk.done("inspect", out, "--geounit", "99")
     return message
 
 
 def estimates_need_their_stage(desk: Desk) -> str:
     config = desk.config()
-    desk.done("measure", config, "--quiet")
+    desk.done("run", "--only", "measure", config, "--quiet")
     asked = ("estimate", config, "--geounit", "99")
     message = desk.refused(*asked)
-    desk.done("solve", config, "--quiet")
+    desk.done("run", "--only", "solve", config, "--quiet")
     desk.done(*asked)
     return message
 
@@ -586,7 +599,7 @@ def estimates_need_their_stage(desk: Desk) -> str:
 def files_that_no_manifest_names(desk: Desk) -> str:
     config = desk.config()
     desk.done("run", config, "--quiet")
-    late = desk.folder / "out" / "release" / "counts" / "level=block" / "part-0.parquet"
+    late = release_of(desk.folder / "out").counts("block") / "part-0.parquet"
     late.write_bytes(b"late")
     message = desk.refused("verify", config, "--quiet")
     late.unlink()
@@ -597,10 +610,10 @@ def files_that_no_manifest_names(desk: Desk) -> str:
 def damage_is_made_again(desk: Desk) -> str:
     config, out = desk.config(), desk.folder / "out"
     desk.done("run", config, "--quiet")
-    part = next((out / "release" / "counts" / "level=block").glob("part-*"))
+    part = next((release_of(out).counts("block")).glob("part-*"))
     part.write_bytes(b"damaged")
     message = desk.refused("verify", config, "--quiet")
-    desk.done("resume", out, "--quiet")
+    desk.done("run", out, "--quiet")
     desk.done("verify", config, "--quiet")
     return message
 
@@ -608,9 +621,9 @@ def damage_is_made_again(desk: Desk) -> str:
 def counts_below_lost_counts(desk: Desk) -> str:
     config, out = desk.config(), desk.folder / "out"
     desk.done("run", config, "--quiet")
-    shutil.rmtree(out / "release" / "counts" / "level=tract")
+    shutil.rmtree(release_of(out).counts("tract"))
     message = desk.refused("run", config, "--quiet")
-    desk.done("resume", out, "--quiet")
+    desk.done("run", out, "--quiet")
     desk.done("verify", config, "--quiet")
     return message
 
@@ -621,34 +634,34 @@ def no_folder_of_a_run(desk: Desk) -> str:
 
 
 def no_folder_of_a_run_to_resume(desk: Desk) -> str:
-    bad = ("resume", desk.folder, "--quiet")
-    return desk.tried(bad, ("resume", desk.shared.parent / "out", "--quiet"))
+    bad = ("run", desk.folder, "--quiet")
+    return desk.tried(bad, ("run", desk.shared.parent / "out", "--quiet"))
 
 
 def a_run_file_that_moved(desk: Desk) -> str:
     config, moved = desk.config(), desk.folder / "moved.yaml"
-    desk.done("measure", config, "--quiet")
+    desk.done("run", "--only", "measure", config, "--quiet")
     config.rename(moved)
     out = desk.folder / "out"
-    good = ("resume", out, "--quiet", "--config", moved)
-    return desk.tried(("resume", out, "--quiet"), good)
+    good = ("run", out, "--quiet", "--config", moved)
+    return desk.tried(("run", out, "--quiet"), good)
 
 
 SECRET = {"privacy__randomness": {"source": "operating_system"}}
 
 
 def a_grant_that_is_spent(desk: Desk) -> str:
-    desk.done("measure", desk.config(**SECRET), "--quiet")
+    desk.done("run", "--only", "measure", desk.config(**SECRET), "--quiet")
     other = {**SECRET, "output__directory": str(desk.folder / "other")}
-    message = desk.refused("measure", desk.config(**other), "--quiet")
-    desk.done("measure", desk.config(**SECRET), "--quiet")  # go on in that folder
-    desk.done("measure", desk.config(**other, privacy__grant="2"), "--quiet")
+    message = desk.refused("run", "--only", "measure", desk.config(**other), "--quiet")
+    desk.done("run", "--only", "measure", desk.config(**SECRET), "--quiet")  # go on in that folder
+    desk.done("run", "--only", "measure", desk.config(**other, privacy__grant="2"), "--quiet")
     return message
 
 
 def an_account_that_was_edited(desk: Desk) -> str:
     config = desk.config(**SECRET, privacy__account=str(desk.folder / "account.jsonl"))
-    desk.done("measure", config, "--quiet")
+    desk.done("run", "--only", "measure", config, "--quiet")
     account = desk.folder / "account.jsonl"
     backup = account.read_text()
     account.write_text(backup.replace('"1"', '"2"'))
@@ -660,20 +673,21 @@ def an_account_that_was_edited(desk: Desk) -> str:
 
 def a_run_file_that_changed(desk: Desk) -> str:
     config, out = desk.config(), desk.folder / "out"
-    desk.done("measure", config, "--quiet")
+    desk.done("run", "--only", "measure", config, "--quiet")
     desk.config(privacy__rho="2")
-    message = desk.refused("resume", out, "--quiet")
+    message = desk.refused("run", out, "--quiet")
     desk.config()
-    desk.done("resume", out, "--quiet")
+    desk.done("run", out, "--quiet")
     return message
 
 
 def _lost(desk: Desk, which: str, command: str) -> str:
     """A file that is lost, and restored from a backup."""
     config, out = desk.config(), desk.folder / "out"
-    desk.done("run" if command == "verify" else "measure", config, "--quiet")
-    path = next((out / "release").glob(which))
-    words = (command, out if command == "resume" else config, "--quiet")
+    part = () if command == "verify" else ("--only", "measure")
+    desk.done("run", config, "--quiet", *part)
+    path = next(release_of(out).root.glob(which))
+    words = (command, out if command == "run" else config, "--quiet")
     backup = path.rename(desk.folder / "backup")
     message = desk.refused(*words)
     backup.rename(path)
@@ -682,11 +696,11 @@ def _lost(desk: Desk, which: str, command: str) -> str:
 
 
 def lost_noisy_answers(desk: Desk) -> str:
-    return _lost(desk, "measurements/level=tract/part-*", "resume")
+    return _lost(desk, "measurements/level=tract/part-*", "run")
 
 
 def a_lost_ledger(desk: Desk) -> str:
-    return _lost(desk, "ledger.jsonl", "resume")
+    return _lost(desk, "ledger.jsonl", "run")
 
 
 def a_lost_ledger_of_a_release(desk: Desk) -> str:
@@ -695,19 +709,23 @@ def a_lost_ledger_of_a_release(desk: Desk) -> str:
 
 def lost_notes_on_the_input(desk: Desk) -> str:
     config = desk.config()
-    desk.done("measure", config, "--quiet")
+    desk.done("run", "--only", "measure", config, "--quiet")
     (desk.folder / "out" / "confidential" / "input.json").unlink()
     message = desk.refused("run", config, "--quiet")
-    desk.done("solve", config, "--quiet")
+    desk.done("run", "--only", "solve", config, "--quiet")
     return message
 
 
 def what_needs_a_release(desk: Desk) -> str:
     config, out = desk.config(), desk.folder / "out"
-    asked = (("report", out), ("verify", config, "--quiet"), ("evaluate", config, "--quiet"))
-    desk.done("measure", config, "--quiet")
+    asked = (
+        ("inspect", "--reports", out),
+        ("verify", config, "--quiet"),
+        ("evaluate", config, "--quiet"),
+    )
+    desk.done("run", "--only", "measure", config, "--quiet")
     (message,) = {desk.refused(*command) for command in asked}
-    desk.done("solve", config, "--quiet")
+    desk.done("run", "--only", "solve", config, "--quiet")
     for command in asked:
         desk.done(*command)
     return message
@@ -716,33 +734,36 @@ def what_needs_a_release(desk: Desk) -> str:
 def _copied(desk: Desk) -> Path:
     """A copy of a release whose report cannot be written, as on a read-only disk."""
     copied = shutil.copytree(desk.shared.parent / "out" / "release", desk.folder / "copied")
-    (copied / "report.html").unlink()
-    (copied / "report.html").mkdir()
+    product_in(copied).report.unlink()
+    product_in(copied).report.mkdir()
     return Path(copied)
 
 
 def a_release_that_cannot_be_written_to(desk: Desk) -> str:
     copied = _copied(desk)
-    return desk.tried(("report", copied), ("report", copied, "--to", desk.folder / "mine"))
+    return desk.tried(
+        ("inspect", "--reports", copied),
+        ("inspect", "--reports", copied, "--to", desk.folder / "mine"),
+    )
 
 
 def a_folder_for_reports_that_is_a_file(desk: Desk) -> str:
     copied, file = _copied(desk), desk.write("file", "")
-    bad = ("report", copied, "--to", file / "below")
-    return desk.tried(bad, ("report", copied, "--to", desk.folder / "mine"))
+    bad = ("inspect", "--reports", copied, "--to", file / "below")
+    return desk.tried(bad, ("inspect", "--reports", copied, "--to", desk.folder / "mine"))
 
 
 def other_settings_of_a_sealed_release(desk: Desk) -> str:
     desk.done("run", desk.config(), "--quiet")
     config = desk.config(output__tables=["total", "sex * age"])
     message = desk.refused("run", config, "--quiet")
-    desk.done("solve", config, "--quiet", "--solution", "other")
+    desk.done("run", "--only", "solve", config, "--quiet", "--solution", "other")
     return message
 
 
 def an_account_in_another_place(desk: Desk) -> str:
     first = desk.config(**SECRET, privacy__account=str(desk.folder / "account.jsonl"))
-    desk.done("measure", first, "--quiet")
+    desk.done("run", "--only", "measure", first, "--quiet")
     (desk.folder / "new").mkdir()
     other = desk.config(**SECRET, privacy__account=str(desk.folder / "new" / "account.jsonl"))
     message = desk.refused("run", other, "--quiet")
@@ -753,9 +774,9 @@ def an_account_in_another_place(desk: Desk) -> str:
 
 def a_solution_of_nothing(desk: Desk) -> str:
     config = desk.config()
-    words = ("solve", config, "--quiet", "--solution", "other")
+    words = ("run", "--only", "solve", config, "--quiet", "--solution", "other")
     message = desk.refused(*words)
-    desk.done("measure", config, "--quiet")
+    desk.done("run", "--only", "measure", config, "--quiet")
     desk.done(*words)
     return message
 
@@ -808,7 +829,7 @@ def an_allocation_that_is_made(desk: Desk) -> str:
 
 
 class _Groups:
-    """`das plan --equity` with what a file of groups says."""
+    """`das plan --groups` with what a file of groups says."""
 
     def __init__(self, desk: Desk) -> None:
         self.desk = desk
@@ -816,7 +837,7 @@ class _Groups:
 
     def words(self, document: dict[str, Any], *more: object) -> tuple[object, ...]:
         path = self.desk.write("groups.yaml", yaml.safe_dump(document))
-        return ("plan", self.desk.config(), "--quiet", "--equity", path, *more)
+        return ("plan", self.desk.config(), "--quiet", "--groups", path, *more)
 
 
 def sizes_of_groups(desk: Desk) -> str:
@@ -889,8 +910,8 @@ def fewer_attributes_a_table(desk: Desk) -> str:
     config = desk.config(
         schema=path, data__columns=columns, privacy__allocation=own, output__tables=["total"]
     )
-    message = desk.refused("fairness", config, "--order", "7")
-    desk.done("fairness", config, "--order", "1")
+    message = desk.refused("plan", "--compare-planners", config, "--order", "7")
+    desk.done("plan", "--compare-planners", config, "--order", "1")
     return message
 
 
@@ -921,14 +942,8 @@ def boundaries_without_leading_zeros(desk: Desk) -> str:
     return message
 
 
-def estimates_into_a_file_of_another_kind(desk: Desk) -> str:
-    words = ("estimate", desk.shared, "--geounit", "99")
-    path = desk.folder / "x.csv"
-    return desk.tried((*words, "--parquet", path), (*words, "--csv", path))
-
-
 def estimates_into_a_folder_that_is_not_there(desk: Desk) -> str:
-    words = ("estimate", desk.shared, "--geounit", "99", "--csv", desk.folder / "new" / "x.csv")
+    words = ("estimate", desk.shared, "--geounit", "99", "--output", desk.folder / "new" / "x.csv")
     message = desk.refused(*words)
     (desk.folder / "new").mkdir()
     desk.done(*words)
@@ -1048,7 +1063,7 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/pipeline/config/solve.py", "choose failsafe exact"): TriedIn(
         "tests/unit/jobs/pipeline/config/test_config.py::"
         "test_a_penalty_beside_rows_is_refused_where_matrices_are_too_large"),
-    ("jobs/pipeline/release/sealing.py", "move it elsewhere, then go on with `das resume`"): TriedIn(
+    ("jobs/pipeline/release/sealing.py", "move it elsewhere, then go on with `das run OUT`"): TriedIn(
         "tests/pipeline/local/test_sealing.py::"
         "test_what_attempts_left_is_removed_and_what_no_run_writes_is_refused"),
     ("jobs/pipeline/release/sealing.py", "find out who put it there; whoever has a copy has it too"):
@@ -1180,7 +1195,7 @@ ENTRIES: dict[Key, Entry] = {
         input_that_changed,
     ("jobs/pipeline/folder/identity.py", "choose another output.directory"): a_folder_of_another_configuration,
     ("jobs/pipeline/folder/open.py", "choose another place for the log"): a_log_in_the_release,
-    ("jobs/pipeline/run.py", "`das import-nmf` has read them; go on with `das solve` or `das estimate`"):
+    ("jobs/pipeline/run.py", "`das nmf import` has read them; go on with `das run RUN --only solve` or `das estimate`"):
         TriedIn(f"{_NMF}::test_files_become_counts_estimates_and_files_again"),
     ("jobs/analysis/import_nmf.py", "choose a new folder for the import"):
         TriedIn(f"{_NMF}::test_a_full_folder_is_not_imported_into"),
@@ -1198,16 +1213,16 @@ ENTRIES: dict[Key, Entry] = {
         TriedIn(f"{_NMF}::test_a_folder_is_not_exported_over"),
     ("jobs/analysis/export_nmf.py", "--without-constraints writes the noisy answers alone"):
         TriedIn(f"{_NMF}::test_invariants_without_a_place_are_left_out"),
-    ("jobs/analysis/inspect.py", "run `das measure`"): measure_first,
+    ("jobs/analysis/inspect.py", "use `das run RUN --only measure`"): measure_first,
     ("jobs/analysis/inspect.py", "give the output.directory of a run, or the folder of a release"):
         no_folder_of_a_run,
     ("jobs/pipeline/config/models/products.py", "use the run file that made it"): TriedIn(f"{_ALONE}::test_it_runs_nothing"),
     ("jobs/pipeline/config/released.py", "releases of older versions need their run file"): TriedIn(f"{_ALONE}::test_what_is_no_release_is_named"),
     ("jobs/pipeline/storage/dataset.py", "run the stage that writes it"): estimates_need_their_stage,
-    ("jobs/pipeline/storage/dataset.py", "`das resume` with the run folder says what can be made again, and makes "
+    ("jobs/pipeline/storage/dataset.py", "`das run` with the run folder says what can be made again, and makes "
      "it"): damage_is_made_again,
     ("jobs/pipeline/storage/dataset.py", "remove it"): files_that_no_manifest_names,
-    ("jobs/pipeline/folder/progress.py", "`das resume` with the run folder makes it again"):
+    ("jobs/pipeline/folder/progress.py", "`das run` with the run folder makes it again"):
         counts_below_lost_counts,
     ("jobs/pipeline/folder/identity.py", "give the output.directory of a run"): no_folder_of_a_run_to_resume,
     ("jobs/pipeline/folder/identity.py", "say where it is with --config"): a_run_file_that_moved,
@@ -1227,10 +1242,9 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/design/planning/groups.py", "name {} for {} in groups"): targets_in_a_known_unit,
     ("jobs/design/planning/allocation.py", "set privacy.definition to zcdp"): optimization_needs_zcdp,
     ("jobs/pipeline/storage/files.py", "name a new file, or remove this one"): a_log_over_another_file,
-    ("jobs/cli/releases.py", "`das report {} --to FOLDER` writes it elsewhere"):
+    ("jobs/cli/releases.py", "`das inspect {} --reports --to FOLDER` writes it elsewhere"):
         a_release_that_cannot_be_written_to,
     ("jobs/cli/releases.py", "name another folder"): a_folder_for_reports_that_is_a_file,
-    ("jobs/analysis/results.py", "use {} {}"): estimates_into_a_file_of_another_kind,
     ("jobs/analysis/results.py", "make it first"): estimates_into_a_folder_that_is_not_there,
     ("jobs/analysis/areas.py", "ask fewer attributes or groups of levels, or fewer areas"): TriedIn(
         f"{_LARGE}::test_ten_million_cells_from_input_to_verification"),
@@ -1266,12 +1280,12 @@ ENTRIES: dict[Key, Entry] = {
         TriedIn(f"{_DRAWS}::test_a_second_account_for_the_same_data_is_noticed"),
     ("jobs/pipeline/storage/journal.py", "restore it from a backup; never edit or shorten it"):
         an_account_that_was_edited,
-    ("jobs/pipeline/folder/draws.py", "go on there; if that copy is lost, `das resume {} --moved`"): TriedIn(
+    ("jobs/pipeline/folder/draws.py", "go on there; if that copy is lost, `das run {} --moved`"): TriedIn(
         f"{_DRAWS}::test_a_folder_rolled_back_while_it_drew_is_refused_until_it_is_said_to_go_on"),
-    ("jobs/pipeline/folder/draws.py", "go on there; if it shall be given up, `das resume {} --moved`"): TriedIn(
+    ("jobs/pipeline/folder/draws.py", "go on there; if it shall be given up, `das run {} --moved`"): TriedIn(
         f"{_DRAWS}::test_a_folder_that_moved_goes_on_and_the_one_left_behind_does_not"),
     ("jobs/pipeline/folder/draws.py", "restore the account from a later backup; if there is none, and all was "
-     "measured in this folder, `das resume {} --moved`"): TriedIn(
+     "measured in this folder, `das run {} --moved`"): TriedIn(
         f"{_DRAWS}::test_an_account_that_was_rolled_back_is_refused_and_learns_what_a_complete_folder_measured"),
     ("jobs/pipeline/folder/draws.py", "go on there, or restore the measurements from a later backup" + _ANOTHER):
         TriedIn(f"{_DRAWS}::test_copies_of_a_folder_draw_nothing"),
@@ -1285,34 +1299,34 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/pipeline/folder/spending.py", "restore it from a backup" + _ANOTHER): a_lost_ledger,
     ("jobs/pipeline/folder/lock.py", "wait for its end, or end it"):
         TriedIn("tests/pipeline/local/test_resume.py::test_a_second_driver_is_refused"),
-    ("jobs/pipeline/storage/ledger.py", "run `das measure`; if it was measured before, restore it from a "
+    ("jobs/pipeline/storage/ledger.py", "use `das run RUN --only measure`; if it was measured before, restore it from a "
      "backup"): a_lost_ledger_of_a_release,
     ("jobs/pipeline/storage/ledger.py", "restore them from a backup, or grant a new budget and measure anew"):
         TriedIn("tests/unit/jobs/pipeline/storage/test_ledger.py::"
                 "test_other_measurements_of_a_geolevel_are_refused"),
     ("jobs/pipeline/storage/journal.py", "remove the run folder"):
         TriedIn("tests/unit/jobs/pipeline/storage/test_ledger.py::test_another_plan_or_grant_is_refused"),
-    ("jobs/pipeline/folder/identity.py", "restore it; or go on from the measurements with `das solve`"):
+    ("jobs/pipeline/folder/identity.py", "restore it; or go on from the measurements with `das run RUN --only solve`"):
         lost_notes_on_the_input,
-    ("jobs/pipeline/documents/manifest.py", "run `das solve` first; if it was sealed, restore it from a copy of "
+    ("jobs/pipeline/documents/manifest.py", "use `das run RUN --only solve` first; if it was sealed, restore it from a copy of "
      "the release"): what_needs_a_release,
     ("jobs/pipeline/folder/draws.py", "restore them from a backup, or grant a new budget in a new run folder"):
         TriedIn("tests/pipeline/local/test_accounting.py::"
                 "test_measurements_that_are_gone_are_not_drawn_again"),
     ("jobs/pipeline/folder/identity.py", "remove the folder"): DAMAGED,
     ("jobs/pipeline/confidential/stages.py", "remove the run folder"): DAMAGED,
-    ("jobs/pipeline/release/manifest.py", "run `das measure`"): DAMAGED,
+    ("jobs/pipeline/release/manifest.py", "use `das run RUN --only measure`"): DAMAGED,
     ("jobs/pipeline/report/finished.py", "run `das evaluate`"): DAMAGED,
     ("jobs/survey/reports.py", "run `das evaluate`"): DAMAGED,
     ("jobs/pipeline/documents/document.py", "use the version that wrote it"):
         NotTried("needs another version of this program"),
-    ("jobs/pipeline/documents/statistics.py", "remove it; then go on with `das resume`"):
+    ("jobs/pipeline/documents/statistics.py", "remove it; then go on with `das run OUT`"):
         NotTried("needs a published manifest that somebody wrote over"),
     ("jobs/pipeline/documents/summary.py", "remove it: only what the run cost so far is lost"):
         TriedIn("tests/unit/jobs/pipeline/documents/test_documents.py::test_a_damaged_summary_may_be_removed"),
-    ("jobs/pipeline/folder/solutions.py", "`das solve {} --solution {}` keeps another solution beside it"):
+    ("jobs/pipeline/folder/solutions.py", "`das run {} --only solve --solution {}` keeps another solution beside it"):
         other_settings_of_a_sealed_release,
-    ("jobs/pipeline/folder/solutions.py", "run `das measure`"): a_solution_of_nothing,
+    ("jobs/pipeline/folder/solutions.py", "use `das run RUN --only measure`"): a_solution_of_nothing,
     ("jobs/pipeline/config/allocation.py", "restore it from a backup; the measurements name the same "
      "matrices"): NotTried("needs a backup that is newer than the damage; the message names it"),
     ("jobs/pipeline/config/allocation.py", "start again: it is read then"):
@@ -1353,12 +1367,12 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/pipeline/folder/roots.py", "keep runs in a store that creates a file only if it is absent: "
      "docs/storage.md names some"): TriedIn(
         f"{_ADDRESSES}::test_a_store_that_ignores_conditions_is_refused"),
-    ("jobs/pipeline/tasks/failures.py", "give it room, then `das resume`"): MACHINE,
-    ("jobs/pipeline/tasks/failures.py", "see to the store, then go on with `das resume`, or start again"): TriedIn(
+    ("jobs/pipeline/tasks/failures.py", "give it room, then `das run OUT`"): MACHINE,
+    ("jobs/pipeline/tasks/failures.py", "see to the store, then go on with `das run OUT`, or start again"): TriedIn(
         f"{_ADDRESSES}::test_a_store_that_refuses_is_told_in_words"),
     ("jobs/pipeline/storage/stores/kinds.py", "pip install 'topdown-das[{}]', on driver and workers"): INSTALLS,
-    ("jobs/pipeline/tasks/failures.py", "see to memory, disks and machines, then go on with `das resume`"): MACHINE,
-    **{("jobs/pipeline/storage/files.py", f"{text}; then go on with `das resume`, or where it is no run, with the same "
+    ("jobs/pipeline/tasks/failures.py", "see to memory, disks and machines, then go on with `das run OUT`"): MACHINE,
+    **{("jobs/pipeline/storage/files.py", f"{text}; then go on with `das run OUT`, or where it is no run, with the same "
         "command"): tried for text, tried in (
         ("give the disk room", MACHINE),
         ("see to the disk", MACHINE),
@@ -1372,7 +1386,7 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/pipeline/storage/files.py", "put it on a file system with permissions, in a folder of the user of the "
      "run"): MACHINE,
     ("jobs/pipeline/confidential/noise_key.py", "nothing, if another attempt of this task was done; else go on with "
-     "`das resume`"): MACHINE,
+     "`das run OUT`"): MACHINE,
     ("jobs/pipeline/tasks/java.py", "install a Java runtime 17 or 21, or `pip install 'topdown-das[java]'`"):
         INSTALLS,
     ("jobs/pipeline/tasks/connect_session.py", "`pip install 'topdown-das[{}]'`, or '.[{}]' in a clone"): INSTALLS,
@@ -1396,15 +1410,15 @@ ENTRIES: dict[Key, Entry] = {
      "by `runtime.allow_open_cluster: true`, which the release then states"): _SHELL,
     ("jobs/pipeline/confidential/measure.py", "give no key; or a run file with `privacy.randomness: {source: "
      "seeded_not_for_release, seed: ...}`"): NotTried("keys are no part of a run file"),
-    ("jobs/design/planning/fairness.py", "ask for tables of fewer attributes"): fewer_attributes_a_table,
+    ("jobs/design/planning/planners.py", "ask for tables of fewer attributes"): fewer_attributes_a_table,
     ("das/workload/variances.py", "ask for fewer or smaller tables"): LARGE,
     ("jobs/pipeline/documents/covariance.py", "ask for recodes of fewer groups"): fewer_pairs_of_answers,
     ("jobs/survey/confidential/read.py", "with bounded neighbors it is public: state it; else use unbounded neighbors"): TriedIn("tests/pipeline/local/test_surveys.py::test_another_number_of_records_is_refused_with_bounded_neighbors_alone"),
     ("jobs/survey/documents.py", "run `das run` first; if it was sealed, restore it from a copy"): TriedIn("tests/pipeline/local/test_surveys.py::test_what_a_folder_holds_is_said"),
     ("jobs/survey/folder.py", "give the output.directory of a run"): TriedIn("tests/pipeline/local/test_surveys.py::test_what_a_folder_holds_is_said"),
-    ("jobs/survey/run.py", "run `das measure`"): TriedIn("tests/pipeline/local/test_surveys.py::test_measuring_and_solving_are_two_commands_under_one_grant"),
+    ("jobs/survey/run.py", "use `das run RUN --only measure`"): TriedIn("tests/pipeline/local/test_surveys.py::test_measuring_and_solving_are_two_commands_under_one_grant"),
     ("das/measure.py", "report this defect; the budget of this part is spent, and another privacy.grant and output.directory are needed"): TriedIn("tests/unit/jobs/survey/confidential/test_measure.py::test_an_error_after_a_draw_shows_no_value"),
-    ("jobs/survey/folder.py", "undo the change, or make another solution beside it with --solution NAME"): TriedIn("tests/pipeline/local/test_surveys.py::test_other_settings_make_another_solution_without_data_or_noise"),
+    ("jobs/survey/folder.py", "undo the change, or make a further solution with --only solve --solution NAME"): TriedIn("tests/pipeline/local/test_surveys.py::test_other_settings_make_another_solution_without_data_or_noise"),
     ("jobs/survey/manifest.py", "restore it from a backup"): TriedIn("tests/pipeline/local/test_surveys.py::test_a_lost_account_is_said"),
     ("das/mechanisms/conditional.py", "keep fewer marginals, or ask for a table of fewer cells"): TriedIn("tests/pipeline/local/test_survey_tables.py::test_a_table_that_is_too_large_is_refused_and_with_fewer_marginals_drawn"),
     ("das/means/estimates.py", "pool small strata by their public sizes"): TriedIn(

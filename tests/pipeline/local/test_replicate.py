@@ -16,10 +16,11 @@ import pytest
 from das.errors import ConfigError, OutputError
 from jobs.pipeline.folder.progress import is_sealed
 from jobs.pipeline.storage.dataset import Dataset
-from jobs.pipeline.storage.layout import IntervalLayout, release_layout
+from jobs.pipeline.storage.layout import IntervalLayout
 from tests.builders import toy
 from tests.builders.datasets import rows_of
 from tests.builders.in_process import execute, leave_out_figures
+from tests.builders.places import release_of
 from tests.builders.units import section, write_units
 from tests.checkout import ROOT
 from tests.pipeline.local.test_spines import ON_AIAN, SPLIT, configured
@@ -74,7 +75,9 @@ def folder(replicated, tmp_path) -> Path:
 
 
 def document_of(folder: Path) -> dict[str, Any]:
-    return dict(json.loads((folder / "out/release/intervals/intervals.json").read_text()))
+    return dict(
+        json.loads((folder / "out/release/products/persons/intervals/intervals.json").read_text())
+    )
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -87,7 +90,7 @@ def test_a_release_alone_is_enough(replicated, once):
     assert "CONFIDENTIAL" not in once["printed"]
     before, after = once["before"], contents(replicated / "out")
     changed = {name for name in before if after[name] != before[name]}
-    assert changed == {"release/report.html"}
+    assert changed == {"release/products/persons/report.html"}
     assert {name.split("/")[0] for name in set(after) - set(before)} == {"release", "replicates"}
     assert not list(replicated.rglob("work"))
     assert not list(replicated.rglob("*.share"))
@@ -99,7 +102,7 @@ def test_a_release_alone_is_enough(replicated, once):
 
 def test_a_replicated_release_is_as_sealed_as_before(replicated):
     """Otherwise a run that is started again would write another manifest, which intervals name."""
-    assert is_sealed(release_layout(replicated / "out"))
+    assert is_sealed(release_of(replicated / "out"))
 
 
 def test_errors_are_those_of_runs_from_the_release(replicated):
@@ -114,7 +117,7 @@ def test_errors_are_those_of_runs_from_the_release(replicated):
 
 
 def test_intervals_of_tables_are_those_of_the_classes(replicated):
-    release = release_layout(replicated / "out")
+    release = release_of(replicated / "out")
     document = document_of(replicated)
     ends = {
         (row["geolevel"], row["query"], row["geounit"], row["count"]): row
@@ -149,7 +152,7 @@ def label(value: int, edges: tuple[int, ...]) -> str:
 
 
 def test_the_release_is_still_verified_and_whole(replicated, finished, das):
-    code, printed = das("verify", finished / "run.yaml", "--out", replicated / "out")
+    code, printed = das("verify", replicated / "out")
     assert code == 0, printed
 
 
@@ -170,10 +173,10 @@ def test_more_replicates_go_on_where_the_last_start_stopped(folder, das):
 
 def test_replicates_of_an_unfinished_run_are_refused(tmp_path, das):
     toy.write_records(tmp_path)
-    assert das("measure", toy.configuration(tmp_path))[0] == 0
+    assert das("run", "--only", "measure", toy.configuration(tmp_path))[0] == 0
     code, printed = das("replicate", tmp_path / "out", "--count", 2)
     assert code == OutputError.exit_code
-    assert "das solve" in printed
+    assert "das run RUN --only solve" in printed
     assert not (tmp_path / "out/replicates").exists()
 
 
@@ -198,22 +201,22 @@ def test_tables_have_intervals_of_counts_with_their_confidence_alone(folder, das
 
 
 def test_the_public_report_shows_them(folder, das):
-    report = folder / "out/release/report.html"
+    report = folder / "out/release/products/persons/report.html"
     first = report.read_text()
     assert "Error of released counts" in first
-    assert das("report", folder / "out")[0] == 0
+    assert das("inspect", "--reports", folder / "out")[0] == 0
     assert report.read_text() == first
 
 
 def test_a_damaged_document_is_made_again(folder, das):
-    path = folder / "out/release/intervals/intervals.json"
+    path = folder / "out/release/products/persons/intervals/intervals.json"
     whole = path.read_text()
     path.write_text(whole.replace('"format": 1', '"format": 1, "more": 2', 1))
-    code, printed = das("report", folder / "out")
+    code, printed = das("inspect", "--reports", folder / "out")
     assert code == OutputError.exit_code
     assert "das replicate" in printed
     path.unlink()
-    assert das("report", folder / "out")[0] == 0
+    assert das("inspect", "--reports", folder / "out")[0] == 0
     assert das("replicate", folder / "out", "--count", COUNT)[0] == 0
     assert json.loads(path.read_text()) == json.loads(whole)
 
@@ -259,7 +262,9 @@ def test_units_and_the_persons_bound_by_them_are_repeated(tmp_path, das):
     execute(toy.configuration(tmp_path, units=section(tmp_path)))
     code, printed = das("replicate", tmp_path / "out", "--count", 1)
     assert code == 0, printed
-    units = json.loads((tmp_path / "out/release/units/intervals/intervals.json").read_text())
+    units = json.loads(
+        (tmp_path / "out/release/products/units/intervals/intervals.json").read_text()
+    )
     # Facilities are exact in every block, and so in every replicate.
     assert {row["rmse"] for row in units["errors"] if row["query"] == "hhgq"} == {0.0}
     assert any(row["rmse"] for row in units["errors"] if row["query"] != "hhgq")
@@ -271,7 +276,7 @@ def test_geolevels_off_the_spine_have_intervals_of_sums_over_their_blocks(tmp_pa
     out = tmp_path / "out"
     code, printed = das("replicate", out, "--count", COUNT, "--areas")
     assert code == 0, printed
-    release = release_layout(out)
+    release = release_of(out)
     county = {
         row["geocode"]: row["census_geocode"][:5] for row in rows_of(release.geography("block"))
     }
@@ -315,8 +320,8 @@ def test_counts_of_any_area_have_intervals(replicated, das, finished, tmp_path):
     rows = [("one", code) for code in blocks[:3]] + [("two", code) for code in blocks[2:9]]
     area.write_text("".join(f"{name},{code}\n" for name, code in rows))
     file = tmp_path / "found.parquet"
-    words = ("--table", "sex", "--geounit", "99", "--parquet", file)
-    code, printed = das("areas", config, "--out", out, *words, "--assign", area)
+    words = ("--table", "sex", "--geounit", "99", "--output", file)
+    code, printed = das("areas", out, *words, "--assign", area)
     assert code == 0, printed
     found = [row for row in pq.read_table(file).to_pylist() if row["table"] == "sex"]
     assert [row["area"] for row in found] == ["99", "99", "one", "one", "two", "two"]
@@ -327,7 +332,7 @@ def test_counts_of_any_area_have_intervals(replicated, das, finished, tmp_path):
             row["geocode"]: dict(zip(row["cells"], row["counts"], strict=True))
             for row in rows_of(place)
         }
-        for place in (out / "release/counts/level=block", *kept)
+        for place in (out / "release/products/persons/counts/level=block", *kept)
     )
     for row in found:
         own = [code for name, code in rows if name == row["area"]] or list(toy.blocks())
@@ -341,5 +346,5 @@ def test_counts_of_any_area_have_intervals(replicated, das, finished, tmp_path):
         assert row["count_bias"] == pytest.approx(errors.mean())
         assert row["count_standard_deviation"] == pytest.approx(errors.std(ddof=1))
         assert 0 <= row["count_lower"] <= row["count_upper"]
-    code, printed = das("areas", config, "--out", out, "--geounit", "99", "--json")
+    code, printed = das("areas", out, "--geounit", "99", "--json")
     assert json.loads(printed)["replicates"] == COUNT

@@ -26,8 +26,9 @@ from jobs.pipeline.folder.lock import only_driver
 from jobs.pipeline.release.verify import verify_run
 from jobs.pipeline.report.finished import write_internal_reports
 from jobs.pipeline.storage.dataset import MANIFEST, Dataset
-from jobs.pipeline.storage.layout import Roots, release_layout
+from jobs.pipeline.storage.layout import Roots
 from tests.builders import in_process, toy
+from tests.builders.places import release_of, truth_of
 from tests.pipeline.local.test_failsafe import configure, hide_what_leaves_imply
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -87,7 +88,7 @@ def all_files(out: Path) -> dict[Path, bytes]:
 
 def test_a_complete_run_is_said_to_be(copy, das):
     before = all_files(copy)
-    code, printed = das("resume", copy)
+    code, printed = das("run", copy)
     assert code == 0
     n_files = sum(len(parts) for parts in contents(copy).values())
     assert f"complete: {n_files} files of {len(contents(copy))} datasets" in printed
@@ -99,18 +100,18 @@ def test_a_complete_run_is_said_to_be(copy, das):
     [
         (
             {
-                "confidential/histograms/level=tract": remove,
-                "confidential/histograms/level=block": flip,
+                "confidential/products/persons/histograms/level=tract": remove,
+                "confidential/products/persons/histograms/level=block": flip,
                 "release/geography/level=county": truncate,
-                "release/invariants/level=state": remove,
-                "release/estimates/whole/level=county": truncate,
-                "release/estimates/tables/level=block": remove,
-                "release/microdata/csv": remove,
-                "release/tables/level=tract": flip,
+                "release/products/persons/invariants/level=state": remove,
+                "release/products/persons/estimates/whole/level=county": truncate,
+                "release/products/persons/estimates/tables/level=block": remove,
+                "release/products/persons/microdata/csv": remove,
+                "release/products/persons/tables/level=tract": flip,
             },
             9,
         ),
-        ({"release/counts/level=county": flip}, 9),
+        ({"release/products/persons/counts/level=county": flip}, 9),
     ],
 )
 def test_what_follows_from_the_rest_is_made_again_alike(copy, das, harms, n_redone):
@@ -119,12 +120,12 @@ def test_what_follows_from_the_rest_is_made_again_alike(copy, das, harms, n_redo
     parts = [one_part(copy / dataset) for dataset in harms]
     for part, harm in zip(parts, harms.values(), strict=True):
         harm(part)
-    for words in (("run", run_file(copy), "--out", copy), ("resume", copy, "--check")):
+    for words in (("run", run_file(copy), "--out", copy), ("run", copy, "--check")):
         code, printed = das(*words)
         assert code == OutputError.exit_code
         assert any(f"{part}: " in printed for part in parts)
-        assert "das resume" in printed
-    code, printed = das("resume", copy)
+        assert "das run" in printed
+    code, printed = das("run", copy)
     assert code == 0
     assert all(f"{part}: " in printed for part in parts)
     redone = re.findall(r"(\d+) datasets? made again", printed)
@@ -136,10 +137,10 @@ def test_what_follows_from_the_rest_is_made_again_alike(copy, das, harms, n_redo
 @pytest.mark.parametrize("harm", [remove, flip, truncate, lambda path: shutil.rmtree(path.parent)])
 @pytest.mark.parametrize("of_manifest", [False, True])
 def test_lost_noisy_answers_stay_lost(copy, das, harm, of_manifest):
-    dataset = release_layout(copy).measurements("tract")
+    dataset = release_of(copy).measurements("tract")
     harm(dataset / MANIFEST if of_manifest else one_part(dataset))
     before = all_files(copy)
-    for words in (("resume", copy), ("run", run_file(copy), "--out", copy)):
+    for words in (("run", copy), ("run", run_file(copy), "--out", copy)):
         code, printed = das(*words)
         assert code == LedgerError.exit_code
         assert str(dataset) in printed
@@ -155,31 +156,31 @@ def test_a_lost_ledger_ends_the_run_even_if_nothing_else_is_left(tmp_path, das):
     config = toy.configuration(
         tmp_path, privacy__randomness=fresh, privacy__account=str(tmp_path / "account.jsonl")
     )
-    assert das("measure", config)[0] == 0
+    assert das("run", "--only", "measure", config)[0] == 0
     out = tmp_path / "out"
     for part in ("release", "confidential"):
         shutil.rmtree(out / part)
-    code, printed = das("resume", out)
+    code, printed = das("run", out)
     assert code == LedgerError.exit_code
     assert "ledger.jsonl: is gone" in printed
-    assert not release_layout(out).measurements("state").exists()
+    assert not release_of(out).measurements("state").exists()
 
 
 def test_other_input_is_refused_once_anything_was_measured(copy, das):
     """Even if the histograms are gone, and the ledger stays."""
-    ledger = release_layout(copy).ledger.read_bytes()
-    shutil.rmtree(copy / "confidential" / "histograms")
+    ledger = release_of(copy).ledger.read_bytes()
+    shutil.rmtree(truth_of(copy).root / "histograms")
     records = run_file(copy).parent / "records.csv"
     stamps = records.stat()
     os.utime(records, ns=(stamps.st_atime_ns, stamps.st_mtime_ns + 1))
     try:
-        code, printed = das("resume", copy)
+        code, printed = das("run", copy)
     finally:
         os.utime(records, ns=(stamps.st_atime_ns, stamps.st_mtime_ns))
     assert code == InputError.exit_code
     assert "the input changed since it was read" in printed
-    assert release_layout(copy).ledger.read_bytes() == ledger
-    assert not (copy / "confidential" / "histograms").exists()
+    assert release_of(copy).ledger.read_bytes() == ledger
+    assert not (truth_of(copy).root / "histograms").exists()
 
 
 def test_a_driver_that_dies_again_and_again_ends_like_one_that_lives(
@@ -215,9 +216,9 @@ def test_moved_parents_are_moved_again(tmp_path, monkeypatch, das):
     hide_what_leaves_imply(monkeypatch)
     out = in_process.execute(configure(tmp_path))
     before = contents(out)
-    assert Dataset.open(release_layout(out).counts("block")).facts["statistics"]["moved"]
-    remove(one_part(release_layout(out).counts("tract")))
-    code, printed = das("resume", out)
+    assert Dataset.open(release_of(out).counts("block")).facts["statistics"]["moved"]
+    remove(one_part(release_of(out).counts("tract")))
+    code, printed = das("run", out)
     assert code == 0
     assert "10 datasets made again" in printed
     assert contents(out) == before
@@ -225,13 +226,13 @@ def test_moved_parents_are_moved_again(tmp_path, monkeypatch, das):
 
 def test_counts_that_are_gone_below_others_are_missed(copy, das):
     """And what interrupted steps left is removed before they are done again."""
-    before, dataset = contents(copy), release_layout(copy).counts("county")
+    before, dataset = contents(copy), release_of(copy).counts("county")
     (dataset / MANIFEST).unlink()
     left = {path.name for path in dataset.iterdir()}
-    code, printed = das("solve", run_file(copy), "--out", copy)
+    code, printed = das("run", "--only", "solve", run_file(copy), "--out", copy)
     assert code == OutputError.exit_code
     assert "level=county: is missing" in printed
-    assert das("resume", copy)[0] == 0
+    assert das("run", copy)[0] == 0
     assert contents(copy) == before
     assert not left & {path.name for path in dataset.iterdir()}
 
@@ -242,35 +243,35 @@ def test_a_run_file_that_moved_is_asked_for(copy, das, tmp_path):
     shutil.copy(document["run_file"], tmp_path / "moved.yaml")
     document["run_file"] = str(tmp_path / "gone.yaml")
     (copy / "run.json").write_text(json.dumps(document))
-    code, printed = das("resume", copy)
+    code, printed = das("run", copy)
     assert code == ConfigError.exit_code
     assert f"{tmp_path / 'gone.yaml'}: the run file is not where it was; say where" in printed
-    code, printed = das("resume", copy, "--config", tmp_path / "moved.yaml")
+    code, printed = das("run", copy, "--config", tmp_path / "moved.yaml")
     assert code == 0
 
 
 def test_a_changed_run_file_is_refused_and_named(copy, das, tmp_path):
     changed = tmp_path / "changed.yaml"
     changed.write_text(run_file(copy).read_text().replace("rho: '1'", "rho: '2'"))
-    code, printed = das("resume", copy, "--config", changed)
+    code, printed = das("run", copy, "--config", changed)
     assert code == ConfigError.exit_code
     assert "is not the configuration that this folder was begun with" in printed
     assert str(changed) in printed
 
 
 def test_a_folder_of_no_run_cannot_be_resumed(tmp_path, das):
-    code, printed = das("resume", tmp_path)
+    code, printed = das("run", tmp_path)
     assert code == OutputError.exit_code
     assert "run.json: is missing; give the output.directory of a run" in printed
 
 
 def test_a_second_driver_is_refused(copy, das):
     with only_driver(copy):
-        for words in (("resume", copy), ("run", run_file(copy), "--out", copy)):
+        for words in (("run", copy), ("run", run_file(copy), "--out", copy)):
             code, printed = das(*words)
             assert code == OutputError.exit_code
             assert f"another process works on this folder; got process {os.getpid()}" in printed
-    assert das("resume", copy)[0] == 0
+    assert das("run", copy)[0] == 0
 
 
 def test_a_start_that_died_at_once_leaves_a_usable_folder(tmp_path):
@@ -305,11 +306,11 @@ def test_what_the_machine_did_is_an_error_of_one_line(monkeypatch, das, error, k
             raise ConnectionRefusedError  # as stopping a session that is gone does
 
     monkeypatch.setattr("jobs.cli.main.app", fails)
-    code, printed = das("resume")
+    code, printed = das("run")
     assert code == kind.exit_code
     assert f"das: {kind.__name__} " in printed
     assert said in printed
-    assert "`das resume`" in printed
+    assert "`das run OUT`" in printed
     assert printed.count("\n") == 1
 
 
@@ -330,7 +331,7 @@ def test_a_connection_that_breaks_prints_no_frames(monkeypatch, das, caplog):
         raise Py4JNetworkError(client.send_command("x"))
 
     monkeypatch.setattr("jobs.cli.main.app", fails)
-    code, printed = das("resume")
+    code, printed = das("run")
     assert code == RuntimeSetupError.exit_code
     assert printed.count("\n") == 1
     assert not caplog.records
@@ -347,7 +348,7 @@ def test_defects_keep_their_frames(monkeypatch, das, defect):
 
     monkeypatch.setattr("jobs.cli.main.app", fails)
     with pytest.raises(type(defect)):
-        das("resume")
+        das("run")
 
 
 def test_who_stops_a_run_is_told_how_it_goes_on(
@@ -369,7 +370,7 @@ def test_who_stops_a_run_is_told_how_it_goes_on(
     told = re.search(r"stopped; .*`(.*)`", capsys.readouterr().err)
     assert told is not None
     words = shlex.split(told[1])
-    assert words == ["das", "resume", str(folder / "out")]
+    assert words == ["das", "run", str(folder / "out")]
     in_process.patch_spark(monkeypatch)
     result = CliRunner().invoke(app, [*words[1:], "--quiet"])
     assert result.exit_code == 0, result.output

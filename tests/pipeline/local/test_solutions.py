@@ -18,6 +18,7 @@ from jobs.pipeline.release.verify import verify_run
 from jobs.pipeline.storage.dataset import MANIFEST, Dataset, dataset_digest
 from jobs.pipeline.storage.journal import read_journal
 from tests.builders import toy
+from tests.builders.places import product_in, release_of, truth_of
 from tests.builders.units import section, write_units
 from tests.release_checks import sparse, totals_are_exact, tree_is_consistent
 
@@ -40,13 +41,13 @@ def measured(release: Path) -> dict[str, str]:
     """Digests of what was made before solving."""
     return {
         str(path.parent.relative_to(release)): dataset_digest(path.parent)
-        for name in ("measurements", "invariants", "geography")
-        for path in (release / name).rglob(MANIFEST)
+        for path in release.rglob(MANIFEST)
+        if path.parent.parent.name in ("measurements", "invariants", "geography")
     }
 
 
-def manifest_of(release: Path) -> dict[str, Any]:
-    return dict(json.loads((release / "manifest.json").read_text()))
+def manifest_of(release: Path, product: str = "persons") -> dict[str, Any]:
+    return dict(json.loads(product_in(release, product).manifest.read_text()))
 
 
 def files_of(root: Path) -> dict[Path, bytes]:
@@ -83,12 +84,12 @@ def test_a_method_that_does_not_fit_is_changed_by_solve_and_by_resume(folder, da
     assert code == SolverError.exit_code, printed
     assert "12" in printed
     out = folder / "out"
-    assert list((out / "release" / "counts").rglob(MANIFEST))
+    assert list((release_of(out).root / "counts").rglob(MANIFEST))
     before = measured(out / "release")
     copy = Path(shutil.copytree(out, folder / "copy"))
     changed = real(folder, solve={"method": "nnls"})
-    assert das("solve", changed)[0] == 0
-    assert das("resume", copy, "--config", changed)[0] == 0
+    assert das("run", "--only", "solve", changed)[0] == 0
+    assert das("run", copy, "--config", changed)[0] == 0
     for one in (out, copy):
         assert measured(one / "release") == before
         manifest = manifest_of(one / "release")
@@ -99,22 +100,23 @@ def test_a_method_that_does_not_fit_is_changed_by_solve_and_by_resume(folder, da
         ]
         verify_run(load_run(changed, output=one))
     for level in toy.LEVELS:
-        counts = f"release/counts/level={level}"
+        counts = f"release/products/persons/counts/level={level}"
         assert sparse(out / counts) == sparse(copy / counts)
 
 
 def test_targets_rounding_tables_and_formats_may_change_before_the_seal(folder, das, monkeypatch):
     config = real(folder, output__microdata=["parquet", "csv"])
     with monkeypatch.context() as patch:
-        patch.setattr("jobs.pipeline.release.stages.is_sealed", interrupted)
+        patch.setattr("jobs.pipeline.release.stages.is_census_sealed", interrupted)
         assert das("run", config)[0] == 130
-    out = folder / "out" / "release"
-    before, counts = measured(out), dataset_digest(out / "counts" / "level=block")
+    release = folder / "out" / "release"
+    out = product_in(release).root
+    before, counts = measured(release), dataset_digest(out / "counts" / "level=block")
     estimates = dataset_digest(out / "estimates" / "whole" / "level=tract")
     changed = real(folder, output__microdata=["csv"], output__tables=["total", "age"])
     with monkeypatch.context() as patch:
-        patch.setattr("jobs.pipeline.release.stages.is_sealed", interrupted)
-        assert das("solve", changed)[0] == 130
+        patch.setattr("jobs.pipeline.release.stages.is_census_sealed", interrupted)
+        assert das("run", "--only", "solve", changed)[0] == 130
     assert dataset_digest(out / "counts" / "level=block") == counts
     assert not (out / "microdata" / "parquet").exists()
     tables = Dataset.open(out / "tables" / "level=block").facts["queries"]
@@ -123,11 +125,11 @@ def test_targets_rounding_tables_and_formats_may_change_before_the_seal(folder, 
     assert [query["query"] for query in described] == ["total", "age"]
     solve = {"targets": "own", "rounding": [["total", "sex", "detailed"]]}
     last = real(folder, output__microdata=["csv"], output__tables=["total", "age"], solve=solve)
-    assert das("solve", last)[0] == 0
+    assert das("run", "--only", "solve", last)[0] == 0
     assert dataset_digest(out / "counts" / "level=block") != counts
     assert dataset_digest(out / "estimates" / "whole" / "level=tract") == estimates
-    assert measured(out) == before
-    assert len(manifest_of(out)["solution"]["history"]) == 3
+    assert measured(release) == before
+    assert len(manifest_of(release)["solution"]["history"]) == 3
 
 
 def interrupted(*_: object, **__: object) -> None:
@@ -135,14 +137,14 @@ def interrupted(*_: object, **__: object) -> None:
 
 
 def test_what_fixes_the_measurements_may_not_change(folder, das):
-    assert das("measure", real(folder))[0] == 0
+    assert das("run", "--only", "measure", real(folder))[0] == 0
     for changes in (
         {"invariants": []},
         {"privacy__rho": "2"},
         {"privacy__delta": "1/1000"},
         {"geography__geounits": None},
     ):
-        code, printed = das("solve", real(folder, **changes))
+        code, printed = das("run", "--only", "solve", real(folder, **changes))
         assert code == OutputError.exit_code
         assert "belongs to a different configuration" in printed
 
@@ -153,12 +155,12 @@ def test_nothing_is_made_again_without_a_change(folder, das, monkeypatch):
         patch.setattr("jobs.pipeline.release.stages.write_tables", interrupted)
         assert das("run", real(folder))[0] == 130
     out = folder / "out" / "release"
-    counts = files_of(out / "counts")
+    counts = files_of(product_in(out).root / "counts")
     assert das("run", real(folder))[0] == 0
-    assert files_of(out / "counts") == counts
+    assert files_of(product_in(out).root / "counts") == counts
     sealed = files_of(out)
     assert das("run", real(folder, name="another title"))[0] == 0
-    assert das("solve", real(folder))[0] == 0
+    assert das("run", "--only", "solve", real(folder))[0] == 0
     assert files_of(out) == sealed
 
 
@@ -171,16 +173,20 @@ def sealed(folder, das) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("command", ["run", "solve", "resume"])
-def test_a_sealed_release_is_not_made_again(sealed, das, command):
+@pytest.mark.parametrize("way", ["run", "solve", "resume"])
+def test_a_sealed_release_is_not_made_again(sealed, das, way):
     out = sealed / "out"
     before = files_of(out / "release")
     changed = real(sealed, solve={"targets": "own"}, output__h1=None)
-    words = ("resume", out, "--config", changed) if command == "resume" else (command, changed)
+    more = {"run": (changed,), "solve": (changed, "--only", "solve")}
+    words = ("run", *more.get(way, (out, "--config", changed)))
     code, printed = das(*words)
     assert code == OutputError.exit_code
     assert 'is sealed, and was made with other settings; got solve.targets "full", now' in printed
-    assert f"`das solve {changed} --solution NAME` keeps another solution beside it" in printed
+    assert (
+        f"`das run {changed} --only solve --solution NAME` keeps another solution beside it"
+        in printed
+    )
     assert files_of(out / "release") == before
     assert not (out / "solutions").exists()
 
@@ -189,36 +195,37 @@ def test_a_named_solution_is_a_whole_release_of_the_same_measurements(sealed, da
     out = sealed / "out"
     before = files_of(out / "release")
     changed = real(sealed, solve={"targets": "own"}, output__tables=["total", "sex * age"])
-    code, printed = das("solve", changed, "--solution", "own")
+    code, printed = das("run", "--only", "solve", changed, "--solution", "own")
     assert code == 0, printed
-    assert f"{out / 'solutions' / 'own' / 'report.html'}" in printed
+    assert f"{release_of(out, solution='own').report}" in printed
     assert files_of(out / "release") == before
     own, release = out / "solutions" / "own", out / "release"
     assert measured(own) == measured(release)
-    part = next((release / "measurements").rglob("part-*"))
+    part = next((product_in(release).root / "measurements").rglob("part-*"))
     assert part.samefile(own / part.relative_to(release))
     first, second = manifest_of(release), manifest_of(own)
     assert (first["solution"]["name"], second["solution"]["name"]) == (None, "own")
     assert second["solution"]["settings"]["solve"]["targets"] == "own"
     assert first["configuration_digest"] == second["configuration_digest"]
     assert first["budget"] == second["budget"]
-    assert sparse(own / "counts" / "level=block") != sparse(release / "counts" / "level=block")
+    counts = [product_in(folder).counts("block") for folder in (own, release)]
+    assert sparse(counts[0]) != sparse(counts[1])
     for folder, shown in ((own, True), (release, False)):
-        page = (folder / "report.html").read_text()
+        page = product_in(folder).report.read_text()
         assert (re.search(r"Solution\W.{0,40}own", page, re.DOTALL) is not None) == shown
 
     assert das("verify", changed, "--solution", "own")[0] == 0
     assert das("verify", changed)[0] == 0
     code, printed = das("inspect", out)
     assert "solutions: own" in printed
-    code, printed = das("inspect", out, "--solution", "own", "--geocode", "99", "--json")
+    code, printed = das("inspect", out, "--solution", "own", "--geounit", "99", "--json")
     assert json.loads(printed)["protected_total"] > 0
     words = ("estimate", changed, "--geounit", "99", "--query", "sex * age", "--json")
     assert das(*words, "--solution", "own") == das(*words)
     assert das("evaluate", changed, "--solution", "own")[0] == 0
-    assert (out / "confidential" / "solutions" / "own" / "report.html").exists()
-    assert das("report", out, "--solution", "own")[0] == 0
-    assert das("resume", out, "--config", changed, "--solution", "own")[0] == 0
+    assert truth_of(out, solution="own").report.exists()
+    assert das("inspect", "--reports", out, "--solution", "own")[0] == 0
+    assert das("run", out, "--config", changed, "--solution", "own")[0] == 0
     assert das("run", real(sealed))[0] == 0  # the release itself goes on as it was
     assert files_of(out / "release") == before
 
@@ -228,57 +235,59 @@ def test_a_release_goes_on_with_its_own_run_file_after_a_solution_of_another_one
     out = sealed / "out"
     other = real(sealed, solve={"targets": "own"}).rename(sealed / "other.yaml")
     real(sealed)
-    before = (out / "release" / "manifest.json").read_bytes()
-    assert das("solve", other)[0] == OutputError.exit_code
+    before = release_of(out).manifest.read_bytes()
+    assert das("run", "--only", "solve", other)[0] == OutputError.exit_code
     assert das("evaluate", other)[0] == 0
-    assert das("solve", other, "--solution", "own")[0] == 0
+    assert das("run", "--only", "solve", other, "--solution", "own")[0] == 0
     for words in (
-        ("resume", out),
-        ("resume", out, "--solution", "own"),
+        ("run", out),
+        ("run", out, "--solution", "own"),
         ("replicate", out, "--count", 1),
         ("replicate", out, "--count", 1, "--solution", "own"),
     ):
         code, printed = das(*words)
         assert code == 0, printed
-    assert (out / "release" / "manifest.json").read_bytes() == before
+    assert (release_of(out).manifest).read_bytes() == before
 
 
 def test_a_named_solution_is_not_made_again_and_damage_is_mended(sealed, das):
     out = sealed / "out"
     changed = real(sealed, solve={"targets": "own"})
-    assert das("solve", changed, "--solution", "own")[0] == 0
-    own = out / "solutions" / "own"
-    before = sparse(own / "counts" / "level=tract")
-    code, printed = das("solve", real(sealed, solve={"method": "reweighted"}), "--solution", "own")
+    assert das("run", "--only", "solve", changed, "--solution", "own")[0] == 0
+    tracts = release_of(out, solution="own").counts("tract")
+    before = sparse(tracts)
+    code, printed = das(
+        "run", "--only", "solve", real(sealed, solve={"method": "reweighted"}), "--solution", "own"
+    )
     assert code == OutputError.exit_code
     assert "--solution another name" in printed
-    next((own / "counts" / "level=tract").glob("part-*")).unlink()
+    next(tracts.glob("part-*")).unlink()
     changed = real(sealed, solve={"targets": "own"})
-    code, printed = das("solve", changed, "--solution", "own")
+    code, printed = das("run", "--only", "solve", changed, "--solution", "own")
     assert code == OutputError.exit_code
     assert "is missing" in printed
-    assert das("resume", out, "--solution", "own")[0] == 0
-    assert sparse(own / "counts" / "level=tract") == before
+    assert das("run", out, "--solution", "own")[0] == 0
+    assert sparse(tracts) == before
     assert das("verify", changed, "--solution", "own")[0] == 0
 
 
 def test_a_named_solution_that_fails_is_tried_again(sealed, das):
     bad = real(sealed, solve={"tolerance": 1e-300})
-    assert das("solve", bad, "--solution", "tight")[0] == SolverError.exit_code
+    assert das("run", "--only", "solve", bad, "--solution", "tight")[0] == SolverError.exit_code
     good = real(sealed, solve={"tolerance": 1e-6})
-    assert das("solve", good, "--solution", "tight")[0] == 0
+    assert das("run", "--only", "solve", good, "--solution", "tight")[0] == 0
     tight = manifest_of(sealed / "out" / "solutions" / "tight")["solution"]
     assert [s["settings"]["solve"]["tolerance"] for s in tight["history"]] == [1e-300, 1e-6]
 
 
 def test_a_solution_needs_measurements_and_a_name(folder, das):
     config = real(folder)
-    code, printed = das("solve", config, "--solution", "early")
+    code, printed = das("run", "--only", "solve", config, "--solution", "early")
     assert code == OutputError.exit_code
-    assert "is not measured; run `das measure`" in printed
+    assert "is not measured; use `das run RUN --only measure`" in printed
     assert not (folder / "out" / "solutions").exists()
     for name in ("../up", "", "a b", ".hidden"):
-        code, printed = das("solve", config, "--solution", name)
+        code, printed = das("run", "--only", "solve", config, "--solution", name)
         assert code == ConfigError.exit_code
         assert "is no name" in printed
 
@@ -291,10 +300,10 @@ def test_a_solution_of_persons_and_units(folder, das):
     code, printed = das("run", changed)
     assert code == OutputError.exit_code
     assert "units.solve.targets" in printed
-    assert das("solve", changed, "--solution", "own")[0] == 0
+    assert das("run", "--only", "solve", changed, "--solution", "own")[0] == 0
     assert das("verify", changed, "--solution", "own")[0] == 0
     own = folder / "out" / "solutions" / "own"
-    assert manifest_of(own)["products"]["units"] == manifest_of(own / "units")
+    assert manifest_of(own, "units")["solution"]["name"] == "own"
     assert files_of(folder / "out" / "release") == before
 
 
@@ -305,14 +314,15 @@ def test_lazy_geolevels_go_on_with_other_settings_and_have_one_solution(folder, 
     with monkeypatch.context() as patch:
         patch.setattr("jobs.pipeline.release.stages.write_microdata", interrupted)
         assert das("run", config)[0] == 130
-    out = folder / "out" / "release"
+    release = folder / "out" / "release"
+    out = product_in(release).root
     (out / "counts" / "level=block" / MANIFEST).unlink()
     kept = dataset_digest(out / "counts" / "level=county")
     changed = real(folder, **lazy, solve={"targets": "own", "tolerance": 1e-6})
-    assert das("resume", folder / "out", "--config", changed)[0] == 0
+    assert das("run", folder / "out", "--config", changed)[0] == 0
     assert dataset_digest(out / "counts" / "level=county") == kept
-    assert len({row["solve_digest"] for row in manifest_of(out)["solve"]}) == 2
-    code, printed = das("solve", changed, "--solution", "other")
+    assert len({row["solve_digest"] for row in manifest_of(release)["solve"]}) == 2
+    code, printed = das("run", "--only", "solve", changed, "--solution", "other")
     assert code == ConfigError.exit_code
     assert "drawn for the counts of the release" in printed
     assert LedgerError.exit_code == 3

@@ -15,11 +15,11 @@ from typer.testing import CliRunner
 from jobs.cli.main import app
 from jobs.pipeline.config.load import load_run
 from jobs.pipeline.release.verify import verify_release
-from jobs.pipeline.storage.layout import release_layout
 from jobs.pipeline.storage.ledger import read_ledger
 from tests.builders import toy
 from tests.builders.datasets import rows_of
 from tests.builders.in_process import execute
+from tests.builders.places import release_of, truth_of
 from tests.checkout import ROOT
 from tests.release_checks import output_equals_input, totals_are_exact, tree_is_consistent
 
@@ -40,7 +40,7 @@ def checked(config: Path) -> Path:
     out = execute(config, figures=True)
     assert tree_is_consistent(out, toy.LEVELS)
     assert totals_are_exact(out, "state")
-    verify_release(load_run(config).plan, release_layout(out))
+    verify_release(load_run(config).plan, release_of(out))
     return out
 
 
@@ -53,25 +53,25 @@ def test_a_run_with_strata_keeps_every_promise(tmp_path: Path, targets: str) -> 
         solve={"targets": targets, "rounding": [["total"], ["sex", "detailed"]]},
     )
     out = checked(config)
-    ledger = read_ledger(release_layout(out).ledger)
+    ledger = read_ledger(release_of(out).ledger)
     assert ledger.is_sealed
     assert ledger.planned.strata == ("votingage=minor", "votingage=adult")
     for stratum in ledger.planned.strata:
         assert ledger.spent().path_costs(stratum) == (1, 1)
     assert ledger.spent().path_costs() == (Fraction(1, 2), Fraction(1, 2))
-    manifest = json.loads((out / "release" / "manifest.json").read_text())
+    manifest = json.loads((release_of(out).manifest).read_text())
     assert [row["own"] for row in manifest["strata"]] == ["1/2", "1/2"]
     measured = {row["query"]: row.get("stratum", "") for row in manifest["budget"]}
     assert measured["sex where votingage=minor"] == "votingage=minor"
     assert measured["detailed"] == ""
-    rows = rows_of(out / "release" / "measurements" / "level=county")
+    rows = rows_of(release_of(out).measurements("county"))
     assert {len(row["answers"]) for row in rows if row["query"] == "sex where votingage=minor"} == {
         2
     }
-    report = (out / "release" / "report.html").read_text()
+    report = (release_of(out).report).read_text()
     assert "Groups that are measured apart" in report
     assert "for everybody and votingage=minor" in report
-    evaluation = json.loads((out / "confidential" / "evaluation.json").read_text())
+    evaluation = json.loads((truth_of(out).evaluation).read_text())
     errors = {(row["geolevel"], row["query"]): row for row in evaluation["results"]}
     assert errors["county", "total where votingage=minor"]["measured"]
 
@@ -106,7 +106,7 @@ def test_strata_may_be_planned_and_go_on_with_what_was_planned(tmp_path: Path) -
         tmp_path, privacy__allocation=allocation(tmp_path, adult=adults, minor=minors)
     )
     out = checked(config)
-    planned = json.loads((out / "release" / "planned.json").read_text())
+    planned = json.loads((release_of(out).planned).read_text())
     assert list(planned["levels"]) == [
         "state where votingage=minor",
         *(f"{level} where votingage=adult" for level in toy.LEVELS),
@@ -120,7 +120,7 @@ def test_strata_may_be_planned_and_go_on_with_what_was_planned(tmp_path: Path) -
 def test_a_plan_says_what_each_stratum_costs_and_how_far_off_it_is(tmp_path: Path) -> None:
     toy.write_records(tmp_path)
     config = toy.configuration(tmp_path, privacy__allocation=allocation(tmp_path))
-    result = CliRunner().invoke(app, ["plan", str(config), "--json", "--quiet", "--losses"])
+    result = CliRunner().invoke(app, ["validate", str(config), "--json", "--losses"])
     assert result.exit_code == 0, result.output
     plan = json.loads(result.output)
     assert 0 < plan["by_noise"]["epsilon"] < plan["privacy"]["epsilon"]
@@ -133,7 +133,7 @@ def test_a_plan_says_what_each_stratum_costs_and_how_far_off_it_is(tmp_path: Pat
 WISHES = {
     "--weights": {"total where votingage=minor": {"county": 9}, "detailed": 1},
     "--targets": {"total where votingage=minor": 60, "age where votingage=adult": {"block": 90}},
-    "--equity": {
+    "--groups": {
         "groups": {"votingage": {"county": "absolute", "block": "absolute"}},
         "tables": ["sex"],
     },

@@ -272,20 +272,22 @@ def test_pages_are_written_again_without_data_and_of_solutions(das, tmp_path):
     (tmp_path / "persons.csv").rename(tmp_path / "away.csv")
     for half in written:
         (tmp_path / "out" / half / "report.html").unlink()
-    assert "CONFIDENTIAL" not in done(das, "report", tmp_path / "out", "--to", tmp_path / "mine")
+    assert "CONFIDENTIAL" not in done(
+        das, "inspect", "--reports", tmp_path / "out", "--to", tmp_path / "mine"
+    )
     assert (tmp_path / "mine/report.html").read_text() == written["release"]
     assert not (tmp_path / "out/release/report.html").exists()
-    done(das, "report", tmp_path / "out")
+    done(das, "inspect", "--reports", tmp_path / "out")
     assert {half: page(tmp_path, half) for half in written} == written
     (tmp_path / "away.csv").rename(tmp_path / "persons.csv")
 
     write_config = write_survey(tmp_path, synthesis__records=100)
-    done(das, "solve", write_config, "--solution", "few")
+    done(das, "run", "--only", "solve", write_config, "--solution", "few")
     other = (tmp_path / "out/solutions/few/report.html").read_text()
     assert "100 artificial records" in other
     assert 'id="means"' in other
     done(das, "verify", write_config, "--solution", "few")
-    printed = done(das, "report", tmp_path / "out", "--solution", "few")
+    printed = done(das, "inspect", "--reports", tmp_path / "out", "--solution", "few")
     assert "CONFIDENTIAL" not in printed  # it was not evaluated
     assert (tmp_path / "out/solutions/few/report.html").read_text() == other
     assert page(tmp_path) == written["release"]
@@ -295,6 +297,6 @@ def test_a_page_of_no_release_is_an_error(das, tmp_path):
     config = write_survey(tmp_path)
     done(das, "run", config)
     (tmp_path / "out/release/manifest.json").unlink()
-    code, text = das("report", tmp_path / "out")
+    code, text = das("inspect", "--reports", tmp_path / "out")
     assert code == 2
     assert "run `das run` first" in text

@@ -81,7 +81,7 @@ def test_a_release_of_tables_is_certified_alone_and_names_what_is_exact(das, tmp
     done(das, "run", config)
     release, page = tmp_path / "out/release", tmp_path / "page.html"
     assert json.loads(done(das, "verify", release)) == json.loads(done(das, "verify", config))
-    done(das, "certificate", release, "-o", page)
+    done(das, "verify", release, "--certificate", page)
     text = re.sub(r"\s+", " ", re.sub(r"<[^>]*>", "", page.read_text()))
     assert "sex in the table sex group" in text
     assert "total in the table ages" in text
@@ -136,7 +136,7 @@ def test_a_run_that_dies_goes_on_and_draws_nothing_twice(das, tmp_path, place):
     config = survey(tmp_path)
     dies_in(place, das, "run", config)
     before = measurements(tmp_path)
-    done(das, "resume", tmp_path / "out")
+    done(das, "run", tmp_path / "out")
     after = measurements(tmp_path)
     assert {name: after[name] for name in before} == before
     assert json.loads(done(das, "verify", config))["spent"] == "8"

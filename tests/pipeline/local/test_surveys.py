@@ -226,7 +226,7 @@ def test_other_models_are_measured_stored_and_verified(das, tmp_path, settings, 
     assert facts["holds"] == holds
     shutil.rmtree(tmp_path / "out/release/microdata")
     (tmp_path / "persons.csv").unlink()
-    done(das, "solve", config)
+    done(das, "run", "--only", "solve", config)
 
 
 def test_microdata_of_strata_have_the_public_shares(das, tmp_path):
@@ -267,22 +267,21 @@ def test_parquet_gives_the_codes_that_csv_gives(das, tmp_path):
 
 
 def test_measuring_and_solving_are_two_commands_under_one_grant(das, config, tmp_path):
-    assert "income: is not measured" in refused(das, "solve", config)
-    done(das, "measure", config)
+    assert "income: is not measured" in refused(das, "run", "--only", "solve", config)
+    done(das, "run", "--only", "measure", config)
     ledger = tmp_path / "out/release/ledger.jsonl"
     assert [line["event"] for line in read_journal(ledger)][-1] == "sealed"
     before = measurements(tmp_path)
     (tmp_path / "persons.csv").unlink()  # nothing that follows reads it
-    done(das, "solve", config)
+    done(das, "run", "--only", "solve", config)
     assert measurements(tmp_path) == before
     assert len(claims(tmp_path)) == 1
     assert json.loads(done(das, "verify", config))["spent"] == "4"
 
 
 @pytest.mark.parametrize("command", ["means", "synthesize", "tables"])
-def test_only_run_and_measure_draw_noise(das, config, tmp_path, command):
-    text = refused(das, command, config)
-    assert "`das run` and `das measure` alone do" in text
+def test_only_run_draws_noise(das, config, tmp_path, command):
+    assert "`das run RUN`" in refused(das, command, config)
     assert not (tmp_path / "out").exists()
     assert claims(tmp_path) == []
 
@@ -292,13 +291,13 @@ def test_other_settings_make_another_solution_without_data_or_noise(das, config,
     before = measurements(tmp_path)
     (tmp_path / "persons.csv").unlink()
     configure(tmp_path, synthesis__components=5, synthesis__records=100, statistics__0__shrink=True)
-    text = refused(das, "solve", config)
+    text = refused(das, "run", "--only", "solve", config)
     assert "shrink false, now true" in text
     assert "--solution NAME" in text
     configure(tmp_path, synthesis__components=5, synthesis__records=100)
-    assert "components 20, now 5" in refused(das, "solve", config)
+    assert "components 20, now 5" in refused(das, "run", "--only", "solve", config)
     configure(tmp_path, synthesis__components=5, synthesis__records=100, statistics__0__shrink=True)
-    done(das, "solve", config, "--solution", "few")
+    done(das, "run", "--only", "solve", config, "--solution", "few")
     assert json.loads(done(das, "verify", config, "--solution", "few"))["records"] == 100
     assert measurements(tmp_path) == before
     assert len(claims(tmp_path)) == 1
@@ -315,11 +314,11 @@ def test_a_release_goes_on_with_its_own_run_file_after_a_solution_of_another_one
     other = tmp_path / "other.yaml"
     configure(tmp_path, synthesis__components=5).rename(other)
     configure(tmp_path)
-    refused(das, "solve", other)
+    refused(das, "run", "--only", "solve", other)
     done(das, "evaluate", other)
-    done(das, "solve", other, "--solution", "few")
-    done(das, "resume", tmp_path / "out")
-    done(das, "resume", tmp_path / "out", "--solution", "few")
+    done(das, "run", "--only", "solve", other, "--solution", "few")
+    done(das, "run", tmp_path / "out")
+    done(das, "run", tmp_path / "out", "--solution", "few")
 
 
 def test_the_same_command_again_changes_nothing(das, config, tmp_path):
@@ -348,7 +347,7 @@ def test_a_run_that_dies_goes_on_and_draws_nothing_twice(das, config, tmp_path, 
     dies_in(place, das, "run", config)
     assert len(claims(tmp_path)) == claimed
     before = measurements(tmp_path)
-    done(das, "resume", tmp_path / "out")
+    done(das, "run", tmp_path / "out")
     assert len(claims(tmp_path)) == 1
     after = measurements(tmp_path)
     assert {name: after[name] for name in before} == before
@@ -391,8 +390,8 @@ def test_nothing_that_is_lost_or_rolled_back_is_drawn_again(das, config, tmp_pat
         shutil.rmtree(out / "release" if lost == "release removed" else out)
     if lost == "rolled back":
         shutil.move(backup, out)
-    for command in (("run", config), ("measure", config), ("resume", out)):
-        words = (*command, "--moved") if moved and command[0] == "resume" else command
+    for command in (("run", config), ("run", "--only", "measure", config), ("run", out)):
+        words = (*command, "--moved") if moved and command[1] == out else command
         refused(das, *words)
     assert journal(tmp_path) == before
 
@@ -402,11 +401,11 @@ def test_of_copies_the_one_that_is_said_to_go_on_draws(das, config, tmp_path):
     copies = [tmp_path / f"copy{i}" for i in range(3)]
     for copy in copies:
         shutil.copytree(tmp_path / "out", copy / "out")
-    done(das, "resume", copies[0] / "out", "--moved")
+    done(das, "run", copies[0] / "out", "--moved")
     assert len(measurements(copies[0])) == 3
     for other in (*copies[1:], tmp_path):
-        refused(das, "resume", other / "out")
-        refused(das, "resume", other / "out", "--moved")
+        refused(das, "run", other / "out")
+        refused(das, "run", other / "out", "--moved")
         assert not measurements(other)
     measured = [line["geolevel"] for line in journal(tmp_path) if line.get("event") == "measured"]
     assert sorted(measured) == ["age", "income", "synthesis"]
@@ -448,7 +447,7 @@ def test_damaged_microdata_are_made_again(das, config, tmp_path):
     text = file.read_text()
     file.write_text(text + '"m","a","0 to 15","under 16"\n')
     assert "was changed" in refused(das, "verify", config)
-    done(das, "resume", tmp_path / "out")
+    done(das, "run", tmp_path / "out")
     again = next((tmp_path / "out/release/microdata/csv").glob("part-*"))
     assert again.read_text() == text
     done(das, "verify", config)
@@ -504,7 +503,7 @@ def test_seeded_noise_is_marked_and_claims_nothing(das, tmp_path):
 def test_another_configuration_of_a_folder_is_refused(das, config, tmp_path):
     done(das, "run", config)
     configure(tmp_path, statistics__0__spread=2000)
-    text = refused(das, "resume", tmp_path / "out")
+    text = refused(das, "run", tmp_path / "out")
     assert "is not the configuration that this folder was begun with" in text
     assert "belongs to a different configuration" in refused(das, "run", config)
     configure(tmp_path)
@@ -700,7 +699,7 @@ def test_the_folder_of_a_release_is_enough(das, config, tmp_path):
     published = "".join(path.read_text() for path in (alone / "configuration").iterdir())
     assert "persons.csv" not in published
     page = tmp_path / "page.html"
-    done(das, "certificate", alone, "-o", page)
+    done(das, "verify", alone, "--certificate", page)
     text = page.read_text()
     digest = hashlib.sha256((alone / "manifest.json").read_bytes()).hexdigest()
     assert digest in text
@@ -708,18 +707,18 @@ def test_the_folder_of_a_release_is_enough(das, config, tmp_path):
     assert "mean of income" in text
     before = (alone / "report.html").read_bytes()
     (alone / "report.html").unlink()
-    done(das, "report", alone)
+    done(das, "inspect", "--reports", alone)
     assert (alone / "report.html").read_bytes() == before
     for command in ("tables", "explore", "estimate", "areas"):
         said = refused(das, command, alone)
         assert "is the release of a survey, which has no geounits" in said
-        assert "das verify, certificate, report or inspect" in said
+        assert "das verify or inspect" in said
     weights = alone / "configuration" / "weights-income.csv"
     weights.write_text(weights.read_text().replace("m,a,3/10", "m,a,1/10").replace(
         "m,b,3/20", "m,b,7/20"))  # fmt: skip
     assert "is not the one the manifest of the release names" in refused(das, "verify", alone)
     assert "is not the one the manifest of the release names" in refused(
-        das, "certificate", alone, "-o", page
+        das, "verify", alone, "--certificate", page
     )
 
 
@@ -760,7 +759,7 @@ def test_a_release_without_its_configuration_needs_the_run_file(das, config, tmp
     )
     done(das, "verify", config)
     configure(tmp_path, synthesis__components=3)
-    done(das, "solve", config, "--solution", "other")
+    done(das, "run", "--only", "solve", config, "--solution", "other")
     assert "give the run file" in refused(das, "verify", tmp_path / "out/solutions/other")
     assert json.loads(done(das, "verify", config, "--solution", "other"))["parts"] == 3
 
@@ -778,9 +777,9 @@ def test_a_survey_without_means_or_without_microdata(das, tmp_path):
 
 def test_what_a_folder_holds_is_said(das, config, tmp_path):
     assert "run `das run` first" in refused(das, "verify", config)
-    assert "give the output.directory of a run" in refused(das, "resume", tmp_path)
+    assert "give the output.directory of a run" in refused(das, "run", tmp_path)
     dies_in("jobs.survey.run.write_microdata", das, "run", config)
-    text = done(das, "resume", tmp_path / "out", "--check")
+    text = done(das, "run", tmp_path / "out", "--check")
     assert [line.split() for line in text.splitlines()] == [
         ["income", "released"], ["age", "released"], ["synthesis", "measured"]
     ]  # fmt: skip
@@ -788,11 +787,11 @@ def test_what_a_folder_holds_is_said(das, config, tmp_path):
     found = json.loads(done(das, "validate", config, "--json"))
     assert [part["cost"] for part in found["parts"]] == ["1", "1", "2"]
     assert "is the folder of a survey" in refused(
-        das, "inspect", tmp_path / "out", "--geocode", "1"
+        das, "inspect", tmp_path / "out", "--geounit", "1"
     )
     (tmp_path / "run.yaml").rename(tmp_path / "moved.yaml")
-    assert "say where it is with --config" in refused(das, "resume", tmp_path / "out")
-    done(das, "resume", tmp_path / "out", "--config", tmp_path / "moved.yaml")
+    assert "say where it is with --config" in refused(das, "run", tmp_path / "out")
+    done(das, "run", tmp_path / "out", "--config", tmp_path / "moved.yaml")
 
 
 # --- refused before anything is spent ------------------------------------------------------------
@@ -858,7 +857,7 @@ def test_a_part_that_failed_after_its_draw_is_spent(das, config, tmp_path, monke
         "drawing", "failed_draw"
     ]  # fmt: skip
     for _ in range(2):
-        assert "its budget is spent" in refused(das, "resume", tmp_path / "out")
+        assert "its budget is spent" in refused(das, "run", tmp_path / "out")
     assert sum(line.get("event") == "drawing" for line in journal(tmp_path)) == 1
 
 
@@ -871,5 +870,5 @@ def test_what_the_machine_does_wrong_is_drawn_anew(das, config, tmp_path, monkey
         patch.setattr("jobs.survey.confidential.measure.write_part", fails)
         with suppress(MemoryError):  # a full disk is said, this one is not
             refused(das, "run", config)
-    done(das, "resume", tmp_path / "out")
+    done(das, "run", tmp_path / "out")
     assert json.loads(done(das, "verify", config))["spent"] == "4"

@@ -31,8 +31,8 @@ from jobs.pipeline.config.models.run import GeounitsFile
 from jobs.pipeline.config.schema import load_schema
 from jobs.pipeline.input import files
 from jobs.pipeline.input.geounits import list_geounits
-from jobs.pipeline.storage.layout import confidential_layout
 from jobs.pipeline.tasks.executor import SparkTasks
+from tests.builders.places import truth_of
 from tests.unit.jobs.pipeline.confidential.read import test_pl94 as pl94_files
 from tests.unit.jobs.pipeline.confidential.read.reading import ROOT, TOY, read
 
@@ -117,7 +117,7 @@ def test_error_in_a_task_keeps_type_file_and_row(tasks: SparkTasks, tmp_path: Pa
     lattice = Lattice.from_leaves(SPINE, ["0101"])
     source = reader_of(data, TOY, 4)
     with pytest.raises(InputError) as caught:
-        write_truth(source, lattice, schema=TOY, layout=confidential_layout(tmp_path), tasks=tasks)
+        write_truth(source, lattice, schema=TOY, layout=truth_of(tmp_path), tasks=tasks)
     assert f"{data.path}, row 5, column age: unknown code" in str(caught.value)
     assert "elderly" not in str(caught.value)
 
@@ -133,7 +133,7 @@ def test_unforeseen_error_in_a_task_quotes_nothing(tasks: SparkTasks, tmp_path: 
     source = Broken(records(tmp_path, PEOPLE), TOY, 4)
     lattice = Lattice.from_leaves(SPINE, ["0101"])
     with pytest.raises(Exception, match=r"ValueError at .* its text is withheld") as caught:
-        write_truth(source, lattice, schema=TOY, layout=confidential_layout(tmp_path), tasks=tasks)
+        write_truth(source, lattice, schema=TOY, layout=truth_of(tmp_path), tasks=tasks)
     shown = "".join(traceback.format_exception(caught.value))
     assert "in entries" in shown
     assert "elderly" not in shown
@@ -177,7 +177,7 @@ def refused(data: DataConfig, units: GeounitsFile, out: Path, tasks: SparkTasks)
     else:
         schema = TOY
     lattice = Lattice.from_leaves(spine, codes_of(data, units, tasks, spine, schema))
-    layout = confidential_layout(out)
+    layout = truth_of(out)
     with pytest.raises(InputError, match="is not in the list of geounits") as caught:
         write_truth(
             reader_of(data, schema, spine.digits[-1]),

@@ -229,5 +229,5 @@ def test_a_task_whose_processes_always_die_ends_the_step_as_a_failure_of_the_mac
         on_workers.run("die", [Dying(tmp_path, 0, 99)], die)
     failure = machine_failure(told.value)
     assert isinstance(failure, RuntimeSetupError)
-    assert "das resume" in str(failure)
+    assert "das run" in str(failure)
     assert on_workers.run("square", [3], square) == [9]

@@ -46,7 +46,7 @@ def reader_of(data: DataConfig, schema: Schema, digits: int) -> Reader[Any, Any]
     if data.format not in _READERS:
         raise ConfigError(
             f"data.path {data.path}",
-            "holds noisy answers, which are read by `das import-nmf` alone",
+            "holds noisy answers, which are read by `das nmf import` alone",
         )
     return _READERS[data.format](data, schema, digits)
 

@@ -322,7 +322,7 @@ class NmfData(InputFormat):
 
     format: Literal["nmf"]
     path: LocalPath
-    """Folder with `<Geolevel>.parquet/DPQuery`; `das import-nmf` reads it, and writes the run file
+    """Folder with `<Geolevel>.parquet/DPQuery`; `das nmf import` reads it, and writes the run file
     that names it."""
 
     chains: Literal["first", "last"] = "last"

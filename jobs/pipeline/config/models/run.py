@@ -379,8 +379,8 @@ class RunConfig(Model):
     """What protection means, and the account."""
 
     products: dict[ProductName, ProductConfig] = Field(min_length=1)
-    """Name of each product, such as persons, to what it is, in the order of work. The last lies in
-    the folder of the release itself, every other in one of its name there."""
+    """Name of each product, such as persons, to what it is, in the order of work. Each lies in a
+    folder of its name, in `products` of the release."""
 
     between: list[BetweenConfig] = Field(default=[])
     """What products must agree on, by definition of their records."""
@@ -393,10 +393,6 @@ class RunConfig(Model):
 
     runtime: RuntimeConfig = Field(default_factory=RuntimeConfig)
     """Where it works; speed only."""
-
-    def folder_of(self, name: str) -> str | None:
-        """Return the folder of a product in that of the release; None of the last product."""
-        return None if name == [*self.products][-1] else name
 
 
 def model_fields(model: type[BaseModel]) -> dict[str, Any]:

@@ -62,7 +62,7 @@ def test_summary(run_file):
     assert [level["name"] for level in summary["levels"]] == NEW
     assert summary["geounits"]["before"] == {"state": 1, "tract": 2, "group": 3, "block": 6}
     assert summary["distances"]["place"]["before"] == {"mean": 1.5, "largest": 2}
-    said = CliRunner().invoke(app, ["spine", str(run_file)])
+    said = CliRunner().invoke(app, ["plan", "--spine", str(run_file)])
     assert said.exit_code == 0, said.output
     assert json.loads(said.stdout) == summary
 

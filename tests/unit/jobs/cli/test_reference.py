@@ -11,7 +11,7 @@ from jobs.cli import reference
 from jobs.cli.pages import escaped
 from jobs.pipeline.config.load import load_run
 from jobs.pipeline.config.models.data import InputFormat
-from jobs.pipeline.config.models.equity import EquityFile
+from jobs.pipeline.config.models.groups import GroupsFile
 from jobs.pipeline.config.models.kinds.kind import CountedConfig, KindConfig
 from jobs.pipeline.config.models.products import BudgetConfig, ProductConfig, ProductOutputConfig
 from jobs.pipeline.config.models.run import RunConfig, model_fields
@@ -77,8 +77,8 @@ def test_the_examples_load_together(tmp_path: Path) -> None:
 
 
 def test_the_example_of_groups_loads() -> None:
-    groups = EquityFile.model_validate(yaml.safe_load(example("groups.yaml")))
-    assert {*EquityFile.model_fields} - {"limits", "targets", "floor", "tables"} == {
+    groups = GroupsFile.model_validate(yaml.safe_load(example("groups.yaml")))
+    assert {*GroupsFile.model_fields} - {"limits", "targets", "floor", "tables"} == {
         *groups.model_fields_set
     }
 

@@ -230,7 +230,7 @@ def test_what_is_given_up_is_said(run_file, tmp_path):
     text = invoke(*words, tmp_path / "a.yaml").output
     assert "gives nothing up" in text
     floors.write_text("total: {block: 50}\n")
-    more = ("--floors", floors, "--information", "full")
+    more = ("--max-rmse", floors, "--information", "full")
     result = invoke(*words, tmp_path / "b.yaml", *more, "--json")
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)["optimized"]
@@ -315,13 +315,13 @@ def test_options_that_contradict_are_refused(plan, run_file, tmp_path):
     with pytest.raises(ConfigError, match="not both"):
         read_goal(plan, PlanRequest(optimize=new, weights=given, targets=given))
     with pytest.raises(ConfigError, match="not both"):
-        read_goal(plan, PlanRequest(optimize=new, targets=given, floors=given))
-    for words in ({"weights": given}, {"floors": given}, {"others": 1.0}):
+        read_goal(plan, PlanRequest(optimize=new, targets=given, max_rmse=given))
+    for words in ({"weights": given}, {"max_rmse": given}, {"max_worsening": 1.0}):
         with pytest.raises(ConfigError, match="needs --optimize"):
             read_goal(plan, PlanRequest(**words))
     for factor in (0.0, -1.0, float("nan")):
-        with pytest.raises(ConfigError, match="--others: must be a positive factor"):
-            read_goal(plan, PlanRequest(optimize=new, others=factor))
+        with pytest.raises(ConfigError, match="--max-worsening: must be a positive factor"):
+            read_goal(plan, PlanRequest(optimize=new, max_worsening=factor))
     with pytest.raises(OutputError, match="exists"):
         read_goal(plan, PlanRequest(optimize=given))
     assert isinstance(invoke(run_file, "--optimize", given).exception, DasError)

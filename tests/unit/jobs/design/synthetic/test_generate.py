@@ -23,7 +23,6 @@ from jobs.design.synthetic.files import FORMATS, pattern_of
 from jobs.design.synthetic.generate import GenerateSpec, generate
 from jobs.design.synthetic.nation import draw_tract, plan_tracts
 from jobs.design.synthetic.schemas import NAMES, schema_named
-from jobs.design.synthetic.survey import SURVEY
 from jobs.pipeline.config.files import read_model
 from jobs.pipeline.config.models.data import BlockTableData, HistogramsData, RecordsData
 from jobs.pipeline.config.models.kinds.zero import ZeroConfig
@@ -338,6 +337,6 @@ def test_no_household_is_of_a_cell_that_cannot_be(tmp_path: Path) -> None:
 
 def test_the_help_names_what_the_error_names() -> None:
     options = {one.name: one.help for one in get_command(app).commands["generate"].params}
-    for option, names in (("schema", (*NAMES, SURVEY)), ("format", FORMATS)):
+    for option, names in (("schema", (*NAMES, "the path of a schema file")), ("format", FORMATS)):
         said = re.split(r", | or ", re.sub(r" \(.*?\)", "", options[option]).removesuffix("."))
         assert sorted(said) == sorted(names)

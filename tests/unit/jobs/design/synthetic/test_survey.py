@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from fractions import Fraction
 
 import pytest
+from typer.testing import CliRunner
 
 from das.errors import ConfigError, OutputError
-from jobs.design.requests import GenerateSpec
-from jobs.design.synthetic.generate import generate_any
+from jobs.cli.main import app
 from jobs.design.synthetic.survey import generate_survey
-from jobs.pipeline.tasks.progress import Reporter
 
 
 def test_an_invented_survey_is_the_same_for_the_same_seed(tmp_path):
@@ -38,8 +38,13 @@ def test_numbers_out_of_range_are_refused(tmp_path, persons, seed):
     assert not (tmp_path / "a").exists()
 
 
-def test_no_persons_are_not_the_default_number_of_persons(tmp_path):
-    spec = GenerateSpec(schema="survey", persons=0)
-    with pytest.raises(ConfigError, match="0 persons"):
-        generate_any(spec, tmp_path / "a", Reporter(quiet=True))
-    assert not (tmp_path / "a").exists()
+def test_the_command_generates_a_survey_and_that_of_censuses_names_it(tmp_path):
+    done = CliRunner().invoke(app, ["generate-survey", str(tmp_path / "a"), "--persons", "30"])
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.output)["persons"] == 30
+    for words in (("generate-survey", "--persons", "0"), ("generate", "--schema", "survey")):
+        command, *options = words
+        done = CliRunner().invoke(app, [command, str(tmp_path / "b"), *options])
+        assert isinstance(done.exception, ConfigError)
+        assert "generate-survey" in str(done.exception)
+        assert not (tmp_path / "b").exists()

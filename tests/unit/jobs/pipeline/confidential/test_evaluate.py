@@ -27,16 +27,11 @@ from jobs.pipeline.config.models.products import EvaluateConfig
 from jobs.pipeline.config.product import grouping
 from jobs.pipeline.documents.document import json_of, write_document
 from jobs.pipeline.storage.histograms import sparse_table
-from jobs.pipeline.storage.layout import (
-    ConfidentialLayout,
-    ReleaseLayout,
-    confidential_layout,
-    release_layout,
-)
 from jobs.pipeline.tasks.batches import Sizing, TaskSize
 from jobs.pipeline.tasks.executor import LocalTasks
 from tests.builders.datasets import publish_tables
 from tests.builders.histograms import from_dense
+from tests.builders.places import release_of, truth_of
 from tests.unit.jobs.pipeline.report.report_samples import budget_row, manifest, manifest_document
 
 SCHEMA = Schema("toy", (Attribute("sex", ("f", "m")), Attribute("age", ("0", "1", "2"))))
@@ -81,7 +76,7 @@ TRUTH, RELEASED = counts(0), counts(1)
 
 @pytest.fixture(name="folder")
 def _folder(tmp_path: Path) -> Path:
-    release, confidential = release_layout(tmp_path), confidential_layout(tmp_path)
+    release, confidential = release_of(tmp_path), truth_of(tmp_path)
     for name, codes in CODES.items():
         geography = pa.table({"geocode": codes})
         publish_tables(release.geography(name), [geography.slice(0, 5), geography.slice(5)])
@@ -104,7 +99,7 @@ SIZING = Sizing(2)
 def run_here(folder: Path, sizing: Sizing = SIZING) -> dict[str, object]:
     """Evaluate without Spark: every task at once, in order."""
     tasks = LocalTasks(sizing, slots=2)
-    return json_of(evaluate(release_layout(folder), confidential_layout(folder), DESIGN, tasks))
+    return json_of(evaluate(release_of(folder), truth_of(folder), DESIGN, tasks))
 
 
 def check(document: dict[str, object]) -> None:
@@ -158,7 +153,7 @@ def test_noise_comes_from_the_manifest(folder):
     described = manifest_document()["geography"][0]
     geography = [{**described, "geolevel": name} for name in SPINE.levels]
     sealed = manifest(budget=[row], geography=geography)
-    write_document(release_layout(folder).manifest, sealed)
+    write_document(release_of(folder).manifest, sealed)
     document = run_here(folder)
     noise = {(r["geolevel"], r["query"]): r["expected_rmse"] for r in document["results"]}
     assert noise.pop(("state", "sex")) == 2.5
@@ -166,7 +161,7 @@ def test_noise_comes_from_the_manifest(folder):
 
 
 def test_the_evaluation_is_written_whole_and_for_its_owner_only(folder):
-    path = confidential_layout(folder).evaluation
+    path = truth_of(folder).evaluation
     path.write_text("old")
     document = run_here(folder)
     assert json.loads(path.read_text()) == document
@@ -175,7 +170,7 @@ def test_the_evaluation_is_written_whole_and_for_its_owner_only(folder):
 
 
 def test_a_level_that_was_not_solved_is_named(folder):
-    (release_layout(folder).counts("block") / "_manifest.json").unlink()
+    (release_of(folder).counts("block") / "_manifest.json").unlink()
     with pytest.raises(OutputError, match="counts/level=block: is not complete"):
         run_here(folder)
 
@@ -183,8 +178,8 @@ def test_a_level_that_was_not_solved_is_named(folder):
 @pytest.mark.parametrize(("start", "stop"), [(0, 11), (2, 3), (3, 9), (10, 11)])
 def test_only_the_rows_of_the_slice_are_compared(folder, start, stop):
     piece = Slice(
-        ReleaseLayout(folder / "release"),
-        ConfidentialLayout(folder / "confidential"),
+        release_of(folder),
+        truth_of(folder),
         (parse_query(SCHEMA, "detailed"),),
         "block",
         BLOCKS[start],
@@ -204,7 +199,7 @@ GROUPING = grouping(EvaluateConfig(groups=["sex", "age"]), SCHEMA, SPINE.levels,
 
 def by_group(folder: Path, rows: int = 100) -> list[dict[str, object]]:
     tasks = LocalTasks(replace(SIZING, evaluate_geounits=TaskSize(rows, rows)), slots=2)
-    layouts = release_layout(folder), confidential_layout(folder)
+    layouts = release_of(folder), truth_of(folder)
     return json_of(evaluate(*layouts, DESIGN, tasks, grouping=GROUPING))["parity"]
 
 
@@ -235,7 +230,7 @@ def test_types_of_geounits_stay_with_them_however_files_and_work_are_cut(
     asked = grouping(config, SCHEMA, SPINE.levels, ["age"])
     monkeypatch.setattr(module, "BATCH", batch)
     tasks = LocalTasks(replace(SIZING, evaluate_geounits=TaskSize(rows, rows)), slots=2)
-    layouts = release_layout(folder), confidential_layout(folder)
+    layouts = release_of(folder), truth_of(folder)
     document = json_of(evaluate(*layouts, DESIGN, tasks, grouping=asked))
     found = {row["table"]: row["by_group"] for row in document["parity"] if row["kind"] == "areas"}
     kinds = np.array(KINDS)
@@ -261,7 +256,7 @@ def test_a_group_that_was_harmed_is_found(folder):
     for name, codes in CODES.items():
         harmed = TRUTH[name].copy()
         harmed[:, 5] -= harmed[:, 5] // 2
-        path = release_layout(folder).counts(name)
+        path = release_of(folder).counts(name)
         shutil.rmtree(path)
         publish_tables(path, [sparse_table(codes, from_dense(harmed))])
     for row in by_group(folder):

@@ -52,7 +52,7 @@ def test_after_the_tasks_nobody_puts_the_key_together(tmp_path: Path) -> None:
     with lent(KEY, tmp_path) as held:
         pass
     assert not any(tmp_path.iterdir())
-    with pytest.raises(OutputError, match=r"is gone.*das resume"):
+    with pytest.raises(OutputError, match=r"is gone.*das run"):
         held.key()
 
 

@@ -12,6 +12,7 @@ import yaml
 
 from das.errors import ConfigError
 from jobs.pipeline.config.load import load_run
+from jobs.pipeline.folder.solutions import settings_of
 from tests.builders import toy, units
 from tests.builders.run_files import to_products
 from tests.checkout import ROOT
@@ -124,10 +125,6 @@ def refused(folder: Path, change: Callable[[dict[str, Any]], object], name: str 
             lambda d: d["products"]["units"]["privacy"].update(product="toy"),
             "products.units.privacy.product: is also that of the persons; got toy",
         ),
-        (
-            lambda d: d.update(products={"counts": d["products"]["units"], **d["products"]}),
-            "products.counts: is the name of a part of what is made of the persons",
-        ),
     ],
 )
 def test_mistakes_in_format_2_are_named(tmp_path, change, said):
@@ -152,8 +149,30 @@ def test_one_product_may_have_any_name(tmp_path):
     path.write_text(json.dumps(document))
     product = load_run(path).last
     assert (product.name, product.title) == ("dwellings", "toy")
-    assert product.release.root == tmp_path / "out" / "release"
+    assert product.release.root == tmp_path / "out" / "release" / "products" / "dwellings"
     assert product.plan.digest != BEGUN["plain"]
+
+
+@pytest.mark.parametrize("name", ["schema", "products", "between", "solve", "counts", "geography"])
+def test_a_product_may_be_called_as_a_key_or_a_folder_of_others(tmp_path, name):
+    """What is measured of each is in the digest, and how each is solved in the settings."""
+
+    def digest_of(rho: str, of_persons: str) -> str:
+        path = write(tmp_path, "units")
+        document = json.loads(path.read_text())
+        units, persons = document["products"].values()
+        units["privacy"]["rho"], persons["privacy"]["rho"] = rho, of_persons
+        document["products"] = {name: units, "persons": persons}
+        path.write_text(json.dumps(document))
+        resolved = load_run(path)
+        folders = {one.name: one.release.root for one in resolved.products.values()}
+        assert folders[name] == tmp_path / "out" / "release" / "products" / name
+        settings = settings_of(resolved.config)
+        assert [value for value in settings.values() if "output" in value and "solve" in value]
+        assert "method" in settings["solve"]
+        return resolved.plan.digest
+
+    assert len({digest_of("1", "1"), digest_of("2", "1"), digest_of("1", "2")}) == 3
 
 
 def test_products_know_what_binds_them_and_have_noise_of_their_own(tmp_path):
@@ -161,6 +180,9 @@ def test_products_know_what_binds_them_and_have_noise_of_their_own(tmp_path):
     assert (dwellings.bound_by, persons.bound_by) == ((), ("units",))
     assert (dwellings.seed, persons.seed) == (6, 5)
     assert (dwellings.account_name, persons.account_name) == ("units", "toy")
-    assert dwellings.release.root == persons.release.root / "units"
-    assert dwellings.confidential.root == persons.confidential.root / "units"
+    for half in ("release", "confidential"):
+        places = [getattr(product, half).root for product in (dwellings, persons)]
+        assert places == [
+            tmp_path / "out" / half / "products" / name for name in ("units", "persons")
+        ]
     assert [product.label("block") for product in (dwellings, persons)] == ["units, block", "block"]

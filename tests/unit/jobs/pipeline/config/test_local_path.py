@@ -20,12 +20,13 @@ from pydantic import BaseModel
 from typer.models import ArgumentInfo
 
 from das.errors import ConfigError
-from jobs.cli.main import app, main
+from jobs.cli.main import main
 from jobs.cli.options import AnyPlace
 from jobs.pipeline.config.load import load_run
 from jobs.pipeline.config.local_path import is_endless, local_path, read_place, without_secrets
 from jobs.pipeline.config.models.run import RunConfig
 from jobs.pipeline.storage.place import Place, StoredPlace
+from tests.builders.command_line import leaves
 from tests.builders.run_files import to_products
 from tests.servers.s3 import s3_server
 from tests.servers.store import StoreServer
@@ -286,7 +287,7 @@ def parameters(command: Callable[..., None]) -> dict[str, tuple[Any, Any, bool]]
     return found
 
 
-COMMANDS = [command.callback for command in app.registered_commands]
+COMMANDS = {command.callback.__wrapped__: words for words, command in leaves()}
 COMMAND_PATHS = [
     (command, name, AnyPlace in {kind, *get_args(kind)})
     for command in COMMANDS
@@ -312,7 +313,7 @@ def arguments_of(command: Callable[..., None], name: str, text: str) -> list[str
                 info.default if isinstance(info.default, str) else f"--{other}".replace("_", "-")
             )
             arguments += [declared, value]
-    return [command.__name__.replace("_", "-"), *arguments]
+    return [*COMMANDS[command], *arguments]
 
 
 def test_what_is_no_path_of_the_command_line_is_refused(tmp_path, monkeypatch, capsys):

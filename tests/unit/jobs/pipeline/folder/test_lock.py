@@ -77,7 +77,7 @@ def test_a_folder_that_is_gone_cannot_be_locked(tmp_path: Path):
 def test_whoever_stops_a_run_is_told_how_to_go_on(tmp_path: Path, capsys):
     with pytest.raises(KeyboardInterrupt), only_driver(tmp_path):
         raise KeyboardInterrupt
-    assert f"go on with `das resume {tmp_path}`" in capsys.readouterr().err
+    assert f"go on with `das run {tmp_path}`" in capsys.readouterr().err
 
 
 # --- in a store ----------------------------------------------------------------------------------

@@ -41,7 +41,7 @@ def hint(resolved: Resolved) -> Hint:
 
 def test_units_are_told_of_by_householders_and_by_persons_in_households(hint: Hint) -> None:
     assert hint.query.name == "residence"
-    assert hint.folder is None
+    assert hint.product == "persons"
     types = {tuple(np.flatnonzero(row)): number for number, row in enumerate(hint.types)}
     householders, others = types[0,], types[1,]
     assert {tuple(np.flatnonzero(members)) for members in hint.sums} == {

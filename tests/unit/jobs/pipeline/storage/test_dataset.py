@@ -188,7 +188,7 @@ def test_a_full_disk_is_an_error_that_names_the_folder(dataset, monkeypatch):
         publish(dataset, [written], {})
     assert str(caught.value) == (
         f"{dataset / MANIFEST}: cannot be written; got No space left on device; "
-        "give the disk room; then go on with `das resume`, or where it is no run, with the same command"
+        "give the disk room; then go on with `das run OUT`, or where it is no run, with the same command"
     )
     assert not is_published(dataset)
     assert names(dataset) == {written.file}
@@ -279,7 +279,7 @@ def test_a_missing_file_is_an_error_that_names_it(anywhere):
         with pytest.raises(OutputError) as caught:
             read()
         assert str(caught.value).startswith(str(anywhere / written.file))
-        assert "`das resume`" in str(caught.value)
+        assert "`das run OUT`" in str(caught.value)
         assert "remove" not in str(caught.value)  # noisy answers would be lost
 
 
@@ -308,7 +308,9 @@ def test_a_changed_file_is_found_by_its_digest(dataset, damage):
     path.write_bytes(content)
     with pytest.raises(OutputError) as caught:
         verify_files(dataset)
-    assert str(caught.value).startswith(f"{path}: was changed after it was published; `das resume`")
+    assert str(caught.value).startswith(
+        f"{path}: was changed after it was published; `das run OUT`"
+    )
     assert [str(one) for one in find_damage(dataset)] == [str(caught.value)]
 
 

@@ -29,7 +29,7 @@ def _positive(value: object) -> float:
 Positive = Annotated[float, BeforeValidator(_positive)]
 
 
-class EquityFile(Model):
+class GroupsFile(Model):
     """Groups whose largest error is made least, or whose errors meet targets."""
 
     groups: dict[Text, Comparison | dict[Text, Comparison]] = Field(min_length=1)
@@ -58,7 +58,7 @@ class EquityFile(Model):
     """Table to its largest root mean squared error, or geolevel to that."""
 
     @model_validator(mode="after")
-    def _others_at_least_one(self) -> EquityFile:
+    def _others_at_least_one(self) -> GroupsFile:
         if self.others is not None and self.others < 1:
             raise ValueError("others: must be at least 1")
         return self

@@ -9,7 +9,7 @@ from pathlib import Path
 import typer
 from rich.text import Text
 
-from jobs.design.planning.fairness import FairnessSummary, MethodSpread, Quantiles
+from jobs.design.planning.planners import MethodSpread, PlannerComparison, Quantiles
 from jobs.pipeline.documents.document import json_of
 from jobs.pipeline.printable import printable, result_console
 from jobs.pipeline.report import text
@@ -45,7 +45,7 @@ _NAMES = {
 }
 
 
-def method_table(summary: FairnessSummary) -> Table:
+def method_table(summary: PlannerComparison) -> Table:
     """A row per method: the smallest, middle and largest standard errors of its answers."""
     methods = summary.methods
     errors = [[*vars(one.answers).values(), one.rmse] for one in methods]
@@ -71,7 +71,7 @@ def _ratio(value: float | None) -> str:
     return "exact" if value is None else text.decimal(value)
 
 
-def table_table(summary: FairnessSummary) -> Table:
+def table_table(summary: PlannerComparison) -> Table:
     """A row per table: the root mean square of its standard errors under every method."""
     first = summary.methods[0].by_table
     errors = [[one.by_table[row].rmse for one in summary.methods] for row in range(len(first))]
@@ -87,7 +87,7 @@ def table_table(summary: FairnessSummary) -> Table:
     return Table.of("tables", caption, columns)
 
 
-def print_fairness(summary: FairnessSummary, *, as_json: bool) -> None:
+def print_planners(summary: PlannerComparison, *, as_json: bool) -> None:
     """Print errors of cells by method as JSON, or as a table with what was left out."""
     if as_json:
         typer.echo(json.dumps(json_of(summary), indent=1))
@@ -102,7 +102,7 @@ def print_fairness(summary: FairnessSummary, *, as_json: bool) -> None:
         console.print(printable(f"left out: {one.method}: {one.reason}"))
 
 
-def write_fairness_page(summary: FairnessSummary, out: Path) -> None:
+def write_planners_page(summary: PlannerComparison, out: Path) -> None:
     """Write one self-contained HTML file.
 
     Args:
@@ -129,11 +129,20 @@ def write_fairness_page(summary: FairnessSummary, out: Path) -> None:
         tiles.append(Tile("Largest : least error", text.decimal(min(ratios)), detail))
     facts = [("Schema", summary.schema), ("Geolevel", summary.geolevel)]
     facts += [("Left out", f"{one.method}: {one.reason}") for one in summary.skipped]
-    page = Page("Fairness", summary.name, _SUMMARY, facts, [], tiles, sections, summary.records)
+    page = Page(
+        "Comparison of planners",
+        summary.name,
+        _SUMMARY,
+        facts,
+        [],
+        tiles,
+        sections,
+        summary.records,
+    )
     write_report(page, out, mode=READABLE)
 
 
-def _cells(drawn: Sequence[MethodSpread], summary: FairnessSummary) -> Section:
+def _cells(drawn: Sequence[MethodSpread], summary: PlannerComparison) -> Section:
     """Figures 1 to 3 of the reference, a panel per method: error of a cell by size of its table."""
     panels = []
     for one in drawn:
@@ -163,7 +172,7 @@ def _cells(drawn: Sequence[MethodSpread], summary: FairnessSummary) -> Section:
     return Section("cells", "Small and large tables", lead, blocks)
 
 
-def _spread(drawn: Sequence[MethodSpread], summary: FairnessSummary) -> Section:
+def _spread(drawn: Sequence[MethodSpread], summary: PlannerComparison) -> Section:
     rows = {
         f"{_NAMES[one.method]}: {one.objective}": [*map(_positive, (one.answers, one.tables))]
         for one in drawn

@@ -33,8 +33,8 @@ from jobs.design.planning.allocation import (
     require_squares,
 )
 from jobs.design.planning.errors import Prediction, parse_tables, predict
-from jobs.design.planning.groups import Equity
-from jobs.pipeline.config.models.equity import Comparison
+from jobs.design.planning.groups import GroupGoal
+from jobs.pipeline.config.models.groups import Comparison
 from jobs.pipeline.documents.document import document
 from jobs.pipeline.plan import Plan
 
@@ -115,21 +115,21 @@ class Units:
     blocks: npt.NDArray[np.int64]
 
 
-def units_of(plan: Plan, tree: SubtreeClasses, equity: Equity) -> Units:
+def units_of(plan: Plan, tree: SubtreeClasses, group_goal: GroupGoal) -> Units:
     """Units of all errors of groups."""
     levels = plan.spine.levels
-    persons = equity.persons(levels, tree.level_sizes())
+    persons = group_goal.persons(levels, tree.level_sizes())
     scale = np.zeros_like(persons)
     blocks = np.zeros(persons.shape, np.int64)
     numbers: dict[tuple[str, str, str], int] = {}
-    for index, row in enumerate(equity.rows):
+    for index, row in enumerate(group_goal.rows):
         for level, name in enumerate(levels):
             number = numbers.setdefault((row.query, row.table, name), len(numbers))
             blocks[index, level] = number
             kind = row.compared.get(name)
             if kind is Comparison.ABSOLUTE:
                 scale[index, level] = 1.0
-            elif kind is Comparison.RELATIVE and persons[index, level] >= equity.floor:
+            elif kind is Comparison.RELATIVE and persons[index, level] >= group_goal.floor:
                 scale[index, level] = (row.restricted.size / persons[index, level]) ** 2
     return Units(scale, persons, blocks)
 
@@ -141,25 +141,25 @@ def largest_of_blocks(blocks: npt.NDArray[np.int64], values: FloatArray) -> Floa
     return largest[blocks]
 
 
-def predict_groups(plan: Plan, tree: SubtreeClasses, equity: Equity) -> tuple[GroupRow, ...]:
+def predict_groups(plan: Plan, tree: SubtreeClasses, group_goal: GroupGoal) -> tuple[GroupRow, ...]:
     """Errors of groups under the allocation of the run file."""
-    found = predict(plan, plan.strategy, tree, [row.restricted for row in equity.rows])
-    return group_rows(plan, tree, equity, found)
+    found = predict(plan, plan.strategy, tree, [row.restricted for row in group_goal.rows])
+    return group_rows(plan, tree, group_goal, found)
 
 
 def group_rows(
-    plan: Plan, tree: SubtreeClasses, equity: Equity, prediction: Prediction
+    plan: Plan, tree: SubtreeClasses, group_goal: GroupGoal, prediction: Prediction
 ) -> tuple[GroupRow, ...]:
     """One row per group, table and geolevel.
 
     Args:
       plan: Budget and geolevels.
       tree: Classes of equal subtrees.
-      equity: The groups.
+      group_goal: The groups.
       prediction: Its first tables are those of the groups.
     """
-    units = units_of(plan, tree, equity)
-    number = len(equity.rows)
+    units = units_of(plan, tree, group_goal)
+    number = len(group_goal.rows)
     found = {}
     for kind, errors in prediction.errors.items():
         mean = errors.mean[:number]
@@ -171,8 +171,8 @@ def group_rows(
     def error(kind: Information, index: int, level: int) -> GroupError:
         mean, compared, is_worst = found[kind]
         rmse = float(mean[index, level]) ** 0.5
-        size = equity.rows[index].restricted.size
-        target = float(equity.targets[index, level])
+        size = group_goal.rows[index].restricted.size
+        target = float(group_goal.targets[index, level])
         needed = rho * float(compared[index, level]) / target**2
         return GroupError(
             rmse=rmse,
@@ -193,31 +193,31 @@ def group_rows(
             geolevel=name,
             persons=known(units.persons[index, level]),
             compared=row.compared.get(name),
-            target=known(equity.targets[index, level]),
+            target=known(group_goal.targets[index, level]),
             own=error(Information.OWN, index, level),
             full=error(Information.FULL, index, level),
         )
-        for index, row in enumerate(equity.rows)
+        for index, row in enumerate(group_goal.rows)
         for level, name in enumerate(plan.spine.levels)
     )
 
 
-def optimize_equity(
+def optimize_for_groups(
     plan: Plan,
     tree: SubtreeClasses,
     tables: Sequence[str],
     information: Information,
-    equity: Equity,
+    group_goal: GroupGoal,
 ) -> Optimized:
     """Make the largest error over groups least, or meet targets of groups with the least rho.
 
     Args:
       plan: Budget, invariants and the allocation to compare with.
       tree: Classes of equal subtrees.
-      tables: Tables of the run, which may be limited to grow no more than `equity.others`; their
-        errors come after those of the groups in the predictions.
+      tables: Tables of the run, whose growth `group_goal.others` may limit; their errors come after
+        those of the groups in the predictions.
       information: What estimates may use.
-      equity: What is asked.
+      group_goal: What is asked.
 
     Raises:
       BudgetError: The cost of the noise is not proportional to squared sensitivities, no group has
@@ -225,11 +225,11 @@ def optimize_equity(
     """
     require_squares(plan, OPTIMIZATION)
     others = parse_tables(plan, tables)
-    limited = equity.limits.tables
-    asked = (*(row.restricted for row in equity.rows), *others, *limited)
+    limited = group_goal.limits.tables
+    asked = (*(row.restricted for row in group_goal.rows), *others, *limited)
     before = predict(plan, plan.strategy, tree, asked)
-    units = units_of(plan, tree, equity)
-    rho, number = float(plan.budget.total), len(equity.rows)
+    units = units_of(plan, tree, group_goal)
+    rho, number = float(plan.budget.total), len(group_goal.rows)
     noisy = ~before.model.is_determined[:number]
     if not (units.scale[noisy] > 0).any():
         raise BudgetError(
@@ -245,14 +245,14 @@ def optimize_equity(
         largest = rho * largest_of_blocks(units.blocks, compared)
         scale = np.divide(units.scale, largest, out=np.zeros_like(compared), where=compared > 0)
         limits = np.full_like(errors, np.inf)
-        if np.isfinite(equity.others):
+        if np.isfinite(group_goal.others):
             rows = slice(number, number + len(others))
-            grown = equity.others**2 * rho * errors[rows]
+            grown = group_goal.others**2 * rho * errors[rows]
             limits[rows] = np.where(errors[rows] > 0, grown, np.inf)
-        limits[number + len(others) :] = rho * equity.limits.numbers**2
+        limits[number + len(others) :] = rho * group_goal.limits.numbers**2
         return Aim(np.concatenate([scale, padding]), limits=limits)
 
-    queries = {row.query: parse_query(plan.schema, row.query) for row in equity.rows}
+    queries = {row.query: parse_query(plan.schema, row.query) for row in group_goal.rows}
     offered, shown = (*queries.values(), *others, *limited), ", ".join(queries)
 
     def source(allocation: Allocation) -> str:
@@ -262,38 +262,45 @@ def optimize_equity(
             f"least possible {allocation.bound:.4f}; groups: {shown}"
         )
 
-    if not equity.has_targets:
+    if not group_goal.has_targets:
         sought = Sought(asked, information, of_groups, offered)
         return optimize_within(plan, tree, sought, before, source)
-    of_targets = Aim(1.0 / _targets_in_persons(equity, units, noisy, padding) ** 2)
+    of_targets = Aim(1.0 / _targets_in_persons(group_goal, units, noisy, padding) ** 2)
     sought = Sought(asked, information, lambda _: of_targets, offered)
-    words, unmet = ("targets of groups", f"groups: {shown}"), partial(_unmet, plan, equity, units)
+    words, unmet = (
+        ("targets of groups", f"groups: {shown}"),
+        partial(_unmet, plan, group_goal, units),
+    )
     return meet_targets(plan, tree, sought, before, words, unmet)
 
 
 def _targets_in_persons(
-    equity: Equity, units: Units, noisy: npt.NDArray[np.bool_], padding: FloatArray
+    group_goal: GroupGoal, units: Units, noisy: npt.NDArray[np.bool_], padding: FloatArray
 ) -> FloatArray:
-    asked = np.isfinite(equity.targets) & noisy & (units.scale > 0)
+    asked = np.isfinite(group_goal.targets) & noisy & (units.scale > 0)
     targets = np.full_like(units.scale, np.inf)
-    targets[asked] = equity.targets[asked] / np.sqrt(units.scale[asked])
+    targets[asked] = group_goal.targets[asked] / np.sqrt(units.scale[asked])
     return np.concatenate([targets, np.full_like(padding, np.inf)])
 
 
 def _unmet(
-    plan: Plan, equity: Equity, units: Units, problem: AllocationProblem, allocation: Allocation
+    plan: Plan,
+    group_goal: GroupGoal,
+    units: Units,
+    problem: AllocationProblem,
+    allocation: Allocation,
 ) -> str:
     """Name the targets that the budget does not reach, with the rho that each would need alone."""
-    rho, number = float(plan.budget.total), len(equity.rows)
-    ratios = problem.errors(allocation.shares)[:number] * units.scale / equity.targets**2
+    rho, number = float(plan.budget.total), len(group_goal.rows)
+    ratios = problem.errors(allocation.shares)[:number] * units.scale / group_goal.targets**2
     spots = [(int(a), int(b)) for a, b in np.argwhere(ratios > rho)]
     spots.sort(key=lambda spot: -float(ratios[spot]))
     named = []
     for index, level in spots[:_MOST_UNREACHABLE]:
         alone = np.zeros((len(problem.model.tables), ratios.shape[1]))
-        alone[index, level] = units.scale[index, level] / equity.targets[index, level] ** 2
+        alone[index, level] = units.scale[index, level] / group_goal.targets[index, level] ** 2
         least = find_shares(problem, Aim(alone), allocation.shares)
-        where = f"{equity.rows[index].name} at {plan.spine.levels[level]}"
+        where = f"{group_goal.rows[index].name} at {plan.spine.levels[level]}"
         named.append(f"{where} alone needs rho {least.value:.6g}")
     more = len(spots) - len(named)
     return ": " + "; ".join([*named, *([f"{more} more"] if more else [])])

@@ -1,12 +1,12 @@
 """For whom a release is worse under three allocations, as predicted and as measured in runs.
 
-    python -m bench.equity [--quick] [--seeds N] [--others FACTOR] [--data FOLDER]
+    python -m bench.groups [--quick] [--seeds N] [--max-worsening FACTOR] [--data FOLDER]
 
 Blocks are those of Delaware 2010: a sixth of the state, or all of it in the folder of --data. Groups
 are the eight of ethnicity and race, compared at the tract and the block group relative to their
 sizes. Sizes are public: those of a release of another seed with the production allocation.
 Allocations: production, that of the run file; optimized, `das plan --optimize` for equal weights;
-equity, `das plan --optimize --equity` where no table of the run gets worse than by FACTOR; free, the
+groups, `das plan --optimize --groups` where no table of the run gets worse than by FACTOR; free, the
 same without that limit. All are made from full information, as counts are solved.
 
 Predicted errors are those of linear estimates, before nonnegativity and rounding; measured ones are
@@ -32,9 +32,9 @@ from das.queries.query import Query, groups_of, parse_query, restricted
 from das.tree.classes import SubtreeClasses
 from das.tree.information import Information
 from jobs.design.planning.allocation import Optimized, optimize_weights, write_allocation
-from jobs.design.planning.equity import optimize_equity
 from jobs.design.planning.errors import parse_tables, predict, subtree_classes
-from jobs.design.planning.groups import read_equity
+from jobs.design.planning.group_errors import optimize_for_groups
+from jobs.design.planning.groups import read_groups
 from jobs.pipeline.confidential.geounits import lattice_of
 from jobs.pipeline.confidential.histograms import read_truth
 from jobs.pipeline.config.allocation import load_allocation
@@ -43,8 +43,8 @@ from jobs.pipeline.run import do_stages, open_job
 from jobs.pipeline.storage.dataset import Dataset
 from jobs.pipeline.storage.geography import read_geography
 from jobs.pipeline.storage.histograms import read_counts
-from jobs.pipeline.storage.layout import confidential_layout, release_layout
 from jobs.pipeline.tasks.progress import Reporter
+from tests.builders.places import release_of, truth_of
 
 GROUPS = "ethnicity_race"
 COMPARED = ("tract", "block_group")
@@ -66,11 +66,11 @@ def allocations(
     def for_groups(**more: float) -> Optimized:
         path = folder / "groups.yaml"
         path.write_text(yaml.safe_dump(asked | more))
-        return optimize_equity(plan, tree, TABLES, Information.FULL, read_equity(plan, path))
+        return optimize_for_groups(plan, tree, TABLES, Information.FULL, read_groups(plan, path))
 
     searches = {
         "optimized": lambda: optimize_weights(plan, tree, TABLES, Information.FULL),
-        "equity": lambda: for_groups(others=others),
+        "groups": lambda: for_groups(others=others),
         "free": for_groups,
     }
     files, found = {}, {}
@@ -117,7 +117,7 @@ def run(resolved: Resolved) -> None:
 def measured(resolved: Resolved) -> Errors:
     """Squared errors of the released counts, means over geounits."""
     plan, out = resolved.plan, resolved.config.output.directory
-    release, confidential = release_layout(out), confidential_layout(out)
+    release, confidential = release_of(out), truth_of(out)
     errors: Errors = {"groups": {}}
     for level in plan.spine.levels:
         codes = _codes(resolved, level)
@@ -137,7 +137,7 @@ def measured(resolved: Resolved) -> Errors:
 
 
 def _codes(resolved: Resolved, level: str) -> np.ndarray:
-    release = release_layout(resolved.config.output.directory)
+    release = resolved.last.release
     geounits = read_geography(release, level, columns=("geocode",))
     return np.asarray(geounits.column("geocode").to_numpy(zero_copy_only=False))
 
@@ -146,7 +146,7 @@ def released_sizes(resolved: Resolved) -> dict[str, int]:
     """Persons of every group in a release, from the root."""
     plan, root = resolved.plan, resolved.plan.spine.levels[0]
     query = parse_query(plan.schema, GROUPS)
-    release = release_layout(resolved.config.output.directory)
+    release = resolved.last.release
     counts = read_counts(release, root, _codes(resolved, root), plan.schema.size)
     return dict(zip(query.labels(), query.answer(counts)[0].tolist(), strict=True))
 
@@ -173,7 +173,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="2 seeds")
     parser.add_argument("--seeds", type=int)
-    parser.add_argument("--others", type=float, default=1.25)
+    parser.add_argument("--max-worsening", type=float, default=1.25)
     parser.add_argument("--data", type=Path, default=DATA, help="folder of the file of blocks")
     arguments = parser.parse_args()
     seeds = arguments.seeds or (2 if arguments.quick else 10)
@@ -187,7 +187,7 @@ def main() -> None:
         sizes = released_sizes(first)
         lattice = lattice_of(first)
         tree = subtree_classes(lattice)
-        files, searches = allocations(first, tree, sizes, arguments.others, folder)
+        files, searches = allocations(first, tree, sizes, arguments.max_worsening, folder)
         ways: dict[str, Path | None] = {"production": None, **files}
         plans = {way: predicted(first, tree, path) for way, path in ways.items()}
         runs: dict[str, Errors] = {}
@@ -200,7 +200,12 @@ def main() -> None:
             runs[way] = mean_errors(every)
     levels = first.plan.spine.levels
     numbers = {level: len(lattice.codes[index]) for index, level in enumerate(levels)}
-    result = {"seeds": seeds, "others": arguments.others, "sizes": sizes, "search": searches}
+    result = {
+        "seeds": seeds,
+        "max_worsening": arguments.max_worsening,
+        "sizes": sizes,
+        "search": searches,
+    }
     print(f"{seeds} seeds; public sizes {sizes}")
     for way, found in searches.items():
         print(f"{way}: {found['value']} of the goal before, least possible {found['bound']}")

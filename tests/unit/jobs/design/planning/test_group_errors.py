@@ -13,9 +13,9 @@ from das.queries.query import parse_query
 from das.tree.information import Information
 from geography.lattice import Lattice
 from jobs.cli.main import app
-from jobs.design.planning.equity import optimize_equity, predict_groups
 from jobs.design.planning.errors import subtree_classes
-from jobs.design.planning.groups import read_equity
+from jobs.design.planning.group_errors import optimize_for_groups, predict_groups
+from jobs.design.planning.groups import read_groups
 from jobs.pipeline.config.allocation import load_allocation
 from jobs.pipeline.config.load import load_run
 from tests.builders.planned import LEAVES, write_run
@@ -50,9 +50,9 @@ def tree(plan):
 @pytest.fixture
 def asked(tmp_path, plan):
     def read(**document):
-        path = tmp_path / "equity.yaml"
+        path = tmp_path / "groups.yaml"
         path.write_text(yaml.safe_dump(document))
-        return read_equity(plan, path)
+        return read_groups(plan, path)
 
     return read
 
@@ -75,9 +75,9 @@ def rows_of(found, geolevel, query="race"):
 
 
 def test_plan_prints_errors_of_groups(run_file, tmp_path):
-    path = tmp_path / "equity.yaml"
+    path = tmp_path / "groups.yaml"
     path.write_text("groups: {race: {county: relative, block: absolute}}\nsizes: sizes.csv\n")
-    found = found_by(run_file, "--equity", path)["groups"]
+    found = found_by(run_file, "--groups", path)["groups"]
     assert len(found) == 9
     county = rows_of(found, "county")
     counties = len({leaf[:2] for leaf in LEAVES})
@@ -91,18 +91,18 @@ def test_plan_prints_errors_of_groups(run_file, tmp_path):
     assert block[0]["own"]["rmse"] < block[1]["own"]["rmse"] * 0.99
     assert [row["own"]["is_worst"] for row in block] == [False, True, True]
     assert not any(row["own"]["is_worst"] for row in rows_of(found, "nation"))
-    text = invoke(run_file, "--equity", path).output
+    text = invoke(run_file, "--groups", path).output
     assert "Predicted error of groups" in text
     assert "race = c" in text
     assert "overlap" not in text
     path.write_text("groups: {race: absolute, sex: absolute}\n")
-    assert "overlap" in invoke(run_file, "--equity", path).output
+    assert "overlap" in invoke(run_file, "--groups", path).output
 
 
 def test_a_table_of_a_group_is_predicted_as_its_answers_are(plan, tree, asked):
     """By symmetry the answers of a group in a table that names it are rows of that table."""
-    equity = asked(groups={"race": "absolute"}, tables=["sex", "total"])
-    rows = predict_groups(plan, tree, equity)
+    group_goal = asked(groups={"race": "absolute"}, tables=["sex", "total"])
+    rows = predict_groups(plan, tree, group_goal)
     assert [row.name for row in rows[:4:3]] == ["sex of race = a", "sex of race = b"]
     whole = asked(groups={"detailed": "absolute"})
     cells = {row.name: row for row in predict_groups(plan, tree, whole) if row.geolevel == "block"}
@@ -114,10 +114,10 @@ def test_a_table_of_a_group_is_predicted_as_its_answers_are(plan, tree, asked):
 def test_the_worst_group_gets_better_and_others_pay_no_more_than_is_said(
     run_file, tmp_path, information
 ):
-    path, out, page = (tmp_path / name for name in ("equity.yaml", "best.yaml", "plan.html"))
+    path, out, page = (tmp_path / name for name in ("groups.yaml", "best.yaml", "plan.html"))
     document = {"groups": {"race": {"county": "relative", "block": "relative"}}}
     path.write_text(yaml.safe_dump({**document, "sizes": "sizes.csv", "others": 1.3}))
-    words = ("--equity", path, "--optimize", out, "--information", information, "--report", page)
+    words = ("--groups", path, "--optimize", out, "--information", information, "--report", page)
     best = found_by(run_file, *words)["optimized"]
     ratios = []
     for level in ("county", "block"):
@@ -142,11 +142,11 @@ def test_the_worst_group_gets_better_and_others_pay_no_more_than_is_said(
     free = tmp_path / "free.yaml"
     path.write_text(yaml.safe_dump({**document, "sizes": "sizes.csv"}))
     unbound = found_by(
-        run_file, "--equity", path, "--optimize", free, "--information", information
+        run_file, "--groups", path, "--optimize", free, "--information", information
     )["optimized"]
     assert unbound["value"] < best["value"]
     source = yaml.safe_load(out.read_text())["source"]
-    assert "--equity" in source
+    assert "--groups" in source
     assert information in source
     plan = load_run(run_file).plan
     assert load_allocation(out, plan.schema, plan.spine).levels
@@ -155,29 +155,29 @@ def test_the_worst_group_gets_better_and_others_pay_no_more_than_is_said(
 
 
 def test_limits_in_persons_are_kept(plan, tree, asked):
-    equity = asked(groups={"race": {"block": "absolute"}}, limits={"total": {"county": 1.5}})
-    found = optimize_equity(plan, tree, ["total"], Information.OWN, equity)
+    group_goal = asked(groups={"race": {"block": "absolute"}}, limits={"total": {"county": 1.5}})
+    found = optimize_for_groups(plan, tree, ["total"], Information.OWN, group_goal)
     names = [table.name for table in found.after.model.tables]
     rmse = found.after.errors[Information.OWN].mean ** 0.5
     assert rmse[names.index("total"), 1] <= 1.5 * 1.001
     hard = asked(groups={"race": {"block": "absolute"}}, limits={"total": {"county": 0.5}})
     with pytest.raises(BudgetError, match="limits of errors: cannot be met together"):
-        optimize_equity(plan, tree, ["total"], Information.OWN, hard)
+        optimize_for_groups(plan, tree, ["total"], Information.OWN, hard)
 
 
 def test_targets_are_met_or_each_is_named_with_the_rho_it_needs(plan, tree, asked):
     groups = {"race": {"county": "relative", "block": "absolute"}}
     size = 120 / len({leaf[:2] for leaf in LEAVES})
     targets = {"race": {"c": {"county": 3 / size}, "a": {"block": 5}}}
-    equity = asked(groups=groups, sizes="sizes.csv", targets=targets)
-    found = optimize_equity(plan, tree, ["total"], Information.OWN, equity)
+    group_goal = asked(groups=groups, sizes="sizes.csv", targets=targets)
+    found = optimize_for_groups(plan, tree, ["total"], Information.OWN, group_goal)
     assert found.bound <= found.value < 2
     rmse = found.after.errors[Information.OWN].mean ** 0.5
     assert rmse[2, 1] <= 3
     assert rmse[0, 2] <= 5
     hard = {"race": {"c": {"county": 0.3 / size}, "a": {"block": 0.5}}}
     with pytest.raises(BudgetError, match="race = c at county alone needs rho") as error:
-        optimize_equity(
+        optimize_for_groups(
             plan,
             tree,
             ["total"],
@@ -193,14 +193,14 @@ def test_targets_are_met_or_each_is_named_with_the_rho_it_needs(plan, tree, aske
 
 
 def test_the_rho_that_the_allocation_needs_for_a_target_is_shown(run_file, tmp_path):
-    path = tmp_path / "equity.yaml"
+    path = tmp_path / "groups.yaml"
     document = {"groups": {"race": "absolute"}, "targets": {"race": {"b": {"block": 2}}}}
     path.write_text(yaml.safe_dump(document))
-    rows = found_by(run_file, "--equity", path)["groups"]
+    rows = found_by(run_file, "--groups", path)["groups"]
     (row,) = [row for row in rows if row["target"] is not None]
     assert (row["group"], row["geolevel"], row["target"]) == ("b", "block", 2)
     assert row["own"]["rho_needed"] == pytest.approx(2 * (row["own"]["rmse"] / 2) ** 2)
-    assert "needed" in invoke(run_file, "--equity", path).output
+    assert "needed" in invoke(run_file, "--groups", path).output
 
 
 def test_typical_sizes_of_a_geolevel_come_before_averages(tmp_path, plan, asked):
@@ -208,8 +208,8 @@ def test_typical_sizes_of_a_geolevel_come_before_averages(tmp_path, plan, asked)
         "query,group,geolevel,persons\nrace,a,,9000\nrace,b,,600\nrace,c,,120\n"
         "race,c,block,40\nsex,f,,10\n"
     )
-    equity = asked(groups={"race": "relative"}, sizes="sizes.csv")
-    persons = equity.persons(plan.spine.levels, subtree_classes_of(plan).level_sizes())
+    group_goal = asked(groups={"race": "relative"}, sizes="sizes.csv")
+    persons = group_goal.persons(plan.spine.levels, subtree_classes_of(plan).level_sizes())
     assert persons[:, 2].tolist() == [9000 / 12, 600 / 12, 40]
     assert persons[:, 0].tolist() == [9000, 600, 120]
 
@@ -219,12 +219,12 @@ def subtree_classes_of(plan):
 
 
 def test_small_groups_count_from_the_floor(plan, tree, asked):
-    equity = asked(groups={"race": "relative"}, sizes="sizes.csv", floor=40)
-    rows = [row for row in predict_groups(plan, tree, equity) if row.geolevel == "block"]
+    group_goal = asked(groups={"race": "relative"}, sizes="sizes.csv", floor=40)
+    rows = [row for row in predict_groups(plan, tree, group_goal) if row.geolevel == "block"]
     assert [row.own.is_worst for row in rows] == [False, True, False]  # c has 10 a block
     none = asked(groups={"race": {"block": "relative"}}, sizes="sizes.csv", floor=1e6)
     with pytest.raises(BudgetError, match="floor"):
-        optimize_equity(plan, tree, ["total"], Information.OWN, none)
+        optimize_for_groups(plan, tree, ["total"], Information.OWN, none)
 
 
 # --- what is refused -----------------------------------------------------------------------------
@@ -295,20 +295,20 @@ def test_wrong_sizes_are_refused(asked, tmp_path, text, match):
 
 
 def test_options_that_contradict_are_refused(run_file, tmp_path):
-    given, equity = tmp_path / "given.yaml", tmp_path / "equity.yaml"
+    given, group_goal = tmp_path / "given.yaml", tmp_path / "groups.yaml"
     given.write_text("total: 1\n")
-    equity.write_text("groups: {race: absolute}\n")
+    group_goal.write_text("groups: {race: absolute}\n")
     out = tmp_path / "new.yaml"
-    result = invoke(run_file, "--equity", equity, "--weights", given, "--optimize", out)
+    result = invoke(run_file, "--groups", group_goal, "--weights", given, "--optimize", out)
     assert isinstance(result.exception, ConfigError)
-    assert isinstance(invoke(run_file, "--equity", tmp_path / "no").exception, DasError)
+    assert isinstance(invoke(run_file, "--groups", tmp_path / "no").exception, DasError)
     assert not out.exists()
 
 
 def test_candidates_are_queries_that_runs_can_measure(plan, tree, asked, tmp_path):
     """A group that is everybody is a table by itself, and none that a file could name."""
-    equity = asked(groups={"total": "absolute", "race": "absolute"})
-    found = optimize_equity(plan, tree, ["total"], Information.OWN, equity)
+    group_goal = asked(groups={"total": "absolute", "race": "absolute"})
+    found = optimize_for_groups(plan, tree, ["total"], Information.OWN, group_goal)
     for level in found.strategy.levels:
         for entry in level.queries:
             assert parse_query(plan.schema, entry.query.name).name == entry.query.name

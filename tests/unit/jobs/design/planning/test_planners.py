@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from das.errors import BudgetError, ConfigError, DasError, OutputError, SchemaError
 from das.queries.query import parse_query
 from jobs.cli.main import app
-from jobs.design.planning.fairness import FairnessRequest, compare_methods
+from jobs.design.planning.planners import PlanRequest, compare_planners
 from jobs.pipeline.config.load import load_run
 from tests.builders.strategies import dense_matrix
 from tests.unit.jobs.design.planning.test_allocation import LEVELS, run_file  # noqa: F401 - a fixture
@@ -24,11 +24,11 @@ TABLES = ("total", "sex", "age", "sex * age")
 
 
 def das(*words: object):
-    return CliRunner().invoke(app, ["fairness", *map(str, words)])
+    return CliRunner().invoke(app, ["plan", "--compare-planners", *map(str, words)])
 
 
 def compare(path: Path, **request):
-    return compare_methods(load_run(path).last, FairnessRequest(**request))
+    return compare_planners(load_run(path).last, PlanRequest(**request))
 
 
 def replan(path: Path, workload: dict) -> None:
@@ -122,7 +122,7 @@ def test_a_workload_of_the_allocation_is_what_is_compared(run_file):  # noqa: F8
 
 
 def test_by_command_as_table_json_and_page(run_file, tmp_path):  # noqa: F811
-    page = tmp_path / "fairness.html"
+    page = tmp_path / "planners.html"
     result = das(run_file, "--report", page, "--order", 1)
     assert result.exit_code == 0, result.output
     assert "ResidualPlanner" in result.output
@@ -154,7 +154,7 @@ def test_what_cannot_be_compared(run_file, request_, error, match):  # noqa: F81
 
 
 def test_too_many_tables_and_other_noise_are_refused(run_file, monkeypatch):  # noqa: F811
-    monkeypatch.setattr("jobs.design.planning.fairness.MOST_MARGINALS", 3)
+    monkeypatch.setattr("jobs.design.planning.planners.MOST_MARGINALS", 3)
     with pytest.raises(ConfigError, match="asks for too many tables; got 4"):
         compare(run_file)
     run = yaml.safe_load(run_file.read_text())

@@ -31,7 +31,7 @@ from das.workload.plan import plan_workload
 from das.workload.variances import Spread, list_spreads
 from das.workload.workload import Weighting, Workload
 from jobs.design.planning.allocation import require_squares
-from jobs.design.requests import FairnessRequest
+from jobs.design.requests import PlanRequest
 from jobs.pipeline.config.allocation import planned_workload
 from jobs.pipeline.config.mistakes import refuse_unknown
 from jobs.pipeline.config.models.allocation import WorkloadConfig
@@ -46,6 +46,7 @@ MOST_MARGINALS = 5000
 _MOST_HDMM_WORK = 20_000  # marginals times attributes: about a minute of HDMM
 _MOST_GROUPS = 1200  # of one geounit: matrices of 11 MB, one per query; 1,075 took 1.6 GB
 _POWER = 4.0
+_ORDER = 3  # most attributes of a table, by default
 _ZERO = 1e-9  # of the largest variance: what invariants give comes out as rounding
 _QUANTILES = (0.0, 0.1, 0.5, 0.9, 1.0)
 
@@ -127,7 +128,7 @@ class Skipped:
 
 
 @document
-class FairnessSummary:
+class PlannerComparison:
     """Errors of cells by method.
 
     Attributes:
@@ -153,7 +154,7 @@ class FairnessSummary:
     skipped: tuple[Skipped, ...]
 
 
-def compare_methods(product: Product, request: FairnessRequest) -> FairnessSummary:
+def compare_planners(product: Product, request: PlanRequest) -> PlannerComparison:
     """Plan the same tables by every method, and list the errors of their answers.
 
     Args:
@@ -190,7 +191,7 @@ def compare_methods(product: Product, request: FairnessRequest) -> FairnessSumma
     if workload.marginals.size * len(workload.attributes) > _MOST_HDMM_WORK:
         reason = f"{workload.marginals.size} tables would take it too long"
         skipped.append(Skipped(method=Method.HDMM, reason=reason))
-    return FairnessSummary(
+    return PlannerComparison(
         name=product.title,
         records=product.name,
         schema=plan.schema.name,
@@ -210,7 +211,7 @@ def _level(plan: Plan, name: str | None) -> int:
     return len(names) - 1 if name is None else names.index(name)
 
 
-def _wanted(product: Product, level: int, request: FairnessRequest) -> tuple[WorkloadConfig, str]:
+def _wanted(product: Product, level: int, request: PlanRequest) -> tuple[WorkloadConfig, str]:
     """The tables with their bases, and what they are in words."""
     if request.tables is not None:
         names, words = [text.strip() for text in request.tables], "given tables"
@@ -219,8 +220,9 @@ def _wanted(product: Product, level: int, request: FairnessRequest) -> tuple[Wor
         planned = planned_workload(product.config.privacy.allocation_file, geolevel)
         if planned is not None:
             return planned, "the workload of the allocation"
-        names = list(_marginals(product.plan.schema, request.order))
-        words = f"all tables of up to {request.order} attributes"
+        order = _ORDER if request.order is None else request.order
+        names = list(_marginals(product.plan.schema, order))
+        words = f"all tables of up to {order} attributes"
     return WorkloadConfig.model_validate({"tables": dict.fromkeys(names, 1)}), words
 
 
