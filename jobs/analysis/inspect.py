@@ -33,12 +33,12 @@ from jobs.pipeline.storage.place import Place, found_under, names_below
 
 
 def _release(out: Place, solution: str | None) -> Place:
-    """The folder of the release of a run, or the one that the folder itself is."""
+    """Return the folder of the release of a run, or the folder itself if it is a release."""
     return received_release(out).root if is_release(out) else release_folder(out, solution)
 
 
 def _product(root: Place, name: str | None) -> ReleaseLayout:
-    """The product that is named, or the last of a sealed release, or the only one.
+    """Return the product that is named, or the last of a sealed release, or the only one.
 
     Raises:
       ConfigError: There is no such product; or there are several, and their order is not known yet.

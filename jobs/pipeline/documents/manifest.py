@@ -656,7 +656,9 @@ class Manifest(ReleaseManifest):
         return self.totals[self.records]
 
 
-_UNSEALED = "run `das solve` first; if it was sealed, restore it from a copy of the release"
+_UNSEALED = (
+    "use `das run RUN --only solve` first; if it was sealed, restore it from a copy of the release"
+)
 
 
 def read_manifest(release: ReleaseLayout) -> Manifest:

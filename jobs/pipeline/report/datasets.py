@@ -252,7 +252,7 @@ def _kind(path: str) -> str:
 
 
 def _bare(kind: str) -> str:
-    """What the rows of a kind of datasets are told by."""
+    """Return the key of `_ROWS` for a kind of datasets."""
     return kind.removeprefix(_ABOVE).removesuffix(f"/{LEVEL}")
 
 
@@ -490,7 +490,7 @@ def readme(manifest: Manifest, about: AboutConfig) -> str:
 
 
 def release_readme(products: Sequence[Manifest], name: str, about: AboutConfig) -> str:
-    """README.md of a whole release: which products it has, and what they share.
+    """Write README.md of a whole release: which products it has, and what they share.
 
     Args:
       products: The manifests of its products.
