@@ -101,8 +101,8 @@ def test_every_command_takes_the_addresses_of_a_run_in_two_buckets(
     out = f"{bucket}/out"
     printed = done(das, "run", config)
     secret = [line.split()[0] for line in printed.splitlines() if line.endswith("CONFIDENTIAL")]
-    assert secret == [f"{closed}/closed/report.html"]
-    assert {"/closed/OWNER.json", "/closed/evaluation.json"} <= set(names(closed))
+    assert secret == [f"{closed}/closed/products/persons/report.html"]
+    assert {"/closed/OWNER.json", "/closed/products/persons/evaluation.json"} <= set(names(closed))
     assert not [name for name in names(bucket) if "confidential" in name or "histogram" in name]
 
     verified = json.loads(done(das, "verify", config).splitlines()[-1])
@@ -112,7 +112,7 @@ def test_every_command_takes_the_addresses_of_a_run_in_two_buckets(
     store, key = store_of(place_of(f"{bucket}/area.txt"))
     store.replace(key, "\n".join(toy.blocks()[:2]).encode())
     assert "total" in done(das, "estimate", config, "--area", f"{bucket}/area.txt")
-    assert f"{closed}/closed/report.html" in done(das, "inspect", "--reports", out)
+    assert f"{closed}/closed/products/persons/report.html" in done(das, "inspect", "--reports", out)
     assert "toy" in done(das, "account", config)
     done(das, "run", "--only", "solve", config, "--solution", "again")
     assert "again" in done(das, "inspect", out)
