@@ -59,9 +59,18 @@ def refused(outcome: Outcome, kind: str, *said: str) -> None:
         assert words in outcome.detail, outcome.detail
 
 
-@pytest.mark.parametrize("file", ["run", "schema", "allocation", "weights", "targets", "cluster"])
-@pytest.mark.parametrize("written", YAML.values(), ids=YAML)
-def test_every_yaml_file_has_one_door(tmp_path, run, written, file):
+@pytest.mark.parametrize(
+    ("file", "written"),
+    [
+        *(("run", text) for text in YAML.values()),
+        *(
+            (file, YAML["tag python"])
+            for file in ("schema", "allocation", "weights", "targets", "cluster")
+        ),
+    ],
+    ids=range(len(YAML) + 5),
+)
+def test_every_yaml_file_has_one_door(tmp_path, run, file, written):
     path = tmp_path / f"{file}.yaml"
     (tmp_path / "run.yaml").write_text(yaml_text(to_products(run)))
     before = path.read_text() if path.exists() else ""

@@ -153,35 +153,35 @@ FAULTS = (
         TABLE,
         "np.array(_certain_floors(weights, word_bits), np.uint64)",
         "np.array(_certain_floors(weights, word_bits), np.uint64) + np.uint64(1)",
-        (TABLE_LAW + "test_thresholds_are_the_true_floors[gaussian 1]",),
+        (TABLE_LAW + "test_thresholds_are_the_true_floors",),
     ),
     Fault(
         "thresholds are rounded up",
         TABLE,
         "return floors[: floors.index(top) + 1]",
         "return [min(f + 1, top) for f in floors[: floors.index(top) + 1]]",
-        (TABLE_LAW + "test_thresholds_are_the_true_floors[laplace 1]",),
+        (TABLE_LAW + "test_thresholds_are_the_true_floors",),
     ),
     Fault(
         "a search finds the entry before",
         TABLE,
         'np.searchsorted(self.thresholds, prefix, side="right")',
         'np.searchsorted(self.thresholds, prefix, side="left")',
-        (TABLE_LAW + "test_lookup_agrees_with_draw[gaussian 1-5]",),
+        (TABLE_LAW + "test_lookup_agrees_with_draw",),
     ),
     Fault(
         "the guide decides cells that a threshold cuts",
         TABLE,
         'np.searchsorted(thresholds, final, side="right")',
         'np.searchsorted(thresholds, final, side="left")',
-        (TABLE_LAW + "test_lookup_agrees_with_draw[gaussian 1-5]",),
+        (TABLE_LAW + "test_lookup_agrees_with_draw",),
     ),
     Fault(
         "a tie is decided without further bits",
         TABLE,
         "return self._settle(prefix, bits) if is_tied else magnitude",
         "return magnitude",
-        (TABLE_LAW + "test_gaussian_table[sigma_sq2-3]",),
+        (TABLE_LAW + "test_gaussian_table",),
     ),
     Fault(
         "undecided draws become zero",
@@ -195,7 +195,7 @@ FAULTS = (
         TABLE,
         "prefix = (words << np.uint64(1)) >> np.uint64(STORED_BITS - self.word_bits)",
         "prefix = words >> np.uint64(STORED_BITS - self.word_bits)",
-        (TABLE_LAW + "test_lookup_agrees_with_draw[gaussian 1-5]",),
+        (TABLE_LAW + "test_lookup_agrees_with_draw",),
     ),
     Fault(
         "the tail beyond the table is cut off",
@@ -209,7 +209,7 @@ FAULTS = (
         TABLE,
         "if magnitude < len(bounds.low) and beyond <= bounds.low[magnitude]:",
         "if magnitude < len(bounds.low):",
-        (TABLE_LAW + "test_numbers_next_to_a_threshold_are_settled_correctly[gaussian 1]",),
+        (TABLE_LAW + "test_numbers_next_to_a_threshold_are_settled_correctly",),
     ),
     # --- bounds and laws ---
     Fault(
@@ -238,7 +238,7 @@ FAULTS = (
         CERTIFIED,
         "return cls(1 / (2 * sigma_sq), 1 / sigma_sq, is_two_sided)",
         "return cls(1 / (2 * sigma_sq**2), 1 / sigma_sq**2, is_two_sided)",
-        (TABLE_LAW + "test_every_sigma_sq_has_a_sampler_of_its_law[1]",),
+        (TABLE_LAW + "test_every_sigma_sq_has_a_sampler_of_its_law",),
     ),
     Fault(
         "zero counts twice in the reference",
@@ -394,34 +394,28 @@ FAULTS = (
         GAUSSIAN,
         "return cls(sensitivity / (2 * cost))",
         "return cls(sensitivity / (4 * cost))",
-        (DIVERGENCE + "test_one_query_under_zcdp_costs_exactly_rho[4-total-unbounded]",),
+        (DIVERGENCE + "test_one_query_under_zcdp_costs_exactly_rho",),
     ),
     Fault(
         "the scale is epsilon / Delta",
         LAPLACE,
         "return cls(sensitivity / cost)",
         "return cls(cost / sensitivity)",
-        (
-            DIVERGENCE
-            + "test_one_query_under_pure_privacy_costs_exactly_epsilon[4-total-unbounded]",
-        ),
+        (DIVERGENCE + "test_one_query_under_pure_privacy_costs_exactly_epsilon",),
     ),
     Fault(
         "pure privacy is paid with the L2 sensitivity",
         LAPLACE,
         "MappingProxyType({Definition.PURE: Norm.L1})",
         "MappingProxyType({Definition.PURE: Norm.L2_SQUARED})",
-        (
-            DIVERGENCE
-            + "test_one_query_under_pure_privacy_costs_exactly_epsilon[4-residual(age)-bounded]",
-        ),
+        (DIVERGENCE + "test_one_query_under_pure_privacy_costs_exactly_epsilon",),
     ),
     Fault(
         "a changed record moves one answer only",
         SENSITIVITY,
         "apart = [2 * product]",
         "apart = [product]",
-        (DIVERGENCE + "test_one_query_under_zcdp_costs_exactly_rho[4-sex-bounded]",),
+        (DIVERGENCE + "test_one_query_under_zcdp_costs_exactly_rho",),
     ),
     Fault(
         "planned queries: a change within a geounit is forgotten",
@@ -468,21 +462,21 @@ FAULTS = (
         SENSITIVITY,
         "return max(apart)",
         "return 2 * product",
-        (DIVERGENCE + "test_one_query_under_zcdp_costs_exactly_rho[4-residual(age)-bounded]",),
+        (DIVERGENCE + "test_one_query_under_zcdp_costs_exactly_rho",),
     ),
     Fault(
         "a changed record moves one answer only, in L1",
         SENSITIVITY,
         "return product if neighbors is Neighbors.UNBOUNDED else 2 * product",
         "return product",
-        (DIVERGENCE + "test_one_query_under_pure_privacy_costs_exactly_epsilon[4-sex-bounded]",),
+        (DIVERGENCE + "test_one_query_under_pure_privacy_costs_exactly_epsilon",),
     ),
     Fault(
         "the share of the geolevel is dropped",
         STRATEGY,
         "cost = budget.total * share * entry.share",
         "cost = budget.total * entry.share",
-        (DIVERGENCE + "test_a_tree_under_pure_privacy[4-unbounded-tight]",),
+        (DIVERGENCE + "test_a_tree_under_pure_privacy",),
     ),
     Fault(
         "a chain drops the share of its last geolevel",
@@ -496,7 +490,7 @@ FAULTS = (
         STRATEGY,
         "in levels[first : last + 1]",
         "in levels[first : last + 2]",
-        (DIVERGENCE + "test_a_tree_under_pure_privacy[4-unbounded-an only child]",),
+        (DIVERGENCE + "test_a_tree_under_pure_privacy",),
     ),
     Fault(
         "the seal accepts less than was granted",
@@ -1026,20 +1020,14 @@ FAULTS = (
         ADAPTIVE,
         "rest = rho - rho / 3 - (d - 1) * selection.rho",
         "rest = rho - rho / 3",
-        (
-            ADAPTIVE_UNIT
-            + "test_the_ledger_sums_to_rho_and_every_entry_costs_what_it_says[mst-bounded-rho2]",
-        ),
+        (ADAPTIVE_UNIT + "test_the_ledger_sums_to_rho_and_every_entry_costs_what_it_says",),
     ),
     Fault(
         "AIM forgets what its selections cost",
         ADAPTIVE,
         "left -= selection.rho + cost",
         "left -= cost",
-        (
-            ADAPTIVE_UNIT
-            + "test_the_ledger_sums_to_rho_and_every_entry_costs_what_it_says[aim-bounded-rho1]",
-        ),
+        (ADAPTIVE_UNIT + "test_the_ledger_sums_to_rho_and_every_entry_costs_what_it_says",),
     ),
     Fault(
         "which sets are candidates depends on the true number of records",
@@ -1098,10 +1086,7 @@ FAULTS = (
         MARGINALS,
         "charged = sensitivity(query, self.neighbors, noise.norms[Definition.ZCDP])",
         "charged = sensitivity(query, Neighbors.UNBOUNDED, noise.norms[Definition.ZCDP])",
-        (
-            ADAPTIVE_UNIT
-            + "test_the_ledger_sums_to_rho_and_every_entry_costs_what_it_says[mst-bounded-rho2]",
-        ),
+        (ADAPTIVE_UNIT + "test_the_ledger_sums_to_rho_and_every_entry_costs_what_it_says",),
     ),
     Fault(
         "tables of records are published without noise",
@@ -1141,7 +1126,7 @@ FAULTS = (
         "if found < len(scores):",
         (
             EXPONENTIAL_UNIT
-            + "test_a_uniform_number_next_to_a_boundary_is_decided_on_the_right_side[96-0]",
+            + "test_a_uniform_number_next_to_a_boundary_is_decided_on_the_right_side",
         ),
     ),
     Fault(
@@ -1151,7 +1136,7 @@ FAULTS = (
         "uniform, n_bits = uniform << 32 | 0 * bits.bits(32), n_bits + 32",
         (
             EXPONENTIAL_UNIT
-            + "test_a_uniform_number_next_to_a_boundary_is_decided_on_the_right_side[96-2]",
+            + "test_a_uniform_number_next_to_a_boundary_is_decided_on_the_right_side",
         ),
     ),
     # --- noise given what is exact ---
@@ -1364,7 +1349,7 @@ FAULTS = (
         "box = (tight.low == fewest) & (tight.high == tight.most.sum(1))",
         "box = (tight.low == fewest) | (tight.high == tight.most.sum(1))",
         (
-            "tests/unit/invariants/test_implied_oracle.py::test_counts_can_be_assigned_iff_a_dealing_exists[13]",
+            "tests/unit/invariants/test_implied_oracle.py::test_counts_can_be_assigned_iff_a_dealing_exists",
         ),
     ),
     Fault(
@@ -1425,7 +1410,7 @@ FAULTS = (
         BOUNDED,
         "leaves = ((side < 0) & (gradient < -force)) | ((side > 0) & (gradient > force))",
         "leaves = (side < 0) & (gradient < -force)",
-        (OBJECTIVES_ORACLE + "test_bounds_on_both_sides_hold_with_the_right_gradients[0]",),
+        (OBJECTIVES_ORACLE + "test_bounds_on_both_sides_hold_with_the_right_gradients",),
     ),
     Fault(
         "equalities are penalties alone",
@@ -1453,7 +1438,7 @@ FAULTS = (
         PENALTY,
         "coefficients @ (whole - parent)",
         "coefficients @ whole",
-        (PENALTY_UNIT + "test_it_is_the_penalized_problem[0-10.0]",),
+        (PENALTY_UNIT + "test_it_is_the_penalized_problem",),
     ),
     Fault(
         "nobody checks whether leaves can hold what they get",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from fractions import Fraction
 from pathlib import Path
 
@@ -37,27 +38,26 @@ def wanted(**changes) -> WorkloadConfig:
     return WorkloadConfig.model_validate({"tables": TABLES, **changes})
 
 
-@pytest.mark.parametrize("neighbors", Neighbors)
-@pytest.mark.parametrize("method", Method)
 @pytest.mark.parametrize(
     "bases", [{}, {"age": ["prefix"]}, {"age": ["adult", "identity"], "sex": ["identity"]}]
 )
-def test_shares_sum_to_one_and_the_noise_costs_exactly_the_budget(method, bases, neighbors):
-    if method is Method.RESIDUAL_PLANNER and bases:
-        with pytest.raises(SchemaError):
-            plan_shares(SCHEMA, wanted(method=method, bases=bases), ZCDP_BOUNDED)
-        return
-    kind = BudgetKind(Definition.ZCDP, neighbors)
-    shares = plan_shares(SCHEMA, wanted(method=method, bases=bases), kind)
-    assert sum(entry.share for entry in shares) == 1
-    level = LevelStrategy("state", Fraction(1), shares)
-    budget = Budget(Fraction(3, 7), Fraction(1, 10**10), neighbors)
-    measured = noisy_queries(strategy_for([level], ["state"]), budget, 0, 0)
-    assert all(noisy.query.n_cells == SCHEMA.size for noisy in measured)
-    assert sum(noisy.cost for noisy in measured) == budget.total
-    laws = [noisy.mechanism.sigma_sq for noisy in measured]
-    spent = pair_costs([noisy.query for noisy in measured], laws).of(neighbors)
-    assert budget.total * (1 - Fraction(1, 2**12)) <= spent <= budget.total
+def test_shares_sum_to_one_and_the_noise_costs_exactly_the_budget(bases):
+    for neighbors, method in itertools.product(Neighbors, Method):
+        if method is Method.RESIDUAL_PLANNER and bases:
+            with pytest.raises(SchemaError):
+                plan_shares(SCHEMA, wanted(method=method, bases=bases), ZCDP_BOUNDED)
+            continue
+        kind = BudgetKind(Definition.ZCDP, neighbors)
+        shares = plan_shares(SCHEMA, wanted(method=method, bases=bases), kind)
+        assert sum(entry.share for entry in shares) == 1
+        level = LevelStrategy("state", Fraction(1), shares)
+        budget = Budget(Fraction(3, 7), Fraction(1, 10**10), neighbors)
+        measured = noisy_queries(strategy_for([level], ["state"]), budget, 0, 0)
+        assert all(noisy.query.n_cells == SCHEMA.size for noisy in measured)
+        assert sum(noisy.cost for noisy in measured) == budget.total
+        laws = [noisy.mechanism.sigma_sq for noisy in measured]
+        spent = pair_costs([noisy.query for noisy in measured], laws).of(neighbors)
+        assert budget.total * (1 - Fraction(1, 2**12)) <= spent <= budget.total
 
 
 @pytest.mark.parametrize("neighbors", Neighbors)
@@ -260,36 +260,35 @@ def test_rows_hold_whole_numbers(row):
         wanted(bases={"age": [row]})
 
 
-@pytest.mark.parametrize("neighbors", Neighbors)
-@pytest.mark.parametrize("method", Method)
 @pytest.mark.parametrize(
     "bases", [{}, {"age": ["prefix"]}, {"age": ["adult", "identity"], "sex": ["identity"]}]
 )
-def test_under_pure_privacy_hdmm_costs_exactly_epsilon_and_the_others_are_refused_by_name(
-    method, bases, neighbors
-):
-    kind = BudgetKind(Definition.PURE, neighbors)
-    if method not in (Method.HDMM, Method.AUTO):
-        with pytest.raises(
-            BudgetError,
-            match=f"method {method}: .*squared sensitivities; got discrete Laplace.*plan with hdmm",
-        ):
-            plan_shares(SCHEMA, wanted(method=method, bases=bases), kind)
-        return
-    shares = plan_shares(SCHEMA, wanted(method=method, bases=bases), kind)
-    assert sum(entry.share for entry in shares) == 1
-    level = LevelStrategy("state", Fraction(1), shares)
-    budget = Budget(Fraction(3, 7), Fraction(1, 10**10), neighbors, Definition.PURE)
-    measured = noisy_queries(strategy_for([level], ["state"]), budget, 0, 0)
-    assert sum(noisy.cost for noisy in measured) == budget.total
-    # The worst record, added in one geounit or taken out there and put into another.
-    cells = np.arange(SCHEMA.size)
-    added = [Fraction(0)] * len(cells)
-    for noisy in measured:
-        lengths = np.abs(noisy.query.columns(cells)).sum(axis=0).tolist()
-        added = [a + one / noisy.mechanism.parameter for a, one in zip(added, lengths, strict=True)]
-    moved = 2 if neighbors is Neighbors.BOUNDED else 1
-    assert max(added) * moved == budget.total
+def test_under_pure_privacy_hdmm_costs_exactly_epsilon_and_the_others_are_refused_by_name(bases):
+    for neighbors, method in itertools.product(Neighbors, Method):
+        kind = BudgetKind(Definition.PURE, neighbors)
+        if method not in (Method.HDMM, Method.AUTO):
+            with pytest.raises(
+                BudgetError,
+                match=f"method {method}: .*squared sensitivities; got discrete Laplace.*plan with hdmm",
+            ):
+                plan_shares(SCHEMA, wanted(method=method, bases=bases), kind)
+            continue
+        shares = plan_shares(SCHEMA, wanted(method=method, bases=bases), kind)
+        assert sum(entry.share for entry in shares) == 1
+        level = LevelStrategy("state", Fraction(1), shares)
+        budget = Budget(Fraction(3, 7), Fraction(1, 10**10), neighbors, Definition.PURE)
+        measured = noisy_queries(strategy_for([level], ["state"]), budget, 0, 0)
+        assert sum(noisy.cost for noisy in measured) == budget.total
+        # The worst record, added in one geounit or taken out there and put into another.
+        cells = np.arange(SCHEMA.size)
+        added = [Fraction(0)] * len(cells)
+        for noisy in measured:
+            lengths = np.abs(noisy.query.columns(cells)).sum(axis=0).tolist()
+            added = [
+                a + one / noisy.mechanism.parameter for a, one in zip(added, lengths, strict=True)
+            ]
+        moved = 2 if neighbors is Neighbors.BOUNDED else 1
+        assert max(added) * moved == budget.total
 
 
 def test_what_was_planned_for_pure_privacy_is_kept_with_the_folder(tmp_path):
