@@ -176,14 +176,14 @@ class Cap:
     """What exact answers of a later product demand of one before it.
 
     Attributes:
-      folder: That of the later product; None of the last.
+      product: Name of the later product.
       query: Its query, whose answers are published.
       answers: Those that are added up.
       is_most: Whether they bound from above.
       others: What other products before it count, which they leave no room for.
     """
 
-    folder: str | None
+    product: str
     query: Query
     answers: tuple[int, ...]
     is_most: bool
@@ -319,7 +319,7 @@ def _undominated(lows: Sequence[Form]) -> tuple[Form, ...]:
 
 
 def caps_of(
-    folder: str | None, ties: Ties, invariants: Sequence[Invariant], order: Sequence[str]
+    later: str, ties: Ties, invariants: Sequence[Invariant], order: Sequence[str]
 ) -> Iterator[tuple[str, IntArray, tuple[str, ...], Cap]]:
     """Rows on the products before, without which exact answers could not be kept.
 
@@ -327,7 +327,7 @@ def caps_of(
     most that of the upper ones; boxes and T leave counts iff T lies between.
 
     Args:
-      folder: That of the product that has the ties; None of the last.
+      later: Name of the product that has the ties.
       ties: They.
       invariants: Its exact queries.
       order: The products before it, in the order of work.
@@ -348,14 +348,14 @@ def caps_of(
             for number, name in enumerate(order):
                 if name in fewest.products:
                     others = fewest.of(order[:number])
-                    cap = Cap(folder, query, answers, True, others)
+                    cap = Cap(later, query, answers, True, others)
                     yield name, fewest.parts[name], geolevels, cap
             if all(highs):
                 largest = Form.sum_of([high for forms in highs for high in forms])
                 last = [name for name in order if name in largest.products][-1:]
                 for name in last:
                     others = largest.of([other for other in order if other != name])
-                    cap = Cap(folder, query, answers, False, others)
+                    cap = Cap(later, query, answers, False, others)
                     yield name, largest.parts[name], geolevels, cap
 
 
