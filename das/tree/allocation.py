@@ -151,7 +151,7 @@ class AllocationProblem:
         return gradient
 
     def largest_slope(self, slopes: FloatArray) -> float:
-        """Maximize slopes . x for slopes float64[chains, Q], over any split within each chain."""
+        """Maximize a linear function, float64[chains, Q], over all allocations of the budget."""
         maxima = []
         for part in self.parts:
             most = np.zeros(self.model.tree.n_levels)

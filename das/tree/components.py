@@ -92,7 +92,7 @@ class SpineComponents:
         )
 
     def grams(self, query: Query) -> list[FloatArray]:
-        """Return Q^T Q on every component, float64[D, D], for a query that the components fit."""
+        """Return the Gram matrix of a fitting query on every component, float64[D, D]."""
         between, inside = zip(*self.parts(query), strict=True)
         return self._kronecker(between, inside)
 
@@ -106,7 +106,7 @@ class SpineComponents:
         return [(part, x / n) for part, x, n in zip(between, inside, counts, strict=True)]
 
     def trace_forms(self, query: Query) -> list[FloatArray]:
-        """Return T, float64[D, D] per component, for any query.
+        """Return the form T of a query's summed variance, float64[D, D] per component.
 
         T is Q^T Q with the part within the atoms traced out. The summed variance of all answers is
         the sum of <T, S> over components, where S is the covariance on the component.
@@ -188,7 +188,7 @@ def merges_atoms(factor: Factor, codes: IntArray) -> bool:
 
 
 def _on_groups(factor: Factor, codes: IntArray) -> FloatArray:
-    """Return U^T F^T F U, float64[k, k], for the normalized indicators U of the atoms."""
+    """Return the Gram matrix of a factor on the normalized atoms, float64[k, k]."""
     answered = factor.matrix.astype(np.float64) @ normalized(codes)
     return np.asarray(answered.T @ answered)
 

@@ -74,7 +74,7 @@ class Dispersion:
     variance: tuple[FloatArray, ...]
 
     def of(self, step: int, expected: FloatArray) -> FloatArray:
-        """Return D at expected counts of a step; the Poisson variance if D was not fitted."""
+        """Return the dispersion D at expected counts of a step; as for Poisson if not fitted."""
         if not len(self.expected[step]):
             return expected
         last = self.expected[step][-1]
@@ -144,7 +144,7 @@ def residuals(family: Family) -> Deviations:
 
 
 def learn_dispersion(deviations: Deviations) -> Dispersion:
-    """Fit D for every step of the chain, nondecreasing in the expected count."""
+    """Fit the dispersion D of every step of the chain, nondecreasing in the expected count."""
     steps = zip(deviations.children, deviations.expected, deviations.squares, strict=True)
     fits = [fit_by_bins(*step) for step in steps]
     return Dispersion(

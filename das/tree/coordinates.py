@@ -231,13 +231,13 @@ class Coordinates:
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
-        """Return D of every component."""
+        """Return the dimension D of every component's matrix."""
         if self.spans is None:
             return self.components.sizes
         return tuple(span.shape[1] for span in self.spans)
 
     def grams(self, query: Query) -> list[FloatArray]:
-        """Return Q'Q on every component, float64[D, D], for a query that the components fit."""
+        """Return the Gram matrix Q'Q of a fitting query on every component, float64[D, D]."""
         if self.spans is None:
             return self.components.grams(query)
         parts = self.components.parts(query)
@@ -249,7 +249,7 @@ class Coordinates:
     def _gram_on_span(
         self, span: FloatArray, parts: Sequence[tuple[FloatArray, float]], within: Sequence[bool]
     ) -> FloatArray:
-        """Return Q'Q on a span, float64[D, D], without forming the matrix on all groups."""
+        """Return the Gram matrix of a query on a span, float64[D, D], without one on all groups."""
         outside = [part for (part, _), inside in zip(parts, within, strict=True) if not inside]
         scale = math.prod(
             factor for (_, factor), inside in zip(parts, within, strict=True) if inside
@@ -281,7 +281,7 @@ class Coordinates:
     # --- histograms and answers ------------------------------------------------------------------
 
     def adjoint(self, query: Query, answers: npt.NDArray[np.integer | np.floating]) -> Values:
-        """Return Q'y.
+        """Apply the transpose of a query to answers: return Q'y in coordinates.
 
         Args:
           query: Any query.
@@ -297,7 +297,7 @@ class Coordinates:
         n_geounits: int,
         add_up: Adding = group_sums,
     ) -> Values:
-        """Return sum_q w_q Q_q'y_q.
+        """Add up the weighted adjoint answers of queries: return sum_q w_q Q_q'y_q.
 
         Args:
           queries: Any queries.
@@ -328,7 +328,7 @@ class Coordinates:
     def _products(
         self, query: Query, answers: npt.NDArray[np.integer | np.floating], add_up: Adding
     ) -> Iterator[_Product]:
-        """Yield Q'y on the components where Q is not zero.
+        """Yield the adjoint answers Q'y of a query on the components where it is not zero.
 
         Integer answers are first summed to the marginals that the components need, in narrow
         integers: most components depend on few sums of many answers.
@@ -581,15 +581,15 @@ class Coordinates:
     # --- flat rows, as files hold them -----------------------------------------------------------
 
     def flatten(self, parts: Sequence[FloatArray]) -> FloatArray:
-        """Return float64[G, size] of values, or float64[K, sum of D^2] of matrices."""
+        """Flatten histograms to float64[G, size], or matrices to float64[K, sum of D^2]."""
         return np.concatenate([part.reshape(len(part), -1) for part in parts], axis=1)
 
     def unflatten(self, rows: FloatArray) -> Values:
-        """Undo `flatten` of values."""
+        """Split flat rows into the histograms of every component."""
         return _parted(rows, list(zip(self.sizes, self.widths, strict=True)))
 
     def unflatten_matrices(self, rows: FloatArray) -> Matrices:
-        """Undo `flatten` of matrices."""
+        """Split flat rows into the matrices of every component."""
         return _parted(rows, [(size, size) for size in self.sizes])
 
     def select(self, whole: Coordinates, parts: Sequence[FloatArray]) -> tuple[FloatArray, ...]:
@@ -599,7 +599,7 @@ class Coordinates:
 
 
 def along(axis: int, tensor: FloatArray, block: FloatArray) -> FloatArray:
-    """Multiply axis `axis` of an array with float64[n, k]."""
+    """Multiply an array along one axis by a matrix float64[n, k]."""
     before, after = tensor.shape[:axis], tensor.shape[axis + 1 :]
     product = block.T @ tensor.reshape(math.prod(before), len(block), math.prod(after))
     return product.reshape(*before, block.shape[1], *after)

@@ -113,7 +113,7 @@ class TotalVariance:
     variance: FloatArray
 
     def of(self, totals: FloatArray) -> FloatArray:
-        """Return V at expected totals: linear between fitted points, quadratic above the last.
+        """Return the variance V at expected totals: linear between bins, quadratic above the last.
 
         V is at least 0.3 mu + 0.3: a default, not measured.
         """
@@ -194,7 +194,7 @@ def merge(parts: Iterable[Deviations], *shape: int) -> Deviations:
 
 
 def learn_variance(tally: Deviations) -> TotalVariance | None:
-    """Fit V by bin of the expected total, nondecreasing; None if no bin has enough children."""
+    """Fit the variance V of totals by bin, nondecreasing; None if no bin has enough children."""
     expected, variance = fit_by_bins(tally.children, tally.expected, tally.squares)
     if not len(expected):
         return None

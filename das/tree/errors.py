@@ -438,7 +438,7 @@ def _every_node(model: SpineModel, solved: SolvedSpine) -> Iterator[tuple[Chain,
 
 
 def covariance_matrices(information: FloatArray, unknown: FloatArray) -> FloatArray:
-    """Return N (N^T P N)^{-1} N^T for a stack of matrices P, float64[k, D, D]."""
+    """Invert information matrices P, float64[k, D, D], on a basis N: N (N^T P N)^{-1} N^T."""
     if unknown.shape[1] == 0:
         return np.zeros_like(information)
     if unknown.shape == (1, 1):

@@ -88,14 +88,14 @@ class GeolevelTerms:
 
     @cached_property
     def known_inverse(self) -> tuple[FloatArray, ...]:
-        """Return per component float64[D, D], which maps adjoint exact answers to what they fix."""
+        """Return per component the pseudo-inverse of the exact queries' Gram matrix."""
         return tuple(
             np.asarray(np.linalg.pinv(gram, _RANK, hermitian=True), np.float64)
             for gram in self._exact_gram
         )
 
     def information(self, precisions: FloatArray) -> Matrices:
-        """Return K matrices sum_q w_q Q_q'Q_q for precisions float64[K, Q]."""
+        """Return the information sum_q w_q Q_q'Q_q for K vectors of precisions, float64[K, Q]."""
         return tuple(np.einsum("kq,qde->kde", precisions, gram) for gram in self.grams)
 
     def restricted(self, coordinates: Coordinates) -> GeolevelTerms:

@@ -61,8 +61,8 @@ class Moments:
 
     Attributes:
       values: Values of G geounits.
-      matrices: Matrices of K kinds: covariances. In messages up the tree (see `pass_up`), only
-        children have the precision of their summed children.
+      matrices: Matrices of K kinds: covariances. In messages up the tree (see `pass_up`), the
+        matrix of an only child is the precision of its summed children.
       kind: int64[G], index of each geounit's matrix.
     """
 
@@ -181,7 +181,7 @@ def add_leaves(sums: Moments, numbers: IntArray, unknown: Sequence[FloatArray]) 
 def _summed_precision(
     covariances: Matrices, counts: IntArray, unknown: Sequence[FloatArray]
 ) -> Matrices:
-    """Return (sum of counts times covariances)^+ per row of counts int64[U, K]."""
+    """Invert the summed covariance of children, per row of counts by kind int64[U, K]."""
     out = []
     for part, basis in zip(covariances, unknown, strict=True):
         total = (counts.astype(np.float64) @ part.reshape(len(part), -1)).reshape(
@@ -263,7 +263,7 @@ def _distinct(rows: IntArray) -> tuple[IntArray, IntArray]:
 
 
 def _apply(matrices: FloatArray, kind: IntArray, values: FloatArray) -> FloatArray:
-    """Return M_kind(g) @ x_g for every geounit g, float64[G, D, R]."""
+    """Multiply the values of every geounit by the matrix of its kind, float64[G, D, R]."""
     if len(matrices) == 1:
         return np.asarray(matrices[0] @ values)
     if matrices.shape[1] == 1:

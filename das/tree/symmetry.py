@@ -192,11 +192,11 @@ class SymmetricComponents:
         return tuple(size for piece in self.pieces for size in piece.sizes())
 
     def grams(self, query: Query) -> list[FloatArray]:
-        """Return Q^T Q on every component, float64[D, D], for a query that the components fit."""
+        """Return the Gram matrix of a fitting query on every component, float64[D, D]."""
         return [part for piece in self.pieces for part in piece.matrices(query, means=True)]
 
     def trace_forms(self, query: Query) -> list[FloatArray]:
-        """Return T, float64[D, D] per component, for any query.
+        """Return the form T of a query's summed variance, float64[D, D] per component.
 
         T is Q^T Q with all parts but the kinds traced out. The summed variance of all answers is
         the sum of <T, S> over components, where S is the covariance on the component.

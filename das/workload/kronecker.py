@@ -30,7 +30,7 @@ class Kronecker:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Return (prod m_i, prod n_i)."""
+        """Return the numbers of rows and columns of the product."""
         return (
             math.prod(factor.shape[0] for factor in self.factors),
             math.prod(factor.shape[1] for factor in self.factors),
@@ -63,7 +63,7 @@ class Kronecker:
         return np.asarray(out.reshape(-1, self.shape[0]).T.reshape(-1, *columns.shape[1:]))
 
     def transpose(self) -> Kronecker:
-        """Return K^T."""
+        """Return the transposed product."""
         return Kronecker(tuple(factor.T for factor in self.factors))
 
     def largest_column(self) -> float:
@@ -72,7 +72,7 @@ class Kronecker:
 
 
 def list_members(sets: AttributeSets) -> BoolArray:
-    """Return the membership of attributes in sets, bool[number of sets, d]."""
+    """Return which attributes are in which set, bool[number of sets, d]."""
     out = np.zeros((sets.size, sets.n_attributes), bool)
     for order, members in enumerate(sets.by_order):
         np.put_along_axis(out[sets.part(order)], members, True, axis=1)
@@ -80,7 +80,7 @@ def list_members(sets: AttributeSets) -> BoolArray:
 
 
 def mark_attributes(workload: Workload, names: Sequence[str]) -> BoolArray:
-    """Return the attributes of a marginal, bool[d].
+    """Return which attributes a marginal has, bool[d].
 
     Raises:
       SchemaError: A name is not that of an attribute, or occurs twice.

@@ -56,7 +56,7 @@ class OneDimensionalStrategy:
 
     @property
     def gram(self) -> FloatArray:
-        """Return V, float64[n, n], with diagonal at most 1."""
+        """Return the Gram matrix V of the strategy, float64[n, n], with diagonal at most 1."""
         return self.factor @ self.factor.T
 
 

@@ -75,24 +75,24 @@ class AttributeWorkload:
 
     @classmethod
     def identity(cls, name: str, size: int) -> AttributeWorkload:
-        """Query every level: plain marginals."""
+        """Build the workload of every single level: plain counts."""
         return cls(name, BaseKind.IDENTITY, size)
 
     @classmethod
     def prefix(cls, name: str, size: int) -> AttributeWorkload:
-        """Query the levels up to i, for every i."""
+        """Build the workload of the levels up to i, for every i."""
         return cls(name, BaseKind.PREFIX, size)
 
     @classmethod
     def ranges(cls, name: str, size: int) -> AttributeWorkload:
-        """Query all n (n + 1) / 2 ranges of consecutive levels."""
+        """Build the workload of all n (n + 1) / 2 ranges of consecutive levels."""
         return cls(name, BaseKind.RANGES, size)
 
     @classmethod
     def from_matrix(
         cls, name: str, matrix: npt.NDArray[np.floating | np.integer]
     ) -> AttributeWorkload:
-        """Query the rows of any matrix[m, n] whose row space contains the ones vector."""
+        """Build a workload from matrix[m, n], whose row space must contain the ones vector."""
         given = np.asarray(matrix, np.float64)
         if given.ndim != 2:
             raise SchemaError(f"workload of {name}", "needs a matrix", got=f"shape {given.shape}")
@@ -112,16 +112,16 @@ class AttributeWorkload:
 
     @property
     def matrix(self) -> FloatArray:
-        """Return W as a dense matrix, float64[m, n]."""
+        """Return the base matrix W as a dense array, float64[m, n]."""
         return self.apply(np.eye(self.size))
 
     @cached_property
     def gram(self) -> FloatArray:
-        """Return W^T W, float64[n, n]."""
+        """Return the Gram matrix W^T W of the base matrix, float64[n, n]."""
         return self.weighted_gram(np.ones(self.n_rows))
 
     def apply(self, columns: FloatArray) -> FloatArray:
-        """Return W @ columns, float64[m, k], for columns float64[n, k]."""
+        """Apply the base matrix W to columns float64[n, k]; return float64[m, k]."""
         if self.given is not None:
             return self.given @ columns
         if self.kind is BaseKind.IDENTITY:
@@ -347,7 +347,7 @@ class Workload:
 
     @property
     def weight_factors(self) -> FloatArray | None:
-        """Return t, float64[d], with w_A = prod_{i in A} t_i; None without a scheme."""
+        """Return t, float64[d], with weights w_A = prod_{i in A} t_i; None without a scheme."""
         return None if self.weighting is None else _weight_factors(self.attributes, self.weighting)
 
     def members_of(self, names: Sequence[str]) -> IntArray:

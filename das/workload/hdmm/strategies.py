@@ -70,7 +70,7 @@ class KroneckerStrategy:
 
     @cached_property
     def error(self) -> float:
-        """Return the weighted total variance sum_A w_A prod_{i in A} t_i prod_{i not in A} o_i."""
+        """Return the weighted total variance of all answers at privacy cost 1."""
         values, totals, _ = _terms(self.workload, self.factors)
         return float(values.sum() * totals.prod())
 
@@ -186,7 +186,7 @@ class UnionStrategy:
 
     @property
     def error(self) -> float:
-        """Return the weighted total variance (sum_j sqrt(e_j))^2 at cost 1; cube roots for L1."""
+        """Return the weighted total variance of all answers at privacy cost 1."""
         return _split_error([part.error for part in self.parts], self.norm)
 
     @property
@@ -284,7 +284,7 @@ def _roots(errors: Sequence[float], norm: Norm) -> FloatArray:
 
 
 def _split_error(errors: Sequence[float], norm: Norm) -> float:
-    """Return the error of groups with optimal shares."""
+    """Return the error with optimal shares: (sum_j sqrt(e_j))^2, or cube roots for L1."""
     return float(_roots(errors, norm).sum() ** (2 if norm is Norm.L2_SQUARED else 3))
 
 

@@ -54,7 +54,7 @@ class AttributeBasis:
 
     @property
     def decoder(self) -> FloatArray:
-        """Return [u | R], float64[n, r]."""
+        """Return the right inverse [u | R] of the total and residual rows, float64[n, r]."""
         return np.column_stack([self.pivot, self.spread])
 
     def row_variances(self, workload: AttributeWorkload) -> tuple[FloatArray, FloatArray]:
@@ -105,7 +105,7 @@ def _complement(vector: FloatArray) -> FloatArray:
 
 
 def _center(matrix: FloatArray) -> FloatArray:
-    """Return (I - J/n) M (I - J/n)."""
+    """Center the rows and columns of a matrix: (I - J/n) M (I - J/n)."""
     rows = matrix - matrix.mean(axis=0)
     return np.asarray(rows - rows.mean(axis=1)[:, None])
 

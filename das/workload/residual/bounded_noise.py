@@ -78,7 +78,7 @@ def _worst_pair(plan: ResidualPlan) -> WorstPair | None:
 
 
 def _charge(plan: ResidualPlan, pair: WorstPair) -> FloatArray:
-    """Return g_p: the squared distance of a pair in the rows of every residual set."""
+    """Return the squared distance of two cells in the rows of every residual set (g_p)."""
     first, second, both = (
         plan.residuals.product(np.array([triple[1, part] for triple in pair.triples]))
         for part in range(3)

@@ -117,7 +117,7 @@ def _start(workload: AttributeWorkload, positions: IntArray) -> _Attribute:
 
 
 def _solve(attribute: _Attribute, gap: float) -> _Attribute:
-    """Find V at the current weights; plain counts keep the uniform pivot by symmetry."""
+    """Find the strategy at the current weights; plain counts keep the uniform pivot by symmetry."""
     workload = attribute.workload
     if workload.kind is BaseKind.IDENTITY:
         return attribute

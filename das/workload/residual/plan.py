@@ -44,12 +44,12 @@ class ResidualPlan:
 
     @property
     def set_costs(self) -> FloatArray:
-        """Return prod_{i in S} beta_i per set: the privacy cost at noise variance 1."""
+        """Return the privacy cost prod_{i in S} beta_i of each set S at noise variance 1."""
         return self.residuals.product(np.array([basis.cell_cost for basis in self.bases]))
 
     @property
     def privacy_cost(self) -> float:
-        """Return sum_S prod beta_i / noise_S: twice zCDP rho, squared Gaussian DP mu."""
+        """Return the privacy cost of all sets: twice zCDP rho, squared Gaussian DP mu."""
         return float((self.set_costs / self.noise).sum())
 
     def gram_sum(self, weights: Sequence[Fraction]) -> GramSum:

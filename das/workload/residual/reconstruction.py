@@ -215,10 +215,10 @@ def _check_memory(plan: ResidualPlan, members: IntArray, most_bytes: int) -> Non
 
 
 def refuse_large_marginal(names: Sequence[str], numbers: float, most_bytes: int) -> None:
-    """Refuse to reconstruct a marginal through tensors of so many numbers.
+    """Refuse to reconstruct a marginal that needs too much memory.
 
     Raises:
-      SchemaError: Two such tensors need more than `most_bytes`.
+      SchemaError: Two tensors of `numbers` floats need more than `most_bytes`.
     """
     needed = 16 * numbers
     if needed > most_bytes:
