@@ -765,15 +765,15 @@ FAULTS = (
     Fault(
         "too little of the parent's covariance goes down",
         TREE_PASS,
-        "own + own @ (inverse @ given @ inverse - inverse) @ own",
-        "own + 0.9 * own @ (inverse @ given @ inverse - inverse) @ own",
+        "subtree + subtree @ change_of_information @ subtree",
+        "subtree + 0.9 * subtree @ change_of_information @ subtree",
         (ESTIMATION + "test_every_kind_of_strategy_with_every_kind_of_invariant",),
     ),
     Fault(
         "what invariants fix is left out",
         TREE_PASS,
-        "values.append(known + _apply(covariance, place, moved))",
-        "values.append(_apply(covariance, place, moved))",
+        "values.append(known + _apply(covariance, numbers, moved))",
+        "values.append(_apply(covariance, numbers, moved))",
         (ESTIMATION + "test_every_kind_of_strategy_with_every_kind_of_invariant",),
     ),
     Fault(
@@ -821,8 +821,8 @@ FAULTS = (
     Fault(
         "counts beyond the prior are fitted to its largest",
         POSTERIOR,
-        "own = np.flatnonzero((bins == index) & (flat <= _largest(self.variance)))",
-        "own = np.flatnonzero(bins == index)",
+        "rows = np.flatnonzero((bins == index) & (flat <= _largest(self.variance)))",
+        "rows = np.flatnonzero(bins == index)",
         (POSTERIOR_UNIT + "test_large_counts_stay_where_they_were_measured",),
     ),
     Fault(

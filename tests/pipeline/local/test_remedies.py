@@ -1454,12 +1454,9 @@ ENTRIES: dict[Key, Entry] = {
     ("das/inference/rejection.py", "use fewer answers at a time, or maximize_likelihood"): LIBRARY,
     ("das/mechanisms/entropy.py", "run on a machine with getrandom(2) or /dev/urandom"): MACHINE,
     ("das/workload/plan.py", "raise rho, or plan with orp"): LARGE,
-    ("das/workload/plan.py", "allow more memory, or ask for a marginal with fewer answers"):
-        LIBRARY,
     ("das/workload/plan.py", "plan with orp, or ask for marginals on fewer attributes"): LARGE,
     ("das/workload/residual/bases.py", "choose the planner for general base matrices"): LIBRARY,
     ("das/workload/bounds.py", "use separate_bound, or fewer levels"): LIBRARY,
-    ("das/workload/residual/convex_loss.py", "allow a larger gap"): LIBRARY,
     ("das/workload/residual/convex_loss.py", "raise all limits by the factor {}"): LIBRARY,
     ("das/workload/residual/integer_rows.py", "choose a higher resolution"): LIBRARY,
     ("das/workload/residual/integer_rows.py", "scale its rows to integers"): LIBRARY,
@@ -1472,8 +1469,8 @@ ENTRIES: dict[Key, Entry] = {
      "answers"): LIBRARY,
     ("das/tree/components.py", "measure fewer recodes, prefixes or ranges"): LARGE,
     ("das/tree/errors.py", "measure fewer or coarser recodes"): LARGE,
-    ("das/workload/losses.py", "1 is the weighted mean of variances; larger powers heed the worst "
-     "more"): powers_below_one_are_not_convex,
+    ("das/workload/losses.py", "1 is the weighted mean of variances; larger powers weigh the "
+     "largest more"): powers_below_one_are_not_convex,
     ("das/workload/losses.py", "use the loss largest_variance"): high_powers_are_the_largest,
     ("das/workload/losses.py", "give each table of the workload a small weight in one of the "
      "means"): every_table_is_in_a_mean,
@@ -1481,7 +1478,7 @@ ENTRIES: dict[Key, Entry] = {
         powers_need_weights,
     ("das/workload/workload.py", "add a row of ones"): rows_determine_the_total,
     ("das/workload/workload.py", "leave the attribute out"): rows_tell_levels_apart,
-    ("das/workload/workload.py", "leave the attribute out; it holds nothing to plan for"):
+    ("das/workload/workload.py", "leave the attribute out: one level needs no plan"):
         LIBRARY,
     ("das/privacy/cost.py", "convert to the weaker one with to_zero_concentrated"): LIBRARY,
     ("das/privacy/loss_distribution.py", "use the epsilon that follows from rho"): LARGE,
