@@ -1,4 +1,9 @@
-"""What an invariant is to the rest of the project: one value per kind, which `Limit` describes.
+"""Constraint interface: what each kind of invariant provides to the rest of the project.
+
+A new kind needs a subclass, a model, and a line in `jobs.pipeline.config.models.kinds.registry`.
+Solvers take four forms: empty cells (`StructuralZeros`), rows with bounds (`LinearRow`), bounds by
+type (`Facilities`) and empty geounits (`LivingQuarters`). A kind that one of these forms can
+express builds that form, or a subclass of it.
 
 A further kind is a subclass, a model, and a line in `jobs.pipeline.config.models.kinds.registry`.
 Solvers take what kinds say in four forms: cells that are empty (`StructuralZeros`), rows with
@@ -23,16 +28,17 @@ from invariants.conflict import Statement
 
 
 class Limit(ABC):
-    """An invariant of one kind, with all that is asked of it.
+    """Constraint of one kind on the counts of a product: the interface of all kinds.
 
     Attributes:
-      kind: What manifests call the kind.
-      note: What a report says of the kind; empty for nothing.
-      is_single: Whether a product can state it once only.
-      is_kept_beside_releases: Whether counts of an earlier release can always keep it, where the
-        data do.
-      is_whole: Whether every geounit has a row in the counts that are given for it.
-      geolevels: Where it holds, root first; stated at the last. Empty for every geolevel.
+      kind: Name of the kind in manifests.
+      note: Sentence of reports about the kind; may be empty.
+      is_single: Whether a product can state the kind once only.
+      is_kept_beside_releases: Whether counts that agree with an earlier release can always meet the
+        constraint, given that the data meet it.
+      is_whole: Whether the table of its public counts has a row for every geounit.
+      geolevels: Geolevels at which it holds, root first; stated at the last. Empty means every
+        geolevel.
     """
 
     kind: ClassVar[str]
@@ -45,105 +51,109 @@ class Limit(ABC):
 
     @property
     def geolevel(self) -> str:
-        """Where it is stated; empty for every geolevel."""
+        """Return the geolevel at which the constraint is stated; empty for every geolevel."""
         return self.geolevels[-1] if self.geolevels else ""
 
     @property
     def title(self) -> str:
-        """What errors call it."""
+        """Return the name of the constraint in errors."""
         return self.kind
 
     @property
     def stored_as(self) -> str:
-        """What files of given counts call it."""
+        """Return the name of the constraint in files of public counts."""
         return self.title
 
     @property
     def counted(self) -> tuple[str, ...]:
-        """What the public counts that are given for it count; empty if none are."""
+        """Return labels of the public counts that the constraint uses; empty for none."""
         return ()
 
     @property
     def queries(self) -> tuple[Query, ...]:
-        """Partition queries that tell apart all cells that it treats in different ways."""
+        """Return partition queries that distinguish all cells that the constraint distinguishes."""
         return ()
 
     @property
     def is_compared(self) -> bool:
-        """Whether `broken` says all. Exact answers are compared where they are published."""
+        """Return whether `broken` decides; exact answers are compared where they are published."""
         return True
 
     @abstractmethod
     def broken(self, counts: Histograms, given: IntArray) -> BoolArray:
-        """bool[G]: geounits that do not keep it, in integers.
+        """Return bool[G]: geounits whose integer counts break the constraint.
 
         Args:
-          counts: Of G geounits of its geolevel.
-          given: int64[G, m], counts of what `counted` names.
+          counts: Of G geounits of the geolevel of the constraint.
+          given: int64[G, m], public counts, with the columns `counted`.
         """
 
     @abstractmethod
     def statements(self, cells: IntArray, given: IntArray) -> Iterator[Statement]:
-        """What it demands of the counts of one geounit.
+        """Yield linear statements that the constraint makes about the counts of one geounit.
 
         Args:
-          cells: int64[k], the cells that statements are about.
-          given: int64[m], as in `broken`.
+          cells: int64[k], the cells of the statements.
+          given: int64[m], public counts of the geounit, with the columns `counted`.
         """
 
     def held(self, cells: IntArray) -> list[Held]:
-        """What it makes neighboring data sets have in common, about some cells."""
+        """Return facts about `cells` that neighboring data sets share because of the constraint."""
         return []
 
     @abstractmethod
     def described(self, schema: Schema) -> str:
-        """What a manifest says of it beside its kind."""
+        """Return the name of this constraint among those of its kind, for manifests."""
 
     @property
     def types(self) -> tuple[str, ...]:
-        """What manifests list as its types; empty for none."""
+        """Return the types that manifests list; empty for none."""
         return ()
 
     def document(self, schema: Schema) -> dict[str, object]:
-        """What a manifest says: its kind, name, geolevels, and its types if it has some."""
+        """Return the manifest entry: kind, name, geolevels, and types if there are some."""
         name, geolevels = self.described(schema), list(self.geolevels)
         types = {"types": list(self.types)} if self.types else {}
         return {"kind": self.kind, "name": name, "geolevels": geolevels, **types}
 
     @classmethod
     def joined(cls, stated: Sequence[Limit]) -> list[Limit]:
-        """Limits of this kind as one plan has them."""
+        """Merge constraints of this kind into those that a plan keeps."""
         return [*stated]
 
     def check(self, others: Sequence[Limit], invariants: Sequence[Limit]) -> None:  # noqa: B027
-        """Check that it can be kept beside all others of a plan, and beside exact queries.
+        """Check that counts can meet the constraint and all other constraints of a plan.
+
+        Args:
+          others: All constraints of the plan but exact queries.
+          invariants: The exact queries.
 
         Raises:
-          ConfigError, SchemaError: It may contradict one.
+          ConfigError, SchemaError: The constraint may contradict another one.
         """
 
     def check_given(self, counts: IntArray) -> None:  # noqa: B027
-        """Check all counts that are given for it, int64[G, m].
+        """Check the public counts int64[G, m] of all geounits.
 
         Raises:
-          InputError: They make no sense.
+          InputError: The public counts are not plausible.
         """
 
 
 def statements_of(
     title: str, query: Query, least: IntArray, most: IntArray, cells: IntArray
 ) -> Iterator[Statement]:
-    """One statement per answer of a partition query, about some cells.
+    """Yield one statement per answer of a partition query, about some cells.
 
     Args:
-      title: What errors call them.
-      query: The query.
-      least: int64[m].
-      most: int64[m].
-      cells: int64[k].
+      title: Name of the statements in errors.
+      query: The partition query.
+      least: int64[m], lower bounds of the answers.
+      most: int64[m], upper bounds of the answers.
+      cells: int64[k], the cells of the statements.
     """
     rows = query.rows_of(cells)
     for index, label in enumerate(query.labels()):
-        called = title if query.size == 1 else f"{title}: {label}"
-        counted = (rows == index).astype(np.int64)
-        yield Statement(called, counted, float(least[index]), float(most[index]))
+        name = title if query.size == 1 else f"{title}: {label}"
+        is_counted = (rows == index).astype(np.int64)
+        yield Statement(name, is_counted, float(least[index]), float(most[index]))

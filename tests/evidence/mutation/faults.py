@@ -1334,8 +1334,8 @@ FAULTS = (
     Fault(
         "of many structural zeros the last count",
         "invariants/zeros.py",
-        "            found |= bits != 0",
-        "            found = bits != 0",
+        "            is_zero |= bits != 0",
+        "            is_zero = bits != 0",
         ("tests/unit/invariants/test_zeros.py::test_more_boxes_than_bits_of_a_word",),
     ),
     # --- objectives ---
