@@ -3,10 +3,6 @@
 A geounit's geocode is a prefix of the geocodes of the leaves below it. The spine names the
 geolevels, root first, with the prefix length of each. The lattice holds, per geolevel, the sorted
 geocodes, the parent of each geounit and the range of its children.
-
-A geounit's geocode is a prefix of the geocodes of the leaves below it. The spine names the
-geolevels, root first, with the prefix length of each; the lattice holds, per geolevel, the sorted
-geocodes, the parent of each geounit and the range of its children.
 """
 
 from __future__ import annotations

@@ -11,18 +11,6 @@ The steps use public facts only and no counts, so they cost no privacy.
 
 References:
   Cumings-Menon et al., J. Privacy and Confidentiality 14(3), 2024, arXiv:2203.16654.
-
-Three steps, each a pure function of the geocodes and a public table of entities:
-
-1. split a geolevel and all below by a mark of the leaves, such as lying in a tribal area;
-2. replace a geolevel (block groups) by groups of equal or similar entities;
-3. gather the children of a geolevel (tracts of a county) into groups, a new geolevel.
-
-Steps insert digits into geocodes, so a geounit's geocode stays a prefix of those of its leaves.
-Counts are never looked at: a spine made of public facts costs no privacy.
-
-References:
-  Cumings-Menon et al., J. Privacy and Confidentiality 14(3), 2024, arXiv:2203.16654.
 """
 
 from __future__ import annotations

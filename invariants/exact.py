@@ -1,8 +1,6 @@
 """Exact queries: invariants whose answers are published as they are in the data.
 
 An invariant lies outside the differential privacy guarantee; the manifest lists each one.
-
-An invariant lies outside the differential privacy guarantee; the manifest lists each one.
 """
 
 from __future__ import annotations

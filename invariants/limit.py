@@ -4,11 +4,6 @@ A new kind needs a subclass, a model, and a line in `jobs.pipeline.config.models
 Solvers take four forms: empty cells (`StructuralZeros`), rows with bounds (`LinearRow`), bounds by
 type (`Facilities`) and empty geounits (`LivingQuarters`). A kind that one of these forms can
 express builds that form, or a subclass of it.
-
-A further kind is a subclass, a model, and a line in `jobs.pipeline.config.models.kinds.registry`.
-Solvers take what kinds say in four forms: cells that are empty (`StructuralZeros`), rows with
-bounds (`LinearRow`), bounds by type (`Facilities`) and empty geounits (`LivingQuarters`). A kind
-that says the same in other words builds one of these, or a subclass.
 """
 
 from __future__ import annotations

@@ -2,9 +2,6 @@
 
 Geounits without living quarters have no persons. This is a public fact, not a prior: it is imposed
 on the counts as any invariant is, and the input is checked against it.
-
-Where there are none, nobody lives. That is no prior but a public fact about the place: it is
-imposed on the counts as any invariant is, and the input is checked against it.
 """
 
 from __future__ import annotations

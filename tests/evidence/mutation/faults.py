@@ -1300,7 +1300,7 @@ FAULTS = (
         "            if False:",
         (
             BETWEEN_UNIT
-            + "test_ties_that_might_contradict_each_other_are_refused[entries2-may demand more than it allows]",
+            + "test_ties_that_might_contradict_each_other_are_refused[entries2-may have a lower bound above the upper one]",
         ),
     ),
     Fault(

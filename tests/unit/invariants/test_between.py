@@ -131,11 +131,11 @@ def total_of(name: str) -> Invariant:
         ),
         (
             (tie("a", (0,), least=form(2 * ONE)), tie("b", (0,), most=form(ONE))),
-            "may demand more than it allows",
+            "may have a lower bound above the upper one",
         ),
         (
             (equal("a", (0,), 2 * ONE), tie("b", (0, 1), most=form(ONE))),
-            "may leave fewer than none",
+            "may leave a negative upper bound",
         ),
         (
             (equal("a", (0,), ONE), equal("b", (1,), ONE), tie("c", (0, 1), least=form(ONE))),
@@ -150,7 +150,7 @@ def test_ties_that_might_contradict_each_other_are_refused(entries, said) -> Non
 
 def test_cells_in_which_nobody_may_be_are_no_type() -> None:
     possible = np.array([True, True, False])
-    with pytest.raises(ConfigError, match="counts nobody who can be"):
+    with pytest.raises(ConfigError, match="counts no possible cell"):
         tie_types([tie("a", (2,), least=form(ONE))], LEVELS, possible)
 
 
