@@ -1377,7 +1377,7 @@ FAULTS = (
     Fault(
         "nobody checks whether leaves can hold what they get",
         NODE_CHECK,
-        "            if not can_be_assigned(one, persons):",
+        "            if not can_be_assigned(below, persons):",
         "            if False:",
         (NODE_CHECK_UNIT + "test_types_of_persons_that_no_leaf_takes",),
     ),

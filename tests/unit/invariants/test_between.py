@@ -155,7 +155,7 @@ def test_cells_in_which_nobody_may_be_are_no_type() -> None:
 
 
 def test_two_bounds_of_which_either_may_bind_do_not_go_with_exact_totals() -> None:
-    with pytest.raises(ConfigError, match="either may bind"):
+    with pytest.raises(ConfigError, match="several lower or several upper bounds"):
         list(caps_of(None, ties_of(*TWO_LOWER), [total_of("total")], ["units"]))
 
 

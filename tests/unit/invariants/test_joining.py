@@ -164,7 +164,7 @@ def test_counts_that_break_a_tie_are_no_file() -> None:
     units, records = np.array([[0, 1, 0, 0, 0]]), np.zeros((1, RECORDS.size), np.int64)
     records[0, [3, 9]] = 1
     both = (from_dense(units), from_dense(records))
-    with pytest.raises(VerificationError, match="no place"):
+    with pytest.raises(VerificationError, match="than its units can contain"):
         join(places_of(TIES, "persons"), ORDER, ["x"], *both)
 
 
@@ -173,7 +173,7 @@ def test_counts_that_break_a_tie_are_no_file() -> None:
     [
         (ENTRIES[:2], "one lower and one upper bound"),
         ((ENTRIES[0], tie("not of one", (0, 1), LEAST * (LEAST > 1), None), ENTRIES[2]),
-         "fewer than none"),
+         "negative or cross"),
     ],
 )  # fmt: skip
 def test_what_leaves_open_how_many_a_unit_holds_is_refused(

@@ -73,7 +73,7 @@ def test_laws_are_those_of_scipy(law):
 
 
 def test_reweighting_must_know_the_noise():
-    with pytest.raises(SolverError, match="reweighted must know the noise"):
+    with pytest.raises(SolverError, match="has no noise distribution"):
         reweight(NODE, None)
 
 
