@@ -12,7 +12,7 @@ from das.errors import InfeasibleError, RuntimeSetupError, SchemaError, SolverEr
 from das.mechanisms.mechanism import Continuous
 from solvers.backends.registry import least_squares, mixed_integer
 from solvers.choices import IntegerSolver, LeastSquaresSolver, Method
-from solvers.dual_newton.climb import solve_compiled
+from solvers.dual_newton.dual_ascent import solve_compiled
 from solvers.dual_newton.projected import solve_projected
 from solvers.least_squares.blocks import Fixed, extent, given_sums
 from solvers.least_squares.cuts import solve_with_cuts

@@ -27,7 +27,7 @@ MOST_CELLS = 200  # live cells of a node; larger nodes are divided into blocks
 MOST_VARIABLES = 20_000  # children times live cells of a node
 # With more numbers in the matrices of children with different weights, and more cells, dual ascent
 # takes less time than adding up the matrices.
-MOST_NUMBERS, CLIMBING_CELLS = 200_000, 100
+MOST_NUMBERS, DUAL_ASCENT_CELLS = 200_000, 100
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,7 +129,7 @@ class Packed:
         sizes = np.diff(parents.offsets)
         self._is_packed = (sizes > 0) & (sizes <= MOST_CELLS) & (parents.n_children > 1)
         self._is_packed &= parents.n_children * sizes <= MOST_VARIABLES
-        is_heavy = (sizes >= CLIMBING_CELLS) & (parents.n_children * sizes**2 > MOST_NUMBERS)
+        is_heavy = (sizes >= DUAL_ASCENT_CELLS) & (parents.n_children * sizes**2 > MOST_NUMBERS)
         for heavy in np.flatnonzero(self._is_packed & is_heavy):
             rows = slice(parents.first[heavy], parents.first[heavy] + parents.n_children[heavy])
             self._is_packed[heavy] = _is_alike(self._weights[rows])

@@ -117,7 +117,7 @@ def _with_open_leaves(term: LeavesTerm, whole: IntArray) -> LeavesTerm:
 def _kept_rows(
     problem: NodeProblem, whole: IntArray, parent: IntArray, kept: Kept
 ) -> tuple[RowsTerm, ...]:
-    """Return the sums that the parent keeps as rows of the remainder, if not implied by exact ones."""
+    """Return sums that the parent keeps as rows of the remainder, if no exact term has them."""
     rows = list(kept.rows)
     for groups in kept.partitions:
         if any(coarsening(term.groups, groups) is not None for term in problem.exact):

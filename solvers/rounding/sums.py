@@ -213,7 +213,7 @@ def _no_live_cell(problem: NodeProblem) -> InfeasibleError:
 def _split_rows(
     problem: NodeProblem, children: IntArray
 ) -> tuple[list[IntArray], list[tuple[IntArray, IntArray]], RowsTerm]:
-    """Split rows into sets and general rows; bounds of sets are divided by their one coefficient."""
+    """Split rows into sets and general rows; divide bounds of sets by their only coefficient."""
     sets, bounds, general = [], [], []
     every = [(term, row) for term in problem.rows for row in range(len(term.coefficients))]
     for term, row in every:

@@ -10,7 +10,7 @@ import pytest
 
 from solvers import node
 from solvers.choices import LeastSquaresSolver
-from solvers.dual_newton.climb import solve_compiled
+from solvers.dual_newton.dual_ascent import solve_compiled
 from solvers.dual_newton.projected import solve_projected
 from solvers.least_squares import active_set
 from solvers.least_squares import solve as least_squares
