@@ -36,7 +36,7 @@ class Nodes(NamedTuple):
     node; with v the variance of its layer, alpha = 1 / (v + tau) and phi = v / (v + tau). `top` is
     the diagonal of the inverse at the base. Base node i is in group groups[q, i] of the rows, then
     of the crossing layers, then of the layers of the chain above the base; -1 if q was not
-    measured. A group has the multiplier `number` and the variance `own`. Child c has the groups
+    measured. A group has the multiplier `number` and the variance `group_variance`. Child c has the groups
     first[c]:first[c + 1]; those of rows and crossing layers end at middle[c].
 
     Attributes:
@@ -50,7 +50,7 @@ class Nodes(NamedTuple):
       groups: int32[r + Q + layers above the base, base nodes].
       factor: float64[r, base nodes], coefficients of the rows.
       number: int64[groups].
-      own: float64[groups].
+      group_variance: float64[groups].
       first: int64[C + 1].
       middle: int64[C].
       lower: Number of levels up to the base.
@@ -66,7 +66,7 @@ class Nodes(NamedTuple):
     groups: Int32Array
     factor: FloatArray
     number: IntArray
-    own: FloatArray
+    group_variance: FloatArray
     first: IntArray
     middle: IntArray
     lower: int
@@ -249,7 +249,7 @@ def find_nodes(state: State, damped: FloatArray, node: Node, roles: Roles) -> No
     groups = np.full((r + len(layers), base), -1, np.int32)
     factor = np.zeros((r, base))
     number = np.empty(base * len(groups), np.int64)
-    own = np.empty(base * len(groups))
+    group_variance = np.empty(base * len(groups))
     starts, middle = np.zeros(C + 1, np.int64), np.zeros(C, np.int64)
     of_base = np.empty(base, np.int64)
     n = 0
@@ -263,7 +263,7 @@ def find_nodes(state: State, damped: FloatArray, node: Node, roles: Roles) -> No
                     n = begin + 1
             if n > begin:
                 number[begin] = ends[-1] + q
-                own[begin] = row_variance(c, q, state, node)
+                group_variance[begin] = row_variance(c, q, state, node)
         for q in range(r, len(groups)):
             begin = n
             if q == Q:
@@ -283,14 +283,27 @@ def find_nodes(state: State, damped: FloatArray, node: Node, roles: Roles) -> No
                     group = n
                     seen[g] = n
                     number[n] = ends[layers[q - r]] + g
-                    own[n] = v
+                    group_variance[n] = v
                     n += 1
                 groups[q, i] = group
         if len(groups) == Q:
             middle[c] = n
         starts[c + 1] = n
     return Nodes(
-        ptr, place, up, tau, alpha, phi, top, groups, factor, number, own, starts, middle, lower
+        ptr,
+        place,
+        up,
+        tau,
+        alpha,
+        phi,
+        top,
+        groups,
+        factor,
+        number,
+        group_variance,
+        starts,
+        middle,
+        lower,
     )
 
 
@@ -306,7 +319,13 @@ def row_variance(c: int, j: int, state: State, node: Node) -> float:
 @compiled_into_kernels
 def eliminate(nodes: Nodes, P: int) -> Elimination:
     """Factorise the layers above the base and the rows per child, on the smaller side."""
-    ptr, top, groups, factor, own = nodes.ptr, nodes.top, nodes.groups, nodes.factor, nodes.own
+    ptr, top, groups, factor, group_variance = (
+        nodes.ptr,
+        nodes.top,
+        nodes.groups,
+        nodes.factor,
+        nodes.group_variance,
+    )
     first, middle, lower = nodes.first, nodes.middle, nodes.lower
     C, r = len(middle), len(factor)
     Q = len(groups) - (P - lower)  # rows and crossing layers
@@ -316,7 +335,7 @@ def eliminate(nodes: Nodes, P: int) -> Elimination:
         m = middle[c] - first[c]
         fits = n <= m
         for g in range(first[c], first[c + 1]):
-            fits = fits and own[g] > 0.0
+            fits = fits and group_variance[g] > 0.0
         for i in range(ptr[lower, c], ptr[lower, c + 1]):
             fits = fits and top[i] > 0.0
         side[c] = fits
@@ -332,13 +351,13 @@ def eliminate(nodes: Nodes, P: int) -> Elimination:
             for q in range(r):
                 for i in range(n):
                     if groups[q, low + i] >= 0:
-                        w = factor[q, low + i] / own[groups[q, low + i]]
+                        w = factor[q, low + i] / group_variance[groups[q, low + i]]
                         for j in range(i, n):
                             A[i, j] += w * factor[q, low + j]
             for q in range(r, len(groups)):
                 if groups[q, low] >= 0:
                     mine = groups[q, low : low + n]
-                    w = 1.0 / own[mine[0]]
+                    w = 1.0 / group_variance[mine[0]]
                     for i in range(n):
                         g, out = mine[i], A[i]
                         for j in range(i, n):
@@ -363,7 +382,7 @@ def _add_groups(A: FloatArray, c: int, nodes: Nodes, P: int, Q: int) -> None:
     start, m = nodes.first[c], nodes.middle[c] - nodes.first[c]
     weight, node = np.empty(n), np.empty(n, np.int64)
     for g in range(m):
-        A[g, g] = nodes.own[start + g]
+        A[g, g] = nodes.group_variance[start + g]
     for i in range(n):
         weight[i] = nodes.top[low + i]
         for q in range(Q):
@@ -498,7 +517,7 @@ def solve_on_face(inverse: FloatArray, force: FloatArray, face: ActiveFace, P: i
     """
     nodes, elimination, room = face.nodes, face.elimination, face.room
     ptr, place, top, lower = nodes.ptr, nodes.place, nodes.top, nodes.lower
-    own, first, middle = nodes.own, nodes.first, nodes.middle
+    group_variance, first, middle = nodes.group_variance, nodes.first, nodes.middle
     sums, push, base, turn, lack = room.sums, room.push, room.base, room.turn, room.lack
     side, begin = elimination.side, elimination.begin
     for c in range(len(middle)):
@@ -520,12 +539,12 @@ def solve_on_face(inverse: FloatArray, force: FloatArray, face: ActiveFace, P: i
         if side[c]:
             n = high - low
             for g in range(first[c], first[c + 1]):
-                room.spent[g] = lack[g] / own[g]
+                room.spent[g] = lack[g] / group_variance[g]
             _push_groups(room.spent, turn, c, Q, nodes)
             _substitute(A.reshape(n, n), n, turn[low:])
             _subtract_groups(turn, lack, c, Q, nodes)
             for g in range(first[c], first[c + 1]):
-                lack[g] /= own[g]
+                lack[g] /= group_variance[g]
         else:
             m = middle[c] - first[c]
             _substitute(A.reshape(m, m), m, lack[first[c] :])

@@ -395,8 +395,8 @@ def _solve_coupling(
     share, shift = _shares(nodes, node, k, room)
     weight = np.zeros(len(nodes.number))
     for g in range(nodes.first[-1]):
-        is_layer = nodes.own[g] > 0.0 and nodes.number[g] < M
-        weight[g] = 1.0 / nodes.own[g] if is_layer else 0.0
+        is_layer = nodes.group_variance[g] > 0.0 and nodes.number[g] < M
+        weight[g] = 1.0 / nodes.group_variance[g] if is_layer else 0.0
     stack = np.empty((nodes.lower + 1, total))
     shares = Shares(share, weight, _precision(node.variance), stack)
     _load_residuals(state.residual, node, roles.chain, nodes, room)

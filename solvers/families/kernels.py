@@ -613,7 +613,7 @@ def round_node(
     parent: IntArray,
     chain: IntArray,
     sizes: IntArray,
-    asked: IntArray,
+    query_counts: IntArray,
     counts: IntArray,
 ) -> int:
     """Round a node like `round.round_counts`, for nested rounding queries and no invariants.
@@ -652,14 +652,14 @@ def round_node(
     price = np.zeros((C, I), np.int64)
     sums = Sums(whole, is_open, price, outer, held, starts, sizes)
     coarse = -1
-    for p in range(len(asked)):
+    for p in range(len(query_counts)):
         fine = coarse
         for level in range(L):
-            if asked[p, level]:
+            if query_counts[p, level]:
                 fine = level
             for c in range(C):
                 for i in range(starts[level], starts[level + 1]):
-                    price[c, i] = asked[p, level] * steps[c, i]
+                    price[c, i] = query_counts[p, level] * steps[c, i]
         if fine == coarse:
             continue
         if not _round_pass(order, sums, coarse, fine):
@@ -694,6 +694,6 @@ def compile_all() -> None:
     given = np.zeros(2, np.int64), np.ones((2, 1))
     unit, *_ = assemble(queries, *given, 1.0)
     certify(queries, unit, two, (square, two, given[1]), *given)
-    chain, asked = np.array([[0, 0], [0, 1]]), np.array([[1, 0], [0, 1]])
+    chain, query_counts = np.array([[0, 0], [0, 1]]), np.array([[1, 0], [0, 1]])
     halves, whole = np.full((2, 2), 0.5), np.zeros((2, 2), np.int64)
-    round_node(halves, np.ones(2, np.int64), chain, np.array([1, 2]), asked, whole)
+    round_node(halves, np.ones(2, np.int64), chain, np.array([1, 2]), query_counts, whole)

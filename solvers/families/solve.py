@@ -37,14 +37,14 @@ class Questions:
     Attributes:
       chain: int64[L, n], the answer that counts each cell, for nested rounding queries, coarse
         before fine; the last one is of single cells.
-      asked: int64[P, L], how many queries of each rounding pass are this query of the chain.
+      query_counts: int64[P, L], how many queries of each rounding pass are this query of the chain.
       tolerance: Largest accepted certificate residual.
       first: Name of the query of a first least-squares pass, whose answers are fixed in the second
         pass, of all others; None for a single pass.
     """
 
     chain: IntArray
-    asked: IntArray
+    query_counts: IntArray
     tolerance: float
     first: str | None = None
 
@@ -218,7 +218,7 @@ class Packed:
         counts = self._counts[at : at + C * k].reshape(C, k)
         chain = self._chain[L * low : L * high].reshape(L, k)
         outcome = code.round_node(
-            x, parent, chain, self._chain_sizes[number], questions.asked, counts
+            x, parent, chain, self._chain_sizes[number], questions.query_counts, counts
         )
         if outcome == code.BROKEN:
             raise VerificationError(

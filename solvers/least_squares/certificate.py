@@ -181,10 +181,10 @@ def certify(problem: NodeProblem, fixed: Fixed, q: Quadratic, point: Point) -> C
             g += w * (image - term.adjoint)
             continue
         if given >= 0:  # the solver left this query out: its gradient is a multiplier
-            own = coarse[:, every.ends[number] : every.ends[number + 1]]
+            of_term = coarse[:, every.ends[number] : every.ends[number + 1]]
             first = np.zeros(q.equalities[given].targets.shape[1], np.int64)
             first[q.equalities[given].groups] = term.groups
-            sums_of[given] = sums_of[given] + own[:, first]
+            sums_of[given] = sums_of[given] + of_term[:, first]
         number += 1
     point = replace(point, sums=tuple(sums_of))
     equalities = [

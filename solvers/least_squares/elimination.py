@@ -115,9 +115,9 @@ class Elimination:
             "bcrs,bcts->crt", self._Z, np.broadcast_to(self._Fb, self._Z.shape), optimize=True
         )
         J[:, np.arange(r), np.arange(r)] += 1
-        S = np.zeros((C, r, C, r))
-        S[np.arange(C), :, np.arange(C), :] = q.scale[:, None, None] * J
-        S = S.reshape(C * r, C * r)
+        by_child = np.zeros((C, r, C, r))
+        by_child[np.arange(C), :, np.arange(C), :] = q.scale[:, None, None] * J
+        S = by_child.reshape(C * r, C * r)
         if self._L is not None:
             Y = self._Z.reshape(len(q.cells), C * r, -1) @ self._L.transpose(0, 2, 1)
             flat = Y.transpose(1, 0, 2).reshape(C * r, -1)

@@ -28,7 +28,7 @@ least-squares solution minimises the objective."""
 
 
 def in_sequence(problem: NodeProblem, noise: type[Continuous] | None = None) -> NodeProblem:
-    """Give every partition query its own pass, coarse ones first.
+    """Give every partition query a separate pass, coarse ones first.
 
     Terms of single cells and general terms share the last pass.
     """
@@ -45,7 +45,7 @@ def in_sequence(problem: NodeProblem, noise: type[Continuous] | None = None) -> 
 def reweight(problem: NodeProblem, noise: type[Continuous] | None) -> NodeProblem:
     """Weight the answers of every child by `reweighted.downweight`, and add sums of low ones.
 
-    Low answers differ by child, so each child gets its own term, with the Gram matrix sum_q M_q'
+    Low answers differ by child, so each child gets a separate term, with the Gram matrix sum_q M_q'
     diag(w_qc) M_q + v_qc l_qc l_qc', where l_qc are the cells in low answers of query q and v_qc is
     the weight of their sum. General terms stay as they are.
     """
