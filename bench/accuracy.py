@@ -42,11 +42,11 @@ from jobs.pipeline.run import do_stages, open_job
 from jobs.pipeline.storage.dataset import Dataset
 from jobs.pipeline.storage.geography import read_geography
 from jobs.pipeline.storage.histograms import read_counts
-from jobs.pipeline.storage.layout import confidential_layout, release_layout
 from jobs.pipeline.tasks.batches import Sizing
 from jobs.pipeline.tasks.executor import LocalTasks
 from jobs.pipeline.tasks.progress import Reporter
 from solvers.problem import group_sums
+from tests.builders.places import release_of, truth_of
 from tests.checkout import ROOT
 
 DATA = ROOT / "tests" / "data"
@@ -70,11 +70,11 @@ class Way:
 
 
 WAYS = {
-    "own": Way({"targets": "own"}),
-    "full": Way({"targets": "full"}),
-    "optimised": Way({"targets": "full"}, None),
-    "optimised_t": Way({"targets": "full", "housing_units": {"geolevels": ["block"]}}, None),
-    "learned": Way({"targets": "full", "learned_prior": ["block"]}),
+    "own": Way({"fit_to": "level"}),
+    "full": Way({"fit_to": "tree"}),
+    "optimised": Way({"fit_to": "tree"}, None),
+    "optimised_t": Way({"fit_to": "tree", "housing_units": {"geolevels": ["block"]}}, None),
+    "learned": Way({"fit_to": "tree", "empirical_bayes": ["block"]}),
 }
 QUICK = ("own", "full", "optimised", "optimised_t")
 HEADLINE = ("own", "optimised", "optimised_t")
@@ -122,7 +122,7 @@ def resolve(
     given = allocation or WAYS[way].allocation or source.parent / persons["privacy"]["allocation"]
     persons["privacy"]["allocation"] = str(given.resolve())
     document["privacy"] = {"randomness": {"source": "seeded_not_for_release", "seed": seed}}
-    persons["solve"] = {"rounding": persons["solve"]["rounding"], **WAYS[way].solve}
+    persons["solve"] = {"rounding_passes": persons["solve"]["rounding_passes"], **WAYS[way].solve}
     persons["output"] = {"microdata": []}
     document["output"] = {"directory": str(out)}
     path = out.parent / "run.yaml"
@@ -157,14 +157,14 @@ def _of_one_noise(blocks: Path, seed: int, ways: Sequence[str]) -> dict[str, Err
                 other = replace(job, resolved=resolve(blocks, way, seed, out))
                 do_stages(other, ("solve",))
                 found[way] = errors(other.resolved)
-                shutil.rmtree(release_layout(out).root / "counts")
+                shutil.rmtree(release_of(out).root / "counts")
     return found
 
 
 def errors(resolved: Resolved) -> Errors:
     """Mean squared error by geolevel and query, and mean error of cells by true count."""
     plan, out = resolved.plan, resolved.config.output.directory
-    release, confidential = release_layout(out), confidential_layout(out)
+    release, confidential = release_of(out), truth_of(out)
     n = plan.schema.size
     found: Errors = {}
     for geolevel in plan.spine.levels:

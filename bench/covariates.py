@@ -38,7 +38,6 @@ from jobs.pipeline.documents.statistics import ExpectedTotals, expected_totals_o
 from jobs.pipeline.run import do_stages, open_job
 from jobs.pipeline.storage.dataset import Dataset
 from jobs.pipeline.storage.histograms import read_counts
-from jobs.pipeline.storage.layout import release_layout
 from jobs.pipeline.tasks.batches import Sizing
 from jobs.pipeline.tasks.executor import LocalTasks
 from jobs.pipeline.tasks.progress import Reporter
@@ -48,13 +47,15 @@ RUN = ROOT / "conf" / "run" / "ri-2010.yaml"
 GROUPS = ("hisp", "white", "black", "aian", "asian", "nhpi", "other", "two")
 CELLS = tuple(f"{age}_{group}" for age in "ma" for group in GROUPS)
 WAYS: Mapping[str, Mapping[str, Any]] = {
-    "own": {"targets": "own"},
+    "own": {"fit_to": "level"},
     "a": {},
     "a0": {},
-    "b": {"learned_prior": ["block"]},
-    "b0": {"learned_prior": ["block"]},
-    "t": {"housing_units": {"geolevels": ["block"], "certified": False}},
-    "c2": {"housing_units": {"geolevels": ["block"], "expect": "composition", "certified": False}},
+    "b": {"empirical_bayes": ["block"]},
+    "b0": {"empirical_bayes": ["block"]},
+    "t": {"housing_units": {"geolevels": ["block"], "only_if_better": False}},
+    "c2": {
+        "housing_units": {"geolevels": ["block"], "expect": "composition", "only_if_better": False}
+    },
 }
 SOLVED = {"plain": "a0", "totals": "t", "composition": "c2"}  # as the manifest calls them
 WITHOUT_QUARTERS = ("own", "a", "b")
@@ -188,7 +189,7 @@ def resolve(way: str, seed: int, folder: Path, blocks: Path) -> Resolved:
         }
         quarters = {"living_quarters": ["housing_units"], "geolevel": "block", "table": table}
         persons["invariants"].append(quarters)
-    persons["solve"] = {"rounding": persons["solve"]["rounding"], **WAYS[way]}
+    persons["solve"] = {"rounding_passes": persons["solve"]["rounding_passes"], **WAYS[way]}
     persons["output"] = {"microdata": []}
     out = folder / ("out" if way in WITHOUT_QUARTERS else "out0")
     document["output"] = {"directory": str(out)}
@@ -212,7 +213,7 @@ def released(blocks: Blocks, seed: int) -> tuple[dict[str, np.ndarray], Expected
                 for way in ways:
                     resolved = resolve(way, seed, folder, folder / "blocks.parquet")
                     do_stages(replace(job, resolved=resolved), ("solve",))
-                    layout = release_layout(resolved.config.output.directory)
+                    layout = resolved.last.release
                     counts = read_counts(layout, "block", blocks.codes.astype(object), 16)
                     found[way] = counts.dense().reshape(-1, 2, 8)
                     if way == "c2":

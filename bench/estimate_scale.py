@@ -16,11 +16,10 @@ import time
 from pathlib import Path
 
 from bench.state import das, generated
-from das.queries.query import parse_query
 from jobs.pipeline.config.load import load_run
 from jobs.pipeline.release.estimate import EstimateStage, LevelEstimator
 from jobs.pipeline.storage.dataset import Dataset
-from jobs.pipeline.storage.layout import EstimateLayout, release_layout
+from jobs.pipeline.storage.layout import EstimateLayout
 from jobs.pipeline.tasks.executor import open_tasks
 
 QUICK = (5_000, 20_000, 50_000)
@@ -37,8 +36,8 @@ def timed(blocks: int, schema: str) -> dict[str, float]:
         das("run", config, "--quiet", *(("--only", "measure") if small else ()))
         before = time.monotonic() - started
         resolved = load_run(config)
-        release = release_layout(resolved.config.output.directory)
-        tables = tuple(parse_query(resolved.plan.schema, t) for t in resolved.last.tables)
+        release = resolved.last.release
+        tables = tuple(resolved.last.tabulated.values())
         with open_tasks(resolved.config) as tasks:
             tasks.run("warm", list(range(8)), abs)
             started = time.monotonic()

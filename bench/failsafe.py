@@ -40,9 +40,9 @@ from jobs.pipeline.config.load import load_run
 from jobs.pipeline.documents.manifest import read_manifest
 from jobs.pipeline.release import moves, problems
 from jobs.pipeline.release.verify import verify_release
-from jobs.pipeline.storage.layout import release_layout
 from solvers.problem import LeavesTerm
 from tests.builders import in_process
+from tests.builders.places import release_of
 from tests.checkout import ROOT
 from tests.release_checks import sparse
 
@@ -182,7 +182,7 @@ def solved(
         with pytest.MonkeyPatch.context() as patch:
             way.patch(patch)
             patch.setattr(jobs.pipeline.release.solve, "moved_family", timed)
-            release = release_layout(in_process.execute(config))
+            release = release_of(in_process.execute(config))
         verify_release(load_run(config).plan, release)
         manifest = read_manifest(release)
         moved = [one for level in manifest.solve for one in level.moved]

@@ -25,8 +25,9 @@ from jobs.pipeline.release.level import LevelReader
 from jobs.pipeline.release.pieces import Piece, read_pieces
 from jobs.pipeline.release.solve import LevelSolving, solve_piece
 from jobs.pipeline.storage.histograms import sparse_table
-from jobs.pipeline.storage.layout import ReleaseLayout, release_layout
+from jobs.pipeline.storage.layout import ReleaseLayout
 from jobs.pipeline.tasks.batches import geounit_batches
+from tests.builders.places import release_of
 
 ROUNDS = 3
 
@@ -90,7 +91,7 @@ def main() -> None:
                 config = state.generated(template, folder, blocks)
             state.das("run", config)
             (plan,) = (product.plan for product in load_run(config).products.values())
-            rows += compare(plan, release_layout(folder / "out"), template.removesuffix(".yaml"))
+            rows += compare(plan, release_of(folder / "out"), template.removesuffix(".yaml"))
     for row in rows:
         print("".join(f"{value!s:<15}" for value in row.values()))
     print(json.dumps(rows))

@@ -40,7 +40,7 @@ from jobs.design.synthetic.generate import GenerateSpec, generate
 from jobs.pipeline.config.load import load_run
 from jobs.pipeline.release.verify import verify_run
 from jobs.pipeline.storage.dataset import MANIFEST, Dataset, is_published, sweep
-from jobs.pipeline.storage.layout import confidential_layout, release_layout
+from tests.builders.places import release_of, truth_of
 from tests.builders.run_files import to_products
 from tests.pipeline.spark import faults
 from tests.pipeline.spark.cluster import MANY_TASKS, ROOT, Cluster, build_zip, standalone_cluster
@@ -129,7 +129,10 @@ class Bench:
         document = {
             "name": name,
             "schema": str(ROOT / "conf" / "schema" / "toy.yaml"),
-            "data": {"format": "histograms", "path": str(self.folder / "nation" / "histograms")},
+            "data": {
+                "input_format": "histograms",
+                "path": str(self.folder / "nation" / "histograms"),
+            },
             "geography": {
                 "levels": [{"name": level, "digits": n} for level, n in LEVELS.items()],
                 "geounits": {"path": str(self.folder / "nation" / "geounits.parquet")},
@@ -175,9 +178,9 @@ class Case:
     @property
     def dataset(self) -> Path:
         """The dataset whose tasks take their time."""
-        root = release_layout(self.out).root
+        root = release_of(self.out).root
         if self.stage == "read":
-            return confidential_layout(self.out).histograms("block")
+            return truth_of(self.out).histograms("block")
         return root / HELD[self.stage]
 
     def begin(self, out: Path | None = None, **spark: str) -> None:
@@ -210,7 +213,7 @@ class Case:
     def is_under_way(self) -> bool:
         """Whether the stage is in its midst."""
         self.watch()
-        release = release_layout(self.out)
+        release = release_of(self.out)
         if self.stage == "seal":
             return is_published(release.tables("block")) and not release.manifest.exists()
         return faults.under_way(self.dataset, 1)
@@ -218,7 +221,7 @@ class Case:
     def watch(self) -> None:
         """Remember noisy answers when they are published; they may never be others."""
         for level in LEVELS:
-            manifest = release_layout(self.out).measurements(level) / MANIFEST
+            manifest = release_of(self.out).measurements(level) / MANIFEST
             with contextlib.suppress(FileNotFoundError):
                 text = manifest.read_bytes()
                 if self.published.setdefault(level, text) != text:
@@ -255,9 +258,9 @@ class Case:
         """
         self.watch()
         for level in LEVELS:
-            if late := faults.unnamed_files(release_layout(self.out).measurements(level)):
+            if late := faults.unnamed_files(release_of(self.out).measurements(level)):
                 raise FaultError("second draw", f"files of other draws lie about: {late}")
-        sweep(release_layout(self.out).root)
+        sweep(release_of(self.out).shared)
         # The run file of damaged copies is the undisturbed run's; the release is what is verified.
         try:
             resolved = load_run(self.config, output=self.out)
@@ -284,7 +287,7 @@ class RefusedError(Exception):
 
 def released(out: Path) -> dict[str, pa.Table]:
     """Rows of all measurements, counts, estimates and Parquet microdata, in order."""
-    root = release_layout(out).root
+    root = release_of(out).root
     found = {}
     for folder in ("measurements", "counts", "estimates", "microdata/parquet"):
         for path in sorted((root / folder).rglob(MANIFEST)):
@@ -310,7 +313,7 @@ def keys(table: pa.Table, name: str) -> Counter[tuple[object, ...]]:
 
 def contents(out: Path) -> dict[str, list[str]]:
     """Digests of all published files by dataset, whatever their names."""
-    roots = (release_layout(out).root, confidential_layout(out).root)
+    roots = (out / "release", out / "confidential")
     return {
         str(path.parent.relative_to(out)): sorted(p.sha256 for p in Dataset.open(path.parent).parts)
         for root in roots
@@ -468,12 +471,12 @@ def damage(case: Case, harm: Callable[[Path], None], *, manifest: bool = False) 
     case.config = reference / "run.yaml"
     case.out.parent.mkdir()
     shutil.copytree(reference / "out", case.out)
-    release = release_layout(case.out)
+    release = release_of(case.out)
     if case.stage == "seal":
         harm(release.manifest)
     else:
         datasets = {
-            "read": confidential_layout(case.out).histograms,
+            "read": truth_of(case.out).histograms,
             "measure": release.measurements,
             "estimate": lambda level: release.root / "estimates" / "tables" / f"level={level}",
             "solve": release.counts,

@@ -43,8 +43,8 @@ from jobs.pipeline.run import do_stages, open_job
 from jobs.pipeline.storage.dataset import Dataset
 from jobs.pipeline.storage.geography import read_geography
 from jobs.pipeline.storage.histograms import read_counts
-from jobs.pipeline.storage.layout import confidential_layout, release_layout
 from jobs.pipeline.tasks.progress import Reporter
+from tests.builders.places import release_of, truth_of
 
 GROUPS = "ethnicity_race"
 COMPARED = ("tract", "block_group")
@@ -117,7 +117,7 @@ def run(resolved: Resolved) -> None:
 def measured(resolved: Resolved) -> Errors:
     """Squared errors of the released counts, means over geounits."""
     plan, out = resolved.plan, resolved.config.output.directory
-    release, confidential = release_layout(out), confidential_layout(out)
+    release, confidential = release_of(out), truth_of(out)
     errors: Errors = {"groups": {}}
     for level in plan.spine.levels:
         codes = _codes(resolved, level)
@@ -137,7 +137,7 @@ def measured(resolved: Resolved) -> Errors:
 
 
 def _codes(resolved: Resolved, level: str) -> np.ndarray:
-    release = release_layout(resolved.config.output.directory)
+    release = resolved.last.release
     geounits = read_geography(release, level, columns=("geocode",))
     return np.asarray(geounits.column("geocode").to_numpy(zero_copy_only=False))
 
@@ -146,7 +146,7 @@ def released_sizes(resolved: Resolved) -> dict[str, int]:
     """Persons of every group in a release, from the root."""
     plan, root = resolved.plan, resolved.plan.spine.levels[0]
     query = parse_query(plan.schema, GROUPS)
-    release = release_layout(resolved.config.output.directory)
+    release = resolved.last.release
     counts = read_counts(release, root, _codes(resolved, root), plan.schema.size)
     return dict(zip(query.labels(), query.answer(counts)[0].tolist(), strict=True))
 

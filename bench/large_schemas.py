@@ -29,6 +29,7 @@ from bench.scale import SHAPES, Cost, markdown, run_whole
 from bench.state import das, generated, run_file
 from jobs.pipeline.config.load import load_run
 from tests.builders.large import SCHEMAS, Large, write_run
+from tests.builders.places import release_of
 from tests.release_checks import sparse, totals_are_exact, tree_is_consistent
 
 _QUICK, _WHOLE = (200, 800), (2_000, 10_000)  # blocks of the two states
@@ -82,8 +83,8 @@ def keeps_what_is_exact(config: Path, out: Path) -> bool:
     is_exact = all(totals_are_exact(out, level) for level in totals)
     first = config.parent / _BEFORE_HOUSEHOLDS[0]
     if first.exists():
-        units = sparse(first / "out" / "release" / "counts" / "level=block")
-        households = sparse(out / "release" / "counts" / "level=block")
+        units = sparse(release_of(first / "out").counts("block"))
+        households = sparse(release_of(out).counts("block"))
         occupied = {code: cells[0] for code, cells in units.items() if 0 in cells}
         is_exact &= occupied == {code: sum(cells.values()) for code, cells in households.items()}
     return is_exact and bool(totals or first.exists()) and tree_is_consistent(out, levels)

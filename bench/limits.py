@@ -40,12 +40,12 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from bench.scale import markdown
 from bench.state import generated
-from das.queries.query import parse_query
 from jobs.pipeline.config.load import load_run
 from jobs.pipeline.run import run
 from jobs.pipeline.tasks.batches import Sizing
 from jobs.pipeline.tasks.executor import LocalTasks
 from jobs.pipeline.tasks.progress import Reporter
+from tests.builders.places import release_of
 
 ACTIVITIES = ("measure", "estimate", "solve", "write")
 # Cells -> run file, blocks of the larger state, and with --quick.
@@ -187,10 +187,9 @@ def run_here(template: str, blocks: int) -> tuple[dict[str, float], dict[str, An
         run(resolved, Reporter(quiet=True), tasks=LocalTasks(sizing, slots=2))
         out = resolved.config.output.directory
         stages = json.loads((out / "summary.json").read_text())["stages"]
-        manifest = json.loads((out / "release" / "manifest.json").read_text())
+        manifest = json.loads((release_of(out).manifest).read_text())
     geounits = sum(row["geounits"] for row in manifest["geography"])
-    schema = resolved.plan.schema
-    answers = sum(parse_query(schema, table).size for table in resolved.last.tables)
+    answers = sum(query.size for query in resolved.last.tabulated.values())
     return {a: stages[a]["core_seconds"] for a in ACTIVITIES}, manifest, answers * geounits
 
 

@@ -18,6 +18,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from bench.state import configuration, das
+from tests.builders.places import release_of
 
 
 def entropy_bits(sigma_sq: Fraction) -> float:
@@ -39,11 +40,11 @@ def main() -> None:
         das("run", "--only", "measure", config)
         out = folder / "out"
         spent = json.loads((out / "summary.json").read_text())["stages"]["measure"]
-        lines = [json.loads(t) for t in (out / "release" / "ledger.jsonl").read_text().splitlines()]
+        lines = [json.loads(t) for t in (release_of(out).ledger).read_text().splitlines()]
         plan = next(line for line in lines if line["event"] == "planned")
         rows = []
         for level in plan["spine"]:
-            folder_of = out / "release" / "measurements" / f"level={level}"
+            folder_of = release_of(out).measurements(level)
             manifest = json.loads((folder_of / "_manifest.json").read_text())
             size = {q["query"]: q["answers"] for q in manifest["facts"]["queries"]}
             here = [e for e in plan["entries"] if e["geolevel"] == level]

@@ -32,6 +32,7 @@ from pathlib import Path
 import yaml
 
 from bench.state import das, generated
+from tests.builders.places import release_of
 from tests.checkout import ROOT
 
 _START = 100  # leaf geounits of the state that is nearly all start
@@ -114,7 +115,7 @@ def run_whole(config: Path, out: Path, slots: int) -> Cost:
     verified = time.monotonic()
     checking = _children() - before
     summary = json.loads((out / "summary.json").read_text())
-    manifest = json.loads((out / "release" / "manifest.json").read_text())
+    manifest = json.loads((release_of(out).manifest).read_text())
     stages = {stage: row["core_seconds"] for stage, row in summary["stages"].items()}
     seconds = {stage: row["seconds"] for stage, row in summary["stages"].items()}
     seconds["other"] = ran - started - sum(seconds.values())

@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import yaml
 
+from tests.builders.places import release_of
 from tests.checkout import ROOT
 from tests.release_checks import totals_are_exact, tree_is_consistent
 
@@ -76,7 +77,7 @@ def generated(
     das("generate", folder / "data", "--states", states, *shape, *wanted)
 
     def put(document: dict[str, Any]) -> None:
-        data = {"format": "histograms", "path": str(folder / "data" / "histograms")}
+        data = {"input_format": "histograms", "path": str(folder / "data" / "histograms")}
         persons_of(document)["data"] = data
         geounits = folder / "data" / "geounits.parquet"
         document["geography"]["geounits"] = {"path": str(geounits), "geocode": "geocode"}
@@ -125,7 +126,7 @@ def measured(config: Path) -> dict[str, Any]:
     das("run", config)
     seconds = time.monotonic() - started
     out = config.parent / "out"
-    manifest = json.loads((out / "release" / "manifest.json").read_text())
+    manifest = json.loads((release_of(out).manifest).read_text())
     levels = [row["geolevel"] for row in manifest["geography"]]
     summary = json.loads((out / "summary.json").read_text())
     blocks = manifest["totals"]["leaf_geounits"]

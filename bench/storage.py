@@ -55,11 +55,11 @@ from jobs.pipeline.run import run_measuring
 from jobs.pipeline.storage.account import MEASURED
 from jobs.pipeline.storage.dataset import Dataset, PartWriter, find_damage, publish
 from jobs.pipeline.storage.journal import read_journal
-from jobs.pipeline.storage.layout import release_layout
 from jobs.pipeline.storage.ledger import read_ledger
 from jobs.pipeline.storage.place import Place, place_of, store_of
 from jobs.pipeline.tasks.progress import Reporter
 from tests.builders import in_process, toy
+from tests.builders.places import release_of
 from tests.pipeline.spark.cluster import free_port, wait_for
 from tests.servers.azure import azure_server
 from tests.servers.faults import fault_proxy, slow
@@ -331,7 +331,7 @@ def _toy_at(base: str, folder: Path) -> Path:
 
 
 def _draws_of(base: Place, read: dict[str, set[str]]) -> tuple[int, int]:
-    release = release_layout(base / "run")
+    release = release_of(base / "run")
     recorded: dict[str, set[str]] = defaultdict(set)
     for line in read_journal(base / "account.jsonl"):
         if line.get("event") == MEASURED:

@@ -35,12 +35,12 @@ from jobs.pipeline.config.product import account_of
 from jobs.pipeline.release.verify import verify_run
 from jobs.pipeline.storage.dataset import MANIFEST, Dataset, dataset_digest
 from jobs.pipeline.storage.journal import read_journal
-from jobs.pipeline.storage.layout import release_layout
 from jobs.pipeline.storage.place import Place, StoredPlace, found_under
 from jobs.pipeline.storage.stores.objects import ObjectStoreFiles
 from tests.builders import in_process, toy
 from tests.builders.datasets import contents
 from tests.builders.patience import lose_patience
+from tests.builders.places import release_of
 from tests.builders.turns import Died
 from tests.servers import faults
 from tests.servers.faults import Fault, FaultProxy, fault_proxy
@@ -271,7 +271,7 @@ def run_case(
 
 def watch(case: Case, published: dict[str, str]) -> None:
     """Remember noisy answers; they may never be others."""
-    for path in found_under(release_layout(case.out).root / "measurements", MANIFEST):
+    for path in found_under(release_of(case.out).root / "measurements", MANIFEST):
         digest = dataset_digest(path.parent)
         if published.setdefault(path.parent.name, digest) != digest:
             raise FaultError("second draw")

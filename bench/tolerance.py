@@ -24,7 +24,7 @@ from jobs.pipeline.plan import Plan
 from jobs.pipeline.release.level import LevelReader
 from jobs.pipeline.release.pieces import read_pieces
 from jobs.pipeline.release.solve import LevelSolving, _problem, known_counts
-from jobs.pipeline.storage.layout import ReleaseLayout, release_layout
+from jobs.pipeline.storage.layout import ReleaseLayout
 from jobs.pipeline.tasks.batches import Batch, geounit_batches
 from solvers.least_squares.blocks import arrange
 from solvers.least_squares.certificate import origin
@@ -50,7 +50,7 @@ def interior(problem: NodeProblem, tolerance: float) -> np.ndarray:
 def nodes_of(config: Path, out: Path | None) -> Iterator[NodeProblem]:
     """All node problems of a finished run, root first."""
     resolved = load_run(config, output=out)
-    release = release_layout(resolved.config.output.directory)
+    release = resolved.last.release
     for level in resolved.plan.levels:
         for batch in geounit_batches(release, level, 1, 10**9):
             yield from _problems(resolved.plan, release, batch)

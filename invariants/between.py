@@ -178,14 +178,14 @@ class Cap:
     """Bound on an earlier product that the exact answers of a later product require.
 
     Attributes:
-      folder: Folder of the later product; None for the last one.
+      product: Name of the later product.
       query: Query of the later product, whose answers are published.
       answers: Numbers of the answers whose sum is the bound.
       is_most: Whether the bound is an upper one.
       others: Sum over other earlier products that is subtracted from the bound.
     """
 
-    folder: str | None
+    product: str
     query: Query
     answers: tuple[int, ...]
     is_most: bool
@@ -321,7 +321,7 @@ def _undominated(lows: Sequence[Form]) -> tuple[Form, ...]:
 
 
 def caps_of(
-    folder: str | None, ties: Ties, invariants: Sequence[Invariant], order: Sequence[str]
+    later: str, ties: Ties, invariants: Sequence[Invariant], order: Sequence[str]
 ) -> Iterator[tuple[str, IntArray, tuple[str, ...], Cap]]:
     """Yield rows on earlier products, without which exact answers of this one are infeasible.
 
@@ -330,7 +330,7 @@ def caps_of(
     sums.
 
     Args:
-      folder: Folder of the product with the constraints; None for the last one.
+      later: Name of the product with the constraints.
       ties: The cross-product constraints of the product.
       invariants: The exact queries of the product.
       order: The earlier products, in the order in which they are solved.
@@ -351,14 +351,14 @@ def caps_of(
             for number, name in enumerate(order):
                 if name in fewest.products:
                     others = fewest.of(order[:number])
-                    cap = Cap(folder, query, answers, True, others)
+                    cap = Cap(later, query, answers, True, others)
                     yield name, fewest.parts[name], geolevels, cap
             if all(highs):
                 largest = Form.sum_of([high for forms in highs for high in forms])
                 last = [name for name in order if name in largest.products][-1:]
                 for name in last:
                     others = largest.of([other for other in order if other != name])
-                    cap = Cap(folder, query, answers, False, others)
+                    cap = Cap(later, query, answers, False, others)
                     yield name, largest.parts[name], geolevels, cap
 
 

@@ -33,7 +33,9 @@ class LivingQuarters(Limit):
     """
 
     kind: ClassVar[str] = "living quarters"
-    note: ClassVar[str] = "Counts of living quarters are public; geounits without any have no persons."
+    note: ClassVar[str] = (
+        "Counts of living quarters are public; geounits without any have no persons."
+    )
     is_single: ClassVar[bool] = True
     is_kept_beside_releases: ClassVar[bool] = True
 

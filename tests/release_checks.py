@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 from tests.builders.datasets import rows_of
+from tests.builders.places import release_of, truth_of
 
 Histogram = dict[int, int]
 
@@ -31,9 +32,9 @@ def tree_is_consistent(out: Path, levels: list[str]) -> bool:
     """Whether children sum to their parent, cell by cell, with positive counts everywhere."""
     for above, below in zip(levels, levels[1:], strict=False):
         parent_of = geography(out, below)
-        parents = sparse(out / "release" / "counts" / f"level={above}")
+        parents = sparse(release_of(out).counts(above))
         sums: dict[str, Counter[int]] = {}
-        for code, cells in sparse(out / "release" / "counts" / f"level={below}").items():
+        for code, cells in sparse(release_of(out).counts(below)).items():
             if min(cells.values()) <= 0:
                 return False
             sums.setdefault(parent_of[code], Counter()).update(cells)
@@ -44,8 +45,8 @@ def tree_is_consistent(out: Path, levels: list[str]) -> bool:
 
 def totals_are_exact(out: Path, level: str) -> bool:
     """Whether every geounit of a geolevel has its true number of persons."""
-    released = sparse(out / "release" / "counts" / f"level={level}")
-    truth = sparse(out / "confidential" / "histograms" / f"level={level}")
+    released = sparse(release_of(out).counts(level))
+    truth = sparse(truth_of(out).histograms(level))
     codes = geography(out, level)
     return all(
         sum(released.get(code, {}).values()) == sum(truth.get(code, {}).values()) for code in codes
@@ -54,14 +55,12 @@ def totals_are_exact(out: Path, level: str) -> bool:
 
 def output_equals_input(out: Path, level: str) -> bool:
     """Whether the release equals the truth, cell by cell."""
-    return sparse(out / "release" / "counts" / f"level={level}") == sparse(
-        out / "confidential" / "histograms" / f"level={level}"
-    )
+    return sparse(release_of(out).counts(level)) == sparse(truth_of(out).histograms(level))
 
 
 def microdata_rows(out: Path) -> Counter[tuple[str, ...]]:
     """Rows of the CSV microdata with their multiplicity, header checked."""
-    folder = out / "release" / "microdata" / "csv"
+    folder = release_of(out).microdata / "csv"
     rows: Counter[tuple[str, ...]] = Counter()
     for part in json.loads((folder / "_manifest.json").read_text())["files"]:
         with (folder / part["file"]).open(newline="") as handle:

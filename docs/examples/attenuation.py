@@ -71,7 +71,8 @@ def main() -> None:
     arguments.add_argument("--truth", type=Path)
     given = arguments.parse_args()
 
-    measured = read_measurements(given.folder / "release", "block", "sex")
+    persons = given.folder / "release" / "products" / "persons"
+    measured = read_measurements(persons, "block", "sex")
     mechanism = measured.mechanisms[0]
     measured = measured.under(mechanism)
     men, women = (measured.labels.index(sex) for sex in ("male", "female"))

@@ -10,9 +10,10 @@ import numpy as np
 import pyarrow as pa
 import typer
 
-from das.errors import InputError, OutputError
+from das.errors import ConfigError, InputError, OutputError
 from jobs.analysis.results import print_rows
-from jobs.pipeline.documents.manifest import read_manifest
+from jobs.pipeline.config.mistakes import refuse_unknown
+from jobs.pipeline.documents.manifest import read_manifest, read_release
 from jobs.pipeline.printable import printable, result_console
 from jobs.pipeline.storage.answers import read_listed
 from jobs.pipeline.storage.dataset import MANIFEST, Dataset
@@ -21,17 +22,37 @@ from jobs.pipeline.storage.files import read_json, understanding
 from jobs.pipeline.storage.layout import (
     EstimateLayout,
     ReleaseLayout,
+    census_release,
     is_release,
+    products_folder,
     received_release,
-    release_layout,
+    release_folder,
     solutions_of,
 )
 from jobs.pipeline.storage.place import Place, found_under, names_below
 
 
-def _layout(out: Place, solution: str | None) -> ReleaseLayout:
-    """The release of a run folder, or the one that the folder itself is."""
-    return received_release(out) if is_release(out) else release_layout(out, solution)
+def _release(out: Place, solution: str | None) -> Place:
+    """Return the folder of the release of a run, or the folder itself if it is a release."""
+    return received_release(out).root if is_release(out) else release_folder(out, solution)
+
+
+def _product(root: Place, name: str | None) -> ReleaseLayout:
+    """Return the product that is named, or the last of a sealed release, or the only one.
+
+    Raises:
+      ConfigError: There is no such product; or there are several, and their order is not known yet.
+    """
+    if ReleaseLayout(root).manifest.exists():
+        names = [*read_release(root).names]
+    else:
+        names = sorted(path.name for path in products_folder(root).glob("*") if path.is_dir())
+        if name is None and len(names) > 1:
+            raise ConfigError("--product", "is required until the release is sealed", want=names)
+    if name is not None:
+        refuse_unknown("--product", "is unknown", [name], names)
+    names = names or [""]
+    return census_release(root, names).product(name or names[-1])
 
 
 def inspect_run(out: Place, solution: str | None = None) -> dict[str, Any]:
@@ -42,7 +63,7 @@ def inspect_run(out: Place, solution: str | None = None) -> dict[str, Any]:
     """
     remedy = "give the output.directory of a run, or the folder of a release"
     owner = {} if is_release(out) else read_json(out / "run.json", remedy)
-    root = _layout(out, solution).root
+    root = _release(out, solution)
     datasets = []
     for path in found_under(root, MANIFEST):
         dataset = Dataset.open(path.parent)
@@ -54,7 +75,11 @@ def inspect_run(out: Place, solution: str | None = None) -> dict[str, Any]:
 
 
 def inspect_geounit(
-    out: Place, geocode: str, query: str | None, solution: str | None = None
+    out: Place,
+    geocode: str,
+    query: str | None,
+    solution: str | None = None,
+    product: str | None = None,
 ) -> dict[str, Any]:
     """Noisy measurements, estimates and protected total of one geounit.
 
@@ -65,11 +90,13 @@ def inspect_geounit(
       geocode: Of any geolevel.
       query: Only this query; terms in any order.
       solution: Name of a solution beside the release.
+      product: Name of the product; None for the last.
 
     Raises:
       InputError: There is no such geounit.
+      ConfigError: There is no such product; or there are several, and their order is not known yet.
     """
-    release = _layout(out, solution)
+    release = _product(_release(out, solution), product)
     geolevel, geounit = _find(release, geocode)
     query = None if query is None else _known_name(release, query)
     dataset, tables = release.measurements(geolevel), EstimateLayout.of(release).tables(geolevel)
@@ -160,7 +187,7 @@ def _queries_of(dataset: Place) -> str:
 
 
 def _labels(query: Mapping[str, Any], places: Sequence[int]) -> list[str]:
-    """Labels of some answers of a query; of a lazy one, those that were drawn."""
+    """Labels of some answers of a query; of an on-demand one, those that were drawn."""
     if "labels" in query:
         return [query["labels"][place] for place in places]
     levels = np.array(np.unravel_index(np.array(places, np.int64), query["shape"])).T
@@ -171,17 +198,17 @@ def _labels(query: Mapping[str, Any], places: Sequence[int]) -> list[str]:
 
 
 def _find(release: ReleaseLayout, geocode: str) -> tuple[str, dict[str, Any]]:
-    for folder in found_under(release.root / "geography", "level=*"):
+    for folder in found_under(release.shared / "geography", "level=*"):
         geography = Dataset.open(folder)
         rows = geography.read(geocode, geocode).to_pylist()
         if rows:
             with understanding(folder):
                 return str(geography.facts["geolevel"]), rows[0]
-    if not (release.root / "geography").exists():
+    if not (release.shared / "geography").exists():
         raise OutputError(
-            str(release.root), "holds no geography", remedy="use `das run RUN --only measure`"
+            str(release.shared), "holds no geography", remedy="use `das run RUN --only measure`"
         )
-    raise InputError(str(release.root), "has no such geounit", got=geocode)
+    raise InputError(str(release.shared), "has no such geounit", got=geocode)
 
 
 def print_inspection(document: dict[str, Any], *, as_json: bool) -> None:

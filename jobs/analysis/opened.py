@@ -326,8 +326,7 @@ def open_release(folder: str | Place, product: str | None = None) -> Release:
 
     Args:
       folder: A path, or an address such as `s3://bucket/release`.
-      product: What is counted, such as `units`, where a release has several. Default: the last,
-        which lies in the folder itself.
+      product: What is counted, such as `units`, where a release has several. Default: the last.
 
     Raises:
       OutputError: It is no finished release, not whole, or of a format that a newer version wrote.

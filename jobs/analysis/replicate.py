@@ -19,10 +19,11 @@ from functools import partial
 from das.errors import ConfigError
 from das.mechanisms.entropy import NoiseKey, Position
 from das.metrics.replicates import Compared
-from das.queries.query import Query, parse_query
+from das.queries.query import Query
 from das.tree.intervals import normal_factor
 from jobs.analysis.requests import ReplicateSettings
 from jobs.pipeline.config.product import Product, Resolved
+from jobs.pipeline.config.runnable import require_runnable
 from jobs.pipeline.documents.intervals import digest_of
 from jobs.pipeline.documents.manifest import read_manifest
 from jobs.pipeline.folder.lock import only_driver
@@ -81,7 +82,7 @@ class Repeated:
     @classmethod
     def of(cls, product: Product) -> Repeated:
         """A product of a finished run."""
-        queries = tuple(parse_query(product.plan.schema, text) for text in product.tables)
+        queries = tuple(product.tabulated.values())
         plan = replace(product.plan, not_for_release=True)
         return cls(product.name, plan, product.release, queries)
 
@@ -108,15 +109,15 @@ class ReplicateTask:
         """Where the errors of a replicate are kept."""
         return self.folder / "errors" / f"{number:06d}.parquet"
 
-    def key(self, replicate: Position, level: int, *, is_lazy: bool = False) -> NoiseKey:
+    def key(self, replicate: Position, level: int, *, is_on_demand: bool = False) -> NoiseKey:
         """Make the key of the noise of a geolevel of a replicate; no run has the same.
 
         Args:
           replicate: Its number, its generation, and the number of the product.
           level: Position of the geolevel.
-          is_lazy: Whether it is for the lazy queries.
+          is_on_demand: Whether it is for the on-demand queries.
         """
-        return NoiseKey.for_testing(self.seed, (*replicate, level, int(is_lazy)))
+        return NoiseKey.for_testing(self.seed, (*replicate, level, int(is_on_demand)))
 
     def leaves(self, product: str, number: int) -> Place:
         """Where the leaf counts of a replicate are kept."""
@@ -149,13 +150,11 @@ class ReplicateTask:
         truths: dict[str, ReleaseLayout] = {one.name: one.release for one in self.products}
         for generation in range(1, generations + 1):
             roots = {one.name: room / f"{one.name}-{generation}" for one in self.products}
-            last = self.products[-1].name
-            others = {None if name == last else name: root for name, root in roots.items()}
             repeats = [
                 Repeat(
                     product.plan,
                     truths[product.name],
-                    ReplicateLayout(roots[product.name], exact=product.release, others=others),
+                    ReplicateLayout(roots[product.name], exact=product.release, made=roots),
                     partial(self.key, (number, generation, index)),
                     LocalTasks(self.sizing),
                 )
@@ -211,6 +210,7 @@ def replicate(
     if settings.count < 1:
         raise ConfigError("--count", "makes no replicate", got=settings.count, want="1 or more")
     normal_factor(float(settings.confidence))
+    require_runnable(resolved)
     if tasks is None:
         require_run_packages()
     for product in resolved.products.values():
@@ -221,7 +221,7 @@ def replicate(
     numbers = range(1, settings.count + 1)
     with ExitStack() as stack:
         stack.enter_context(only_driver(folder))
-        _claim(folder, resolved.last.release, settings.seed)
+        _claim(folder, resolved.release, settings.seed)
         if tasks is None:
             tasks = stack.enter_context(open_tasks(resolved.config, reporter.say))
         products = tuple(map(Repeated.of, resolved.products.values()))
@@ -258,7 +258,7 @@ def replicate(
                 result_console().print(terminal_table(table))
             layout = IntervalLayout.of(one.release)
             written += [layout.document, *map(layout.tables, one.plan.geolevels)]
-    return [*write_public_reports(resolved.last.release), *written]
+    return [*write_public_reports(resolved.release.root), *written]
 
 
 def is_checked(number: int) -> bool:

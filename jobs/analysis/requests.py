@@ -171,6 +171,7 @@ class InspectRequest:
     Attributes:
       geounit: Geocode of any geolevel: print what was released of it.
       query: Only this query of the geounit.
+      product: Whose answers of the geounit. Default: the last product.
       reports: Write the reports of a finished run again, and print nothing.
       to: Folder for the public reports, which are then all that is written.
       solution: Name of a further solution, in OUT/solutions.
@@ -178,6 +179,7 @@ class InspectRequest:
 
     geounit: str | None = None
     query: str | None = None
+    product: str | None = None
     reports: bool = False
     to: Path | None = None
     solution: str | None = None

@@ -138,13 +138,13 @@ def write_release_tables(
     estimates = EstimateLayout.of(release)
     leaf, *above = reversed(product.plan.spine.levels)
     used = [
-        *map(resolved.last.release.geography, product.plan.geolevels),
+        *map(release.geography, product.plan.geolevels),
         *map(release.counts, wanted.queries),
         *map(estimates.tables, wanted.queries),
     ]
     if request.queries:  # some may have to be estimated
         used += [*map(estimates.whole, above), release.measurements(leaf), release.invariants(leaf)]
-    verify_datasets(resolved.last.release, used)
+    verify_datasets(release, used)
     intervals = _intervals(product, request.confidence)
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -241,7 +241,7 @@ def _table(
     if stem == H1:
         return GeolevelTable(plan, release, geolevel, query, is_h1=True)
     estimates: Estimates | None = ReleasedEstimates.of(release, geolevel, query)
-    unknown = without_estimates(plan, [query.name]).get(query.name, ())
+    unknown = without_estimates(plan, [query]).get(query.name, ())
     is_made = is_published(EstimateLayout.of(release).tables(geolevel))
     if estimates is None and is_made and geolevel not in unknown:
         estimator = LevelEstimator(plan, release, (query,), CONFIDENCE)

@@ -75,12 +75,12 @@ class Finished:
 
     def _folder(self) -> Place:
         """Return the folder of the release, which the named folder is or holds."""
-        from jobs.pipeline.storage.layout import is_release, release_layout
+        from jobs.pipeline.storage.layout import is_release, release_folder
 
         if is_release(self.release):
             refuse_options("goes with a run file or a run folder", solution=self.solution)
             return self.release
-        inner = release_layout(self.release, self.solution).root
+        inner = release_folder(self.release, self.solution)
         is_run = is_release(inner) or (self.release / "run.json").is_file()
         return inner if is_run else self.release
 

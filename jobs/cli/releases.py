@@ -80,7 +80,7 @@ def verify(
         resolved = release.load()
         certified = product_named(resolved, product).release
         manifest = certified.manifest
-        with Reporter(quiet=quiet).line("verify", str(resolved.last.release.root)) as tick:
+        with Reporter(quiet=quiet).line("verify", str(resolved.release.root)) as tick:
             checked = verify_run(resolved, tick)
     typer.echo(json.dumps(checked))
     if certificate is None:
@@ -121,11 +121,13 @@ def inspect(out: FolderArgument, request: InspectRequest, as_json: JsonOption = 
     from jobs.survey.folder import refuse_survey_folder
 
     if request.geounit is None:
-        refuse_options("goes with --geounit", query=request.query)
+        refuse_options("goes with --geounit", query=request.query, product=request.product)
         document = inspect_run(out, request.solution)
     else:
         refuse_survey_folder(out)
-        document = inspect_geounit(out, request.geounit, request.query, request.solution)
+        document = inspect_geounit(
+            out, request.geounit, request.query, request.solution, request.product
+        )
     print_inspection(document, as_json=as_json)
 
 
@@ -137,13 +139,13 @@ def _write_reports(out: Place, to: Path | None, solution: str | None) -> None:
     from jobs.pipeline.folder.roots import remembered_roots
     from jobs.pipeline.report.finished import write_internal_reports, write_public_reports
     from jobs.pipeline.storage.files import understanding
-    from jobs.pipeline.storage.layout import ReleaseLayout, Roots, is_release, release_layout
+    from jobs.pipeline.storage.layout import ReleaseLayout, Roots, is_release, release_folder
     from jobs.survey.folder import is_survey_folder
     from jobs.survey.reports import write_pages, write_public_page
 
     alone = is_release(out) and solution is None
     roots = Roots.of(out) if alone else remembered_roots(out)
-    release = ReleaseLayout(out) if alone else release_layout(out, solution)
+    release = ReleaseLayout(out if alone else release_folder(out, solution))
     with understanding(release.manifest, "restore it from a copy of the release"):
         try:
             if alone and is_survey_release(out):
@@ -153,7 +155,7 @@ def _write_reports(out: Place, to: Path | None, solution: str | None) -> None:
             else:
                 elsewhere = f"`das inspect {out} --reports --to FOLDER` writes it elsewhere"
                 remedy = "name another folder" if to is not None else elsewhere
-                public = write_public_reports(release, to, remedy=remedy)
+                public = write_public_reports(release.root, to, remedy=remedy)
                 is_whole = not alone and to is None
                 files = write_internal_reports(roots, solution) if is_whole else []
                 files += public

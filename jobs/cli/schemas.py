@@ -24,19 +24,20 @@ from jobs.pipeline.documents.account import Account
 from jobs.pipeline.documents.codebook import Codebook
 from jobs.pipeline.documents.evaluation import Evaluation
 from jobs.pipeline.documents.intervals import Intervals
-from jobs.pipeline.documents.manifest import Manifest
+from jobs.pipeline.documents.manifest import CensusManifest, Manifest
 from jobs.pipeline.documents.shipped import SHIPPED
 from jobs.pipeline.documents.statistics import SolveStatistics
 from jobs.pipeline.documents.summary import Summary
 from jobs.survey.documents import MeansTable, SurveyEvaluation, SurveyManifest, SurveyTables
 
 _DOCUMENTS: Mapping[str, tuple[type, str]] = {
-    "manifest": (Manifest, "`OUT/release/manifest.json`"),
+    "release": (CensusManifest, "`OUT/release/manifest.json`"),
+    "manifest": (Manifest, "`manifest.json` of a product, in `OUT/release/products/NAME`"),
     "account": (Account, "`OUT/release/account.json`"),
-    "codebook": (Codebook, "`OUT/release/codebook.json`"),
+    "codebook": (Codebook, "`codebook.json` of a product"),
     "statistics": (SolveStatistics, "`facts.statistics` of counts"),
-    "evaluation": (Evaluation, "`OUT/confidential/evaluation.json`"),
-    "intervals": (Intervals, "`OUT/release/intervals/intervals.json`"),
+    "evaluation": (Evaluation, "`OUT/confidential/products/NAME/evaluation.json`"),
+    "intervals": (Intervals, "`intervals/intervals.json` of a product"),
     "summary": (Summary, "`OUT/summary.json`"),
     "survey-manifest": (SurveyManifest, "`OUT/release/manifest.json` of a survey"),
     "survey-means": (MeansTable, "`OUT/release/means.json` of a survey"),

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from jobs.pipeline.config.product import Product, Resolved
-from jobs.pipeline.storage.layout import ReleaseLayout, release_layout
+from jobs.pipeline.storage.layout import ReleaseLayout
 from jobs.pipeline.storage.place import Place
 from jobs.pipeline.tasks.executor import Tasks
 from jobs.pipeline.tasks.progress import Line, Recorder, Reporter
@@ -36,8 +36,8 @@ class Job:
 
     @property
     def release(self) -> ReleaseLayout:
-        """The release, or the solution beside it that is worked on."""
-        return release_layout(self.out, self.resolved.solution)
+        """The release, or the solution beside it that is worked on: what all products share."""
+        return self.resolved.release
 
     @property
     def products(self) -> tuple[Product, ...]:

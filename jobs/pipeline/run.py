@@ -13,8 +13,16 @@ from functools import partial
 from das.errors import ConfigError
 from jobs.pipeline.confidential.inputs import refuse_unreadable
 from jobs.pipeline.confidential.noise_key import sweep_shares
-from jobs.pipeline.confidential.stages import evaluate, measure, measure_lazily, plan, read, settle
+from jobs.pipeline.confidential.stages import (
+    evaluate,
+    measure,
+    measure_on_demand,
+    plan,
+    read,
+    settle,
+)
 from jobs.pipeline.config.product import Product, Resolved, account_of
+from jobs.pipeline.config.runnable import require_runnable
 from jobs.pipeline.documents.document import json_of
 from jobs.pipeline.documents.manifest import read_manifest
 from jobs.pipeline.documents.summary import read_summary
@@ -33,7 +41,7 @@ from jobs.pipeline.release.stages import estimate, seal, solve, write
 from jobs.pipeline.report.console import terminal_table
 from jobs.pipeline.report.finished import costs_folder, write_internal_reports
 from jobs.pipeline.report.run import stages_table
-from jobs.pipeline.storage.layout import EstimateLayout, release_layout
+from jobs.pipeline.storage.layout import EstimateLayout
 from jobs.pipeline.storage.place import Place
 from jobs.pipeline.tasks.executor import Tasks, open_tasks, require_run_packages
 from jobs.pipeline.tasks.progress import Recorder, Reporter
@@ -44,7 +52,7 @@ def _outputs(stage: str, product: Product) -> list[Place]:
     """Datasets and files that complete a stage for a product."""
     plan, release, confidential = product.plan, product.release, product.confidential
     output, levels = product.config.output, plan.levels
-    joined = [] if output.joined is None else output.joined.formats
+    joined = [] if output.joined is None else output.joined.file_formats
     bound = [name for name in plan.spine.levels if plan.limits.is_implied(name)]
     implied = [implied_limits(plan, release, name) for name in bound]
     # Limits that depend on the solved counts of another product follow in the stage solve.
@@ -65,7 +73,7 @@ def _outputs(stage: str, product: Product) -> list[Place]:
         "solve": [
             *([release.support(levels[0].name)] if plan.support else []),
             *(implied if is_tied else []),
-            *(release.lazy_measurements(level.name) for level in levels if level.lazy),
+            *(release.lazy_measurements(level.name) for level in levels if level.on_demand),
             *map(release.counts, plan.geolevels),
         ],
         "write": [
@@ -73,7 +81,7 @@ def _outputs(stage: str, product: Product) -> list[Place]:
             *(release.joined / name for name in joined),
             *map(release.tables, plan.geolevels),
         ],
-        "seal": [release.manifest, release.report],
+        "seal": [release.manifest, release.report, release.whole.manifest],
         "evaluate": [confidential.evaluation, confidential.report] if known else [],
     }[stage]
 
@@ -100,9 +108,9 @@ STAGES = tuple(
         ("claim", False, _claim),
         ("measure", True, measure),
         ("estimate", False, estimate),
-        # Solving sees noise only. Lazy queries are drawn between its geolevels, by a function that
-        # is handed in, so that `release` need not import `confidential`.
-        ("solve", False, partial(solve, measure_lazily=measure_lazily)),
+        # Solving sees noise only. On-demand queries are drawn between its geolevels, by a function
+        # that is handed in, so that `release` need not import `confidential`.
+        ("solve", False, partial(solve, measure_on_demand=measure_on_demand)),
         ("write", False, write),
         ("seal", False, seal),
         ("evaluate", True, evaluate),
@@ -196,6 +204,7 @@ def run(
     """
     if resolved.plan.is_elsewhere:
         return run_solving(resolved, reporter, tasks)
+    require_runnable(resolved)
     refuse_unreadable(resolved)
     refuse_sealed(resolved)
     before = () if resolved.solution else MEASURING
@@ -211,7 +220,7 @@ def run(
         *(release.microdata / name for name in last.config.output.microdata),
         *(release.root / name for name in ("measurements", "counts", "tables")),
         *(path for product in others for path in (product.release.report, product.release.root)),
-        release.manifest,
+        release.whole.manifest,
     ]
 
 
@@ -239,6 +248,7 @@ def resume(
       OutputError: The release is sealed and was made with other settings; or something is damaged
         that cannot be made again, with `check` at all.
     """
+    require_runnable(resolved)
     refuse_sealed(resolved)
     with only_driver(resolved.config.output.directory):
         for line in stage_progress(STAGES, resolved):
@@ -266,7 +276,7 @@ def _refuse_elsewhere(resolved: Resolved) -> None:
     """
     if resolved.plan.is_elsewhere:
         raise ConfigError(
-            f"{resolved.source}: data.format nmf",
+            f"{resolved.source}: data.input_format nmf",
             "names noisy answers that were made elsewhere: there is no truth here to measure, or "
             "to compare with",
             remedy="`das nmf import` has read them; go on with `das run RUN --only solve` or "
@@ -283,10 +293,11 @@ def run_measuring(
       The files of interest.
     """
     _refuse_elsewhere(resolved)
+    require_runnable(resolved)
     refuse_unreadable(resolved)
     with open_job(resolved, reporter, tasks=tasks) as job:
         do_stages(job, MEASURING)
-    return [job.release.root / "measurements"]
+    return [product.release.root / "measurements" for product in job.products]
 
 
 def run_solving(resolved: Resolved, reporter: Reporter, tasks: Tasks | None = None) -> list[Place]:
@@ -298,10 +309,12 @@ def run_solving(resolved: Resolved, reporter: Reporter, tasks: Tasks | None = No
     Raises:
       OutputError: It is sealed and was made with other settings.
     """
+    require_runnable(resolved)
     refuse_sealed(resolved)
     with open_job(resolved, reporter, tasks=tasks) as job:
         do_stages(job, SOLVING)
-    return [job.release.report, job.release.microdata, job.release.manifest]
+    last = resolved.last.release
+    return [last.report, last.microdata, job.release.manifest]
 
 
 def run_evaluating(
@@ -316,8 +329,9 @@ def run_evaluating(
       OutputError: The release is not sealed.
     """
     _refuse_elsewhere(resolved)
+    require_runnable(resolved)
     roots, solution = resolved.config.output.roots, resolved.solution
-    read_manifest(release_layout(roots.out, solution))
+    read_manifest(resolved.last.release)
     with open_job(resolved, reporter, tasks=tasks) as job:
         do_stages(job, EVALUATING)
     reports = write_internal_reports(roots, solution)

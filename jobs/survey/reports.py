@@ -9,7 +9,7 @@ from jobs.pipeline.storage.layout import (
     ReleaseLayout,
     Roots,
     confidential_layout,
-    release_layout,
+    release_folder,
 )
 from jobs.pipeline.storage.place import Place
 from jobs.survey.documents import SurveyEvaluation, read_survey_manifest
@@ -68,7 +68,7 @@ def write_pages(roots: Roots, solution: str | None, to: Place | None = None) -> 
     Raises:
       OutputError: As above.
     """
-    made = release_layout(roots.out, solution)
+    made = ReleaseLayout(release_folder(roots.out, solution))
     confidential = confidential_layout(roots, solution)
     is_evaluated = to is None and confidential.evaluation.exists()
     internal = [write_internal_page(made, confidential)] if is_evaluated else []

@@ -36,8 +36,8 @@ class Nodes(NamedTuple):
     node; with v the variance of its layer, alpha = 1 / (v + tau) and phi = v / (v + tau). `top` is
     the diagonal of the inverse at the base. Base node i is in group groups[q, i] of the rows, then
     of the crossing layers, then of the layers of the chain above the base; -1 if q was not
-    measured. A group has the multiplier `number` and the variance `group_variance`. Child c has the groups
-    first[c]:first[c + 1]; those of rows and crossing layers end at middle[c].
+    measured. A group has the multiplier `number` and the variance `group_variance`. Child c has
+    the groups first[c]:first[c + 1]; those of rows and crossing layers end at middle[c].
 
     Attributes:
       ptr: int64[P + 1, C + 1], start of the nodes of each child.

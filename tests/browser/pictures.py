@@ -25,11 +25,11 @@ from jobs.design.synthetic.generate import GenerateSpec, generate
 from jobs.pipeline.config.load import load_run
 from jobs.pipeline.run import run
 from jobs.pipeline.storage.geography import read_public_geocodes
-from jobs.pipeline.storage.layout import release_layout
 from jobs.pipeline.tasks.progress import Reporter
 from tests.browser.chromium import chromium
 from tests.builders.boundaries import write_boundaries
 from tests.builders.in_process import tasks_of
+from tests.builders.places import release_of
 from tests.checkout import ROOT
 
 HEIGHTS = {1300: 1100, 400: 900}
@@ -48,8 +48,8 @@ class Pages:
     def path(self, kind: str) -> Path:
         """One of them."""
         inside = {
-            "report": "out/release/report.html",
-            "internal-report": "out/confidential/report.html",
+            "report": "out/release/products/persons/report.html",
+            "internal-report": "out/confidential/products/persons/report.html",
         }
         return self.folder / inside.get(kind, f"{kind}.html")
 
@@ -62,7 +62,7 @@ def demo_state(folder: Path, blocks: int) -> Path:
     persons = document["products"]["persons"]
     for section, key in ((persons, "schema"), (persons["privacy"], "allocation")):
         section[key] = str((ROOT / "conf" / "run" / section[key]).resolve())
-    persons["data"] = {"format": "histograms", "path": str(data / "histograms")}
+    persons["data"] = {"input_format": "histograms", "path": str(data / "histograms")}
     persons["output"] = {"tables": ["total", "hhgq", "votingage * hispanic", "cenrace"]}
     document["geography"]["geounits"] = {"path": str(data / "geounits.parquet")}
     document["output"] = {"directory": str(folder / "out")}
@@ -77,7 +77,7 @@ def make_pages(config: Path) -> Pages:
     run(resolved, Reporter(quiet=True), tasks=tasks_of(resolved.config))
     pages = Pages(config.parent)
     out = config.parent / "out"
-    tracts = read_public_geocodes(release_layout(out), "tract")
+    tracts = read_public_geocodes(release_of(out), "tract")
     outlines = config.parent / "tracts.json"
     write_boundaries(outlines, [str(code) for code in tracts], (5,))
     land = ("--boundaries", outlines, "--names", "NAME")

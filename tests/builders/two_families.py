@@ -36,6 +36,7 @@ from jobs.pipeline.storage.layout import ConfidentialLayout, ReleaseLayout
 from jobs.pipeline.tasks.batches import Batch, Sizing
 from jobs.pipeline.tasks.executor import LocalTasks
 from tests.builders.histograms import from_dense
+from tests.builders.places import release_of, truth_of
 
 Counts = Mapping[str, Sequence[int]]
 
@@ -70,7 +71,7 @@ def plan(queries: Sequence[str] = ("total", "detailed"), **changes: Any) -> Plan
         Budget(Fraction(2), Fraction(1, 10**10), Neighbors.BOUNDED),
         invariants=(),
         passes=((query("total"),), (query("detailed"),)),
-        solving=Solving(targets="own"),
+        solving=Solving(fit_to="level"),
         not_for_release=True,
         digest="digest",
         solve_digest="solve digest",
@@ -124,14 +125,14 @@ def histograms(geolevel: str, blocks: Counts = BLOCKS) -> tuple[list[str], Histo
 
 def release(folder: Path, blocks: Counts = BLOCKS) -> ReleaseLayout:
     """A release that holds the geography alone."""
-    layout = ReleaseLayout(folder / "release")
+    layout = release_of(folder)
     write_geography(Lattice.from_leaves(SPINE, sorted(blocks)), layout)
     return layout
 
 
 def confidential(folder: Path, blocks: Counts = BLOCKS) -> ConfidentialLayout:
     """The truth at every geolevel."""
-    layout = ConfidentialLayout(folder / "confidential")
+    layout = truth_of(folder)
     for geolevel in SPINE.levels:
         table = sparse_table(*histograms(geolevel, blocks))
         write(layout.histograms(geolevel), [table], SPARSE_SCHEMA, {})

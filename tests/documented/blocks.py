@@ -7,7 +7,7 @@ A mark is an HTML comment on the line directly before the fence, which readers d
 - `run instead: COMMANDS | REASON` runs other, mostly smaller, commands.
 - `file: NAME` makes a file of the block, relative to the project, before the page goes on.
 - `part of: RUN FILE` puts the keys of a YAML block into a run file of the project and loads it (a section
-  with a `format` takes the place of the old one), and reads the input if the page has written it.
+  with an `input_format` takes the place of the old one), and reads the input if the page has written it.
 - `output` compares the block with what the block before it has printed. Text after a block that is run has
   this mark, or `not compared: REASON`.
 - `these files exist` looks for the first word of each line.

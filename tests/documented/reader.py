@@ -209,6 +209,6 @@ class Reader:
 
 def _put(document: Any, part: Any) -> Any:
     """A document with the keys of a part; input of another format takes the place of the old."""
-    if not (isinstance(document, dict) and isinstance(part, dict)) or "format" in part:
+    if not (isinstance(document, dict) and isinstance(part, dict)) or "input_format" in part:
         return part
     return document | {key: _put(document.get(key), value) for key, value in part.items()}

@@ -45,7 +45,7 @@ def main(words: Sequence[str] | None = None) -> int:
     asked = parser.parse_args(words)
     with tempfile.TemporaryDirectory() as made:
         folder = asked.folder or checkout(Path(made))
-        if not (folder / "build/toy/release/manifest.json").exists():
+        if not (folder / "build/toy/release/products/persons/manifest.json").exists():
             for command in _TOY:
                 environment = {**os.environ, "PYTHONPATH": str(ROOT)}
                 whole = [sys.executable, "-m", "jobs.cli.main", *command]

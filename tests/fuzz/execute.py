@@ -26,6 +26,7 @@ from jobs.pipeline.documents.summary import SUMMARY
 from jobs.pipeline.storage.account import read_account
 from jobs.pipeline.storage.dataset import MANIFEST, Dataset
 from tests.builders.in_process import patch_spark
+from tests.builders.places import truth_of
 from tests.checkout import ROOT
 from tests.fuzz.case import Case
 
@@ -176,11 +177,11 @@ def _lost_records(case: Case, code: int) -> str:
         return f"read a file that no reader should take: {case.fault}"
     if case.records is None:
         return ""
-    evaluation = case.out / "confidential" / "evaluation.json"
+    evaluation = truth_of(case.out).evaluation
     if evaluation.exists():
         read = json.loads(evaluation.read_text())["records"]
     else:
-        truth = Dataset.open(case.out / "confidential" / "histograms" / "level=state").read()
+        truth = Dataset.open(truth_of(case.out).histograms("state")).read()
         read = sum(truth.column("counts").combine_chunks().flatten().to_pylist())
     return "" if read == case.records else f"counted {read} records of {case.records}"
 
@@ -200,7 +201,7 @@ def _left_behind(case: Case, code: int, new: set[Path]) -> str:
         return f"wrote {strange[0].name}"
     if code == 0:
         return ""
-    if list(release.glob("measurements/*")):
+    if list(release.rglob("measurements/*")):
         return "measurements without a claim"
     if case.out.exists():
         shown, _ = command(["inspect", str(case.out)])

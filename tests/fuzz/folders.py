@@ -84,7 +84,10 @@ def _cluster(rng: Rng, folder: Path) -> Case:
 
 def finished(folder: Path) -> list[Path]:
     """Files that work on a finished run may write again."""
-    made = [folder / "out" / name for name in ("summary.json", "confidential/report.html")]
+    made = [
+        folder / "out" / name
+        for name in ("summary.json", "confidential/products/persons/report.html")
+    ]
     return [path for path in folder.rglob("*") if path.is_file()] + made
 
 
@@ -133,7 +136,7 @@ def _entities(rng: Rng, folder: Path) -> Case:
         rows[rng.randrange(len(rows))][rng.randrange(2)] = rng.choice(VALUES)
         write_csv(path, rows)
     near = rng.choice(["place", "place", "", "nope", "geocode"])
-    spine: dict[str, Any] = {"entities": {"path": str(path)}, "near": [near]}
+    spine: dict[str, Any] = {"entities": {"path": str(path)}, "align_with": [near]}
     if rng.random() < 0.7:
         spine["regroup"] = rng.choice(["tract", "tract", "block", "state", "nope", ""])
     if rng.random() < 0.3:
@@ -163,9 +166,17 @@ def _inspected(rng: Rng, folder: Path) -> Case:
 
 
 RECORDS = [
-    *("out/run.json", "out/release/ledger.jsonl", "out/release/manifest.json", "account.jsonl"),
-    *("out/release/account.json", "out/release/counts/level=county/_manifest.json"),
-    "out/release/measurements/level=tract/_manifest.json",
+    *(
+        "out/run.json",
+        "out/release/products/persons/ledger.jsonl",
+        "out/release/products/persons/manifest.json",
+        "account.jsonl",
+    ),
+    *(
+        "out/release/account.json",
+        "out/release/products/persons/counts/level=county/_manifest.json",
+    ),
+    "out/release/products/persons/measurements/level=tract/_manifest.json",
     "out/summary.json",
 ]
 

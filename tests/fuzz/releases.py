@@ -92,10 +92,22 @@ def make_worlds(folder: Path) -> dict[str, World]:
     write_units(census)
     drawn = {"source": "operating_system"}
     run = toy.configuration(census, privacy__randomness=drawn, units=section(census))
-    mean = {"mean": "age", "low": 0, "high": 100, "spread": 25, "share": "1/2", "method": "clipped"}
-    exact = {"table": "sex * group", "exact": ["sex"], "method": "conditioned", "share": "1/2"}
+    mean = {
+        "mean": "age",
+        "low": 0,
+        "high": 100,
+        "sd_bound": 25,
+        "share": "1/2",
+        "method": "clipped",
+    }
+    exact = {"query": "sex * group", "exact": ["sex"], "method": "conditioned", "share": "1/2"}
     pure = {"definition": "pure", "epsilon": "8"}
-    changes = {"privacy": pure, "synthesis": None, "statistics": [mean], "tables": [exact]}
+    changes = {
+        "privacy": pure,
+        "synthesis": None,
+        "statistics": [mean],
+        "contingency_tables": [exact],
+    }
     with without_spark():  # waits for no disk
         in_process.execute(run)
         for written in (write_survey(survey), write_survey(tables, **changes)):
@@ -128,14 +140,13 @@ def reseal(release: Path) -> None:
     for path in _plain(release, "ledger.jsonl"):
         with _if_it_has_the_form():
             _reseal_ledger(path)
-    inner: dict[str, Any] = {}
     for path in sorted(_plain(release, "manifest.json"), key=lambda one: -len(one.parts)):
         with _if_it_has_the_form():
             document = json.loads(path.read_bytes())
             _reseal_manifest(path.parent, document)
             for name in document.get("products") or {}:
-                document["products"][name] = inner.get(name, document["products"][name])
-            inner[path.parent.name] = document
+                own = path.parent / "products" / name / "manifest.json"
+                document["products"][name] = _digest(own)
             _dump(path, document)
 
 
@@ -369,13 +380,13 @@ def _path(rng: Rng, release: Path, bait: Path) -> str:
     ]
     target = rng.choice(targets)
     if rng.random() < 0.4:
-        path = release / "manifest.json"
+        path = rng.choice(sorted(release.rglob("manifest.json")))
         document = json.loads(path.read_bytes())
         kind = rng.choice(["files", "outputs", "more", "products"])
         if kind == "more":
             document["files"].append({"path": target, "bytes": 1, "sha256": "0" * 64})
         elif kind == "products":
-            document["products"] = {target: {**document, "products": None}}
+            document["products"] = {target: "0" * 64}
         else:
             rng.choice(document[kind])["path"] = target
         _dump(path, document)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from das.errors import ConfigError
+from tests.builders.places import release_of
 from tests.builders.run_files import to_products
 from tests.fuzz import execute as judge
 from tests.fuzz.case import Case, Rng, write_toy, yaml_text
@@ -85,11 +86,13 @@ def test_records_that_are_not_those_of_the_file_are_lost(kind, planted, tmp_path
 
 
 def test_a_file_that_is_gone_may_be_made_again(tmp_path: Path, monkeypatch) -> None:
-    manifest = tmp_path / "out" / "release" / "manifest.json"
+    manifest = release_of(tmp_path / "out").manifest
     manifest.parent.mkdir(parents=True)
     (manifest.parent / "part-0").touch()
     manifest.write_text("{}")
-    monkeypatch.setattr("tests.fuzz.folders.RECORDS", ["out/release/manifest.json"])
+    monkeypatch.setattr(
+        "tests.fuzz.folders.RECORDS", ["out/release/products/persons/manifest.json"]
+    )
     for seed in range(99):
         outputs = _damaged(Rng(seed), tmp_path).outputs
         if not manifest.exists():
@@ -110,7 +113,7 @@ def test_files_elsewhere_are_half_written(case, tmp_path, monkeypatch) -> None:
 
 def test_datasets_without_a_manifest_are_half_written(case, tmp_path, monkeypatch) -> None:
     def part(*_: object, **__: object) -> None:
-        folder = tmp_path / "out" / "release" / "counts" / "level=block"
+        folder = release_of(tmp_path / "out").counts("block")
         folder.mkdir(parents=True)
         (folder / "part-1").write_text("x")
         raise ConfigError("x", "refused")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 
 import typer
 from rich.console import Console
@@ -12,7 +12,7 @@ from rich.text import Text
 
 from jobs.design.planning.summary import PlanSummary
 from jobs.design.planning.tables import plan_tables
-from jobs.pipeline.config.product import Resolved, claim_of
+from jobs.pipeline.config.product import Resolved, claim_of, key_beside
 from jobs.pipeline.documents.account import Account, account_of_grants
 from jobs.pipeline.documents.document import json_of
 from jobs.pipeline.neighborhoods import FROM_DATA, geounits_from_data
@@ -39,7 +39,9 @@ def print_summaries(
     """
     *others, last = summaries
     if as_json:
-        document = json_of(summaries[last]) | {name: json_of(summaries[name]) for name in others}
+        keys = [*(one.name for one in fields(PlanSummary)), "together"]
+        document = json_of(summaries[last])
+        document |= {key_beside(name, keys): json_of(summaries[name]) for name in others}
         if together is not None:
             document["together"] = json_of(together)
         typer.echo(json.dumps(document, indent=1))

@@ -20,7 +20,7 @@ from jobs.pipeline.config.models.kinds.row import coefficients_of
 from jobs.pipeline.config.models.products import JoinedConfig
 from jobs.pipeline.config.models.run import BetweenConfig, RunConfig, SideConfig
 from jobs.pipeline.config.product import Product
-from jobs.pipeline.config.solve import refuse_unsolvable
+from jobs.pipeline.config.upgrade import Kind, as_hashed
 from jobs.pipeline.plan import Hint, Plan, plan_terms, why_no_estimates
 from jobs.pipeline.storage.place import Place
 
@@ -41,31 +41,24 @@ def tied_products(
 
     Raises:
       ConfigError, SchemaError: A constraint names what is unknown, cannot be kept by solving one
-        product after the other, or might contradict others; or joined microdata are asked for of
-        what cannot be joined.
+        product after the other, or might contradict others.
     """
     plans = {name: product.plan for name, product in products.items()}
     stated: dict[str, list[tuple[BetweenConfig, Tie]]] = {}
-    for number, entry in enumerate(config.between):
-        with at(f"{path}: between.{number}"):
+    for number, entry in enumerate(config.cross_product_constraints):
+        with at(f"{path}: cross_product_constraints.{number}"):
             later, tie = _tie(entry, plans)
-        if any(entry.name == other.name for other in config.between[:number]):
+        if any(entry.name == other.name for other in config.cross_product_constraints[:number]):
             raise ConfigError(
-                f"{path}: between.{number}", "has the name of another", got=entry.name
+                f"{path}: cross_product_constraints.{number}",
+                "has the name of another",
+                got=entry.name,
             )
         stated.setdefault(later, []).append((entry, tie))
     with at(f"{path}: between"):
         for later, entries in stated.items():
             plans = _tied(later, entries, plans)
-    for name, plan in plans.items():
-        if plan is not products[name].plan:
-            with at(f"{path}: products.{name}"):
-                refuse_unsolvable(plan)
-    tied = {name: replace(product, plan=plans[name]) for name, product in products.items()}
-    for name, product in tied.items():
-        with at(f"{path}: products.{name}.output"):
-            joining_of(product, tied)
-    return tied
+    return {name: replace(product, plan=plans[name]) for name, product in products.items()}
 
 
 def _tie(entry: BetweenConfig, plans: Mapping[str, Plan]) -> tuple[str, Tie]:
@@ -136,10 +129,9 @@ def _tied(
     held = tuple(levels[: levels.index(geolevels.pop()) + 1])
     ties = tie_types([tie for _, tie in stated], held, possible)
     changed = dict(plans)
-    folder = None if later == order[-1] else later
     before = order[: order.index(later)]
     rows: dict[str, list[LinearRow]] = {}
-    for name, coefficients, geolevel, cap in caps_of(folder, ties, plan.invariants, before):
+    for name, coefficients, geolevel, cap in caps_of(later, ties, plan.invariants, before):
         own = rows.setdefault(name, [])
         called = f"between {later} and {name}, {cap.query.name} {len(own)}"
         own.append(LinearRow(called, coefficients, geolevel, None, None, cap))
@@ -147,7 +139,7 @@ def _tied(
         limits = plans[name].limits
         changed[name] = replace(plans[name], limits=replace(limits, stated=(*limits.stated, *own)))
     # Its counts follow from those of the others, and so do the settings that it is solved with.
-    hinted = _hints_of(folder, plan, ties)
+    hinted = _hints_of(later, plan, ties)
     for name, hint in hinted.items():
         changed[name] = replace(changed[name], hints=(*changed[name].hints, hint))
     text = "".join((*(plans[name].solve_digest for name in before), plan.solve_digest))
@@ -156,14 +148,14 @@ def _tied(
     return changed
 
 
-def _hints_of(folder: str | None, plan: Plan, ties: Ties) -> dict[str, Hint]:
+def _hints_of(later: str, plan: Plan, ties: Ties) -> dict[str, Hint]:
     """By the name of a product before, what noisy answers say of it.
 
     None where records have no estimates, where no small query tells the types apart, or where
     bounds of a type are sums over several products or of which either may bind.
 
     Args:
-      folder: That of the product; None of the last.
+      later: Name of the product.
       plan: Its plan.
       ties: Its ties.
     """
@@ -187,7 +179,7 @@ def _hints_of(folder: str | None, plan: Plan, ties: Ties) -> dict[str, Hint]:
         sets = {(one,) for one in own} | {tuple(some) for some in tied if {*some} <= {*own}}
         least, most = (np.array([own[one][side] for one in own]) for side in (0, 1))
         out[name] = Hint(
-            folder,
+            later,
             plan,
             query,
             np.array([type_of == one for one in own]).astype(np.int64),
@@ -243,7 +235,8 @@ class Joining:
 
 def joined_settings(config: JoinedConfig) -> dict[str, object]:
     """What joined microdata of the same counts follow from, as JSON values."""
-    return dict(config.model_dump(mode="json", exclude={"formats"}))
+    settings = config.model_dump(mode="json", exclude={"file_formats"})
+    return dict(as_hashed(Kind.CENSUS, settings, "products.*.output.joined"))
 
 
 def joining_of(product: Product, products: Mapping[str, Product]) -> Joining | None:
@@ -265,7 +258,7 @@ def joining_of(product: Product, products: Mapping[str, Product]) -> Joining | N
         raise ConfigError(
             f"joined {product.name}",
             "are put into the units of another product, and nothing says which hold how many",
-            remedy="state what the two must agree on under `between`",
+            remedy="state what the two must agree on under `cross_product_constraints`",
         )
     if ties.geolevel != plan.leaf.name:
         raise ConfigError(
@@ -277,27 +270,28 @@ def joining_of(product: Product, products: Mapping[str, Product]) -> Joining | N
     places = places_of(ties, product.name)
     units = products[places.product].plan.schema
     first = np.zeros(plan.schema.size, np.bool_)
-    if config.adults:
-        first = cells_in(plan.schema, config.adults, f"joined {product.name}.adults")
+    if config.householder_first:
+        where = f"joined {product.name}.householder_first"
+        first = cells_in(plan.schema, config.householder_first, where)
     number = f"{places.product}_{NUMBER}"
     columns = tuple(f"{places.product}_{one.name}" for one in units.attributes)
     names = ["geocode", number, *columns, *(one.name for one in plan.schema.attributes)]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise ConfigError(f"joined {product.name}", "would have a column twice", got=twice)
-    order = Order(first, *_codes(plan.schema, units, config.alike, product.name), config.seed)
+    order = Order(first, *_codes(plan.schema, units, config.match_on, product.name), config.seed)
     return Joining(config, places, order, units, number, columns)
 
 
 def _codes(
-    schema: Schema, units: Schema, alike: Sequence[str], name: str
+    schema: Schema, units: Schema, match_on: Sequence[str], name: str
 ) -> tuple[IntArray, IntArray]:
-    """int64[k] codes of the cells of records by what is to be alike; int64[n] of cells of units."""
+    """int64[k] codes of the cells of records by what is to match; int64[n] of cells of units."""
     own, theirs = np.zeros(schema.size, np.int64), np.zeros(units.size, np.int64)
-    told: BoolArray = np.full(units.size, bool(alike))
-    for axis in alike:
+    told: BoolArray = np.full(units.size, bool(match_on))
+    for axis in match_on:
         what = "names what is no attribute or recode"
-        refuse_unknown(f"joined {name}.alike", what, [axis], _axes(schema))
+        refuse_unknown(f"joined {name}.match_on", what, [axis], _axes(schema))
         query = parse_query(schema, axis)
         labels = {label: code for code, label in enumerate(query.labels())}
         own = own * len(labels) + query.rows_of(np.arange(schema.size))

@@ -31,8 +31,13 @@ from jobs.pipeline.config.models.values import SURVEY
 from jobs.pipeline.config.product import Resolved
 from jobs.pipeline.config.resolve import Places, RunFile, resolve_products
 from jobs.pipeline.config.schema import read_schema
-from jobs.pipeline.documents.manifest import read_manifest
-from jobs.pipeline.storage.layout import ReleaseLayout, product_confidential, received_release
+from jobs.pipeline.documents.manifest import read_release
+from jobs.pipeline.storage.layout import (
+    ReleaseLayout,
+    census_release,
+    confidential_layout,
+    received_release,
+)
 from jobs.pipeline.storage.place import Place
 
 RUN_FILE = "run.yaml"
@@ -46,7 +51,7 @@ def released_configuration(resolved: Resolved) -> dict[str, str]:
     """Files of the public part of a configuration, YAML text by name."""
     config, files = resolved.config, dict[str, str]()
     run = public_document(config) | {"output": {"directory": "../.."}}
-    for key in ("account", "grant", "randomness"):
+    for key in ("account", "budget_id", "randomness"):
         run.get("privacy", {}).pop(key, None)
     run.pop("runtime", None)
     if config.geography.geounits is not None:
@@ -63,7 +68,7 @@ def released_configuration(resolved: Resolved) -> dict[str, str]:
         document["schema"], document["privacy"]["allocation"] = schema, allocation
         document.pop("evaluate", None)
         if not isinstance(product.data, NmfData):  # which is public itself
-            document["data"] = {"format": "withheld"}
+            document["data"] = {"input_format": "withheld"}
     return {RUN_FILE: _HEAD + yaml_text(run), **files}
 
 
@@ -88,20 +93,26 @@ def load_release(root: Place) -> Resolved:
             "is the release of a survey, which has no geounits",
             want="das verify or inspect; means.csv, tables/ and microdata/ are read as they are",
         )
-    manifest = read_manifest(layout)
+    manifest = read_release(layout.root)
     path = layout.configuration / RUN_FILE
     if not path.is_file():
         raise OutputError(
-            str(path), "is missing", remedy="releases of older versions need their run file"
+            str(path),
+            "is missing",
+            want="the folder of a whole release, not that of a product of it",
+            remedy="releases of older versions need their run file",
         )
     written = without_inputs(read_run_file(path))
     refuse_other_folders(path, written)
     config = absolute(written, path.parent)
 
-    def places(folder: str | None) -> Places:
-        own = layout if folder is None else layout.product(folder)
+    release = census_release(layout.root, [*config.products])
+
+    def places(name: str) -> Places:
+        own = release.product(name)
         # Nothing is read or written in the confidential half.
-        return Places(own, product_confidential(config.output.roots, None, folder), own.planned)
+        confidential = confidential_layout(config.output.roots, None, release.folders[name])
+        return Places(own, confidential, own.planned)
 
     digest, is_seeded = manifest.configuration_digest, manifest.not_for_release
     file = RunFile(path, config, digest, is_seeded, places)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal
 
 from pydantic import JsonValue
@@ -21,7 +22,8 @@ from jobs.pipeline.documents.document import (
     read_document,
 )
 from jobs.pipeline.documents.statistics import ExpectedTotals, SolveStatistics
-from jobs.pipeline.storage.layout import ReleaseLayout
+from jobs.pipeline.storage.layout import ReleaseLayout, is_of_older_version
+from jobs.pipeline.storage.place import Place
 
 GeounitsSource = Literal["public list", "data"]
 NORMAL_90 = 1.6448536269514722  # half width of the central 90 % of a normal distribution, in its
@@ -516,8 +518,8 @@ class Origin:
 
 
 @document
-class ReleaseManifest:
-    """What every release states, of a census or a survey.
+class Contents:
+    """What a folder of a release states: what lies in it, and what made it.
 
     Attributes:
       format: Version of the document.
@@ -526,8 +528,6 @@ class ReleaseManifest:
       created: UTC time of sealing.
       software: What made it.
       configuration_digest: SHA-256 of what fixes the measurements, as in `run.json`.
-      privacy: The guarantee.
-      account: As `account.json`; null if the noise was seeded, or drawn elsewhere.
       outputs: Every dataset.
       files: The files beside the datasets.
     """
@@ -538,15 +538,48 @@ class ReleaseManifest:
     created: str
     software: Software
     configuration_digest: str
-    privacy: PublishedGuarantee
-    account: Account | None
     outputs: tuple[Output, ...]
     files: tuple[ReleasedFile, ...]
 
 
 @document
+class CensusManifest(Contents):
+    """What the release of a census consists of: its products, and what they share.
+
+    Attributes:
+      format: 1.
+      kind: `census`.
+      products: SHA-256 of the manifest of each product, by its name, in the order of work.
+      outputs: Every dataset that the products share.
+      files: The files beside the datasets and the products.
+    """
+
+    format: Literal[1]
+    kind: Literal["census"]
+    products: dict[PlainName, str]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the products, in the order of work."""
+        return tuple(self.products)
+
+
+@document
+class ReleaseManifest(Contents):
+    """What a product of a census states, or the release of a survey.
+
+    Attributes:
+      privacy: The guarantee.
+      account: As `account.json`; null if the noise was seeded, or drawn elsewhere.
+    """
+
+    privacy: PublishedGuarantee
+    account: Account | None
+
+
+@document
 class Manifest(ReleaseManifest):
-    """What was released of a census. No times or memory of stages that see the truth.
+    """What was released of a product. No times or memory of stages that see the truth.
 
     Attributes:
       format: 3.
@@ -568,9 +601,9 @@ class Manifest(ReleaseManifest):
         `leaf_geounits`.
       environment: What the run ran on.
       records: What records are called: the name of the product, such as `persons` or `units`.
-      products: Of the last product of a run with several alone: the manifests of the others, by
-        name.
-      together: Likewise: what all of them cost together.
+      products: Of versions before 0.2.0 alone, in the last product of a run with several: the
+        manifests of the others, by name.
+      together: What all products of the run cost together; absent if it is the only one.
       expected_groups: For whom the release is expected to be worse, by the standard errors of its
         estimates and its own counts. Released counts use more than the estimates do, so most of
         them are closer to the truth than this.
@@ -603,6 +636,11 @@ class Manifest(ReleaseManifest):
     off_spine: tuple[OffSpineLevel, ...] = ()
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the products of the release that has this manifest at its root."""
+        return (*(self.products or {}), self.records)
+
+    @property
     def levels(self) -> tuple[str, ...]:
         """Names of the geolevels of the spine, the root first."""
         return tuple(row.geolevel for row in self.geography)
@@ -618,18 +656,37 @@ class Manifest(ReleaseManifest):
         return self.totals[self.records]
 
 
+_UNSEALED = (
+    "use `das run RUN --only solve` first; if it was sealed, restore it from a copy of the release"
+)
+
+
 def read_manifest(release: ReleaseLayout) -> Manifest:
-    """The manifest of a sealed release.
+    """Read the manifest of a sealed product.
+
+    Older versions stated the datasets of all products in that of the last; here it has its own.
 
     Raises:
       OutputError: It is not sealed, or the manifest is damaged or of another format.
     """
-    return read_document(
-        Manifest,
-        release.manifest,
-        remedy="use `das run RUN --only solve` first; if it was sealed, restore it from a copy "
-        "of the release",
-    )
+    manifest = read_document(Manifest, release.manifest, remedy=_UNSEALED)
+    own = (output for output in manifest.outputs if release.is_own(release.root / output.path))
+    return replace(manifest, outputs=tuple(own))
+
+
+def read_release(root: Place) -> CensusManifest | Manifest:
+    """Read the manifest of the sealed release of a census; of older versions, its last product's.
+
+    Args:
+      root: The folder of the release.
+
+    Raises:
+      OutputError: It is not sealed, or the manifest is damaged or of another format.
+    """
+    manifest = ReleaseLayout(root).manifest
+    if is_of_older_version(root):
+        return read_document(Manifest, manifest, remedy=_UNSEALED)
+    return read_document(CensusManifest, manifest, remedy=_UNSEALED)
 
 
 def attacks_of(found: attack.Attacks, basis: Literal["rho", "epsilon", "noise"]) -> Attacks:

@@ -6,7 +6,7 @@ from importlib.resources import files
 from pathlib import Path
 
 SHIPPED = Path(__file__).with_name("schemas")
-_RELEASED = ("manifest", "account", "codebook", "intervals")
+_RELEASED = ("release", "manifest", "account", "codebook", "intervals")
 
 
 def released_schemas() -> dict[str, str]:

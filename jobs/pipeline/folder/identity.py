@@ -29,7 +29,7 @@ from jobs.pipeline.storage.account import is_there, read_account
 from jobs.pipeline.storage.dataset import MANIFEST, PROPOSED
 from jobs.pipeline.storage.files import create_file, json_text, read_json, write_json
 from jobs.pipeline.storage.journal import LINES, journals_under, read_journal
-from jobs.pipeline.storage.layout import ReleaseLayout, Roots, release_layout
+from jobs.pipeline.storage.layout import ReleaseLayout, Roots, release_folder
 from jobs.pipeline.storage.place import Place, found_under, is_same, place_of, remove_tree
 
 _STATED = ("run_file", "configuration_files")
@@ -104,7 +104,7 @@ def claim_as(wanted: Owner) -> str:
                 remedy="choose another output.directory",
             )
         remove_root(Roots.of(out, remembered_root(document)), document["run"])
-        remove_tree(release_layout(out).root)
+        remove_tree(release_folder(out))
         (out / SUMMARY).unlink(missing_ok=True)
     refuse_other_root(roots, document)
     claim_root(roots, document["run"])
@@ -232,7 +232,8 @@ def refuse_other_configuration(
             "is not the configuration that this folder was begun with",
             got=_changed_files(document, stated) or "another run file",
             want=want,
-            remedy="undo the change, or choose another output.directory and a new privacy.grant",
+            remedy="undo the change, or choose another output.directory and a new "
+            "privacy.budget_id",
         )
 
 
@@ -306,7 +307,7 @@ def has_spent(out: Place, account: Place) -> str | None:
         grant.run == document["run"] for grant in read_account(account)
     ):
         return "which claimed its grant"
-    root = release_layout(out).root
+    root = release_folder(out)
     measured = [
         path
         for folder in ("measurements", "lazy_measurements")

@@ -7,7 +7,13 @@ from dataclasses import dataclass
 
 from das.errors import OutputError
 from jobs.pipeline.config.product import Product, Resolved
-from jobs.pipeline.documents.manifest import read_manifest
+from jobs.pipeline.documents.intervals import digest_of
+from jobs.pipeline.documents.manifest import (
+    CensusManifest,
+    Contents,
+    read_manifest,
+    read_release,
+)
 from jobs.pipeline.documents.statistics import HOLDS, statistics_of
 from jobs.pipeline.folder.draws import lost_answers
 from jobs.pipeline.folder.spending import lost_measurements, refuse_lost_ledger, spending_of
@@ -22,9 +28,9 @@ from jobs.pipeline.storage.dataset import (
     remove_dataset,
 )
 from jobs.pipeline.storage.journal import is_begun
-from jobs.pipeline.storage.layout import MICRODATA, EstimateLayout, ReleaseLayout, is_of_replicates
+from jobs.pipeline.storage.layout import MICRODATA, EstimateLayout, ReleaseLayout
 from jobs.pipeline.storage.ledger import recorded_draws
-from jobs.pipeline.storage.place import Place, StoredPlace, at_once
+from jobs.pipeline.storage.place import Place, StoredPlace, at_once, lies_in
 
 
 @dataclass(frozen=True)
@@ -80,24 +86,42 @@ def _is_complete(product: Product, output: Place, recorded: set[Place]) -> bool:
 
 
 def is_sealed(release: ReleaseLayout) -> bool:
-    """Whether the manifest of the release names the datasets that are there."""
+    """Whether the manifest of a product names the datasets that are there."""
     if not release.manifest.is_file():
         return False
     try:
-        outputs = read_manifest(release).outputs
-        named = {release.root / output.path: output.sha256 for output in outputs}
+        return _names_all(release, read_manifest(release))
     except OutputError:
         return False  # damaged: written again
+
+
+def is_census_sealed(resolved: Resolved) -> bool:
+    """Return whether all products are sealed, and the release names their manifests as they are."""
+    release, products = resolved.release, resolved.products
+    if not all(is_sealed(product.release) for product in products.values()):
+        return False
+    try:
+        stated = read_release(release.root)
+        if not isinstance(stated, CensusManifest):
+            return True
+        digests = {name: digest_of(one.release.manifest) for name, one in products.items()}
+        return stated.products == digests and _names_all(release, stated)
+    except OutputError:
+        return False  # missing or damaged: written again
+
+
+def _names_all(release: ReleaseLayout, manifest: Contents) -> bool:
+    """Return whether a manifest names the datasets that are there, but for those of replicates."""
+    named = {release.root / output.path: output.sha256 for output in manifest.outputs}
     found = sorted({path.parent for path in release.root.rglob(MANIFEST)})
-    there = [dataset for dataset in found if not is_of_replicates(dataset, release.root)]
+    there = [one for one in found if release.is_own(one) and not release.is_of_replicates(one)]
     digests = at_once(release.root, dataset_digest, there)
     return dict(zip(there, digests, strict=True)) == named
 
 
 def count_files(resolved: Resolved) -> tuple[int, int]:
     """(datasets, files) that the manifests of a run folder name."""
-    last = resolved.last  # the folders of the others lie within its own
-    roots = (last.release.root, last.confidential.root)
+    roots = (resolved.release.root, resolved.config.output.roots.confidential)
     found = [path.parent for root in roots for path in root.rglob(MANIFEST)]
     parts = [len(dataset.parts) for dataset in at_once(roots[0], Dataset.open, found)]
     return len(parts), sum(parts)
@@ -125,19 +149,15 @@ def damage_of(resolved: Resolved) -> list[Damage]:
     Raises:
       LedgerError: The ledger was tampered with, or is gone though the grant was claimed.
     """
-    *others, last = resolved.products.values()
-    inner = {root for one in others for root in (one.release.root, one.confidential.root)}
-    roots = (last.release.root, last.confidential.root)  # the folders of the others lie within
+    roots = (resolved.release.root, resolved.config.output.roots.confidential)
     there = {path.parent for root in roots for path in root.rglob(MANIFEST)}
     damages = []
     for product in resolved.products.values():
         spending = spending_of(resolved, product)
         refuse_lost_ledger(spending)
         found = [*lost_measurements(spending), *_lost_counts(product, there)]
-        own = {product.release.root, product.confidential.root}
-        foreign = inner if product is last else set()
         for path in sorted(there, key=str):
-            if own & {*path.parents} and not foreign & {*path.parents}:
+            if _owner(resolved, path) is product:
                 found += [(path, error) for error in find_damage(path)[:1]]
         for path, error in found:
             redo = _to_redo(product, path)
@@ -145,6 +165,15 @@ def damage_of(resolved: Resolved) -> list[Damage]:
             redone = tuple(other for other in made if other == path or other in there)
             damages.append(Damage(path, error, redone))
     return damages
+
+
+def _owner(resolved: Resolved, path: Place) -> Product:
+    """Return the product in whose folders a dataset lies; the last for what all products share."""
+    for product in resolved.products.values():
+        roots = (product.release.root, product.confidential.root)
+        if any(lies_in(path, root) for root in roots):
+            return product
+    return resolved.last
 
 
 def _tied_to(resolved: Resolved, redo: Sequence[Place]) -> list[Place]:

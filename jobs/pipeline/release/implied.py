@@ -115,7 +115,7 @@ def other_counts(
       codes: object[G].
     """
     return {
-        name: read_counts(release.beside(name), geolevel, codes, n_cells)
+        name: read_counts(release.product(name), geolevel, codes, n_cells)
         for name, n_cells in sizes.items()
     }
 
@@ -260,7 +260,7 @@ def _demanded(
     cap: Cap, release: ReleaseLayout, geolevel: str, codes: ObjectArray
 ) -> tuple[IntArray, IntArray]:
     """int64[G] least and most that exact answers of another product leave of a row."""
-    dataset = Dataset.open(release.beside(cap.folder).invariants(geolevel))
+    dataset = Dataset.open(release.product(cap.product).invariants(geolevel))
     answers = read_answers(dataset, [cap.query], codes)[0][:, list(cap.answers)].sum(1)
     sizes = {name: len(own) for name, own in cap.others.parts.items()}
     taken = cap.others.answer(other_counts(release, sizes, geolevel, codes), len(codes))

@@ -4,8 +4,8 @@ Errors are how far counts of a repeated run are from those it took for the truth
 only errors counted by size class are kept, in one small file; they are integers, and those of
 several replicates add up to what one file of all would hold.
 
-OUT/release/intervals/intervals.json    errors and intervals by size class
-OUT/release/intervals/level=<L>/        intervals of the tables of a geolevel, by geounit and query
+intervals/intervals.json    errors and intervals by size class
+intervals/level=<L>/        intervals of the tables of a geolevel, by geounit and query
 """
 
 from __future__ import annotations

@@ -25,8 +25,10 @@ from jobs.pipeline.documents.codebook import (
     CodedRecode,
 )
 from jobs.pipeline.documents.document import read_document, write_document
+from jobs.pipeline.documents.intervals import digest_of
 from jobs.pipeline.documents.manifest import (
     Attribute,
+    CensusManifest,
     CountedSchema,
     Environment,
     ExpectedAtLevel,
@@ -50,7 +52,13 @@ from jobs.pipeline.release.statements import (
     privacy_statements,
     stratum_statements,
 )
-from jobs.pipeline.report.datasets import codebook_page, described, readme
+from jobs.pipeline.report.datasets import (
+    codebook_page,
+    described,
+    readme,
+    release_readme,
+    with_shared,
+)
 from jobs.pipeline.storage.answers import ORIGIN
 from jobs.pipeline.storage.dataset import MANIFEST, Dataset, is_published
 from jobs.pipeline.storage.files import READABLE, replace_file
@@ -76,8 +84,8 @@ class RunFacts:
         memory that reading took.
       solution: The settings that the counts were made with, and those tried before.
       records: What the records are called: the name of the product.
-      products: Manifests of the other products of the run by name, for that of the last.
-      composition: What all products cost together, likewise.
+      products: Manifests of the other products by name, in a folder that an older version began.
+      composition: What all products of the run cost together, if there are several.
       expected: For whom the release is expected to be worse.
       tables: Queries that are tabulated.
       about: What the README says of the office and the licence.
@@ -89,10 +97,10 @@ class RunFacts:
     environment: Environment
     solution: Solution
     records: str = "persons"
-    products: Mapping[str, Manifest] | None = None
+    products: dict[str, Manifest] | None = None
     composition: Account | None = None
     expected: tuple[ExpectedGroups, ...] = ()
-    tables: tuple[str, ...] = ()
+    tables: tuple[Query, ...] = ()
     about: AboutConfig = field(default_factory=AboutConfig)
 
 
@@ -125,13 +133,15 @@ def product_facts(
         solution=solution,
         records=product.name,
         expected=expected_groups(product.plan, product.release, product.grouping),
-        tables=tuple(product.tables),
+        tables=tuple(product.tabulated.values()),
         about=resolved.config.about,
     )
-    if not sealed or product is not resolved.last:
+    is_older = resolved.release.is_product
+    if len(resolved.products) == 1 or (is_older and product is not resolved.last):
         return facts
     claims = [claim_of(resolved, each, "") for each in resolved.products.values()]
-    return replace(facts, products=dict(sealed), composition=account_of_grants(claims))
+    others = dict(sealed) if is_older else None
+    return replace(facts, products=others, composition=account_of_grants(claims))
 
 
 def manifest_of(plan: Plan, ledger: Ledger, release: ReleaseLayout, facts: RunFacts) -> Manifest:
@@ -168,11 +178,11 @@ def manifest_of(plan: Plan, ledger: Ledger, release: ReleaseLayout, facts: RunFa
         solve=tuple(_solved(release, level.name) for level in plan.levels),
         solution=facts.solution,
         outputs=released_outputs(release),
-        files=released_files(release, facts.products or ()),
+        files=released_files(release),
         totals={facts.records: _records(release), "leaf_geounits": geography[-1].geounits},
         environment=facts.environment,
         records=facts.records,
-        products=None if facts.products is None else dict(facts.products),
+        products=facts.products,
         together=facts.composition,
         expected_groups=facts.expected,
         origin=_origin(plan, release),
@@ -196,12 +206,55 @@ def seal_product(plan: Plan, ledger: Ledger, release: ReleaseLayout, facts: RunF
       OutputError: A dataset is incomplete.
     """
     manifest = manifest_of(plan, ledger, release, facts)
-    codebook = codebook_of(plan, manifest, facts.tables)
+    whole = release.whole
+    shown = manifest
+    if not whole.is_product:
+        shown = with_shared(manifest, released_outputs(whole), released_files(whole))
+    codebook = codebook_of(plan, shown, facts.tables)
     write_document(release.codebook, codebook, mode=READABLE)
     replace_file(release.codebook_page, codebook_page(codebook), mode=READABLE)
-    replace_file(release.readme, readme(manifest, facts.about), mode=READABLE)
-    files = released_files(release, facts.products or ())
-    return write_manifest(release, replace(manifest, files=files), Manifest)
+    replace_file(release.readme, readme(shown, facts.about), mode=READABLE)
+    return write_manifest(release, replace(manifest, files=released_files(release)), Manifest)
+
+
+def seal_census(resolved: Resolved, sealed: Mapping[str, Manifest]) -> None:
+    """Write README and manifest of a whole release, whose products are sealed.
+
+    In a folder that an older version began, those of the last product are there already.
+
+    Args:
+      resolved: The run.
+      sealed: The manifests of its products by name.
+    """
+    release = resolved.release
+    if not release.is_product:
+        page = release_readme([*sealed.values()], resolved.config.name, resolved.config.about)
+        replace_file(release.readme, page, mode=READABLE)
+        write_manifest(release, census_manifest_of(resolved, sealed), CensusManifest)
+
+
+def census_manifest_of(resolved: Resolved, sealed: Mapping[str, Manifest]) -> CensusManifest:
+    """Gather the manifest of a whole release from what lies in its folder.
+
+    Args:
+      resolved: The run.
+      sealed: The manifests of its products by name, as they were written.
+    """
+    release = resolved.release
+    return CensusManifest(
+        format=1,
+        kind="census",
+        name=resolved.config.name,
+        not_for_release=any(manifest.not_for_release for manifest in sealed.values()),
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        software=software(),
+        configuration_digest=resolved.plan.digest,
+        products={
+            name: digest_of(product.release.manifest) for name, product in resolved.products.items()
+        },
+        outputs=released_outputs(release),
+        files=released_files(release),
+    )
 
 
 def _schema(plan: Plan) -> CountedSchema:
@@ -285,7 +338,7 @@ def _records(release: ReleaseLayout) -> int | None:
 # --- the codebook ---------------------------------------------------------------------------------
 
 
-def codebook_of(plan: Plan, manifest: Manifest, tables: Sequence[str]) -> Codebook:
+def codebook_of(plan: Plan, manifest: Manifest, tables: Sequence[Query]) -> Codebook:
     """What codes and names in the files of a release stand for.
 
     Args:
@@ -331,10 +384,10 @@ def _recode(schema: Schema, recode: Recode) -> CodedRecode:
     )
 
 
-def _queries(plan: Plan, tables: Sequence[str]) -> tuple[CodedQuery, ...]:
+def _queries(plan: Plan, tables: Sequence[Query]) -> tuple[CodedQuery, ...]:
     """Tabulated queries first, then those that are only measured or only exact."""
-    tabulated = {query.name: query for query in (parse_query(plan.schema, t) for t in tables)}
-    found: dict[str, Query] = dict(tabulated)
+    tabulated = {query.name: query for query in tables}
+    found = dict(tabulated)
     for level in plan.levels:
         for query in (*level.exact, *level.queries):
             found.setdefault(query.name, query)

@@ -64,7 +64,9 @@ def write_joined(plan: Plan, release: ReleaseLayout, joining: Joining, tasks: Ta
     def rows(batch: Batch) -> Iterator[pa.Table]:
         return _joined(plan, release, joining, batch)
 
-    folders: dict[str, Place] = {name: release.joined / name for name in joining.config.formats}
+    folders: dict[str, Place] = {
+        name: release.joined / name for name in joining.config.file_formats
+    }
     facts = {"settings": joined_settings(joining.config)}
     _write("joined microdata", plan, release, folders, rows, tasks, **facts)
 
@@ -128,7 +130,7 @@ def _joined(
     leaf = plan.leaf.name
     codes, names = read_both_geocodes(release, leaf, batch.low, batch.high)
     by_name = np.argsort(names.astype(np.str_), kind="stable")
-    units = read_counts(release.beside(joining.places.product), leaf, codes, joining.units.size)
+    units = read_counts(release.product(joining.places.product), leaf, codes, joining.units.size)
     records = read_counts(release, leaf, codes, plan.schema.size)
     names = names[by_name]
     units, records = (_reordered(one, by_name) for one in (units, records))

@@ -58,13 +58,13 @@ class MoveRules:
     def of(cls, plan: Plan, level: Level, family: Family) -> MoveRules:
         """The rules for the parent of a family of a geolevel.
 
-        Cells whose lazy answers were not drawn stay empty. A linear row keeps its sum, unless the
-        children have their own bounds for it.
+        Cells whose on-demand answers were not drawn stay empty. A linear row keeps its sum, unless
+        the children have their own bounds for it.
 
         Raises:
           InfeasibleError: No count may change.
         """
-        if level.lazy and family.parent is not None:
+        if level.on_demand and family.parent is not None:
             cells = family.parent.cells
             if not len(cells):
                 raise InfeasibleError(

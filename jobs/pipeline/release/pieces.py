@@ -67,7 +67,7 @@ class Piece:
 
 
 def read_pieces(
-    reader: LevelReader, batch: Batch, *, with_cells: bool = False, with_lazy: bool = True
+    reader: LevelReader, batch: Batch, *, with_cells: bool = False, with_on_demand: bool = True
 ) -> Iterator[Piece]:
     """Read a range of whole families, piece by piece.
 
@@ -75,20 +75,20 @@ def read_pieces(
       reader: Reads the geolevel.
       batch: The range.
       with_cells: Whether to estimate all cells.
-      with_lazy: Whether answers of lazy queries are read; of the root they are drawn below its
-        support, which is found without them.
+      with_on_demand: Whether answers of on-demand queries are read; of the root they are drawn
+        below its support, which is found without them.
 
     Raises:
       OutputError: The measurements, the invariants or the geolevel above are not complete.
     """
     level, rows = reader.level, reader.rows(batch)
     hints = hint_readers(reader)
-    support = reader.support() if with_lazy else None
+    support = reader.support() if with_on_demand else None
     names, edges = rows.parents[rows.starts], np.append(rows.starts, len(rows.codes))
     parents = reader.parents(names) if level.index else None
     live = 0 if parents is None else np.diff(parents.offsets)
-    # Of each lazy query a geounit has an answer per live cell at most.
-    numbers = np.diff(edges) * (whole_answers(level) + len(level.lazy) * live)
+    # Of each on-demand query a geounit has an answer per live cell at most.
+    numbers = np.diff(edges) * (whole_answers(level) + len(level.on_demand) * live)
     for first, last in _cuts(numbers.tolist()):
         some = rows.slice(int(edges[first]), int(edges[last]))
         own = pairwise((edges[first : last + 1] - edges[first]).tolist())
@@ -102,7 +102,7 @@ def read_pieces(
         piece = Piece(
             some.codes,
             tuple(families),
-            _read_targets(reader, some, hints, with_lazy=with_lazy),
+            _read_targets(reader, some, hints, with_on_demand=with_on_demand),
             Constraints(
                 [exact[query] for query in level.kept],
                 [exact[row] for row in level.exact_rows],
@@ -158,7 +158,7 @@ def without_empty(level: Level, piece: Piece) -> Piece:
 
 
 def whole_answers(level: Level) -> int:
-    """Answers of a geounit to the queries that are not lazy, at least 1."""
+    """Answers of a geounit to the queries that are not on demand, at least 1."""
     return max(1, sum(query.size for query in level.whole))
 
 
@@ -174,25 +174,25 @@ def _cuts(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 
 def _read_targets(
-    reader: LevelReader, rows: LevelRange, hints: Sequence[HintReader], *, with_lazy: bool
+    reader: LevelReader, rows: LevelRange, hints: Sequence[HintReader], *, with_on_demand: bool
 ) -> Targets:
     """Queries, answers and weights of a range.
 
     With `full` targets, those of the estimate from the whole subtree of each geounit; of leaves,
     which have no subtree, and with `own` targets, the noisy answers of the geolevel itself. Queries
-    that are lazy below the root have their own answers everywhere.
+    that are on demand below the root have their own answers everywhere.
     """
     level, own = reader.level, reader.level.queries
     queries: list[Query] = []
     answers: list[FloatArray | IntArray | DrawnAnswers] = []
     weights: list[FloatArray] = []
-    if reader.plan.solving.targets == "full" and not reader.is_leaf:
+    if reader.plan.solving.fit_to == "tree" and not reader.is_leaf:
         subtree = reader.targets(rows)
         queries += subtree.queries
         answers += subtree.answers
         weights += [*subtree.weights.T]
         own = tuple(query for query in own if query not in level.complete)
-    own = tuple(query for query in own if with_lazy or query not in level.lazy)
+    own = tuple(query for query in own if with_on_demand or query not in level.on_demand)
     if own:
         measured = ~rows.is_only
         found = reader.noisy(own, rows.codes[measured])
@@ -275,7 +275,7 @@ def hint_readers(reader: LevelReader) -> list[HintReader]:
     plan, level = reader.plan, reader.level.index
     readers = []
     for hint in () if plan.solving.method == "maxfit" else plan.hints:
-        release = reader.release.beside(hint.folder)
+        release = reader.release.product(hint.product)
         later, beyond = LevelReader(hint.plan, release, level), np.full(len(hint.least), np.nan)
         if level:
             root = LevelReader(hint.plan, release, 0)

@@ -152,7 +152,8 @@ class Targets:
 
     Attributes:
       queries: The queries.
-      answers: Per query, numbers[M, m] of the M measured geounits, or those drawn of a lazy one.
+      answers: Per query, numbers[M, m] of the M measured geounits, or those drawn of an on-demand
+        one.
       weights: Per query, float64[M], inverse variances.
       row: int64[G], row of each geounit among the measured; meaningless for only children.
       told: What a later product tells of weighted sums.
@@ -279,7 +280,7 @@ class NodeTemplate:
             partial(plan.limits.possible, plan.schema),
             bound.query if bound is not None and level.name in bound.geolevels else None,
             plan.passes,
-            plan.solving.order.get(level.name, ()),
+            plan.solving.l2_passes.get(level.name, ()),
             CellGroups(plan.schema.size),
         )
 
@@ -305,7 +306,7 @@ def node_problem(
     """The node problem of a family of at least two children, or of the root.
 
     Raises:
-      OutputError: The answer of a lazy query about a live cell was not drawn.
+      OutputError: The answer of an on-demand query about a live cell was not drawn.
     """
     cells, rows, groups = template.live_cells(family), family.rows, template.groups
     measured = targets.measured(rows)
@@ -458,18 +459,18 @@ def _term(
 def questions_of(plan: Plan, level: Level) -> Questions | None:
     """How the families of a geolevel are rounded; None if they are solved one by one.
 
-    So are those of the root, which has no parent, of geolevels with invariants, limits, lazy or
-    planned queries, a learned prior, first passes of more than one query or that are rounded, and
-    all of a run with another method or least-squares solver.
+    So are those of the root, which has no parent, of geolevels with invariants, limits, on-demand
+    or planned queries, a learned prior, first passes of more than one query or that are rounded,
+    and all of a run with another method or least-squares solver.
     """
     solving = plan.solving
     is_plain = (
         solving.method == Method.NNLS
         and solving.least_squares == LeastSquaresSolver.STRUCTURED
-        and level.name not in solving.learned_prior
+        and level.name not in solving.empirical_bayes
     )
-    order = solving.order.get(level.name, ())
-    is_rounded = bool(order) and solving.round_passes
+    order = solving.l2_passes.get(level.name, ())
+    is_rounded = bool(order) and solving.round_l2_passes
     if is_rounded or len(order) > 1 or any(len(names) > 1 for names in order):
         return None
     is_free = not (
@@ -481,7 +482,7 @@ def questions_of(plan: Plan, level: Level) -> Questions | None:
     )
     if not (level.index and is_plain and is_free) or plan.schema.size > _KEPT_CELLS:
         return None
-    if level.lazy or not all(query.is_partition for query in level.queries):
+    if level.on_demand or not all(query.is_partition for query in level.queries):
         return None
     cells = np.arange(plan.schema.size)
     chain = list(dict.fromkeys(query for queries in plan.passes for query in queries))

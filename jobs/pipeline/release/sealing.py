@@ -21,10 +21,10 @@ import pyarrow.parquet as pq
 from das.errors import OutputError, VerificationError
 from jobs.pipeline.documents.document import json_of, read_document, write_document
 from jobs.pipeline.documents.manifest import (
+    Contents,
     Output,
     OutputColumn,
     ReleasedFile,
-    ReleaseManifest,
     Software,
 )
 from jobs.pipeline.revision import revision
@@ -46,18 +46,16 @@ from jobs.pipeline.storage.files import (
     writing,
 )
 from jobs.pipeline.storage.journal import journal_of
-from jobs.pipeline.storage.layout import IntervalLayout, ReleaseLayout, is_of_replicates
+from jobs.pipeline.storage.layout import ReleaseLayout
 from jobs.pipeline.storage.place import (
     Place,
     at_once,
     found_under,
-    lies_in,
     names_below,
     open_input,
 )
 
 _LIBRARIES = ("numpy", "scipy", "pyarrow", "pyspark", "ortools", "cryptography", "pydantic")
-NOT_FOR_RELEASE = "NOT_FOR_RELEASE.txt"
 _NOTICE = "The noise of this release was seeded for a test. It protects nobody.\n"
 SEEDED = "seeded_not_for_release"
 # What older versions did not state; nothing else may be absent that is gathered again.
@@ -67,7 +65,7 @@ _ADDED_LATER = ("attacks", "mu_gdp", "nearest")
 _SAME = 1e-9
 
 
-M = TypeVar("M", bound=ReleaseManifest)
+M = TypeVar("M", bound=Contents)
 
 
 def tidy_release(
@@ -76,7 +74,7 @@ def tidy_release(
     """Make the folder of a release ready to be sealed.
 
     Args:
-      releases: Of all products; the last holds the others.
+      releases: The folders that get a manifest: the release, and those of its products.
       texts: Public files to write beside the datasets; others in their folders are removed, since
         an earlier configuration had them.
       written: All further files that a run writes beside datasets.
@@ -85,8 +83,8 @@ def tidy_release(
       OutputError: A dataset is damaged; or a file lies there that no run writes, and everything
         in a release is published.
     """
-    root, known = releases[-1].root, {*texts, *written}
-    known.update(path for release in releases for path in _written_later(release))
+    root, known = releases[-1].shared, {*texts, *written}
+    known.update(path for release in releases for path in release.written_later)
     sweep(root)
     check_sizes(root)
     folders = {path.parent for path in texts}
@@ -117,7 +115,7 @@ def write_manifest(release: ReleaseLayout, manifest: M, kind: type[M]) -> M:
     with writing(release.root):
         open_to_readers(release.root)
     if manifest.not_for_release:
-        replace_file(release.root / NOT_FOR_RELEASE, _NOTICE, mode=READABLE)
+        replace_file(release.notice, _NOTICE, mode=READABLE)
     if release.manifest.exists():
         with suppress(OutputError):  # damaged: written again
             sealed = read_document(kind, release.manifest, remedy="")
@@ -127,15 +125,12 @@ def write_manifest(release: ReleaseLayout, manifest: M, kind: type[M]) -> M:
     return manifest
 
 
-def verify_contents(
-    release: ReleaseLayout, manifest: ReleaseManifest, products: Collection[str] = ()
-) -> int:
-    """Check that a release holds the datasets and files that its manifest names, and no others.
+def verify_contents(release: ReleaseLayout, manifest: Contents) -> int:
+    """Check that a folder holds the datasets and files that its manifest names, and no others.
 
     Args:
-      release: The release.
+      release: The release, or what its products share.
       manifest: Its manifest.
-      products: Names of products in its folder that have a manifest of their own.
 
     Returns:
       How many datasets there are, those that replicates made later included.
@@ -157,19 +152,20 @@ def verify_contents(
         if hashlib.sha256(path.read_bytes()).hexdigest() != file.sha256:
             raise VerificationError(str(path), "is not the one the manifest of the release names")
     datasets = [path.parent for path in found_under(release.root, MANIFEST)]
+    datasets = [dataset for dataset in datasets if release.is_own(dataset)]
     named = {release.root / output.path for output in manifest.outputs}
-    found = [one for one in datasets if not is_of_replicates(one, release.root)]
+    found = [one for one in datasets if not release.is_of_replicates(one)]
     named |= {release.root / file.path for file in manifest.files}
-    for path in (*found, *_own_files(release, products)):
+    for path in (*found, *_own_files(release)):
         if path not in named:
             raise VerificationError(
                 str(path),
                 "lies in the release, and its manifest does not name it",
                 remedy="find out who put it there; whoever has a copy has it too",
             )
-    if (release.root / NOT_FOR_RELEASE).exists() != manifest.not_for_release:
+    if release.notice.exists() != manifest.not_for_release:
         raise VerificationError(
-            f"{release.manifest}, not_for_release", f"does not agree with {NOT_FOR_RELEASE}"
+            f"{release.manifest}, not_for_release", f"does not agree with {release.notice.name}"
         )
     for dataset in datasets:
         verify_files(dataset)
@@ -245,22 +241,15 @@ def _difference(stated: object, again: object, key: tuple[str, ...]) -> tuple[st
 def released_outputs(release: ReleaseLayout) -> tuple[Output, ...]:
     """List the datasets of a release, as a manifest has them.
 
-    All but what replicates of the release made of it.
+    All but those of products within it, and what replicates of the release made of it.
     """
     found = sorted(path.parent for path in found_under(release.root, MANIFEST))
-    datasets = [dataset for dataset in found if not is_of_replicates(dataset, release.root)]
+    datasets = [one for one in found if release.is_own(one) and not release.is_of_replicates(one)]
     return tuple(at_once(release.root, lambda path: output_of(release, path), datasets))
 
 
-def released_files(
-    release: ReleaseLayout, products: Collection[str] = ()
-) -> tuple[ReleasedFile, ...]:
-    """List the files beside the datasets, with their digests.
-
-    Args:
-      release: The release.
-      products: Names of products in its folder that have a manifest of their own.
-    """
+def released_files(release: ReleaseLayout) -> tuple[ReleasedFile, ...]:
+    """List the files beside the datasets, with their digests."""
 
     def described(path: Place) -> ReleasedFile:
         data = path.read_bytes()
@@ -270,26 +259,19 @@ def released_files(
             sha256=hashlib.sha256(data).hexdigest(),
         )
 
-    return tuple(at_once(release.root, described, _own_files(release, products)))
+    return tuple(at_once(release.root, described, _own_files(release)))
 
 
-def _own_files(release: ReleaseLayout, products: Collection[str]) -> list[Place]:
-    """Files beside datasets but those of other products, and those that no manifest can name."""
-    others = [release.root / name for name in products]
-    later, journals = _written_later(release), (release.ledger, release.solves)
+def _own_files(release: ReleaseLayout) -> list[Place]:
+    """List files beside datasets, but for other products' and those that no manifest can name."""
+    journals = (release.solves, *([release.ledger] if release.is_product else []))
     return [
         path
         for path in files_beside_datasets(release.root)
-        if path not in later
-        and not any(lies_in(path, other) for other in others)
+        if release.is_own(path)
+        and path not in release.written_later
         and journal_of(path) not in journals
     ]
-
-
-def _written_later(release: ReleaseLayout) -> set[Place]:
-    """What is written when the other files are there: the manifest, and what is made of it."""
-    later = (release.manifest, release.report, release.root / NOT_FOR_RELEASE)
-    return {*later, IntervalLayout.of(release).document}
 
 
 def output_of(release: ReleaseLayout, path: Place) -> Output:

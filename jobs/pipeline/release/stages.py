@@ -6,21 +6,20 @@ import os
 import platform
 from collections.abc import Callable
 
-from das.queries.query import parse_query
 from jobs.pipeline.config.between import joining_of
 from jobs.pipeline.config.product import Product, TablesWanted
 from jobs.pipeline.config.released import released_configuration
 from jobs.pipeline.documents.manifest import Environment, Manifest
 from jobs.pipeline.documents.shipped import released_schemas
 from jobs.pipeline.documents.statistics import statistics_of
-from jobs.pipeline.folder.progress import is_sealed
+from jobs.pipeline.folder.progress import is_census_sealed
 from jobs.pipeline.folder.solutions import note_solve, settings_of, solution_of
 from jobs.pipeline.job import Job
 from jobs.pipeline.plan import Level, why_no_estimates
 from jobs.pipeline.release.census import publish_census_counts, publish_census_estimates
 from jobs.pipeline.release.estimate import CONFIDENCE, EstimateStage, LevelEstimator
 from jobs.pipeline.release.implied import publish_implied
-from jobs.pipeline.release.manifest import product_facts, seal_product
+from jobs.pipeline.release.manifest import product_facts, seal_census, seal_product
 from jobs.pipeline.release.microdata import write_joined, write_microdata
 from jobs.pipeline.release.sealing import tidy_release
 from jobs.pipeline.release.solve import solve_level, solve_support
@@ -43,7 +42,7 @@ def estimate(job: Job) -> None:
         plan = product.plan
         if why_no_estimates(plan) is not None:
             continue
-        queries = tuple(parse_query(plan.schema, name) for name in product.tables)
+        queries = tuple(product.tabulated.values())
         stage = EstimateStage(
             LevelEstimator(plan, product.release, queries, CONFIDENCE),
             job.tasks,
@@ -53,13 +52,13 @@ def estimate(job: Job) -> None:
             publish_census_estimates(stage.estimator, job.tasks)
 
 
-def solve(job: Job, measure_lazily: Callable[[Job, Product, Level], None]) -> None:
+def solve(job: Job, measure_on_demand: Callable[[Job, Product, Level], None]) -> None:
     """Solve every geolevel of every product from the root down, once.
 
     Args:
       job: The run.
-      measure_lazily: Draws the lazy queries of a geolevel once the one above is solved. It is
-        given, since no module of this room can see the truth.
+      measure_on_demand: Draws the on-demand queries of a geolevel once the one above is solved. It
+        is given, since no module of this room can see the truth.
     """
     note_solve(job.release, settings_of(job.resolved.config))
     for product in job.products:
@@ -70,7 +69,7 @@ def solve(job: Job, measure_lazily: Callable[[Job, Product, Level], None]) -> No
             if product.plan.support and not level.index:
                 with job.stage("solve", product.label(f"support of {level.name}"), level.name):
                     solve_support(plan=product.plan, release=product.release, tasks=job.tasks)
-            measure_lazily(job, product, level)
+            measure_on_demand(job, product, level)
             dataset = product.release.counts(level.name)
             is_new = not is_published(dataset)
             with job.stage("solve", product.label(level.name), level.name) as line:
@@ -78,7 +77,7 @@ def solve(job: Job, measure_lazily: Callable[[Job, Product, Level], None]) -> No
             if is_new:
                 job.reporter.solved(line.place, statistics_of(Dataset.open(dataset)))
         publish_census_counts(product.plan, product.release, job.tasks)
-        if product.plan.lazy:
+        if product.plan.on_demand:
             seal_ledger(product.release.ledger)
 
 
@@ -95,20 +94,21 @@ def write(job: Job) -> None:
 
 
 def seal(job: Job) -> None:
-    """Write the manifests, that of the persons with all, and the public reports.
+    """Write the manifests of the products, that of the release, and the public reports.
 
-    A release that is sealed already, and holds what its manifest names, keeps its manifest.
+    A release that is sealed already, and holds what its manifests name, keeps them.
     """
-    if all(is_sealed(product.release) for product in job.products):
-        write_public_reports(job.release)
+    if is_census_sealed(job.resolved):
+        write_public_reports(job.release.root)
         return
     resolved, release = job.resolved, job.release
-    releases = [product.release for product in job.products]
+    folders = [release, *(product.release for product in job.products)]
     public = {release.configuration: released_configuration(resolved)}
     public[release.schemas] = released_schemas()
     texts = {folder / name: text for folder, of in public.items() for name, text in of.items()}
     with job.stage("seal", "manifest and public report"):
-        tidy_release(releases, texts, [path for one in releases for path in one.documents])
+        written = [path for product in job.products for path in product.release.documents]
+        tidy_release(folders, texts, written)
         sealed: dict[str, Manifest] = {}
         write_whole(release.solves)
         for product in job.products:
@@ -123,7 +123,8 @@ def seal(job: Job) -> None:
                 solution=solution_of(resolved, release),
             )
             sealed[product.name] = seal_product(product.plan, ledger, product.release, facts)
-        write_public_reports(release)
+        seal_census(resolved, sealed)
+        write_public_reports(release.root)
 
 
 def environment_of(tasks: Tasks) -> Environment:

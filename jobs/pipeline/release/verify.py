@@ -17,14 +17,25 @@ from jobs.pipeline.config.between import joining_of
 from jobs.pipeline.config.models.data import WithheldData
 from jobs.pipeline.config.product import Product, Resolved
 from jobs.pipeline.documents.account import Account
-from jobs.pipeline.documents.manifest import Manifest, Output, read_manifest
+from jobs.pipeline.documents.manifest import (
+    CensusManifest,
+    Manifest,
+    Output,
+    read_manifest,
+    read_release,
+)
 from jobs.pipeline.documents.statistics import HOLDS
 from jobs.pipeline.folder.solutions import settings_digest, solution_of
 from jobs.pipeline.plan import Plan
 from jobs.pipeline.release.census import CensusCodes, census_codes
 from jobs.pipeline.release.given import given_counts
 from jobs.pipeline.release.implied import other_counts
-from jobs.pipeline.release.manifest import answers_of, manifest_of, product_facts
+from jobs.pipeline.release.manifest import (
+    answers_of,
+    census_manifest_of,
+    manifest_of,
+    product_facts,
+)
 from jobs.pipeline.release.residuals import residual_test
 from jobs.pipeline.release.sealing import SEEDED, verify_contents, verify_manifest
 from jobs.pipeline.release.support import read_support
@@ -36,7 +47,7 @@ from jobs.pipeline.storage.geography import families, read_geography, read_publi
 from jobs.pipeline.storage.histograms import read_counts
 from jobs.pipeline.storage.layout import ReleaseLayout
 from jobs.pipeline.storage.ledger import read_ledger, recorded_draws
-from jobs.pipeline.storage.place import Place, names_below
+from jobs.pipeline.storage.place import Place
 from jobs.pipeline.tasks.batches import Batch, geounit_batches
 
 Progress = Callable[[int, int], None]
@@ -63,15 +74,17 @@ def verify_run(resolved: Resolved, progress: Progress | None = None) -> dict[str
     sealed: dict[str, Manifest] = {}
     for product in resolved.products.values():
         found = verify_release(product.plan, product.release, progress)
-        # Datasets of the others lie within those of the last and are counted with them.
-        checked |= {key: checked.get(key, 0) + n for key, n in found.items() if key != "datasets"}
-        checked["datasets"] = found["datasets"]
+        checked |= {key: checked.get(key, 0) + n for key, n in found.items()}
         joining = joining_of(product, resolved.products)
         if joining is not None:
             joined = verify_joined(product.plan, product.release, joining)
             checked["joined_records"] = checked.get("joined_records", 0) + joined
         sealed[product.name] = _verify_manifest(resolved, product, sealed)
         checked |= _noise_tested(product.plan, product.release)
+    stated = read_release(resolved.release.root)
+    if isinstance(stated, CensusManifest):
+        checked["datasets"] += verify_contents(resolved.release, stated)
+        verify_manifest(resolved.release, stated, census_manifest_of(resolved, sealed))
     return checked
 
 
@@ -172,7 +185,7 @@ def verify_release(
     if manifest.configuration_digest != plan.digest:
         raise VerificationError(str(release.root), "belongs to a different configuration")
     _verify_ledger(plan, release)
-    checked = {"datasets": verify_contents(release, manifest, manifest.products or ())}
+    checked = {"datasets": verify_contents(release, manifest)}
     checked |= dict.fromkeys(("families", "exact_answers", "limited_geounits", "tied_geounits"), 0)
     for level in plan.levels:
         for batch in geounit_batches(release, level, 1, _GEOUNITS):
@@ -198,11 +211,18 @@ def verify_datasets(release: ReleaseLayout, datasets: Iterable[Place]) -> None:
       OutputError: A file is missing or was changed.
       VerificationError: A dataset is another than the one that the manifest names.
     """
-    outputs = {output.path: output.sha256 for output in read_manifest(release).outputs}
+    outputs = {
+        root / output.path: output.sha256
+        for root, manifest in (
+            (release.root, read_manifest(release)),
+            (release.shared, read_release(release.shared)),
+        )
+        for output in manifest.outputs
+    }
     for dataset in datasets:
         if not (dataset / MANIFEST).exists():
             continue
-        if outputs.get(str(names_below(dataset, release.root))) != dataset_digest(dataset):
+        if outputs.get(dataset) != dataset_digest(dataset):
             raise VerificationError(
                 str(dataset / MANIFEST), "is not the one the manifest of the release names"
             )
@@ -237,7 +257,7 @@ def _verify_ledger(plan: Plan, release: ReleaseLayout) -> None:
     datasets = [release.measurements(level.name) for level in plan.levels]
     for level in plan.levels:
         mixed = Dataset.open(release.measurements(level.name)).facts.get("lazy_queries")
-        if level.lazy and not mixed:
+        if level.on_demand and not mixed:
             datasets.append(release.lazy_measurements(level.name))  # older versions have them there
     for dataset in datasets:
         if recorded.get(dataset) != dataset_digest(dataset):

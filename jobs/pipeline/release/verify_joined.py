@@ -48,7 +48,7 @@ def verify_joined(plan: Plan, release: ReleaseLayout, joining: Joining) -> int:
       OutputError: A file is missing or unreadable.
       VerificationError: One of these does not hold; names the geounit.
     """
-    formats = sorted(joining.config.formats, reverse=True)  # Parquet, if it is there
+    formats = sorted(joining.config.file_formats, reverse=True)  # Parquet, if it is there
     dataset = Dataset.open(release.joined / formats[0])
     checked = 0
     for low, high in _ranges(plan, release):
@@ -74,7 +74,7 @@ def _verify_range(
 ) -> int:
     leaf, product = plan.leaf.name, joining.places.product
     codes = read_public_geocodes(release, leaf, low, high)
-    units = read_counts(release.beside(product), leaf, codes, joining.units.size)
+    units = read_counts(release.product(product), leaf, codes, joining.units.size)
     records = read_counts(release, leaf, codes, plan.schema.size)
     names = codes
     if plan.census is not None:

@@ -523,15 +523,20 @@ def stated_loss(guarantee: Guarantee) -> str:
     )
 
 
-def products_sections(manifest: Manifest) -> list[Section]:
-    """One section if the run has units beside the persons, else none."""
-    if manifest.products is None or manifest.together is None:
+def products_sections(manifest: Manifest, products: Sequence[Manifest]) -> list[Section]:
+    """Write one section if the release has several products, else none.
+
+    Args:
+      manifest: That of the product that the page is about.
+      products: Those of all products.
+    """
+    if manifest.together is None:
         return []
-    others = " and ".join(manifest.products)
+    names_of_all = " and ".join(one.records for one in products)
     lead = (
-        f"{manifest.records.capitalize()} and {others} are measured and solved over the same "
-        f"geounits, each under a budget of its own. This page is about the {manifest.records}; "
-        f"report.html in the folder named {others} is about the {others}."
+        f"{names_of_all.capitalize()} are measured and solved over the same geounits, each under "
+        f"a budget of its own. This page is about the {manifest.records}; every product has a "
+        "report.html in its folder."
     )
     composition = account_table(
         manifest.together,
@@ -540,7 +545,7 @@ def products_sections(manifest: Manifest) -> list[Section]:
         "The sum holds if one record of each product changes at once. Who knows of one record and "
         "not of the others is bound by the row of its product.",
     )
-    table = _table((manifest, *manifest.products.values()))
+    table = _table(products)
     return [Section("products", "Products", lead, [table, composition])]
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from jobs.pipeline.config.between import NUMBER
@@ -10,7 +11,7 @@ from jobs.pipeline.config.models.run import AboutConfig
 from jobs.pipeline.config.product import file_stems
 from jobs.pipeline.documents.account import covering
 from jobs.pipeline.documents.codebook import Codebook, CodedColumn, CodedDataset
-from jobs.pipeline.documents.manifest import Manifest, Output, ReleaseManifest
+from jobs.pipeline.documents.manifest import Manifest, Output, ReleasedFile, ReleaseManifest
 from jobs.pipeline.neighborhoods import FROM_DATA
 from jobs.pipeline.report import text
 from jobs.pipeline.report.budget import stated_loss
@@ -21,6 +22,7 @@ from jobs.pipeline.storage.columns import TEXT
 from jobs.pipeline.storage.layout import MICRODATA
 
 LEVEL = "level=…"  # stands for all geolevels of a dataset
+_ABOVE = "../../"  # from the folder of a product to that of the release
 _LEAST_ANSWERS = 2  # of the query that an example is about
 
 
@@ -31,11 +33,11 @@ _SPARSE = "The last attribute of the schema runs fastest; the first cell is 0."
 _ROWS = {
     "measurements": "One geounit and query, with its noisy answers. Use these for inference: the "
     "noise is unbiased and its distribution is known. Answers may be negative and do not add up.",
-    "lazy_measurements": "One geounit and lazy query, with its noisy answers about what may be "
-    "there by the protected counts above. Answers that were not drawn are missing, though somebody "
-    "may be there: sums over those that are there lean down.",
-    "support": "The root, with its protected counts by a query that says where lazy ones are drawn "
-    "at the root. Its cells are the answers of that query, which _manifest.json names.",
+    "lazy_measurements": "One geounit and on-demand query, with its noisy answers about what may "
+    "be there by the protected counts above. Answers that were not drawn are missing, though "
+    "somebody may be there: sums over those that are there lean down.",
+    "support": "The root, with its protected counts by a query that says where on-demand ones are "
+    "drawn at the root. Its cells are the answers of that query, which _manifest.json names.",
     "estimates/tables": "One geounit and query, with the best linear unbiased estimates from all "
     "noisy answers of the tree, and their standard errors. They add up; they may be negative and "
     "are no whole numbers.",
@@ -79,8 +81,8 @@ _COLUMNS = {
     "parameter": "The parameter of that distribution, an exact fraction: σ² or the scale, as the "
     "section on noise has it.",
     "variance": "The variance of the noise of one answer.",
-    "positions": "Which answers of a lazy query were drawn: their numbers, the first is 0. Empty "
-    "for queries that are drawn completely.",
+    "positions": "Which answers of an on-demand query were drawn: their numbers, the first is 0. "
+    "Empty for queries that are drawn completely.",
     "width": "The bytes of each answer: 1, 2 or 8.",
     "answers": "One whole number per answer, in the order of the labels that _manifest.json has: "
     "bytes, the lowest first, two's complement. The least number of so many bytes, such as -128, "
@@ -157,21 +159,18 @@ def described(manifest: Manifest) -> list[CodedDataset]:
     for output in manifest.outputs:
         kinds.setdefault(_kind(output.path), []).append(output)
     order = list(_ROWS)
-    products = {kind: _product(manifest, kind) for kind in kinds}
 
-    def place(kind: str) -> tuple[str, int, str]:
-        prefix, bare = products[kind]
-        return prefix, order.index(bare) if bare in order else len(order), kind
+    def place(kind: str) -> tuple[int, str]:
+        bare = _bare(kind)
+        return order.index(bare) if bare in order else len(order), kind
 
-    return [
-        _described(manifest, kind, products[kind], kinds[kind]) for kind in sorted(kinds, key=place)
-    ]
+    return [_described(manifest, kind, kinds[kind]) for kind in sorted(kinds, key=place)]
 
 
 def census_levels(manifest: Manifest) -> list[str]:
     """Geolevels whose geounits have a geocode of the census beside that of the spine."""
     having = {
-        output.path
+        output.path.removeprefix(_ABOVE)
         for output in manifest.outputs
         if any(column.name == "census_geocode" for column in output.columns)
     }
@@ -180,7 +179,7 @@ def census_levels(manifest: Manifest) -> list[str]:
 
 def kind_of(manifest: Manifest, dataset: CodedDataset) -> str:
     """Whether a dataset is exact, noisy, an estimate, protected or a working file."""
-    path = _product(manifest, dataset.path)[1]
+    path = _bare(dataset.path)
     return next((kind for kind, paths in _KINDS.items() if path in paths), "working file")
 
 
@@ -199,10 +198,27 @@ def other_files(manifest: ReleaseManifest, meaning: Callable[[str], str]) -> lis
 
 def census_files(manifest: Manifest) -> list[tuple[str, str]]:
     """List (path, meaning) of the files beside the datasets of a census."""
-    return other_files(manifest, lambda path: _meaning(_product(manifest, path)[1]))
+    return other_files(manifest, _meaning)
 
 
-def _meaning(name: str) -> str:
+def with_shared(
+    manifest: Manifest, outputs: Iterable[Output], files: Iterable[ReleasedFile]
+) -> Manifest:
+    """Return the manifest of a product with what all products share; for pages.
+
+    Args:
+      manifest: The manifest.
+      outputs: Datasets in the folder of the release.
+      files: Files there; its README, which is written last, is left out.
+    """
+    above = (replace(one, path=f"{_ABOVE}{one.path}") for one in outputs)
+    known = (one for one in files if one.path != "README.md")
+    beside = (replace(one, path=f"{_ABOVE}{one.path}") for one in known)
+    return replace(manifest, outputs=(*manifest.outputs, *above), files=(*manifest.files, *beside))
+
+
+def _meaning(path: str) -> str:
+    name = path.removeprefix(_ABOVE)
     by_ending = (text for ending, text in _BY_ENDING.items() if name.endswith(ending))
     return FILES.get(name) or next(by_ending, "")
 
@@ -235,20 +251,14 @@ def _kind(path: str) -> str:
     return "/".join(LEVEL if name.startswith("level=") else name for name in folders)
 
 
-def _product(manifest: Manifest, path: str) -> tuple[str, str]:
-    """The product that a path lies in, "" for the one of the manifest, and the path within it."""
-    first, _, rest = path.removesuffix(f"/{LEVEL}").partition("/")
-    is_other = bool(rest) and first in (manifest.products or {})
-    return (first, rest) if is_other else ("", path.removesuffix(f"/{LEVEL}"))
+def _bare(kind: str) -> str:
+    """Return the key of `_ROWS` for a kind of datasets."""
+    return kind.removeprefix(_ABOVE).removesuffix(f"/{LEVEL}")
 
 
-def _described(
-    manifest: Manifest, kind: str, place: tuple[str, str], outputs: Sequence[Output]
-) -> CodedDataset:
-    prefix, bare = place
-    product = (manifest.products or {}).get(prefix, manifest)
-    counted = product.records
-    attributes = {attribute.name for attribute in product.schema.attributes}
+def _described(manifest: Manifest, kind: str, outputs: Sequence[Output]) -> CodedDataset:
+    bare, counted = _bare(kind), manifest.records
+    attributes = {attribute.name for attribute in manifest.schema.attributes}
     census = census_levels(manifest)
     levels = {_level(output) for output in outputs}
 
@@ -258,7 +268,7 @@ def _described(
         if bare.startswith(("microdata", "joined")) and column in attributes:
             return f"The level of {column}, by its label."
         if bare.startswith("joined") and column != "geocode":
-            units = max((n for n in manifest.products or () if column.startswith(f"{n}_")), key=len)
+            units = outputs[0].columns[1].name.removesuffix(f"_{NUMBER}")
             what = column.removeprefix(f"{units}_")
             if what == NUMBER:
                 return (
@@ -460,7 +470,8 @@ def readme(manifest: Manifest, about: AboutConfig) -> str:
         "census": census_levels(manifest),
         "off_spine": [row.geolevel for row in manifest.off_spine],
         "attributes": [attribute.name for attribute in manifest.schema.attributes],
-        "others": [*(manifest.products or {})],
+        "folder": "../.." if any(one.path.startswith(_ABOVE) for one in manifest.outputs) else ".",
+        "product": manifest.records if manifest.together else None,
         "guarantee": stated_loss(whole),
         "own": None if whole is manifest.privacy else stated_loss(manifest.privacy),
         "datasets": [(one, kind_of(manifest, one)) for one in described(manifest)],
@@ -476,6 +487,28 @@ def readme(manifest: Manifest, about: AboutConfig) -> str:
         "day": text.moment(manifest.created).partition(" ")[0],
     }
     return render("readme.md.j2", values)
+
+
+def release_readme(products: Sequence[Manifest], name: str, about: AboutConfig) -> str:
+    """Write README.md of a whole release: which products it has, and what they share.
+
+    Args:
+      products: The manifests of its products.
+      name: The name of the run.
+      about: What the run file says of the office and the licence.
+    """
+    there = [*(["account.json"] if any(one.account for one in products) else [])]
+    there += ["solves.jsonl", "configuration/run.yaml"]
+    values = {
+        "about": about,
+        "title": about.title or name,
+        "products": products,
+        "geography": _ROWS["geography"],
+        "files": {file: FILES[file] for file in there},
+        "not_for_release": any(one.not_for_release for one in products),
+        "is_drawn_elsewhere": any(one.origin for one in products),
+    }
+    return render("release.md.j2", values)
 
 
 def codebook_page(codebook: Codebook) -> str:

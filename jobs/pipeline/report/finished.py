@@ -2,46 +2,74 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from jobs.pipeline.documents.document import read_document
 from jobs.pipeline.documents.evaluation import Evaluation
 from jobs.pipeline.documents.intervals import read_intervals
-from jobs.pipeline.documents.manifest import read_manifest
+from jobs.pipeline.documents.manifest import (
+    CensusManifest,
+    Manifest,
+    read_manifest,
+    read_release,
+)
 from jobs.pipeline.documents.summary import read_summary
+from jobs.pipeline.report.datasets import with_shared
 from jobs.pipeline.storage.files import refuse_foreign
 from jobs.pipeline.storage.layout import (
     ConfidentialLayout,
     IntervalLayout,
     ReleaseLayout,
     Roots,
+    census_release,
     confidential_layout,
-    product_confidential,
-    product_release,
-    release_layout,
+    release_folder,
 )
 from jobs.pipeline.storage.place import Place, names_below
 
 
-def _products(release: ReleaseLayout) -> list[str | None]:
-    """Names of the products of a release by their folders, None for the last, which comes first.
+@dataclass(frozen=True)
+class _Sealed:
+    """A product of a finished release.
 
-    What merely lies in the folder is no product: reports are written into folders of products.
+    Attributes:
+      release: Where it lies.
+      manifest: Its manifest, with what all products share.
     """
-    return [None, *sorted(read_manifest(release).products or {})]
+
+    release: ReleaseLayout
+    manifest: Manifest
+
+
+def _sealed(root: Place) -> dict[str, _Sealed]:
+    """Read the products of a finished release by name, in the order of work.
+
+    Only what the manifest names is a product: reports are written into folders of products.
+    """
+    whole = read_release(root)
+    layout, found = census_release(root, whole.names), dict[str, _Sealed]()
+    for name in whole.names:
+        release = layout.product(name)
+        manifest = read_manifest(release)
+        if isinstance(whole, CensusManifest):
+            manifest = with_shared(manifest, whole.outputs, whole.files)
+        found[name] = _Sealed(release, manifest)
+    return found
 
 
 def write_public_reports(
-    whole: ReleaseLayout, to: Place | None = None, *, remedy: str | None = None
+    root: Place, to: Place | None = None, *, remedy: str | None = None
 ) -> list[Place]:
     """Write the public reports of a release from its manifests; nothing else is read.
 
     Args:
-      whole: The release, or a solution beside it, wherever it lies.
-      to: Folder for them; default: the release itself. Those of other products lie below it where
-        they lie below the release.
+      root: Folder of the release, or of a solution beside it, wherever it lies.
+      to: Folder for them; default: the release itself. They lie below it where they lie below the
+        release.
       remedy: What to do if one cannot be written; default: see to the disk.
 
     Returns:
-      The files written.
+      The files written, that of the last product first.
 
     Raises:
       OutputError: The release cannot be read, a file cannot be written, or is no report.
@@ -49,17 +77,18 @@ def write_public_reports(
     from jobs.pipeline.report.accuracy import read_accuracy
     from jobs.pipeline.report.public import write_public_report  # draws plots: slow to import
 
-    releases = [whole.beside(name) for name in _products(whole)]
-    files = [release.report for release in releases]
+    products = [*_sealed(root).values()]
+    manifests = [one.manifest for one in products]
+    products.reverse()
+    files = [one.release.report for one in products]
     if to is not None:
-        files = [to / names_below(file, whole.root).as_posix() for file in files]
+        files = [to / names_below(file, root).as_posix() for file in files]
         for file in files:
             refuse_foreign(file, b"<!DOCTYPE html>", "a report, which is replaced")
-    for release, file in zip(releases, files, strict=True):
-        intervals = read_intervals(IntervalLayout.of(release).document, release.manifest)
-        manifest = read_manifest(release)
-        accuracy = read_accuracy(release, manifest.geography)
-        write_public_report(manifest, file, intervals, accuracy, remedy=remedy)
+    for one, file in zip(products, files, strict=True):
+        intervals = read_intervals(IntervalLayout.of(one.release).document, one.release.manifest)
+        accuracy = read_accuracy(one.release, one.manifest.geography)
+        write_public_report(one.manifest, file, intervals, accuracy, of=manifests, remedy=remedy)
     return files
 
 
@@ -67,22 +96,25 @@ def write_internal_reports(roots: Roots, solution: str | None = None) -> list[Pl
     """Write the internal reports of what was evaluated of a finished run, or of a solution of it.
 
     Returns:
-      The files written.
+      The files written, that of the last product first.
     """
     from jobs.pipeline.report.internal import write_internal_report
 
-    written = []
-    costs, out = costs_folder(roots, solution), roots.out
-    for name in _products(release_layout(out, solution)):
-        confidential = product_confidential(roots, solution, name)
+    written, costs = [], costs_folder(roots, solution)
+    products = _sealed(release_folder(roots.out, solution))
+    folders = census_release(release_folder(roots.out), [*products]).folders
+    manifests = [one.manifest for one in products.values()]
+    for name, one in reversed(products.items()):
+        confidential = confidential_layout(roots, solution, folders[name])
         evaluation = _evaluation(confidential)
         if evaluation is not None:
-            first = product_confidential(roots, None, name)
+            first = confidential_layout(roots, None, folders[name])
             write_internal_report(
-                read_manifest(product_release(out, solution, name)),
+                one.manifest,
                 evaluation,
                 read_summary(costs),
                 confidential.report,
+                of=manifests,
                 beside=None if solution is None else _evaluation(first),
             )
             written.append(confidential.report)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from jobs.pipeline.documents.evaluation import Evaluation
 from jobs.pipeline.documents.manifest import Manifest
 from jobs.pipeline.documents.summary import Summary
@@ -41,6 +43,7 @@ def write_internal_report(
     summary: Summary,
     out: Place,
     *,
+    of: Sequence[Manifest] = (),
     beside: Evaluation | None = None,
 ) -> None:
     """Write the internal report as one self-contained HTML file, readable by its owner only.
@@ -50,6 +53,7 @@ def write_internal_report(
       evaluation: Of the release against the truth.
       summary: What the run cost.
       out: The file; replaced at once.
+      of: The manifests of all products of the release.
       beside: Evaluation of the release, if this is one of a solution beside it.
 
     Raises:
@@ -67,7 +71,7 @@ def write_internal_report(
             for tile in [*tiles(manifest), run_time_tile(manifest, summary)]
         ],
         [
-            *products_sections(manifest),
+            *products_sections(manifest, of),
             error_section(comparison),
             groups_section(evaluation, manifest.records),
             *([changes_section(beside, evaluation)] if beside else []),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from das.privacy.neighborhoods import Comparable
 from das.privacy.semantics import Change
 from jobs.pipeline.documents.intervals import Intervals
@@ -39,6 +41,7 @@ def write_public_report(
     intervals: Intervals | None = None,
     accuracy: Accuracy | None = None,
     *,
+    of: Sequence[Manifest] = (),
     remedy: str | None = None,
 ) -> None:
     """Write the public report as one self-contained HTML file.
@@ -48,6 +51,7 @@ def write_public_report(
       out: The file; replaced at once.
       intervals: What replicates say of it, if there are some.
       accuracy: What its estimates say of their errors, if there are some.
+      of: The manifests of all products of the release.
       remedy: What to do if it cannot be written; default: see to the disk.
 
     Raises:
@@ -65,7 +69,7 @@ def write_public_report(
             privacy_section(manifest),
             *([accuracy_section(manifest, accuracy)] if accuracy else []),
             *([intervals_section(manifest, intervals)] if intervals else []),
-            *products_sections(manifest),
+            *products_sections(manifest, of),
             budget_section(spending),
             noise_section(spending),
             *([expected_section(manifest)] if manifest.expected_groups else []),

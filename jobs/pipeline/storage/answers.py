@@ -1,8 +1,8 @@
 """Files of answers, a row per geounit and query: exact, given, or noisy with its mechanism.
 
 Exact answers of invariants and given counts have three columns (geocode, query, answers); noisy
-answers also the mechanism of their noise, and lazy ones, which lie in a dataset of their own, the
-positions of those that were drawn.
+answers also the mechanism of their noise, and on-demand ones, which lie in a dataset of their own,
+the positions of those that were drawn.
 Noisy answers are packed (`jobs.pipeline.storage.columns`); releases that were made before they
 were, whose facts name no format, are read as well.
 """
@@ -69,7 +69,7 @@ LAZY_MEASUREMENTS = MEASUREMENTS.append(pa.field("positions", pa.list_(pa.int64(
 
 @dataclass(frozen=True, eq=False)
 class DrawnAnswers:
-    """Answers of a lazy query: of every geounit those that were drawn, compressed by rows.
+    """Answers of an on-demand query: of every geounit those that were drawn, compressed by rows.
 
     Attributes:
       offsets: int64[G + 1]; geounit g owns entries offsets[g]:offsets[g + 1].
@@ -105,7 +105,7 @@ class DrawnAnswers:
         place = np.searchsorted(drawn[0], positions)
         if (place >= drawn.shape[1]).any() or (drawn[:, place] != positions).any():
             raise OutputError(
-                "lazy measurements",
+                "on-demand measurements",
                 "lack answers about cells that are positive now: the geolevel above was solved "
                 "again after they were drawn",
                 remedy="restore those counts from a backup; or remove them and solve them again "
@@ -115,7 +115,7 @@ class DrawnAnswers:
 
 
 def refuse_mixed(release: ReleaseLayout, geolevel: str) -> None:
-    """Refuse lazy answers that an older version drew together with the others of a geolevel.
+    """Refuse on-demand answers that an older version drew together with the others of a geolevel.
 
     Raises:
       OutputError: They lie among the others.
@@ -125,8 +125,8 @@ def refuse_mixed(release: ReleaseLayout, geolevel: str) -> None:
     if lazy:
         raise OutputError(
             str(dataset.path),
-            "holds answers of lazy queries, which lie in a dataset of their own since; nothing is "
-            "drawn twice",
+            "holds answers of on-demand queries, which lie in a dataset of their own since; "
+            "nothing is drawn twice",
             got=list(lazy),
             remedy="go on with the version that drew them",
         )
@@ -237,8 +237,8 @@ def read_answers(
     """Read the answers of queries for exactly these geocodes.
 
     Args:
-      dataset: Exact or noisy answers of a geolevel, or what reads them piece by piece; of a lazy
-        query `read_drawn` reads them.
+      dataset: Exact or noisy answers of a geolevel, or what reads them piece by piece; of an
+        on-demand query `read_drawn` reads them.
       queries: What to read.
       codes: object[G], as they lie in the files.
       narrow: As of `unpacked`.
@@ -264,10 +264,10 @@ def read_answers(
 def read_drawn(
     dataset: Dataset | RangeReader, queries: Sequence[Query], codes: ObjectArray
 ) -> list[DrawnAnswers]:
-    """Read the answers of lazy queries that were drawn for exactly these geocodes.
+    """Read the answers of on-demand queries that were drawn for exactly these geocodes.
 
     Args:
-      dataset: The lazy measurements of a geolevel, or what reads them piece by piece.
+      dataset: The on-demand measurements of a geolevel, or what reads them piece by piece.
       queries: What to read.
       codes: object[G], geocodes of measured geounits, as they lie in the files.
 
@@ -329,7 +329,7 @@ def read_available(
 def read_measured(
     dataset: Dataset, name: str, n_answers: int
 ) -> tuple[ObjectArray, IntArray, tuple[Mechanism, ...]]:
-    """Read the noisy answers of one query that is not lazy in all measured geounits.
+    """Read the noisy answers of one query that is not on demand in all measured geounits.
 
     Args:
       dataset: The measurements of a geolevel.

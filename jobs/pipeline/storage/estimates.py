@@ -1,8 +1,8 @@
 """Files of estimates: moments in coordinates, which pass up and down the tree, and tables of them.
 
-OUT/release/estimates/subtree/level=<L>/   messages up the tree, of all geolevels but the last
-OUT/release/estimates/whole/level=<L>/     estimates from all answers, of all geolevels but the last
-OUT/release/estimates/tables/level=<L>/    estimates and standard errors of tables
+estimates/subtree/level=<L>/   messages up the tree, of all geolevels but the last
+estimates/whole/level=<L>/     estimates from all answers, of all geolevels but the last
+estimates/tables/level=<L>/    estimates and standard errors of tables
 
 All have a format number, the fact `format`; files of format 1 say none. Their tables hold the ends
 of intervals too, which `read_tables` computes since, and their moments are lists of double, which

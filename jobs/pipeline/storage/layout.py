@@ -8,42 +8,48 @@ OUT/driver.lock                          held by the one driver at work
 OUT/summary.json                         what the run cost
 OUT/draws.jsonl                          attempts to draw a geolevel, as the account has them
 OUT/release/geography/level=<L>/         public geounits of each geolevel
-OUT/release/measurements/level=<L>/      noisy measurements
-OUT/release/lazy_measurements/level=<L>/ noisy answers of lazy queries, those that were drawn
-OUT/release/support/level=<L>/           counts of the root that say where its lazy queries are
-                                         drawn
-OUT/release/invariants/level=<L>/        exact answers of the invariants
-OUT/release/given/level=<L>/             facility counts and published tables, as given
-OUT/release/implied/level=<L>/           what they imply for every geounit
-OUT/release/tied/level=<L>/              the same where counts of other products imply something
-OUT/release/counts/level=<L>/            protected counts
-OUT/release/microdata/{parquet,csv}/     one row per person
-OUT/release/joined/{parquet,csv}/        one row per person, with the unit it lives in
-OUT/release/tables/level=<L>/            a file for each table and format
-OUT/release/ledger.jsonl                 what was granted, what every query costs, what is measured
-OUT/release/planned.json                 planned strategies, once they are measured
-OUT/release/solves.jsonl                 settings with which it was solved
-OUT/release/account.json                 budgets granted for the same people until it was measured
 OUT/release/configuration/               public part of the run file, schemas, allocations
 OUT/release/schemas/                     JSON Schemas of the documents
-OUT/release/README.md                    what this is and how to read it
-OUT/release/codebook.json, codebook.md   what names, codes and labels stand for
-OUT/release/manifest.json, report.html
+OUT/release/account.json                 budgets granted for the same people until it was measured
+OUT/release/solves.jsonl                 settings with which it was solved
+OUT/release/README.md                    what this is and what lies where
+OUT/release/manifest.json                the products, and digests of their manifests and the above
 OUT/release/NOT_FOR_RELEASE.txt          only if the noise was seeded
-OUT/release/intervals/level=<L>/         intervals of released counts, from replicates
-OUT/release/intervals/intervals.json     what replicates say of errors, by size class
+OUT/release/products/NAME/               a product, such as persons:
+  measurements/level=<L>/                noisy measurements
+  lazy_measurements/level=<L>/           noisy answers of on-demand queries, those that were drawn
+  support/level=<L>/                     counts of the root that say where its on-demand queries are
+                                         drawn
+  invariants/level=<L>/                  exact answers of the invariants
+  given/level=<L>/                       facility counts and published tables, as given
+  implied/level=<L>/                     what they imply for every geounit
+  tied/level=<L>/                        the same where counts of other products imply something
+  counts/level=<L>/                      protected counts
+  microdata/{parquet,csv}/               one row per person
+  joined/{parquet,csv}/                  one row per person, with the unit it lives in
+  tables/level=<L>/                      a file for each table and format
+  ledger.jsonl                           what was granted, what every query costs, what is measured
+  planned.json                           planned strategies, once they are measured
+  README.md                              what this is and how to read it
+  codebook.json, codebook.md             what names, codes and labels stand for
+  manifest.json, report.html
+  NOT_FOR_RELEASE.txt                    only if the noise was seeded
+  intervals/level=<L>/                   intervals of released counts, from replicates
+  intervals/intervals.json               what replicates say of errors, by size class
 OUT/replicates/release/                  errors of each replicate, and replicates at work
 OUT/solutions/NAME/                      another solution of the same measurements, like release
-OUT/confidential/histograms/level=<L>/   the truth
-OUT/confidential/histograms/runs/        sorted pieces of the input, while it is read
-OUT/confidential/keys/                   half of the noise key at work, while tasks draw
 OUT/confidential/input.json              size and time of change of the input files
-OUT/confidential/evaluation.json, report.html
-OUT/confidential/solutions/NAME/         the same two of another solution, and what it cost
+OUT/confidential/solutions/NAME/         what another solution cost
+OUT/confidential/products/NAME/          a product:
+  histograms/level=<L>/                  the truth
+  histograms/runs/                       sorted pieces of the input, while it is read
+  keys/                                  half of the noise key at work, while tasks draw
+  evaluation.json, report.html
+  solutions/NAME/                        the same two of another solution
 
-The last product of a run lies there itself. Every other NAME, such as units, has OUT/release/NAME
-and OUT/confidential/NAME with the same, but for the geography, the account and the input files,
-which are one for all.
+A survey is one product, which lies at the roots themselves. So did the last product of a census in
+versions before 0.2.0, and each of the others in a folder of its name there: a folder that such a
+version began stays as it is.
 
 The folder of a release that others may have made: what lies in it must be plain files.
 
@@ -59,16 +65,18 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from das.errors import OutputError
-from jobs.pipeline.storage.place import Place, lies_in, names_below
+from jobs.pipeline.storage.journal import is_begun
+from jobs.pipeline.storage.place import Place, lies_in
 
 MICRODATA = ("parquet", "csv")
 """Formats of the microdata, each in a folder of its name."""
 _INTERVALS = "intervals"
+_PRODUCTS = "products"
 
 
 @dataclass(frozen=True)
@@ -78,30 +86,55 @@ class ReleaseLayout:
     Attributes:
       root: Folder of the product.
       public: Folder of what all products share, if not the same.
+      folders: Folder of each product below that one, by the name of the product.
     """
 
     root: Place
     public: Place | None = None
+    folders: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def shared(self) -> Place:
+        """Folder of what all products share."""
+        return self.public or self.root
+
+    @property
+    def whole(self) -> ReleaseLayout:
+        """Layout of what all products share; in releases of older versions, of the last one too."""
+        return ReleaseLayout(self.shared, folders=self.folders)
 
     def product(self, name: str) -> ReleaseLayout:
-        """A product that comes before the one whose folder this is."""
-        return ReleaseLayout(self.root / name, self.root)
+        """Return the layout of a product of the same release."""
+        return ReleaseLayout(self.shared / self.folders[name], self.shared, self.folders)
 
-    def beside(self, folder: str | None) -> ReleaseLayout:
-        """Another product of the run, by its folder; None is the last."""
-        whole = ReleaseLayout(self.public or self.root)
-        return whole if folder is None else whole.product(folder)
+    @property
+    def is_product(self) -> bool:
+        """Whether a product lies in this folder itself; a survey is one."""
+        return not self.folders or self.root in self._products
+
+    @property
+    def _products(self) -> list[Place]:
+        return [self.shared / folder for folder in self.folders.values()]
+
+    def is_own(self, path: Place) -> bool:
+        """Return whether a path in this folder lies outside of the products within it."""
+        within = [one for one in self._products if one != self.root and lies_in(one, self.root)]
+        return not any(lies_in(path, one) for one in within)
+
+    def is_of_replicates(self, dataset: Place) -> bool:
+        """Return whether replicates of the product made a dataset of it, after it was sealed."""
+        return self.is_product and lies_in(dataset, self.root / _INTERVALS)
 
     def geography(self, geolevel: str) -> Place:
         """Dataset of the geounits of a geolevel."""
-        return (self.public or self.root) / "geography" / f"level={geolevel}"
+        return self.shared / "geography" / f"level={geolevel}"
 
     def measurements(self, geolevel: str) -> Place:
         """Dataset of the noisy measurements of a geolevel."""
         return self.root / "measurements" / f"level={geolevel}"
 
     def lazy_measurements(self, geolevel: str) -> Place:
-        """Dataset of the answers of lazy queries that were drawn at a geolevel."""
+        """Dataset of the answers of on-demand queries that were drawn at a geolevel."""
         return self.root / "lazy_measurements" / f"level={geolevel}"
 
     def measured_part(self, part: str) -> Place:
@@ -159,22 +192,22 @@ class ReleaseLayout:
     @property
     def solves(self) -> Place:
         """The settings with which counts were made, oldest first."""
-        return (self.public or self.root) / "solves.jsonl"
+        return self.shared / "solves.jsonl"
 
     @property
     def account(self) -> Place:
         """All budgets granted for the same people when the run measured them."""
-        return (self.public or self.root) / "account.json"
+        return self.shared / "account.json"
 
     @property
     def configuration(self) -> Place:
         """Folder of the public part of the configuration, of all products."""
-        return (self.public or self.root) / "configuration"
+        return self.shared / "configuration"
 
     @property
     def schemas(self) -> Place:
         """Folder of the JSON Schemas of the documents, of all products."""
-        return (self.public or self.root) / "schemas"
+        return self.shared / "schemas"
 
     @property
     def readme(self) -> Place:
@@ -202,10 +235,21 @@ class ReleaseLayout:
         return self.root / "report.html"
 
     @property
+    def notice(self) -> Place:
+        """What says that the noise was seeded, if it was."""
+        return self.root / "NOT_FOR_RELEASE.txt"
+
+    @property
     def documents(self) -> tuple[Place, ...]:
         """What a census may write beside datasets, but for configuration, schemas and manifest."""
-        of_run = (self.ledger, self.planned, self.solves, self.account)
-        return (*of_run, self.readme, self.codebook, self.codebook_page)
+        of_run = (self.solves, self.account, self.whole.readme)
+        return (*of_run, self.ledger, self.planned, self.readme, self.codebook, self.codebook_page)
+
+    @property
+    def written_later(self) -> set[Place]:
+        """Files that the manifest cannot name: itself, and what is made of it later."""
+        of_product = {self.report, IntervalLayout.of(self).document} if self.is_product else set()
+        return {self.manifest, self.notice, *of_product}
 
 
 @dataclass(frozen=True)
@@ -247,10 +291,6 @@ class ConfidentialLayout:
     root: Place
     solution: str | None = None
 
-    def product(self, name: str) -> ConfidentialLayout:
-        """A product that comes before the one whose folder this is."""
-        return ConfidentialLayout(self.root / name, self.solution)
-
     @property
     def compared(self) -> Place:
         """Folder of what compares a solution with the truth."""
@@ -278,7 +318,7 @@ class ConfidentialLayout:
 
 def is_publishable(place: Place, out: Place) -> bool:
     """Whether a place lies, or would lie, in a release or solution of a run folder."""
-    public = (release_layout(out).root, out / "solutions")
+    public = (release_folder(out), out / "solutions")
     return any(lies_in(place.resolve(), folder.resolve()) for folder in public)
 
 
@@ -287,29 +327,43 @@ def is_release(place: Place) -> bool:
     return bool(ReleaseLayout(place).manifest.is_file())
 
 
-def release_layout(out: Place, solution: str | None = None) -> ReleaseLayout:
-    """The publishable half of a run folder, or a further solution, which is as complete."""
-    return ReleaseLayout(out / "release" if solution is None else out / "solutions" / solution)
+def is_of_older_version(release: Place) -> bool:
+    """Return whether a version before 0.2.0 began the release of a census.
+
+    Its last product then lies in this folder itself, with the ledger. Every other product lies in a
+    folder of its name.
+    """
+    return is_begun(ReleaseLayout(release).ledger) and not products_folder(release).exists()
 
 
-def confidential_layout(roots: Roots | Place, solution: str | None = None) -> ConfidentialLayout:
-    """The confidential half of a run; a run folder alone is one that both halves lie in."""
-    root = roots.confidential if isinstance(roots, Roots) else _within(roots)
-    return ConfidentialLayout(root, solution)
+def census_release(root: Place, names: Sequence[str]) -> ReleaseLayout:
+    """Return the layout of the release of a census.
+
+    Args:
+      root: Folder of the release.
+      names: Names of its products, in the order of work.
+    """
+    folders = {name: f"{_PRODUCTS}/{name}" for name in names}
+    if is_of_older_version(root):
+        folders = {**{name: name for name in names}, names[-1]: ""}
+    return ReleaseLayout(root, folders=folders)
 
 
-def product_release(out: Place, solution: str | None, name: str | None) -> ReleaseLayout:
-    """The publishable half of a product; of the last one if no name is given."""
-    release = release_layout(out, solution)
-    return release if name is None else release.product(name)
+def products_folder(release: Place) -> Place:
+    """Return the folder that holds the folders of the products of a release."""
+    return release / _PRODUCTS
 
 
-def product_confidential(
-    roots: Roots, solution: str | None, name: str | None
+def release_folder(out: Place, solution: str | None = None) -> Place:
+    """Return the folder of the release of a run, or of a further solution."""
+    return out / "release" if solution is None else out / "solutions" / solution
+
+
+def confidential_layout(
+    roots: Roots, solution: str | None = None, folder: str = ""
 ) -> ConfidentialLayout:
-    """The confidential half of a product; of the last one if no name is given."""
-    confidential = confidential_layout(roots, solution)
-    return confidential if name is None else confidential.product(name)
+    """Return the confidential layout of a run, or of a product by its folder in the release."""
+    return ConfidentialLayout(roots.confidential / folder, solution)
 
 
 def solutions_of(out: Place) -> list[str]:
@@ -347,16 +401,15 @@ class ReplicateLayout(ReleaseLayout):
 
     Attributes:
       exact: The release; a replicate keeps its geounits, invariants and given counts.
-      others: Replicates of the other products, by their folders in the release; None is the last.
+      made: Where replicates of the products are that were made with this one, by their names.
     """
 
     exact: ReleaseLayout = field(kw_only=True)
-    others: Mapping[str | None, Place] = field(kw_only=True, default_factory=dict)
+    made: Mapping[str, Place] = field(kw_only=True)
 
-    def beside(self, folder: str | None) -> ReleaseLayout:
+    def product(self, name: str) -> ReleaseLayout:
         """The replicate of another product that was made with this one."""
-        exact = self.exact.beside(folder)
-        return ReplicateLayout(self.others[folder], exact=exact, others=self.others)
+        return ReplicateLayout(self.made[name], exact=self.exact.product(name), made=self.made)
 
     def geography(self, geolevel: str) -> Place:
         """Dataset of the geounits of a geolevel."""
@@ -413,11 +466,6 @@ class IntervalLayout:
     def tables(self, geolevel: str) -> Place:
         """Intervals of the tables of a geolevel."""
         return self.root / f"level={geolevel}"
-
-
-def is_of_replicates(dataset: Place, release: Place) -> bool:
-    """Whether a dataset in the folder of a release was made of it by replicates, after its seal."""
-    return _INTERVALS in names_below(dataset, release).parts
 
 
 def replicates_folder(out: Place, solution: str | None) -> Place:

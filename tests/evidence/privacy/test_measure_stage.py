@@ -21,12 +21,12 @@ from jobs.pipeline.confidential.measure import MeasureStage, MeasureTask
 from jobs.pipeline.config.load import load_run
 from jobs.pipeline.storage.geography import write_geography
 from jobs.pipeline.storage.histograms import sparse_table
-from jobs.pipeline.storage.layout import confidential_layout, release_layout
 from jobs.pipeline.tasks.batches import Sizing
 from jobs.pipeline.tasks.executor import LocalTasks
 from tests.builders import in_process, toy
 from tests.builders.datasets import publish_tables, rows_of
 from tests.builders.histograms import from_dense
+from tests.builders.places import release_of, truth_of
 
 PERSONS = 1000  # in every cell of every geounit
 RHO = f"1/{10**18}"  # so little that no answer comes out exact by chance
@@ -54,7 +54,7 @@ def stage(tmp_path: Path, keys: list[NoiseKey]) -> MeasureStage:
 def stage_of(persons: int, tmp_path: Path) -> MeasureStage:
     """The stage over geounits that all have this many persons in every cell."""
     plan = load_run(toy.configuration(tmp_path, privacy__rho=RHO)).plan
-    release, truth = release_layout(tmp_path), confidential_layout(tmp_path)
+    release, truth = release_of(tmp_path), truth_of(tmp_path)
     lattice = Lattice.from_leaves(plan.spine, toy.blocks())
     write_geography(lattice, release)
     for level, name in enumerate(plan.spine.levels):

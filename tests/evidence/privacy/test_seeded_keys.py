@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import yaml
 
-from jobs.pipeline.storage.layout import release_layout
 from tests.builders import in_process, toy
 from tests.builders.datasets import rows_of
+from tests.builders.places import release_of
 
 LEVELS = {"nation": 0, "state": 1}
 PERSONS = {"0": 40, "1": 25}  # by state, all of one cell
@@ -37,7 +37,7 @@ def configuration(folder: Path) -> Path:
 
 def noise(out: Path, level: str, persons: dict[str, int]) -> dict[str, np.ndarray]:
     """What was added to the six cells of each geounit."""
-    rows = rows_of(release_layout(out).measurements(level))
+    rows = rows_of(release_of(out).measurements(level))
     return {
         row["geocode"]: np.array(row["answers"]) - [persons[row["geocode"]], 0, 0, 0, 0, 0]
         for row in rows

@@ -1,4 +1,4 @@
-"""Beside lazy queries: estimates have no bias and intervals cover; drawn answers select."""
+"""Beside on-demand queries: estimates have no bias and intervals cover; drawn answers select."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from jobs.pipeline.storage.columns import texts
 from jobs.pipeline.storage.dataset import Dataset
 from jobs.pipeline.storage.estimates import read_tables
 from jobs.pipeline.storage.geography import read_geography
-from jobs.pipeline.storage.layout import EstimateLayout, release_layout
+from jobs.pipeline.storage.layout import EstimateLayout
 from tests.builders import toy
 from tests.builders.in_process import execute
+from tests.builders.places import release_of
 
 # 4 counties of 15 tracts of 8 blocks; about half of the cells of a tract are empty.
 COUNTIES, TRACTS, BLOCKS = 4, 15, 8
@@ -58,7 +59,7 @@ def truth(people: list[tuple[str, int, int]], query: str, digits: int) -> dict[s
     return out
 
 
-@pytest.fixture(scope="module", params=["full", "own"])
+@pytest.fixture(scope="module", params=["tree", "level"])
 def run(request, tmp_path_factory):
     """A finished run with little budget, and everybody."""
     folder = tmp_path_factory.mktemp(request.param)
@@ -66,14 +67,14 @@ def run(request, tmp_path_factory):
     config = toy.configuration(
         folder,
         privacy__rho="1/4",
-        privacy__lazy_queries=["detailed"],
+        privacy__on_demand_queries=["detailed"],
         privacy__randomness={"source": "seeded_not_for_release", "seed": 2},
-        solve={"targets": request.param},
+        solve={"fit_to": request.param},
         invariants=[],
         output__tables=[*TABLES],
     )
     execute(config)
-    return load_run(config).plan, release_layout(folder / "out"), people
+    return load_run(config).plan, release_of(folder / "out"), people
 
 
 def scores(run, geolevels: tuple[str, ...]) -> np.ndarray:

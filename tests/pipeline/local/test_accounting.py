@@ -18,9 +18,9 @@ from jobs.pipeline.config.product import account_of
 from jobs.pipeline.folder.progress import repair
 from jobs.pipeline.release.verify import verify_release
 from jobs.pipeline.storage.account import read_account
-from jobs.pipeline.storage.layout import release_layout
 from tests.builders import toy
 from tests.builders.in_process import execute
+from tests.builders.places import release_of, truth_of
 from tests.release_checks import sparse, totals_are_exact, tree_is_consistent
 
 SYSTEM = {"source": "operating_system"}
@@ -42,7 +42,7 @@ def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def manifest_of(out: Path) -> dict:
-    return json.loads((out / "release" / "manifest.json").read_text())
+    return json.loads((release_of(out).manifest).read_text())
 
 
 def test_a_second_run_on_the_same_people_is_refused_before_it_reads(people):
@@ -51,14 +51,14 @@ def test_a_second_run_on_the_same_people_is_refused_before_it_reads(people):
         LedgerError, match=r"grant '1' of 'persons' was spent by another run.*first"
     ):
         execute(config)
-    assert not (people / "second" / "confidential" / "histograms").exists()
+    assert not (truth_of(people / "second").root / "histograms").exists()
     assert not (people / "second" / "release").exists()
     assert len(read_account(account_of(load_run(config).config))) == 1
 
 
 def test_the_run_that_spent_the_grant_goes_on(people):
     config = real(people, "first", privacy__product="persons")
-    counts = people / "first" / "release" / "counts" / "level=block"
+    counts = release_of(people / "first").counts("block")
     before = sparse(counts)
     shutil.rmtree(counts)
     repair(load_run(config))
@@ -75,7 +75,7 @@ def test_another_product_of_the_same_people_adds_up(people):
         ("units", "1/2"),
     ]
     assert [total["total"] for total in account["composed"]] == ["3/2"]
-    assert "3/2" in (out / "release" / "report.html").read_text()
+    assert "3/2" in (release_of(out).report).read_text()
 
 
 @pytest.mark.usefixtures("here")
@@ -83,7 +83,7 @@ def test_grants_for_other_neighbors_of_the_same_people_add_up(tmp_path, das):
     """One run protects changed records, the other added ones, which cost 2 rho to change."""
     toy.write_records(tmp_path)
     assert das("run", real(tmp_path, "bounded"))[0] == 0
-    other = {"privacy__grant": "2", "privacy__neighbors": "unbounded"}
+    other = {"privacy__budget_id": "2", "privacy__neighbors": "unbounded"}
     config = real(tmp_path, "unbounded", **other)
     assert das("run", config)[0] == 0
     code, printed = das("account", config, "--json")
@@ -97,15 +97,18 @@ def test_grants_for_other_neighbors_of_the_same_people_add_up(tmp_path, das):
     manifest = manifest_of(tmp_path / "unbounded")
     assert manifest["account"]["composed"] == account["composed"]
     assert manifest["statements"][0]["total"] == "2"
-    report = (tmp_path / "unbounded" / "release" / "report.html").read_text()
+    report = (release_of(tmp_path / "unbounded").report).read_text()
     assert remark in report
     assert das("verify", tmp_path / "unbounded" / "release")[0] == 0
-    assert "= 3, zero-concentrated" in (tmp_path / "unbounded/release/README.md").read_text()
+    assert (
+        "= 3, zero-concentrated"
+        in (tmp_path / "unbounded/release/products/persons/README.md").read_text()
+    )
 
 
 def test_measurements_that_are_gone_are_not_drawn_again(people):
     shutil.copytree(people / "first", people / "kept")
-    lost = people / "first" / "release" / "measurements" / "level=tract"
+    lost = release_of(people / "first").measurements("tract")
     shutil.rmtree(lost)
     config = real(people, "first", privacy__product="persons")
     with pytest.raises(
@@ -113,7 +116,7 @@ def test_measurements_that_are_gone_are_not_drawn_again(people):
     ):
         execute(config)
     assert not lost.exists()
-    shutil.copytree(people / "kept" / "release" / "measurements" / "level=tract", lost)
+    shutil.copytree(release_of(people / "kept").measurements("tract"), lost)
     execute(config)
     shutil.rmtree(people / "kept")
 
@@ -121,7 +124,7 @@ def test_measurements_that_are_gone_are_not_drawn_again(people):
 def test_verify_finds_a_changed_ledger_and_foreign_measurements(people):
     out = people / "first"
     plan = load_run(real(people, "first", privacy__product="persons")).plan
-    release = release_layout(out)
+    release = release_of(out)
     verify_release(plan, release)
     whole = release.ledger.read_text()
     release.ledger.write_text(whole.replace('"geounits": 1}', '"geounits": 2}', 1))
@@ -149,7 +152,7 @@ def test_a_failure_before_the_first_draw_leaves_the_grant_to_the_run(tmp_path, m
         patched.setattr(entropy, "os", SimpleNamespace(urandom=no_entropy))
         with pytest.raises(RuntimeSetupError, match="gives no random bytes"):
             execute(config)
-    assert not list((tmp_path / "out" / "release").glob("measurements/*/_manifest.json"))
+    assert not list((tmp_path / "out" / "release").rglob("measurements/*/_manifest.json"))
     assert len(read_account(account_of(load_run(config).config))) == 1
     out = execute(config)
     assert totals_are_exact(out, "state")
@@ -183,11 +186,11 @@ def test_pure_differential_privacy_end_to_end(tmp_path):
     assert (manifest["privacy"]["definition"], manifest["privacy"]["total"]) == ("pure", "4")
     assert {row["mechanism"] for row in manifest["budget"]} == {"discrete_laplace"}
     for level in toy.LEVELS:
-        files = (out / "release" / "measurements" / f"level={level}").glob("*.parquet")
+        files = (release_of(out).measurements(level)).glob("*.parquet")
         table = pa.concat_tables(pq.read_table(path, partitioning=None) for path in files)
         assert set(table.column("mechanism").to_pylist()) == {"discrete_laplace"}
         assert min(table.column("variance").to_pylist()) > 0
-    page = (out / "release" / "report.html").read_text()
+    page = (release_of(out).report).read_text()
     assert "ε-differential privacy" in page
     assert "discrete Laplace" in page
     assert "Gaussian" not in page
@@ -231,7 +234,7 @@ def test_a_run_for_a_target_grants_the_rho_that_its_noise_affords(tmp_path):
     assert (privacy["epsilon_by_noise"], privacy["total"]) == ("3", str(rho))
     assert privacy["epsilon"] > 3  # what rho alone implies is more
     assert manifest["account"]["composed"][0]["total"] == str(rho)
-    assert "the target for which" in (out / "release" / "report.html").read_text()
+    assert "the target for which" in (release_of(out).report).read_text()
     assert load_run(config).plan.budget == resolved.plan.budget
 
 

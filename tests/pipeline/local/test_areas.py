@@ -18,6 +18,7 @@ from das.errors import ConfigError, InputError, OutputError, SchemaError
 from tests.builders import toy
 from tests.builders.datasets import rows_of
 from tests.builders.in_process import execute
+from tests.builders.places import product_in
 from topdown_das import open_release
 
 Das = Callable[..., tuple[int, str]]
@@ -54,7 +55,7 @@ def assigned(tmp_path: Path) -> Path:
 def counted(release: Path) -> dict[str, dict[int, int]]:
     return {
         row["geocode"]: dict(zip(row["cells"], row["counts"], strict=True))
-        for row in rows_of(release / "counts/level=block")
+        for row in rows_of(product_in(release).counts("block"))
     }
 
 
@@ -134,7 +135,7 @@ def test_geounits_are_areas(das: Das, release: Path) -> None:
     rows = {row["area"]: row for row in found["rows"]}
     assert [*rows] == ["99", "99001", "99003", "99005"]
     assert rows["99"]["count"] == sum(row["count"] for row in found["rows"]) / 2
-    table = rows_of(release / "estimates/tables/level=county")
+    table = rows_of(product_in(release).root / "estimates/tables/level=county")
     for row in table:
         if row["query"] == "total":
             assert rows[row["geocode"]]["estimate"] == pytest.approx(row["estimate"][0], abs=1e-4)
@@ -216,7 +217,7 @@ def test_boundaries_get_the_numbers(
 
 
 def test_a_release_that_was_damaged(das: Das, release: Path, assigned: Path) -> None:
-    part = sorted((release / "counts/level=block").glob("*.parquet"))[0]
+    part = sorted(product_in(release).counts("block").glob("*.parquet"))[0]
     whole = part.read_bytes()
     part.write_bytes(whole[: len(whole) // 2])
     code, printed = das("areas", release, "--assign", assigned)

@@ -32,11 +32,13 @@ from jobs.pipeline.release.verify_joined import verify_joined
 from jobs.pipeline.storage.csv import CsvPartWriter
 from jobs.pipeline.storage.dataset import Dataset, PartWriter, publish, replace_published, sweep
 from jobs.pipeline.storage.histograms import SPARSE_SCHEMA
-from jobs.pipeline.storage.layout import IntervalLayout, ReleaseLayout
+from jobs.pipeline.storage.layout import IntervalLayout
 from jobs.pipeline.tasks.batches import Batch, Sizing
 from jobs.pipeline.tasks.executor import LocalTasks
 from jobs.pipeline.tasks.progress import Reporter
 from tests.builders.in_process import execute, leave_out_figures
+from tests.builders.places import release_of, truth_of
+from tests.builders.run_files import load_runnable
 from tests.checkout import ROOT
 from tests.release_checks import geography, sparse, tree_is_consistent
 
@@ -90,9 +92,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory, data: Path) -> tuple[Path
 
 def disagreeing(out: Path, level: str) -> dict[str, int]:
     """Geounits in which persons and units contradict each other, counted here from their cells."""
-    release = out / "release"
-    persons = sparse(release / "counts" / f"level={level}")
-    units = sparse(release / "dwellings" / "counts" / f"level={level}")
+    persons = sparse(release_of(out).counts(level))
+    units = sparse(release_of(out, "dwellings").counts(level))
     found = dict.fromkeys(("householders", "too few", "too many", "facilities"), 0)
     for code in {*persons, *units}:
         own, other = persons.get(code, {}), units.get(code, {})
@@ -122,7 +123,7 @@ def test_products_agree_in_every_geounit_of_every_geolevel(finished) -> None:
 def apart(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Path:
     """The run folder of the same noise without constraints."""
     folder = tmp_path_factory.mktemp("apart")
-    return execute(written(folder, data, lambda run: run.pop("between")))
+    return execute(written(folder, data, lambda run: run.pop("cross_product_constraints")))
 
 
 def test_apart_they_contradict_each_other(apart: Path) -> None:
@@ -133,11 +134,9 @@ def test_apart_they_contradict_each_other(apart: Path) -> None:
 
 def squared_error(out: Path, product: str, level: str) -> float:
     """Mean squared error of the total of a geounit, of occupied units or persons."""
-    some = range(1, 8) if product else range(9 * GROUPS)
-    counts, truth = (
-        sparse(out / half / product / kind / f"level={level}")
-        for half, kind in (("release", "counts"), ("confidential", "histograms"))
-    )
+    some = range(1, 8) if product == "dwellings" else range(9 * GROUPS)
+    counts = sparse(release_of(out, product).counts(level))
+    truth = sparse(truth_of(out, product).histograms(level))
     off = [
         sum(side.get(code, {}).get(cell, 0) * sign for side, sign in ((counts, 1), (truth, -1))
             for cell in some)
@@ -151,7 +150,7 @@ def test_units_are_fitted_to_what_persons_say(finished, apart: Path) -> None:
     of no persons, as sizes bind them. Occupied units are better than without."""
     _, out = finished
     for level, most in (("block_group", 1.5), ("block", 1.5)):
-        assert squared_error(out, "", level) < most * squared_error(apart, "", level)
+        assert squared_error(out, "persons", level) < most * squared_error(apart, "persons", level)
         assert squared_error(out, "dwellings", level) < squared_error(apart, "dwellings", level)
 
 
@@ -167,14 +166,14 @@ def test_replicates_of_products_that_agree(finished, tmp_path: Path) -> None:
         replicate(
             load_run(config, output=copy), settings, Reporter(quiet=True), LocalTasks(Sizing(1))
         )
-    for folder in (copy / "release", copy / "release" / "dwellings"):
-        assert IntervalLayout.of(ReleaseLayout(folder)).document.is_file()
+    for product in ("persons", "dwellings"):
+        assert IntervalLayout.of(release_of(copy, product)).document.is_file()
 
 
 def test_no_node_needs_the_failsafe(finished) -> None:
     _, out = finished
-    for name in ("", "dwellings"):
-        manifest = json.loads((out / "release" / name / "manifest.json").read_text())
+    for name in ("persons", "dwellings"):
+        manifest = json.loads(release_of(out, name).manifest.read_text())
         assert not any(level["moved"] for level in manifest["solve"])
 
 
@@ -191,7 +190,7 @@ def test_verify_checks_them_from_the_release_alone(finished) -> None:
 
 def test_the_manifest_names_the_constraints(finished) -> None:
     _, out = finished
-    manifest = json.loads((out / "release" / "manifest.json").read_text())
+    manifest = json.loads((release_of(out).manifest).read_text())
     named = [limit for limit in manifest["limits"] if limit["kind"] == "between"]
     assert len(named) == 17
     assert named[0]["name"] == "householders are occupied units"
@@ -202,7 +201,7 @@ def test_a_block_that_disagrees_is_found_in_a_release(finished) -> None:
     """A unit becomes vacant in the counts of the dwellings, which are put back afterwards."""
     config, out = finished
     product = load_run(config).last
-    dataset = product.release.beside("dwellings").counts("block")
+    dataset = product.release.product("dwellings").counts("block")
     files = {p: p.read_bytes() for p in (*dataset.glob("part-*"), dataset / "_manifest.json")}
     rows = pa.concat_tables([pq.read_table(p) for p in sorted(dataset.glob("part-*"))]).to_pylist()
     rows.sort(key=lambda row: row["geocode"])
@@ -252,13 +251,13 @@ def test_data_that_contradict_each_other_are_refused_before_anything_is_spent(
 def test_joined_persons_fill_the_units_of_their_block(finished) -> None:
     """Counted here from the CSV files alone, and from the microdata of both products."""
     _, out = finished
-    release = out / "release"
-    rows = read_csv(release / "joined" / "csv")
-    persons = read_csv(release / "microdata" / "csv")
+    release = release_of(out)
+    rows = read_csv(release.joined / "csv")
+    persons = read_csv(release.microdata / "csv")
     assert Counter(map(person, rows)) == Counter(map(person, persons))
     units: dict[tuple[str, int], str] = {}
     seen: Counter[str] = Counter()
-    for row in read_csv(release / "dwellings" / "microdata" / "csv"):
+    for row in read_csv(release_of(out, "dwellings").microdata / "csv"):
         seen[row["geocode"]] += 1
         units[row["geocode"], seen[row["geocode"]]] = row["unit"]
     held: dict[tuple[str, int], list[dict[str, str]]] = {key: [] for key in units}
@@ -294,7 +293,7 @@ def read_csv(folder: Path) -> list[dict[str, str]]:
 
 def test_verify_counts_joined_persons(finished) -> None:
     config, out = finished
-    manifest = json.loads((out / "release" / "manifest.json").read_text())
+    manifest = json.loads((release_of(out).manifest).read_text())
     assert verify_run(load_run(config))["joined_records"] == manifest["totals"]["persons"]
 
 
@@ -339,11 +338,11 @@ def test_a_joined_file_that_is_wrong_is_found(finished, tmp_path: Path, mistake,
     product = resolved.last
     joining = joining_of(product, resolved.products)
     assert joining is not None
-    settings = joining.config.model_copy(update={"formats": [kind]})
+    settings = joining.config.model_copy(update={"file_formats": [kind]})
     joining = replace(joining, config=settings)
-    wrong = replace(product.release, root=tmp_path, public=out / "release")
-    for name in ("counts", "dwellings", "invariants"):
-        (tmp_path / name).symlink_to(out / "release" / name)
+    wrong = replace(product.release, root=tmp_path)
+    for name in ("counts", "invariants"):
+        (tmp_path / name).symlink_to(product.release.root / name)
     schema = joined_schema(product.plan.schema, joining)
     rows = Dataset.open(product.release.joined / "parquet").read().to_pylist()
     said = mistake(rows)
@@ -356,7 +355,7 @@ def test_a_joined_file_that_is_wrong_is_found(finished, tmp_path: Path, mistake,
 
 
 def _first(run: dict[str, Any]) -> dict[str, Any]:
-    return run["between"][0]
+    return run["cross_product_constraints"][0]
 
 
 @pytest.mark.parametrize(
@@ -367,7 +366,10 @@ def _first(run: dict[str, Any]) -> dict[str, Any]:
         (lambda run: _first(run)["left"]["row"][0].update(coefficient=2), "at most"),
         (lambda run: _first(run).update(geolevel="town"), "do not hold at one geolevel"),
         (lambda run: _first(run).update(geolevel="tract"), "do not hold at one geolevel"),
-        (lambda run: run["between"].append(_first(run)), "has the name of another"),
+        (
+            lambda run: run["cross_product_constraints"].append(_first(run)),
+            "has the name of another",
+        ),
         (
             lambda run: _first(run)["left"]["row"][0]["cells"].update(residence=["nobody"]),
             "unknown level",
@@ -398,7 +400,7 @@ def test_constraints_that_cannot_be_kept_are_refused(
 
 
 def test_the_digest_of_a_run_without_constraints_is_what_it_was(tmp_path: Path, data: Path) -> None:
-    without = load_run(written(tmp_path, data, lambda run: run.pop("between")))
+    without = load_run(written(tmp_path, data, lambda run: run.pop("cross_product_constraints")))
     empty = load_run(written(tmp_path, data, lambda run: run.update(between=[])))
     full = load_run(written(tmp_path, data))
     assert without.plan.digest == empty.plan.digest != full.plan.digest
@@ -408,7 +410,7 @@ def test_other_settings_of_the_first_product_make_both_anew(finished) -> None:
     """Counts of the persons follow from those of the dwellings."""
     config, _ = finished
     run = yaml.safe_load(config.read_text())
-    run["products"]["dwellings"]["solve"]["targets"] = "own"
+    run["products"]["dwellings"]["solve"]["fit_to"] = "level"
     before = load_run(config)
     other = config.with_name("other.yaml")
     other.write_text(yaml.safe_dump(run, sort_keys=False))
@@ -419,7 +421,7 @@ def test_other_settings_of_the_first_product_make_both_anew(finished) -> None:
 
 
 def _parts(run: dict[str, Any], number: int, side: str = "left") -> dict[str, Any]:
-    return run["between"][number][side]
+    return run["cross_product_constraints"][number][side]
 
 
 def _swap(run: dict[str, Any]) -> None:
@@ -428,7 +430,9 @@ def _swap(run: dict[str, Any]) -> None:
 
 def _weigh(run: dict[str, Any]) -> None:
     """Units counted twice: fine of the product that comes first."""
-    run["between"] = [run["between"][0] | {"relation": "at_least"}]
+    run["cross_product_constraints"] = [
+        run["cross_product_constraints"][0] | {"relation": "at_least"}
+    ]
     _parts(run, 0)["row"][0]["coefficient"] = 2
     run["products"]["dwellings"]["invariants"] = []  # their kinds would cross who is occupied
 
@@ -460,7 +464,10 @@ def _raise(run: dict[str, Any]) -> None:
 
 def _negative(run: dict[str, Any]) -> None:
     """Persons in households are at most the households of 7 and more."""
-    run["between"] = [run["between"][0], run["between"][2]]
+    run["cross_product_constraints"] = [
+        run["cross_product_constraints"][0],
+        run["cross_product_constraints"][2],
+    ]
     _parts(run, 1, "right")["row"] = _parts(run, 1, "right")["row"][-1:]
 
 
@@ -470,9 +477,15 @@ def _same_cells(run: dict[str, Any]) -> None:
 
 def _either(run: dict[str, Any]) -> None:
     """Vacant units hold one, and households of one hold two: either may bind."""
-    run["between"] = [run["between"][1] | {"name": "other"}, run["between"][1]]
+    run["cross_product_constraints"] = [
+        run["cross_product_constraints"][1] | {"name": "other"},
+        run["cross_product_constraints"][1],
+    ]
     one = {"product": "dwellings", "row": [{"cells": {"unit": ["vacant"]}}]}
-    run["between"] = [run["between"][0] | {"right": one}, run["between"][1]]
+    run["cross_product_constraints"] = [
+        run["cross_product_constraints"][0] | {"right": one},
+        run["cross_product_constraints"][1],
+    ]
 
 
 def _join(run: dict[str, Any]) -> None:
@@ -482,13 +495,13 @@ def _join(run: dict[str, Any]) -> None:
 def _join_open(run: dict[str, Any]) -> None:
     """How many live in a facility at most is left open."""
     _join(run)
-    del run["between"][-1]
+    del run["cross_product_constraints"][-1]
 
 
 def _close(run: dict[str, Any]) -> None:
-    most = run["between"][-1] | {"name": "at most", "relation": "at_most"}
+    most = run["cross_product_constraints"][-1] | {"name": "at most", "relation": "at_most"}
     row = [most["right"]["row"][0] | {"coefficient": 500}]
-    run["between"].append(most | {"right": most["right"] | {"row": row}})
+    run["cross_product_constraints"].append(most | {"right": most["right"] | {"row": row}})
 
 
 def _join_too_few(run: dict[str, Any]) -> None:
@@ -500,12 +513,12 @@ def _join_too_few(run: dict[str, Any]) -> None:
 
 def _join_alone(run: dict[str, Any]) -> None:
     _join(run)
-    del run["between"]
+    del run["cross_product_constraints"]
 
 
 def _state(run: dict[str, Any]) -> None:
     stated = yaml.safe_load((ROOT / "conf" / "run" / "residents.yaml").read_text())
-    run["between"] = stated["between"]
+    run["cross_product_constraints"] = stated["cross_product_constraints"]
 
 
 def _open_without_least(run: dict[str, Any]) -> None:
@@ -529,7 +542,9 @@ def _other_side(run: dict[str, Any]) -> None:
 
 def _leave_out(*numbers: int) -> Change:
     def change(run: dict[str, Any]) -> None:
-        run["between"] = [one for at, one in enumerate(run["between"]) if at not in numbers]
+        run["cross_product_constraints"] = [
+            one for at, one in enumerate(run["cross_product_constraints"]) if at not in numbers
+        ]
 
     return change
 
@@ -560,7 +575,7 @@ def test_remedies_of_constraints_help(
     tmp_path: Path, data: Path, mistake: Change, said: str, mend: Change
 ) -> None:
     with pytest.raises(ConfigError) as caught:
-        load_run(written(tmp_path, data, mistake))
+        load_runnable(written(tmp_path, data, mistake))
     assert said in str(caught.value)
 
     def both(run: dict[str, Any]) -> None:
@@ -576,7 +591,7 @@ def _alone(run: dict[str, Any]) -> None:
 
 
 def _joined_alone(run: dict[str, Any]) -> None:
-    del run["products"]["dwellings"], run["between"]
+    del run["products"]["dwellings"], run["cross_product_constraints"]
 
 
 def _other_units(run: dict[str, Any]) -> None:
@@ -590,7 +605,7 @@ def _join_units(run: dict[str, Any]) -> None:
 
 
 def _at_tracts(run: dict[str, Any]) -> None:
-    for one in run["between"]:
+    for one in run["cross_product_constraints"]:
         one["geolevel"] = "tract"
 
 
@@ -601,7 +616,7 @@ def _open_joined(run: dict[str, Any]) -> None:
 
 
 def _no_most(run: dict[str, Any]) -> None:
-    del run["between"][2]
+    del run["cross_product_constraints"][2]
 
 
 SIZED = "persons in households are at least those of the sizes"
@@ -622,7 +637,12 @@ MORE = "only a household of 7 or more may have more, and no more than 97"
             [f"between: between {SIZED} and {MORE}", "demands fewer", "count what lies within"],
         ),
         (_open_joined, ["joined persons", f"got between {SIZED}", "count what lies within"]),
-        (lambda run: run["between"].append(run["between"][1]), ["between.17", f"got {SIZED}"]),
+        (
+            lambda run: run["cross_product_constraints"].append(
+                run["cross_product_constraints"][1]
+            ),
+            ["cross_product_constraints.17", f"got {SIZED}"],
+        ),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )

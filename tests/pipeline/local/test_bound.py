@@ -28,6 +28,7 @@ from jobs.pipeline.tasks.progress import Reporter
 from tests.builders import toy
 from tests.builders.datasets import rows_of
 from tests.builders.in_process import execute, tasks_of
+from tests.builders.places import release_of, truth_of
 from tests.release_checks import sparse, tree_is_consistent
 
 # Sex and voting age of the persons whose sex and age the toy schema has.
@@ -88,9 +89,9 @@ def second(folder: Path, released: dict[str, Any] | None = None, **changes: Any)
             "schema": str(folder / "second.yaml"),
             "invariants": [bound],
             "privacy__allocation": write_allocation(folder, "a2", toy.LEVELS, ["age", "detailed"]),
-            "privacy__lazy_queries": ["detailed"],
+            "privacy__on_demand_queries": ["detailed"],
             "privacy__rho": "1/5",
-            "solve": {"targets": "own"},
+            "solve": {"fit_to": "level"},
             **changes,
         },
     )
@@ -116,13 +117,11 @@ def added_up(counts: dict[str, dict[int, int]], digits: int) -> dict[str, Counte
 
 
 def test_every_count_of_the_first_release_is_kept_at_every_geolevel(finished):
-    before = sparse(finished / "first" / "release" / "counts" / "level=block")
-    assert before != sparse(finished / "first" / "confidential" / "histograms" / "level=block")
+    before = sparse(release_of(finished / "first").counts("block"))
+    assert before != sparse(truth_of(finished / "first").histograms("block"))
     for level, digits in zip(toy.LEVELS, (2, 5, 7, 10), strict=True):
         now: dict[str, Counter[int]] = {}
-        for code, cells in sparse(
-            finished / "out" / "release" / "counts" / f"level={level}"
-        ).items():
+        for code, cells in sparse(release_of(finished / "out").counts(level)).items():
             for cell, count in cells.items():
                 sex, age = divmod(cell, 3)
                 now.setdefault(code, Counter())[2 * sex + (age > 0)] += count
@@ -134,7 +133,7 @@ def test_verify_compares_the_counts_with_those_it_was_bound_to(finished):
     checked = verify_run(load_run(second(finished)))
     blocks, tracts, counties = 21, 6, 3
     assert checked["exact_answers"] == 4 * (blocks + tracts + counties + 1)
-    manifest = json.loads((finished / "out" / "release" / "manifest.json").read_text())
+    manifest = json.loads((release_of(finished / "out").manifest).read_text())
     assert {"kind": "released before", "name": BOUND}.items() <= manifest["limits"][0].items()
     assert manifest["invariants"] == []
 
@@ -162,7 +161,7 @@ def refused(config: Path) -> DasError:
     with pytest.raises(DasError) as caught:
         settled(config)
     out = config.parent / "out"
-    assert not (out / "release" / "measurements").exists()
+    assert not (release_of(out).root / "measurements").exists()
     return caught.value
 
 
@@ -209,7 +208,7 @@ def test_a_release_of_other_geounits_is_refused(finished, tmp_path):
 
 def test_a_release_that_was_changed_is_refused_by_validate(finished, tmp_path):
     folder = copied(finished, tmp_path)
-    part, *_ = (folder / "first/release/counts/level=block").glob("*.parquet")
+    part, *_ = (folder / "first/release/products/persons/counts/level=block").glob("*.parquet")
     part.write_bytes(part.read_bytes()[:-1] + b"!")
     with pytest.raises((OutputError, VerificationError), match="level=block"):
         check_present(load_run(second(folder)))
@@ -248,8 +247,8 @@ def test_answers_go_by_the_names_they_have_in_the_release(finished, tmp_path):
     document["products"]["persons"]["invariants"][0]["query"] = "votingage"
     config.write_text(yaml.safe_dump(document))
     settled(config)
-    rows = rows_of(folder / "out/release/given/level=state")
-    (first_total,) = sparse(folder / "first/release/counts/level=state").values()
+    rows = rows_of(folder / "out/release/products/persons/given/level=state")
+    (first_total,) = sparse(folder / "first/release/products/persons/counts/level=state").values()
     minors, adults = (first_total.get(i, 0) + first_total.get(i + 2, 0) for i in (0, 1))
     assert [row["answers"] for row in rows] == [[adults, minors]]  # groups as the file has them
 
@@ -259,7 +258,7 @@ def test_a_seeded_release_binds_no_run_for_release(finished, tmp_path):
     secret = {
         "privacy__randomness": {"source": "operating_system"},
         "privacy__account": str(folder / "account.jsonl"),
-        "privacy__grant": "one",
+        "privacy__budget_id": "one",
     }
     config = second(folder, **secret)
     with pytest.raises(ConfigError, match="has seeded noise") as caught:
@@ -320,7 +319,7 @@ def test_a_public_table_of_earlier_counts_binds_like_a_release(finished, tmp_pat
     document["products"]["persons"]["invariants"][0]["query"] = "sex"
     config.write_text(yaml.safe_dump(document))
     execute(load_run(config))
-    counts = sparse(folder / "out/release/counts/level=block")
+    counts = sparse(folder / "out/release/products/persons/counts/level=block")
     sexes = {code: Counter[int]() for code in counts}
     for code, cells in counts.items():
         for cell, count in cells.items():
@@ -331,8 +330,8 @@ def test_a_public_table_of_earlier_counts_binds_like_a_release(finished, tmp_pat
 
 def test_people_of_the_release_where_nobody_can_live_are_refused(finished, tmp_path):
     folder = copied(finished, tmp_path)
-    counts = sparse(finished / "first/release/counts/level=block")
-    truth = sparse(finished / "first/confidential/histograms/level=block")
+    counts = sparse(finished / "first/release/products/persons/counts/level=block")
+    truth = sparse(finished / "first/confidential/products/persons/histograms/level=block")
     inhabited = sorted(truth)
     homes = "\n".join(f"{code},1" for code in inhabited)
     (folder / "homes.csv").write_text(f"geocode,homes\n{homes}\n")

@@ -33,6 +33,7 @@ import pytest
 import yaml
 
 from tests.builders import toy
+from tests.builders.places import release_of, truth_of
 
 # Nonzero cells of the truth: block, cell, count.
 PLANTED = [
@@ -321,19 +322,19 @@ def test_a_finished_run_shows_no_true_answer(tmp_path: Path) -> None:
         "counts": pa.array([list(row.values()) for row in cells.values()], pa.list_(pa.int64())),
     }
     pq.write_table(pa.table(table), tmp_path / "in" / "truth.parquet")
-    data = {"format": "histograms", "path": str(tmp_path / "in" / "truth.parquet")}
+    data = {"input_format": "histograms", "path": str(tmp_path / "in" / "truth.parquet")}
     config = stage.configuration("whole", data=data)
     done = stage.run("-m", "jobs", "run", str(config))
     assert done.returncode == 0, done.stderr.decode()[-3000:]
     out, canaries = tmp_path / "whole" / "out", Canaries(true_answers())
     assert stage.seen(canaries, "whole") == []
     # What was searched is there, and the truth is where it belongs and would have been found.
-    assert (out / "release" / "report.html").exists()
+    assert (release_of(out).report).exists()
     assert b"INFO org.apache.spark" in done.stderr
     assert b"TaskSetManager" in (tmp_path / "logs" / "spark.log").read_bytes()
     events = [file.read_text() for file in (tmp_path / "events").rglob("*") if file.is_file()]
     assert any("SparkListenerTaskEnd" in text for text in events)
-    hidden = sightings([out / "confidential" / "histograms"], canaries)
+    hidden = sightings([truth_of(out).root / "histograms"], canaries)
     assert {hit.rsplit(": ", 1)[1] for hit in hidden if ": values: " in hit}
 
 
@@ -351,7 +352,7 @@ def _block_table(stage: Stage, name: str, wrong: str) -> dict[str, str]:
         f"{code},1,2,{wrong if code == toy.blocks()[4] else 3},4,5,6" for code in toy.blocks()
     ]
     path.write_text("\n".join(lines) + "\n")
-    return {"format": "block_table", "path": str(path), "pattern": "s{sex}a{age}"}
+    return {"input_format": "block_table", "path": str(path), "pattern": "s{sex}a{age}"}
 
 
 FAILURES = {
@@ -384,7 +385,7 @@ def _failing(stage: Stage) -> dict[str, Path]:
         "malformed": make("malformed", data__path=malformed, geography__geounits__path=""),
         "negative": make("negative", data=_block_table(stage, "negative", f"-{NEGATIVE}")),
         "word": make("word", data=_block_table(stage, "word", f"{NEGATIVE}{CODE}")),
-        "large": make("large", data={"format": "histograms", "path": str(large)}),
+        "large": make("large", data={"input_format": "histograms", "path": str(large)}),
         "headless": make("headless", data__path=str(headless)),
     }
 

@@ -40,7 +40,7 @@ def test_the_files_it_names_are_there(demonstrated: tuple[Path, Result]) -> None
     folder, done = demonstrated
     assert done.exit_code == 0, (done.output, done.exception)
     named = [line.split("  ")[0] for line in done.stdout.splitlines() if line.startswith("/")]
-    assert f"{folder}/das-demo/build/demo/confidential/report.html" == named[0]
+    assert f"{folder}/das-demo/build/demo/confidential/products/persons/report.html" == named[0]
     assert all(Path(name).exists() for name in named)
     assert {"tables", "manifest.json", "report.html"} <= {Path(name).name for name in named}
 

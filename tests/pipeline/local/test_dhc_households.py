@@ -19,9 +19,8 @@ from tests.release_checks import sparse, tree_is_consistent
 FEW = ["nation", "county", "block"]
 
 
-@pytest.mark.parametrize(
-    "levels", [FEW, pytest.param(LEVELS, marks=pytest.mark.long)], ids=["few", "all"]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("levels", [FEW, LEVELS], ids=["few", "all"])
 def test_owners_and_renters_are_in_the_units_that_were_released_as_theirs(
     tmp_path: Path, levels: list[str]
 ) -> None:
@@ -38,15 +37,15 @@ def test_owners_and_renters_are_in_the_units_that_were_released_as_theirs(
     assert tree_is_consistent(beside, levels)
     assert tree_is_consistent(out, levels)
     tenure = parse_query(resolved.plan.schema, "tenure2")
-    released = sparse(before / "release/counts/level=block")
+    released = sparse(before / "release/products/persons/counts/level=block")
     for geolevel in levels:
         digits = resolved.plan.level(geolevel).digits
         wanted: dict[str, Any] = {}
         for code, cells in released.items():
             units = np.array([cells.get(cell, 0) for cell in range(26)])
             wanted[code[:digits] or "0"] = wanted.get(code[:digits] or "0", 0) + units
-        households = sparse(out / f"release/counts/level={geolevel}")
-        units_here = sparse(beside / f"release/counts/level={geolevel}")
+        households = sparse(out / f"release/products/persons/counts/level={geolevel}")
+        units_here = sparse(beside / f"release/products/persons/counts/level={geolevel}")
         assert {*households} <= {*units_here} <= {*wanted}
         for code, answers in wanted.items():
             by_level = [units_here.get(code, {}).get(cell, 0) for cell in range(35)]
@@ -56,7 +55,7 @@ def test_owners_and_renters_are_in_the_units_that_were_released_as_theirs(
                 sum(by_level[:2]),
                 sum(by_level[2:4]),
             ]
-    truth = sparse(out / "confidential/histograms/level=block")
+    truth = sparse(out / "confidential/products/persons/histograms/level=block")
     assert {code: by_tenure(tenure, cells) for code, cells in truth.items()} != {
         code: by_tenure(tenure, cells) for code, cells in households.items()
     }

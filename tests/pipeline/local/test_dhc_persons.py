@@ -20,6 +20,7 @@ from jobs.pipeline.config.load import load_run
 from jobs.pipeline.release.verify import verify_run
 from tests.builders.dhc import run_file
 from tests.builders.in_process import execute
+from tests.builders.places import release_of
 from tests.release_checks import sparse, tree_is_consistent
 
 LEVELS = ["state", "county", "block"]
@@ -45,10 +46,10 @@ def test_every_count_of_the_redistricting_release_is_kept(before: Path) -> None:
     assert tree_is_consistent(out, LEVELS)
     bound = parse_query(resolved.plan.schema, "hhgq * votingage * hispanic * cenrace")
     for level in LEVELS:
-        released = sparse(before / f"dhc-2020-pl94/release/counts/level={level}")
-        persons = sparse(out / f"release/counts/level={level}")
+        released = sparse(before / f"dhc-2020-pl94/release/products/persons/counts/level={level}")
+        persons = sparse(out / f"release/products/persons/counts/level={level}")
         assert {code: added_up(bound.rows_of, cells) for code, cells in persons.items()} == released
-    truth = sparse(out / "confidential/histograms/level=block")
+    truth = sparse(out / "confidential/products/persons/histograms/level=block")
     assert {code: added_up(bound.rows_of, cells) for code, cells in truth.items()} != released
 
 
@@ -77,7 +78,7 @@ def test_a_redistricting_release_that_contradicts_the_persons_is_refused_unspent
     assert caught.value.where.startswith("state ")
     assert caught.value.got == "total, which is exact in the release"
     assert caught.value.remedy == "bind the run to the release of these data"
-    assert not (tmp_path / "dhc-2020" / "release" / "measurements").exists()
+    assert not (release_of(tmp_path / "dhc-2020").root / "measurements").exists()
 
 
 def added_up(rows_of: Callable[[IntArray], IntArray], cells: dict[int, int]) -> dict[int, int]:

@@ -33,15 +33,15 @@ from jobs.pipeline.run import do_stages, open_job
 from jobs.pipeline.storage.columns import with_lists
 from jobs.pipeline.storage.dataset import MANIFEST, Dataset
 from jobs.pipeline.storage.estimates import read_tables
-from jobs.pipeline.storage.layout import EstimateLayout, ReleaseLayout, release_layout
+from jobs.pipeline.storage.layout import EstimateLayout, ReleaseLayout
 from jobs.pipeline.tasks.batches import TaskSize, all_geounits
-from jobs.pipeline.tasks.executor import SparkTasks
+from jobs.pipeline.tasks.executor import LocalTasks
 from jobs.pipeline.tasks.progress import Reporter
 from tests.builders import toy
 from tests.builders.datasets import rows_of
+from tests.builders.in_process import tasks_of
+from tests.builders.places import release_of
 from tests.builders.strategies import dense_matrix
-
-pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("session")]
 
 TABLES = ("total", "sex", "age", "prefix(age)", "detailed")
 SINGLE = 2.0**-24  # relative rounding of what is stored
@@ -62,16 +62,16 @@ def estimator(plan: Plan, release: ReleaseLayout) -> LevelEstimator:
 
 
 def estimate(config: Path) -> tuple[Plan, ReleaseLayout]:
-    """Measure the toy state and estimate it, in several Spark tasks."""
+    """Measure the toy state and estimate it, in several tasks."""
     resolved = load_run(config)
-    release = release_layout(resolved.config.output.directory)
-    with open_job(resolved, Reporter(quiet=True)) as job:
+    release = release_of(resolved.config.output.directory)
+    tasks = tasks_of(resolved.config)
+    with open_job(resolved, Reporter(quiet=True), tasks=tasks) as job:
         do_stages(job, ("plan", "read"))
         do_stages(job, ("settle", "claim", "measure"))
-        size = replace(job.tasks.sizing, estimate_numbers=TaskSize(10, 20_000_000))
-        assert isinstance(job.tasks, SparkTasks)
-        tasks = SparkTasks(job.tasks.session, size)
-        EstimateStage(estimator(resolved.plan, release), tasks).run()
+        size = replace(tasks.sizing, estimate_numbers=TaskSize(10, 20_000_000))
+        few = LocalTasks(size, slots=2)
+        EstimateStage(estimator(resolved.plan, release), few).run()
     return resolved.plan, release
 
 
@@ -184,8 +184,8 @@ def test_covariances_of_areas_equal_the_dense_solve(estimated, dense, texts):
 def test_a_planted_fault_is_seen(estimated, dense, tmp_path):
     """One noisy answer of one block changed by one moves what is compared."""
     plan, release = estimated
-    changed = ReleaseLayout(tmp_path / "release")
-    shutil.copytree(release.root, changed.root)
+    changed = release_of(tmp_path)
+    shutil.copytree(release.shared, changed.shared)
     dataset = changed.measurements("block")
     part = next(part for part in Dataset.open(dataset).parts if part.rows)
     table = with_lists(pq.read_table(dataset / part.file, partitioning=None))
@@ -235,17 +235,16 @@ def test_targets_are_the_subtree_estimates(estimated):
 
 def test_without_measurements_there_is_no_estimate(estimated, tmp_path):
     plan, release = estimated
-    bare = ReleaseLayout(tmp_path / "release")
-    shutil.copytree(release.root / "geography", bare.root / "geography")
+    bare = release_of(tmp_path)
+    shutil.copytree(release.shared / "geography", bare.shared / "geography")
     with pytest.raises(OutputError, match="is not complete"):
         estimator(plan, bare).climb(all_geounits(3))
-    assert not list(bare.root.rglob("estimates/*/*/_manifest.json"))
+    assert not list(bare.shared.rglob("estimates/*/*/_manifest.json"))
 
 
 PLAIN = IntervalSettings(0.9, simultaneous=False, positive=False)
 
 
-@pytest.mark.parametrize("query", ["total", "sex * age", "prefix(age)"])
 @pytest.mark.parametrize(
     "pattern",
     [
@@ -257,17 +256,20 @@ PLAIN = IntervalSettings(0.9, simultaneous=False, positive=False)
         "1" * 21,
     ],
 )
-def test_areas_off_the_spine_equal_the_dense_solve(estimated, dense, query, pattern):
-    plan, release = estimated
-    held, found, covariance = dense
-    leaves = sorted(row["geocode"] for row in rows_of(release.geography("block")))
-    inside = np.array([c == "1" for c in pattern.ljust(len(leaves), "0")])
-    codes = [code for code, held_in in zip(leaves, inside, strict=True) if held_in]
-    table = estimate_areas(plan, release, query, {"place": codes[::-1]}, [], PLAIN)
-    matrix = np.kron(inside[None].astype(float), dense_matrix(parse_query(plan.schema, query)))
-    errors = np.sqrt(np.maximum(np.einsum("ij,jk,ik->i", matrix, covariance, matrix), 0))
-    np.testing.assert_allclose(table.column("estimate").to_numpy(), matrix @ found, atol=ROUNDED)
-    np.testing.assert_allclose(table.column("standard_error").to_numpy(), errors, atol=1e-6)
+def test_areas_off_the_spine_equal_the_dense_solve(estimated, dense, pattern):
+    for query in ["total", "sex * age", "prefix(age)"]:
+        plan, release = estimated
+        held, found, covariance = dense
+        leaves = sorted(row["geocode"] for row in rows_of(release.geography("block")))
+        inside = np.array([c == "1" for c in pattern.ljust(len(leaves), "0")])
+        codes = [code for code, held_in in zip(leaves, inside, strict=True) if held_in]
+        table = estimate_areas(plan, release, query, {"place": codes[::-1]}, [], PLAIN)
+        matrix = np.kron(inside[None].astype(float), dense_matrix(parse_query(plan.schema, query)))
+        errors = np.sqrt(np.maximum(np.einsum("ij,jk,ik->i", matrix, covariance, matrix), 0))
+        np.testing.assert_allclose(
+            table.column("estimate").to_numpy(), matrix @ found, atol=ROUNDED
+        )
+        np.testing.assert_allclose(table.column("standard_error").to_numpy(), errors, atol=1e-6)
 
 
 def test_geounits_of_every_level_equal_the_tables(estimated):
@@ -322,7 +324,7 @@ def test_intervals_of_the_command(estimated, tmp_path, capsys):
 
 
 def command(release: ReleaseLayout, *words: object) -> Result:
-    config = release.root.parents[1] / "run.yaml"
+    config = release.shared.parents[1] / "run.yaml"
     return CliRunner().invoke(app, ["estimate", str(config), *map(str, words)])
 
 
@@ -407,7 +409,7 @@ def test_a_folder_without_a_release_is_refused(tmp_path):
 )
 def test_mistakes_on_the_command_line(estimated, monkeypatch, capsys, words, kind, said):
     _, release = estimated
-    config = release.root.parents[1] / "run.yaml"
+    config = release.shared.parents[1] / "run.yaml"
     monkeypatch.setattr(sys, "argv", ["das", "estimate", str(config), *words])
     assert main() == kind.exit_code == 2
     error = capsys.readouterr().err

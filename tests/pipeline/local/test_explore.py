@@ -21,10 +21,10 @@ import pytest
 
 from jobs.pipeline.documents.manifest import read_manifest
 from jobs.pipeline.report.accuracy import read_accuracy
-from jobs.pipeline.storage.layout import ReleaseLayout
 from tests.builders import toy
 from tests.builders.boundaries import invented, write_boundaries
 from tests.builders.in_process import execute
+from tests.builders.places import product_in, release_of
 
 Das = Callable[..., tuple[int, str]]
 TRACTS = sorted({code[:7] for code in toy.blocks()})
@@ -89,7 +89,7 @@ def test_numbers_are_those_of_the_release(das: Das, out: Path, tmp_path: Path) -
         errors = np.array([row["standard_error"] for row in rows]).reshape(-1, 6).T
         assert found["estimate"] / 10 + found["count"] == pytest.approx(wanted, abs=0.0501)
         assert found["error"] / 100 == pytest.approx(errors, abs=0.00501)
-        table = pa_csv.read_csv(release / f"tables/level={level}" / "detailed.csv")
+        table = pa_csv.read_csv(product_in(release).tables(level) / "detailed.csv")
         counts = np.array(table.column("count")).reshape(-1, 6).T
         assert (found["count"] == counts).all()
 
@@ -191,7 +191,7 @@ def test_the_internal_page_has_errors(das: Das, out: Path, tmp_path: Path) -> No
 
 
 def test_errors_stay_where_the_truth_is(das: Das, out: Path, tmp_path: Path) -> None:
-    for page in (out / "release" / "page.html", out / "solutions" / "other" / "page.html"):
+    for page in (release_of(out).root / "page.html", out / "solutions" / "other" / "page.html"):
         code, printed = das("explore", out, "--internal", "-o", page)
         assert code == 2
         assert "lies in the release; the page is confidential" in printed
@@ -219,8 +219,8 @@ def test_the_certificate_names_the_release(das: Das, out: Path, tmp_path: Path) 
     code, printed = das("verify", out / "release", "--certificate", path)
     assert code == 0, printed
     page = path.read_text()
-    manifest = json.loads((out / "release" / "manifest.json").read_text())
-    digest = hashlib.sha256((out / "release" / "manifest.json").read_bytes())
+    manifest = json.loads((release_of(out).manifest).read_text())
+    digest = hashlib.sha256((release_of(out).manifest).read_bytes())
     for text in (digest.hexdigest(), manifest["configuration_digest"], "NOT FOR RELEASE"):
         assert text in page
     assert manifest["software"]["revision"] in page
@@ -231,7 +231,7 @@ def test_a_release_that_is_not_whole_gets_no_certificate(
     das: Das, out: Path, tmp_path: Path
 ) -> None:
     release = Path(shutil.copytree(out / "release", tmp_path / "published"))
-    part = next((release / "counts" / "level=tract").glob("*.parquet"))
+    part = next(product_in(release).counts("tract").glob("*.parquet"))
     part.write_bytes(part.read_bytes()[:-1] + b"x")
     code, _ = das("verify", release, "--certificate", tmp_path / "page.html")
     assert code != 0
@@ -239,7 +239,7 @@ def test_a_release_that_is_not_whole_gets_no_certificate(
 
 
 def test_the_report_tells_the_mean_half_width_of_intervals(das: Das, out: Path) -> None:
-    release = ReleaseLayout(out / "release")
+    release = release_of(out)
     accuracy = read_accuracy(release, read_manifest(release).geography)
     assert accuracy is not None
     assert accuracy.confidence == 0.9

@@ -19,10 +19,10 @@ from jobs.pipeline.config.load import load_run
 from jobs.pipeline.release.verify import _verify_limits, verify_release
 from jobs.pipeline.storage.dataset import Dataset, PartWriter, replace_published, sweep
 from jobs.pipeline.storage.histograms import SPARSE_SCHEMA
-from jobs.pipeline.storage.layout import release_layout
 from jobs.pipeline.tasks.batches import Batch
 from tests.builders import toy
 from tests.builders.in_process import execute
+from tests.builders.places import release_of
 from tests.release_checks import sparse, tree_is_consistent
 
 MOST = 25  # persons of one facility
@@ -107,7 +107,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory):
 def test_block_totals_and_facilities_are_kept(finished):
     config, people, out = finished
     assert tree_is_consistent(out, toy.LEVELS)
-    counts = sparse(out / "release" / "counts" / "level=block")
+    counts = sparse(release_of(out).counts("block"))
     facilities, truth = facilities_of(people), counts_of(people)
     assert sum(map(len, counts.values())) > 0
     for code in toy.blocks():
@@ -123,29 +123,29 @@ def test_structural_zeros_and_rows_are_kept(finished):
     _, people, out = finished
     old_man = 1 * 3 + 2
     for level in toy.LEVELS:
-        counts = sparse(out / "release" / "counts" / f"level={level}")
+        counts = sparse(release_of(out).counts(level))
         assert all(old_man not in cells for cells in counts.values())
     truth = Counter()
     for code, sex, _ in people:
         truth[code[:5]] += 1 if sex == "male" else -1
-    counties = sparse(out / "release" / "counts" / "level=county")
+    counties = sparse(release_of(out).counts("county"))
     for code, cells in counties.items():
         assert sum(n if cell >= 3 else -n for cell, n in cells.items()) == truth[code]
     limit = max(Counter(c[:7] for c, _, age in people if age == "under_18").values())
-    for cells in sparse(out / "release" / "counts" / "level=tract").values():
+    for cells in sparse(release_of(out).counts("tract")).values():
         assert sum(n for cell, n in cells.items() if cell % 3 == 0) <= limit
 
 
 def test_noise_was_added(finished):
     _, people, out = finished
-    counts = sparse(out / "release" / "counts" / "level=block")
+    counts = sparse(release_of(out).counts("block"))
     truth = Counter((c, toy.SEX.index(s) * 3 + toy.AGE.index(a)) for c, s, a in people)
     assert {(c, cell): n for c, cells in counts.items() for cell, n in cells.items()} != truth
 
 
 def test_the_manifest_lists_every_invariant(finished):
     _, _, out = finished
-    manifest = json.loads((out / "release" / "manifest.json").read_text())
+    manifest = json.loads((release_of(out).manifest).read_text())
     assert [row["query"] for row in manifest["invariants"]] == ["total"]
     assert [(row["kind"], row["name"]) for row in manifest["limits"]] == [
         ("facilities", "age"),
@@ -160,7 +160,7 @@ def test_the_manifest_lists_every_invariant(finished):
 
 def test_the_finished_release_is_verified(finished):
     config, _, out = finished
-    checked = verify_release(load_run(config).plan, release_layout(out))
+    checked = verify_release(load_run(config).plan, release_of(out))
     assert checked["limited_geounits"] == sum((1, 3, 6, 21))
 
 
@@ -182,7 +182,7 @@ def crowd(row: dict) -> None:
 def test_counts_that_break_a_limit_are_found(finished, plant, broken):
     """Planted in the counts of one block, which are put back afterwards."""
     config, _, out = finished
-    plan, release = load_run(config).plan, release_layout(out)
+    plan, release = load_run(config).plan, release_of(out)
     dataset = release.counts("block")
     files = {p: p.read_bytes() for p in (*dataset.glob("part-*"), dataset / "_manifest.json")}
     tables = [pq.read_table(p) for p in sorted(dataset.glob("part-*"))]

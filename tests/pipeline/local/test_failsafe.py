@@ -23,9 +23,10 @@ from jobs.pipeline.documents.statistics import HOLDS
 from jobs.pipeline.release import problems
 from jobs.pipeline.release.verify import verify_release
 from jobs.pipeline.storage.dataset import Dataset, is_published
-from jobs.pipeline.storage.layout import ReleaseLayout, release_layout
+from jobs.pipeline.storage.layout import ReleaseLayout
 from solvers.node import solve_node
 from tests.builders import in_process, toy
+from tests.builders.places import release_of
 from tests.pipeline.local.test_facilities import configuration
 from tests.release_checks import geography, sparse, totals_are_exact, tree_is_consistent
 
@@ -66,7 +67,7 @@ class Interrupted:
 
     @property
     def release(self) -> ReleaseLayout:
-        return release_layout(self.out)
+        return release_of(self.out)
 
     @property
     def moved(self) -> list[dict[str, Any]]:
@@ -80,7 +81,7 @@ class Interrupted:
 def mended(tmp_path_factory: pytest.TempPathFactory) -> Interrupted:
     folder = tmp_path_factory.mktemp("failsafe")
     config = configure(folder)
-    release = release_layout(folder / "out")
+    release = release_of(folder / "out")
     carry_up = jobs.pipeline.release.solve.carry_up
 
     def dies(level: int, **rest: Any) -> None:
@@ -149,13 +150,13 @@ def test_an_uninterrupted_run_gives_the_same_counts(mended, tmp_path, monkeypatc
     hide_what_leaves_imply(monkeypatch)
     out = in_process.execute(configure(tmp_path))
     for level in toy.LEVELS:
-        assert sparse(release_layout(out).counts(level)) == mended.counts(level)
+        assert sparse(release_of(out).counts(level)) == mended.counts(level)
 
 
 def test_what_leaves_imply_makes_every_node_feasible(mended, tmp_path, monkeypatch):
     in_process.patch_spark(monkeypatch)
     out = in_process.execute(configure(tmp_path, failsafe=False))
-    assert Dataset.open(release_layout(out).counts("block")).facts["statistics"]["moved"] == []
+    assert Dataset.open(release_of(out).counts("block")).facts["statistics"]["moved"] == []
 
 
 def test_without_the_failsafe_the_run_stops(tmp_path, monkeypatch, capsys):
@@ -166,7 +167,7 @@ def test_without_the_failsafe_the_run_stops(tmp_path, monkeypatch, capsys):
     error = capsys.readouterr().err
     assert "InfeasibleError" in error
     assert "no counts keep its constraints" in error
-    release = release_layout(tmp_path / "out")
+    release = release_of(tmp_path / "out")
     assert is_published(release.counts("tract"))
     assert not is_published(release.counts("block"))
     assert not release.manifest.exists()
@@ -183,8 +184,8 @@ def test_families_beside_a_moved_one_are_solved_once(tmp_path, monkeypatch):
 
     monkeypatch.setattr("jobs.pipeline.release.solve.solve_node", solve)
     # With as little noise as this, some parents can stay as they are.
-    out = in_process.execute(configure(tmp_path, rho="1/20", learned_prior=["block"]))
-    statistics = Dataset.open(release_layout(out).counts("block")).facts["statistics"]
+    out = in_process.execute(configure(tmp_path, rho="1/20", empirical_bayes=["block"]))
+    statistics = Dataset.open(release_of(out).counts("block")).facts["statistics"]
     moved = {move["geocode"] for move in statistics["moved"]}
     families = {code: terms for code, terms in attempts.items() if len(code) == len("9900301")}
     assert moved < set(families)
@@ -209,7 +210,7 @@ def test_rows_of_either_sign_are_kept_where_hardly_anybody_is(tmp_path, monkeypa
     )
     out = in_process.execute(config)
     assert tree_is_consistent(out, toy.LEVELS)
-    assert verify_release(load_run(config).plan, release_layout(out))["exact_answers"] == 31
+    assert verify_release(load_run(config).plan, release_of(out))["exact_answers"] == 31
 
 
 def test_a_penalty_moves_parents_too(mended, tmp_path, monkeypatch):
@@ -217,7 +218,7 @@ def test_a_penalty_moves_parents_too(mended, tmp_path, monkeypatch):
     hide_what_leaves_imply(monkeypatch)
     config = configure(tmp_path, failsafe="penalty")
     out = in_process.execute(config)
-    release = release_layout(out)
+    release = release_of(out)
     manifest = read_manifest(release)
     assert manifest.solution.settings["solve"]["failsafe"] == "penalty"
     moves = {move.geocode: move for level in manifest.solve for move in level.moved}

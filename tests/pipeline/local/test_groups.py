@@ -13,9 +13,9 @@ import yaml
 from jobs.pipeline.config.load import load_run
 from jobs.pipeline.storage.dataset import Dataset
 from jobs.pipeline.storage.histograms import read_histograms
-from jobs.pipeline.storage.layout import confidential_layout, release_layout
 from tests.builders import toy
 from tests.builders.in_process import execute
+from tests.builders.places import release_of, truth_of
 from tests.builders.units import section, write_units
 
 KINDS = ("city", "land")
@@ -59,7 +59,7 @@ def histograms(out: Path, geolevel: str) -> tuple[list[str], np.ndarray, np.ndar
     """Geocodes, true counts and released ones, from the files."""
     digits = dict(zip(toy.LEVELS, (2, 5, 7, 10), strict=True))[geolevel]
     codes = sorted({code[:digits] for code in toy.blocks()})
-    datasets = (confidential_layout(out).histograms(geolevel), release_layout(out).counts(geolevel))
+    datasets = (truth_of(out).histograms(geolevel), release_of(out).counts(geolevel))
     true, shown = (read_histograms(Dataset.open(path), codes, 6).dense() for path in datasets)
     return codes, true, shown
 
@@ -77,9 +77,8 @@ def by_hand(true: np.ndarray, shown: np.ndarray, group: np.ndarray, table: np.nd
     return out
 
 
-def evaluation(config: Path, product: str | None = None) -> dict[str, Any]:
-    confidential = confidential_layout(load_run(config).config.output.directory)
-    layout = confidential if product is None else confidential.product(product)
+def evaluation(config: Path, product: str = "persons") -> dict[str, Any]:
+    layout = truth_of(load_run(config).config.output.directory, product)
     return dict(json.loads(layout.evaluation.read_text()))
 
 
@@ -202,7 +201,7 @@ def test_groups_of_an_exact_query_have_no_error(tmp_path: Path) -> None:
 def test_a_solution_is_compared_with_the_release_group_by_group(tmp_path: Path, das) -> None:
     toy.write_records(tmp_path)
     assert das("run", toy.configuration(tmp_path))[0] == 0
-    config = toy.configuration(tmp_path, solve={"targets": "own"})
+    config = toy.configuration(tmp_path, solve={"fit_to": "level"})
     said = {}
     for command, part in (("run", ("--only", "solve")), ("evaluate", ())):
         code, said[command] = das(command, config, *part, "--solution", "own")
@@ -212,8 +211,8 @@ def test_a_solution_is_compared_with_the_release_group_by_group(tmp_path: Path, 
     assert "CONFIDENTIAL" not in said["run"]
     out = load_run(config).config.output.directory
     title = "Groups beside the release"
-    assert title in confidential_layout(out, "own").report.read_text()
-    assert title not in confidential_layout(out).report.read_text()
+    assert title in truth_of(out, solution="own").report.read_text()
+    assert title not in truth_of(out).report.read_text()
 
 
 def test_each_product_has_groups_of_its_own(tmp_path: Path) -> None:

@@ -22,6 +22,8 @@ from jobs.pipeline.report.comparison import households_section
 from jobs.pipeline.storage.dataset import Dataset
 from tests.builders import toy
 from tests.builders.in_process import execute
+from tests.builders.places import release_of, truth_of
+from tests.builders.run_files import load_runnable
 from tests.checkout import ROOT
 from tests.release_checks import sparse, tree_is_consistent
 
@@ -61,7 +63,7 @@ class State:
         }
         columns = {f"c{i}": {"sex": sex, "age": age} for i, (sex, age) in enumerate(CELLS)}
         changes = {
-            "data": {"format": "block_table", "path": path, "columns": columns},
+            "data": {"input_format": "block_table", "path": path, "columns": columns},
             "geography__geounits": {"path": path},
             "invariants": [{"query": "total", "geolevel": "state"}, quarters],
             "privacy__rho": "1/12",
@@ -81,7 +83,7 @@ class State:
 
     def totals(self, out: Path) -> np.ndarray:
         """Released totals of the blocks."""
-        counts = sparse(out / "release" / "counts" / "level=block")
+        counts = sparse(release_of(out).counts("block"))
         return np.array([sum(counts.get(code, {}).values()) for code in self.codes])
 
     def error(self, out: Path) -> float:
@@ -91,7 +93,7 @@ class State:
 
 def said(out: Path) -> dict[str, Any]:
     """What the manifest says of the blocks."""
-    manifest = json.loads((out / "release" / "manifest.json").read_text())
+    manifest = json.loads((release_of(out).manifest).read_text())
     expected: dict[str, Any] = manifest["solve"][-1]["expected_totals"]
     return expected
 
@@ -124,7 +126,7 @@ def test_expected_totals_take_off_error(state: State, plain: Path, certified: Pa
 
 def test_estimates_stay_as_they_are(plain: Path, certified: Path) -> None:
     tables = [
-        Dataset.open(out / "release/estimates/tables/level=block").read()
+        Dataset.open(out / "release/products/persons/estimates/tables/level=block").read()
         for out in (plain, certified)
     ]
     assert tables[0].num_rows
@@ -161,20 +163,20 @@ def test_families_solved_one_by_one_have_the_same_counts(
 
 def test_where_they_harm_the_certificate_turns_them_off(tmp_path: Path) -> None:
     """Units that say nothing of the persons, believed far more than they deserve."""
-    shuffled, believed = State(tmp_path, is_shuffled=True), {**ASKED, "kappa": 0.1}
+    shuffled, believed = State(tmp_path, is_shuffled=True), {**ASKED, "variance_factor": 0.1}
     with_them = shuffled.run("with", {"housing_units": believed})
     without = shuffled.run("without", {})
     found = said(with_them)
     assert found["way"] == "plain"
     assert found["errors"]
     assert np.array_equal(shuffled.totals(with_them), shuffled.totals(without))
-    forced = shuffled.run("forced", {"housing_units": {**believed, "certified": False}})
+    forced = shuffled.run("forced", {"housing_units": {**believed, "only_if_better": False}})
     assert said(forced)["way"] == "totals"
     assert shuffled.error(forced) > 1.1 * shuffled.error(without)
 
 
 def test_cells_may_be_expected_too(state: State, plain: Path) -> None:
-    asked = {**ASKED, "expect": "composition", "certified": False}
+    asked = {**ASKED, "expect": "composition", "only_if_better": False}
     out = state.run("composition", {"housing_units": asked})
     found = said(out)
     assert found["way"] == "composition"
@@ -186,7 +188,7 @@ def test_cells_may_be_expected_too(state: State, plain: Path) -> None:
 def test_who_loses_is_reported_beside_the_plain_result(
     state: State, plain: Path, certified: Path
 ) -> None:
-    evaluation = json.loads((certified / "confidential" / "evaluation.json").read_text())
+    evaluation = json.loads((truth_of(certified).evaluation).read_text())
     rows = {(row["kind"], row["label"]): row for row in evaluation["households"]}
     everybody = rows["totals", "all"]
     families = [code[:7] for code in state.codes]
@@ -207,25 +209,27 @@ def test_who_loses_is_reported_beside_the_plain_result(
     }
     (section,) = households_section(adapter(Evaluation).validate_python(evaluation).households)
     assert section.title == "Housing units as a covariate"
-    public = (certified / "release" / "report.html").read_text()
+    public = (release_of(certified).report).read_text()
     assert "Totals expected by housing units" in public
     assert "Housing units as a covariate" not in public
-    assert "households" not in json.loads((plain / "confidential/evaluation.json").read_text())
+    assert "households" not in json.loads(
+        (plain / "confidential/products/persons/evaluation.json").read_text()
+    )
 
 
 @pytest.mark.parametrize(
     ("solve", "changes", "message"),
     [
         ({}, {"invariants": []}, "housing_units: are not given to the run"),
-        ({"learned_prior": ["block"]}, {}, "with a learned prior or an order of its own"),
-        ({"order": {"block": [["total"]]}}, {}, "with a learned prior or an order of its own"),
+        ({"empirical_bayes": ["block"]}, {}, "with a learned prior or an order of its own"),
+        ({"l2_passes": {"block": [["total"]]}}, {}, "with a learned prior or an order of its own"),
         ({"method": "maxfit"}, {}, "method: goes without housing units"),
         ({"housing_units": {"geolevels": ["state"]}}, {}, "are not counted there; got state"),
         ({"housing_units": {"geolevels": ["parish"]}}, {}, "are not counted there; got parish"),
         (
-            {"targets": "own"},
-            {"privacy": {"rho": "1", "lazy_queries": ["detailed"]}},
-            "lazy_queries: go without housing units",
+            {"fit_to": "level"},
+            {"privacy": {"rho": "1", "on_demand_queries": ["detailed"]}},
+            "on_demand_queries: go without housing units",
         ),
     ],
 )
@@ -239,7 +243,7 @@ def test_what_cannot_be_expected_is_refused(
         changes["privacy__rho"] = changes["privacy"]["rho"]
     config = state.configuration("out", {"housing_units": ASKED, **solve}, **changes)
     with pytest.raises(ConfigError, match=message):
-        load_run(config)
+        load_runnable(config)
 
 
 def test_validate_is_content(state: State) -> None:
@@ -273,7 +277,7 @@ def test_the_ready_run_expects_totals_of_real_blocks(tmp_path: Path) -> None:
     found = said(out)
     assert found["certified"]
     assert {error["way"] for error in found["errors"]} >= {"plain", "totals"}
-    counts = sparse(out / "release" / "counts" / "level=block")
+    counts = sparse(release_of(out).counts("block"))
     released = {code: sum(cells.values()) for code, cells in counts.items()}
     rows = blocks.select(["geoid", "hu", "gq", "pop"]).to_pylist()
     assert sum(released.values()) == sum(row["pop"] for row in rows)

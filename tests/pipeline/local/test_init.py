@@ -19,6 +19,7 @@ from jobs.pipeline.config.load import load_run
 from jobs.pipeline.config.schema import load_schema
 from tests.builders import foreign
 from tests.builders.in_process import execute
+from tests.builders.places import release_of
 from tests.checkout import ROOT
 
 VILLAGES = ROOT / "tests" / "data" / "villages"
@@ -45,7 +46,7 @@ def test_a_foreign_file_becomes_a_run(das: Das, here: None, tmp_path: Path) -> N
     assert code == 0, said
     assert "rho 1/2" in said
     (folder / "run.yaml").write_text((folder / "run.yaml").read_text() + SEEDED)
-    release = execute(folder / "run.yaml") / "release"
+    release = release_of(execute(folder / "run.yaml")).root
     assert next((release / "tables").rglob("*.csv")).exists()
     assert {path.parent.name for path in (release / "tables").rglob("sex-by-agegrp.csv")} == {
         "level=country", "level=prov", "level=village"
@@ -226,7 +227,7 @@ def test_parquet_with_numbers_missing_values_and_dates(
     assert schema.attribute("age").size == 101
     run = tmp_path / "new" / "run.yaml"
     run.write_text(run.read_text() + SEEDED)
-    assert (execute(run) / "release" / "manifest.json").exists()
+    assert (release_of(execute(run)).manifest).exists()
 
 
 def test_a_list_with_other_geounits_is_told(das: Das, tmp_path: Path) -> None:
@@ -315,7 +316,7 @@ def test_a_geocode_in_three_columns_becomes_a_run(das: Das, here: None, tmp_path
     run.write_text(run.read_text() + SEEDED)
     code, said = das("validate", run)
     assert code == 0, said
-    release = execute(run) / "release"
+    release = release_of(execute(run)).root
     table = pa_csv.read_csv(
         next((release / "tables").rglob("level=mun/sex.csv")),
         convert_options=pa_csv.ConvertOptions(column_types={"geocode": pa.string()}),
@@ -461,4 +462,4 @@ def test_whatever_is_proposed_is_accepted_and_runs(
     assert code == 0, said
     run.write_text(run.read_text() + SEEDED)
     assert yaml.safe_load(run.read_text())["privacy"]
-    assert (execute(run) / "release" / "manifest.json").exists()
+    assert (release_of(execute(run)).manifest).exists()

@@ -20,6 +20,7 @@ from jobs.pipeline.config.load import load_run
 from jobs.pipeline.release.verify import verify_run
 from tests.builders.in_process import execute
 from tests.builders.large import SF2_PERSONS, write_run
+from tests.builders.places import release_of
 from tests.release_checks import sparse, totals_are_exact, tree_is_consistent
 
 ANSWERS = 2 * 6 + 2 * 4 * 2 + 2 * 511 * (1 + 2 * 23 * (1 + 6)) + 9_958_368  # of every query
@@ -51,14 +52,14 @@ def test_ten_million_cells_from_input_to_verification(tmp_path: Path) -> None:
     plan = resolved.plan
     assert plan.schema.size == SF2_PERSONS.cells == 9_958_368
 
-    released = sparse(out / "release" / "counts" / "level=state")["01"]
+    released = sparse(release_of(out).counts("state"))["01"]
     cells, counts = (np.array([*part]) for part in (released.keys(), released.values()))
     assert plan.limits.zeros is not None
     assert not plan.limits.zeros.holds(cells).any()
-    support = sparse(out / "release" / "support" / "level=state")["01"]
+    support = sparse(release_of(out).support("state"))["01"]
     rows = plan.support[-1].rows_of(cells)
     assert {row: int(counts[rows == row].sum()) for row in set(rows.tolist())} == support
-    drawn = out / "release" / "lazy_measurements" / "level=state" / "_manifest.json"
+    drawn = release_of(out).lazy_measurements("state") / "_manifest.json"
     assert json.loads(drawn.read_text())["facts"]["lazy_queries"] == ["detailed"]
     assert verify_run(resolved)["families"] == 5
 
@@ -74,18 +75,18 @@ def test_ten_million_cells_from_input_to_verification(tmp_path: Path) -> None:
     said = areas("--geounit", "01", "--table", "detailed", "--output", str(tmp_path / "a.csv"))
     assert "9958369, 1 areas" in said
     assert "ask fewer attributes or groups of levels, or fewer areas" in said
-    most_printed = "at most 4000000 by --csv or --parquet, 200000 printed"
+    most_printed = "at most 4000000 by --output, 200000 printed"
     assert most_printed in areas("--geolevel", "block", "--table", "hispanic * race * age4")
     assert areas("--geounit", "01", "--table", "race") == "None"
 
 
 def test_what_is_as_large_as_the_schema_is_refused_with_what_to_do(tmp_path: Path) -> None:
     def without_lazy(product: dict[str, Any]) -> None:
-        product["privacy"]["lazy_queries"] = []
-        product["privacy"]["root_support"] = []
+        product["privacy"]["on_demand_queries"] = []
+        product["privacy"]["root_support_passes"] = []
 
     def without_support(product: dict[str, Any]) -> None:
-        product["privacy"]["root_support"] = []
+        product["privacy"]["root_support_passes"] = []
 
     def with_row(product: dict[str, Any]) -> None:
         row = [{"coefficient": 1, "cells": {"sex": ["0"]}}]
@@ -100,7 +101,7 @@ def test_what_is_as_large_as_the_schema_is_refused_with_what_to_do(tmp_path: Pat
         (tmp_path / "wide.csv").write_text("geocode\n")
         pattern = "r{relgq}s{sex}a{age}h{hispanic}c{race}"
         product["data"] = {
-            "format": "block_table",
+            "input_format": "block_table",
             "path": str(tmp_path / "wide.csv"),
             "pattern": pattern,
         }
@@ -108,7 +109,7 @@ def test_what_is_as_large_as_the_schema_is_refused_with_what_to_do(tmp_path: Pat
     said = refused(changed(tmp_path / "complete", without_lazy))
     assert "geolevel state" in said
     assert f"{ANSWERS} answers, 9958368 of them of detailed" in said
-    assert "name the query in privacy.lazy_queries, and for the root" in said
+    assert "name the query in privacy.on_demand_queries, and for the root" in said
     assert "geolevel state" in refused(changed(tmp_path / "root", without_support))
     assert "leave it out; structural zeros" in refused(changed(tmp_path / "row", with_row))
     assert "ask fewer attributes" in refused(changed(tmp_path / "table", with_table))
@@ -117,7 +118,7 @@ def test_what_is_as_large_as_the_schema_is_refused_with_what_to_do(tmp_path: Pat
     assert "got 9958368 cells" in said
     assert "give the data as records or histograms" in said
     document = yaml.safe_load(wide.read_text())
-    document["products"]["records"]["data"] = {"format": "histograms", "path": "histograms"}
+    document["products"]["records"]["data"] = {"input_format": "histograms", "path": "histograms"}
     others = deepcopy(document["products"]["records"])
     others["privacy"]["product"] = "others"
     document["products"]["others"] = others
@@ -127,7 +128,9 @@ def test_what_is_as_large_as_the_schema_is_refused_with_what_to_do(tmp_path: Pat
         for side, name in zip(("left", "right"), ("records", "others"), strict=True)
     }
     entry = {"name": "as many women", "geolevel": "block", "relation": "equals", **sides}
-    wide.write_text(yaml.safe_dump({**document, "between": [entry]}, sort_keys=False))
+    wide.write_text(
+        yaml.safe_dump({**document, "cross_product_constraints": [entry]}, sort_keys=False)
+    )
     assert "between.0: row of others" in (said := refused(wide))
     assert "leave it out; structural zeros" in said
     wide.write_text(yaml.safe_dump(document, sort_keys=False))
@@ -138,9 +141,12 @@ def test_what_is_as_large_as_the_schema_is_refused_with_what_to_do(tmp_path: Pat
 @pytest.mark.parametrize(
     ("change", "what"),
     [
-        ({"root_support": ["hispanic * race", "relgq6 * sex"]}, "does not refine"),
-        ({"root_support": ["age"]}, "is no partition query that is measured at the root"),
-        ({"lazy_queries": ["sex * age23 * hispanic * race"]}, "leaves nothing to draw below it"),
+        ({"root_support_passes": ["hispanic * race", "relgq6 * sex"]}, "does not refine"),
+        ({"root_support_passes": ["age"]}, "is no partition query that is measured at the root"),
+        (
+            {"on_demand_queries": ["sex * age23 * hispanic * race"]},
+            "leaves nothing to draw below it",
+        ),
     ],
 )
 def test_a_support_that_says_nothing_is_refused(

@@ -1,4 +1,4 @@
-"""Estimates beside lazy queries: of what follows from the queries that are measured completely."""
+"""Estimates beside on-demand queries: of what follows from the queries that are measured completely."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from jobs.pipeline.config.load import load_run
 from jobs.pipeline.release.level import LevelReader
 from jobs.pipeline.storage.dataset import Dataset
 from jobs.pipeline.storage.estimates import read_tables
-from jobs.pipeline.storage.layout import EstimateLayout, release_layout
+from jobs.pipeline.storage.layout import EstimateLayout
 from jobs.pipeline.tasks.batches import all_geounits
 from tests.builders import toy
 from tests.builders.datasets import rows_of
 from tests.builders.in_process import execute
+from tests.builders.places import release_of
 
 Das = Callable[..., tuple[int, str]]
 
-LAZY = {"privacy__lazy_queries": ["detailed"], "solve": {"targets": "own"}}
+LAZY = {"privacy__on_demand_queries": ["detailed"], "solve": {"fit_to": "level"}}
 TABLES = ["total", "sex", "age", "sex * age"]
 
 
@@ -43,7 +44,7 @@ def dense(folder: Path, query: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     Complete queries are total and sex; the total of the state is exact.
     """
     plan = load_run(folder / "run.yaml").plan
-    release = release_layout(folder / "out")
+    release = release_of(folder / "out")
     blocks = sorted(toy.blocks())
     size = 2 * len(blocks)
     design, right, weights = [], [], []
@@ -79,7 +80,7 @@ def dense(folder: Path, query: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
 @pytest.mark.parametrize("query", ["total", "sex"])
 def test_estimates_are_those_of_one_dense_problem(office: Path, query: str) -> None:
     wanted = dense(office, query)
-    layout, compared = EstimateLayout.of(release_layout(office / "out")), 0
+    layout, compared = EstimateLayout.of(release_of(office / "out")), 0
     for geolevel in toy.LEVELS:
         dataset = Dataset.open(layout.tables(geolevel))
         assert [one["query"] for one in dataset.facts["queries"]] == ["total", "sex"]
@@ -125,7 +126,7 @@ def test_what_does_not_follow_is_refused_by_name(
     printed = " ".join(printed.split())
     assert "query age" in printed
     assert "measured completely" in printed
-    assert "follows from detailed, which is lazy" in printed
+    assert "follows from detailed, which is on demand" in printed
     assert "a query that follows from total, sex" in printed
 
 
@@ -174,7 +175,7 @@ def _refused(das: Das, folder: Path, **changes: Any) -> str:
     toy.write_records(folder)
     config = toy.configuration(folder, **{**LAZY, **changes})
     out = execute(config)
-    assert not (out / "release" / "estimates").exists()
+    assert not (release_of(out).root / "estimates").exists()
     code, printed = das("estimate", config, "--geounit", "99")
     assert code == SchemaError.exit_code
     return " ".join(printed.split())
@@ -182,5 +183,5 @@ def _refused(das: Das, folder: Path, **changes: Any) -> str:
 
 def test_without_a_complete_query_there_are_no_estimates(das: Das, tmp_path: Path) -> None:
     every = ["total", "sex", "detailed"]
-    printed = _refused(das, tmp_path, privacy__lazy_queries=every, invariants=[])
+    printed = _refused(das, tmp_path, privacy__on_demand_queries=every, invariants=[])
     assert "no query is measured completely" in printed

@@ -15,6 +15,7 @@ import pytest
 
 from tests.builders import light_install, toy
 from tests.builders.in_process import execute
+from tests.builders.places import product_in
 from tests.checkout import ROOT, checkout
 
 Das = Callable[..., tuple[int, str]]
@@ -64,8 +65,8 @@ def test_a_release_is_read_as_with_everything_installed(
     das: Das, release: Path, site: Path, tmp_path: Path
 ) -> None:
     asked = [(name, release, *options) for name, *options in ASKED]
-    report = (release / "report.html").read_bytes()
-    (release / "report.html").unlink()
+    report = product_in(release).report.read_bytes()
+    product_in(release).report.unlink()
     tables = ("tables", release, "--table", "sex", "--quiet", "--to", tmp_path / "tables")
     pages = [
         (name, release, option, tmp_path / name)
@@ -77,7 +78,7 @@ def test_a_release_is_read_as_with_everything_installed(
         assert code == 0, err
         assert (code, out + err) == das(*words)
     assert drawn[0] == 0, drawn
-    assert (release / "report.html").read_bytes() == report
+    assert product_in(release).report.read_bytes() == report
     assert written[0] == explored[0] == signed[0] == 0, (written, explored, signed)
     assert (tmp_path / "explore").read_text().startswith("<!DOCTYPE html>")
     for level in toy.LEVELS:

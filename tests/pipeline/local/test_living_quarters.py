@@ -21,10 +21,10 @@ from jobs.pipeline.release.problems import questions_of
 from jobs.pipeline.release.verify import _verify_limits, verify_release
 from jobs.pipeline.storage.dataset import Dataset, PartWriter, replace_published, sweep
 from jobs.pipeline.storage.histograms import SPARSE_SCHEMA
-from jobs.pipeline.storage.layout import release_layout
 from jobs.pipeline.tasks.batches import Batch
 from tests.builders import toy
 from tests.builders.in_process import execute
+from tests.builders.places import release_of
 from tests.release_checks import sparse, tree_is_consistent
 
 Rows = dict[str, tuple[int, int]]  # housing units and facilities of blocks
@@ -72,7 +72,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
 
 def inhabited(out: Path, level: str) -> set[str]:
     """Geounits with persons in the release."""
-    counts = sparse(out / "release" / "counts" / f"level={level}")
+    counts = sparse(release_of(out).counts(level))
     return {code for code, cells in counts.items() if sum(cells.values())}
 
 
@@ -93,7 +93,7 @@ def test_without_the_table_they_would_get_persons(tmp_path: Path, finished: Fini
 
 @pytest.mark.parametrize(
     "solve",
-    [{"targets": "own", "order": {"block": [["total"]]}}, {"learned_prior": ["block"]}],
+    [{"fit_to": "level", "l2_passes": {"block": [["total"]]}}, {"empirical_bayes": ["block"]}],
     ids=["order", "learned"],
 )
 def test_every_way_of_solving_keeps_them(tmp_path: Path, solve: dict[str, Any]) -> None:
@@ -105,7 +105,7 @@ def test_every_way_of_solving_keeps_them(tmp_path: Path, solve: dict[str, Any]) 
 
 def test_lazy_answers_are_those_of_the_geounits_left(tmp_path: Path) -> None:
     rows = quarters_of(toy.write_records(tmp_path))
-    lazy = {"privacy__lazy_queries": ["detailed"], "solve": {"targets": "own"}}
+    lazy = {"privacy__on_demand_queries": ["detailed"], "solve": {"fit_to": "level"}}
     out = execute(load_run(configuration(tmp_path, rows, **lazy)))
     assert tree_is_consistent(out, toy.LEVELS)
     assert inhabited(out, "block") <= set(rows)
@@ -150,7 +150,7 @@ def test_facilities_of_a_type_that_is_not_counted_stand_only_in_quarters(tmp_pat
     out = execute(resolved)
     assert tree_is_consistent(out, toy.LEVELS)
     assert inhabited(out, "block") <= set(rows)
-    assert verify_release(resolved.plan, release_layout(out))["limited_geounits"] > 0
+    assert verify_release(resolved.plan, release_of(out))["limited_geounits"] > 0
 
 
 def test_families_are_still_solved_by_compiled_loops(finished: Finished) -> None:
@@ -161,7 +161,7 @@ def test_families_are_still_solved_by_compiled_loops(finished: Finished) -> None
 
 def test_the_manifest_and_the_report_say_so(finished: Finished) -> None:
     _, _, out = finished
-    manifest = json.loads((out / "release" / "manifest.json").read_text())
+    manifest = json.loads((release_of(out).manifest).read_text())
     assert manifest["limits"] == [
         {
             "kind": "living quarters",
@@ -174,7 +174,7 @@ def test_the_manifest_and_the_report_say_so(finished: Finished) -> None:
     assert {"given/level=block", "implied/level=state"} <= {
         row["path"] for row in manifest["outputs"]
     }
-    report = (out / "release" / "report.html").read_text()
+    report = (release_of(out).report).read_text()
     assert "Counts of living quarters are public; geounits without any have no persons." in report
 
 
@@ -188,7 +188,7 @@ def test_validate_says_so(finished: Finished) -> None:
 def test_persons_without_quarters_are_found_in_a_release(finished: Finished) -> None:
     """Planted in the counts of one block, which are put back afterwards."""
     config, rows, out = finished
-    plan, release = load_run(config).plan, release_layout(out)
+    plan, release = load_run(config).plan, release_of(out)
     assert verify_release(plan, release)["limited_geounits"] == len(toy.blocks())
     dataset = release.counts("block")
     files = {p: p.read_bytes() for p in (*dataset.glob("part-*"), dataset / "_manifest.json")}

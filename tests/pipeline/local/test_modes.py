@@ -14,6 +14,7 @@ from das.errors import OutputError
 from jobs.pipeline.confidential import draw as drawing
 from jobs.pipeline.storage.files import close_folder, make_closed_folder
 from tests.builders import in_process, toy
+from tests.builders.places import release_of, truth_of
 
 MASKS = [0o022, 0o000, 0o077]
 each_mask = pytest.mark.parametrize("mask", MASKS, ids=lambda mask: f"umask {mask:03o}")
@@ -51,8 +52,14 @@ def test_a_finished_run_opens_its_release_and_nothing_else(tmp_path: Path, mask:
             assert mode == (0o755 if is_folder else 0o644) & ~mask, name
         elif not is_folder:
             assert mode == 0o600, name
-    assert {"release/ledger.jsonl", "release/manifest.json", "release/report.html"} <= set(found)
-    assert {"summary.json", "run.json", "confidential/evaluation.json"} <= set(found)
+    assert {
+        "release/products/persons/ledger.jsonl",
+        "release/products/persons/manifest.json",
+        "release/products/persons/report.html",
+    } <= set(found)
+    assert {"summary.json", "run.json", "confidential/products/persons/evaluation.json"} <= set(
+        found
+    )
     assert any("histograms/level=block/part-" in name for name in found)
 
 
@@ -70,9 +77,9 @@ def test_of_an_interrupted_run_nothing_is_open(tmp_path: Path, mask: int, monkey
     with umask(mask), pytest.raises(KeyboardInterrupt):
         in_process.execute(configuration(tmp_path))
     out = tmp_path / "out"
-    assert list((out / "release" / "measurements" / "level=tract").glob("part-*"))
-    assert not (out / "release" / "measurements" / "level=tract" / "_manifest.json").exists()
-    assert list((out / "confidential" / "keys").iterdir()) == []
+    assert list((release_of(out).measurements("tract")).glob("part-*"))
+    assert not (release_of(out).measurements("tract") / "_manifest.json").exists()
+    assert list((truth_of(out).keys).iterdir()) == []
     assert {name: mode for name, mode in modes(out).items() if mode & 0o077} == {}
 
 
@@ -85,7 +92,7 @@ def test_folders_that_were_opened_are_closed_at_the_next_start(tmp_path: Path) -
         folder.chmod(0o755)
     in_process.execute(config)
     assert modes(out)["."] == modes(out)["confidential"] == 0o700
-    assert modes(out)["release/manifest.json"] == 0o644
+    assert modes(out)["release/products/persons/manifest.json"] == 0o644
 
 
 def test_a_folder_that_cannot_be_closed_is_refused(tmp_path: Path, monkeypatch) -> None:

@@ -25,6 +25,7 @@ from tests.builders import toy
 from tests.builders.histograms import from_dense
 from tests.builders.in_process import execute, leave_out_figures, patch_spark
 from tests.builders.nmf import SyntheticNmf, constraint, random_counts
+from tests.builders.places import product_in, release_of
 from tests.checkout import ROOT
 
 TOY = ROOT / "conf" / "schema" / "toy.yaml"
@@ -84,13 +85,13 @@ def test_files_become_counts_estimates_and_files_again(tmp_path: Path) -> None:
     assert 0.2 < verified["noise_chi_square"] / verified["noise_differences"] < 3
     found = json.loads(done("estimate", config, "--query", "sex", "--geounit", "001", "--json"))
     assert len(found) == 2
-    manifest = json.loads((run / "out" / "release" / "manifest.json").read_text())
+    manifest = json.loads((release_of(run / "out").manifest).read_text())
     assert manifest["origin"]["name"] == "nmf"
     assert manifest["privacy"]["randomness"] == "elsewhere"
     assert manifest["account"] is None
     done("verify", config, "--certificate", tmp_path / "certificate.html", "--quiet")
     release, claim = run / "out" / "release", "NOISE NOT VERIFIED"
-    pages = (release / "report.html", release / "README.md", tmp_path / "certificate.html")
+    pages = (product_in(release).report, product_in(release).readme, tmp_path / "certificate.html")
     assert all(claim in page.read_text() for page in pages)
     assert "made elsewhere" in pages[0].read_text()
     assert "approved by" not in pages[2].read_text()

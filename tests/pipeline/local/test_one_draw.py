@@ -26,9 +26,9 @@ from jobs.pipeline.run import do_stages, open_job
 from jobs.pipeline.storage.account import is_keyed, read_account
 from jobs.pipeline.storage.dataset import MANIFEST, dataset_digest
 from jobs.pipeline.storage.journal import append_to_journal, read_journal
-from jobs.pipeline.storage.layout import release_layout
 from jobs.pipeline.tasks.progress import Reporter
 from tests.builders import toy
+from tests.builders.places import release_of
 from tests.builders.units import section, write_units
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -86,9 +86,11 @@ def recorded(config: Path) -> dict[tuple[str, str], list[str]]:
 
 def published(out: Path, product: str = "toy") -> dict[tuple[str, str], list[str]]:
     """Digests of the measurements of a folder, as the account should have them."""
-    release = release_layout(out)
+    release = release_of(out, "persons" if product == "toy" else product)
     datasets = {level: release.measurements(level) for level in toy.LEVELS}
-    datasets |= {f"{level}, lazy queries": release.lazy_measurements(level) for level in toy.LEVELS}
+    datasets |= {
+        f"{level}, on-demand queries": release.lazy_measurements(level) for level in toy.LEVELS
+    }
     return {
         (product, level): [dataset_digest(dataset)]
         for level, dataset in datasets.items()
@@ -178,7 +180,7 @@ def test_a_copy_that_draws_at_the_same_time_leaves_one_of_both(config, tmp_path,
         shutil.copytree(out, copy)
         measure(config, copy, moved=True)
         drawn = draw(self, *arguments, **named)
-        assert not (release_layout(out).measurements("county") / MANIFEST).exists()
+        assert not (release_of(out).measurements("county") / MANIFEST).exists()
         return drawn
 
     monkeypatch.setattr(MeasureStage, "draw", overtaken)
@@ -186,7 +188,7 @@ def test_a_copy_that_draws_at_the_same_time_leaves_one_of_both(config, tmp_path,
         LedgerError, match=r"drawn by a copy of this folder at the same time.*copy,"
     ):
         measure(config)
-    assert list(release_layout(out).measurements("county").iterdir()) == []
+    assert list(release_of(out).measurements("county").iterdir()) == []
     assert published(copy) == recorded(config)
 
 
@@ -207,10 +209,7 @@ def test_two_products_are_drawn_once_each(tmp_path):
     assert len(read_account(account_of(load_run(config).config))) == 2
     copy = Path(shutil.copytree(out, tmp_path / "copy"))
     measure(config)
-    units = {
-        ("units", level): digest for (_, level), digest in published(out / "release" / "..").items()
-    }
-    assert recorded(config).keys() == {*published(out), *units}
+    assert recorded(config) == published(out) | published(out, "units")
     shutil.rmtree(out)
     with pytest.raises(LedgerError, match="units, part state: was measured"):
         measure(config, copy)
@@ -221,15 +220,15 @@ def test_lazy_geolevels_are_drawn_once_each(tmp_path, das):
     config = toy.configuration(
         tmp_path,
         privacy__randomness=SYSTEM,
-        privacy__lazy_queries=["detailed"],
-        solve={"targets": "own"},
+        privacy__on_demand_queries=["detailed"],
+        solve={"fit_to": "level"},
     )
     out = measure(config)
     copy = Path(shutil.copytree(out, tmp_path / "copy"))
     assert len(recorded(config)) == 4
     code, printed = das("run", "--only", "solve", config, "--out", copy, "--quiet")
     assert code == LedgerError.exit_code
-    assert "county, lazy queries: is to be drawn in a copy of the folder" in printed
+    assert "county, on-demand queries: is to be drawn in a copy of the folder" in printed
     assert das("run", "--only", "solve", config, "--quiet")[0] == 0
     assert published(out) == recorded(config)
     assert (
@@ -242,10 +241,10 @@ def test_lazy_geolevels_are_drawn_once_each(tmp_path, das):
     [
         ".",
         "release",
-        "release/ledger.jsonl",
-        "release/measurements/level=county",
-        "release/measurements/level=county/_manifest.json",
-        "release/measurements/level=county/part-*",
+        "release/products/persons/ledger.jsonl",
+        "release/products/persons/measurements/level=county",
+        "release/products/persons/measurements/level=county/_manifest.json",
+        "release/products/persons/measurements/level=county/part-*",
     ],
 )
 def test_nothing_that_is_lost_is_drawn_again(config, lost, tmp_path):
@@ -262,7 +261,7 @@ def test_nothing_that_is_lost_is_drawn_again(config, lost, tmp_path):
 
 def test_changed_answers_are_lost_whatever_the_folder_forgot(config):
     out = measure(config)
-    part = next(release_layout(out).measurements("county").glob("part-*"))
+    part = next(release_of(out).measurements("county").glob("part-*"))
     part.write_bytes(part.read_bytes()[:-1] + b"0")
     (out / "draws.jsonl").unlink()
     before = account_of(load_run(config).config).read_bytes()
@@ -310,7 +309,7 @@ def test_whatever_the_driver_dies_between_the_folder_goes_on(config, place, when
     """What was drawn and not yet readable counts, if it came as far as a proposal."""
     out = load_run(config).config.output.directory
     dies_with(place, when(pkgutil.resolve_name(place)), config)
-    dataset = release_layout(out).measurements("county")
+    dataset = release_of(out).measurements("county")
     drawn = {p.name: p.read_bytes() for p in dataset.glob("part-*")} if dataset.exists() else {}
     measure(config)
     assert published(out) == recorded(config)
@@ -347,7 +346,7 @@ def test_a_driver_that_is_killed_while_it_draws_goes_on(config, tmp_path):
 def test_what_waits_to_be_accepted_and_is_lost_stays_lost(config):
     out = dies_at("county", config)
     dies_with("jobs.pipeline.folder.draws.accept", dying, config)
-    next(release_layout(out).measurements("county").glob("part-*")).unlink()
+    next(release_of(out).measurements("county").glob("part-*")).unlink()
     with pytest.raises(LedgerError, match="noisy answers are drawn once"):
         measure(config)
     assert len(recorded(config)) == 2
@@ -393,7 +392,7 @@ def test_a_second_account_for_the_same_data_is_noticed(config, tmp_path, das):
         if file.is_file():
             assert not [text for text in secrets if text.encode() in file.read_bytes()], file
 
-    second = {"grant": "2", "account": str(tmp_path / "another.jsonl")}
+    second = {"budget_id": "2", "account": str(tmp_path / "another.jsonl")}
     changes = {f"privacy__{key}": value for key, value in second.items()}
     folder = {"output__directory": str(tmp_path / "second")}
     other = toy.configuration(tmp_path, privacy__randomness=SYSTEM, **changes, **folder)
@@ -414,7 +413,7 @@ def test_a_rolled_back_account_is_refused_by_the_folder_of_any_run(config, tmp_p
     assert das("run", config)[0] == 0
     account = account_of(load_run(config).config)
     backup = account.read_bytes()
-    second = {"privacy__grant": "2", "output__directory": str(tmp_path / "second")}
+    second = {"privacy__budget_id": "2", "output__directory": str(tmp_path / "second")}
     other = toy.configuration(tmp_path, privacy__randomness=SYSTEM, **second)
     assert das("run", other)[0] == 0
     later = account.read_bytes()
@@ -498,10 +497,10 @@ def test_a_folder_in_which_nothing_was_measured_takes_another_configuration(tmp_
     with open_job(resolved, Reporter(quiet=True)) as job:
         do_stages(job, ("plan", "read"))
     out = resolved.config.output.directory
-    assert release_layout(out).ledger.exists()
+    assert release_of(out).ledger.exists()
     right = toy.configuration(tmp_path, privacy__randomness=SYSTEM)
     measure(right)
-    assert '"granted": "1"' in release_layout(out).ledger.read_text()
+    assert '"granted": "1"' in release_of(out).ledger.read_text()
     with pytest.raises(OutputError, match=r"belongs to a different configuration; got .*its grant"):
         measure(toy.configuration(tmp_path, privacy__randomness=SYSTEM, privacy__rho="1/2"))
 
@@ -549,7 +548,7 @@ def test_a_disk_that_turns_read_only_stops_before_the_first_draw(config, tmp_pat
         patch.setattr("jobs.pipeline.storage.journal.os.open", refused)
         with pytest.raises(OutputError, match=r"account.jsonl: cannot be written; got Read-only"):
             measure(config)
-    assert not (tmp_path / "out" / "release" / "measurements").exists()
+    assert not (release_of(tmp_path / "out").root / "measurements").exists()
     measure(config)
 
 

@@ -18,11 +18,11 @@ from das.queries.query import Query
 from jobs.pipeline.config import workload
 from jobs.pipeline.config.load import load_run
 from jobs.pipeline.release.verify import verify_release
-from jobs.pipeline.storage.layout import release_layout
 from jobs.pipeline.storage.ledger import record_measured
 from tests.builders import toy
 from tests.builders.datasets import rows_of
 from tests.builders.in_process import execute
+from tests.builders.places import release_of
 from tests.release_checks import output_equals_input, totals_are_exact, tree_is_consistent
 
 TABLES = {"total": 1, "sex": 1, "age": 1, "detailed": 1}
@@ -38,7 +38,7 @@ def configuration(folder: Path, **changes) -> Path:
     levels["county"]["workload"]["bases"] = {"age": ["ranges", [1, 0, -1]]}
     levels["county"]["workload"]["loss"] = {"power_mean": "3/2"}
     levels["block"]["workload"]["loss"] = {
-        "worst_of": [{"age": 1}, {"total": 1, "sex": 1, "detailed": 1}]
+        "max_weighted_mean": [{"age": 1}, {"total": 1, "sex": 1, "detailed": 1}]
     }
     path = folder / "allocation.yaml"
     path.write_text(yaml.safe_dump({"name": "planned", "levels": levels}))
@@ -51,17 +51,17 @@ def test_a_planned_run_keeps_every_promise(tmp_path: Path) -> None:
     out = execute(config, figures=True)
     assert tree_is_consistent(out, toy.LEVELS)
     assert totals_are_exact(out, "state")
-    verify_release(load_run(config).plan, release_layout(out))
-    facts = json.loads(
-        (out / "release" / "measurements" / "level=county" / "_manifest.json").read_text()
-    )["facts"]
+    verify_release(load_run(config).plan, release_of(out))
+    facts = json.loads((release_of(out).measurements("county") / "_manifest.json").read_text())[
+        "facts"
+    ]
     assert {q["query"].partition(" #")[0] for q in facts["queries"]} == {
         "total",
         "residual of sex",
         "residual of age",
         "residual of sex * age",
     }
-    report = (out / "release" / "report.html").read_text()
+    report = (release_of(out).report).read_text()
     assert "residual of sex" in report
     assert "charged together" in report
 
@@ -83,12 +83,12 @@ def test_a_planned_run_under_pure_privacy_keeps_every_promise(tmp_path: Path) ->
     assert tree_is_consistent(out, toy.LEVELS)
     assert totals_are_exact(out, "state")
     resolved = load_run(config)
-    verify_release(resolved.plan, release_layout(out))
+    verify_release(resolved.plan, release_of(out))
     assert len(resolved.plan.strategy.levels[2].queries) > 1
-    manifest = json.loads((out / "release" / "manifest.json").read_text())
+    manifest = json.loads((release_of(out).manifest).read_text())
     assert {row["mechanism"] for row in manifest["budget"]} == {"discrete_laplace"}
     assert {row["charged"] for row in manifest["budget"]} == {"alone"}
-    kept = json.loads((out / "release" / "planned.json").read_text())
+    kept = json.loads((release_of(out).planned).read_text())
     assert list(kept["levels"]) == toy.LEVELS
     execute(
         toy.configuration(
@@ -115,7 +115,7 @@ def test_a_ledger_of_other_noise_is_not_verified(tmp_path: Path) -> None:
         entry = plan.strategy.levels[1].queries[1]
         object.__setattr__(entry, "sensitivity_sq", entry.sensitivity_sq * factor)
         with pytest.raises(error, match=message):
-            verify_release(plan, release_layout(out))
+            verify_release(plan, release_of(out))
 
 
 def alike(folder: Path, method: str, base: str, **changes) -> Path:
@@ -170,7 +170,7 @@ def test_measurements_are_those_of_the_published_matrices(tmp_path: Path) -> Non
     truth = np.zeros((len(toy.SEX), len(toy.AGE)))
     for _, sex, age in people:
         truth[toy.SEX.index(sex), toy.AGE.index(age)] += 1
-    dataset = out / "release" / "measurements" / "level=county"
+    dataset = release_of(out).measurements("county")
     manifest = json.loads((dataset / "_manifest.json").read_text())
     table = rows_of(dataset)
     for query in manifest["facts"]["queries"]:
@@ -230,10 +230,10 @@ def test_a_run_goes_on_where_it_would_be_planned_otherwise(
     request.getfixturevalue("plans_otherwise")
     out = execute(config)
     resolved = load_run(config)
-    verify_release(resolved.plan, release_layout(out))
+    verify_release(resolved.plan, release_of(out))
     for level, known in zip(resolved.plan.strategy.levels, before, strict=True):
         assert [q.query.name for q in level.queries] == [q.query.name for q in known.queries]
-    kept = json.loads((out / "release" / "planned.json").read_text())
+    kept = json.loads((release_of(out).planned).read_text())
     assert list(kept["levels"]) == toy.LEVELS
 
 
@@ -242,7 +242,7 @@ def test_other_matrices_are_refused_by_the_ledger(
 ) -> None:
     """Before anything more is drawn, if what was planned is lost and is planned otherwise now."""
     config = measured_first(tmp_path)
-    release = release_layout(load_run(config).config.output.directory)
+    release = release_of(load_run(config).config.output.directory)
     kept = release.planned.read_bytes()
     release.planned.unlink()
     request.getfixturevalue("plans_otherwise")

@@ -21,6 +21,7 @@ from jobs.pipeline.storage.layout import Roots
 from jobs.pipeline.storage.ledger import read_ledger
 from tests.builders import toy
 from tests.builders.in_process import execute
+from tests.builders.places import release_of
 from tests.builders.units import section, write_units
 from tests.release_checks import totals_are_exact, tree_is_consistent
 
@@ -54,8 +55,9 @@ def test_three_products_are_made_and_verified(tmp_path):
     assert totals_are_exact(out, "state")
     spent = [read_ledger(product.release.ledger).spent().granted for product in products.values()]
     assert spent == [Fraction(1, 7), Fraction(1, 9), Fraction(1)]
-    manifest = json.loads((out / "release" / "manifest.json").read_text())
-    assert [*manifest["products"]] == ["units", "dwellings"]
+    whole = json.loads((out / "release" / "manifest.json").read_text())
+    assert [*whole["products"]] == ["units", "dwellings", "persons"]
+    manifest = json.loads(release_of(out).manifest.read_text())
     assert [Fraction(row["total"]) for row in manifest["together"]["composed"]] == [sum(spent)]
     keys = {product.seed for product in products.values()}
     assert len(keys) == 3
@@ -139,8 +141,8 @@ def test_two_products_of_the_same_people_under_one_account(here, das, tmp_path):
     for command in ("validate", "run", "verify"):
         code, said = das(command, path)
         assert code == 0, said
-    for product in ("citizens", ""):
-        folder = tmp_path / "out" / "release" / product / "microdata" / "csv"
+    for product in ("citizens", "persons"):
+        folder = release_of(tmp_path / "out", product).microdata / "csv"
         lines = sum(len(file.read_text().splitlines()) - 1 for file in folder.glob("*.csv"))
         assert lines == len(rows)  # the total of the state is exact in both
     code, said = das("account", path, "--json")
@@ -150,7 +152,7 @@ def test_two_products_of_the_same_people_under_one_account(here, das, tmp_path):
     assert granted == {"cvap": "1/5", "toy": "1"}
     assert [one["total"] for one in account["composed"]] == ["6/5"]
     release = tmp_path / "out" / "release"
-    code, said = das("verify", release, "--output", tmp_path / "certificate.html")
+    code, said = das("verify", release, "--certificate", tmp_path / "certificate.html")
     assert code == 0, said
     certificate = " ".join((tmp_path / "certificate.html").read_text().split())
     headline = certificate[certificate.index("Whatever they compute") :][:400]
@@ -159,7 +161,7 @@ def test_two_products_of_the_same_people_under_one_account(here, das, tmp_path):
     assert odds(epsilon_bun_steinke(Fraction(1), Fraction(1, 10**10))) not in headline
     assert f"with {RHO} = <code>6/5</code>" in certificate
     assert "anything, the place included; this product alone" in certificate
-    for folder in (release, release / "citizens"):
+    for folder in (release / "products" / "persons", release / "products" / "citizens"):
         readme = (folder / "README.md").read_text()
         assert "limits what anyone can learn about one of the" in readme
         assert f"{RHO} = 6/5, zero-concentrated" in readme
@@ -172,15 +174,15 @@ def test_a_certificate_of_both_definitions_has_the_smallest_epsilon(here, das, t
     real = {"privacy__randomness": {"source": "operating_system"}}
     rho = toy.configuration(tmp_path, **real, privacy__rho="7/125")
     assert das("run", rho)[0] == 0
-    pure = {"definition": "pure", "rho": None, "epsilon": "2", "grant": "2"}
+    pure = {"definition": "pure", "rho": None, "epsilon": "2", "budget_id": "2"}
     changes = {f"privacy__{key}": value for key, value in pure.items()}
     out = tmp_path / "pure"
     config = toy.configuration(tmp_path, **real, **changes, output__directory=str(out))
     code, said = das("run", config)
     assert code == 0, said
-    assert "ε = 4.123 at δ" in (out / "release" / "README.md").read_text()
+    assert "ε = 4.123 at δ" in (release_of(out).readme).read_text()
     page = tmp_path / "certificate.html"
-    assert das("verify", out / "release", "--output", page)[0] == 0
+    assert das("verify", out / "release", "--certificate", page)[0] == 0
     simple = epsilon_bun_steinke(Fraction(7, 125), Fraction(1, 10**10)) + 2
     assert f"<strong>{odds(simple)}</strong>" in page.read_text()
     assert "this product alone" in page.read_text()

@@ -15,13 +15,14 @@ import pytest
 
 from jobs.pipeline.documents.document import json_of, read_document
 from jobs.pipeline.documents.evaluation import Evaluation
-from jobs.pipeline.documents.manifest import Manifest
+from jobs.pipeline.documents.manifest import CensusManifest, Manifest
 from jobs.pipeline.documents.summary import read_summary
 from jobs.pipeline.report import datasets
 from jobs.pipeline.storage.dataset import Dataset
 from jobs.pipeline.storage.files import json_text
 from tests.builders import toy, units
 from tests.builders.in_process import execute
+from tests.builders.places import product_in, truth_of
 
 SECRET = {"privacy__randomness": {"source": "operating_system"}}
 LEVELS = [{"name": n, "digits": d} for n, d in (("whole", 0), ("ward", 7), ("house", 10))]
@@ -66,9 +67,9 @@ def lazy_and_bare(folder: Path) -> dict[str, Any]:
     shares = {"detailed": "1/2", "sex": "1/4", "total": "1/4"}
     return {
         **SECRET,
-        "privacy__lazy_queries": ["detailed", "sex"],
+        "privacy__on_demand_queries": ["detailed", "sex"],
         "privacy__allocation": allocation(folder, ["whole", "ward", "house"], shares),
-        "solve": {"targets": "own"},
+        "solve": {"fit_to": "level"},
         "geography": {"levels": LEVELS},
         "output__microdata": [],
         "output__tables": [],
@@ -119,9 +120,8 @@ def release(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 def pages(release: Path) -> Iterator[tuple[Path, str]]:
     """The public reports of a release with the folder each is about."""
-    for path in (release / "report.html", release / "units" / "report.html"):
-        if path.exists():
-            yield path.parent, path.read_text("utf-8")
+    for path in sorted(release.glob("products/*/report.html")):
+        yield path.parent, path.read_text("utf-8")
 
 
 def described(page: str) -> dict[str, str]:
@@ -134,11 +134,25 @@ def described(page: str) -> dict[str, str]:
 
 def test_every_dataset_and_file_is_described_and_no_other(release: Path) -> None:
     for folder, page in pages(release):
-        manifests = [path.parent.relative_to(folder) for path in folder.rglob("_manifest.json")]
-        kinds = {re.sub(r"level=.*", "level=…", str(path)) for path in manifests}
-        files = (*folder.iterdir(), *folder.glob("configuration/*"), *folder.glob("schemas/*"))
-        named = {str(path.relative_to(folder)) for path in files if path.is_file()}
+        kinds = {re.sub(r"level=.*", "level=…", path) for path in datasets_of(folder)}
+        shared = [
+            path for path in release.iterdir() if path.name not in ("README.md", "manifest.json")
+        ]
+        shared += [*release.glob("configuration/*"), *release.glob("schemas/*")]
+        named = {path.name for path in folder.iterdir() if path.is_file()}
+        named |= {
+            f"../../{path.relative_to(release)}"
+            for path in shared
+            if path.is_file() and path.name != "NOT_FOR_RELEASE.txt"
+        }
         assert set(described(page)) == kinds | named
+
+
+def datasets_of(folder: Path) -> list[str]:
+    """Paths from the folder of a product to its datasets, and to those that products share."""
+    own = [str(path.parent.relative_to(folder)) for path in folder.rglob("_manifest.json")]
+    shared = (folder / "../../geography").glob("*/_manifest.json")
+    return [*own, *(f"../../geography/{path.parent.name}" for path in shared)]
 
 
 def test_every_kind_of_dataset_is_exact_or_noisy_or_something_else() -> None:
@@ -155,9 +169,8 @@ def test_every_file_says_what_it_is_for(release: Path) -> None:
 def test_every_column_is_described_and_no_other(release: Path) -> None:
     for folder, page in pages(release):
         said = described(page)
-        for path in folder.rglob("_manifest.json"):
-            dataset = path.parent
-            kind = re.sub(r"level=.*", "level=…", str(dataset.relative_to(folder)))
+        for path in datasets_of(folder):
+            dataset, kind = folder / path, re.sub(r"level=.*", "level=…", path)
             lines = re.findall(r"<li><code>(.*?)</code> \((.*?)\)(.*?)</li>", said[kind])
             names = [html.unescape(name).removesuffix(": …") for name, _, _ in lines]
             assert all(len(meaning) > 10 for _, _, meaning in lines), (kind, lines)
@@ -174,9 +187,7 @@ def test_every_column_is_described_and_no_other(release: Path) -> None:
                     if "Only at" in meaning and level not in meaning.partition("Only at")[2]
                 }
                 there = [name for name in names if name not in absent]
-                if kind.removeprefix("units/").startswith(
-                    "tables"
-                ):  # of several tables, each with columns of its own
+                if kind.startswith("tables"):  # of several, each with columns of its own
                     assert set(there) == every, kind
                     there = [name for name in there if name in held]
                 assert there == held, kind
@@ -203,7 +214,7 @@ def test_the_example_reads_what_there_is(release: Path, monkeypatch: pytest.Monk
     for folder, page in pages(release):
         made = run_example(folder, page, monkeypatch)
         wanted = {"noisy", "counts"}
-        # Beside lazy queries there may be estimates for areas alone, and of no table.
+        # Beside on-demand queries there may be estimates for areas alone, and of no table.
         estimates = (folder / "estimates" / "tables").rglob("*.parquet")
         wanted |= {"estimates"} if any(pq.read_table(f).num_rows for f in estimates) else set()
         wanted |= {"table"} if any((folder / "tables").rglob("*.parquet")) else set()
@@ -227,18 +238,19 @@ def test_the_example_keeps_leading_zeros(release: Path, monkeypatch: pytest.Monk
 def test_the_example_of_the_readme_runs(
     release: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    text = (release / "README.md").read_text("utf-8")
+    folder = product_in(release).root
+    text = (folder / "README.md").read_text("utf-8")
     (example,) = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    monkeypatch.chdir(release)
+    monkeypatch.chdir(folder)
     exec(compile(example, "README.md", "exec"), {})
     printed = capsys.readouterr().out
     assert "count: int64" in printed
-    assert ("estimate: double" in printed) == (release / "estimates").exists()
+    assert ("estimate: double" in printed) == (folder / "estimates").exists()
     assert "answer: int64" in printed or release.parent.parent.name.startswith("planned")
 
 
 def manifest(release: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((release / "manifest.json").read_text("utf-8"))
+    found: dict[str, Any] = json.loads(product_in(release).manifest.read_text("utf-8"))
     return found
 
 
@@ -252,15 +264,15 @@ def test_the_manifest_says_what_invariants_leave(release: Path) -> None:
 
 def test_the_manifest_is_read_as_a_value_and_written_as_the_same_bytes(release: Path) -> None:
     for path in release.rglob("manifest.json"):
-        if path.name == "manifest.json":
-            value = read_document(Manifest, path, remedy="")
-            assert json_text(json_of(value)) == path.read_text("utf-8")
+        kind = CensusManifest if path.parent == release else Manifest
+        value = read_document(kind, path, remedy="")
+        assert json_text(json_of(value)) == path.read_text("utf-8")
 
 
 def test_the_evaluation_and_the_summary_are_read_as_values(release: Path) -> None:
     out = release.parent
     assert read_summary(out).stages.keys() >= {"plan", "read", "measure", "solve", "seal"}
-    evaluation = read_document(Evaluation, out / "confidential" / "evaluation.json", remedy="")
+    evaluation = read_document(Evaluation, truth_of(out).evaluation, remedy="")
     assert {(row.geolevel, row.query) for row in evaluation.results} == {
         (level, query) for level in evaluation.levels for query in evaluation.queries
     }

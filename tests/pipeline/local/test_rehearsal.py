@@ -15,6 +15,7 @@ import yaml
 from jobs.pipeline.config.load import load_run
 from tests.builders import foreign, toy
 from tests.builders.in_process import execute
+from tests.builders.places import release_of
 from tests.checkout import ROOT
 from tests.unit.jobs.pipeline.confidential.read import reading
 
@@ -50,7 +51,7 @@ def test_a_proposal_is_rehearsed(das: Das, tmp_path: Path) -> None:
     rehearsed = load_run(tmp_path / "rehearsal" / "run.yaml")
     assert rehearsed.config.name.endswith(", invented data")
     assert rehearsed.plan.budget == load_run(run).plan.budget
-    assert (execute(rehearsed) / "release" / "manifest.json").exists()
+    assert (release_of(execute(rehearsed)).manifest).exists()
     assert not (tmp_path / "new" / "out").exists()
 
 
@@ -108,8 +109,8 @@ def test_nobody_is_invented_who_cannot_be(das: Das, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "data",
     [
-        {"format": "histograms", "path": "h.parquet"},
-        {"format": "block_table", "path": "b.csv", "pattern": "s{sex}a{age}",
+        {"input_format": "histograms", "path": "h.parquet"},
+        {"input_format": "block_table", "path": "b.csv", "pattern": "s{sex}a{age}",
          "checks": {"all": {}}},
     ],
 )  # fmt: skip
@@ -150,7 +151,7 @@ def test_a_full_folder_and_other_formats_are_refused(das: Das, tmp_path: Path) -
         assert (code, "cannot invent these data" in said) == (2, True)
     schema = str(ROOT / "conf" / "schema" / "housing_units.yaml")
     allocation = str(ROOT / "conf" / "allocation" / "housing-units.yaml")
-    data = {"format": "pl94", "path": "x.zip", "product": "housing_units"}
+    data = {"input_format": "pl94", "path": "x.zip", "product": "housing_units"}
     levels = [{"name": "state", "digits": 2}, {"name": "block", "digits": 15}]
     document = yaml.safe_load(Path(allocation).read_text())
     shares = {name: {"share": "1/2", "queries": {"detailed": "1"}} for name in ("state", "block")}
@@ -162,7 +163,7 @@ def test_a_full_folder_and_other_formats_are_refused(das: Das, tmp_path: Path) -
     )  # fmt: skip
     code, said = das("generate", tmp_path / "new", "--like", run)
     assert code == 2
-    assert "data.format: is not invented; got pl94" in said
+    assert "data.input_format: is not invented; got pl94" in said
     assert not (tmp_path / "new").exists()
 
 

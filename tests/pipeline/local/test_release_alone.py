@@ -20,6 +20,7 @@ from jobs.pipeline.documents.codebook import Codebook
 from jobs.pipeline.documents.document import read_document
 from tests.builders import toy
 from tests.builders.in_process import execute
+from tests.builders.places import product_in
 from tests.builders.units import section, write_units
 from topdown_das import DasError, Release, open_release
 
@@ -42,7 +43,7 @@ def origin(tmp_path_factory: pytest.TempPathFactory) -> Path:
         toy.configuration(
             folder,
             privacy__randomness={"source": "operating_system"},
-            privacy__grant="a secret name",
+            privacy__budget_id="a secret name",
             units=section(folder),
             about={"title": "A census", "licence": "CC BY 4.0"},
         )
@@ -136,7 +137,8 @@ def test_a_program_gets_the_tables_that_are_written(
 def test_a_program_gets_noisy_answers_with_their_noise(release: Path) -> None:
     opened = open_release(release)
     assert "sex" in opened.measured("tract")
-    table, answers = opened.measurements("sex", "tract"), read_measurements(release, "tract", "sex")
+    table = opened.measurements("sex", "tract")
+    answers = read_measurements(product_in(release).root, "tract", "sex")
     assert table["answer"].to_pylist() == answers.answers.ravel().tolist()
     assert table["label"].to_pylist() == [*answers.labels] * len(answers.geocodes)
     first = table.slice(0, 1).to_pylist()[0]
@@ -203,7 +205,7 @@ def test_reports_go_to_another_folder_and_leave_the_release_as_it_is(
     for path in own:
         assert (written / path).read_bytes() == (release / path).read_bytes()
     assert das("inspect", "--reports", release, "--to", written)[0] == 0  # its own are replaced
-    (written / "report.html").write_text("notes of mine")
+    (written / own[0]).write_text("notes of mine")
     code, printed = das("inspect", "--reports", release, "--to", written)
     assert code == 2
     assert "is another file and is not written over" in printed
@@ -271,13 +273,13 @@ def test_covariances_are_the_upper_triangle_of_one_query_and_all_pairs_of_two(
 
 def test_a_release_of_a_newer_format_is_refused_by_name(das: Das, release: Path) -> None:
     path = release / "manifest.json"
-    path.write_text(path.read_text().replace('"format": 3', '"format": 4', 1))
+    path.write_text(path.read_text().replace('"format": 1', '"format": 4', 1))
     with pytest.raises(DasError, match="is of a format that this version does not read"):
         open_release(release)
     for words in (("estimate",), ("verify",), ("inspect", "--reports")):
         code, printed = das(*words, release)
         assert code == 2
-        assert "is of a format that this version does not read; expected 3" in printed
+        assert "is of a format that this version does not read; expected 1" in printed
 
 
 def test_a_damaged_manifest_is_restored_from_a_copy(origin: Path, release: Path) -> None:
@@ -299,7 +301,15 @@ def test_a_release_of_a_survey_is_refused_by_name(das: Das, tmp_path: Path) -> N
         assert "is the release of a survey, which has no geounits" in printed
 
 
-@pytest.mark.parametrize("name", ["README.md", "codebook.json", "schemas/manifest.schema.json"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "README.md",
+        "products/units/README.md",
+        "products/persons/codebook.json",
+        "schemas/manifest.schema.json",
+    ],
+)
 def test_a_changed_or_missing_file_is_found(release: Path, name: str) -> None:
     path = release / name
     path.write_text(path.read_text() + "\n")
@@ -316,7 +326,13 @@ def test_a_changed_or_missing_file_is_found(release: Path, name: str) -> None:
 def test_the_readme_says_what_lies_where_and_its_example_runs(
     release: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for folder, records in ((release, "persons"), (release / "units", "units")):
+    page = (release / "README.md").read_text("utf-8")
+    assert page.startswith("# A census\n")
+    for path in release.iterdir():
+        assert path.name in ("README.md", "products") or f"`{path.name}" in page, path
+    for records in ("persons", "units"):
+        folder = product_in(release, records).root
+        assert f"(products/{records}/README.md)" in page
         text = (folder / "README.md").read_text("utf-8")
         assert text.startswith(f"# A census, {records}\n")
         assert f"Counts of {records} by" in text
@@ -326,15 +342,15 @@ def test_the_readme_says_what_lies_where_and_its_example_runs(
             assert f"| `{dataset.parent.name}/level=…` |" in text
         for path in folder.iterdir():
             assert not path.is_file() or f"| `{path.name}` |" in text, path
-    text = (release / "README.md").read_text("utf-8")
-    example = text.split("```python\n")[1].split("```")[0]
-    monkeypatch.chdir(release)
-    exec(compile(example, "README.md", "exec"), {})
-    assert "geocode: string" in capsys.readouterr().out
+        assert "| `../../geography/level=…` |" in text
+        example = text.split("```python\n")[1].split("```")[0]
+        monkeypatch.chdir(folder)
+        exec(compile(example, "README.md", "exec"), {})
+        assert "geocode: string" in capsys.readouterr().out
 
 
 def test_the_codebook_says_what_codes_stand_for(release: Path) -> None:
-    codebook = read_document(Codebook, release / "codebook.json", remedy="")
+    codebook = read_document(Codebook, product_in(release).codebook, remedy="")
     sex, age = codebook.attributes
     assert (sex.levels, age.levels) == (toy.SEX, toy.AGE)
     assert [level.name for level in codebook.geolevels] == toy.LEVELS
@@ -344,7 +360,7 @@ def test_the_codebook_says_what_codes_stand_for(release: Path) -> None:
     (asked,) = (one for one in codebook.queries if one.query == "sex")
     assert asked.labels == toy.SEX
     assert asked.tabulated
-    page = (release / "codebook.md").read_text("utf-8")
+    page = product_in(release).codebook_page.read_text("utf-8")
     for label in (*toy.SEX, *toy.AGE, "votingage"):
         assert f"| `{label}` |" in page or f"### `{label}`" in page
     for dataset in codebook.datasets:

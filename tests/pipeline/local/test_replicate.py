@@ -16,10 +16,11 @@ import pytest
 from das.errors import ConfigError, OutputError
 from jobs.pipeline.folder.progress import is_sealed
 from jobs.pipeline.storage.dataset import Dataset
-from jobs.pipeline.storage.layout import IntervalLayout, release_layout
+from jobs.pipeline.storage.layout import IntervalLayout
 from tests.builders import toy
 from tests.builders.datasets import rows_of
 from tests.builders.in_process import execute, leave_out_figures
+from tests.builders.places import release_of
 from tests.builders.units import section, write_units
 from tests.checkout import ROOT
 from tests.pipeline.local.test_spines import ON_AIAN, SPLIT, configured
@@ -74,7 +75,9 @@ def folder(replicated, tmp_path) -> Path:
 
 
 def document_of(folder: Path) -> dict[str, Any]:
-    return dict(json.loads((folder / "out/release/intervals/intervals.json").read_text()))
+    return dict(
+        json.loads((folder / "out/release/products/persons/intervals/intervals.json").read_text())
+    )
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -87,7 +90,7 @@ def test_a_release_alone_is_enough(replicated, once):
     assert "CONFIDENTIAL" not in once["printed"]
     before, after = once["before"], contents(replicated / "out")
     changed = {name for name in before if after[name] != before[name]}
-    assert changed == {"release/report.html"}
+    assert changed == {"release/products/persons/report.html"}
     assert {name.split("/")[0] for name in set(after) - set(before)} == {"release", "replicates"}
     assert not list(replicated.rglob("work"))
     assert not list(replicated.rglob("*.share"))
@@ -99,7 +102,7 @@ def test_a_release_alone_is_enough(replicated, once):
 
 def test_a_replicated_release_is_as_sealed_as_before(replicated):
     """Otherwise a run that is started again would write another manifest, which intervals name."""
-    assert is_sealed(release_layout(replicated / "out"))
+    assert is_sealed(release_of(replicated / "out"))
 
 
 def test_errors_are_those_of_runs_from_the_release(replicated):
@@ -114,7 +117,7 @@ def test_errors_are_those_of_runs_from_the_release(replicated):
 
 
 def test_intervals_of_tables_are_those_of_the_classes(replicated):
-    release = release_layout(replicated / "out")
+    release = release_of(replicated / "out")
     document = document_of(replicated)
     ends = {
         (row["geolevel"], row["query"], row["geounit"], row["count"]): row
@@ -198,7 +201,7 @@ def test_tables_have_intervals_of_counts_with_their_confidence_alone(folder, das
 
 
 def test_the_public_report_shows_them(folder, das):
-    report = folder / "out/release/report.html"
+    report = folder / "out/release/products/persons/report.html"
     first = report.read_text()
     assert "Error of released counts" in first
     assert das("inspect", "--reports", folder / "out")[0] == 0
@@ -206,7 +209,7 @@ def test_the_public_report_shows_them(folder, das):
 
 
 def test_a_damaged_document_is_made_again(folder, das):
-    path = folder / "out/release/intervals/intervals.json"
+    path = folder / "out/release/products/persons/intervals/intervals.json"
     whole = path.read_text()
     path.write_text(whole.replace('"format": 1', '"format": 1, "more": 2', 1))
     code, printed = das("inspect", "--reports", folder / "out")
@@ -236,9 +239,9 @@ def test_damaged_errors_are_named(folder, das):
 @pytest.mark.parametrize(
     "changes",
     [
-        {"solve": {"targets": "own"}, "privacy__lazy_queries": ["detailed", "sex"]},
+        {"solve": {"fit_to": "level"}, "privacy__on_demand_queries": ["detailed", "sex"]},
         {
-            "solve": {"targets": "full", "learned_prior": ["block"]},
+            "solve": {"fit_to": "tree", "empirical_bayes": ["block"]},
             "privacy__allocation": str(ROOT / "conf" / "allocation" / "toy-strata.yaml"),
         },
     ],
@@ -259,7 +262,9 @@ def test_units_and_the_persons_bound_by_them_are_repeated(tmp_path, das):
     execute(toy.configuration(tmp_path, units=section(tmp_path)))
     code, printed = das("replicate", tmp_path / "out", "--count", 1)
     assert code == 0, printed
-    units = json.loads((tmp_path / "out/release/units/intervals/intervals.json").read_text())
+    units = json.loads(
+        (tmp_path / "out/release/products/units/intervals/intervals.json").read_text()
+    )
     # Facilities are exact in every block, and so in every replicate.
     assert {row["rmse"] for row in units["errors"] if row["query"] == "hhgq"} == {0.0}
     assert any(row["rmse"] for row in units["errors"] if row["query"] != "hhgq")
@@ -271,7 +276,7 @@ def test_geolevels_off_the_spine_have_intervals_of_sums_over_their_blocks(tmp_pa
     out = tmp_path / "out"
     code, printed = das("replicate", out, "--count", COUNT, "--areas")
     assert code == 0, printed
-    release = release_layout(out)
+    release = release_of(out)
     county = {
         row["geocode"]: row["census_geocode"][:5] for row in rows_of(release.geography("block"))
     }
@@ -327,7 +332,7 @@ def test_counts_of_any_area_have_intervals(replicated, das, finished, tmp_path):
             row["geocode"]: dict(zip(row["cells"], row["counts"], strict=True))
             for row in rows_of(place)
         }
-        for place in (out / "release/counts/level=block", *kept)
+        for place in (out / "release/products/persons/counts/level=block", *kept)
     )
     for row in found:
         own = [code for name, code in rows if name == row["area"]] or list(toy.blocks())

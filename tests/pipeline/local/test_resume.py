@@ -26,8 +26,9 @@ from jobs.pipeline.folder.lock import only_driver
 from jobs.pipeline.release.verify import verify_run
 from jobs.pipeline.report.finished import write_internal_reports
 from jobs.pipeline.storage.dataset import MANIFEST, Dataset
-from jobs.pipeline.storage.layout import Roots, release_layout
+from jobs.pipeline.storage.layout import Roots
 from tests.builders import in_process, toy
+from tests.builders.places import release_of, truth_of
 from tests.pipeline.local.test_failsafe import configure, hide_what_leaves_imply
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -99,18 +100,18 @@ def test_a_complete_run_is_said_to_be(copy, das):
     [
         (
             {
-                "confidential/histograms/level=tract": remove,
-                "confidential/histograms/level=block": flip,
+                "confidential/products/persons/histograms/level=tract": remove,
+                "confidential/products/persons/histograms/level=block": flip,
                 "release/geography/level=county": truncate,
-                "release/invariants/level=state": remove,
-                "release/estimates/whole/level=county": truncate,
-                "release/estimates/tables/level=block": remove,
-                "release/microdata/csv": remove,
-                "release/tables/level=tract": flip,
+                "release/products/persons/invariants/level=state": remove,
+                "release/products/persons/estimates/whole/level=county": truncate,
+                "release/products/persons/estimates/tables/level=block": remove,
+                "release/products/persons/microdata/csv": remove,
+                "release/products/persons/tables/level=tract": flip,
             },
             9,
         ),
-        ({"release/counts/level=county": flip}, 9),
+        ({"release/products/persons/counts/level=county": flip}, 9),
     ],
 )
 def test_what_follows_from_the_rest_is_made_again_alike(copy, das, harms, n_redone):
@@ -136,7 +137,7 @@ def test_what_follows_from_the_rest_is_made_again_alike(copy, das, harms, n_redo
 @pytest.mark.parametrize("harm", [remove, flip, truncate, lambda path: shutil.rmtree(path.parent)])
 @pytest.mark.parametrize("of_manifest", [False, True])
 def test_lost_noisy_answers_stay_lost(copy, das, harm, of_manifest):
-    dataset = release_layout(copy).measurements("tract")
+    dataset = release_of(copy).measurements("tract")
     harm(dataset / MANIFEST if of_manifest else one_part(dataset))
     before = all_files(copy)
     for words in (("run", copy), ("run", run_file(copy), "--out", copy)):
@@ -144,7 +145,7 @@ def test_lost_noisy_answers_stay_lost(copy, das, harm, of_manifest):
         assert code == LedgerError.exit_code
         assert str(dataset) in printed
         assert "nothing may be measured again under this grant" in printed
-        assert "restore the file from a backup; or give another privacy.grant" in printed
+        assert "restore the file from a backup; or give another privacy.budget_id" in printed
     assert all_files(copy).keys() == before.keys()
 
 
@@ -162,13 +163,13 @@ def test_a_lost_ledger_ends_the_run_even_if_nothing_else_is_left(tmp_path, das):
     code, printed = das("run", out)
     assert code == LedgerError.exit_code
     assert "ledger.jsonl: is gone" in printed
-    assert not release_layout(out).measurements("state").exists()
+    assert not release_of(out).measurements("state").exists()
 
 
 def test_other_input_is_refused_once_anything_was_measured(copy, das):
     """Even if the histograms are gone, and the ledger stays."""
-    ledger = release_layout(copy).ledger.read_bytes()
-    shutil.rmtree(copy / "confidential" / "histograms")
+    ledger = release_of(copy).ledger.read_bytes()
+    shutil.rmtree(truth_of(copy).root / "histograms")
     records = run_file(copy).parent / "records.csv"
     stamps = records.stat()
     os.utime(records, ns=(stamps.st_atime_ns, stamps.st_mtime_ns + 1))
@@ -178,8 +179,8 @@ def test_other_input_is_refused_once_anything_was_measured(copy, das):
         os.utime(records, ns=(stamps.st_atime_ns, stamps.st_mtime_ns))
     assert code == InputError.exit_code
     assert "the input changed since it was read" in printed
-    assert release_layout(copy).ledger.read_bytes() == ledger
-    assert not (copy / "confidential" / "histograms").exists()
+    assert release_of(copy).ledger.read_bytes() == ledger
+    assert not (truth_of(copy).root / "histograms").exists()
 
 
 def test_a_driver_that_dies_again_and_again_ends_like_one_that_lives(
@@ -215,8 +216,8 @@ def test_moved_parents_are_moved_again(tmp_path, monkeypatch, das):
     hide_what_leaves_imply(monkeypatch)
     out = in_process.execute(configure(tmp_path))
     before = contents(out)
-    assert Dataset.open(release_layout(out).counts("block")).facts["statistics"]["moved"]
-    remove(one_part(release_layout(out).counts("tract")))
+    assert Dataset.open(release_of(out).counts("block")).facts["statistics"]["moved"]
+    remove(one_part(release_of(out).counts("tract")))
     code, printed = das("run", out)
     assert code == 0
     assert "10 datasets made again" in printed
@@ -225,7 +226,7 @@ def test_moved_parents_are_moved_again(tmp_path, monkeypatch, das):
 
 def test_counts_that_are_gone_below_others_are_missed(copy, das):
     """And what interrupted steps left is removed before they are done again."""
-    before, dataset = contents(copy), release_layout(copy).counts("county")
+    before, dataset = contents(copy), release_of(copy).counts("county")
     (dataset / MANIFEST).unlink()
     left = {path.name for path in dataset.iterdir()}
     code, printed = das("run", "--only", "solve", run_file(copy), "--out", copy)

@@ -18,6 +18,7 @@ from jobs.pipeline.storage.dataset import dataset_digest
 from tests.builders import toy
 from tests.builders.datasets import rows_of
 from tests.builders.in_process import execute, leave_out_figures, patch_spark
+from tests.builders.places import release_of
 
 
 @pytest.fixture(scope="module")
@@ -25,16 +26,16 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run of the toy state, with the cells of men and women found first."""
     folder = tmp_path_factory.mktemp("support")
     toy.write_records(folder)
-    path = toy.configuration(folder, privacy__lazy_queries=["detailed"])
+    path = toy.configuration(folder, privacy__on_demand_queries=["detailed"])
     document = yaml.safe_load(path.read_text())
-    document["products"]["persons"]["privacy"]["root_support"] = ["total", "sex"]
+    document["products"]["persons"]["privacy"]["root_support_passes"] = ["total", "sex"]
     path.write_text(yaml.safe_dump(document, sort_keys=False))
     execute(path)
     return folder
 
 
 def test_the_release_says_where_it_drew(done: Path) -> None:
-    release = done / "out" / "release"
+    release = release_of(done / "out").root
     plan = load_run(done / "run.yaml").plan
     (support,) = rows_of(release / "support" / "level=state")
     sex = parse_query(plan.schema, "sex")
@@ -58,7 +59,7 @@ def test_what_is_lost_is_made_again_as_it_was(
     leave_out_figures(monkeypatch)
     folder = tmp_path / "copy"
     shutil.copytree(done, folder)
-    release = folder / "out" / "release"
+    release = release_of(folder / "out").root
     counts = [release / "counts" / f"level={name}" for name in toy.LEVELS]
     before = [rows_of(place) for place in (release / "support" / "level=state", *counts)]
     noise = [dataset_digest(path) for path in sorted((release / "lazy_measurements").iterdir())]

@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from das.errors import VerificationError
+from das.errors import OutputError, VerificationError
 from jobs.pipeline.release.sealing import verify_statements
 from tests.builders import toy
+from tests.builders.places import product_in, truth_of
 from tests.builders.survey import write_survey
 from tests.builders.units import section, write_units
 
@@ -49,12 +50,18 @@ def sealed(config: Path, das: Das) -> Path:
     return config
 
 
-def release_of(config: Path) -> Path:
+def root_of(config: Path) -> Path:
     return config.parent / "out" / "release"
 
 
+def own_of(config: Path) -> Path:
+    """The folder with what was measured: that of the persons, or the release of the survey."""
+    product = product_in(root_of(config)).root
+    return product if product.exists() else root_of(config)
+
+
 def edited(config: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    file = release_of(config) / "manifest.json"
+    file = own_of(config) / "manifest.json"
     document = json.loads(file.read_text())
     change(document)
     file.write_text(json.dumps(document))
@@ -63,7 +70,7 @@ def edited(config: Path, change: Callable[[dict[str, Any]], object]) -> None:
 def refused(das: Das, config: Path) -> str:
     for words in (
         ("verify", config),
-        ("verify", release_of(config)),
+        ("verify", root_of(config)),
         ("verify", config, "--certificate", config.parent / "page.html"),
     ):
         code, said = das(*words)
@@ -73,8 +80,8 @@ def refused(das: Das, config: Path) -> str:
 
 
 def test_what_was_sealed_is_verified_from_anywhere(sealed, das, tmp_path):
-    copied = shutil.copytree(release_of(sealed), tmp_path / "elsewhere")
-    for finished in (sealed, release_of(sealed), copied):
+    copied = shutil.copytree(root_of(sealed), tmp_path / "elsewhere")
+    for finished in (sealed, root_of(sealed), copied):
         code, said = das("verify", finished)
         assert code == 0, said
 
@@ -82,19 +89,41 @@ def test_what_was_sealed_is_verified_from_anywhere(sealed, das, tmp_path):
 # --- files ---------------------------------------------------------------------------------------
 
 
-def test_a_file_that_the_manifest_does_not_name_is_found(sealed, das):
-    stray = release_of(sealed) / "notes.txt"
+@pytest.mark.parametrize("folder_of", [root_of, own_of])
+@pytest.mark.parametrize("name", ["notes.txt", "products/notes.txt", "products/none/manifest.json"])
+def test_a_file_that_the_manifest_does_not_name_is_found(sealed, das, folder_of, name):
+    stray = folder_of(sealed) / name
+    stray.parent.mkdir(parents=True, exist_ok=True)
     stray.write_text("a page that somebody put there")
-    assert "notes.txt: lies in the release, and its manifest does not name it" in refused(
-        das, sealed
-    )
+    assert f"{name}: lies in the release, and its manifest does not name it" in refused(das, sealed)
+
+
+@pytest.mark.parametrize("name", ["report.html", "ledger.jsonl.lines/00000000.jsonl"])
+def test_what_lies_with_a_product_is_found_beside_the_products(tmp_path, das, name):
+    config = census(tmp_path)
+    assert das("run", config)[0] == 0
+    stray = root_of(config) / name
+    stray.parent.mkdir(exist_ok=True)
+    stray.write_text("a page that somebody put there")
+    assert f"{name}: lies in the release" in refused(das, config)
+
+
+def test_a_manifest_of_a_product_that_was_changed_is_found(tmp_path, das):
+    """Also where it states nothing else: the manifest of the release has its digest."""
+    config = census(tmp_path)
+    assert das("run", config)[0] == 0
+    manifest = own_of(config) / "manifest.json"
+    manifest.write_text(manifest.read_text() + " ")
+    assert "manifest.json, products.persons: is not what" in refused(das, config)
+    manifest.write_text("damaged")
+    assert das("verify", config)[0] == OutputError.exit_code
 
 
 def test_a_copy_of_confidential_files_is_found(tmp_path, das):
     config = census(tmp_path)
     assert das("run", config)[0] == 0
-    truth = config.parent / "out" / "confidential" / "histograms"
-    shutil.copytree(truth, release_of(config) / "histograms")
+    truth = truth_of(config.parent / "out").root / "histograms"
+    shutil.copytree(truth, root_of(config) / "histograms")
     assert "histograms/level=" in refused(das, config)
 
 
@@ -102,17 +131,17 @@ def test_a_page_in_the_folder_of_a_product_that_is_none_is_found(tmp_path, das):
     """A folder is a product's if the run has the product, not if it looks like one."""
     config = census(tmp_path)
     assert das("run", config)[0] == 0
-    (release_of(config) / "more").mkdir()
-    shutil.copy(release_of(config) / "manifest.json", release_of(config) / "more/manifest.json")
+    (root_of(config) / "more").mkdir()
+    shutil.copy(root_of(config) / "manifest.json", root_of(config) / "more/manifest.json")
     assert "more/manifest.json: lies in the release" in refused(das, config)
 
 
 def test_what_attempts_left_is_removed_and_what_no_run_writes_is_refused(config, das):
     assert das("run", "--only", "measure", config)[0] == 0
-    left = release_of(config) / "counts" / "level=gone" / f"part-{'0a' * 16}.parquet"
+    left = own_of(config) / "counts" / "level=gone" / f"part-{'0a' * 16}.parquet"
     left.parent.mkdir(parents=True)
     left.write_bytes(b"half of it")
-    stray = release_of(config) / "notes.txt"
+    stray = root_of(config) / "notes.txt"
     stray.write_text("of somebody")
     code, said = das("run", "--only", "solve", config)
     assert code != 0
@@ -134,7 +163,7 @@ def test_a_draw_that_does_not_count_is_in_no_release(tmp_path, das, monkeypatch)
     with monkeypatch.context() as patch:
         patch.setattr("jobs.pipeline.confidential.draw.propose", dies)
         das("run", config)
-    first = [*release_of(config).glob("measurements/*/part-*")]
+    first = [*own_of(config).glob("measurements/*/part-*")]
     assert len(first) == 1
     code, said = das("run", "--only", "solve", config)
     assert code != 0
@@ -142,7 +171,7 @@ def test_a_draw_that_does_not_count_is_in_no_release(tmp_path, das, monkeypatch)
     assert das("run", config)[0] == 0
     assert not first[0].exists()
     assert das("verify", config)[0] == 0
-    parts = [*release_of(config).glob("measurements/*")]
+    parts = [*own_of(config).glob("measurements/*")]
     assert all(len([*part.glob("part-*")]) == 1 for part in parts)
 
 
@@ -184,8 +213,8 @@ def put(document: Any, key: tuple[str | int, ...], change: Callable[[Any], Any])
 
 
 def test_every_field_of_the_manifest_is_compared(sealed):
-    again = json.loads((release_of(sealed) / "manifest.json").read_text())
-    place = release_of(sealed) / "manifest.json"
+    again = json.loads((own_of(sealed) / "manifest.json").read_text())
+    place = own_of(sealed) / "manifest.json"
     verify_statements(place, again, again)
     keys = [*leaves(again)]
     assert len(keys) > 60
@@ -202,7 +231,7 @@ def test_every_field_of_the_manifest_is_gathered_again(sealed, das, monkeypatch,
     Contents are verified once: they do not depend on the manifest's other fields. In the long test
     each value has its turn, in the other one value of each field.
     """
-    file = release_of(sealed) / "manifest.json"
+    file = own_of(sealed) / "manifest.json"
     text = file.read_text()
     document = json.loads(text)
     assert das("verify", sealed)[0] == 0
@@ -255,5 +284,5 @@ def test_seeded_noise_stays_seeded(build, tmp_path, das):
         document["privacy"]["randomness"] = "operating_system"
 
     edited(config, promise)
-    (release_of(config) / "NOT_FOR_RELEASE.txt").unlink()
+    (own_of(config) / "NOT_FOR_RELEASE.txt").unlink()
     assert "manifest.json, not_for_release" in refused(das, config)

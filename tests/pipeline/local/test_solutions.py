@@ -18,6 +18,7 @@ from jobs.pipeline.release.verify import verify_run
 from jobs.pipeline.storage.dataset import MANIFEST, Dataset, dataset_digest
 from jobs.pipeline.storage.journal import read_journal
 from tests.builders import toy
+from tests.builders.places import product_in, release_of, truth_of
 from tests.builders.units import section, write_units
 from tests.release_checks import sparse, totals_are_exact, tree_is_consistent
 
@@ -40,13 +41,13 @@ def measured(release: Path) -> dict[str, str]:
     """Digests of what was made before solving."""
     return {
         str(path.parent.relative_to(release)): dataset_digest(path.parent)
-        for name in ("measurements", "invariants", "geography")
-        for path in (release / name).rglob(MANIFEST)
+        for path in release.rglob(MANIFEST)
+        if path.parent.parent.name in ("measurements", "invariants", "geography")
     }
 
 
-def manifest_of(release: Path) -> dict[str, Any]:
-    return dict(json.loads((release / "manifest.json").read_text()))
+def manifest_of(release: Path, product: str = "persons") -> dict[str, Any]:
+    return dict(json.loads(product_in(release, product).manifest.read_text()))
 
 
 def files_of(root: Path) -> dict[Path, bytes]:
@@ -83,7 +84,7 @@ def test_a_method_that_does_not_fit_is_changed_by_solve_and_by_resume(folder, da
     assert code == SolverError.exit_code, printed
     assert "12" in printed
     out = folder / "out"
-    assert list((out / "release" / "counts").rglob(MANIFEST))
+    assert list((release_of(out).root / "counts").rglob(MANIFEST))
     before = measured(out / "release")
     copy = Path(shutil.copytree(out, folder / "copy"))
     changed = real(folder, solve={"method": "nnls"})
@@ -99,21 +100,22 @@ def test_a_method_that_does_not_fit_is_changed_by_solve_and_by_resume(folder, da
         ]
         verify_run(load_run(changed, output=one))
     for level in toy.LEVELS:
-        counts = f"release/counts/level={level}"
+        counts = f"release/products/persons/counts/level={level}"
         assert sparse(out / counts) == sparse(copy / counts)
 
 
 def test_targets_rounding_tables_and_formats_may_change_before_the_seal(folder, das, monkeypatch):
     config = real(folder, output__microdata=["parquet", "csv"])
     with monkeypatch.context() as patch:
-        patch.setattr("jobs.pipeline.release.stages.is_sealed", interrupted)
+        patch.setattr("jobs.pipeline.release.stages.is_census_sealed", interrupted)
         assert das("run", config)[0] == 130
-    out = folder / "out" / "release"
-    before, counts = measured(out), dataset_digest(out / "counts" / "level=block")
+    release = folder / "out" / "release"
+    out = product_in(release).root
+    before, counts = measured(release), dataset_digest(out / "counts" / "level=block")
     estimates = dataset_digest(out / "estimates" / "whole" / "level=tract")
     changed = real(folder, output__microdata=["csv"], output__tables=["total", "age"])
     with monkeypatch.context() as patch:
-        patch.setattr("jobs.pipeline.release.stages.is_sealed", interrupted)
+        patch.setattr("jobs.pipeline.release.stages.is_census_sealed", interrupted)
         assert das("run", "--only", "solve", changed)[0] == 130
     assert dataset_digest(out / "counts" / "level=block") == counts
     assert not (out / "microdata" / "parquet").exists()
@@ -121,13 +123,13 @@ def test_targets_rounding_tables_and_formats_may_change_before_the_seal(folder, 
     assert [query["query"] for query in tables] == ["total", "age"]
     described = Dataset.open(out / "estimates" / "tables" / "level=block").facts["queries"]
     assert [query["query"] for query in described] == ["total", "age"]
-    solve = {"targets": "own", "rounding": [["total", "sex", "detailed"]]}
+    solve = {"fit_to": "level", "rounding_passes": [["total", "sex", "detailed"]]}
     last = real(folder, output__microdata=["csv"], output__tables=["total", "age"], solve=solve)
     assert das("run", "--only", "solve", last)[0] == 0
     assert dataset_digest(out / "counts" / "level=block") != counts
     assert dataset_digest(out / "estimates" / "whole" / "level=tract") == estimates
-    assert measured(out) == before
-    assert len(manifest_of(out)["solution"]["history"]) == 3
+    assert measured(release) == before
+    assert len(manifest_of(release)["solution"]["history"]) == 3
 
 
 def interrupted(*_: object, **__: object) -> None:
@@ -153,9 +155,9 @@ def test_nothing_is_made_again_without_a_change(folder, das, monkeypatch):
         patch.setattr("jobs.pipeline.release.stages.write_tables", interrupted)
         assert das("run", real(folder))[0] == 130
     out = folder / "out" / "release"
-    counts = files_of(out / "counts")
+    counts = files_of(product_in(out).root / "counts")
     assert das("run", real(folder))[0] == 0
-    assert files_of(out / "counts") == counts
+    assert files_of(product_in(out).root / "counts") == counts
     sealed = files_of(out)
     assert das("run", real(folder, name="another title"))[0] == 0
     assert das("run", "--only", "solve", real(folder))[0] == 0
@@ -175,12 +177,12 @@ def sealed(folder, das) -> Path:
 def test_a_sealed_release_is_not_made_again(sealed, das, way):
     out = sealed / "out"
     before = files_of(out / "release")
-    changed = real(sealed, solve={"targets": "own"}, output__h1=None)
+    changed = real(sealed, solve={"fit_to": "level"}, output__h1=None)
     more = {"run": (changed,), "solve": (changed, "--only", "solve")}
     words = ("run", *more.get(way, (out, "--config", changed)))
     code, printed = das(*words)
     assert code == OutputError.exit_code
-    assert 'is sealed, and was made with other settings; got solve.targets "full", now' in printed
+    assert 'is sealed, and was made with other settings; got solve.fit_to "tree", now' in printed
     assert (
         f"`das run {changed} --only solve --solution NAME` keeps another solution beside it"
         in printed
@@ -192,23 +194,24 @@ def test_a_sealed_release_is_not_made_again(sealed, das, way):
 def test_a_named_solution_is_a_whole_release_of_the_same_measurements(sealed, das):
     out = sealed / "out"
     before = files_of(out / "release")
-    changed = real(sealed, solve={"targets": "own"}, output__tables=["total", "sex * age"])
+    changed = real(sealed, solve={"fit_to": "level"}, output__tables=["total", "sex * age"])
     code, printed = das("run", "--only", "solve", changed, "--solution", "own")
     assert code == 0, printed
-    assert f"{out / 'solutions' / 'own' / 'report.html'}" in printed
+    assert f"{release_of(out, solution='own').report}" in printed
     assert files_of(out / "release") == before
     own, release = out / "solutions" / "own", out / "release"
     assert measured(own) == measured(release)
-    part = next((release / "measurements").rglob("part-*"))
+    part = next((product_in(release).root / "measurements").rglob("part-*"))
     assert part.samefile(own / part.relative_to(release))
     first, second = manifest_of(release), manifest_of(own)
     assert (first["solution"]["name"], second["solution"]["name"]) == (None, "own")
     assert second["solution"]["settings"]["solve"]["targets"] == "own"
     assert first["configuration_digest"] == second["configuration_digest"]
     assert first["budget"] == second["budget"]
-    assert sparse(own / "counts" / "level=block") != sparse(release / "counts" / "level=block")
+    counts = [product_in(folder).counts("block") for folder in (own, release)]
+    assert sparse(counts[0]) != sparse(counts[1])
     for folder, shown in ((own, True), (release, False)):
-        page = (folder / "report.html").read_text()
+        page = product_in(folder).report.read_text()
         assert (re.search(r"Solution\W.{0,40}own", page, re.DOTALL) is not None) == shown
 
     assert das("verify", changed, "--solution", "own")[0] == 0
@@ -220,7 +223,7 @@ def test_a_named_solution_is_a_whole_release_of_the_same_measurements(sealed, da
     words = ("estimate", changed, "--geounit", "99", "--query", "sex * age", "--json")
     assert das(*words, "--solution", "own") == das(*words)
     assert das("evaluate", changed, "--solution", "own")[0] == 0
-    assert (out / "confidential" / "solutions" / "own" / "report.html").exists()
+    assert truth_of(out, solution="own").report.exists()
     assert das("inspect", "--reports", out, "--solution", "own")[0] == 0
     assert das("run", out, "--config", changed, "--solution", "own")[0] == 0
     assert das("run", real(sealed))[0] == 0  # the release itself goes on as it was
@@ -230,9 +233,9 @@ def test_a_named_solution_is_a_whole_release_of_the_same_measurements(sealed, da
 def test_a_release_goes_on_with_its_own_run_file_after_a_solution_of_another_one(sealed, das):
     """The folder remembers the run file of the release, and that of each solution beside it."""
     out = sealed / "out"
-    other = real(sealed, solve={"targets": "own"}).rename(sealed / "other.yaml")
+    other = real(sealed, solve={"fit_to": "level"}).rename(sealed / "other.yaml")
     real(sealed)
-    before = (out / "release" / "manifest.json").read_bytes()
+    before = release_of(out).manifest.read_bytes()
     assert das("run", "--only", "solve", other)[0] == OutputError.exit_code
     assert das("evaluate", other)[0] == 0
     assert das("run", "--only", "solve", other, "--solution", "own")[0] == 0
@@ -244,27 +247,27 @@ def test_a_release_goes_on_with_its_own_run_file_after_a_solution_of_another_one
     ):
         code, printed = das(*words)
         assert code == 0, printed
-    assert (out / "release" / "manifest.json").read_bytes() == before
+    assert (release_of(out).manifest).read_bytes() == before
 
 
 def test_a_named_solution_is_not_made_again_and_damage_is_mended(sealed, das):
     out = sealed / "out"
-    changed = real(sealed, solve={"targets": "own"})
+    changed = real(sealed, solve={"fit_to": "level"})
     assert das("run", "--only", "solve", changed, "--solution", "own")[0] == 0
-    own = out / "solutions" / "own"
-    before = sparse(own / "counts" / "level=tract")
+    tracts = release_of(out, solution="own").counts("tract")
+    before = sparse(tracts)
     code, printed = das(
         "run", "--only", "solve", real(sealed, solve={"method": "reweighted"}), "--solution", "own"
     )
     assert code == OutputError.exit_code
     assert "--solution another name" in printed
-    next((own / "counts" / "level=tract").glob("part-*")).unlink()
-    changed = real(sealed, solve={"targets": "own"})
+    next(tracts.glob("part-*")).unlink()
+    changed = real(sealed, solve={"fit_to": "level"})
     code, printed = das("run", "--only", "solve", changed, "--solution", "own")
     assert code == OutputError.exit_code
     assert "is missing" in printed
     assert das("run", out, "--solution", "own")[0] == 0
-    assert sparse(own / "counts" / "level=tract") == before
+    assert sparse(tracts) == before
     assert das("verify", changed, "--solution", "own")[0] == 0
 
 
@@ -293,31 +296,32 @@ def test_a_solution_of_persons_and_units(folder, das):
     write_units(folder)
     assert das("run", real(folder, units=section(folder)))[0] == 0
     before = files_of(folder / "out" / "release")
-    changed = real(folder, units=section(folder, solve={"targets": "own"}))
+    changed = real(folder, units=section(folder, solve={"fit_to": "level"}))
     code, printed = das("run", changed)
     assert code == OutputError.exit_code
-    assert "units.solve.targets" in printed
+    assert "units.solve.fit_to" in printed
     assert das("run", "--only", "solve", changed, "--solution", "own")[0] == 0
     assert das("verify", changed, "--solution", "own")[0] == 0
     own = folder / "out" / "solutions" / "own"
-    assert manifest_of(own)["products"]["units"] == manifest_of(own / "units")
+    assert manifest_of(own, "units")["solution"]["name"] == "own"
     assert files_of(folder / "out" / "release") == before
 
 
 def test_lazy_geolevels_go_on_with_other_settings_and_have_one_solution(folder, das, monkeypatch):
     """Noise below was drawn for the counts above, which therefore stay."""
-    lazy = {"privacy__lazy_queries": ["detailed"]}
-    config = real(folder, **lazy, solve={"targets": "own"})
+    lazy = {"privacy__on_demand_queries": ["detailed"]}
+    config = real(folder, **lazy, solve={"fit_to": "level"})
     with monkeypatch.context() as patch:
         patch.setattr("jobs.pipeline.release.stages.write_microdata", interrupted)
         assert das("run", config)[0] == 130
-    out = folder / "out" / "release"
+    release = folder / "out" / "release"
+    out = product_in(release).root
     (out / "counts" / "level=block" / MANIFEST).unlink()
     kept = dataset_digest(out / "counts" / "level=county")
-    changed = real(folder, **lazy, solve={"targets": "own", "tolerance": 1e-6})
+    changed = real(folder, **lazy, solve={"fit_to": "level", "tolerance": 1e-6})
     assert das("run", folder / "out", "--config", changed)[0] == 0
     assert dataset_digest(out / "counts" / "level=county") == kept
-    assert len({row["solve_digest"] for row in manifest_of(out)["solve"]}) == 2
+    assert len({row["solve_digest"] for row in manifest_of(release)["solve"]}) == 2
     code, printed = das("run", "--only", "solve", changed, "--solution", "other")
     assert code == ConfigError.exit_code
     assert "drawn for the counts of the release" in printed

@@ -24,7 +24,7 @@ from jobs.pipeline.run import run
 from jobs.pipeline.storage.columns import with_lists
 from jobs.pipeline.storage.dataset import Dataset
 from jobs.pipeline.storage.geography import read_geography
-from jobs.pipeline.storage.layout import ReleaseLayout, release_layout
+from jobs.pipeline.storage.layout import ReleaseLayout
 from jobs.pipeline.tasks.batches import Sizing, TaskSize, all_geounits
 from jobs.pipeline.tasks.executor import LocalTasks
 from jobs.pipeline.tasks.progress import Reporter
@@ -35,19 +35,20 @@ from solvers.node import NodeSolution, solve_node
 from solvers.objectives.in_node import fit_largest_in_node, in_sequence, reweight
 from solvers.problem import NodeProblem
 from tests.builders import in_process, toy
+from tests.builders.places import release_of
 from tests.release_checks import sparse, totals_are_exact, tree_is_consistent
 from tests.unit.solvers.least_squares.quadratic import optimality_gap
 
 TOTAL_FIRST = {"county": [["total"]]}
 CHOICES: dict[str, dict[str, Any]] = {
     "full": {},
-    "own": {"targets": "own"},
-    "prior": {"learned_prior": ["block"]},
-    "order": {"order": TOTAL_FIRST},
-    "rounded": {"order": TOTAL_FIRST, "round_passes": True},
+    "own": {"fit_to": "level"},
+    "prior": {"empirical_bayes": ["block"]},
+    "order": {"l2_passes": TOTAL_FIRST},
+    "rounded": {"l2_passes": TOTAL_FIRST, "round_l2_passes": True},
     "sequential": {"method": "sequential"},
     "reweighted": {"method": "reweighted"},
-    "maxfit": {"method": "maxfit", "targets": "own"},
+    "maxfit": {"method": "maxfit", "fit_to": "level"},
     "piqp": {"least_squares": "piqp"},
 }
 Node = tuple[NodeProblem, NodeSolution]
@@ -69,7 +70,7 @@ class Released:
 
     @property
     def release(self) -> ReleaseLayout:
-        return release_layout(self.out)
+        return release_of(self.out)
 
     def counts(self, level: str) -> dict[str, dict[int, int]]:
         return sparse(self.release.counts(level))
@@ -353,7 +354,7 @@ def test_a_learned_prior_is_the_same_in_spark_tasks(folder, released):
     resolved = load_run(config, output=folder / "spark")
     run(resolved, Reporter(quiet=True))
     for level in toy.LEVELS:
-        assert sparse(release_layout(folder / "spark").counts(level)) == (
+        assert sparse(release_of(folder / "spark").counts(level)) == (
             released["prior"].counts(level)
         )
 
@@ -378,7 +379,7 @@ def test_tasks_are_cut_by_what_they_are_expected_to_solve(released, folder):
     config = configure(folder, "full", **changes)
     in_process.execute(config, LocalTasks(sizing, slots=2))
     for level in toy.LEVELS:
-        counts = Dataset.open(release_layout(out).counts(level))
-        assert sparse(release_layout(out).counts(level)) == whole.counts(level)
+        counts = Dataset.open(release_of(out).counts(level))
+        assert sparse(release_of(out).counts(level)) == whole.counts(level)
         assert counts.facts["statistics"]["live"] == sum(map(len, whole.counts(level).values()))
     assert len(counts.parts) == 6  # tracts, not the 2 that one a slot would be

@@ -15,6 +15,7 @@ from das.errors import ConfigError
 from jobs.pipeline.storage.dataset import Dataset
 from tests.builders import toy
 from tests.builders.boundaries import write_boundaries
+from tests.builders.places import product_in, release_of, truth_of
 from tests.pipeline.local.test_explore import block, header, numbers
 from tests.release_checks import microdata_rows, sparse
 from topdown_das import open_release
@@ -23,7 +24,13 @@ BLOCKS = toy.blocks()
 AIAN = {code for index, code in enumerate(BLOCKS) if index % 3 == 0 and code[2:5] != "005"}
 PLACE = {code: f"p{index % 3}" if index % 4 else "" for index, code in enumerate(BLOCKS)}
 SPLIT = {"split": {"geolevel": "state", "by": "aian"}}
-BOTH = {**SPLIT, "regroup": "tract", "gather": "county", "near": ["place"], "fan_out_cutoff": 0}
+BOTH = {
+    **SPLIT,
+    "regroup": "tract",
+    "split_children": "county",
+    "align_with": ["place"],
+    "fan_out_cutoff": 0,
+}
 ON_AIAN = ["state", "state_part", "county_part", "tract_part", "block"]
 ON_BOTH = [*ON_AIAN[:3], "tract_regrouped_group", "tract_regrouped", "block"]
 ANSWERS = {"total": "1/4", "sex": "1/4", "detailed": "1/2"}
@@ -52,7 +59,7 @@ def configured(folder: Path, spine: dict[str, Any], levels: list[str], **changes
 
 
 def totals(out: Path, geolevel: str) -> dict[str, int]:
-    with (out / "release" / "tables" / f"level={geolevel}" / "total.csv").open() as file:
+    with (release_of(out).tables(geolevel) / "total.csv").open() as file:
         return {row["geocode"]: int(row["count"]) for row in csv.DictReader(file)}
 
 
@@ -89,7 +96,7 @@ def test_a_spine_by_configuration(here, das, tmp_path, spine, levels):
         shown = totals(out, geolevel)
         assert {*shown} == {block[:digits] for block in BLOCKS}
         assert {k: n for k, n in shown.items() if n} == inhabitants(out, digits)
-    with (out / "release" / "tables" / "level=county" / "sex.csv").open() as file:
+    with (release_of(out).tables("county") / "sex.csv").open() as file:
         assert {(row["geocode"], row["name"]) for row in csv.DictReader(file)} == {
             (f"99{county}", f"County {county}") for county in ("001", "003", "005")
         }
@@ -102,13 +109,13 @@ def test_a_spine_by_configuration(here, das, tmp_path, spine, levels):
     assert [*parts] == ["990", "991"]
     assert sum(parts.values()) == len(true)
     assert parts["991"] == sum(n for row, n in rows.items() if row[0] in AIAN)
-    measured = {path.name for path in (out / "release" / "measurements").iterdir()}
+    measured = {path.name for path in (release_of(out).root / "measurements").iterdir()}
     assert measured == {f"level={level}" for level in levels}
 
     # The truth of the census is that of the input.
-    found = sparse(out / "confidential" / "histograms" / "level=county")
+    found = sparse(truth_of(out).histograms("county"))
     assert {k: sum(cells.values()) for k, cells in found.items()} == Counter(b[:5] for b in true)
-    evaluation = json.loads((out / "confidential" / "evaluation.json").read_text())
+    evaluation = json.loads((truth_of(out).evaluation).read_text())
     assert {row["geolevel"] for row in evaluation["results"]} == {*levels, "county", "tract"}
 
 
@@ -124,7 +131,7 @@ def test_commands_take_geocodes_of_the_census(here, das, tmp_path):
         return {row["area"]: row["estimate"] for row in json.loads(said)}
 
     counties = estimate("--geolevel", "county")
-    assert estimates(release / "tables" / "level=county" / "total.csv") == pytest.approx(
+    assert estimates(product_in(release).tables("county") / "total.csv") == pytest.approx(
         counties, abs=0.001
     )
     blocks = estimate("--geolevel", "block")
@@ -145,7 +152,7 @@ def test_commands_take_geocodes_of_the_census(here, das, tmp_path):
     code, said = das("tables", release, "--to", tmp_path / "tables", "--geolevel", "tract")
     assert code == 0, said
     made = (tmp_path / "tables" / "level=tract" / "total.csv").read_text()
-    assert made == (release / "tables" / "level=tract" / "total.csv").read_text()
+    assert made == (product_in(release).tables("tract") / "total.csv").read_text()
     words = ("--geolevel", "tract", "--table", "age")
     assert das("tables", release, "--to", tmp_path / "tables", *words)[0] == 0
     code, said = das("estimate", release, "--geolevel", "tract", "--query", "age", "--json")
@@ -174,7 +181,7 @@ def test_commands_take_geocodes_of_the_census(here, das, tmp_path):
     assert [one["above"] for one in levels.values()] == [None, 0, 1, 2, 0, 4, 5, 6]
     for level, found in levels.items():
         codes, *names = block(page, found["places"]).decode().split("\x00")
-        with (release / "tables" / f"level={level}" / "total.csv").open() as file:
+        with (product_in(release).tables(level) / "total.csv").open() as file:
             rows = sorted(csv.DictReader(file), key=lambda row: row["geocode"])
         assert codes.split("\n") == [row["geocode"] for row in rows]
         shown = numbers(page, level, "total")
@@ -210,7 +217,7 @@ def test_a_release_alone_knows_both_geocodes(here, das, tmp_path):
     with pytest.raises(ConfigError, match="was not measured at county, which the spine has not"):
         release.measurements("total", "county")
 
-    book = json.loads((tmp_path / "copy" / "codebook.json").read_text())
+    book = json.loads(product_in(tmp_path / "copy").codebook.read_text())
     found = {
         v["name"]: (v.get("on_spine", True), v["digits"], v.get("census_digits"))
         for v in book["geolevels"]
@@ -229,7 +236,7 @@ def test_a_release_alone_knows_both_geocodes(here, das, tmp_path):
     assert geocode["microdata/csv"].endswith("Of the census.")
     alone = "state_part, county_part, tract_part"
     assert geocode["tables/level=…"].endswith(f"Of the census, at {alone} of the spine.")
-    said = (tmp_path / "copy" / "README.md").read_text()
+    said = product_in(tmp_path / "copy").readme.read_text()
     assert "| microdata; `tables` of `state`, `block`, `county`, `tract` | of the census |" in said
     assert "`geography` of `state`, `block` has both" in said
     assert "- `county`: 3 geounits, sums of `block`" in said
@@ -251,8 +258,8 @@ def test_das_spine_says_what_a_design_changes(das, tmp_path):
     ("key", "changes"),
     [
         ("invariants: 0: geolevel", {"invariants": [{"query": "total", "geolevel": "county"}]}),
-        ("solve: order", {"solve": {"order": {"county": [["total"]]}}}),
-        ("solve: learned_prior", {"solve": {"learned_prior": ["county"]}}),
+        ("solve: l2_passes", {"solve": {"l2_passes": {"county": [["total"]]}}}),
+        ("solve: empirical_bayes", {"solve": {"empirical_bayes": ["county"]}}),
     ],
 )
 def test_a_geolevel_off_the_spine_is_refused_where_it_cannot_be(das, tmp_path, key, changes):
@@ -402,7 +409,7 @@ def test_a_column_that_changes_nothing_is_refused(das, tmp_path, spine, levels, 
     split = spine if isinstance(spine, dict) else SPLIT["split"]
     asked = {"split": {"geolevel": "state", **split}}
     if isinstance(spine, str):
-        asked = {**BOTH, "near": ["place", spine]}
+        asked = {**BOTH, "align_with": ["place", spine]}
     asked["entities"] = {"path": str(tmp_path / "entities.csv")}
     code, said = das("validate", configured(tmp_path, asked, levels))
     assert code == 2

@@ -21,7 +21,6 @@ from jobs.pipeline.release.verify import verify_run
 from jobs.pipeline.run import MEASURING, do_stages, open_job
 from jobs.pipeline.storage.dataset import MANIFEST, Dataset, dataset_digest
 from jobs.pipeline.storage.journal import read_journal
-from jobs.pipeline.storage.layout import release_layout
 from jobs.pipeline.storage.place import Place, StoredPlace, found_under, place_of
 from jobs.pipeline.storage.stores import objects
 from jobs.pipeline.storage.stores.objects import ObjectStoreFiles
@@ -29,6 +28,7 @@ from jobs.pipeline.tasks.progress import Reporter
 from tests.builders import in_process, toy
 from tests.builders.datasets import contents
 from tests.builders.patience import lose_patience
+from tests.builders.places import release_of
 from tests.builders.turns import Died
 from tests.servers import faults
 from tests.servers.faults import FaultProxy, fault_proxy
@@ -95,7 +95,7 @@ def check_draws(config: Path, out: Place) -> None:
     for line in read_journal(account_of(load_run(config).config)):
         if line.get("event") == "measured":
             recorded.setdefault(line["geolevel"], []).append(line["sha256"])
-    release = release_layout(out)
+    release = release_of(out)
     published = {level: [dataset_digest(release.measurements(level))] for level in toy.LEVELS}
     assert recorded == published
     verify_run(load_run(config))
@@ -250,7 +250,7 @@ def test_drivers_that_die_at_every_publication_leave_the_same_release(
             in_process.execute(config)
             break
         straggle(out)
-        for path in found_under(release_layout(out).root / "measurements", MANIFEST):
+        for path in found_under(release_of(out).root / "measurements", MANIFEST):
             digest = dataset_digest(path.parent)
             assert seen.setdefault(path.parent.name, digest) == digest, "a second draw"
     assert driver > 10
@@ -263,7 +263,7 @@ def test_drivers_that_die_at_every_publication_leave_the_same_release(
 
 def straggle(out: Place) -> None:
     """A task that was given up writes its part again, late, everywhere."""
-    for path in found_under(release_layout(out).root, MANIFEST):
+    for path in found_under(release_of(out).shared, MANIFEST):
         for part in Dataset.open(path.parent).parts[:1]:
             late = path.parent / f"part-{uuid.uuid4().hex}.parquet"
             assert isinstance(late, StoredPlace)
@@ -289,7 +289,7 @@ DRAWN = "was drawn by a copy of this folder at the same time"
         long("create", "measurements/level=county/_manifest.json", OVERTAKEN),
         ("create", "counts/level=county/_manifest.json", PUBLISHED),
         long("create", "ledger.jsonl.lines/00000006", OVERTAKEN),
-        long("replace", "release/manifest.json", OVERTAKEN),
+        long("replace", "release/products/persons/manifest.json", OVERTAKEN),
     ],
 )
 def test_a_driver_that_sleeps_while_another_finishes_changes_nothing(

@@ -9,6 +9,7 @@ import pytest
 from jobs.pipeline.config.load import load_run
 from jobs.pipeline.storage.place import StoredPlace
 from tests.builders import in_process, toy
+from tests.builders.places import release_of
 from tests.servers.azure import azure_server
 from tests.servers.hdfs import hdfs_server
 from tests.servers.s3 import s3_server
@@ -42,7 +43,7 @@ def test_a_whole_run_in_a_bucket_and_its_release_read_there(tmp_path, bucket, da
     in_process.execute(config)
     out = load_run(config).config.output.directory
     assert isinstance(out, StoredPlace)
-    assert (out / "release" / "manifest.json").is_file()
+    assert (release_of(out).manifest).is_file()
     assert {path.name for path in tmp_path.iterdir()} == before, "nothing was written beside it"
     release = f"{bucket}/runs/toy/release"
     for command in (
@@ -56,7 +57,10 @@ def test_a_whole_run_in_a_bucket_and_its_release_read_there(tmp_path, bucket, da
         code, printed = das(*command)
         assert code == 0, printed
     own = tmp_path / "tables" / "level=tract" / "sex.csv"
-    assert own.read_bytes() == (out / "release/tables/level=tract/sex.csv").read_bytes()
+    assert (
+        own.read_bytes()
+        == (out / "release/products/persons/tables/level=tract/sex.csv").read_bytes()
+    )
     opened = open_release(release)
     assert opened.geounits("block")["geocode"].to_pylist() == toy.blocks()
     assert opened.folder == out / "release"

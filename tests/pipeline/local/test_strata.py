@@ -15,11 +15,11 @@ from typer.testing import CliRunner
 from jobs.cli.main import app
 from jobs.pipeline.config.load import load_run
 from jobs.pipeline.release.verify import verify_release
-from jobs.pipeline.storage.layout import release_layout
 from jobs.pipeline.storage.ledger import read_ledger
 from tests.builders import toy
 from tests.builders.datasets import rows_of
 from tests.builders.in_process import execute
+from tests.builders.places import release_of, truth_of
 from tests.checkout import ROOT
 from tests.release_checks import output_equals_input, totals_are_exact, tree_is_consistent
 
@@ -40,38 +40,38 @@ def checked(config: Path) -> Path:
     out = execute(config, figures=True)
     assert tree_is_consistent(out, toy.LEVELS)
     assert totals_are_exact(out, "state")
-    verify_release(load_run(config).plan, release_layout(out))
+    verify_release(load_run(config).plan, release_of(out))
     return out
 
 
-@pytest.mark.parametrize("targets", ["own", "full"])
-def test_a_run_with_strata_keeps_every_promise(tmp_path: Path, targets: str) -> None:
+@pytest.mark.parametrize("fit_to", ["level", "tree"])
+def test_a_run_with_strata_keeps_every_promise(tmp_path: Path, fit_to: str) -> None:
     toy.write_records(tmp_path)
     config = toy.configuration(
         tmp_path,
         privacy__allocation=allocation(tmp_path),
-        solve={"targets": targets, "rounding": [["total"], ["sex", "detailed"]]},
+        solve={"fit_to": fit_to, "rounding_passes": [["total"], ["sex", "detailed"]]},
     )
     out = checked(config)
-    ledger = read_ledger(release_layout(out).ledger)
+    ledger = read_ledger(release_of(out).ledger)
     assert ledger.is_sealed
     assert ledger.planned.strata == ("votingage=minor", "votingage=adult")
     for stratum in ledger.planned.strata:
         assert ledger.spent().path_costs(stratum) == (1, 1)
     assert ledger.spent().path_costs() == (Fraction(1, 2), Fraction(1, 2))
-    manifest = json.loads((out / "release" / "manifest.json").read_text())
+    manifest = json.loads((release_of(out).manifest).read_text())
     assert [row["own"] for row in manifest["strata"]] == ["1/2", "1/2"]
     measured = {row["query"]: row.get("stratum", "") for row in manifest["budget"]}
     assert measured["sex where votingage=minor"] == "votingage=minor"
     assert measured["detailed"] == ""
-    rows = rows_of(out / "release" / "measurements" / "level=county")
+    rows = rows_of(release_of(out).measurements("county"))
     assert {len(row["answers"]) for row in rows if row["query"] == "sex where votingage=minor"} == {
         2
     }
-    report = (out / "release" / "report.html").read_text()
+    report = (release_of(out).report).read_text()
     assert "Groups that are measured apart" in report
     assert "for everybody and votingage=minor" in report
-    evaluation = json.loads((out / "confidential" / "evaluation.json").read_text())
+    evaluation = json.loads((truth_of(out).evaluation).read_text())
     errors = {(row["geolevel"], row["query"]): row for row in evaluation["results"]}
     assert errors["county", "total where votingage=minor"]["measured"]
 
@@ -106,7 +106,7 @@ def test_strata_may_be_planned_and_go_on_with_what_was_planned(tmp_path: Path) -
         tmp_path, privacy__allocation=allocation(tmp_path, adult=adults, minor=minors)
     )
     out = checked(config)
-    planned = json.loads((out / "release" / "planned.json").read_text())
+    planned = json.loads((release_of(out).planned).read_text())
     assert list(planned["levels"]) == [
         "state where votingage=minor",
         *(f"{level} where votingage=adult" for level in toy.LEVELS),
@@ -162,7 +162,7 @@ def test_a_plan_finds_the_best_allocation_of_every_stratum(tmp_path: Path, wish:
     ("solve", "lazy", "message"),
     [
         ({"method": "maxfit"}, [], "maxfit takes partition queries alone"),
-        ({"targets": "own"}, ["detailed where votingage=adult"], "is not a partition"),
+        ({"fit_to": "level"}, ["detailed where votingage=adult"], "is not a partition"),
     ],
 )
 def test_what_no_solver_takes_is_refused_before_a_grant(tmp_path, solve, lazy, message):
@@ -170,7 +170,7 @@ def test_what_no_solver_takes_is_refused_before_a_grant(tmp_path, solve, lazy, m
     config = toy.configuration(
         tmp_path,
         privacy__allocation=allocation(tmp_path),
-        privacy__lazy_queries=lazy,
+        privacy__on_demand_queries=lazy,
         solve=solve,
     )
     result = CliRunner().invoke(app, ["validate", str(config)])
@@ -184,7 +184,7 @@ def test_answers_that_are_drawn_lazily_go_beside_strata(tmp_path: Path) -> None:
         toy.configuration(
             tmp_path,
             privacy__allocation=allocation(tmp_path),
-            privacy__lazy_queries=["detailed"],
-            solve={"targets": "own"},
+            privacy__on_demand_queries=["detailed"],
+            solve={"fit_to": "level"},
         )
     )

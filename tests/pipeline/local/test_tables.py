@@ -18,6 +18,7 @@ from jobs.pipeline.release.verify import verify_run
 from tests.builders import toy
 from tests.builders.datasets import rows_of_csv
 from tests.builders.in_process import execute
+from tests.builders.places import product_in
 from tests.builders.units import section, write_units
 
 Das = Callable[..., tuple[int, str]]
@@ -67,14 +68,14 @@ def numbers(row: dict[str, str]) -> list[float]:
 
 def test_tables_are_there_where_the_run_file_wants_them(origin: Path) -> None:
     kinds = ("csv", "parquet", "xlsx")
-    assert files(origin / "out/release/tables") == {
+    assert files(origin / "out/release/products/persons/tables") == {
         f"level={level}/{stem}.{kind}"
         for kind in kinds
         for level in toy.LEVELS
         for stem in ("total", *(["detailed"] if level in ("county", "tract") else []))
     }
     verify_run(load_run(origin / "run.yaml"))
-    rows = rows_of_csv(origin / "out/release/tables/level=county/detailed.csv")
+    rows = rows_of_csv(origin / "out/release/products/persons/tables/level=county/detailed.csv")
     assert list(rows[0])[:6] == ["geolevel", "geocode", "name", "sex", "age", "count"]
     names = {row["geocode"]: row["name"] for row in rows}
     # Of a spreadsheet, a name would be a formula.
@@ -88,7 +89,7 @@ def test_a_release_alone_gives_the_tables_it_has(
     for _ in range(2):  # its own files are written over
         code, printed = das("tables", release, "--to", tmp_path / "again", *formats)
         assert code == 0, printed
-    published = origin / "out/release/tables"
+    published = origin / "out/release/products/persons/tables"
     assert files(tmp_path / "again") == files(published)
     for name in files(published):
         assert (tmp_path / "again" / name).read_bytes() == (published / name).read_bytes(), name
@@ -137,13 +138,16 @@ def test_intervals_of_counts_come_after_replicates(das: Das, origin: Path, tmp_p
     }
     for row in rows:
         assert 0 <= int(row["count_lower"]) <= int(row["count_upper"])
-    assert "count_lower" not in rows_of_csv(out / "release/tables/level=tract/detailed.csv")[0]
+    assert (
+        "count_lower"
+        not in rows_of_csv(out / "release/products/persons/tables/level=tract/detailed.csv")[0]
+    )
 
 
 def test_tables_of_the_units(das: Das, release: Path, tmp_path: Path) -> None:
     code, printed = das("tables", release, "--product", "units", "--to", tmp_path)
     assert code == 0, printed
-    own = release / "units" / "tables" / "level=block" / "h1.csv"
+    own = product_in(release, "units").tables("block") / "h1.csv"
     assert (tmp_path / "level=block" / "h1.csv").read_bytes() == own.read_bytes()
 
 
@@ -208,7 +212,8 @@ def test_a_folder_that_cannot_be_written_is_told_as_it_is(
 def test_a_release_that_was_changed_gives_no_tables(
     das: Das, release: Path, tmp_path: Path, dataset: str
 ) -> None:
-    part = sorted((release / dataset / "level=tract").glob("*.parquet"))[0]
+    folder = release if dataset == "geography" else product_in(release).root
+    part = sorted((folder / dataset / "level=tract").glob("*.parquet"))[0]
     part.write_bytes(part.read_bytes()[:-1] + b"x")
     words = ("--geolevel", "tract", "--to", tmp_path / "none")
     code, printed = das("tables", release, *words)
@@ -285,6 +290,8 @@ def test_a_table_of_more_geolevels_is_made_and_the_sealed_ones_stay(
         code, printed = das("run", "--only", "solve", config, "--out", out)
         assert code == OutputError.exit_code
         assert "is sealed, and was made with other settings" in printed
-        assert files(out / "release/tables") == files(origin / "out/release/tables")
+        assert files(out / "release/products/persons/tables") == files(
+            origin / "out/release/products/persons/tables"
+        )
     finally:
         config.unlink()

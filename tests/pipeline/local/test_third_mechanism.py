@@ -43,10 +43,10 @@ from das.queries.sensitivity import Neighbors
 from jobs.pipeline.config.load import load_run
 from jobs.pipeline.release.solve import node_settings
 from jobs.pipeline.release.verify import verify_release
-from jobs.pipeline.storage.layout import release_layout
 from jobs.pipeline.storage.ledger import read_ledger
 from tests.builders import toy
 from tests.builders.in_process import execute
+from tests.builders.places import release_of
 from tests.builders.streams import stream
 from tests.evidence.reference import bernoulli, uniform_below
 from tests.release_checks import totals_are_exact, tree_is_consistent
@@ -258,23 +258,25 @@ def test_a_run_with_a_third_mechanism(tmp_path, registered):
     out = execute(config, figures=True)
     assert tree_is_consistent(out, toy.LEVELS)
     assert totals_are_exact(out, "state")
-    release = release_layout(out)
+    release = release_of(out)
     verify_release(plan, release)
     parts = ("subtree", "tables", "whole")
-    assert all(any((out / "release" / "estimates" / part).rglob("*.parquet")) for part in parts)
+    assert all(
+        any((release_of(out).root / "estimates" / part).rglob("*.parquet")) for part in parts
+    )
     ledger = read_ledger(release.ledger).spent()
     ledger.seal()
     assert ledger.path_costs() == (16, 16)
     assert {type(entry.mechanism) for entry in ledger.entries} == {DiscreteStudent}
 
-    manifest = json.loads((out / "release" / "manifest.json").read_text())
+    manifest = json.loads((release_of(out).manifest).read_text())
     assert {row["mechanism"] for row in manifest["budget"]} == {"discrete_student"}
     for row in manifest["budget"]:
         assert row["variance"] == DiscreteStudent(Fraction(row["parameter"])).variance()
     files = (release.measurements("block")).glob("*.parquet")
     table = pa.concat_tables(pq.read_table(path, partitioning=None) for path in files)
     assert set(table.column("mechanism").to_pylist()) == {"discrete_student"}
-    page = (out / "release" / "report.html").read_text()
+    page = (release_of(out).report).read_text()
     assert "a discrete Student variable" in page
     assert "Laplace" not in page
     assert "Gaussian" not in page

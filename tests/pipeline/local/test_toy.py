@@ -21,10 +21,10 @@ from jobs.pipeline.release.verify import verify_release
 from jobs.pipeline.run import run
 from jobs.pipeline.storage.dataset import is_published
 from jobs.pipeline.storage.histograms import SPARSE_SCHEMA
-from jobs.pipeline.storage.layout import release_layout
 from jobs.pipeline.tasks.progress import Reporter
 from tests.builders import toy
 from tests.builders.in_process import execute
+from tests.builders.places import release_of
 from tests.release_checks import (
     geography,
     microdata_rows,
@@ -55,7 +55,7 @@ def test_state_total_is_exact(finished: Path) -> None:
 
 def test_microdata_agrees_with_the_block_counts(finished: Path) -> None:
     expected: Counter[tuple[str, ...]] = Counter()
-    for code, cells in sparse(finished / "release" / "counts" / "level=block").items():
+    for code, cells in sparse(release_of(finished).counts("block")).items():
         for cell, n in cells.items():
             expected[code, toy.SEX[cell // 3], toy.AGE[cell % 3]] += n
     assert microdata_rows(finished) == expected
@@ -64,7 +64,7 @@ def test_microdata_agrees_with_the_block_counts(finished: Path) -> None:
 
 def test_only_children_are_not_measured(finished: Path) -> None:
     measured = json.loads(
-        (finished / "release" / "measurements" / "level=tract" / "_manifest.json").read_text()
+        (release_of(finished).measurements("tract") / "_manifest.json").read_text()
     )
     geography = json.loads(
         (finished / "release" / "geography" / "level=tract" / "_manifest.json").read_text()
@@ -79,8 +79,11 @@ def test_noise_was_added(finished: Path) -> None:
 
 def test_seeded_noise_marks_every_output(finished: Path) -> None:
     assert (finished / "release" / "NOT_FOR_RELEASE.txt").exists()
-    assert json.loads((finished / "release" / "manifest.json").read_text())["not_for_release"]
-    for report in ("release/report.html", "confidential/report.html"):
+    assert json.loads((release_of(finished).manifest).read_text())["not_for_release"]
+    for report in (
+        "release/products/persons/report.html",
+        "confidential/products/persons/report.html",
+    ):
         assert "NOT FOR RELEASE" in (finished / report).read_text()
     for path in (finished / "release").rglob("_manifest.json"):
         if "geography" not in str(path) and "invariants" not in str(path):
@@ -97,11 +100,11 @@ def test_half_written_stage_is_made_again(tmp_path: Path, finished: Path) -> Non
     toy.write_records(tmp_path)
     config = toy.configuration(tmp_path)
     out = execute(config)
-    counts = out / "release" / "counts" / "level=block"
+    counts = release_of(out).counts("block")
     whole = sparse(counts)
     (counts / "_manifest.json").unlink()
     next(counts.glob("part-*")).write_bytes(b"half of a file")
-    with pytest.raises(OutputError, match=r"level=block: is missing; `das run OUT`"):
+    with pytest.raises(OutputError, match=r"level=block: is missing; `das run`"):
         execute(config)
     repair(load_run(config))
     execute(config)
@@ -115,12 +118,12 @@ def test_verify_accepts_a_release_and_finds_each_kind_of_damage(
     tmp_path: Path, finished: Path
 ) -> None:
     plan = load_run(finished.parent / "run.yaml").plan
-    checked = verify_release(plan, release_layout(finished))
+    checked = verify_release(plan, release_of(finished))
     assert checked["families"] == 1 + 3 + 6
     assert checked["exact_answers"] == 1
     damaged = tmp_path / "damaged"
     shutil.copytree(finished, damaged)
-    release = release_layout(damaged)
+    release = release_of(damaged)
     part = next(release.counts("block").glob("part-*"))
     whole = part.read_bytes()
     part.write_bytes(whole[:-1] + b"!")
@@ -159,15 +162,15 @@ def forge(dataset: Path) -> None:
 def test_same_seed_same_release_fresh_keys_otherwise(tmp_path: Path, finished: Path) -> None:
     toy.write_records(tmp_path)
     again = execute(toy.configuration(tmp_path))
-    leaf = Path("release") / "counts" / "level=block"
-    assert sparse(again / leaf) == sparse(finished / leaf)
+    expected = sparse(release_of(finished).counts("block"))
+    assert sparse(release_of(again).counts("block")) == expected
     system = toy.configuration(
         tmp_path,
         privacy__randomness={"source": "operating_system"},
         output__directory=str(tmp_path / "system"),
     )
     released = execute(system)
-    assert sparse(released / leaf) != sparse(finished / leaf)
+    assert sparse(release_of(released).counts("block")) != expected
     assert not (released / "release" / "NOT_FOR_RELEASE.txt").exists()
 
 
@@ -231,8 +234,8 @@ def test_bad_records_leave_nothing_published(tmp_path: Path) -> None:
         execute(toy.configuration(tmp_path))
     published = [p.parent.name for p in (tmp_path / "out").rglob("_manifest.json")]
     assert all(name.startswith("level=") for name in published)
-    assert not list((tmp_path / "out" / "release").glob("measurements/*/_manifest.json"))
-    assert not list((tmp_path / "out" / "confidential").glob("histograms/*/_manifest.json"))
+    assert not list((tmp_path / "out" / "release").rglob("measurements/*/_manifest.json"))
+    assert not list((tmp_path / "out" / "confidential").rglob("histograms/*/_manifest.json"))
 
 
 def test_mended_records_are_read_again(tmp_path: Path) -> None:
@@ -275,7 +278,7 @@ def test_a_failing_node_stops_the_run_and_publishes_no_level(
     config = toy.configuration(tmp_path, solve={"tolerance": 1e-300})
     with pytest.raises(DasError, match=r"least-squares stage stopped"):
         execute(config)
-    release = release_layout(tmp_path / "out")
+    release = release_of(tmp_path / "out")
     assert not is_published(release.counts("block"))
     assert not release.microdata.exists()
     assert not release.manifest.exists()

@@ -13,8 +13,9 @@ import pytest
 
 from jobs.pipeline.config.load import load_run
 from jobs.pipeline.folder.roots import OWNER
-from jobs.pipeline.storage.layout import Roots, confidential_layout
+from jobs.pipeline.storage.layout import Roots
 from tests.builders import toy
+from tests.builders.places import truth_of
 from tests.builders.survey import write_survey
 
 Das = Callable[..., tuple[int, str]]
@@ -50,24 +51,24 @@ def test_the_truth_lies_in_a_folder_of_its_own(tmp_path: Path, das: Das, here: N
     before = load_run(toy.configuration(tmp_path)).plan.digest
     config = apart(tmp_path)
     assert load_run(config).plan.digest == before, "where it lies changes no measurement"
-    out, closed = tmp_path / "out", tmp_path / "closed"
+    out, closed, own = tmp_path / "out", tmp_path / "closed", "products/persons"
     done(das, "validate", config)
     assert not out.exists()
     assert not closed.exists()
     printed = done(das, "run", config)
-    assert f"{closed}/report.html" in printed
+    assert f"{closed}/products/persons/report.html" in printed
     secret = {line.split()[0] for line in printed.splitlines() if line.endswith("CONFIDENTIAL")}
-    assert secret == {f"{closed}/report.html"}
+    assert secret == {f"{closed}/products/persons/report.html"}
     assert not (out / "confidential").exists()
-    assert {"evaluation.json", "report.html", "input.json", OWNER} <= files(closed)
-    assert any(name.startswith("histograms/") for name in files(closed))
+    assert {f"{own}/evaluation.json", f"{own}/report.html", "input.json", OWNER} <= files(closed)
+    assert any(name.startswith(f"{own}/histograms/") for name in files(closed))
     assert stat.S_IMODE(closed.stat().st_mode) == 0o700
     assert not any(name.split("/")[-1] in ("evaluation.json", OWNER) for name in files(out))
 
     # What has the run folder alone finds the other.
     assert "complete" in done(das, "run", out)
-    (closed / "report.html").unlink()
-    assert f"{closed}/report.html" in done(das, "inspect", "--reports", out)
+    (closed / own / "report.html").unlink()
+    assert f"{closed}/{own}/report.html" in done(das, "inspect", "--reports", out)
     assert str(closed) in done(das, "inspect", out)
     assert json.loads(done(das, "verify", config).splitlines()[-1])
 
@@ -79,7 +80,7 @@ def test_the_truth_lies_in_a_folder_of_its_own(tmp_path: Path, das: Das, here: N
     shutil.move(closed, tmp_path / "moved")
     moved = ("--confidential", tmp_path / "moved")
     assert "complete" in done(das, "run", out, *moved)
-    assert f"{tmp_path}/moved/report.html" in done(das, "evaluate", config, *moved)
+    assert f"{tmp_path}/moved/{own}/report.html" in done(das, "evaluate", config, *moved)
     assert not closed.exists()
 
     # Another run does not get it.
@@ -106,15 +107,15 @@ def test_a_folder_that_is_taken_over_gives_up_its_other_root(
         patch.setattr("jobs.pipeline.run.refuse_damage", stop)
         with pytest.raises(Died):
             das("run", "--only", "measure", config)
-    closed = confidential_layout(Roots.of(tmp_path / "out", tmp_path / "closed")).root
-    (closed / "histograms").mkdir()
+    closed = truth_of(Roots.of(tmp_path / "out", tmp_path / "closed")).root
+    (closed / "histograms").mkdir(parents=True)
     (closed / "histograms" / "left").write_text("of the other configuration")
     other = toy.configuration(
         tmp_path, privacy__rho="2", output__confidential=str(tmp_path / "other")
     )
     done(das, "run", "--only", "measure", other)
     assert not closed.exists()
-    assert (tmp_path / "other" / "histograms").is_dir()
+    assert (tmp_path / "other" / "products" / "persons" / "histograms").is_dir()
     assert stat.S_IMODE((tmp_path / "other").stat().st_mode) == 0o700
 
 
@@ -188,7 +189,12 @@ def test_a_survey_has_two_roots_as_well(
     done(das, "validate", config)
     done(das, "run", config)
     out, closed = tmp_path / "out", tmp_path / "closed"
-    assert {"evaluation.json", "report.html", "input.json", OWNER} <= files(closed)
+    assert {
+        "evaluation.json",
+        "report.html",
+        "input.json",
+        OWNER,
+    } <= files(closed)
     assert not (out / "confidential").exists()
     assert f"{closed}/report.html" in done(das, "inspect", "--reports", out)
     done(das, "run", out)

@@ -26,11 +26,13 @@ from jobs.pipeline.report.finished import write_internal_reports
 from jobs.pipeline.storage.account import read_account, read_failed_checks
 from jobs.pipeline.storage.answers import read_available
 from jobs.pipeline.storage.dataset import Dataset
-from jobs.pipeline.storage.layout import Roots, release_layout
+from jobs.pipeline.storage.layout import Roots
 from jobs.pipeline.storage.ledger import read_ledger
 from tests.builders import toy
 from tests.builders.datasets import rows_of, rows_of_csv
 from tests.builders.in_process import execute
+from tests.builders.places import release_of, truth_of
+from tests.builders.run_files import load_runnable
 from tests.builders.units import UNITS, section, write_units
 from tests.pipeline.local.test_canaries import Canaries, sightings
 from tests.pipeline.local.test_toy import forge
@@ -75,7 +77,7 @@ def sums(truth: dict[str, dict[str, int]], digits: int) -> dict[str, Counter[str
 def test_housing_units_and_facilities_are_exact_in_every_geounit(folder):
     truth = true_units(folder)
     for level, digits in zip(toy.LEVELS, (2, 5, 7, 10), strict=True):
-        released = sparse(folder / "out" / "release" / "units" / "counts" / f"level={level}")
+        released = sparse(release_of(folder / "out", "units").counts(level))
         for code, counts in sums(truth, digits).items():
             found = released.get(code, {})
             assert found.get(0, 0) + found.get(1, 0) == counts["occupied"] + counts["vacant"], code
@@ -86,19 +88,19 @@ def test_housing_units_and_facilities_are_exact_in_every_geounit(folder):
 
 def test_occupancy_is_noisy(folder):
     truth = true_units(folder)
-    released = sparse(folder / "out" / "release" / "units" / "counts" / LEAF)
+    released = sparse(release_of(folder / "out", "units").root / "counts" / LEAF)
     assert any(released.get(c, {}).get(0, 0) != n["occupied"] for c, n in truth.items())
 
 
 def test_table_h1_of_every_geounit(folder):
-    release = folder / "out" / "release"
+    release = release_of(folder / "out", "units").root
     truth = true_units(folder)
     for level, digits in zip(toy.LEVELS, (2, 5, 7, 10), strict=True):
         table = {
             row["geocode"]: row
-            for row in rows_of_csv(release / "units" / "tables" / f"level={level}" / "h1.csv")
+            for row in rows_of_csv(release / "tables" / f"level={level}" / "h1.csv")
         }
-        counts = sparse(release / "units" / "counts" / f"level={level}")
+        counts = sparse(release / "counts" / f"level={level}")
         assert list(table) == sorted(geography(folder / "out", level))
         for code, units in sums(truth, digits).items():
             row = table[code]
@@ -108,17 +110,17 @@ def test_table_h1_of_every_geounit(folder):
 
 
 def test_one_row_of_microdata_per_unit(folder):
-    released = sparse(folder / "out" / "release" / "units" / "counts" / LEAF)
+    released = sparse(release_of(folder / "out", "units").root / "counts" / LEAF)
     expected = {
         (code, UNITS[cell]): n for code, cells in released.items() for cell, n in cells.items()
     }
     for kind in ("csv", "parquet"):
-        found = rows_of(folder / "out" / "release" / "units" / "microdata" / kind)
+        found = rows_of(release_of(folder / "out", "units").microdata / kind)
         assert Counter((row["geocode"], row["unit"]) for row in found) == expected
 
 
 def test_measurements_lie_beside_those_of_the_persons(folder):
-    release = release_layout(folder / "out")
+    release = release_of(folder / "out")
     for level in toy.LEVELS:
         (units,) = {row["query"] for row in rows_of(release.product("units").measurements(level))}
         assert units == "detailed"
@@ -131,7 +133,7 @@ def test_measurements_lie_beside_those_of_the_persons(folder):
 
 
 def test_costs_add_up_exactly(folder):
-    release = release_layout(folder / "out")
+    release = release_of(folder / "out")
     spent = [read_ledger(one.ledger).spent() for one in (release, release.product("units"))]
     for ledger in spent:
         ledger.seal()
@@ -151,34 +153,46 @@ def test_costs_add_up_exactly(folder):
 
 
 def test_manifest_and_reports_have_both(folder):
-    release = release_layout(folder / "out")
+    release = release_of(folder / "out")
     write_internal_reports(Roots.of(folder / "out"))
-    manifest = json.loads(release.manifest.read_text())
-    assert manifest["products"]["units"] == json.loads(
-        release.product("units").manifest.read_text()
-    )
-    assert manifest["products"]["units"]["totals"]["units"] == sum(
+    manifests = {
+        name: json.loads(release.product(name).manifest.read_text())
+        for name in ("units", "persons")
+    }
+    assert manifests["units"]["together"] == manifests["persons"]["together"]
+    assert manifests["units"]["totals"]["units"] == sum(
         sum(n.values()) for n in true_units(folder).values()
     )
-    paths = {output["path"] for output in manifest["outputs"]}
-    assert {"units/tables/level=block", "units/counts/level=state", "counts/level=state"} <= paths
-    for page in (release.report, folder / "out" / "confidential" / "report.html"):
+    whole = json.loads(release.whole.manifest.read_text())
+    assert whole["products"] == {
+        name: hashlib.sha256(release.product(name).manifest.read_bytes()).hexdigest()
+        for name in ("units", "persons")
+    }
+    assert {output["path"] for output in whole["outputs"]} == {
+        f"geography/level={level}" for level in toy.LEVELS
+    }
+    for manifest in manifests.values():
+        paths = {output["path"] for output in manifest["outputs"]}
+        assert {"tables/level=block", "counts/level=state"} <= paths
+    for page in (release.report, truth_of(folder / "out").report):
         text = page.read_text()
         assert "Products of this run" in text
         assert "8/7" in text
     for page in (
         release.product("units").report,
-        folder / "out" / "confidential" / "units" / "report.html",
+        truth_of(folder / "out", "units").report,
     ):
         text = page.read_text()
         assert "toy, units" in text
         assert "in units" in text
-        assert "persons" not in re.sub(r"<(script|style).*?</\1>", "", text, flags=re.DOTALL)
+        shown = re.sub(r"<(script|style).*?</\1>", "", text, flags=re.DOTALL)
+        of_both = shown[shown.index("Products of this run") :].partition("</section>")[0]
+        assert "persons" in of_both
 
 
 def test_facilities_are_read_back_from_what_is_published(folder):
     """What binds the persons is a public table by block and type."""
-    release = release_layout(folder / "out")
+    release = release_of(folder / "out")
     units = load_run(real(folder)).products["units"]
     query = exact_query({"units": units.plan}, "units", "hhgq", "block")
     facilities = Dataset.open(release.product("units").invariants("block"))
@@ -220,7 +234,7 @@ def test_facilities_bind_the_persons(tmp_path):
         tmp_path,
         schema=str(toy.ROOT / "conf" / "schema" / "group_quarters.yaml"),
         data={
-            "format": "block_table",
+            "input_format": "block_table",
             "path": str(tmp_path / "people.csv"),
             "columns": {kind: {"hhgq": kind} for kind in kinds},
         },
@@ -230,7 +244,7 @@ def test_facilities_bind_the_persons(tmp_path):
         units=section(tmp_path),
     )
     out = execute(config)
-    released = sparse(out / "release" / "counts" / LEAF)
+    released = sparse(release_of(out).root / "counts" / LEAF)
     full = 0
     for code, counts in truth.items():
         for cell, facilities in enumerate(counts[2:], 1):
@@ -256,12 +270,11 @@ def test_verify_checks_both_and_finds_a_change_in_either(folder, tmp_path):
     checked = verify_run(resolved)
     assert checked["families"] == 2 * (1 + 3 + 6)
     assert checked["exact_answers"] == 1 + 8 * (1 + 3 + 6 + 21)
-    for number, product in enumerate(("", "units")):
+    for number, product in enumerate(("persons", "units")):
         damaged = tmp_path / str(number)
         shutil.copytree(folder / "out" / "release", damaged / "release")
-        release = release_layout(damaged)
-        own = release.product("units") if product else release
-        forge(own.counts("block"))
+        release = release_of(damaged)
+        forge(release.product(product).counts("block"))
         with pytest.raises(VerificationError, match="is not the one the manifest"):
             verify_run(load_run(real(folder), output=damaged))
 
@@ -269,7 +282,7 @@ def test_verify_checks_both_and_finds_a_change_in_either(folder, tmp_path):
 def test_verify_finds_forged_units_behind_fitting_digests(folder, tmp_path):
     resolved = load_run(real(folder), output=tmp_path)
     shutil.copytree(folder / "out" / "release", tmp_path / "release")
-    release = release_layout(tmp_path)
+    release = release_of(tmp_path)
     own = release.product("units").counts("block")
     before = (own / "_manifest.json").read_bytes()
     forge(own)
@@ -281,43 +294,44 @@ def test_verify_finds_forged_units_behind_fitting_digests(folder, tmp_path):
 def test_verify_finds_a_wrong_sum_and_a_foreign_manifest_of_units(folder, tmp_path):
     resolved = load_run(real(folder), output=tmp_path)
     shutil.copytree(folder / "out" / "release", tmp_path / "release")
-    release = release_layout(tmp_path)
-    whole = json.loads(release.manifest.read_text())
+    release = release_of(tmp_path)
     wrong = json.loads(release.manifest.read_text())
     wrong["together"]["composed"][0]["total"] = "1"
+    kept = release.manifest.read_bytes()
     release.manifest.write_text(json.dumps(wrong))
     with pytest.raises(VerificationError, match=r"together.composed.0.total.* got 1; expected 8/7"):
         verify_run(resolved)
-    whole["products"]["units"]["totals"]["units"] += 1
-    release.manifest.write_text(json.dumps(whole))
-    with pytest.raises(VerificationError, match=r"products.units.totals.units"):
+    release.manifest.write_bytes(kept)
+    units = release.product("units").manifest
+    units.write_text(units.read_text() + "\n")
+    with pytest.raises(VerificationError, match=r"products.units: is not what"):
         verify_run(resolved)
 
 
 def rewrite_digests(release, dataset: Path, before: bytes) -> None:
-    """Make both manifests name the dataset as it is now."""
+    """Make its manifest name the dataset as it is now."""
     old, new = (
         hashlib.sha256(raw).hexdigest()
         for raw in (before, (dataset / "_manifest.json").read_bytes())
     )
-    for manifest in (release.manifest, release.product("units").manifest):
-        text = manifest.read_text()
-        assert old in text
-        manifest.write_text(text.replace(old, new))
+    manifest = release.product("units").manifest
+    text = manifest.read_text()
+    assert old in text
+    manifest.write_text(text.replace(old, new))
 
 
 def test_a_complete_run_is_not_repeated_and_parts_are_made_again(folder):
     out = folder / "out"
     config = real(folder)
     kept = {p: p.stat().st_mtime_ns for p in out.rglob("*.parquet")}
-    units = release_layout(out).product("units")
+    units = release_of(out).product("units")
     counts = units.counts("tract")
     whole = sparse(counts)
     shutil.rmtree(counts)
     tables = units.tables("block")
     table = rows_of_csv(tables / "h1.csv")
     shutil.rmtree(tables)
-    with pytest.raises(OutputError, match=r"level=tract: is missing; `das run OUT`"):
+    with pytest.raises(OutputError, match=r"level=tract: is missing; `das run`"):
         execute(config)
     repair(load_run(config))
     execute(config)
@@ -332,7 +346,7 @@ def test_a_complete_run_is_not_repeated_and_parts_are_made_again(folder):
 
 
 def test_lost_units_are_not_drawn_again(folder, tmp_path):
-    lost = release_layout(folder / "out").product("units").measurements("county")
+    lost = release_of(folder / "out").product("units").measurements("county")
     shutil.move(lost, tmp_path / "kept")
     with pytest.raises(
         LedgerError, match=r"level=county: is missing, and noisy answers are drawn once"
@@ -411,26 +425,26 @@ def test_large_budgets_give_both_inputs_back(tmp_path):
     truth = true_units(tmp_path)
     for level, digits in zip(toy.LEVELS, (2, 5, 7, 10), strict=True):
         assert output_equals_input(out, level)
-        released = sparse(out / "release" / "units" / "counts" / f"level={level}")
+        released = sparse(release_of(out, "units").counts(level))
         assert released == {
             code: {UNITS.index(name): n for name, n in counts.items() if n}
             for code, counts in sums(truth, digits).items()
             if any(counts.values())
         }
-    assert json.loads((out / "release" / "manifest.json").read_text())["account"] is None
+    assert json.loads((release_of(out).manifest).read_text())["account"] is None
 
 
 def test_seeded_products_do_not_share_their_noise(tmp_path):
     """Equal schemas and data, one seed: the noise of the products is not the same."""
     toy.write_records(tmp_path)
-    data = {"format": "records", "path": str(tmp_path / "records.csv"), "geocode": "block",
+    data = {"input_format": "records", "path": str(tmp_path / "records.csv"), "geocode": "block",
             "columns": {"sex": "sex", "age": "age"}}  # fmt: skip
     twin = {
         "schema": str(toy.ROOT / "conf" / "schema" / "toy.yaml"),
         "data": data,
         "privacy": {"rho": "1", "allocation": str(toy.ROOT / "conf" / "allocation" / "toy.yaml")},
     }
-    release = release_layout(execute(toy.configuration(tmp_path, units=twin)))
+    release = release_of(execute(toy.configuration(tmp_path, units=twin)))
     both = [
         {
             (row["geocode"], row["query"]): row["answers"]
@@ -460,14 +474,14 @@ def test_true_occupancy_shows_nowhere_but_in_the_confidential_folder(tmp_path):
     text[1] = ",".join([first, str(canary), str(rest), *cells[3:]])
     (tmp_path / "units.csv").write_text("\n".join(text) + "\n")
     poor = section(tmp_path)["privacy"] | {"rho": "1/1000000000000"}
-    solve = {"rounding": [["hhgq", "detailed"]], "tolerance": 1e-5}
+    solve = {"rounding_passes": [["hhgq", "detailed"]], "tolerance": 1e-5}
     output = {"microdata": []}  # one row per unit would be billions
     out = execute(real(tmp_path, units=section(tmp_path, privacy=poor, solve=solve, output=output)))
     hidden = Canaries(frozenset({canary, rest}))
     assert sightings([out], hidden, without="confidential") == []
-    assert sightings([out / "confidential" / "units"], hidden)
+    assert sightings([truth_of(out, "units").root], hidden)
     exact = Canaries(frozenset({canary + rest}))
-    assert sightings([out / "release" / "units" / "invariants"], exact)
+    assert sightings([release_of(out, "units").root / "invariants"], exact)
 
 
 @pytest.mark.parametrize(
@@ -476,13 +490,13 @@ def test_true_occupancy_shows_nowhere_but_in_the_confidential_folder(tmp_path):
         ({"privacy": {"rho": "1"}}, r"units.privacy.allocation: is required"),
         ({"output": {"h1": "hhgq"}}, r"units.output.h1: query hhgq: makes no table H1"),
         ({"invariants": [{"query": "age", "geolevel": "block"}]}, r"units.invariants: .*age"),
-        ({"solve": {"rounding": [["total"]]}}, r"units.solve: .*must be detailed"),
+        ({"solve": {"rounding_passes": [["total"]]}}, r"units.solve: .*must be detailed"),
         ({"surplus": 1}, r"units.surplus: is not a known key"),
     ],
 )
 def test_mistakes_in_the_units_are_named(tmp_path, changes, match):
     with pytest.raises(Exception, match=match) as caught:
-        load_run(toy.configuration(tmp_path, units=section(tmp_path, **changes)))
+        load_runnable(toy.configuration(tmp_path, units=section(tmp_path, **changes)))
     assert caught.type.__module__ == "das.errors"
 
 
@@ -508,7 +522,7 @@ def test_the_digest_knows_the_units_but_not_their_outputs(tmp_path):
     first = digest()
     assert first != plain
     assert digest(output={}) == first
-    assert digest(solve={"targets": "own"}) == first
+    assert digest(solve={"fit_to": "level"}) == first
     assert digest(invariants=[]) != first
     other = section(tmp_path)["privacy"] | {"rho": "1/8"}
     assert digest(privacy=other) != first
@@ -525,7 +539,7 @@ def test_without_a_list_the_geounits_of_both_products_count(tmp_path):
     out = execute(config)
     assert len({code for code, *_ in people}) < len(toy.blocks())
     assert sorted(geography(out, "block")) == sorted(toy.blocks())
-    manifest = json.loads((out / "release" / "manifest.json").read_text())
+    manifest = json.loads((release_of(out).manifest).read_text())
     assert manifest["geounits_source"] == "data"
     with pytest.raises(OutputError, match="belongs to a different configuration"):
         execute(toy.configuration(tmp_path))

@@ -13,8 +13,8 @@ import pytest
 
 from jobs.pipeline.config.load import load_run
 from jobs.pipeline.storage.dataset import MANIFEST, is_published
-from jobs.pipeline.storage.layout import release_layout
 from tests.builders import in_process, toy
+from tests.builders.places import release_of, truth_of
 from tests.pipeline.spark.cluster import MANY_TASKS, Cluster, build_zip, standalone_cluster
 from tests.pipeline.spark.faults import Submitted
 from tests.pipeline.spark.stranger import RefusedError, ask_for_block, doors
@@ -51,7 +51,7 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Toy]:
 
 
 def counts(out: Path) -> Counts:
-    return {level: sparse(release_layout(out).counts(level)) for level in toy.LEVELS}
+    return {level: sparse(release_of(out).counts(level)) for level in toy.LEVELS}
 
 
 @pytest.fixture(scope="module")
@@ -74,8 +74,8 @@ def test_a_cluster_releases_what_one_process_releases(state: Toy, expected: Coun
     assert counts(out) == expected
     assert tree_is_consistent(out, toy.LEVELS)
     assert totals_are_exact(out, "state")
-    assert str(out / "confidential" / "report.html") in done.stdout
-    manifest = json.loads((out / "release" / "manifest.json").read_text())
+    assert str(truth_of(out).report) in done.stdout
+    manifest = json.loads((release_of(out).manifest).read_text())
     assert manifest["environment"]["slots"] == 2
 
 
@@ -84,7 +84,7 @@ def test_a_driver_killed_while_solving_is_resumed(state: Toy, expected: Counts) 
     out, log = state.folder / "killed", state.folder / "killed.log"
     words = ("run", state.config, "--out", out)
     driver = Submitted(state.cluster.start(state.archive, *words, log=log), log)
-    release = release_layout(out)
+    release = release_of(out)
     driver.wait_until(lambda: is_published(release.counts("county")), "counties are solved")
     assert_nobody_sees(state.cluster.secret)
     with standing_still(executors(state.cluster)):
@@ -161,5 +161,5 @@ def test_a_cluster_without_a_secret_works_only_if_the_run_file_accepts_it(
     assert refused.returncode == 7
     assert "allow_open_cluster" in refused.stdout
     assert done.returncode == 0, done.stdout[-3000:]
-    manifest = json.loads((tmp_path / "out" / "release" / "manifest.json").read_text())
+    manifest = json.loads((release_of(tmp_path / "out").manifest).read_text())
     assert manifest["open_sessions"] == toy.LEVELS

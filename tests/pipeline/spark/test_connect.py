@@ -25,6 +25,7 @@ from jobs.pipeline.tasks.executor import open_tasks
 from jobs.pipeline.tasks.failures import machine_failure
 from jobs.pipeline.tasks.java import find_java_home
 from tests.builders import in_process, toy
+from tests.builders.places import release_of
 from tests.checkout import checkout, environment
 from tests.pipeline.spark.cluster import MANY_TASKS, RUN_FILE, free_port
 from tests.pipeline.spark.connect import MASTER, Server, connect_server, documented_commands
@@ -74,7 +75,7 @@ def test_a_server_releases_what_one_process_releases(
     assert done.returncode == 0, done.stderr[-3000:]
     assert digests_of(tmp_path / "out") == expected
     assert len(expected) > 10
-    manifest = json.loads((tmp_path / "out" / "release" / "manifest.json").read_text())
+    manifest = json.loads((release_of(tmp_path / "out").manifest).read_text())
     assert manifest["environment"]["slots"] == 2
     assert manifest["open_sessions"] == []
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
@@ -114,7 +115,7 @@ def test_the_documented_commands(project: Path, state: Path, tmp_path: Path) -> 
         for file in tmp_path.glob("*.pid"):  # where a command before the last has failed
             psutil.Process(int(file.read_text())).kill()
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
-    assert (tmp_path / "out" / "release" / "manifest.json").exists()
+    assert (release_of(tmp_path / "out").manifest).exists()
 
 
 @pytest.mark.long

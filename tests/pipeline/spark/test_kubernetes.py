@@ -12,9 +12,9 @@ import pytest
 import yaml
 
 from jobs.pipeline.config.load import load_run, read_cluster
-from jobs.pipeline.storage.layout import release_layout
 from tests.architecture.kubernetes import POD, complaints
 from tests.builders import in_process, toy
+from tests.builders.places import release_of
 from tests.checkout import ROOT
 from tests.pipeline.spark.cluster import cluster_environment
 from tests.pipeline.spark.kubernetes_api import Machine, Object, api_server
@@ -80,9 +80,7 @@ def test_the_documented_line_asks_for_closed_pods_and_releases_what_one_process_
         assert "exit code: 0" in done.stderr, logs + done.stderr[-3000:]
     out = load_run(config).config.output.directory
     for level in toy.LEVELS:
-        assert sparse(release_layout(out).counts(level)) == sparse(
-            release_layout(expected).counts(level)
-        )
+        assert sparse(release_of(out).counts(level)) == sparse(release_of(expected).counts(level))
 
 
 def check_pods(machine: Machine, session: dict[str, str]) -> None:

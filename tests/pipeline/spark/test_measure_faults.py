@@ -22,9 +22,9 @@ from jobs.pipeline.config.load import load_run
 from jobs.pipeline.run import do_stages, open_job
 from jobs.pipeline.storage.columns import with_lists
 from jobs.pipeline.storage.dataset import Dataset, is_published
-from jobs.pipeline.storage.layout import release_layout
 from jobs.pipeline.tasks.progress import Reporter
 from jobs.pipeline.tasks.session import spark_session
+from tests.builders.places import release_of, truth_of
 from tests.builders.run_files import to_products
 from tests.pipeline.spark import faults
 from tests.pipeline.spark.cluster import MANY_TASKS, ROOT, Cluster, build_zip, standalone_cluster
@@ -74,7 +74,7 @@ def configuration(folder: Path, name: str, randomness: dict[str, Any], **spark: 
     document = {
         "name": name,
         "schema": str(ROOT / "conf" / "schema" / "pl94.yaml"),
-        "data": {"format": "histograms", "path": str(folder / "nation" / "histograms")},
+        "data": {"input_format": "histograms", "path": str(folder / "nation" / "histograms")},
         "geography": {
             "levels": [{"name": level, "digits": digits} for level, digits in LEVELS.items()],
             "geounits": {"path": str(folder / "nation" / "geounits.parquet")},
@@ -141,7 +141,7 @@ def disturbed(stage: Stage) -> Disturbed:
     config = configuration(stage.folder, "disturbed", SEEDED, **SPECULATION)
     driver = stage.start("disturbed", config, **events)
     tract, group, block = (
-        release_layout(out).measurements(level) for level in ("tract", "block_group", "block")
+        release_of(out).measurements(level) for level in ("tract", "block_group", "block")
     )
 
     driver.wait_until(lambda: is_published(tract), "tracts are published")
@@ -170,7 +170,7 @@ def disturbed(stage: Stage) -> Disturbed:
 
 def readable(out: Path, level: str) -> pa.Table:
     """Rows (geocode, query, answers) as later stages would read them, in order."""
-    dataset = release_layout(out).measurements(level)
+    dataset = release_of(out).measurements(level)
     table = with_lists(Dataset.open(dataset).read()).select(["geocode", "query", "answers"])
     query = table.schema.get_field_index("query")
     table = table.set_column(query, "query", table.column("query").cast(pa.string()))
@@ -186,7 +186,7 @@ def answers(table: pa.Table) -> dict[tuple[str, str], list[int]]:
 def every_answer_is_readable_once(out: Path, config: Path) -> None:
     plan = load_run(config).plan
     for index, level in enumerate(LEVELS):
-        dataset = release_layout(out).geography(level)
+        dataset = release_of(out).geography(level)
         geounits = Dataset.open(dataset).read()
         measured = geounits.filter(pc.invert(geounits["only_child"]))["geocode"].to_pylist()
         queries = [entry.query.name for entry in plan.strategy.levels[index].queries]
@@ -207,15 +207,15 @@ def test_a_straggler_that_wakes_after_publication_finds_no_key_and_writes_nothin
     groups = [a for a in disturbed.attempts if a.step == "measure block_group"]
     copied = {a.index for a in groups if a.speculative and a.ending == "Success"}
     assert copied & {a.index for a in groups if not a.speculative}  # it did wake, and ended
-    dataset = release_layout(disturbed.out).measurements("block_group")
+    dataset = release_of(disturbed.out).measurements("block_group")
     assert not faults.unnamed_files(dataset)
-    assert not any((disturbed.out / "confidential" / "keys").iterdir())
+    assert not any((truth_of(disturbed.out).keys).iterdir())
 
 
 def test_killed_python_worker_and_killed_executor_leave_nothing(disturbed: Disturbed) -> None:
     endings = {a.ending for a in disturbed.attempts if a.step == "measure block"}
     assert {"ExceptionFailure", "ExecutorLostFailure"} <= endings
-    dataset = release_layout(disturbed.out).measurements("block")
+    dataset = release_of(disturbed.out).measurements("block")
     assert len(disturbed.lost) == 2
     assert not disturbed.lost & faults.parts_on_disk(dataset)
     assert not faults.unnamed_files(dataset)
@@ -239,7 +239,7 @@ def test_disturbed_and_undisturbed_runs_measure_the_same(
 
 def test_killed_driver_keeps_what_is_published_and_draws_the_rest_anew(stage: Stage) -> None:
     out, config = stage.folder / "fresh", stage.folder / "fresh.yaml"
-    release = release_layout(out)
+    release = release_of(out)
     block = release.measurements("block")
     driver = stage.start("killed", config)
     driver.wait_until(lambda: faults.under_way(block, 8), "some blocks are measured")

@@ -24,9 +24,10 @@ from jobs.pipeline.confidential.read.formats import read_geocodes, reader_of
 from jobs.pipeline.config.load import load_run
 from jobs.pipeline.config.models.data import HistogramsData
 from jobs.pipeline.storage.dataset import Dataset, is_published, verify_files
-from jobs.pipeline.storage.layout import ConfidentialLayout, confidential_layout
+from jobs.pipeline.storage.layout import ConfidentialLayout
 from jobs.pipeline.tasks.batches import TaskSize
 from jobs.pipeline.tasks.executor import SparkTasks
+from tests.builders.places import truth_of
 from tests.unit.jobs.pipeline.confidential.read.reading import ROOT, read
 
 pytestmark = pytest.mark.spark
@@ -40,11 +41,11 @@ def nation(tmp_path_factory: pytest.TempPathFactory) -> HistogramsData:
     out = tmp_path_factory.mktemp("nation")
     spec = GenerateSpec(seed=3, blocks=700, states=2, schema="block16", format="histograms")
     generate(spec, out)
-    return HistogramsData(format="histograms", path=out / "histograms")
+    return HistogramsData(input_format="histograms", path=out / "histograms")
 
 
 def truth(data: HistogramsData, out: Path, tasks: SparkTasks) -> tuple[ConfidentialLayout, Lattice]:
-    layout = confidential_layout(out)
+    layout = truth_of(out)
     lattice = Lattice.from_leaves(
         SPINE, read_geocodes(reader_of(data, SCHEMA, SPINE.digits[-1]), tasks)
     )
@@ -53,7 +54,7 @@ def truth(data: HistogramsData, out: Path, tasks: SparkTasks) -> tuple[Confident
     return layout, lattice
 
 
-def truth_of(layout, geolevel, codes):
+def truth_at(layout, geolevel, codes):
     """The truth of geounits, whose geocodes are bytes in a lattice and text in files."""
     dataset = Dataset.open(layout.histograms(geolevel))
     return read_truth(dataset, [str(code, "ascii") for code in codes], SCHEMA.size)
@@ -63,7 +64,7 @@ def as_counter(
     layout: ConfidentialLayout, lattice: Lattice, level: int
 ) -> Counter[tuple[str, int]]:
     name, codes = lattice.spine.levels[level], lattice.codes[level]
-    found = truth_of(layout, name, codes).reveal()
+    found = truth_at(layout, name, codes).reveal()
     assert found.n_geounits == len(codes)
     return Counter(
         {
@@ -103,18 +104,18 @@ def test_reads_some_geounits_in_order_empty_ones_included(
 ) -> None:
     layout, lattice = truth(nation, tmp_path, tasks)
     codes = lattice.codes[-1]
-    everything = truth_of(layout, "block", codes).reveal().dense()
+    everything = truth_at(layout, "block", codes).reveal().dense()
     assert (everything.sum(1) == 0).any()
     some = np.arange(17, 400, 3)
-    found = truth_of(layout, "block", codes[some])
+    found = truth_at(layout, "block", codes[some])
     assert isinstance(found, Confidential)
     assert np.array_equal(found.reveal().dense(), everything[some])
-    none = truth_of(layout, "block", []).reveal()
+    none = truth_at(layout, "block", []).reveal()
     assert none.n_geounits == 0
     empty = codes[everything.sum(1) == 0][:2]
-    assert len(truth_of(layout, "block", empty).reveal().cells) == 0
+    assert len(truth_at(layout, "block", empty).reveal().cells) == 0
     with pytest.raises(GeographyError, match="not sorted"):
-        truth_of(layout, "block", codes[::-1])
+        truth_at(layout, "block", codes[::-1])
 
 
 def test_nation_without_persons(tasks: SparkTasks, tmp_path: Path) -> None:
@@ -122,7 +123,7 @@ def test_nation_without_persons(tasks: SparkTasks, tmp_path: Path) -> None:
     codes = ["010010001001000", "010010001001001"]
     path = tmp_path / "none.parquet"
     pq.write_table(pa.table({"geocode": codes, "cells": lists, "counts": lists}), path)
-    data = HistogramsData(format="histograms", path=path)
+    data = HistogramsData(input_format="histograms", path=path)
     layout, lattice = truth(data, tmp_path / "out", tasks)
     for level in range(6):
         assert as_counter(layout, lattice, level) == Counter()
@@ -138,7 +139,7 @@ def test_resumes_at_the_first_missing_geolevel(
     (layout.histograms("nation") / "_manifest.json").unlink()
     assert not is_published(layout.histograms("nation"))
     with pytest.raises(OutputError, match="is not complete"):
-        truth_of(layout, "county", lattice.codes[2])
+        truth_at(layout, "county", lattice.codes[2])
     truth(nation, tmp_path, tasks)
     assert [as_counter(layout, lattice, level) for level in range(6)] == before
     assert {p: p.stat().st_mtime_ns for p in layout.histograms("tract").iterdir()} == stamps
@@ -151,7 +152,7 @@ def test_refuses_persons_outside_the_lattice(
     live = sorted({code for code, _ in read(nation, SCHEMA, 15)})
     lattice = Lattice.from_leaves(SPINE, codes[codes != live[5].encode()])
     entries = reader_of(nation, SCHEMA, SPINE.digits[-1])
-    layout = confidential_layout(tmp_path)
+    layout = truth_of(tmp_path)
     with pytest.raises(InputError, match=r"row \d+: geocode is not in the list") as caught:
         write_truth(entries, lattice, schema=SCHEMA, layout=layout, tasks=tasks)
     assert live[5] not in str(caught.value)
@@ -166,7 +167,7 @@ def test_error_in_the_data_leaves_nothing_published(
     )
     small = Schema("small", SCHEMA.attributes[:1])
     entries = reader_of(nation, small, SPINE.digits[-1])
-    layout = confidential_layout(tmp_path)
+    layout = truth_of(tmp_path)
     with pytest.raises(InputError, match=r"part-00000.parquet, row \d+, columns cells"):
         write_truth(entries, lattice, schema=small, layout=layout, tasks=tasks)
     assert not is_published(layout.histograms("block"))
@@ -180,8 +181,8 @@ def test_rhode_island(tasks: SparkTasks, tmp_path: Path) -> None:
     )
     assert list(lattice.sizes().values()) == [1, 5, 41, 139, 4_714]
     entries = reader_of(data, SCHEMA, spine.digits[-1])
-    layout = confidential_layout(tmp_path)
+    layout = truth_of(tmp_path)
     write_truth(entries, lattice, schema=SCHEMA, layout=layout, tasks=tasks)
     for level, codes in zip(spine.levels, lattice.codes, strict=True):
-        totals = truth_of(layout, level, codes).reveal().totals()
+        totals = truth_at(layout, level, codes).reveal().totals()
         assert totals.sum() == 171_111

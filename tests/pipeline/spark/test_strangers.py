@@ -20,8 +20,8 @@ import psutil
 import pytest
 
 from jobs.pipeline.storage.dataset import Dataset
-from jobs.pipeline.storage.layout import confidential_layout, release_layout
 from tests.builders import toy
+from tests.builders.places import release_of, truth_of
 from tests.pipeline.spark.stranger import FAILURE, Door, RefusedError, ask_for_block, doors
 
 pytestmark = [pytest.mark.spark]
@@ -103,10 +103,10 @@ def test_an_open_session_serves_what_tasks_carry_and_no_key_is_in_it(tmp_path: P
     off = {"spark.authenticate": "false", **KEPT}
     with measured(tmp_path, spark=off, allow_open_cluster=True) as run:
         blocks, _ = run.served()
-        assert list(confidential_layout(run.out).keys.iterdir()) == []
+        assert list(truth_of(run.out).keys.iterdir()) == []
     assert len(run.keys) == len({*run.keys, *run.shares}) / 2 == len(toy.LEVELS)
     everything = b"".join(blocks)
     assert all(share in everything for share in run.shares)  # so it did read the tasks
     assert not any(key in everything for key in run.keys)
     for level in toy.LEVELS:
-        assert Dataset.open(release_layout(run.out).measurements(level)).facts["open_session"]
+        assert Dataset.open(release_of(run.out).measurements(level)).facts["open_session"]

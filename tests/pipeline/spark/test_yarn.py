@@ -19,9 +19,9 @@ import pytest
 
 from jobs.pipeline.config.load import load_run
 from jobs.pipeline.storage.dataset import MANIFEST, is_published
-from jobs.pipeline.storage.layout import release_layout
 from jobs.pipeline.storage.place import Place, found_under, place_of
 from tests.builders import in_process, toy
+from tests.builders.places import release_of
 from tests.checkout import ROOT
 from tests.pipeline.spark.cluster import MANY_TASKS, SPARK, build_zip
 from tests.release_checks import sparse, totals_are_exact, tree_is_consistent
@@ -149,7 +149,7 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
 
 
 def counts(out: Place) -> dict[str, object]:
-    return {level: sparse(release_layout(out).counts(level)) for level in toy.LEVELS}
+    return {level: sparse(release_of(out).counts(level)) for level in toy.LEVELS}
 
 
 def test_client_mode_releases_what_one_process_releases(
@@ -162,7 +162,7 @@ def test_client_mode_releases_what_one_process_releases(
     assert counts(out) == expected
     assert tree_is_consistent(out, toy.LEVELS)
     assert totals_are_exact(out, "state")
-    manifest = json.loads((out / "release" / "manifest.json").read_text())
+    manifest = json.loads((release_of(out).manifest).read_text())
     assert manifest["environment"]["slots"] == 2
     assert "open_sessions" not in manifest or not manifest["open_sessions"]
     assert [*site.yarn.states().values()] == ["SUCCEEDED"]
@@ -172,7 +172,7 @@ def test_cluster_mode_starts_a_lost_driver_again(site: Site, expected: dict[str,
     """What the first driver measured and solved stays, and the rest is what it would have been."""
     out = site.folder / "lost"
     waiting = site.start("cluster", "--out", str(out))
-    release = release_layout(out)
+    release = release_of(out)
     wait_until(lambda: is_published(release.counts("county")), waiting)
     container = driver_container(out)
     before = {path: path.read_bytes() for path in out.rglob(MANIFEST)}
@@ -198,7 +198,7 @@ def test_data_and_all_files_on_hdfs(site: Site, expected: dict[str, object]) -> 
         )
         waiting = site.start("cluster", config=config)
         out = place_of(f"{url}/out")
-        release = release_layout(out)
+        release = release_of(out)
         wait_until(lambda: is_published(release.counts("county")), waiting)
         container = driver_container(config)
         before = {place: place.read_bytes() for place in found_under(out, MANIFEST)}

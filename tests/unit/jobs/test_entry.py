@@ -142,7 +142,10 @@ def test_a_run_from_the_zip_alone_makes_a_whole_release(tmp_path):
     assert done.returncode == 0, done.stderr
     assert f"{archive}/jobs/cli/main.py" in done.stdout
     out = tmp_path / "made here" / "build" / "demo"
-    for report in ("confidential/report.html", "release/report.html"):
+    for report in (
+        "confidential/products/persons/report.html",
+        "release/products/persons/report.html",
+    ):
         assert (out / report).read_text().startswith("<!DOCTYPE html>")
     done = run(
         ["-m", "jobs", "verify", "conf/run/demo.yaml"], out.parents[1], PYTHONPATH=str(archive)

@@ -42,7 +42,7 @@ def test_a_folder_lists_what_is_published(layout, tmp_path) -> None:
     assert (document["run"], document["sealed"]) == ("identity", False)
     rows = {one["dataset"]: one["rows"] for one in document["datasets"]}
     assert rows["release/geography/level=block"] == len(two.BLOCKS)
-    assert rows["release/measurements/level=county"] == 2 * 2
+    assert rows["release/products/persons/measurements/level=county"] == 2 * 2
     assert all(one["bytes"] > 0 and one["files"] == 1 for one in document["datasets"])
 
 

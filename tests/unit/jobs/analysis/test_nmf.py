@@ -29,10 +29,10 @@ from jobs.pipeline.config.load import load_run
 from jobs.pipeline.config.schema import load_schema
 from jobs.pipeline.run import run_solving
 from jobs.pipeline.storage.dataset import Dataset
-from jobs.pipeline.storage.layout import release_layout
 from jobs.pipeline.tasks.progress import Reporter
 from tests.builders.in_process import leave_out_figures, tasks_of
 from tests.builders.nmf import SyntheticNmf, constraint, random_counts
+from tests.builders.places import release_of
 from tests.checkout import ROOT
 
 TOY = ROOT / "conf" / "schema" / "toy.yaml"
@@ -104,7 +104,7 @@ def test_estimates_are_least_squares_of_all_rows_of_the_files(tmp_path: Path) ->
             right = right + design.T @ np.array(row["value"]) / row["variance"]
     covariance = np.linalg.inv(gram)
     cell_estimates = covariance @ right
-    release = release_layout(resolved.config.output.directory)
+    release = release_of(resolved.config.output.directory)
     for area in ("001", "00100002", "00200001007", "00100001002"):
         found = estimate_areas(
             resolved.plan, release, "detailed", {}, [area], IntervalSettings(0.9, False, False)

@@ -27,17 +27,11 @@ from jobs.pipeline.config.models.products import EvaluateConfig
 from jobs.pipeline.config.product import grouping
 from jobs.pipeline.documents.document import json_of, write_document
 from jobs.pipeline.storage.histograms import sparse_table
-from jobs.pipeline.storage.layout import (
-    ConfidentialLayout,
-    ReleaseLayout,
-    confidential_layout,
-    release_layout,
-)
 from jobs.pipeline.tasks.batches import Sizing, TaskSize
-from jobs.pipeline.tasks.executor import LocalTasks, SparkTasks
-from jobs.pipeline.tasks.session import spark_session
+from jobs.pipeline.tasks.executor import LocalTasks
 from tests.builders.datasets import publish_tables
 from tests.builders.histograms import from_dense
+from tests.builders.places import release_of, truth_of
 from tests.unit.jobs.pipeline.report.report_samples import budget_row, manifest, manifest_document
 
 SCHEMA = Schema("toy", (Attribute("sex", ("f", "m")), Attribute("age", ("0", "1", "2"))))
@@ -82,7 +76,7 @@ TRUTH, RELEASED = counts(0), counts(1)
 
 @pytest.fixture(name="folder")
 def _folder(tmp_path: Path) -> Path:
-    release, confidential = release_layout(tmp_path), confidential_layout(tmp_path)
+    release, confidential = release_of(tmp_path), truth_of(tmp_path)
     for name, codes in CODES.items():
         geography = pa.table({"geocode": codes})
         publish_tables(release.geography(name), [geography.slice(0, 5), geography.slice(5)])
@@ -105,7 +99,7 @@ SIZING = Sizing(2)
 def run_here(folder: Path, sizing: Sizing = SIZING) -> dict[str, object]:
     """Evaluate without Spark: every task at once, in order."""
     tasks = LocalTasks(sizing, slots=2)
-    return json_of(evaluate(release_layout(folder), confidential_layout(folder), DESIGN, tasks))
+    return json_of(evaluate(release_of(folder), truth_of(folder), DESIGN, tasks))
 
 
 def check(document: dict[str, object]) -> None:
@@ -123,7 +117,9 @@ def names(queries):
 
 def test_evaluated_are_measured_exact_single_total_detailed_and_asked_queries():
     assert names(evaluated_queries(DESIGN)) == ("total", "sex", "age", "detailed")
-    assert names(evaluated_queries(DESIGN, ["age * sex", "age"])) == (
+    assert names(
+        evaluated_queries(DESIGN, [parse_query(SCHEMA, text) for text in ("age * sex", "age")])
+    ) == (
         "total",
         "sex",
         "age",
@@ -159,7 +155,7 @@ def test_noise_comes_from_the_manifest(folder):
     described = manifest_document()["geography"][0]
     geography = [{**described, "geolevel": name} for name in SPINE.levels]
     sealed = manifest(budget=[row], geography=geography)
-    write_document(release_layout(folder).manifest, sealed)
+    write_document(release_of(folder).manifest, sealed)
     document = run_here(folder)
     noise = {(r["geolevel"], r["query"]): r["expected_rmse"] for r in document["results"]}
     assert noise.pop(("state", "sex")) == 2.5
@@ -167,7 +163,7 @@ def test_noise_comes_from_the_manifest(folder):
 
 
 def test_the_evaluation_is_written_whole_and_for_its_owner_only(folder):
-    path = confidential_layout(folder).evaluation
+    path = truth_of(folder).evaluation
     path.write_text("old")
     document = run_here(folder)
     assert json.loads(path.read_text()) == document
@@ -176,7 +172,7 @@ def test_the_evaluation_is_written_whole_and_for_its_owner_only(folder):
 
 
 def test_a_level_that_was_not_solved_is_named(folder):
-    (release_layout(folder).counts("block") / "_manifest.json").unlink()
+    (release_of(folder).counts("block") / "_manifest.json").unlink()
     with pytest.raises(OutputError, match="counts/level=block: is not complete"):
         run_here(folder)
 
@@ -184,8 +180,8 @@ def test_a_level_that_was_not_solved_is_named(folder):
 @pytest.mark.parametrize(("start", "stop"), [(0, 11), (2, 3), (3, 9), (10, 11)])
 def test_only_the_rows_of_the_slice_are_compared(folder, start, stop):
     piece = Slice(
-        ReleaseLayout(folder / "release"),
-        ConfidentialLayout(folder / "confidential"),
+        release_of(folder),
+        truth_of(folder),
         (parse_query(SCHEMA, "detailed"),),
         "block",
         BLOCKS[start],
@@ -200,12 +196,14 @@ def test_only_the_rows_of_the_slice_are_compared(folder, start, stop):
     assert describe(merge(found, alone))["answers"] == 2 * 6 * (stop - start)
 
 
-GROUPING = grouping(EvaluateConfig(groups=["sex", "age"]), SCHEMA, SPINE.levels, ["age"])
+GROUPING = grouping(
+    EvaluateConfig(groups=["sex", "age"]), SCHEMA, SPINE.levels, [parse_query(SCHEMA, "age")]
+)
 
 
 def by_group(folder: Path, rows: int = 100) -> list[dict[str, object]]:
     tasks = LocalTasks(replace(SIZING, evaluate_geounits=TaskSize(rows, rows)), slots=2)
-    layouts = release_layout(folder), confidential_layout(folder)
+    layouts = release_of(folder), truth_of(folder)
     return json_of(evaluate(*layouts, DESIGN, tasks, grouping=GROUPING))["parity"]
 
 
@@ -233,10 +231,10 @@ def test_types_of_geounits_stay_with_them_however_files_and_work_are_cut(
     (folder / "types.csv").write_text("\n".join(["geocode,type", *lines[7:], *lines[:7]]) + "\n")
     areas = {"block": {"path": folder / "types.csv"}}
     config = EvaluateConfig.model_validate({"groups": ["sex"], "areas": areas})
-    asked = grouping(config, SCHEMA, SPINE.levels, ["age"])
+    asked = grouping(config, SCHEMA, SPINE.levels, [parse_query(SCHEMA, "age")])
     monkeypatch.setattr(module, "BATCH", batch)
     tasks = LocalTasks(replace(SIZING, evaluate_geounits=TaskSize(rows, rows)), slots=2)
-    layouts = release_layout(folder), confidential_layout(folder)
+    layouts = release_of(folder), truth_of(folder)
     document = json_of(evaluate(*layouts, DESIGN, tasks, grouping=asked))
     found = {row["table"]: row["by_group"] for row in document["parity"] if row["kind"] == "areas"}
     kinds = np.array(KINDS)
@@ -262,7 +260,7 @@ def test_a_group_that_was_harmed_is_found(folder):
     for name, codes in CODES.items():
         harmed = TRUTH[name].copy()
         harmed[:, 5] -= harmed[:, 5] // 2
-        path = release_layout(folder).counts(name)
+        path = release_of(folder).counts(name)
         shutil.rmtree(path)
         publish_tables(path, [sparse_table(codes, from_dense(harmed))])
     for row in by_group(folder):
@@ -273,11 +271,3 @@ def test_a_group_that_was_harmed_is_found(folder):
             assert (group["bias"] < 0) == (group["group"] == worst)
             if group["group"] == worst:
                 assert group["to_everybody"] > 1
-
-
-@pytest.mark.spark
-def test_on_spark(folder):
-    with spark_session("evaluate", master="local[2]") as session:
-        tasks = SparkTasks(session, SIZING)
-        found = evaluate(release_layout(folder), confidential_layout(folder), DESIGN, tasks)
-    check(json_of(found))

@@ -19,10 +19,10 @@ from jobs.pipeline.config.load import load_run
 from jobs.pipeline.storage.dataset import PartFile
 from jobs.pipeline.storage.geography import write_geography
 from jobs.pipeline.storage.histograms import SPARSE_SCHEMA
-from jobs.pipeline.storage.layout import confidential_layout, release_layout
 from jobs.pipeline.tasks.batches import Batch
 from tests.builders import toy
 from tests.builders.datasets import publish_tables
+from tests.builders.places import release_of, truth_of
 
 CODES = [code for code in toy.blocks() if code[2:5] == "001"]
 FIRST = sorted(toy.blocks()).index(CODES[0])
@@ -32,7 +32,7 @@ BATCH = Batch(3, CODES[0], CODES[-1], len(CODES), FIRST)
 @pytest.fixture
 def task(tmp_path: Path) -> Iterator[MeasureTask]:
     plan = load_run(toy.configuration(tmp_path)).plan
-    release, truth = release_layout(tmp_path), confidential_layout(tmp_path)
+    release, truth = release_of(tmp_path), truth_of(tmp_path)
     write_geography(Lattice.from_leaves(plan.spine, toy.blocks()), release)
     rows = {"geocode": CODES[:1], "cells": [[0, 4]], "counts": [[7, 2]]}
     publish_tables(truth.histograms("block"), [pa.table(rows, schema=SPARSE_SCHEMA)])

@@ -1,4 +1,4 @@
-"""Run files of format 2: the digests of folders begun with format 1, and errors that name keys."""
+"""Run files of format 3: the digests of folders begun with format 1, and errors that name keys."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import yaml
 
 from das.errors import ConfigError
 from jobs.pipeline.config.load import load_run
+from jobs.pipeline.folder.solutions import settings_of
 from tests.builders import toy, units
 from tests.builders.run_files import to_products
 from tests.checkout import ROOT
@@ -22,7 +23,7 @@ FACILITIES = {
     "units": "detailed",
     "at_least": {"male": 0},
 }
-# Of run files as they were digested before there was a format 2; folders begun then go on.
+# Of run files as they were digested before there was a format 3; folders begun then go on.
 BEGUN = {
     "plain": "9f57960c81b5896e523b8ddfa712caf4d762356a7e50315ba954e8daff29addf",
     "units": "4f5b2846be5455bf390b60e733d58cb535618142aba69a2910b9335be8f2b109",
@@ -33,9 +34,9 @@ CHANGES: dict[str, Callable[[Path], dict[str, Any]]] = {
     "units": lambda folder: {"units": units.section(folder)},
     "facilities": lambda folder: {
         "units": {**units.section(folder), "schema": "kinds.yaml", "output": {}}
-        | {"data": {"format": "histograms", "path": "units.parquet"}}
+        | {"data": {"input_format": "histograms", "path": "units.parquet"}}
         | {"invariants": [{"query": "detailed", "geolevel": "block"}]}
-        | {"solve": {"rounding": [["detailed"]]}},
+        | {"solve": {"rounding_passes": [["detailed"]]}},
         "invariants": [{"query": "total", "geolevel": "state"}, FACILITIES],
         "privacy__allocation": "allocation.yaml",
     },
@@ -64,7 +65,7 @@ def write(folder: Path, name: str) -> Path:
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_folders_of_format_1_go_on_in_format_2(tmp_path, name):
+def test_folders_of_format_1_go_on_in_format_3(tmp_path, name):
     run = load_run(write(tmp_path, name))
     assert run.plan.digest == BEGUN[name]
     assert [*run.products] == ["units", "persons"][name == "plain" :]
@@ -79,10 +80,10 @@ def test_format_1_is_refused_and_what_the_message_says_is_read(tmp_path, stated)
         ConfigError, match=r"run\.yaml: is of format 1, which is not read"
     ) as caught:
         load_run(path)
-    assert "write `format: 2`; put schema, data, " in str(caught.value.remedy)
+    assert "write `format: 3`; put schema, data, " in str(caught.value.remedy)
     persons = {key: document.pop(key) for key in ("schema", "data", "invariants")}
     persons["privacy"] = {key: document["privacy"].pop(key) for key in ("rho", "allocation")}
-    path.write_text(json.dumps({"format": 2, **document, "products": {"persons": persons}}))
+    path.write_text(json.dumps({"format": 3, **document, "products": {"persons": persons}}))
     assert [*load_run(path).products] == ["persons"]
 
 
@@ -106,7 +107,7 @@ def refused(folder: Path, change: Callable[[dict[str, Any]], object], name: str 
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda d: d.update(format=3), "format: Input should be 2; got 3"),
+        (lambda d: d.update(format=4), "format: Input should be 3; got 4"),
         (lambda d: d.update(units={}), "units: is not a known key"),
         (lambda d: d.update(schema="s.yaml"), "schema: is not a known key"),
         (lambda d: d["privacy"].update(rho="1"), "privacy.rho: is not a known key"),
@@ -124,13 +125,9 @@ def refused(folder: Path, change: Callable[[dict[str, Any]], object], name: str 
             lambda d: d["products"]["units"]["privacy"].update(product="toy"),
             "products.units.privacy.product: is also that of the persons; got toy",
         ),
-        (
-            lambda d: d.update(products={"counts": d["products"]["units"], **d["products"]}),
-            "products.counts: is the name of a part of what is made of the persons",
-        ),
     ],
 )
-def test_mistakes_in_format_2_are_named(tmp_path, change, said):
+def test_mistakes_in_format_3_are_named(tmp_path, change, said):
     assert said in refused(tmp_path, change)
 
 
@@ -152,8 +149,30 @@ def test_one_product_may_have_any_name(tmp_path):
     path.write_text(json.dumps(document))
     product = load_run(path).last
     assert (product.name, product.title) == ("dwellings", "toy")
-    assert product.release.root == tmp_path / "out" / "release"
+    assert product.release.root == tmp_path / "out" / "release" / "products" / "dwellings"
     assert product.plan.digest != BEGUN["plain"]
+
+
+@pytest.mark.parametrize("name", ["schema", "products", "between", "solve", "counts", "geography"])
+def test_a_product_may_be_called_as_a_key_or_a_folder_of_others(tmp_path, name):
+    """What is measured of each is in the digest, and how each is solved in the settings."""
+
+    def digest_of(rho: str, of_persons: str) -> str:
+        path = write(tmp_path, "units")
+        document = json.loads(path.read_text())
+        units, persons = document["products"].values()
+        units["privacy"]["rho"], persons["privacy"]["rho"] = rho, of_persons
+        document["products"] = {name: units, "persons": persons}
+        path.write_text(json.dumps(document))
+        resolved = load_run(path)
+        folders = {one.name: one.release.root for one in resolved.products.values()}
+        assert folders[name] == tmp_path / "out" / "release" / "products" / name
+        settings = settings_of(resolved.config)
+        assert [value for value in settings.values() if "output" in value and "solve" in value]
+        assert "method" in settings["solve"]
+        return resolved.plan.digest
+
+    assert len({digest_of("1", "1"), digest_of("2", "1"), digest_of("1", "2")}) == 3
 
 
 def test_products_know_what_binds_them_and_have_noise_of_their_own(tmp_path):
@@ -161,6 +180,9 @@ def test_products_know_what_binds_them_and_have_noise_of_their_own(tmp_path):
     assert (dwellings.bound_by, persons.bound_by) == ((), ("units",))
     assert (dwellings.seed, persons.seed) == (6, 5)
     assert (dwellings.account_name, persons.account_name) == ("units", "toy")
-    assert dwellings.release.root == persons.release.root / "units"
-    assert dwellings.confidential.root == persons.confidential.root / "units"
+    for half in ("release", "confidential"):
+        places = [getattr(product, half).root for product in (dwellings, persons)]
+        assert places == [
+            tmp_path / "out" / half / "products" / name for name in ("units", "persons")
+        ]
     assert [product.label("block") for product in (dwellings, persons)] == ["units, block", "block"]

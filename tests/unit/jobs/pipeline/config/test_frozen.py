@@ -12,6 +12,7 @@ from das.errors import OutputError
 from jobs.pipeline.config.allocation import freeze, read_frozen
 from jobs.pipeline.config.models.allocation import WorkloadConfig
 from jobs.pipeline.config.workload import ZCDP_BOUNDED, plan_shares
+from tests.builders.places import release_of
 from tests.unit.jobs.pipeline.config.test_workload import SCHEMA
 
 WANTED = WorkloadConfig.model_validate(
@@ -26,8 +27,8 @@ def shares():
 
 @pytest.fixture
 def path(tmp_path, shares):
-    freeze(tmp_path / "release" / "planned.json", "digest", {"state": shares, "block": shares})
-    return tmp_path / "release" / "planned.json"
+    freeze(release_of(tmp_path).planned, "digest", {"state": shares, "block": shares})
+    return release_of(tmp_path).planned
 
 
 def test_what_was_planned_is_read_back_exactly(path, shares):

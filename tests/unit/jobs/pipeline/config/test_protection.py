@@ -26,12 +26,12 @@ from jobs.pipeline.config.protection import (
     secret_properties,
 )
 from jobs.pipeline.run import run
-from jobs.pipeline.storage.layout import release_layout
 from jobs.pipeline.tasks.batches import Sizing
 from jobs.pipeline.tasks.executor import LocalTasks, SparkTasks
 from jobs.pipeline.tasks.progress import Reporter
 from jobs.pipeline.tasks.session import spark_session
 from tests.builders import in_process, toy
+from tests.builders.places import release_of
 
 OPEN = {"spark.authenticate": "false"}
 
@@ -235,7 +235,7 @@ def test_the_release_states_that_it_was_measured_in_an_open_session(
     config = load_run(toy.configuration(tmp_path, runtime={"allow_open_cluster": True}))
     tasks = InSession(in_process.fine(4), 2, session_with(dict(properties)))
     run(config, Reporter(quiet=True), tasks=tasks)
-    release = release_layout(tmp_path / "out")
+    release = release_of(tmp_path / "out")
     manifest = yaml.safe_load(release.manifest.read_text())
     assert manifest["open_sessions"] == (toy.LEVELS if is_open else [])
     report = release.report.read_text()

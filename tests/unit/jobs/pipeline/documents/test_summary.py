@@ -20,6 +20,7 @@ from jobs.pipeline.tasks.progress import Recorder, Reporter
 from jobs.pipeline.tasks.resources import PeakMemory, Reading
 from jobs.pipeline.tasks.step import Step, TaskReport, current_watch
 from tests.builders.events import documented_events
+from tests.builders.places import release_of
 
 FUTURE = 4e9  # born after the run began
 
@@ -111,7 +112,7 @@ def test_an_unstarted_run_has_cost_nothing(tmp_path):
 
 
 def test_a_log_in_the_release_is_refused(tmp_path):
-    log = tmp_path / "release" / "log.jsonl"
+    log = release_of(tmp_path).root / "log.jsonl"
     with pytest.raises(Exception, match="lies in the release"):
         refuse_misplaced_log(Reporter(quiet=True, log=log), tmp_path)
     refuse_misplaced_log(Reporter(quiet=True, log=tmp_path / "log.jsonl"), tmp_path)

@@ -27,6 +27,7 @@ from jobs.pipeline.storage.dataset import (
     verify_files,
 )
 from jobs.pipeline.storage.place import StoredPlace
+from tests.builders.places import release_of
 from tests.builders.turns import GO, TURNS, in_turns, take_turns
 
 BUDGET = Budget(Fraction(1), Fraction(1, 10**10), Neighbors.BOUNDED)
@@ -49,7 +50,7 @@ class Folder:
 
     @property
     def dataset(self) -> StoredPlace:
-        return self.root / "release" / "measurements" / "level=state"
+        return release_of(self.root).measurements("state")
 
     @property
     def draws(self) -> Draws:

@@ -12,6 +12,7 @@ from jobs.pipeline.config.load import load_run
 from jobs.pipeline.config.product import Resolved, account_of
 from jobs.pipeline.folder.identity import claim_as, has_spent, load_again, note_account, owner_of
 from tests.builders import toy
+from tests.builders.places import truth_of
 
 
 @pytest.fixture
@@ -39,12 +40,12 @@ def test_a_folder_where_nothing_was_spent_is_taken_over(resolved, tmp_path):
     identity = claim_as(owner_of(resolved))
     out = resolved.config.output.directory
     (out / "release" / "geography").mkdir(parents=True)
-    (out / "confidential" / "histograms").mkdir()
+    (truth_of(out).root / "histograms").mkdir(parents=True)
     assert has_spent(out, account_of(resolved.config)) is None
     changed = other(tmp_path)
     assert claim_as(owner_of(changed)) == identity
     assert not (out / "release").exists()
-    assert not (out / "confidential" / "histograms").exists()
+    assert not (truth_of(out).root / "histograms").exists()
     document = json.loads((out / "run.json").read_text())
     assert document["configuration_digest"] == changed.plan.digest
 

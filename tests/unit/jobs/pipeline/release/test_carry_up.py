@@ -18,8 +18,8 @@ from jobs.pipeline.release.moves import carry_up
 from jobs.pipeline.release.solve import total, unsolved
 from jobs.pipeline.storage.dataset import Dataset, verify_files
 from jobs.pipeline.storage.histograms import read_counts, sparse_table
-from jobs.pipeline.storage.layout import release_layout
 from tests.builders.datasets import publish_tables
+from tests.builders.places import release_of
 
 SPINE = Spine(("state", "county", "tract"), (1, 2, 3))
 COUNTS = {
@@ -51,7 +51,7 @@ def write(release, geolevel: str, moved: list[Move]) -> None:
 
 @pytest.fixture
 def release(tmp_path: Path):
-    layout = release_layout(tmp_path)
+    layout = release_of(tmp_path)
     for geolevel in COUNTS:
         write(layout, geolevel, MOVED if geolevel == "tract" else [])
     return layout
@@ -129,7 +129,7 @@ def test_without_moves_nothing_is_written(release):
 
 def test_where_nobody_was_counted_at_all_moved_persons_get_rows(tmp_path):
     """Parts that hold no row are all there is."""
-    nobody = release_layout(tmp_path)
+    nobody = release_of(tmp_path)
     for geolevel in ("state", "county"):
         empty = sparse_table([], Histograms(3, *(np.zeros(n, np.int64) for n in (1, 0, 0))))
         publish_tables(nobody.counts(geolevel), [empty], statistics([]))

@@ -19,6 +19,7 @@ from jobs.pipeline.release.given import given_counts, publish_given_counts
 from jobs.pipeline.storage.answers import ANSWERS, answer_table, read_available
 from jobs.pipeline.storage.dataset import Dataset
 from tests.builders import two_families as two
+from tests.builders.places import release_of
 
 AGES = Facilities(
     two.query("age"),
@@ -76,16 +77,15 @@ def test_what_was_given_stays(tmp_path):
 def test_facilities_of_the_units_go_by_their_labels(tmp_path):
     """The units know a kind that is no type, and have the types in another order."""
     release = two.release(tmp_path)
+    beside = release_of(tmp_path, "units")
     kinds = Schema("units", (Attribute("kind", ("adult", "empty", "minor")),))
     kind = Invariant.build(kinds, two.SPINE.levels, "detailed", "block")
     units = replace(PLAN, schema=kinds, invariants=(kind,), limits=Limits())
     table = answer_table(["111", "122"], "detailed", np.array([[1, 7, 2], [3, 7, 4]]))
-    two.write(
-        release.product("units").invariants("block"), [table], ANSWERS, {"queries": ["detailed"]}
-    )
+    two.write(beside.invariants("block"), [table], ANSWERS, {"queries": ["detailed"]})
     exact = {"product": "units", "query": "detailed"}
     entry = FacilitiesConfig(facilities="age", geolevel="block", exact=exact)
-    products = {"units": (units, release.product("units"))}
+    products = {"units": (units, beside)}
     publish_given_counts(PLAN, [entry], release, products)
     counts = given_counts(release, AGES, CODES, two.whole("block"))
     assert counts.tolist() == [[2, 1], [0, 0], [0, 0], [4, 3]]

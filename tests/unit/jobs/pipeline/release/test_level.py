@@ -11,8 +11,9 @@ from jobs.pipeline.plan import plan_terms
 from jobs.pipeline.release.level import LevelReader, range_evidence
 from jobs.pipeline.storage.dataset import Dataset, publish
 from jobs.pipeline.storage.estimates import read_moments, write_moments
-from jobs.pipeline.storage.layout import EstimateLayout, ReleaseLayout
+from jobs.pipeline.storage.layout import EstimateLayout
 from tests.builders import two_families as two
+from tests.builders.places import release_of
 
 # County 13 has one block; families of two, two, one and three.
 BLOCKS = {
@@ -56,7 +57,7 @@ def test_pieces_are_read_one_after_the_other(tmp_path, most):
     rows, answers = read(tmp_path, plan)
     assert len(answers.noisy[1]) == 7  # the only child is not measured
     assert len(answers.exact[0]) == 8
-    reader = LevelReader(plan, ReleaseLayout(tmp_path / "release"), 2)
+    reader = LevelReader(plan, release_of(tmp_path), 2)
     parts = [reader.answers(rows.slice(*piece)) for piece in rows.pieces(most)]
     for name in ("noisy", "exact"):
         for query, whole in enumerate(getattr(answers, name)):
@@ -114,7 +115,7 @@ def test_moments_come_back_for_exactly_the_geounits_asked_for(tmp_path):
 def test_moments_of_fewer_components(tmp_path):
     plan = two.plan()
     rows, _ = read(tmp_path, plan, "county")
-    reader = LevelReader(plan, ReleaseLayout(tmp_path / "release"), 1)
+    reader = LevelReader(plan, release_of(tmp_path), 1)
     whole = reader.terms.coordinates
     terms = reader.terms.restricted(whole.touched_by((two.query("age"),)))
     assert terms.coordinates.size < whole.size

@@ -20,7 +20,6 @@ from jobs.pipeline.plan import planned_ledger
 from jobs.pipeline.release.implied import publish_implied
 from jobs.pipeline.release.manifest import RunFacts, seal_product
 from jobs.pipeline.release.microdata import write_microdata
-from jobs.pipeline.release.sealing import NOT_FOR_RELEASE
 from jobs.pipeline.release.solve import solve_level
 from jobs.pipeline.release.tables import write_tables
 from jobs.pipeline.storage.dataset import Dataset
@@ -107,7 +106,6 @@ def test_outputs_are_the_datasets_that_are_there(release):
         assert row["bytes"] == sum((dataset.path / p.file).stat().st_size for p in dataset.parts)
     folders = {path.split("/")[0] for path in outputs}
     assert folders == {
-        "geography",
         "measurements",
         "invariants",
         "implied",
@@ -115,7 +113,7 @@ def test_outputs_are_the_datasets_that_are_there(release):
         "microdata",
         "tables",
     }
-    assert len(outputs) == 3 * 5 + 2 + 2  # invariants at two geolevels, microdata in two formats
+    assert len(outputs) == 3 * 4 + 2 + 2  # invariants at two geolevels, microdata in two formats
     assert [column["name"] for column in outputs["tables/level=block"]["columns"]] == [
         "geolevel",
         "geocode",
@@ -166,7 +164,7 @@ def test_files_beside_the_datasets_have_digests(release):
 def test_seeded_noise_is_said_in_the_manifest_and_in_a_file(release, is_test):
     document = written(release, replace(PLAN, not_for_release=is_test))
     assert document["not_for_release"] is is_test
-    assert (release.root / NOT_FOR_RELEASE).exists() is is_test
+    assert release.notice.exists() is is_test
     kinds = {True: "seeded_not_for_release", False: "operating_system"}
     assert document["privacy"]["randomness"] == kinds[is_test]
 

@@ -12,7 +12,6 @@ import pytest
 from das.errors import OutputError, VerificationError
 from jobs.pipeline.documents.manifest import Output, ReleasedFile
 from jobs.pipeline.release.sealing import (
-    NOT_FOR_RELEASE,
     _difference,
     released_files,
     released_outputs,
@@ -22,6 +21,7 @@ from jobs.pipeline.release.sealing import (
 from jobs.pipeline.storage.dataset import MANIFEST
 from jobs.pipeline.storage.layout import ReleaseLayout
 from tests.builders import two_families as two
+from tests.builders.places import release_of
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Stated:
 
 @pytest.fixture
 def release(tmp_path: Path) -> ReleaseLayout:
-    found = ReleaseLayout(tmp_path / "release")
+    found = release_of(tmp_path)
     table = pa.table({"geocode": ["1", "2", "3"]})
     two.write(found.root / "counts", [table], table.schema, {})
     (found.root / "codebook.md").write_text("ages in years")
@@ -61,7 +61,7 @@ def change_a_byte(root: Path) -> None:
         (add_to("codebook.md"), "codebook.md: is not the one the manifest of the release names"),
         (change_a_byte, "counts/"),
         (lambda root: (root / "notes").touch(), "notes: lies in the release, and its manifest"),
-        (lambda root: (root / NOT_FOR_RELEASE).touch(), "not_for_release: does not agree"),
+        (lambda root: (root / "NOT_FOR_RELEASE.txt").touch(), "not_for_release: does not agree"),
     ],
     ids=["dataset", "file", "rows", "stray file", "seeded"],
 )

@@ -19,10 +19,11 @@ from jobs.pipeline.release.verify import _verify_families, _verify_invariants
 from jobs.pipeline.storage.answers import ANSWERS
 from jobs.pipeline.storage.geography import write_geography
 from jobs.pipeline.storage.histograms import SPARSE_SCHEMA
-from jobs.pipeline.storage.layout import ReleaseLayout, release_layout
+from jobs.pipeline.storage.layout import ReleaseLayout
 from jobs.pipeline.tasks.batches import geounit_batches
 from tests.builders import toy
 from tests.builders.datasets import publish_tables
+from tests.builders.places import release_of
 
 CELLS = {code: {i % 6: 1 + i % 3} for i, code in enumerate(toy.blocks()) if i % 4}
 
@@ -34,7 +35,7 @@ def plan(tmp_path: Path) -> Plan:
 
 @pytest.fixture
 def release(tmp_path: Path, plan: Plan) -> ReleaseLayout:
-    layout = release_layout(tmp_path)
+    layout = release_of(tmp_path)
     write_geography(Lattice.from_leaves(plan.spine, toy.blocks()), layout)
     return layout
 

@@ -73,20 +73,21 @@ class Outline(HTMLParser):
         )
 
 
-def internal(folder: Path, document=None, found=None) -> str:
+def internal(folder: Path, document=None, found=None, of=()) -> str:
     out = folder / "internal.html"
     write_internal_report(
         manifest() if document is None else document,
         evaluation() if found is None else found,
         summary(),
         out,
+        of=of,
     )
     return out.read_text(encoding="utf-8")
 
 
-def public(folder: Path, document=None) -> str:
+def public(folder: Path, document=None, of=()) -> str:
     out = folder / "public.html"
-    write_public_report(manifest() if document is None else document, out)
+    write_public_report(manifest() if document is None else document, out, of=of)
     return out.read_text(encoding="utf-8")
 
 
@@ -281,9 +282,9 @@ def test_text_contrast_is_sufficient_in_light_and_dark():
         assert all(contrast(palette[mark], palette["paper"]) >= 3 for mark in marks)
 
 
-def with_units() -> Manifest:
-    """The manifest of a run with two products."""
-    units = manifest_document(
+def with_units() -> tuple[Manifest, Manifest]:
+    """The manifests of the units and the persons of a run."""
+    units = manifest(
         records="units",
         totals={"units": 7_654_321, "leaf_geounits": 25_181},
         invariants=[{"query": "hhgq", "geolevels": ["nation", "county", "block"]}],
@@ -296,8 +297,7 @@ def with_units() -> Manifest:
     ]
     composed = [{"total": "8/7", "epsilon": 10.9, **budget}]
     simple = {"epsilon_simple": 11.5}
-    return manifest(
-        products={"units": units},
+    persons = manifest(
         together={
             "grants": [grant | simple for grant in grants],
             "composed": [total | simple for total in composed],
@@ -306,10 +306,12 @@ def with_units() -> Manifest:
             {"kind": "facilities", "name": "hhgq", "geolevels": ["block"], "types": ["nursing"]}
         ],
     )
+    return units, persons
 
 
 def test_both_reports_show_the_products_and_their_sum(tmp_path):
-    for page in (public(tmp_path, with_units()), internal(tmp_path, with_units())):
+    both = with_units()
+    for page in (public(tmp_path, both[1], both), internal(tmp_path, both[1], of=both)):
         shown = text_of(page)
         assert "Products of this run" in shown
         assert "7,654,321" in shown
@@ -324,8 +326,8 @@ def test_both_reports_show_the_products_and_their_sum(tmp_path):
 
 def test_a_report_on_units_speaks_of_units(tmp_path):
     for page in (
-        public(tmp_path, with_units().products["units"]),
-        internal(tmp_path, with_units().products["units"]),
+        public(tmp_path, with_units()[0]),
+        internal(tmp_path, with_units()[0]),
     ):
         shown = text_of(page)
         assert "persons" not in shown.lower()
