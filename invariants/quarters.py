@@ -34,7 +34,7 @@ class LivingQuarters(Limit):
 
     kind: ClassVar[str] = "living quarters"
     note: ClassVar[str] = (
-        "Counts of living quarters are public; geounits without any have no persons."
+        "Counts of living quarters are public. Geounits without any have no persons."
     )
     is_single: ClassVar[bool] = True
     is_kept_beside_releases: ClassVar[bool] = True
