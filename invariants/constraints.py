@@ -13,18 +13,18 @@ from das.arrays import BoolArray, IntArray
 from das.queries.query import Query
 from das.schema import Schema
 from invariants.between import Ties
+from invariants.constraint import Constraint
 from invariants.exact import BoundQuery
 from invariants.facilities import Facilities
-from invariants.limit import Limit
 from invariants.linear import LinearRow
 from invariants.quarters import LivingQuarters
 from invariants.zeros import StructuralZeros, representative_levels
 
-Kind = TypeVar("Kind", bound=Limit)
+Kind = TypeVar("Kind", bound=Constraint)
 
 
 @dataclass(frozen=True, eq=False)
-class Limits:
+class Constraints:
     """All constraints on the counts of a product besides the exact queries of its plan.
 
     Attributes:
@@ -32,14 +32,14 @@ class Limits:
       ties: Bounds from the counts of products solved before; then there are no facilities.
     """
 
-    stated: tuple[Limit, ...] = ()
+    stated: tuple[Constraint, ...] = ()
     ties: Ties | None = None
 
     def of(self, kind: type[Kind]) -> tuple[Kind, ...]:
         """Return all constraints of one kind."""
         return tuple(limit for limit in self.stated if isinstance(limit, kind))
 
-    def stated_at(self, geolevel: str) -> list[Limit]:
+    def stated_at(self, geolevel: str) -> list[Constraint]:
         """Return constraints stated at `geolevel` or at every geolevel that counts can break."""
         stated = [limit for limit in self.stated if limit.geolevel in ("", geolevel)]
         return [limit for limit in stated if limit.is_compared]

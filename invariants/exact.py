@@ -18,11 +18,11 @@ from das.privacy.neighborhoods import Held
 from das.queries.query import Query, is_refinement, parse_query
 from das.schema import Schema
 from invariants.conflict import Statement
-from invariants.limit import Limit, statements_of
+from invariants.constraint import Constraint, statements_of
 
 
 @dataclass(frozen=True, eq=False)
-class Invariant(Limit):
+class Invariant(Constraint):
     """Partition query whose answers are published exactly at a geolevel.
 
     The answers of a parent are the sums of the answers of its children, so the query is exact at
@@ -107,7 +107,7 @@ class BoundQuery(Invariant):
         """Return nothing: the answers of the earlier release are protected."""
         return []
 
-    def check(self, others: Sequence[Limit], invariants: Sequence[Limit]) -> None:
+    def check(self, others: Sequence[Constraint], invariants: Sequence[Constraint]) -> None:
         """Check that counts can agree with the earlier release and all other constraints.
 
         Raises:

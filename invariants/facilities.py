@@ -15,9 +15,9 @@ from das.privacy.neighborhoods import Held
 from das.queries.query import Query, is_refinement
 from das.schema import Schema
 from invariants.conflict import Statement
+from invariants.constraint import Constraint, statements_of
 from invariants.exact import Invariant, invariants_at
 from invariants.leaves import MANY, Leaves
-from invariants.limit import Limit, statements_of
 from invariants.quarters import LivingQuarters
 
 
@@ -50,7 +50,7 @@ class Types:
 
 
 @dataclass(frozen=True, eq=False)
-class Facilities(Limit):
+class Facilities(Constraint):
     """Facility counts by type, published exactly at a geolevel.
 
     A geounit with f_i facilities of type i can have f_i least_i to f_i most_i persons of that type.
@@ -126,7 +126,7 @@ class Facilities(Limit):
         """Return the types whose facilities are counted."""
         return tuple(np.array(self.counted)[self.is_counted].tolist())
 
-    def check(self, others: Sequence[Limit], invariants: Sequence[Limit]) -> None:
+    def check(self, others: Sequence[Constraint], invariants: Sequence[Constraint]) -> None:
         """Check the facilities against exact queries and living quarters.
 
         Raises:

@@ -15,15 +15,15 @@ from das.privacy.neighborhoods import Held
 from das.schema import Schema, written_out
 from invariants.between import Cap, weighted_sums
 from invariants.conflict import Statement
+from invariants.constraint import Constraint
 from invariants.leaves import NO_LIMIT
-from invariants.limit import Limit
 
 MOST_CELLS_OF_ROWS = 4_000_000
 """Largest schema with linear rows: 32 MB a row in every process. Default, not measured."""
 
 
 @dataclass(frozen=True, eq=False)
-class LinearRow(Limit):
+class LinearRow(Constraint):
     """Weighted sum of cells that is bounded, or exact, at a geolevel.
 
     It is also imposed at all coarser geolevels, with its bounds added up over the geounits below.
@@ -109,7 +109,7 @@ class LinearRow(Limit):
         """Return the manifest entry; a row without bounds is of the kind "exact row"."""
         return super().document(schema) | ({"kind": "exact row"} if self.is_exact else {})
 
-    def check(self, others: Sequence[Limit], invariants: Sequence[Limit]) -> None:
+    def check(self, others: Sequence[Constraint], invariants: Sequence[Constraint]) -> None:
         """Check that the name of the row is unique among rows and exact queries.
 
         Raises:

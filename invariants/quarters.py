@@ -18,11 +18,11 @@ from das.histograms import Histograms
 from das.privacy.neighborhoods import Held
 from das.schema import Schema
 from invariants.conflict import Statement
-from invariants.limit import Limit
+from invariants.constraint import Constraint
 
 
 @dataclass(frozen=True, eq=False)
-class LivingQuarters(Limit):
+class LivingQuarters(Constraint):
     """Kinds of living quarters, and the geolevels at which they are counted.
 
     Attributes:

@@ -16,13 +16,13 @@ from das.histograms import Histograms
 from das.queries.query import Query
 from das.schema import Schema
 from invariants.conflict import Statement
-from invariants.limit import Limit
+from invariants.constraint import Constraint
 
 _BOXES = 63  # bits of an int64 without the sign
 
 
 @dataclass(frozen=True, eq=False)
-class StructuralZeros(Limit):
+class StructuralZeros(Constraint):
     """Union of boxes of impossible cells; a box is a product of sets of levels, one per attribute.
 
     It is stored by attribute, so memory does not grow with the cells of the schema.
@@ -54,13 +54,13 @@ class StructuralZeros(Limit):
         return f"{len(self)} of {schema.size} cells"
 
     @classmethod
-    def joined(cls, stated: Sequence[Limit]) -> list[Limit]:
+    def joined(cls, stated: Sequence[Constraint]) -> list[Constraint]:
         """Merge all boxes into one union."""
         zeros = [limit for limit in stated if isinstance(limit, StructuralZeros)]
         boxes = tuple(box for union in zeros for box in union.boxes)
         return [cls(zeros[0].shape, boxes)] if zeros else []
 
-    def check(self, others: Sequence[Limit], invariants: Sequence[Limit]) -> None:
+    def check(self, others: Sequence[Constraint], invariants: Sequence[Constraint]) -> None:
         """Check that some cell is possible.
 
         Raises:

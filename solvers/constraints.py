@@ -18,7 +18,7 @@ from solvers.problem import NO_LIMIT, NodeProblem, RowsTerm
 
 
 @dataclass(frozen=True, eq=False)
-class Constraint:
+class SparseRows:
     """Linear constraint lower <= A x <= upper.
 
     Attributes:
@@ -56,17 +56,17 @@ def sum_of_children(C: int, n: int) -> sp.csr_array:
     return sp.csr_array(sp.kron(np.ones((1, C)), sp.eye_array(n), format="csr"))
 
 
-def given_sums(groups: IntArray, targets: npt.NDArray[np.generic], name: str = "") -> Constraint:
+def given_sums(groups: IntArray, targets: npt.NDArray[np.generic], name: str = "") -> SparseRows:
     """Return the constraint that sums by group equal the targets [C, m] of every child."""
     C, m = targets.shape
     sums = targets.ravel().astype(float)
-    return Constraint(every_child(C, sums_of_groups(groups, m)), sums, sums, (name,) * (C * m))
+    return SparseRows(every_child(C, sums_of_groups(groups, m)), sums, sums, (name,) * (C * m))
 
 
-def linear_rows(rows: RowsTerm) -> Constraint:
+def linear_rows(rows: RowsTerm) -> SparseRows:
     """Return the constraint that the linear rows of every child are within their bounds."""
     C = len(rows.least)
-    return Constraint(
+    return SparseRows(
         every_child(C, sp.csr_array(rows.coefficients.astype(float))),
         limits(rows.least).ravel(),
         limits(rows.most).ravel(),
@@ -76,7 +76,7 @@ def linear_rows(rows: RowsTerm) -> Constraint:
 
 def of_node(
     problem: NodeProblem, fixed: tuple[tuple[IntArray, FloatArray], ...] = ()
-) -> Iterator[Constraint]:
+) -> Iterator[SparseRows]:
     """Yield all constraints of a node except nonnegativity and leaves.
 
     Args:
@@ -86,7 +86,7 @@ def of_node(
     C, k = problem.n_children, problem.n_cells
     if problem.parent is not None:
         parent = problem.parent.astype(float)
-        yield Constraint(sum_of_children(C, k), parent, parent, ("the sum of the children",) * k)
+        yield SparseRows(sum_of_children(C, k), parent, parent, ("the sum of the children",) * k)
     sums = [(exact.groups, exact.targets) for exact in problem.exact]
     for number, (groups, targets) in enumerate((*sums, *fixed)):
         yield given_sums(groups, targets, f"equality {number}")

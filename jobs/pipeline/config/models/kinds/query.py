@@ -7,8 +7,8 @@ from typing import ClassVar
 from pydantic import model_validator
 
 from das.errors import ConfigError
+from invariants.constraint import Constraint
 from invariants.exact import BoundQuery, Invariant
-from invariants.limit import Limit
 from jobs.pipeline.config.models.kinds.kind import KindConfig, PublicTable, ReleasedCounts, Setting
 from jobs.pipeline.config.models.values import Text
 
@@ -18,7 +18,7 @@ class InvariantConfig(KindConfig):
 
     later = ("released",)
     key: ClassVar[str] = "query"
-    limit: ClassVar[type[Limit]] = BoundQuery
+    limit: ClassVar[type[Constraint]] = BoundQuery
 
     query: Text
     """Query, such as "total"."""
@@ -45,7 +45,7 @@ class InvariantConfig(KindConfig):
         """Whether its answers are those of the data."""
         return self.released is None
 
-    def build(self, setting: Setting) -> list[Limit]:
+    def build(self, setting: Setting) -> list[Constraint]:
         """Parse the query.
 
         Raises:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from das.errors import InfeasibleError
-from invariants.constraints import Limits
+from invariants.constraints import Constraints
 from invariants.linear import LinearRow
 from jobs.pipeline.documents.statistics import Move
 from jobs.pipeline.release.implied import BatchLimits
@@ -65,7 +65,7 @@ def minors(*of_blocks: int) -> Constraints:
 def plan_with(*exact: str):
     """Minors are bounded in blocks, and some queries exact in counties."""
     invariants = tuple(two.exact(name, "county") for name in exact)
-    return two.plan(limits=Limits((MINORS,)), invariants=invariants)
+    return two.plan(limits=Constraints((MINORS,)), invariants=invariants)
 
 
 def test_children_that_need_more_minors_get_the_nearest_parent():
@@ -137,7 +137,7 @@ def test_rules_keep_rows_unless_the_children_have_bounds_of_their_own():
     odd = LinearRow("odd", np.array([1, 0, 3, 0]), two.SPINE.levels, 0, 9)
     exact = LinearRow("exact", np.array([0, 5, 0, 5]), two.SPINE.levels, None, None)
     plan = two.plan(
-        limits=Limits((two.zeros(1), men, odd, exact)),
+        limits=Constraints((two.zeros(1), men, odd, exact)),
         invariants=(two.exact("sex", "county"), two.exact("age", "block")),
     )
     rules = MoveRules.of(plan, plan.levels[BLOCK], family(4, 0, 0, 6))

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from invariants.constraints import Limits
+from invariants.constraints import Constraints
 from invariants.facilities import Facilities
 from invariants.leaves import add_up
 from invariants.linear import LinearRow
@@ -81,7 +81,7 @@ def test_exact_answers_of_live_groups(tmp_path):
 def test_linear_rows_exact_ones_first(tmp_path):
     men = LinearRow("men", np.array([0, 0, 1, 1]), two.SPINE.levels, None, None)
     odd = LinearRow("odd", np.array([1, -2, 3, -4]), two.SPINE.levels, -9, 9)
-    template = two.template(two.plan(limits=Limits((odd, men))), BLOCK)
+    template = two.template(two.plan(limits=Constraints((odd, men))), BLOCK)
     bounds = BatchLimits(None, np.full((4, 1), -9), np.arange(4)[:, None])
     constraints = Constraints([], [np.array([[2], [0], [0], [4]])], bounds)
     (term,) = node_problem(template, families()[1], targets(), constraints).rows
@@ -95,7 +95,7 @@ def test_leaves_of_the_children(tmp_path):
     ages = Facilities(
         two.query("age"), two.SPINE.levels, np.array([1, 1]), np.array([4, 4]), np.array([True] * 2)
     )
-    template = two.template(two.plan(limits=Limits((ages,))), BLOCK)
+    template = two.template(two.plan(limits=Constraints((ages,))), BLOCK)
     leaves = add_up(ages.boxes(np.array([[1, 0], [0, 2], [0, 0], [1, 1]])), np.arange(4), 4)
     empty = np.zeros((4, 0), np.int64)
     constraints = Constraints([], [], BatchLimits(leaves, empty, empty))
@@ -119,7 +119,7 @@ def test_named_passes_come_first_and_the_others_last(tmp_path):
 
 
 def test_the_root_lives_where_somebody_may_be(tmp_path):
-    template = two.template(two.plan(limits=Limits((two.zeros(0, 2),))), 0)
+    template = two.template(two.plan(limits=Constraints((two.zeros(0, 2),))), 0)
     root = Family("root", slice(0, 1), None)
     own = Targets([two.query("detailed")], [ANSWERS[:1]], [np.ones(1)], np.arange(1))
     problem = node_problem(template, root, own, NOTHING)
@@ -140,7 +140,7 @@ def test_counts_of_live_cells_become_histograms(tmp_path):
 )
 def test_children_may_be_empty_if_their_rows_allow_zero(least, most, expected):
     row = LinearRow("men", np.array([0, 0, 1, 1]), two.SPINE.levels, least, most)
-    template = two.template(two.plan(limits=Limits((row,))), BLOCK)
+    template = two.template(two.plan(limits=Constraints((row,))), BLOCK)
     least_of, most_of = np.full((4, 1), -9), np.full((4, 1), 9)
     least_of[3], most_of[3] = least, most
     constraints = Constraints([], [], BatchLimits(None, least_of, most_of))

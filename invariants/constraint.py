@@ -22,7 +22,7 @@ from das.schema import Schema
 from invariants.conflict import Statement
 
 
-class Limit(ABC):
+class Constraint(ABC):
     """Constraint of one kind on the counts of a product: the interface of all kinds.
 
     Attributes:
@@ -112,11 +112,11 @@ class Limit(ABC):
         return {"kind": self.kind, "name": name, "geolevels": geolevels, **types}
 
     @classmethod
-    def joined(cls, stated: Sequence[Limit]) -> list[Limit]:
+    def joined(cls, stated: Sequence[Constraint]) -> list[Constraint]:
         """Merge constraints of this kind into those that a plan keeps."""
         return [*stated]
 
-    def check(self, others: Sequence[Limit], invariants: Sequence[Limit]) -> None:  # noqa: B027
+    def check(self, others: Sequence[Constraint], invariants: Sequence[Constraint]) -> None:  # noqa: B027
         """Check that counts can meet the constraint and all other constraints of a plan.
 
         Args:
