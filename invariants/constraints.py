@@ -75,7 +75,7 @@ class Constraints:
         return self.facilities or self.ties
 
     @property
-    def hang_on_products(self) -> bool:
+    def depends_on_other_products(self) -> bool:
         """Return whether implied bounds are known only after other products are solved."""
         return self.ties is not None or any(row.cap is not None for row in self.rows)
 

@@ -92,14 +92,14 @@ def publish_implied(plan: Plan, release: ReleaseLayout, tasks: Tasks) -> None:
 
         parts = tasks.run(f"implied {level.name}", batches, run)
         facts = {"geolevel": level.name}
-        if plan.limits.hang_on_products:  # made of counts, which other settings make anew
+        if plan.limits.depends_on_other_products:  # made of counts, which other settings make anew
             facts["solve_digest"] = plan.solve_digest
         publish(dataset, parts, facts)
 
 
 def implied_limits(plan: Plan, release: ReleaseLayout, geolevel: str) -> Place:
     """Where what is implied for a geolevel lies."""
-    tied = plan.limits.hang_on_products
+    tied = plan.limits.depends_on_other_products
     return release.tied(geolevel) if tied else release.implied(geolevel)
 
 
