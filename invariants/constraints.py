@@ -14,7 +14,7 @@ from das.queries.query import Query
 from das.schema import Schema
 from invariants.between import Ties
 from invariants.constraint import Constraint
-from invariants.exact import BoundQuery
+from invariants.exact import PinnedQuery
 from invariants.facilities import Facilities
 from invariants.linear import LinearRow
 from invariants.quarters import LivingQuarters
@@ -65,9 +65,9 @@ class Constraints:
         return self.of(LinearRow)
 
     @cached_property
-    def bound(self) -> tuple[BoundQuery, ...]:
+    def pinned(self) -> tuple[PinnedQuery, ...]:
         """Return queries whose answers are taken from an earlier release."""
-        return self.of(BoundQuery)
+        return self.of(PinnedQuery)
 
     @property
     def by_type(self) -> Facilities | Ties | None:

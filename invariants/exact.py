@@ -92,7 +92,7 @@ class Invariant(Constraint):
         return cls(parsed, tuple(spine[: list(spine).index(geolevel) + 1]))
 
 
-class BoundQuery(Invariant):
+class PinnedQuery(Invariant):
     """Partition query whose answers are taken from an earlier release, not from the data."""
 
     kind: ClassVar[str] = "released before"

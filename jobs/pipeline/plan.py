@@ -225,7 +225,7 @@ class Plan:
                 tuple(e.query for e in asked if self._is_on_demand(index, e.query)),
                 tuple(e.query for e in asked if e.query.name not in self.on_demand),
                 tuple(invariant.query for invariant in invariants_at(self.invariants, name)),
-                tuple(invariant.query for invariant in invariants_at(limits.bound, name)),
+                tuple(invariant.query for invariant in invariants_at(limits.pinned, name)),
                 tuple(limits.exact_rows_at(name)),
                 tuple(limits.bounded_rows_at(name)),
             )

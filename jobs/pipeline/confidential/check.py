@@ -102,7 +102,7 @@ def _agreements(plan: Plan, stated: Sequence[KindConfig]) -> dict[str, list[Agre
     That is what the run itself publishes exactly of the data, and what the release did.
     """
     found: dict[str, list[Agreement]] = {}
-    for bound in plan.limits.bound:
+    for bound in plan.limits.pinned:
         for exact in plan.invariants:
             shared = [name for name in exact.geolevels if name in bound.geolevels]
             if shared and exact.query.size <= bound.query.size:

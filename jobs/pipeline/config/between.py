@@ -117,11 +117,11 @@ def _tied(
             got=plan.limits.facilities.query.name,
             remedy="state what facilities hold as constraints too, at_least and at_most",
         )
-    if plan.limits.bound:
+    if plan.limits.pinned:
         raise ConfigError(
             f"constraints of the {later}",
             "stand beside counts of an earlier release",
-            got=[one.query.name for one in plan.limits.bound],
+            got=[one.query.name for one in plan.limits.pinned],
             want="one of both",
         )
     possible = np.zeros(plan.schema.size, np.bool_)
