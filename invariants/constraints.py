@@ -123,7 +123,7 @@ class Constraints:
         """Return whether geounits of a geolevel have constraints implied by public counts."""
         return self.binds(geolevel) or self.quarters_at(geolevel) is not None
 
-    def levels_told_apart(
+    def representative_levels(
         self, schema: Schema, queries: Sequence[Query], most: int
     ) -> list[IntArray]:
         """Return representative levels of each attribute, for all constraints and queries.

@@ -35,7 +35,7 @@ class Invariant(Constraint):
     """
 
     kind: ClassVar[str] = "exact"
-    is_kept_beside_releases: ClassVar[bool] = True
+    is_compatible_with_releases: ClassVar[bool] = True
 
     query: Query
     geolevels: tuple[str, ...]
@@ -118,7 +118,7 @@ class PinnedQuery(Invariant):
             raise SchemaError(f"query {self.query.name}", "is no partition of the records")
         queries = [limit for limit in (*invariants, *others) if isinstance(limit, Invariant)]
         check_invariants(queries)
-        if not all(limit.is_kept_beside_releases for limit in others):
+        if not all(limit.is_compatible_with_releases for limit in others):
             raise ConfigError(
                 f"query {self.query.name}",
                 "is pinned to an earlier release; the counts of that release may contradict the "

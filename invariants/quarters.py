@@ -37,7 +37,7 @@ class LivingQuarters(Constraint):
         "Counts of living quarters are public. Geounits without any have no persons."
     )
     is_single: ClassVar[bool] = True
-    is_kept_beside_releases: ClassVar[bool] = True
+    is_compatible_with_releases: ClassVar[bool] = True
 
     kinds: tuple[str, ...]
     is_housing: BoolArray

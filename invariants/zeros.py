@@ -33,7 +33,7 @@ class StructuralZeros(Constraint):
     """
 
     kind: ClassVar[str] = "structural zeros"
-    is_kept_beside_releases: ClassVar[bool] = True
+    is_compatible_with_releases: ClassVar[bool] = True
 
     shape: tuple[int, ...]
     boxes: tuple[tuple[BoolArray, ...], ...]

@@ -216,7 +216,7 @@ def _cells(plan: Plan, geolevel: str, limits: Sequence[Constraint]) -> IntArray:
     """int64[k]: one cell of all that no statement tells apart; all beside linear rows."""
     queries = [query for one in limits for query in one.queries]
     queries += [one.query for one in invariants_at(plan.invariants, geolevel)]
-    levels = plan.limits.levels_told_apart(plan.schema, queries, most=1)
+    levels = plan.limits.representative_levels(plan.schema, queries, most=1)
     return cells_at(plan.schema.shape, levels)
 
 
