@@ -89,7 +89,7 @@ def weighted_sums(coefficients: IntArray, histograms: Histograms) -> IntArray:
 
 
 @dataclass(frozen=True, eq=False)
-class Tie:
+class CrossProductConstraint:
     """Constraint least(others) <= records in some cells <= most(others), in every geounit.
 
     Attributes:
@@ -122,7 +122,7 @@ class Tie:
 
 
 @dataclass(frozen=True, eq=False)
-class Ties:
+class CrossProductConstraints:
     """All cross-product constraints of a product with the products solved before it.
 
     Attributes:
@@ -134,7 +134,7 @@ class Ties:
       most: By type, the sums that bound its records from above.
     """
 
-    entries: tuple[Tie, ...]
+    entries: tuple[CrossProductConstraint, ...]
     geolevels: tuple[str, ...]
     query: Types
     least: tuple[tuple[Form, ...], ...]
@@ -195,7 +195,9 @@ class Cap:
 # --- types and bounds of stated constraints ------------------------------------------------------
 
 
-def tie_types(entries: Sequence[Tie], geolevels: tuple[str, ...], possible: BoolArray) -> Ties:
+def build_constraints(
+    entries: Sequence[CrossProductConstraint], geolevels: tuple[str, ...], possible: BoolArray
+) -> CrossProductConstraints:
     """Build the types and bounds of the cross-product constraints of a product, and check them.
 
     Args:
@@ -228,14 +230,14 @@ def tie_types(entries: Sequence[Tie], geolevels: tuple[str, ...], possible: Bool
         least.append(())
         most.append(())
     types = Types("types of the ties", codes, len(least))
-    return Ties(tuple(entries), geolevels, types, tuple(least), tuple(most))
+    return CrossProductConstraints(tuple(entries), geolevels, types, tuple(least), tuple(most))
 
 
-Group = Sequence[Tie]  # ties of the same cells
+Group = Sequence[CrossProductConstraint]  # ties of the same cells
 
 
-def _groups(entries: Sequence[Tie]) -> list[Group]:
-    groups: dict[bytes, list[Tie]] = {}
+def _groups(entries: Sequence[CrossProductConstraint]) -> list[Group]:
+    groups: dict[bytes, list[CrossProductConstraint]] = {}
     for tie in entries:
         groups.setdefault(np.packbits(tie.cells).tobytes(), []).append(tie)
     return sorted(groups.values(), key=lambda ties: int(ties[0].cells.sum()))
@@ -321,7 +323,7 @@ def _undominated(lows: Sequence[Form]) -> tuple[Form, ...]:
 
 
 def caps_of(
-    later: str, ties: Ties, invariants: Sequence[Invariant], order: Sequence[str]
+    later: str, ties: CrossProductConstraints, invariants: Sequence[Invariant], order: Sequence[str]
 ) -> Iterator[tuple[str, IntArray, tuple[str, ...], Cap]]:
     """Yield rows on earlier products, without which exact answers of this one are infeasible.
 
@@ -362,7 +364,7 @@ def caps_of(
                     yield name, largest.parts[name], geolevels, cap
 
 
-def _refuse_unsummable(ties: Ties, types: Sequence[int], query: Query) -> None:
+def _refuse_unsummable(ties: CrossProductConstraints, types: Sequence[int], query: Query) -> None:
     """Refuse bounds of types whose sum over geounits differs from that of an exact answer."""
     for kind in types:
         lows, highs = ties.least[kind], ties.most[kind]

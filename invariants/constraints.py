@@ -12,7 +12,7 @@ import numpy as np
 from das.arrays import BoolArray, IntArray
 from das.queries.query import Query
 from das.schema import Schema
-from invariants.between import Ties
+from invariants.between import CrossProductConstraints
 from invariants.constraint import Constraint
 from invariants.exact import PinnedQuery
 from invariants.facilities import Facilities
@@ -33,7 +33,7 @@ class Constraints:
     """
 
     stated: tuple[Constraint, ...] = ()
-    ties: Ties | None = None
+    ties: CrossProductConstraints | None = None
 
     def of(self, kind: type[Kind]) -> tuple[Kind, ...]:
         """Return all constraints of one kind."""
@@ -70,7 +70,7 @@ class Constraints:
         return self.of(PinnedQuery)
 
     @property
-    def by_type(self) -> Facilities | Ties | None:
+    def by_type(self) -> Facilities | CrossProductConstraints | None:
         """Return the constraint that bounds counts by type in the leaves, or None."""
         return self.facilities or self.ties
 

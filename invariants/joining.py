@@ -26,7 +26,7 @@ import numpy.typing as npt
 from das.arrays import BoolArray, IntArray
 from das.errors import ConfigError, VerificationError
 from das.histograms import Histograms
-from invariants.between import Form, Ties
+from invariants.between import CrossProductConstraints, Form
 from invariants.facilities import Types
 
 NO_CODE = -1  # of a unit whose first person is unknown
@@ -93,7 +93,7 @@ class Joined:
     cells: IntArray
 
 
-def places_of(ties: Ties, name: str) -> Places:
+def places_of(ties: CrossProductConstraints, name: str) -> Places:
     """Return the bounds of records of each type in a unit, from cross-product constraints.
 
     Args:

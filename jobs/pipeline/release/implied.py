@@ -17,7 +17,7 @@ import pyarrow as pa
 from das.arrays import IntArray, ObjectArray
 from das.errors import OutputError
 from das.histograms import Histograms
-from invariants.between import Cap, Ties
+from invariants.between import Cap, CrossProductConstraints
 from invariants.facilities import Facilities, binding_totals, groups_of
 from invariants.leaves import Leaves, LeavesTable, add_up, limit_totals
 from invariants.quarters import without_quarters
@@ -166,7 +166,10 @@ def _write_implied(plan: Plan, release: ReleaseLayout, level: Level, batch: Batc
 
 
 def _boxes(
-    bound: Facilities | Ties, release: ReleaseLayout, codes: ObjectArray, batch: Batch
+    bound: Facilities | CrossProductConstraints,
+    release: ReleaseLayout,
+    codes: ObjectArray,
+    batch: Batch,
 ) -> Leaves:
     """What some geounits of the geolevel of the bounds can hold, by type."""
     if isinstance(bound, Facilities):
@@ -198,7 +201,7 @@ def _quarters(
 def _with_totals(
     plan: Plan,
     release: ReleaseLayout,
-    bound: Facilities | Ties,
+    bound: Facilities | CrossProductConstraints,
     leaves: LeavesTable,
     codes: ObjectArray,
     batch: Batch,

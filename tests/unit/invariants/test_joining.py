@@ -8,7 +8,12 @@ import pytest
 from das.errors import ConfigError, VerificationError
 from das.histograms import Histograms
 from das.schema import Attribute, Schema
-from invariants.between import Form, Tie, Ties, tie_types
+from invariants.between import (
+    CrossProductConstraint,
+    CrossProductConstraints,
+    Form,
+    build_constraints,
+)
 from invariants.joining import NO_CODE, Joined, Order, join, places_of
 from tests.builders.histograms import from_dense
 
@@ -28,11 +33,11 @@ LEAST, MOST = np.array([0, 1, 2, 3, 0]), np.array([0, 1, 2, 6, 0])
 IN_FACILITY = np.array([0, 0, 0, 0, 1])
 
 
-def tie(name: str, roles: tuple[int, ...], least=None, most=None) -> Tie:
+def tie(name: str, roles: tuple[int, ...], least=None, most=None) -> CrossProductConstraint:
     forms = [None if row is None else Form({"units": row}) for row in (least, most)]
     if least is most:
         forms = [forms[0], forms[0]]
-    return Tie(name, np.isin(CODES["role"], roles), *forms)
+    return CrossProductConstraint(name, np.isin(CODES["role"], roles), *forms)
 
 
 ENTRIES = (
@@ -44,8 +49,8 @@ ENTRIES = (
 )
 
 
-def ties_of(*entries: Tie) -> Ties:
-    return tie_types(entries, ("state", "block"), np.ones(RECORDS.size, np.bool_))
+def ties_of(*entries: CrossProductConstraint) -> CrossProductConstraints:
+    return build_constraints(entries, ("state", "block"), np.ones(RECORDS.size, np.bool_))
 
 
 TIES = ties_of(*ENTRIES)
@@ -177,7 +182,7 @@ def test_counts_that_break_a_tie_are_no_file() -> None:
     ],
 )  # fmt: skip
 def test_what_leaves_open_how_many_a_unit_holds_is_refused(
-    entries: tuple[Tie, ...], said: str
+    entries: tuple[CrossProductConstraint, ...], said: str
 ) -> None:
     with pytest.raises(ConfigError, match=said):
         places_of(ties_of(*entries), "persons")
