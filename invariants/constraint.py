@@ -29,7 +29,7 @@ class Constraint(ABC):
       kind: Name of the kind in manifests.
       note: Sentence of reports about the kind; may be empty.
       is_single: Whether a product can state the kind once only.
-      is_compatible_with_releases: Whether counts that agree with an earlier release can always meet the
+      is_compatible_with_releases: Whether counts that agree with an earlier release can meet the
         constraint, given that the data meet it.
       is_whole: Whether the table of its public counts has a row for every geounit.
       geolevels: Geolevels at which it holds, root first; stated at the last. Empty means every

@@ -14,7 +14,7 @@ from jobs.pipeline.documents.statistics import Move
 from jobs.pipeline.release.implied import BatchLimits
 from jobs.pipeline.release.moves import Contradicted, MoveRules, move_of, moved_family
 from jobs.pipeline.release.pieces import Piece
-from jobs.pipeline.release.problems import Constraints, Family, Targets, node_problem
+from jobs.pipeline.release.problems import BatchConstraints, Family, Targets, node_problem
 from solvers.choices import Failsafe
 from solvers.node import NodeSettings, solve_node
 from tests.builders import two_families as two
@@ -35,7 +35,7 @@ def targets(support=(0, 0, 0, 0)) -> Targets:
 
 
 def moved(
-    plan, own: Family, constraints: Constraints, answers: Targets, failsafe: Failsafe
+    plan, own: Family, constraints: BatchConstraints, answers: Targets, failsafe: Failsafe
 ) -> np.ndarray:
     """Counts of the parent after the move, dense; children add up to them."""
     rules = MoveRules.of(plan, plan.levels[BLOCK], own)
@@ -48,7 +48,7 @@ def moved(
     return moved.parent.dense()[0]
 
 
-def nearest(plan, own: Family, constraints: Constraints, support=(0, 0, 0, 0)) -> np.ndarray:
+def nearest(plan, own: Family, constraints: BatchConstraints, support=(0, 0, 0, 0)) -> np.ndarray:
     """Counts of the nearest parent."""
     return moved(plan, own, constraints, targets(support), Failsafe.EXACT)
 
@@ -56,10 +56,10 @@ def nearest(plan, own: Family, constraints: Constraints, support=(0, 0, 0, 0)) -
 MINORS = LinearRow("minors", np.array([1, 0, 1, 0]), two.SPINE.levels, 0, 99)
 
 
-def minors(*of_blocks: int) -> Constraints:
+def minors(*of_blocks: int) -> BatchConstraints:
     """So many minors in the blocks 121 and 122."""
     counts = np.array([0, 0, *of_blocks])[:, None]
-    return Constraints([], [], BatchLimits(None, counts, counts))
+    return BatchConstraints([], [], BatchLimits(None, counts, counts))
 
 
 def plan_with(*exact: str):
