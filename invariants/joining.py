@@ -8,7 +8,7 @@ records iff the records of every type lie between the sums of the bounds of its 
 constraints state just that, so all records have a unit where they hold (docs/between.md has the
 proof).
 
-The constraints do not determine who lives with whom. Here the records of `Order.first`, such as
+The constraints do not determine who lives with whom. Here the records of `JoinOrder.first`, such as
 adults, come before others in every unit, and persons are matched to units whose first person has
 the same code. Remaining choices are drawn from a public seed and the geocode, the same on every
 machine. All arithmetic is in integers.
@@ -34,7 +34,7 @@ _Keys = npt.NDArray[np.uint64]
 
 
 @dataclass(frozen=True, eq=False)
-class Places:
+class UnitBounds:
     """Bounds of the records of each type that a unit of each cell contains.
 
     Attributes:
@@ -59,18 +59,18 @@ class Places:
 
 
 @dataclass(frozen=True, eq=False)
-class Order:
+class JoinOrder:
     """Rules for the order in which records are assigned to units, and for matching them.
 
     Attributes:
       first: bool[k], cells of records that are assigned before others.
-      alike: int64[k], codes of the cells of records: records of equal codes are put together.
+      match_codes: int64[k], codes of the cells of records: records of equal codes are put together.
       units: int64[n], by the cell of a unit, the code of its first record; `NO_CODE` if unknown.
       seed: Seed of the random choices that remain.
     """
 
     first: BoolArray
-    alike: IntArray
+    match_codes: IntArray
     units: IntArray
     seed: int
 
@@ -93,7 +93,7 @@ class Joined:
     cells: IntArray
 
 
-def places_of(ties: CrossProductConstraints, name: str) -> Places:
+def unit_bounds(ties: CrossProductConstraints, name: str) -> UnitBounds:
     """Return the bounds of records of each type in a unit, from cross-product constraints.
 
     Args:
@@ -131,16 +131,20 @@ def places_of(ties: CrossProductConstraints, name: str) -> Places:
                 got=ties.named(kind),
                 remedy="count what lies within a bound in that bound, too",
             )
-    return Places(product, ties.query, least, most, housed)
+    return UnitBounds(product, ties.query, least, most, housed)
 
 
 def join(
-    places: Places, order: Order, codes: Sequence[str], units: Histograms, records: Histograms
+    bounds: UnitBounds,
+    order: JoinOrder,
+    codes: Sequence[str],
+    units: Histograms,
+    records: Histograms,
 ) -> Joined:
     """Assign the records of some leaves to their units.
 
     Args:
-      places: Bounds of the records of each type in a unit.
+      bounds: Bounds of the records of each type in a unit.
       order: Order of the assignment.
       codes: G geocodes, from which random choices are derived.
       units: Units of these leaves.
@@ -156,16 +160,16 @@ def join(
     keys = _leaf_keys(codes, order.seed)
     u_key = _scrambled(keys[u_leaf], _within(u_leaf), 1)
     r_key = _scrambled(keys[r_leaf], _within(r_leaf), 2)
-    r_type = places.types.rows_of(r_cell)
-    wanted = np.zeros((places.types.size, units.n_geounits), np.int64)
+    r_type = bounds.types.rows_of(r_cell)
+    wanted = np.zeros((bounds.types.size, units.n_geounits), np.int64)
     np.add.at(wanted, (r_type, r_leaf), 1)
-    filled = np.zeros((places.types.size, len(u_cell)), np.int64)
-    for kind in places.order:
+    filled = np.zeros((bounds.types.size, len(u_cell)), np.int64)
+    for kind in bounds.order:
         filled[kind] = _shared_out(
             wanted[kind],
             u_leaf,
-            places.least[kind][u_cell],
-            places.most[kind][u_cell],
+            bounds.least[kind][u_cell],
+            bounds.most[kind][u_cell],
             u_key,
             codes,
         )
@@ -173,11 +177,11 @@ def join(
     has_first, code = np.zeros(len(u_cell), np.bool_), order.units[u_cell]
     unit_of = np.full(len(r_cell), -1, np.int64)
     position = np.zeros(len(r_cell), np.int64)
-    for kind in places.order:
+    for kind in bounds.order:
         slot = np.repeat(np.arange(len(u_cell)), filled[kind])
         number = seated[slot] + _within(slot)
         # First records take slots in units of one person, then in units without a first record.
-        turn = whole[slot] if _is_fixed(places, kind) else number + has_first[slot]
+        turn = whole[slot] if _is_fixed(bounds, kind) else number + has_first[slot]
         some = np.flatnonzero(r_type == kind)
         records_of, slots_of = _paired(
             order,
@@ -188,8 +192,8 @@ def join(
         unit_of[who], position[who] = where, number[slots_of]
         has_first[where[order.first[r_cell[who]]]] = True
         new = (number[slots_of] == 0) & (code[where] == NO_CODE)
-        if _is_fixed(places, kind):  # householders, to whom the others are matched
-            code[where[new]] = order.alike[r_cell[who[new]]]
+        if _is_fixed(bounds, kind):  # householders, to whom the others are matched
+            code[where[new]] = order.match_codes[r_cell[who[new]]]
         seated += filled[kind]
     numbers = np.where(unit_of < 0, 0, unit_of - first_unit[r_leaf] + 1)
     order_of = np.lexsort((r_key, position, numbers, r_leaf))
@@ -197,8 +201,8 @@ def join(
     return Joined(r_leaf[order_of], numbers[order_of], cell_of[order_of], r_cell[order_of])
 
 
-def _is_fixed(places: Places, kind: int) -> bool:
-    return bool((places.least[kind] == places.most[kind]).all())
+def _is_fixed(bounds: UnitBounds, kind: int) -> bool:
+    return bool((bounds.least[kind] == bounds.most[kind]).all())
 
 
 def _expanded(histograms: Histograms) -> tuple[IntArray, IntArray]:
@@ -274,7 +278,7 @@ def _shared_out(
 
 
 def _paired(
-    order: Order,
+    order: JoinOrder,
     records: tuple[IntArray, IntArray, _Keys],
     slots: tuple[IntArray, IntArray, _Keys, IntArray],
 ) -> tuple[IntArray, IntArray]:
@@ -298,8 +302,8 @@ def _paired(
     by_turn = np.lexsort((s_key, turn, s_leaf))
     rank = np.empty(len(s_leaf), np.int64)
     rank[by_turn] = _within(s_leaf[by_turn])
-    n_codes = int(max(order.alike.max(initial=0), s_code.max(initial=0))) + 2
-    record_class = (2 * leaf + ~is_first) * n_codes + order.alike[cell] + 1
+    n_codes = int(max(order.match_codes.max(initial=0), s_code.max(initial=0))) + 2
+    record_class = (2 * leaf + ~is_first) * n_codes + order.match_codes[cell] + 1
     slot_class = (2 * s_leaf + (rank >= n_first[s_leaf])) * n_codes + s_code + 1
     classes, numbered = np.unique(np.concatenate([record_class, slot_class]), return_inverse=True)
     record_class, slot_class = numbered[: len(record_class)], numbered[len(record_class) :]

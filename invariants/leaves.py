@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,7 +46,7 @@ class Leaves:
 
     def rows(self, chosen: slice | IntArray) -> Leaves:
         """Return the chosen rows."""
-        return Leaves(self.least[chosen], self.most[chosen], self.low[chosen], self.high[chosen])
+        return _by_field(lambda column: column[chosen], self)
 
     def nobody_in(self, rows: npt.NDArray[np.bool_]) -> Leaves:
         """Return the bounds with empty rows; an empty row that needs persons becomes infeasible.
@@ -94,12 +94,12 @@ class LeavesTable:
 
 def stack(parts: Sequence[Leaves]) -> Leaves:
     """Concatenate the rows of several geounits."""
-    return Leaves(
-        np.concatenate([part.least for part in parts]),
-        np.concatenate([part.most for part in parts]),
-        np.concatenate([part.low for part in parts]),
-        np.concatenate([part.high for part in parts]),
-    )
+    return _by_field(lambda *columns: np.concatenate(columns), *parts)
+
+
+def _by_field(function: Callable[..., IntArray], *leaves: Leaves) -> Leaves:
+    fields = ("least", "most", "low", "high")
+    return Leaves(*(function(*(getattr(part, field) for part in leaves)) for field in fields))
 
 
 def empty_rows(leaves: Leaves) -> npt.NDArray[np.bool_]:
@@ -177,12 +177,7 @@ def add_up(leaves: Leaves, owners: IntArray, n_owners: int) -> LeavesTable:
     )
     summed = tight.rows(order)
     if len(starts):
-        summed = Leaves(
-            np.add.reduceat(summed.least, starts),
-            np.add.reduceat(summed.most, starts),
-            np.add.reduceat(summed.low, starts),
-            np.add.reduceat(summed.high, starts),
-        )
+        summed = _by_field(lambda column: np.add.reduceat(column, starts), summed)
     return LeavesTable(np.searchsorted(owners[order][starts], np.arange(n_owners + 1)), summed)
 
 

@@ -16,26 +16,23 @@ from das.mechanisms.mechanism import Continuous
 CONFIDENCE = 0.99  # default, not measured
 
 
-def find_low_answers(
-    answers: FloatArray, variance: float, noise: type[Continuous], confidence: float = CONFIDENCE
-) -> BoolArray:
+def find_low_answers(answers: FloatArray, variance: float, noise: type[Continuous]) -> BoolArray:
     """Mark the answers of disjoint queries that could be noise only.
 
     In ascending order, the first answer j that the largest of j noises exceeds with probability at
-    most 1 - confidence is not low. No larger answer is low either.
+    most 1 - CONFIDENCE is not low. No larger answer is low either.
 
     Args:
       answers: float64[R, m].
       variance: Variance of the noise.
       noise: Family of the noise distribution.
-      confidence: Probability near 1.
 
     Returns:
       bool[R, m].
     """
     ranked = np.sort(answers, axis=1)
     rank = np.arange(1, answers.shape[1] + 1)
-    surprising = rank * noise.of_variance(variance).log_cdf(ranked) >= np.log(confidence)
+    surprising = rank * noise.of_variance(variance).log_cdf(ranked) >= np.log(CONFIDENCE)
     n_low = np.where(surprising.any(1), surprising.argmax(1), answers.shape[1])
     below = np.take_along_axis(ranked, np.maximum(n_low - 1, 0)[:, None], axis=1)
     return np.asarray((answers <= below) & (n_low > 0)[:, None])

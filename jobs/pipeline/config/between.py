@@ -19,7 +19,7 @@ from invariants.between import (
     build_constraints,
     caps_of,
 )
-from invariants.joining import NO_CODE, Order, Places, places_of
+from invariants.joining import NO_CODE, JoinOrder, UnitBounds, unit_bounds
 from invariants.linear import LinearRow, cells_in
 from jobs.pipeline.config.mistakes import at, refuse_off_spine, refuse_unknown
 from jobs.pipeline.config.models.kinds.row import coefficients_of
@@ -234,8 +234,8 @@ class Joining:
     """
 
     config: JoinedConfig
-    places: Places
-    order: Order
+    places: UnitBounds
+    order: JoinOrder
     units: Schema
     number: str
     columns: tuple[str, ...]
@@ -275,7 +275,7 @@ def joining_of(product: Product, products: Mapping[str, Product]) -> Joining | N
             got=f"constraints at {ties.geolevel}",
             want=plan.leaf.name,
         )
-    places = places_of(ties, product.name)
+    places = unit_bounds(ties, product.name)
     units = products[places.product].plan.schema
     first = np.zeros(plan.schema.size, np.bool_)
     if config.householder_first:
@@ -287,7 +287,9 @@ def joining_of(product: Product, products: Mapping[str, Product]) -> Joining | N
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise ConfigError(f"joined {product.name}", "would have a column twice", got=twice)
-    order = Order(first, *_codes(plan.schema, units, config.match_on, product.name), config.seed)
+    order = JoinOrder(
+        first, *_codes(plan.schema, units, config.match_on, product.name), config.seed
+    )
     return Joining(config, places, order, units, number, columns)
 
 
