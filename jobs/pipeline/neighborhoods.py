@@ -40,7 +40,7 @@ def invariance(plan: Plan, geounits_source: str) -> Invariance:
     queries = [invariant.query for invariant in plan.invariants]
     alike = [np.arange(size) for size in schema.shape]
     if schema.size >= _MANY_CELLS:
-        alike = limits.levels_told_apart(schema, queries, most=4)
+        alike = limits.representative_levels(schema, queries, most=4)
     cells = cells_at(schema.shape, alike)
     others = [one for one in limits.stated if one not in limits.rows]
     return Invariance(

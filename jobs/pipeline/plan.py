@@ -22,7 +22,7 @@ from das.schema import Schema
 from das.strategy import NoisyQuery, Strategy, noisy_queries
 from das.tree.model import GeolevelTerms, partial_terms, spine_terms
 from geography.lattice import Lattice, Spine
-from invariants.constraints import Limits
+from invariants.constraints import Constraints
 from invariants.exact import Invariant, invariants_at
 from invariants.linear import LinearRow
 
@@ -178,7 +178,7 @@ class Plan:
     solving: Solving
     not_for_release: bool
     digest: str
-    limits: Limits = field(default_factory=Limits)
+    limits: Constraints = field(default_factory=Constraints)
     on_demand: frozenset[str] = frozenset()
     support: tuple[Query, ...] = ()
     solve_digest: str = ""
@@ -225,7 +225,7 @@ class Plan:
                 tuple(e.query for e in asked if self._is_on_demand(index, e.query)),
                 tuple(e.query for e in asked if e.query.name not in self.on_demand),
                 tuple(invariant.query for invariant in invariants_at(self.invariants, name)),
-                tuple(invariant.query for invariant in invariants_at(limits.bound, name)),
+                tuple(invariant.query for invariant in invariants_at(limits.pinned, name)),
                 tuple(limits.exact_rows_at(name)),
                 tuple(limits.bounded_rows_at(name)),
             )

@@ -56,7 +56,7 @@ def _outputs(stage: str, product: Product) -> list[Place]:
     bound = [name for name in plan.spine.levels if plan.limits.is_implied(name)]
     implied = [implied_limits(plan, release, name) for name in bound]
     # Limits that depend on the solved counts of another product follow in the stage solve.
-    is_tied = plan.limits.hang_on_products
+    is_tied = plan.limits.depends_on_other_products
     measurable = why_no_estimates(plan) is None
     known = not plan.is_elsewhere  # else nobody here knows the truth
     return {

@@ -16,9 +16,9 @@ from das.errors import InfeasibleError, InputError
 from das.histograms import Histograms
 from das.queries.query import Query
 from invariants.conflict import Statement, smallest_conflict
+from invariants.constraint import Constraint, statements_of
 from invariants.exact import Invariant, invariants_at
 from invariants.facilities import groups_of
-from invariants.limit import Limit, statements_of
 from invariants.linear import LinearRow
 from invariants.quarters import without_quarters
 from invariants.zeros import cells_at
@@ -102,7 +102,7 @@ def _agreements(plan: Plan, stated: Sequence[KindConfig]) -> dict[str, list[Agre
     That is what the run itself publishes exactly of the data, and what the release did.
     """
     found: dict[str, list[Agreement]] = {}
-    for bound in plan.limits.bound:
+    for bound in plan.limits.pinned:
         for exact in plan.invariants:
             shared = [name for name in exact.geolevels if name in bound.geolevels]
             if shared and exact.query.size <= bound.query.size:
@@ -128,7 +128,7 @@ def _agreements(plan: Plan, stated: Sequence[KindConfig]) -> dict[str, list[Agre
 
 def _checker(
     plan: Plan,
-    limits: Sequence[Limit],
+    limits: Sequence[Constraint],
     agreed: Sequence[Agreement],
     release: ReleaseLayout,
     confidential: ConfidentialLayout,
@@ -212,16 +212,16 @@ def _refuse_other_release(
                 )
 
 
-def _cells(plan: Plan, geolevel: str, limits: Sequence[Limit]) -> IntArray:
+def _cells(plan: Plan, geolevel: str, limits: Sequence[Constraint]) -> IntArray:
     """int64[k]: one cell of all that no statement tells apart; all beside linear rows."""
     queries = [query for one in limits for query in one.queries]
     queries += [one.query for one in invariants_at(plan.invariants, geolevel)]
-    levels = plan.limits.levels_told_apart(plan.schema, queries, most=1)
+    levels = plan.limits.representative_levels(plan.schema, queries, most=1)
     return cells_at(plan.schema.shape, levels)
 
 
 def _published(
-    plan: Plan, geolevel: str, truth: Histograms, cells: IntArray, limits: Sequence[Limit]
+    plan: Plan, geolevel: str, truth: Histograms, cells: IntArray, limits: Sequence[Constraint]
 ) -> Iterator[Statement]:
     """What is published exactly of one geounit, where no table says it.
 

@@ -148,7 +148,7 @@ def settle(job: Job) -> None:
                     confidential=product.confidential,
                     tasks=job.tasks,
                 )
-            if not plan.limits.hang_on_products:  # else once the others are solved
+            if not plan.limits.depends_on_other_products:  # else once the others are solved
                 publish_implied(plan, release, job.tasks)
     for product in job.products:
         if product.plan.limits.ties is not None:

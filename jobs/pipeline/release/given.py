@@ -14,7 +14,7 @@ import numpy as np
 
 from das.arrays import Geocodes, IntArray, ObjectArray
 from das.errors import InputError
-from invariants.limit import Limit
+from invariants.constraint import Constraint
 from jobs.pipeline.config.models.kinds.kind import ExactAnswers, KindConfig, PublicTable, Setting
 from jobs.pipeline.input.public_tables import read_public
 from jobs.pipeline.plan import Level, Plan, exact_query
@@ -32,7 +32,7 @@ class Given:
     """Public counts of some geounits.
 
     Attributes:
-      name: What is counted, as `Limit.stored_as`.
+      name: What is counted, as `Constraint.stored_as`.
       codes: object[G] geocodes, sorted.
       counts: int64[G, m].
       is_whole: Whether all geounits are to have a row; those without a count have 0.
@@ -187,7 +187,7 @@ def _publish(
 
 
 def given_counts(
-    release: ReleaseLayout, limit: Limit, codes: ObjectArray, batch: Batch
+    release: ReleaseLayout, limit: Constraint, codes: ObjectArray, batch: Batch
 ) -> IntArray:
     """int64[G, m]: what is given for a limit in some geounits of a range; 0 where nothing was."""
     size = len(limit.counted)

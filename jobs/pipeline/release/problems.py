@@ -201,7 +201,7 @@ class Targets:
 
 
 @dataclass(frozen=True, eq=False)
-class Constraints:
+class BatchConstraints:
     """What the counts of the geounits of a range must keep.
 
     Attributes:
@@ -301,7 +301,7 @@ class NodeTemplate:
 
 
 def node_problem(
-    template: NodeTemplate, family: Family, targets: Targets, constraints: Constraints
+    template: NodeTemplate, family: Family, targets: Targets, constraints: BatchConstraints
 ) -> NodeProblem:
     """The node problem of a family of at least two children, or of the root.
 
@@ -340,7 +340,7 @@ def node_problem(
     )
 
 
-def may_be_empty(template: NodeTemplate, family: Family, constraints: Constraints) -> bool:
+def may_be_empty(template: NodeTemplate, family: Family, constraints: BatchConstraints) -> bool:
     """Whether the children of an empty parent keep their linear rows with nobody in any of them.
 
     Exact queries and leaves add up without signs, so where the parent is empty they allow it.
@@ -379,7 +379,7 @@ def _order(
 
 
 def _row_terms(
-    template: NodeTemplate, cells: IntArray, rows: slice, constraints: Constraints
+    template: NodeTemplate, cells: IntArray, rows: slice, constraints: BatchConstraints
 ) -> tuple[RowsTerm, ...]:
     """Linear rows of some children, exact ones with their sums as both bounds."""
     linear = [*template.level.exact_rows, *template.level.bounded_rows]
@@ -396,7 +396,7 @@ def _row_terms(
 
 
 def _leaves_term(
-    template: NodeTemplate, cells: IntArray, rows: slice, constraints: Constraints
+    template: NodeTemplate, cells: IntArray, rows: slice, constraints: BatchConstraints
 ) -> LeavesTerm | None:
     """What the leaves below some children can hold."""
     if template.types is None or constraints.limits is None or constraints.limits.leaves is None:

@@ -1366,7 +1366,7 @@ FAULTS = (
         "            if False:",
         (
             BETWEEN_UNIT
-            + "test_ties_that_might_contradict_each_other_are_refused[entries2-may demand more than it allows]",
+            + "test_ties_that_might_contradict_each_other_are_refused[entries2-may have a lower bound above the upper one]",
         ),
     ),
     Fault(
@@ -1400,8 +1400,8 @@ FAULTS = (
     Fault(
         "of many structural zeros the last count",
         "invariants/zeros.py",
-        "            found |= bits != 0",
-        "            found = bits != 0",
+        "            is_zero |= bits != 0",
+        "            is_zero = bits != 0",
         ("tests/unit/invariants/test_zeros.py::test_more_boxes_than_bits_of_a_word",),
     ),
     # --- objectives ---
@@ -1443,7 +1443,7 @@ FAULTS = (
     Fault(
         "nobody checks whether leaves can hold what they get",
         NODE_CHECK,
-        "            if not can_be_assigned(one, persons):",
+        "            if not can_be_assigned(below, persons):",
         "            if False:",
         (NODE_CHECK_UNIT + "test_types_of_persons_that_no_leaf_takes",),
     ),

@@ -1203,7 +1203,7 @@ ENTRIES: dict[Key, Entry] = {
         TriedIn(f"{_BOUND}::test_answers_go_by_the_names_they_have_in_the_release"),
     ("jobs/pipeline/release/bound.py", "state the same structural zeros when the release is made, or leave "
      "them out"): TriedIn(f"{_BOUND}::test_persons_whom_structural_zeros_leave_no_cell_are_refused"),
-    ("invariants/exact.py", "leave one of them out"):
+    ("invariants/exact.py", "leave out the pinned query, or the facilities and rows"):
         TriedIn(f"{_BOUND}::test_rows_beside_an_earlier_release_are_refused"),
     ("jobs/pipeline/folder/identity.py", "give another output.directory; noise must not be drawn for other data here"):
         input_that_changed,
