@@ -191,7 +191,7 @@ def _answers(where: str, query: Query, there: Query, named: dict[str, str] | Non
 
 
 def check_released(released: Released) -> None:
-    """Check that the counts that are used are those the release was sealed with.
+    """Check that the counts that are used are those the release was finalized with.
 
     Raises:
       OutputError: A file is missing or was changed.

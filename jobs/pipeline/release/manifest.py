@@ -43,7 +43,12 @@ from jobs.pipeline.documents.manifest import (
 )
 from jobs.pipeline.documents.statistics import expected_totals_of, statistics_of
 from jobs.pipeline.plan import Level, Plan
-from jobs.pipeline.release.sealing import released_files, released_outputs, software, write_manifest
+from jobs.pipeline.release.finalizing import (
+    released_files,
+    released_outputs,
+    software,
+    write_manifest,
+)
 from jobs.pipeline.release.statements import (
     budget_rows,
     exact_queries,
@@ -107,7 +112,7 @@ class RunFacts:
 def product_facts(
     resolved: Resolved,
     product: Product,
-    sealed: Mapping[str, Manifest],
+    finalized: Mapping[str, Manifest],
     *,
     environment: Environment,
     solution: Solution,
@@ -117,7 +122,7 @@ def product_facts(
     Args:
       resolved: The run.
       product: The product.
-      sealed: The manifests of the products before it, by name.
+      finalized: The manifests of the products before it, by name.
       environment: What the run ran on.
       solution: The settings that the counts were made with.
 
@@ -140,7 +145,7 @@ def product_facts(
     if len(resolved.products) == 1 or (is_older and product is not resolved.last):
         return facts
     claims = [claim_of(resolved, each, "") for each in resolved.products.values()]
-    others = dict(sealed) if is_older else None
+    others = dict(finalized) if is_older else None
     return replace(facts, products=others, composition=account_of_grants(claims))
 
 
@@ -190,12 +195,14 @@ def manifest_of(plan: Plan, ledger: Ledger, release: ReleaseLayout, facts: RunFa
     )
 
 
-def seal_product(plan: Plan, ledger: Ledger, release: ReleaseLayout, facts: RunFacts) -> Manifest:
+def finalize_product(
+    plan: Plan, ledger: Ledger, release: ReleaseLayout, facts: RunFacts
+) -> Manifest:
     """Write README and codebook of a finished product, and the manifest that names them and all.
 
     Args:
       plan: The plan.
-      ledger: The sealed ledger of the run.
+      ledger: The finalized ledger of the run.
       release: The release; all its datasets must be published.
       facts: What only the run knows.
 
@@ -217,35 +224,35 @@ def seal_product(plan: Plan, ledger: Ledger, release: ReleaseLayout, facts: RunF
     return write_manifest(release, replace(manifest, files=released_files(release)), Manifest)
 
 
-def seal_census(resolved: Resolved, sealed: Mapping[str, Manifest]) -> None:
-    """Write README and manifest of a whole release, whose products are sealed.
+def finalize_census(resolved: Resolved, finalized: Mapping[str, Manifest]) -> None:
+    """Write README and manifest of a whole release, whose products are finalized.
 
     In a folder that an older version began, those of the last product are there already.
 
     Args:
       resolved: The run.
-      sealed: The manifests of its products by name.
+      finalized: The manifests of its products by name.
     """
     release = resolved.release
     if not release.is_product:
-        page = release_readme([*sealed.values()], resolved.config.name, resolved.config.about)
+        page = release_readme([*finalized.values()], resolved.config.name, resolved.config.about)
         replace_file(release.readme, page, mode=READABLE)
-        write_manifest(release, census_manifest_of(resolved, sealed), CensusManifest)
+        write_manifest(release, census_manifest_of(resolved, finalized), CensusManifest)
 
 
-def census_manifest_of(resolved: Resolved, sealed: Mapping[str, Manifest]) -> CensusManifest:
+def census_manifest_of(resolved: Resolved, finalized: Mapping[str, Manifest]) -> CensusManifest:
     """Gather the manifest of a whole release from what lies in its folder.
 
     Args:
       resolved: The run.
-      sealed: The manifests of its products by name, as they were written.
+      finalized: The manifests of its products by name, as they were written.
     """
     release = resolved.release
     return CensusManifest(
         format=1,
         kind="census",
         name=resolved.config.name,
-        not_for_release=any(manifest.not_for_release for manifest in sealed.values()),
+        not_for_release=any(manifest.not_for_release for manifest in finalized.values()),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         software=software(),
         configuration_digest=resolved.plan.digest,

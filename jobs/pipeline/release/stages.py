@@ -1,4 +1,4 @@
-"""The stages after measuring, which cannot see the truth: estimate, solve, write, seal."""
+"""The stages after measuring, which cannot see the truth: estimate, solve, write, finalize."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from jobs.pipeline.config.released import released_configuration
 from jobs.pipeline.documents.manifest import Environment, Manifest
 from jobs.pipeline.documents.shipped import released_schemas
 from jobs.pipeline.documents.statistics import statistics_of
-from jobs.pipeline.folder.progress import is_census_sealed
+from jobs.pipeline.folder.progress import is_census_finalized
 from jobs.pipeline.folder.solutions import note_solve, settings_of, solution_of
 from jobs.pipeline.job import Job
 from jobs.pipeline.plan import Level, why_no_estimates
 from jobs.pipeline.release.census import publish_census_counts, publish_census_estimates
 from jobs.pipeline.release.estimate import CONFIDENCE, EstimateStage, LevelEstimator
+from jobs.pipeline.release.finalizing import tidy_release
 from jobs.pipeline.release.implied import publish_implied
-from jobs.pipeline.release.manifest import product_facts, seal_census, seal_product
+from jobs.pipeline.release.manifest import finalize_census, finalize_product, product_facts
 from jobs.pipeline.release.microdata import write_joined, write_microdata
-from jobs.pipeline.release.sealing import tidy_release
 from jobs.pipeline.release.solve import solve_level, solve_support
 from jobs.pipeline.release.tables import write_tables
 from jobs.pipeline.report.finished import write_public_reports
 from jobs.pipeline.storage.dataset import Dataset, is_published
 from jobs.pipeline.storage.journal import write_whole
-from jobs.pipeline.storage.ledger import read_ledger, seal_ledger
+from jobs.pipeline.storage.ledger import finalize_ledger, read_ledger
 from jobs.pipeline.tasks.executor import Tasks
 
 
@@ -79,7 +79,7 @@ def solve(job: Job, measure_lazily: Callable[[Job, Product, Level], None]) -> No
                 job.reporter.solved(line.place, statistics_of(Dataset.open(dataset)))
         publish_census_counts(product.plan, product.release, job.tasks)
         if product.plan.lazy:
-            seal_ledger(product.release.ledger)
+            finalize_ledger(product.release.ledger)
 
 
 def write(job: Job) -> None:
@@ -94,12 +94,12 @@ def write(job: Job) -> None:
             write_tables(plan, release, TablesWanted.of(product), job.tasks)
 
 
-def seal(job: Job) -> None:
+def finalize(job: Job) -> None:
     """Write the manifests of the products, that of the release, and the public reports.
 
-    A release that is sealed already, and holds what its manifests name, keeps them.
+    A release that is finalized already, and holds what its manifests name, keeps them.
     """
-    if is_census_sealed(job.resolved):
+    if is_census_finalized(job.resolved):
         write_public_reports(job.release.root)
         return
     resolved, release = job.resolved, job.release
@@ -107,24 +107,24 @@ def seal(job: Job) -> None:
     public = {release.configuration: released_configuration(resolved)}
     public[release.schemas] = released_schemas()
     texts = {folder / name: text for folder, of in public.items() for name, text in of.items()}
-    with job.stage("seal", "manifest and public report"):
+    with job.stage("finalize", "manifest and public report"):
         written = [path for product in job.products for path in product.release.documents]
         tidy_release(folders, texts, written)
-        sealed: dict[str, Manifest] = {}
+        finalized: dict[str, Manifest] = {}
         write_whole(release.solves)
         for product in job.products:
-            seal_ledger(product.release.ledger)
+            finalize_ledger(product.release.ledger)
             ledger = read_ledger(product.release.ledger).spent()
             write_whole(product.release.ledger)
             facts = product_facts(
                 resolved,
                 product,
-                sealed,
+                finalized,
                 environment=environment_of(job.tasks),
                 solution=solution_of(resolved, release),
             )
-            sealed[product.name] = seal_product(product.plan, ledger, product.release, facts)
-        seal_census(resolved, sealed)
+            finalized[product.name] = finalize_product(product.plan, ledger, product.release, facts)
+        finalize_census(resolved, finalized)
         write_public_reports(release.root)
 
 

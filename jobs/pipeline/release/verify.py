@@ -28,6 +28,7 @@ from jobs.pipeline.documents.statistics import HOLDS
 from jobs.pipeline.folder.solutions import settings_digest, solution_of
 from jobs.pipeline.plan import Plan
 from jobs.pipeline.release.census import CensusCodes, census_codes
+from jobs.pipeline.release.finalizing import SEEDED, verify_contents, verify_manifest
 from jobs.pipeline.release.given import given_counts
 from jobs.pipeline.release.implied import other_counts
 from jobs.pipeline.release.manifest import (
@@ -37,7 +38,6 @@ from jobs.pipeline.release.manifest import (
     product_facts,
 )
 from jobs.pipeline.release.residuals import residual_test
-from jobs.pipeline.release.sealing import SEEDED, verify_contents, verify_manifest
 from jobs.pipeline.release.support import read_support
 from jobs.pipeline.release.verify_joined import verify_joined
 from jobs.pipeline.storage.answers import read_answers
@@ -71,7 +71,7 @@ def verify_run(resolved: Resolved, progress: Progress | None = None) -> dict[str
         plan, ledger, measurements and the other products do not; names the field.
     """
     checked: dict[str, int | float] = {"datasets": 0}
-    sealed: dict[str, Manifest] = {}
+    finalized: dict[str, Manifest] = {}
     for product in resolved.products.values():
         found = verify_release(product.plan, product.release, progress)
         checked |= {key: checked.get(key, 0) + n for key, n in found.items()}
@@ -79,12 +79,12 @@ def verify_run(resolved: Resolved, progress: Progress | None = None) -> dict[str
         if joining is not None:
             joined = verify_joined(product.plan, product.release, joining)
             checked["joined_records"] = checked.get("joined_records", 0) + joined
-        sealed[product.name] = _verify_manifest(resolved, product, sealed)
+        finalized[product.name] = _verify_manifest(resolved, product, finalized)
         checked |= _noise_tested(product.plan, product.release)
     stated = read_release(resolved.release.root)
     if isinstance(stated, CensusManifest):
         checked["datasets"] += verify_contents(resolved.release, stated)
-        verify_manifest(resolved.release, stated, census_manifest_of(resolved, sealed))
+        verify_manifest(resolved.release, stated, census_manifest_of(resolved, finalized))
     return checked
 
 
@@ -203,7 +203,7 @@ def verify_release(
 
 
 def verify_datasets(release: ReleaseLayout, datasets: Iterable[Place]) -> None:
-    """Check by digests that some datasets of a finished release are those it was sealed with.
+    """Check by digests that some datasets of a finished release are those it was finalized with.
 
     For commands that read a few of them. What is not published is for its reader to miss.
 
@@ -230,14 +230,14 @@ def verify_datasets(release: ReleaseLayout, datasets: Iterable[Place]) -> None:
 
 
 def _verify_ledger(plan: Plan, release: ReleaseLayout) -> None:
-    """Check that the ledger is whole, sealed, of the plan, and of the measurements that are there.
+    """Check that the ledger is finalized, and states the plan and the released measurements.
 
     The queries of a planned strategy have one cost together, which is searched for again here.
     """
     ledger = read_ledger(release.ledger)
-    if not ledger.is_sealed:
-        raise VerificationError(str(release.ledger), "is not sealed")
-    ledger.spent().seal()
+    if not ledger.is_finalized:
+        raise VerificationError(str(release.ledger), "is not finalized")
+    ledger.spent().finalize()
     for level in plan.levels:
         for _, part in plan.strategy.parts(level.index):
             part.check_joint_cost(plan.budget.neighbors)

@@ -1,10 +1,10 @@
 """Files that are replaced at once, and errors of file systems that name the file.
 
-Who may read what of a run folder: its owner alone, until a release is sealed.
+Who may read what of a run folder: its owner alone, until a release is finalized.
 
-Files and folders are made for their owner only, whatever the process's mask allows. What is sealed
-is then opened to readers, as far as the mask allows, so that copies of it can be served. In stores
-it is their own policies that say who reads what; nothing here changes them.
+Files and folders are made for their owner only, whatever the process's mask allows. A finalized
+release is opened to readers, as far as the mask allows, so that copies of it can be served. In
+object stores, policies of the store say who reads what; nothing here changes them.
 """
 
 from __future__ import annotations

@@ -161,7 +161,7 @@ def append_to_journal(
         lines = _parse(path, whole)
         added = [dict(line) for line in decide(lines)]
         if added:
-            _write(handle, own, whole[len(own) :] + _sealed(whole, added))
+            _write(handle, own, whole[len(own) :] + _chained(whole, added))
         if added and not own:
             sync_folder(path.parent)  # or the name of a new file might not survive a crash
     except OSError as error:
@@ -207,7 +207,7 @@ def _append_to_stored(
             if whole and not _files(path):  # copied here from a disk: everybody copies the same
                 path.store.create(_file(path, 0), whole)
             # Two may append the same words; the token tells whose the file is.
-            text = _sealed(whole, added, token=uuid.uuid4().hex)
+            text = _chained(whole, added, token=uuid.uuid4().hex)
             if path.store.create(_file(path, len(lines)), text):
                 return [*lines, *added]
         except OSError as error:
@@ -289,15 +289,15 @@ def _write(handle: int, own: bytes, added: bytes) -> None:
         raise
 
 
-def _sealed(whole: bytes, added: Sequence[Line], **token: str) -> bytes:
+def _chained(whole: bytes, added: Sequence[Line], **token: str) -> bytes:
     """Lines as they follow those that are there; a token stands in the first."""
     previous = _digest(whole.splitlines(keepends=True)[-1]) if whole else ""
     number = whole.count(b"\n")
     text = b""
     for offset, line in enumerate(added):
-        sealed = {"line": number + offset, "previous": previous, **token, **line}
+        chained = {"line": number + offset, "previous": previous, **token, **line}
         token = {}
-        encoded = json.dumps(sealed, ensure_ascii=True).encode() + b"\n"
+        encoded = json.dumps(chained, ensure_ascii=True).encode() + b"\n"
         previous = _digest(encoded)
         text += encoded
     return text

@@ -122,7 +122,7 @@ class ReleaseLayout:
         return not any(lies_in(path, one) for one in within)
 
     def is_of_replicates(self, dataset: Place) -> bool:
-        """Whether a dataset of the product was made of it by replicates, after its seal."""
+        """Whether a dataset of the product was made of it by replicates, after it was finalized."""
         return self.is_product and lies_in(dataset, self.root / _INTERVALS)
 
     def geography(self, geolevel: str) -> Place:

@@ -1,4 +1,4 @@
-"""The ledger of a run on disk: what was granted, planned, measured, and sealed. Public.
+"""The ledger of a run on disk: what was granted, planned, measured, and finalized. Public.
 
 A journal of lines in the order of events. `granted` names the budget. `planned` names what it pays
 for: every query of a census, or every part of a survey, which is a statistic, a table or a model.
@@ -47,11 +47,11 @@ class RunLedger(Generic[Planned]):
     """What the file says.
 
     Attributes:
-      planned: All that the run will measure: entries, sealed when they were planned, or parts.
+      planned: All that the run will measure: entries, finalized when they were planned, or parts.
       measured: Geolevels or parts whose measurements are published, with the digest of the dataset.
       lazily: Geolevels whose lazy queries are published, with the digest of that dataset.
       costs: Of measured parts, what their noise costs; none of geolevels.
-      is_sealed: Whether the run has spent all, and exactly, what was granted.
+      is_finalized: Whether the run has spent all, and exactly, what was granted.
       randomness: Where noise comes from, as it was when the grant was claimed.
     """
 
@@ -59,7 +59,7 @@ class RunLedger(Generic[Planned]):
     measured: Mapping[str, str]
     lazily: Mapping[str, str]
     costs: Mapping[str, Fraction]
-    is_sealed: bool
+    is_finalized: bool
     randomness: str
 
     def spent(self: RunLedger[Ledger]) -> Ledger:
@@ -80,7 +80,7 @@ def start_ledger(path: Place, granted: Mapping[str, str], planned: Ledger | Plan
     Args:
       path: The file.
       granted: The budget and the source of randomness, exact.
-      planned: The planned ledger, sealed, or the planned parts.
+      planned: The planned ledger, finalized, or the planned parts.
 
     Raises:
       LedgerError: The file is of another plan, or was tampered with; or the parts do not cost what
@@ -137,7 +137,7 @@ def record_measured(
     append_to_journal(path, decide)
 
 
-def seal_ledger(path: Place) -> None:
+def finalize_ledger(path: Place) -> None:
     """Check that all was measured and costs exactly what was granted, and say so in the file.
 
     Raises:
@@ -151,8 +151,8 @@ def seal_ledger(path: Place) -> None:
             if missing:
                 raise LedgerError(str(path), "has parts that were not measured", got=missing)
         else:
-            ledger.spent().seal()
-        return [] if ledger.is_sealed else [{"event": "sealed"}]
+            ledger.spent().finalize()
+        return [] if ledger.is_finalized else [{"event": "sealed"}]
 
     append_to_journal(path, decide)
 
@@ -222,11 +222,11 @@ def _read(
             for event in (_MEASURED, _LAZILY)
         )
         spent = {line[kind]: stated_fraction(line["cost"]) for line in lines if "cost" in line}
-        is_sealed = lines[-1]["event"] == "sealed"
+        is_finalized = lines[-1]["event"] == "sealed"
         source = str(granted.get("randomness", ""))
         if isinstance(planned, Ledger):
-            return RunLedger(planned, measured, lazily, spent, is_sealed, source)
-        return RunLedger(planned, measured, lazily, spent, is_sealed, source)
+            return RunLedger(planned, measured, lazily, spent, is_finalized, source)
+        return RunLedger(planned, measured, lazily, spent, is_finalized, source)
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         raise LedgerError(
             str(path),

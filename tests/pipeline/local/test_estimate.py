@@ -68,7 +68,7 @@ def estimate(config: Path) -> tuple[Plan, ReleaseLayout]:
     release = release_of(resolved.config.output.directory)
     with open_job(resolved, Reporter(quiet=True)) as job:
         do_stages(job, ("plan", "read"))
-        do_stages(job, ("settle", "claim", "measure"))
+        do_stages(job, ("resolve_constraints", "reserve_budget", "measure"))
         size = replace(job.tasks.sizing, estimate_numbers=TaskSize(10, 20_000_000))
         assert isinstance(job.tasks, SparkTasks)
         tasks = SparkTasks(job.tasks.session, size)

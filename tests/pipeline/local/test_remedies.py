@@ -753,7 +753,7 @@ def a_folder_for_reports_that_is_a_file(desk: Desk) -> str:
     return desk.tried(bad, ("inspect", "--reports", copied, "--to", desk.folder / "mine"))
 
 
-def other_settings_of_a_sealed_release(desk: Desk) -> str:
+def other_settings_of_a_finalized_release(desk: Desk) -> str:
     desk.done("run", desk.config(), "--quiet")
     config = desk.config(output__tables=["total", "sex * age"])
     message = desk.refused("run", config, "--quiet")
@@ -1063,10 +1063,10 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/pipeline/config/solve.py", "choose failsafe exact"): TriedIn(
         "tests/unit/jobs/pipeline/config/test_config.py::"
         "test_a_penalty_beside_rows_is_refused_where_matrices_are_too_large"),
-    ("jobs/pipeline/release/sealing.py", "move it elsewhere, then go on with `das run OUT`"): TriedIn(
-        "tests/pipeline/local/test_sealing.py::"
+    ("jobs/pipeline/release/finalizing.py", "move it elsewhere, then go on with `das run OUT`"): TriedIn(
+        "tests/pipeline/local/test_finalizing.py::"
         "test_what_attempts_left_is_removed_and_what_no_run_writes_is_refused"),
-    ("jobs/pipeline/release/sealing.py", "find out who put it there; whoever has a copy has it too"):
+    ("jobs/pipeline/release/finalizing.py", "find out who put it there; whoever has a copy has it too"):
         NotTried("asks for an inquiry"),
     ("jobs/pipeline/release/bound.py", "name the account of that release under privacy.account"): TriedIn(
         "tests/pipeline/local/test_bound.py::"
@@ -1308,7 +1308,7 @@ ENTRIES: dict[Key, Entry] = {
         TriedIn("tests/unit/jobs/pipeline/storage/test_ledger.py::test_another_plan_or_grant_is_refused"),
     ("jobs/pipeline/folder/identity.py", "restore it; or go on from the measurements with `das run RUN --only solve`"):
         lost_notes_on_the_input,
-    ("jobs/pipeline/documents/manifest.py", "use `das run RUN --only solve` first; if it was sealed, restore it from a copy of "
+    ("jobs/pipeline/documents/manifest.py", "use `das run RUN --only solve` first; if it was finalized, restore it from a copy of "
      "the release"): what_needs_a_release,
     ("jobs/pipeline/folder/draws.py", "restore them from a backup, or grant a new budget in a new run folder"):
         TriedIn("tests/pipeline/local/test_accounting.py::"
@@ -1325,7 +1325,7 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/pipeline/documents/summary.py", "remove it: only what the run cost so far is lost"):
         TriedIn("tests/unit/jobs/pipeline/documents/test_documents.py::test_a_damaged_summary_may_be_removed"),
     ("jobs/pipeline/folder/solutions.py", "`das run {} --only solve --solution {}` keeps another solution beside it"):
-        other_settings_of_a_sealed_release,
+        other_settings_of_a_finalized_release,
     ("jobs/pipeline/folder/solutions.py", "use `das run RUN --only measure`"): a_solution_of_nothing,
     ("jobs/pipeline/config/allocation.py", "restore it from a backup; the measurements name the same "
      "matrices"): NotTried("needs a backup that is newer than the damage; the message names it"),
@@ -1414,7 +1414,7 @@ ENTRIES: dict[Key, Entry] = {
     ("das/workload/variances.py", "ask for fewer or smaller tables"): LARGE,
     ("jobs/pipeline/documents/covariance.py", "ask for recodes of fewer groups"): fewer_pairs_of_answers,
     ("jobs/survey/confidential/read.py", "with bounded neighbors it is public: state it; else use unbounded neighbors"): TriedIn("tests/pipeline/local/test_surveys.py::test_another_number_of_records_is_refused_with_bounded_neighbors_alone"),
-    ("jobs/survey/documents.py", "run `das run` first; if it was sealed, restore it from a copy"): TriedIn("tests/pipeline/local/test_surveys.py::test_what_a_folder_holds_is_said"),
+    ("jobs/survey/documents.py", "run `das run` first; if it was finalized, restore it from a copy"): TriedIn("tests/pipeline/local/test_surveys.py::test_what_a_folder_holds_is_said"),
     ("jobs/survey/folder.py", "give the output.directory of a run"): TriedIn("tests/pipeline/local/test_surveys.py::test_what_a_folder_holds_is_said"),
     ("jobs/survey/run.py", "use `das run RUN --only measure`"): TriedIn("tests/pipeline/local/test_surveys.py::test_measuring_and_solving_are_two_commands_under_one_grant"),
     ("das/measure.py", "report this defect; the budget of this part is spent, and another privacy.grant and output.directory are needed"): TriedIn("tests/unit/jobs/survey/confidential/test_measure.py::test_an_error_after_a_draw_shows_no_value"),

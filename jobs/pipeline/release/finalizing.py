@@ -1,4 +1,4 @@
-"""Seal a release, of a census or a survey, so that it holds what its manifest names and no more.
+"""Finalize the release of a census or survey: it holds what its manifest names and no more.
 
 A manifest is gathered from the plan, the ledger and what lies in the folder. To verify it is to
 gather it again and to compare.
@@ -71,7 +71,7 @@ M = TypeVar("M", bound=Contents)
 def tidy_release(
     releases: Sequence[ReleaseLayout], texts: Mapping[Place, str], written: Collection[Place]
 ) -> None:
-    """Make the folder of a release ready to be sealed.
+    """Make the folder of a release ready to be finalized.
 
     Args:
       releases: The folders that get a manifest: the release, and those of its products.
@@ -107,7 +107,7 @@ def write_manifest(release: ReleaseLayout, manifest: M, kind: type[M]) -> M:
     """Write the manifest of a release, and let others read all that lies there.
 
     Returns:
-      The manifest. One that lies there and says the same is kept, with the time of its sealing.
+      The manifest. A manifest in the folder that states the same is kept, with its time.
 
     Raises:
       OutputError: A file cannot be written.
@@ -118,9 +118,9 @@ def write_manifest(release: ReleaseLayout, manifest: M, kind: type[M]) -> M:
         replace_file(release.notice, _NOTICE, mode=READABLE)
     if release.manifest.exists():
         with suppress(OutputError):  # damaged: written again
-            sealed = read_document(kind, release.manifest, remedy="")
-            if replace(manifest, created=sealed.created) == sealed:
-                return sealed
+            finalized = read_document(kind, release.manifest, remedy="")
+            if replace(manifest, created=finalized.created) == finalized:
+                return finalized
     write_document(release.manifest, manifest, mode=READABLE)
     return manifest
 
@@ -173,7 +173,7 @@ def verify_contents(release: ReleaseLayout, manifest: Contents) -> int:
 
 
 def verify_manifest(release: ReleaseLayout, stated: M, again: M) -> None:
-    """Check what a manifest states, but for when it was sealed and by which software.
+    """Check what a manifest states, but for when it was finalized and by which software.
 
     Args:
       release: The release; its contents were verified.
