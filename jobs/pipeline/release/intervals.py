@@ -235,12 +235,12 @@ def describe_intervals(
     nothing = Compared(ClassErrors(none, none), ClassErrors(none, none))
     errors: list[dict[str, object]] = []
     intervals: list[SeenInterval] = []
-    for asked, compared in gathered.items():
-        if asked.product != product or asked.generation != 1:
+    for key, compared in gathered.items():
+        if key.product != product or key.generation != 1:
             continue
-        place = {"geolevel": asked.geolevel, "query": asked.query}
+        place = {"geolevel": key.geolevel, "query": key.query}
         errors += [{**place, **row} for row in _by_count(compared.by_release)]
-        second = gathered.get(Asked(2, product, asked.geolevel, asked.query), nothing)
+        second = gathered.get(Asked(2, product, key.geolevel, key.query), nothing)
         found = class_intervals(compared, second, made.confidence)
         intervals += [
             SeenInterval(

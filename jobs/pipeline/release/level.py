@@ -119,7 +119,7 @@ class LevelReader:
 
     @cached_property
     def _subtree_queries(self) -> tuple[Query, ...]:
-        """Return the queries of this and all finer geolevels that have estimates here, once each."""
+        """Return the queries of this and finer geolevels that have estimates here, once each."""
         below = plan_terms(self.plan)[self.level.index :]
         named = {query.name: query for terms in below for query in terms.measured}
         return tuple(query for query in named.values() if self.terms.determines(query))

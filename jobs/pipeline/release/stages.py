@@ -36,8 +36,8 @@ def estimate(job: Job) -> None:
     """Estimate tables with intervals in every geounit of every product, once.
 
     Raises:
-      SchemaError, SolverError: The measured queries are too many kinds for it, or those of the
-        leaves do not have full column rank.
+      SchemaError: The measured queries group levels in too many ways.
+      SolverError: The queries of the leaves do not have full column rank.
     """
     for product in job.products:
         plan = product.plan
@@ -58,8 +58,8 @@ def solve(job: Job, measure_lazily: Callable[[Job, Product, Level], None]) -> No
 
     Args:
       job: The run.
-      measure_lazily: Draws the lazy queries of a geolevel once the one above is solved. It is
-        given, since no module of this room can see the truth.
+      measure_lazily: Draws the on-demand queries of a geolevel once the geolevel above is solved.
+        It is an argument, since modules of `release` must not import those that see the truth.
     """
     note_solve(job.release, settings_of(job.resolved.config))
     for product in job.products:
@@ -83,7 +83,7 @@ def solve(job: Job, measure_lazily: Callable[[Job, Product, Level], None]) -> No
 
 
 def write(job: Job) -> None:
-    """Write microdata, joined ones too, and tables."""
+    """Write microdata, joined microdata and tables of every product, once."""
     for product in job.products:
         plan, release, output = product.plan, product.release, product.config.output
         with job.stage("write", product.label("microdata and tables")):
@@ -95,9 +95,9 @@ def write(job: Job) -> None:
 
 
 def finalize(job: Job) -> None:
-    """Write the manifests of the products, that of the release, and the public reports.
+    """Write the manifests of products and release, and the public reports.
 
-    A release that is finalized already, and holds what its manifests name, keeps them.
+    A finalized release that holds what its manifests name keeps them.
     """
     if is_census_finalized(job.resolved):
         write_public_reports(job.release.root)
@@ -129,7 +129,7 @@ def finalize(job: Job) -> None:
 
 
 def environment_of(tasks: Tasks) -> Environment:
-    """What the run runs on."""
+    """Return cores, slots, platform and versions of Spark and Java of a run."""
     return Environment(
         cores=os.cpu_count(),
         slots=tasks.slots,
