@@ -1276,7 +1276,7 @@ ENTRIES: dict[Key, Entry] = {
      "another privacy.grant, and its cost is added to what they have lost"): a_grant_that_is_spent,
     ("jobs/pipeline/storage/account.py", "make it writable for those who measure, or name another file under "
      "privacy.account"): MACHINE,
-    ("jobs/pipeline/storage/account.py", "name that one under privacy.account, or move it to the new place"):
+    ("jobs/pipeline/storage/account.py", "name that account under privacy.account, or move it to the new place"):
         TriedIn(f"{_DRAWS}::test_a_second_account_for_the_same_data_is_noticed"),
     ("jobs/pipeline/storage/journal.py", "restore it from a backup; never edit or shorten it"):
         an_account_that_was_edited,
