@@ -129,7 +129,10 @@ class Bench:
         document = {
             "name": name,
             "schema": str(ROOT / "conf" / "schema" / "toy.yaml"),
-            "data": {"format": "histograms", "path": str(self.folder / "nation" / "histograms")},
+            "data": {
+                "input_format": "histograms",
+                "path": str(self.folder / "nation" / "histograms"),
+            },
             "geography": {
                 "levels": [{"name": level, "digits": n} for level, n in LEVELS.items()],
                 "geounits": {"path": str(self.folder / "nation" / "geounits.parquet")},

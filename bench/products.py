@@ -69,12 +69,12 @@ def resolved(folder: Path, data: Path, way: str, seed: int, *, with_sizes: bool 
         allocation = Path(product["privacy"]["allocation"]).name
         product["privacy"]["allocation"] = str(ROOT / "conf" / "allocation" / allocation)
         product["data"]["path"] = str(data / Path(product["data"]["path"]).name)
-    for constraint, persons in zip(run["between"][1:3], (1, 97), strict=True):
+    for constraint, persons in zip(run["cross_product_constraints"][1:3], (1, 97), strict=True):
         if not with_sizes:
             occupied = {"cells": {"occupancy": ["occupied"]}, "coefficient": persons}
             constraint["right"]["row"] = [occupied]
     if way == "apart":
-        del run["between"], run["products"]["persons"]["output"]["joined"]
+        del run["cross_product_constraints"], run["products"]["persons"]["output"]["joined"]
     out = folder / way
     out.mkdir()
     run["output"]["directory"] = str(out / "out")

@@ -161,8 +161,7 @@ class Strategy:
 
     Raises:
       BudgetError: The level shares do not sum to 1, for every stratum together with its own; strata
-        overlap or leave out cells; a geolevel measures a query twice; or its queries do not have
-        full column rank, without which the node problem has no unique solution.
+        overlap or leave out cells; or a geolevel measures a query twice.
     """
 
     levels: tuple[LevelStrategy, ...]
@@ -171,9 +170,14 @@ class Strategy:
     asks_last: bool = False
 
     def __post_init__(self) -> None:
-        for level in range(len(self.levels)):
-            self._check_queries(level)
-        self._check_strata()
+        for level, part in enumerate(self.levels):
+            names = [entry.query.name for entry in self.measured(level)]
+            twice = sorted({name for name in names if names.count(name) > 1})
+            if twice:
+                where = f"allocation, geolevel {part.geolevel}"
+                raise BudgetError(where, "lists a query twice", got=twice)
+        if self.strata:
+            self._check_strata()
         for stratum in self.strata or (None,):
             total = self.chain_share(0, len(self.levels) - 1)
             where, what = "allocation", "the shares of the geolevels do not sum to 1"
@@ -183,21 +187,23 @@ class Strategy:
                 what = "its shares and those for everybody do not sum to 1"
             _require_whole(where, what, total)
 
-    def _check_queries(self, level: int) -> None:
-        where = f"allocation, geolevel {self.levels[level].geolevel}"
-        queries = [entry.query for entry in self.measured(level)]
-        names = [query.name for query in queries]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise BudgetError(where, "lists a query twice", got=twice)
-        if not has_full_column_rank(queries):
-            raise BudgetError(
-                where,
-                "its queries do not have full column rank: some counts of cells would stay open",
-                got=names,
-                remedy="give detailed a share, or a weight among the tables of a workload, "
-                "however small",
-            )
+    def require_full_column_rank(self) -> None:
+        """Refuse queries that do not determine every cell: node problems have no unique solution.
+
+        Raises:
+          BudgetError: The queries of a geolevel do not have full column rank.
+        """
+        for level, part in enumerate(self.levels):
+            queries = [entry.query for entry in self.measured(level)]
+            if not has_full_column_rank(queries):
+                raise BudgetError(
+                    f"allocation, geolevel {part.geolevel}",
+                    "its queries do not have full column rank: some counts of cells would stay "
+                    "open",
+                    got=[query.name for query in queries],
+                    remedy="give detailed a share, or a weight among the tables of a workload, "
+                    "however small",
+                )
 
     def _check_strata(self) -> None:
         names = [level.geolevel for level in self.levels]
@@ -218,13 +224,12 @@ class Strategy:
                     f"allocation, strata {one.name} and {other.name}",
                     "overlap: a record in both would cost the shares of both",
                 )
-        if self.strata:
-            held = sum(stratum.group.size for stratum in self.strata)
-            cells = self.levels[0].queries[0].query.n_cells
-            if held != cells:
-                raise BudgetError(
-                    "allocation, strata", "leave out cells", got=f"{held} of {cells} cells"
-                )
+        held = sum(stratum.group.size for stratum in self.strata)
+        cells = self.levels[0].queries[0].query.n_cells
+        if held != cells:
+            raise BudgetError(
+                "allocation, strata", "leave out cells", got=f"{held} of {cells} cells"
+            )
 
     def chain_share(self, first: int, last: int, stratum: Stratum | None = None) -> Fraction:
         """Sum of the level shares first..last, of everybody's queries or those of a stratum.

@@ -4,7 +4,7 @@ Three steps, each a pure function of the geocodes and a public table of entities
 
 1. split a geolevel and all below by a mark of the leaves, such as lying in a tribal area;
 2. replace a geolevel (block groups) by groups of equal or similar entities;
-3. gather the children of a geolevel (tracts of a county) into groups, a new geolevel.
+3. split the children of a geolevel (tracts of a county) into groups, a new geolevel.
 
 Steps insert digits into geocodes, so a geounit's geocode stays a prefix of those of its leaves.
 Counts are never looked at: a spine made of public facts costs no privacy.
@@ -59,13 +59,14 @@ class SpineDesign:
         below are parts too: `<name>_part`, but for the leaves.
       regroup: Geolevel whose geounits are replaced by groups of geounits of the geolevel below, as
         geolevel `<regroup>_regrouped`.
-      gather: Geolevel whose children are gathered into groups, a new geolevel `<child>_group`.
+      split_children: Geolevel whose children are gathered into groups, a new geolevel
+        `<child>_group`.
       fan_out_cutoff: A geounit with n items below gets groups of at most ceil(sqrt(n)) + this.
     """
 
     split: str | None = None
     regroup: str | None = "block_group"
-    gather: str | None = None
+    split_children: str | None = None
     fan_out_cutoff: int = FAN_OUT_CUTOFF
 
     def __post_init__(self) -> None:
@@ -162,11 +163,11 @@ def _steps(spine: Spine, design: SpineDesign) -> Iterator[Step]:
         made = _with_geolevel(bare, level - 1, name, GROUP_DIGITS, census)
         yield Step(bare, made, level - 1)
         spine = made
-    if design.gather is not None:
-        level = _position(spine, design.gather)
+    if design.split_children is not None:
+        level = _position(spine, design.split_children)
         if level == len(spine.levels) - 1:
             raise GeographyError(
-                "spine design, gather", "needs a geolevel below", got=design.gather
+                "spine design, split_children", "needs a geolevel below", got=design.split_children
             )
         name = f"{spine.levels[level + 1]}_group"
         yield Step(spine, _with_geolevel(spine, level, name, GROUP_DIGITS, census), level)

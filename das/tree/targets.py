@@ -113,7 +113,7 @@ def _fit(relative: Sequence[FloatArray], widths: Sequence[int]) -> tuple[FloatAr
 def _nonnegative(matrix: FloatArray, right: FloatArray) -> FloatArray:
     from scipy.optimize import nnls
 
-    if not matrix.shape[1]:  # all queries of the geolevel are lazy; nnls frees memory twice then
+    if not matrix.shape[1]:  # all queries are drawn on demand; nnls frees memory twice then
         return np.zeros(0)
     try:
         return np.asarray(nnls(matrix, right)[0], np.float64)

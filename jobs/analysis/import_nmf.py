@@ -63,7 +63,9 @@ from jobs.pipeline.config.allocation import load_allocation
 from jobs.pipeline.config.files import ready_files
 from jobs.pipeline.config.load import load_run
 from jobs.pipeline.config.product import Product, Resolved
+from jobs.pipeline.config.runnable import require_runnable
 from jobs.pipeline.config.schema import load_schema
+from jobs.pipeline.config.upgrade import FORMAT
 from jobs.pipeline.documents.document import json_of
 from jobs.pipeline.documents.manifest import Origin
 from jobs.pipeline.folder.identity import claim_as, owner_of
@@ -115,6 +117,7 @@ def read_nmf(asked: NmfImport, reporter: Reporter) -> Path:
             exact = read_exact(found.schema, found.lattice, found.levels, asked.leave_out)
         _write_inputs(asked, draft, found, exact, stated, chains)
         resolved = load_run(draft / RUN_FILE)
+        require_runnable(resolved)
         files, digest = digest_of(asked.nmf, found.levels)
         name = asked.nmf.resolve().name
         origin = Origin(layout="nmf", name=name, files=files, sha256=digest)
@@ -433,7 +436,7 @@ def _write_inputs(
     (draft / _SCHEMA).write_text(found.schema_text, encoding="utf-8")
     (draft / _ALLOCATION).write_text(stated.document, encoding="utf-8")
     document: dict[str, Any] = {
-        "format": 2,
+        "format": FORMAT,
         "name": f"nmf {asked.nmf.resolve().name}",
         "geography": {
             "levels": [
@@ -445,7 +448,7 @@ def _write_inputs(
         "products": {
             asked.product or ("units" if "h1" in attributes else "persons"): {
                 "schema": _SCHEMA,
-                "data": {"format": "nmf", "path": str(asked.nmf.resolve()), "chains": chains},
+                "data": {"input_format": "nmf", "path": str(asked.nmf.resolve()), "chains": chains},
                 "privacy": {"rho": str(stated.rho), "allocation": _ALLOCATION},
                 "invariants": exact.invariants,
                 "output": {"microdata": ["parquet"]},

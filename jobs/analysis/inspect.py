@@ -33,12 +33,12 @@ from jobs.pipeline.storage.place import Place, found_under, names_below
 
 
 def _release(out: Place, solution: str | None) -> Place:
-    """The folder of the release of a run, or the one that the folder itself is."""
+    """Return the folder of the release of a run, or the folder itself if it is a release."""
     return received_release(out).root if is_release(out) else release_folder(out, solution)
 
 
 def _product(root: Place, name: str | None) -> ReleaseLayout:
-    """The product that is named, or the last of a finalized release, or the only one.
+    """Return the product that is named, or the last of a finalized release, or the only one.
 
     Raises:
       ConfigError: There is no such product; or there are several, and their order is not known yet.
@@ -191,7 +191,7 @@ def _queries_of(dataset: Place) -> str:
 
 
 def _labels(query: Mapping[str, Any], places: Sequence[int]) -> list[str]:
-    """Labels of some answers of a query; of a lazy one, those that were drawn."""
+    """Labels of some answers of a query; of an on-demand one, those that were drawn."""
     if "labels" in query:
         return [query["labels"][place] for place in places]
     levels = np.array(np.unravel_index(np.array(places, np.int64), query["shape"])).T

@@ -19,10 +19,11 @@ from functools import partial
 from das.errors import ConfigError
 from das.mechanisms.entropy import NoiseKey, Position
 from das.metrics.replicates import Compared
-from das.queries.query import Query, parse_query
+from das.queries.query import Query
 from das.tree.intervals import normal_factor
 from jobs.analysis.requests import ReplicateSettings
 from jobs.pipeline.config.product import Product, Resolved
+from jobs.pipeline.config.runnable import require_runnable
 from jobs.pipeline.documents.intervals import digest_of
 from jobs.pipeline.documents.manifest import read_manifest
 from jobs.pipeline.folder.lock import only_driver
@@ -81,7 +82,7 @@ class Repeated:
     @classmethod
     def of(cls, product: Product) -> Repeated:
         """A product of a finished run."""
-        queries = tuple(parse_query(product.plan.schema, text) for text in product.tables)
+        queries = tuple(product.tabulated.values())
         plan = replace(product.plan, not_for_release=True)
         return cls(product.name, plan, product.release, queries)
 
@@ -108,15 +109,15 @@ class ReplicateTask:
         """Where the errors of a replicate are kept."""
         return self.folder / "errors" / f"{number:06d}.parquet"
 
-    def key(self, replicate: Position, level: int, *, is_lazy: bool = False) -> NoiseKey:
+    def key(self, replicate: Position, level: int, *, is_on_demand: bool = False) -> NoiseKey:
         """Make the key of the noise of a geolevel of a replicate; no run has the same.
 
         Args:
           replicate: Its number, its generation, and the number of the product.
           level: Position of the geolevel.
-          is_lazy: Whether it is for the lazy queries.
+          is_on_demand: Whether it is for the on-demand queries.
         """
-        return NoiseKey.for_testing(self.seed, (*replicate, level, int(is_lazy)))
+        return NoiseKey.for_testing(self.seed, (*replicate, level, int(is_on_demand)))
 
     def leaves(self, product: str, number: int) -> Place:
         """Where the leaf counts of a replicate are kept."""
@@ -209,6 +210,7 @@ def replicate(
     if settings.count < 1:
         raise ConfigError("--count", "makes no replicate", got=settings.count, want="1 or more")
     normal_factor(float(settings.confidence))
+    require_runnable(resolved)
     if tasks is None:
         require_run_packages()
     for product in resolved.products.values():

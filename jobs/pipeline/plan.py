@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property, lru_cache
@@ -17,7 +17,7 @@ from das.errors import BudgetError, ConfigError, SchemaError
 from das.privacy.budget import Budget
 from das.privacy.ledger import Ledger, LedgerEntry
 from das.privacy.semantics import ChangeCosts, statements, touched_attributes
-from das.queries.query import Query, is_refinement, parse_query
+from das.queries.query import Query, is_refinement
 from das.schema import Schema
 from das.strategy import NoisyQuery, Strategy, noisy_queries
 from das.tree.model import GeolevelTerms, partial_terms, spine_terms
@@ -34,14 +34,14 @@ class Covariate:
     Attributes:
       geolevels: Where they are.
       with_composition: Whether cells are expected too, by the composition of the parent.
-      kappa: Factor of the variance that is learned of totals; twice that of composition.
-      is_certified: Whether they are only used where that lowers the estimated error.
+      variance_factor: Factor of the variance that is learned of totals; twice that of composition.
+      only_if_better: Whether they are only used where that lowers the estimated error.
     """
 
     geolevels: tuple[str, ...]
     with_composition: bool = False
-    kappa: float = 2.0
-    is_certified: bool = True
+    variance_factor: float = 2.0
+    only_if_better: bool = True
 
 
 @dataclass(frozen=True)
@@ -50,11 +50,11 @@ class Solving:
 
     Attributes:
       tolerance: Largest accepted residual of a node.
-      targets: Whether a geounit is fitted to the estimate from its whole subtree, "full", or from
-        its own geolevel, "own".
-      learned_prior: Geolevels whose cells are fitted to posterior means.
-      order: Least-squares passes of geolevels, as names of measured queries.
-      round_passes: Whether the answers of a pass are whole numbers before they are fixed.
+      fit_to: Whether a geounit is fitted to the estimate from its whole subtree, "tree", or from
+        its own geolevel, "level".
+      empirical_bayes: Geolevels whose cells are fitted to posterior means.
+      l2_passes: Least-squares passes of geolevels, as names of measured queries.
+      round_l2_passes: Whether the answers of a pass are whole numbers before they are fixed.
       method: What the continuous stage minimises, a `solvers.choices.Method`.
       least_squares: A `solvers.choices.LeastSquaresSolver`.
       integers: A `solvers.choices.IntegerSolver`.
@@ -64,10 +64,10 @@ class Solving:
     """
 
     tolerance: float = 1e-7
-    targets: str = "full"
-    learned_prior: tuple[str, ...] = ()
-    order: Mapping[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
-    round_passes: bool = False
+    fit_to: str = "tree"
+    empirical_bayes: tuple[str, ...] = ()
+    l2_passes: Mapping[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
+    round_l2_passes: bool = False
     method: str = "nnls"
     least_squares: str = "structured"
     integers: str = "highs"
@@ -110,14 +110,14 @@ class Level:
       name: Its name.
       digits: Length of its geocodes; 0 where the root has the whole prefix to itself.
       queries: Measured queries, in the order of the strategy.
-      lazy: Those of them whose noise is drawn only for cells where the parent has persons; at the
-        root only for cells where its support has.
-      complete: Those of them that are lazy at no geolevel.
+      on_demand: Those of them whose noise is drawn only for cells where the parent has persons; at
+        the root only for cells where its support has.
+      complete: Those of them that are on demand at no geolevel.
       exact: Queries whose answers are published exactly, coarse before fine.
       bound: Queries whose answers must equal those of an earlier release.
       exact_rows: Linear rows whose sums are published exactly.
       bounded_rows: Linear rows with a lower or upper bound only.
-      whole: Measured queries that are not lazy at this geolevel.
+      whole: Measured queries that are not on demand at this geolevel.
       kept: Every query whose answers the counts must reproduce: `exact` and `bound`, coarse before
         fine.
       published: Queries and rows whose exact answers come from the data of this run.
@@ -127,7 +127,7 @@ class Level:
     name: str
     digits: int
     queries: tuple[Query, ...] = ()
-    lazy: tuple[Query, ...] = ()
+    on_demand: tuple[Query, ...] = ()
     complete: tuple[Query, ...] = ()
     exact: tuple[Query, ...] = ()
     bound: tuple[Query, ...] = ()
@@ -139,7 +139,7 @@ class Level:
 
     def __post_init__(self) -> None:
         kept = sorted((*self.exact, *self.bound), key=lambda query: query.size)
-        object.__setattr__(self, "whole", tuple(q for q in self.queries if q not in self.lazy))
+        object.__setattr__(self, "whole", tuple(q for q in self.queries if q not in self.on_demand))
         object.__setattr__(self, "kept", tuple(kept))
         object.__setattr__(self, "published", (*self.exact, *self.exact_rows))
 
@@ -159,10 +159,10 @@ class Plan:
       not_for_release: Whether noise is seeded.
       digest: Digest of what fixes the measurements.
       limits: Invariants other than exact queries.
-      lazy: Names of the queries whose noise is drawn only where the parent has persons.
-      support: Queries of the root, from coarse to fine, whose counts are solved first. Lazy queries
-        of the root are then drawn only within positive answers of the last. Without support they
-        are drawn in full.
+      on_demand: Names of the queries whose noise is drawn only where the parent has persons.
+      support: Queries of the root, from coarse to fine, whose counts are solved first. On-demand
+        queries of the root are then drawn only within positive answers of the last. Without support
+        they are drawn in full.
       solve_digest: Digest of how counts are made, which may change after measuring.
       is_elsewhere: Whether the noisy answers were made elsewhere, and the budget spent there.
       census: Geolevels of the geocodes of data, microdata and tables, where the spine has others.
@@ -179,7 +179,7 @@ class Plan:
     not_for_release: bool
     digest: str
     limits: Limits = field(default_factory=Limits)
-    lazy: frozenset[str] = frozenset()
+    on_demand: frozenset[str] = frozenset()
     support: tuple[Query, ...] = ()
     solve_digest: str = ""
     is_elsewhere: bool = False
@@ -222,8 +222,8 @@ class Plan:
                 name,
                 digits,
                 tuple(entry.query for entry in asked),
-                tuple(e.query for e in asked if self._is_lazy(index, e.query)),
-                tuple(e.query for e in asked if e.query.name not in self.lazy),
+                tuple(e.query for e in asked if self._is_on_demand(index, e.query)),
+                tuple(e.query for e in asked if e.query.name not in self.on_demand),
                 tuple(invariant.query for invariant in invariants_at(self.invariants, name)),
                 tuple(invariant.query for invariant in invariants_at(limits.bound, name)),
                 tuple(limits.exact_rows_at(name)),
@@ -233,10 +233,10 @@ class Plan:
             for asked in (self.strategy.measured(index),)
         )
 
-    def _is_lazy(self, level: int, query: Query) -> bool:
+    def _is_on_demand(self, level: int, query: Query) -> bool:
         """Whether a query is drawn only where somebody is known to be."""
-        if level or query.name not in self.lazy:
-            return query.name in self.lazy
+        if level or query.name not in self.on_demand:
+            return query.name in self.on_demand
         return bool(self.support) and not is_refinement(self.support[-1], query)
 
     @property
@@ -298,12 +298,12 @@ class Plan:
 
 @lru_cache(maxsize=4)
 def plan_terms(plan: Plan) -> tuple[GeolevelTerms, ...]:
-    """Queries of every geolevel as small matrices; with lazy queries those of the complete ones.
+    """Return queries of every geolevel as small matrices, without those drawn on demand.
 
     Raises:
       SchemaError: The queries group the levels in too many ways.
     """
-    make = partial_terms if plan.lazy else spine_terms
+    make = partial_terms if plan.on_demand else spine_terms
     return make(
         [list(level.complete) for level in plan.levels],
         [list(level.exact) for level in plan.levels],
@@ -311,10 +311,8 @@ def plan_terms(plan: Plan) -> tuple[GeolevelTerms, ...]:
 
 
 def why_no_estimates(plan: Plan) -> str | None:
-    """Why there are none of anything, as may be with lazy queries; None if there are some."""
-    if not plan.lazy:
-        return None
-    if not any(level.complete for level in plan.levels):
+    """Why there are none of anything, as may be with on-demand queries; None if there are some."""
+    if plan.on_demand and not any(level.complete for level in plan.levels):
         return "no query is measured completely"
     try:
         plan_terms(plan)
@@ -323,18 +321,13 @@ def why_no_estimates(plan: Plan) -> str | None:
     return None
 
 
-def without_estimates(plan: Plan, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Tables that do not follow from what is measured completely, each with the geolevels.
-
-    Args:
-      plan: The plan.
-      names: Queries on the schema.
-    """
-    levels, queries = plan.geolevels, [parse_query(plan.schema, name) for name in names]
+def without_estimates(plan: Plan, queries: Iterable[Query]) -> dict[str, tuple[str, ...]]:
+    """Tables that do not follow from what is measured completely, each with the geolevels."""
+    if not plan.on_demand:
+        return {}
+    levels = plan.geolevels
     if why_no_estimates(plan) is not None:
         return {query.name: tuple(levels) for query in queries}
-    if not plan.lazy:
-        return {}
     out = {}
     for query in queries:
         terms = plan_terms(plan)  # what is not on the spine is estimated from leaves

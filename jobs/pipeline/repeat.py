@@ -53,7 +53,7 @@ class Repeat:
                 estimate.climb(level.index)
 
     def solve(self) -> None:
-        """Draw lazy queries and solve, geolevel by geolevel; all products are measured.
+        """Draw on-demand queries and solve, geolevel by geolevel; all products are measured.
 
         Counts of census geolevels off the spine are sums over leaves, as in a release.
 
@@ -64,6 +64,8 @@ class Repeat:
         for level in plan.levels:
             if plan.support and not level.index:
                 solve_support(plan=plan, release=made, tasks=self.tasks)
-            self._stage.measure(level.index, self.key(level.index, is_lazy=True), is_lazy=True)
+            self._stage.measure(
+                level.index, self.key(level.index, is_on_demand=True), is_on_demand=True
+            )
             solve_level(level, plan=plan, release=made, tasks=self.tasks)
         publish_census_counts(plan, made, self.tasks)

@@ -16,12 +16,13 @@ from jobs.pipeline.confidential.noise_key import sweep_shares
 from jobs.pipeline.confidential.stages import (
     evaluate,
     measure,
-    measure_lazily,
+    measure_on_demand,
     plan,
     read,
     resolve_constraints,
 )
 from jobs.pipeline.config.product import Product, Resolved, account_of
+from jobs.pipeline.config.runnable import require_runnable
 from jobs.pipeline.documents.document import json_of
 from jobs.pipeline.documents.manifest import read_manifest
 from jobs.pipeline.documents.summary import read_summary
@@ -51,7 +52,7 @@ def _outputs(stage: str, product: Product) -> list[Place]:
     """Datasets and files that complete a stage for a product."""
     plan, release, confidential = product.plan, product.release, product.confidential
     output, levels = product.config.output, plan.levels
-    joined = [] if output.joined is None else output.joined.formats
+    joined = [] if output.joined is None else output.joined.file_formats
     bound = [name for name in plan.spine.levels if plan.limits.is_implied(name)]
     implied = [implied_limits(plan, release, name) for name in bound]
     # Limits that depend on the solved counts of another product follow in the stage solve.
@@ -72,7 +73,7 @@ def _outputs(stage: str, product: Product) -> list[Place]:
         "solve": [
             *([release.support(levels[0].name)] if plan.support else []),
             *(implied if is_tied else []),
-            *(release.lazy_measurements(level.name) for level in levels if level.lazy),
+            *(release.lazy_measurements(level.name) for level in levels if level.on_demand),
             *map(release.counts, plan.geolevels),
         ],
         "write": [
@@ -107,9 +108,9 @@ STAGES = tuple(
         ("reserve_budget", False, reserve_budget),
         ("measure", True, measure),
         ("estimate", False, estimate),
-        # Solving sees noise only. Lazy queries are drawn between its geolevels, by a function that
-        # is handed in, so that `release` need not import `confidential`.
-        ("solve", False, partial(solve, measure_lazily=measure_lazily)),
+        # Solving sees noise only. On-demand queries are drawn between its geolevels, by a function
+        # that is handed in, so that `release` need not import `confidential`.
+        ("solve", False, partial(solve, measure_on_demand=measure_on_demand)),
         ("write", False, write),
         ("finalize", False, finalize),
         ("evaluate", True, evaluate),
@@ -203,6 +204,7 @@ def run(
     """
     if resolved.plan.is_elsewhere:
         return run_solving(resolved, reporter, tasks)
+    require_runnable(resolved)
     refuse_unreadable(resolved)
     refuse_finalized(resolved)
     before = () if resolved.solution else MEASURING
@@ -246,6 +248,7 @@ def resume(
       OutputError: The release is finalized and was made with other settings; or something
         is damaged that cannot be made again, with `check` at all.
     """
+    require_runnable(resolved)
     refuse_finalized(resolved)
     with only_driver(resolved.config.output.directory):
         for line in stage_progress(STAGES, resolved):
@@ -273,7 +276,7 @@ def _refuse_elsewhere(resolved: Resolved) -> None:
     """
     if resolved.plan.is_elsewhere:
         raise ConfigError(
-            f"{resolved.source}: data.format nmf",
+            f"{resolved.source}: data.input_format nmf",
             "names noisy answers that were made elsewhere: there is no truth here to measure, or "
             "to compare with",
             remedy="`das nmf import` has read them; go on with `das run RUN --only solve` or "
@@ -290,6 +293,7 @@ def run_measuring(
       The files of interest.
     """
     _refuse_elsewhere(resolved)
+    require_runnable(resolved)
     refuse_unreadable(resolved)
     with open_job(resolved, reporter, tasks=tasks) as job:
         do_stages(job, MEASURING)
@@ -305,6 +309,7 @@ def run_solving(resolved: Resolved, reporter: Reporter, tasks: Tasks | None = No
     Raises:
       OutputError: It is finalized and was made with other settings.
     """
+    require_runnable(resolved)
     refuse_finalized(resolved)
     with open_job(resolved, reporter, tasks=tasks) as job:
         do_stages(job, SOLVING)
@@ -324,6 +329,7 @@ def run_evaluating(
       OutputError: The release is not finalized.
     """
     _refuse_elsewhere(resolved)
+    require_runnable(resolved)
     roots, solution = resolved.config.output.roots, resolved.solution
     read_manifest(resolved.last.release)
     with open_job(resolved, reporter, tasks=tasks) as job:

@@ -145,13 +145,13 @@ def released_configuration(plan: SurveyPlan) -> dict[str, str]:
     document = public_document(config)
     for key in ("evaluate", "output"):
         document.pop(key, None)
-    for key in ("account", "grant", "randomness"):
+    for key in ("account", "budget_id", "randomness"):
         document["privacy"].pop(key, None)
     document["data"].pop("path")
     for one, stated in zip(config.statistics, document.get("statistics", ()), strict=True):
         if one.weights is not None:
             stated["weights"] = f"weights-{one.label}.csv"
-            files[stated["weights"]] = _weights_text(plan, one.weights, one.strata)
+            files[stated["weights"]] = _weights_text(plan, one.weights, one.stratify_by)
     strata = None if config.synthesis is None else config.synthesis.strata
     if strata is not None:
         name = f"weights-{SYNTHESIS}.csv"

@@ -92,10 +92,22 @@ def make_worlds(folder: Path) -> dict[str, World]:
     write_units(census)
     drawn = {"source": "operating_system"}
     run = toy.configuration(census, privacy__randomness=drawn, units=section(census))
-    mean = {"mean": "age", "low": 0, "high": 100, "spread": 25, "share": "1/2", "method": "clipped"}
-    exact = {"table": "sex * group", "exact": ["sex"], "method": "conditioned", "share": "1/2"}
+    mean = {
+        "mean": "age",
+        "low": 0,
+        "high": 100,
+        "sd_bound": 25,
+        "share": "1/2",
+        "method": "clipped",
+    }
+    exact = {"query": "sex * group", "exact": ["sex"], "method": "conditioned", "share": "1/2"}
     pure = {"definition": "pure", "epsilon": "8"}
-    changes = {"privacy": pure, "synthesis": None, "statistics": [mean], "tables": [exact]}
+    changes = {
+        "privacy": pure,
+        "synthesis": None,
+        "statistics": [mean],
+        "contingency_tables": [exact],
+    }
     with without_spark():  # waits for no disk
         in_process.execute(run)
         for written in (write_survey(survey), write_survey(tables, **changes)):

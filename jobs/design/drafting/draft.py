@@ -40,6 +40,7 @@ from jobs.pipeline.confidential.look import Column, Look, look_at, look_at_geoco
 from jobs.pipeline.config.load import load_plan, load_run
 from jobs.pipeline.config.mistakes import at, refuse_unknown
 from jobs.pipeline.config.models.values import GeocodeColumns, GeocodePart, names_of
+from jobs.pipeline.config.runnable import require_runnable
 from jobs.pipeline.input.geounits import list_geounits
 from jobs.pipeline.storage.files import drafted, writing
 from jobs.pipeline.storage.place import Place
@@ -424,6 +425,7 @@ def _fill(made: Path, text: RunText) -> None:
         schema.write_text(schema_text(text), encoding="utf-8")
         run.write_text(written.replace(f"{ALLOCATION}\n", ""), encoding="utf-8")
     resolved = load_plan(run, text.tables)
+    require_runnable(resolved)
     public, plan = resolved.config.geography.geounits, resolved.plan
     spine = plan.spine
     lattice = _regular(spine)
@@ -435,7 +437,7 @@ def _fill(made: Path, text: RunText) -> None:
     with writing(made):
         allocation.write_text(planned, encoding="utf-8")
         run.write_text(written, encoding="utf-8")
-    load_run(run)
+    require_runnable(load_run(run))
 
 
 def _regular(spine: Spine) -> Lattice:

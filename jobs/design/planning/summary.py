@@ -257,7 +257,9 @@ def budget_summary(
         formulas=formulas(plan.schema),
         budget=budget_rows(plan, ledger),
         strata=stratum_statements(plan, ledger, source),
-        without_estimates=without_estimates(plan, product.tables) if plan.lazy else None,
+        without_estimates=without_estimates(plan, product.tabulated.values())
+        if plan.on_demand
+        else None,
     )
 
 
@@ -330,7 +332,7 @@ def plan_summary(
     plan = product.plan
     if tables is None:
         strata = plan.strategy.strata
-        tables = [*product.tables, *(f"total where {stratum.name}" for stratum in strata)]
+        tables = [*product.tabulated, *(f"total where {stratum.name}" for stratum in strata)]
     queries = parse_tables(plan, tables)
     predicted: tuple[PredictedRow, ...] = ()
     not_predicted = None

@@ -70,20 +70,20 @@ def evaluate(
     plan: Plan,
     tasks: Tasks,
     *,
-    queries: Sequence[str] = (),
+    tables: Sequence[Query] = (),
     grouping: Grouping | None = None,
 ) -> Evaluation:
     """Compare the protected counts with the truth at every geolevel and write the evaluation.
 
     Evaluated are the listed queries measured at any geolevel, the invariants, every single
-    attribute, the total, the detailed query and `queries`.
+    attribute, the total, the detailed query and `tables`.
 
     Args:
       release: Has the geography and the counts; its manifest, if written, gives the noise.
       confidential: Has the true histograms and receives the evaluation.
       plan: Schema, spine, strategy and invariants of the run.
       tasks: What runs the step.
-      queries: Further queries.
+      tables: Further queries.
       grouping: For whom errors are added up; None for everybody alone.
 
     Returns:
@@ -91,10 +91,9 @@ def evaluate(
 
     Raises:
       OutputError: A dataset is not complete, or the evaluation cannot be written.
-      SchemaError: A query is unknown.
       InputError: The types of geounits cannot be read.
     """
-    compared = evaluated_queries(plan, queries)
+    compared = evaluated_queries(plan, tables)
     levels = plan.geolevels
     areas = _areas(release, grouping, plan.spine.levels)
     asked = {name: asked_at(grouping, areas.get(name, {})) for name in levels}
@@ -121,23 +120,15 @@ def evaluate(
     return evaluation
 
 
-def evaluated_queries(plan: Plan, further: Sequence[str] = ()) -> tuple[Query, ...]:
-    """The evaluated queries, coarse before fine, each once.
-
-    Raises:
-      SchemaError: One of `further` is unknown.
-    """
-    schema = plan.schema
-    wanted = ["total", *(a.name for a in schema.attributes), "detailed", *further]
-    wanted += [
-        entry.query.name
-        for level in range(len(plan.spine.levels))
-        for entry in plan.strategy.measured(level)
-        if entry.query.is_listed
-    ]
-    wanted += [invariant.query.name for invariant in plan.invariants]
-    parsed = {query.name: query for query in (parse_query(schema, text) for text in wanted)}
-    return tuple(sorted(parsed.values(), key=lambda query: (query.size, query.name)))
+def evaluated_queries(plan: Plan, tables: Sequence[Query] = ()) -> tuple[Query, ...]:
+    """Return the evaluated queries, coarse before fine, each once."""
+    texts = ["total", *(a.name for a in plan.schema.attributes), "detailed"]
+    every = [*(parse_query(plan.schema, text) for text in texts), *tables]
+    for level in range(len(plan.spine.levels)):
+        every += [one.query for one in plan.strategy.measured(level) if one.query.is_listed]
+    every += [invariant.query for invariant in plan.invariants]
+    by_name = {query.name: query for query in every}
+    return tuple(sorted(by_name.values(), key=lambda query: (query.size, query.name)))
 
 
 @redact_errors

@@ -19,7 +19,7 @@ from jobs.pipeline.config.mistakes import at
 from jobs.pipeline.config.models.kinds.kind import PublicTable, ReleasedCounts
 from jobs.pipeline.config.models.kinds.query import InvariantConfig
 from jobs.pipeline.config.product import Product, Resolved
-from jobs.pipeline.config.solve import refuse_large_families
+from jobs.pipeline.config.runnable import refuse_large_families
 from jobs.pipeline.storage.place import Place
 
 

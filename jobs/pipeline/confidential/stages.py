@@ -22,7 +22,7 @@ from jobs.pipeline.confidential.measure import MeasureStage
 from jobs.pipeline.confidential.read.formats import reader_of
 from jobs.pipeline.config.allocation import freeze, planned_parts
 from jobs.pipeline.config.product import Product, account_of, claim_of
-from jobs.pipeline.config.solve import refuse_large_families
+from jobs.pipeline.config.runnable import refuse_large_families
 from jobs.pipeline.documents.document import write_document
 from jobs.pipeline.folder.identity import check_same_input, input_files
 from jobs.pipeline.folder.spending import spending_of
@@ -168,7 +168,7 @@ def _noted(job: Job, product: Product) -> AbstractContextManager[None]:
 def measure(job: Job) -> None:
     """Measure every geolevel of every product, once; the grants are claimed.
 
-    All but lazy queries, which are drawn while the geolevels are solved.
+    All but on-demand queries, which are drawn while the geolevels are solved.
 
     Raises:
       LedgerError: Measurements that were published before are gone, or a copy of this folder drew
@@ -176,24 +176,24 @@ def measure(job: Job) -> None:
     """
     for product in job.products:
         for level in product.plan.levels:
-            _measure_level(job, product, level, is_lazy=False)
-        if not product.plan.lazy:
+            _measure_level(job, product, level, is_on_demand=False)
+        if not product.plan.on_demand:
             finalize_ledger(product.release.ledger)
 
 
-def measure_lazily(job: Job, product: Product, level: Level) -> None:
-    """Draw the lazy queries of one geolevel, once the one above is solved.
+def measure_on_demand(job: Job, product: Product, level: Level) -> None:
+    """Draw the on-demand queries of one geolevel, once the one above is solved.
 
     Raises:
       LedgerError: As of `measure`.
       OutputError: An older version drew them.
     """
-    if level.lazy:
+    if level.on_demand:
         refuse_mixed(product.release, level.name)
-        _measure_level(job, product, level, is_lazy=True)
+        _measure_level(job, product, level, is_on_demand=True)
 
 
-def _measure_level(job: Job, product: Product, level: Level, *, is_lazy: bool) -> None:
+def _measure_level(job: Job, product: Product, level: Level, *, is_on_demand: bool) -> None:
     """Measure the queries of one geolevel that are drawn now, once.
 
     Published answers are final: nothing is drawn. If a driver died before it published, what it
@@ -201,13 +201,13 @@ def _measure_level(job: Job, product: Product, level: Level, *, is_lazy: bool) -
     part be published (`jobs.pipeline.folder.draws`). The key is gone when the call returns.
     """
     spending = spending_of(job.resolved, product, job.identity)
-    part = next(p for p in spending.parts if (p.name, p.is_lazy) == (level.name, is_lazy))
+    part = next(p for p in spending.parts if (p.name, p.is_on_demand) == (level.name, is_on_demand))
 
     def draw(key: NoiseKey) -> Drawn:
         stage = MeasureStage(product.plan, product.release, product.confidential, job.tasks)
         _refuse_other_noise(product, level.index)
         with job.stage("measure", product.label(part.account_name), level.name):
-            return stage.draw(level.index, key, is_lazy=is_lazy)
+            return stage.draw(level.index, key, is_on_demand=is_on_demand)
 
     draw_part(spending, part, draw, moved=job.moved)
 
@@ -233,13 +233,12 @@ def evaluate(job: Job) -> None:
     """Compare the release with the truth, and write the confidential evaluations."""
     for product in job.products:
         with job.stage("evaluate", product.label("against the truth")):
-            invariants = (invariant.query.name for invariant in product.plan.invariants)
             evaluation = write_evaluation(
                 product.release,
                 product.confidential,
                 product.plan,
                 job.tasks,
-                queries=[*invariants, *product.tables],
+                tables=[*product.tabulated.values()],
                 grouping=product.grouping,
             )
             households = household_errors(

@@ -232,7 +232,8 @@ def refuse_other_configuration(
             "is not the configuration that this folder was begun with",
             got=_changed_files(document, stated) or "another run file",
             want=want,
-            remedy="undo the change, or choose another output.directory and a new privacy.grant",
+            remedy="undo the change, or choose another output.directory and a new "
+            "privacy.budget_id",
         )
 
 

@@ -111,7 +111,7 @@ def is_census_finalized(resolved: Resolved) -> bool:
 
 
 def _names_all(release: ReleaseLayout, manifest: Contents) -> bool:
-    """Whether a manifest names the datasets that are there, those of replicates left out."""
+    """Return whether a manifest names the datasets that are there, but for those of replicates."""
     named = {release.root / output.path: output.sha256 for output in manifest.outputs}
     found = sorted({path.parent for path in release.root.rglob(MANIFEST)})
     there = [one for one in found if release.is_own(one) and not release.is_of_replicates(one)]

@@ -141,11 +141,11 @@ def expected_totals(
     """
     way = PLAIN
     if variance is not None and risks is not None:
-        way = best_way(risks) if covariate.is_certified else [*risks.sums][-1]
+        way = best_way(risks) if covariate.only_if_better else [*risks.sums][-1]
     return ExpectedTotals(
         way=way,
-        kappa=covariate.kappa,
-        certified=covariate.is_certified,
+        kappa=covariate.variance_factor,
+        certified=covariate.only_if_better,
         children=int(seen.children.sum()),
         flat=seen.flat,
         totals=() if variance is None else _digits(variance.expected),
@@ -312,7 +312,7 @@ def with_expected(
     if way == PLAIN or not families:
         return piece
     children = children_of(plan, template, piece, families)
-    found, weights = answers(children, learned.variance, learned.covariate.kappa)
+    found, weights = answers(children, learned.variance, learned.covariate.variance_factor)
     noisy = targets.answers
     if way == COMPOSITION and learned.dispersion is not None:
         noisy, weights = _estimated(plan, template, targets, families, (found, weights), learned)
@@ -339,7 +339,7 @@ def _estimated(
 ) -> tuple[Sequence[FloatArray | DrawnAnswers], FloatArray]:
     """Return answers of estimated cells, and weights of the remaining expected totals."""
     found, precision = totals
-    dispersion, kappa = learned.dispersion, 2 * learned.covariate.kappa
+    dispersion, kappa = learned.dispersion, 2 * learned.covariate.variance_factor
     if dispersion is None:
         raise ValueError("no dispersion was learned")
     variance = 1 / np.where(precision > 0, precision, 1.0)

@@ -398,22 +398,22 @@ class AreaEstimator:
           SchemaError: A query does not follow from the completely measured queries.
         """
         plan = self.estimator.plan
-        unknown = without_estimates(plan, [query.name for query in self.queries])
+        unknown = without_estimates(plan, self.queries)
         for query in self.queries:
             if plan.levels[level].name not in unknown.get(query.name, ()):
                 continue
             complete = [one.name for one in plan.levels[level].complete]
-            lazy = sorted(plan.levels[level].lazy, key=lambda one: one.size)
-            enough = next((one.name for one in lazy if is_answered_by(one, query)), None)
+            on_demand = sorted(plan.levels[level].on_demand, key=lambda one: one.size)
+            enough = next((one.name for one in on_demand if is_answered_by(one, query)), None)
             why = why_no_estimates(plan)
             raise SchemaError(
                 f"estimate, query {query.name}, geolevel {plan.levels[level].name}",
                 "does not follow from the queries measured completely at this geolevel and above"
                 + (f": {why}" if why else ""),
-                got=f"follows from {enough}, which is lazy" if enough else None,
+                got=f"follows from {enough}, which is on demand" if enough else None,
                 want=f"a query that follows from {', '.join(complete)}" if complete else None,
                 remedy="name another query; a run that does not list what it needs among "
-                "privacy.lazy_queries has estimates of it",
+                "privacy.on_demand_queries has estimates of it",
             )
 
     @cache  # noqa: B019 - an estimator lives as long as its command

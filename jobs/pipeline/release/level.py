@@ -157,14 +157,14 @@ class LevelReader:
     ) -> dict[Query, IntArray | DrawnAnswers]:
         """Read noisy answers of M measured geounits: integers[M, m], or drawn on demand."""
         found: dict[Query, IntArray | DrawnAnswers] = {}
-        whole = [query for query in queries if query not in self.level.lazy]
+        whole = [query for query in queries if query not in self.level.on_demand]
         if whole:
             measured = self._open(self.release.measurements(self.level.name))
             found.update(zip(whole, read_answers(measured, whole, codes, narrow=True), strict=True))
-        lazy = [query for query in queries if query in self.level.lazy]
-        if lazy:
+        on_demand = [query for query in queries if query in self.level.on_demand]
+        if on_demand:
             drawn = self._open(self.release.lazy_measurements(self.level.name))
-            found.update(zip(lazy, read_drawn(drawn, lazy, codes), strict=True))
+            found.update(zip(on_demand, read_drawn(drawn, on_demand, codes), strict=True))
         return found
 
     def exact(self, codes: ObjectArray) -> dict[Query | LinearRow, IntArray]:

@@ -106,7 +106,7 @@ class RunFacts:
     products: dict[str, Manifest] | None = None
     composition: Account | None = None
     expected: tuple[ExpectedGroups, ...] = ()
-    tables: tuple[str, ...] = ()
+    tables: tuple[Query, ...] = ()
     about: AboutConfig = field(default_factory=AboutConfig)
 
 
@@ -139,7 +139,7 @@ def product_facts(
         solution=solution,
         records=product.name,
         expected=expected_groups(product.plan, product.release, product.grouping),
-        tables=tuple(product.tables),
+        tables=tuple(product.tabulated.values()),
         about=resolved.config.about,
     )
     is_older = resolved.release.is_product

@@ -64,7 +64,9 @@ def write_joined(plan: Plan, release: ReleaseLayout, joining: Joining, tasks: Ta
     def rows(batch: Batch) -> Iterator[pa.Table]:
         return _joined(plan, release, joining, batch)
 
-    folders: dict[str, Place] = {name: release.joined / name for name in joining.config.formats}
+    folders: dict[str, Place] = {
+        name: release.joined / name for name in joining.config.file_formats
+    }
     facts = {"settings": joined_settings(joining.config)}
     _write("joined microdata", plan, release, folders, rows, tasks, **facts)
 

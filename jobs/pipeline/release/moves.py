@@ -64,7 +64,7 @@ class MoveRules:
         Raises:
           InfeasibleError: No count may change.
         """
-        if level.lazy and family.parent is not None:
+        if level.on_demand and family.parent is not None:
             cells = family.parent.cells
             if not len(cells):
                 raise InfeasibleError(

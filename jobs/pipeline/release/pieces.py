@@ -66,7 +66,7 @@ class Piece:
 
 
 def read_pieces(
-    reader: LevelReader, batch: Batch, *, with_cells: bool = False, with_lazy: bool = True
+    reader: LevelReader, batch: Batch, *, with_cells: bool = False, with_on_demand: bool = True
 ) -> Iterator[Piece]:
     """Read a range of whole families, piece by piece.
 
@@ -74,20 +74,20 @@ def read_pieces(
       reader: Reader of the geolevel.
       batch: The range.
       with_cells: Whether to estimate all cells.
-      with_lazy: Whether to read on-demand answers. The support of the root is found before they
-        are drawn.
+      with_on_demand: Whether to read on-demand answers. The support of the root is found before
+        they are drawn.
 
     Raises:
       OutputError: The measurements, the invariants or the geolevel above are not complete.
     """
     level, rows = reader.level, reader.rows(batch)
     hints = hint_readers(reader)
-    support = reader.support() if with_lazy else None
+    support = reader.support() if with_on_demand else None
     names, edges = rows.parents[rows.starts], np.append(rows.starts, len(rows.codes))
     parents = reader.parents(names) if level.index else None
     live = 0 if parents is None else np.diff(parents.offsets)
-    # Of each lazy query a geounit has an answer per live cell at most.
-    numbers = np.diff(edges) * (whole_answers(level) + len(level.lazy) * live)
+    # Of each on-demand query a geounit has an answer per live cell at most.
+    numbers = np.diff(edges) * (whole_answers(level) + len(level.on_demand) * live)
     for first, last in _cuts(numbers.tolist()):
         some = rows.slice(int(edges[first]), int(edges[last]))
         own = pairwise((edges[first : last + 1] - edges[first]).tolist())
@@ -101,7 +101,7 @@ def read_pieces(
         piece = Piece(
             some.codes,
             tuple(families),
-            _read_targets(reader, some, hints, with_lazy=with_lazy),
+            _read_targets(reader, some, hints, with_on_demand=with_on_demand),
             Constraints(
                 [exact[query] for query in level.kept],
                 [exact[row] for row in level.exact_rows],
@@ -173,24 +173,25 @@ def _cuts(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 
 def _read_targets(
-    reader: LevelReader, rows: LevelRange, hints: Sequence[HintReader], *, with_lazy: bool
+    reader: LevelReader, rows: LevelRange, hints: Sequence[HintReader], *, with_on_demand: bool
 ) -> Targets:
     """Read the targets of a range.
 
-    Targets `full` are estimates from the subtree of each geounit. At the leaves, and with targets
-    `own`, they are the noisy answers of the geolevel. On-demand queries always use their answers.
+    With `fit_to: tree` targets are estimates from the subtree of each geounit. At the leaves, and
+    with `fit_to: level`, they are noisy answers of the geolevel. On-demand queries always use
+    their answers.
     """
     level, noisy = reader.level, reader.level.queries
     queries: list[Query] = []
     answers: list[FloatArray | IntArray | DrawnAnswers] = []
     weights: list[FloatArray] = []
-    if reader.plan.solving.targets == "full" and not reader.is_leaf:
+    if reader.plan.solving.fit_to == "tree" and not reader.is_leaf:
         subtree = reader.targets(rows)
         queries += subtree.queries
         answers += subtree.answers
         weights += [*subtree.weights.T]
         noisy = tuple(query for query in noisy if query not in level.complete)
-    noisy = tuple(query for query in noisy if with_lazy or query not in level.lazy)
+    noisy = tuple(query for query in noisy if with_on_demand or query not in level.on_demand)
     if noisy:
         measured = ~rows.is_only
         found = reader.noisy(noisy, rows.codes[measured])

@@ -276,7 +276,7 @@ class NodeTemplate:
             partial(plan.limits.possible, plan.schema),
             bound.query if bound is not None and level.name in bound.geolevels else None,
             plan.passes,
-            plan.solving.order.get(level.name, ()),
+            plan.solving.l2_passes.get(level.name, ()),
             CellGroups(plan.schema.size),
         )
 
@@ -462,10 +462,10 @@ def questions_of(plan: Plan, level: Level) -> Questions | None:
     is_plain = (
         solving.method == Method.NNLS
         and solving.least_squares == LeastSquaresSolver.STRUCTURED
-        and level.name not in solving.learned_prior
+        and level.name not in solving.empirical_bayes
     )
-    order = solving.order.get(level.name, ())
-    is_rounded = bool(order) and solving.round_passes
+    order = solving.l2_passes.get(level.name, ())
+    is_rounded = bool(order) and solving.round_l2_passes
     if is_rounded or len(order) > 1 or any(len(names) > 1 for names in order):
         return None
     is_free = not (
@@ -477,7 +477,7 @@ def questions_of(plan: Plan, level: Level) -> Questions | None:
     )
     if not (level.index and is_plain and is_free) or plan.schema.size > _KEPT_CELLS:
         return None
-    if level.lazy or not all(query.is_partition for query in level.queries):
+    if level.on_demand or not all(query.is_partition for query in level.queries):
         return None
     cells = np.arange(plan.schema.size)
     chain = list(dict.fromkeys(query for queries in plan.passes for query in queries))

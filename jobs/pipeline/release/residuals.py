@@ -85,7 +85,7 @@ def _differences(plan: Plan, release: ReleaseLayout) -> Iterator[tuple[FloatArra
         above, below = (Dataset.open(release.measurements(one.name)) for one in (upper, lower))
         geography = read_geography(release, lower.name, columns=("geocode", "parent"))
         codes, parents = texts(geography), texts(geography, "parent")
-        names = {query.name for query in upper.queries} - plan.lazy
+        names = {query.name for query in upper.queries} - plan.on_demand
         for query in lower.queries:
             if query.name not in names or query.size * len(codes) > _MOST_ANSWERS:
                 continue

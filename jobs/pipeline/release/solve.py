@@ -113,7 +113,7 @@ def solve_level(level: Level, *, plan: Plan, release: ReleaseLayout, tasks: Task
 
     learned, summary = learn_covariate(level, plan, release, tasks, batches)
     priors: Priors | None = None
-    if level.name in plan.solving.learned_prior and level.index:
+    if level.name in plan.solving.empirical_bayes and level.index:
 
         def tally_batch(batch: Batch) -> Tallies:
             solving = LevelSolving.of(plan, level.index)
@@ -167,7 +167,7 @@ def _support_of(reader: LevelReader, batch: Batch) -> PartFile:
     """Solve the queries of the support of the root and write the counts of the last."""
     load_kernels()
     plan = reader.plan
-    (piece,) = read_pieces(reader, batch, with_lazy=False)
+    (piece,) = read_pieces(reader, batch, with_on_demand=False)
     (root,) = piece.families
     template, settings = NodeTemplate.of(plan, reader.level), node_settings(plan)
     positions, known = np.arange(plan.support[0].size), None
@@ -254,7 +254,7 @@ def node_settings(plan: Plan) -> NodeSettings:
         LeastSquaresSolver(solving.least_squares),
         IntegerSolver(solving.integers),
         Method(solving.method),
-        solving.round_passes,
+        solving.round_l2_passes,
         choose_mechanism(plan.budget.definition, plan.strategy.mechanism).continuous,
     )
 

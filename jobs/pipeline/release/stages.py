@@ -6,7 +6,6 @@ import os
 import platform
 from collections.abc import Callable
 
-from das.queries.query import parse_query
 from jobs.pipeline.config.between import joining_of
 from jobs.pipeline.config.product import Product, TablesWanted
 from jobs.pipeline.config.released import released_configuration
@@ -43,7 +42,7 @@ def estimate(job: Job) -> None:
         plan = product.plan
         if why_no_estimates(plan) is not None:
             continue
-        queries = tuple(parse_query(plan.schema, name) for name in product.tables)
+        queries = tuple(product.tabulated.values())
         stage = EstimateStage(
             LevelEstimator(plan, product.release, queries, CONFIDENCE),
             job.tasks,
@@ -53,13 +52,13 @@ def estimate(job: Job) -> None:
             publish_census_estimates(stage.estimator, job.tasks)
 
 
-def solve(job: Job, measure_lazily: Callable[[Job, Product, Level], None]) -> None:
+def solve(job: Job, measure_on_demand: Callable[[Job, Product, Level], None]) -> None:
     """Solve every geolevel of every product from the root down, once.
 
     Args:
       job: The run.
-      measure_lazily: Draws the on-demand queries of a geolevel once the geolevel above is solved.
-        It is an argument, since modules of `release` must not import those that see the truth.
+      measure_on_demand: Draws the on-demand queries of a geolevel after the geolevel above is
+        solved. An argument, since modules of `release` must not import those that see the truth.
     """
     note_solve(job.release, settings_of(job.resolved.config))
     for product in job.products:
@@ -70,7 +69,7 @@ def solve(job: Job, measure_lazily: Callable[[Job, Product, Level], None]) -> No
             if product.plan.support and not level.index:
                 with job.stage("solve", product.label(f"support of {level.name}"), level.name):
                     solve_support(plan=product.plan, release=product.release, tasks=job.tasks)
-            measure_lazily(job, product, level)
+            measure_on_demand(job, product, level)
             dataset = product.release.counts(level.name)
             is_new = not is_published(dataset)
             with job.stage("solve", product.label(level.name), level.name) as line:
@@ -78,7 +77,7 @@ def solve(job: Job, measure_lazily: Callable[[Job, Product, Level], None]) -> No
             if is_new:
                 job.reporter.solved(line.place, statistics_of(Dataset.open(dataset)))
         publish_census_counts(product.plan, product.release, job.tasks)
-        if product.plan.lazy:
+        if product.plan.on_demand:
             finalize_ledger(product.release.ledger)
 
 

@@ -63,7 +63,7 @@ def privacy_statement(plan: Plan, geounits_source: str) -> Privacy:
     return Privacy(
         **vars(guarantee_of(budget)),
         randomness=plan.randomness,
-        lazy_queries=tuple(sorted(plan.lazy)),
+        lazy_queries=tuple(sorted(plan.on_demand)),
         neighborhood=left,
         epsilon_by_noise=str(budget.epsilon_by_noise) if budget.epsilon_by_noise else None,
         nearest=nearest(plan, geounits_source),

@@ -256,7 +256,7 @@ def _verify_ledger(plan: Plan, release: ReleaseLayout) -> None:
     datasets = [release.measurements(level.name) for level in plan.levels]
     for level in plan.levels:
         mixed = Dataset.open(release.measurements(level.name)).facts.get("lazy_queries")
-        if level.lazy and not mixed:
+        if level.on_demand and not mixed:
             # In older versions one dataset has all answers.
             datasets.append(release.lazy_measurements(level.name))
     for dataset in datasets:

@@ -48,7 +48,7 @@ def verify_joined(plan: Plan, release: ReleaseLayout, joining: Joining) -> int:
       OutputError: A file is missing or unreadable.
       VerificationError: A check fails; names the geounit.
     """
-    formats = sorted(joining.config.formats, reverse=True)  # Parquet, if it is there
+    formats = sorted(joining.config.file_formats, reverse=True)  # Parquet, if it is there
     dataset = Dataset.open(release.joined / formats[0])
     checked = 0
     for low, high in _ranges(plan, release):

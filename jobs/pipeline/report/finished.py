@@ -42,9 +42,9 @@ class _Finalized:
 
 
 def _finalized(root: Place) -> dict[str, _Finalized]:
-    """The products of a finished release by name, in the order of work.
+    """Read the products of a finished release by name, in the order of work.
 
-    What merely lies in the folder is no product: reports are written into folders of products.
+    Only what the manifest names is a product: reports are written into folders of products.
     """
     whole = read_release(root)
     layout, found = census_release(root, whole.names), dict[str, _Finalized]()

@@ -388,7 +388,7 @@ def _is_new(path: Place, claim: Claim, spent: Sequence[Spent]) -> bool:
                 f"grant {claim.grant!r} of {claim.product!r} was spent by another run",
                 got=f"{one.folder}, {one.claimed}",
                 remedy="go on in that folder; or grant a new budget for the same people by another "
-                "privacy.grant, and its cost is added to what they have lost",
+                "privacy.budget_id, and its cost is added to what they have lost",
             )
         if one.budget != claim.budget:
             raise LedgerError(

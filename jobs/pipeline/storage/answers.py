@@ -1,8 +1,8 @@
 """Files of answers, a row per geounit and query: exact, given, or noisy with its mechanism.
 
 Exact answers of invariants and given counts have three columns (geocode, query, answers); noisy
-answers also the mechanism of their noise, and lazy ones, which lie in a dataset of their own, the
-positions of those that were drawn.
+answers also the mechanism of their noise, and on-demand ones, which lie in a dataset of their own,
+the positions of those that were drawn.
 Noisy answers are packed (`jobs.pipeline.storage.columns`); releases that were made before they
 were, whose facts name no format, are read as well.
 """
@@ -107,7 +107,7 @@ class DrawnAnswers:
         index = np.searchsorted(drawn[0], positions)
         if (index >= drawn.shape[1]).any() or (drawn[:, index] != positions).any():
             raise OutputError(
-                "lazy measurements",
+                "on-demand measurements",
                 "lack answers about cells that are positive now: the geolevel above was solved "
                 "again after they were drawn",
                 remedy="restore those counts from a backup; or remove them and solve them again "
@@ -127,8 +127,8 @@ def refuse_mixed(release: ReleaseLayout, geolevel: str) -> None:
     if lazy:
         raise OutputError(
             str(dataset.path),
-            "holds answers of lazy queries, which lie in a dataset of their own since; nothing is "
-            "drawn twice",
+            "holds answers of on-demand queries, which lie in a dataset of their own since; "
+            "nothing is drawn twice",
             got=list(lazy),
             remedy="go on with the version that drew them",
         )

@@ -3,9 +3,9 @@
 A journal of lines in the order of events. `granted` names the budget. `planned` names what it pays
 for: every query of a census, or every part of a survey, which is a statistic, a table or a model.
 `measured` names one geolevel or part whose noisy answers are published, with their digest.
-`measured lazily` names a geolevel whose lazy queries are published, which `measured` has paid for
-in full. `sealed` says that all was measured and costs what was granted. There are no times in it,
-because how long measuring takes depends on the data.
+`measured lazily` names a geolevel whose on-demand queries are published, which `measured` has paid
+for in full. `sealed` says that all was measured and costs what was granted. There are no times in
+it, because how long measuring takes depends on the data.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class RunLedger(Generic[Planned]):
     Attributes:
       planned: All that the run will measure: entries, finalized when they were planned, or parts.
       measured: Geolevels or parts whose measurements are published, with the digest of the dataset.
-      lazily: Geolevels whose lazy queries are published, with the digest of that dataset.
+      lazily: Geolevels whose on-demand queries are published, with the digest of that dataset.
       costs: Of measured parts, what their noise costs; none of geolevels.
       is_finalized: Whether the run has spent all, and exactly, what was granted.
       randomness: Where noise comes from, as it was when the grant was claimed.
@@ -102,17 +102,18 @@ def start_ledger(path: Place, granted: Mapping[str, str], planned: Ledger | Plan
 
 
 def record_measured(
-    path: Place, name: str, sha256: str, *, is_lazy: bool = False, cost: Fraction | None = None
+    path: Place, name: str, sha256: str, *, is_on_demand: bool = False, cost: Fraction | None = None
 ) -> None:
     """Note that the measurements of a geolevel or part are published; a second note is not made.
 
-    The note of a geolevel pays for all its queries, lazy ones too: a note of these adds nothing.
+    The note of a geolevel pays for all its queries, on-demand ones too: a note of these adds
+    nothing.
 
     Args:
       path: The ledger.
       name: Name of the geolevel or part.
       sha256: Digest of the dataset.
-      is_lazy: Whether it is that of the lazy queries of a geolevel.
+      is_on_demand: Whether it is that of the on-demand queries of a geolevel.
       cost: Of a part: what its noise costs.
 
     Raises:
@@ -121,7 +122,7 @@ def record_measured(
 
     def decide(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         kind = _kind_of_plan(_read(path, lines).planned)
-        named = {"event": _LAZILY if is_lazy else _MEASURED, kind: name}
+        named = {"event": _LAZILY if is_on_demand else _MEASURED, kind: name}
         line = {**named, "sha256": sha256, **({} if cost is None else {"cost": str(cost)})}
         before = [one for one in lines if named.items() <= one.items()]
         if before and before[0] != line:
@@ -175,14 +176,14 @@ def read_ledger_of_parts(path: Place) -> RunLedger[PlannedParts]:
     return _of_kind(path, _read(path, read_journal(path)), PlannedParts)
 
 
-def is_recorded(path: Place, name: str, *, is_lazy: bool = False) -> bool:
+def is_recorded(path: Place, name: str, *, is_on_demand: bool = False) -> bool:
     """Tell whether the ledger says that a geolevel or part was measured.
 
     Raises:
       LedgerError: As `read_ledger`.
     """
     ledger = _read(path, read_journal(path))
-    return name in (ledger.lazily if is_lazy else ledger.measured)
+    return name in (ledger.lazily if is_on_demand else ledger.measured)
 
 
 def recorded_draws(release: ReleaseLayout) -> dict[Place, str]:

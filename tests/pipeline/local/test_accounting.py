@@ -83,7 +83,7 @@ def test_grants_for_other_neighbors_of_the_same_people_add_up(tmp_path, das):
     """One run protects changed records, the other added ones, which cost 2 rho to change."""
     toy.write_records(tmp_path)
     assert das("run", real(tmp_path, "bounded"))[0] == 0
-    other = {"privacy__grant": "2", "privacy__neighbors": "unbounded"}
+    other = {"privacy__budget_id": "2", "privacy__neighbors": "unbounded"}
     config = real(tmp_path, "unbounded", **other)
     assert das("run", config)[0] == 0
     code, printed = das("account", config, "--json")

@@ -89,9 +89,9 @@ def second(folder: Path, released: dict[str, Any] | None = None, **changes: Any)
             "schema": str(folder / "second.yaml"),
             "invariants": [bound],
             "privacy__allocation": write_allocation(folder, "a2", toy.LEVELS, ["age", "detailed"]),
-            "privacy__lazy_queries": ["detailed"],
+            "privacy__on_demand_queries": ["detailed"],
             "privacy__rho": "1/5",
-            "solve": {"targets": "own"},
+            "solve": {"fit_to": "level"},
             **changes,
         },
     )
@@ -258,7 +258,7 @@ def test_a_seeded_release_binds_no_run_for_release(finished, tmp_path):
     secret = {
         "privacy__randomness": {"source": "operating_system"},
         "privacy__account": str(folder / "account.jsonl"),
-        "privacy__grant": "one",
+        "privacy__budget_id": "one",
     }
     config = second(folder, **secret)
     with pytest.raises(ConfigError, match="has seeded noise") as caught:

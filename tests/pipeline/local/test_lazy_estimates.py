@@ -1,4 +1,4 @@
-"""Estimates beside lazy queries: of what follows from the queries that are measured completely."""
+"""Estimates beside on-demand queries: of what follows from the queries that are measured completely."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.builders.places import release_of
 
 Das = Callable[..., tuple[int, str]]
 
-LAZY = {"privacy__lazy_queries": ["detailed"], "solve": {"targets": "own"}}
+LAZY = {"privacy__on_demand_queries": ["detailed"], "solve": {"fit_to": "level"}}
 TABLES = ["total", "sex", "age", "sex * age"]
 
 
@@ -126,7 +126,7 @@ def test_what_does_not_follow_is_refused_by_name(
     printed = " ".join(printed.split())
     assert "query age" in printed
     assert "measured completely" in printed
-    assert "follows from detailed, which is lazy" in printed
+    assert "follows from detailed, which is on demand" in printed
     assert "a query that follows from total, sex" in printed
 
 
@@ -183,5 +183,5 @@ def _refused(das: Das, folder: Path, **changes: Any) -> str:
 
 def test_without_a_complete_query_there_are_no_estimates(das: Das, tmp_path: Path) -> None:
     every = ["total", "sex", "detailed"]
-    printed = _refused(das, tmp_path, privacy__lazy_queries=every, invariants=[])
+    printed = _refused(das, tmp_path, privacy__on_demand_queries=every, invariants=[])
     assert "no query is measured completely" in printed

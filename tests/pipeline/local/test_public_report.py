@@ -67,9 +67,9 @@ def lazy_and_bare(folder: Path) -> dict[str, Any]:
     shares = {"detailed": "1/2", "sex": "1/4", "total": "1/4"}
     return {
         **SECRET,
-        "privacy__lazy_queries": ["detailed", "sex"],
+        "privacy__on_demand_queries": ["detailed", "sex"],
         "privacy__allocation": allocation(folder, ["whole", "ward", "house"], shares),
-        "solve": {"targets": "own"},
+        "solve": {"fit_to": "level"},
         "geography": {"levels": LEVELS},
         "output__microdata": [],
         "output__tables": [],
@@ -214,7 +214,7 @@ def test_the_example_reads_what_there_is(release: Path, monkeypatch: pytest.Monk
     for folder, page in pages(release):
         made = run_example(folder, page, monkeypatch)
         wanted = {"noisy", "counts"}
-        # Beside lazy queries there may be estimates for areas alone, and of no table.
+        # Beside on-demand queries there may be estimates for areas alone, and of no table.
         estimates = (folder / "estimates" / "tables").rglob("*.parquet")
         wanted |= {"estimates"} if any(pq.read_table(f).num_rows for f in estimates) else set()
         wanted |= {"table"} if any((folder / "tables").rglob("*.parquet")) else set()

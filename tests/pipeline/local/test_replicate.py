@@ -239,9 +239,9 @@ def test_damaged_errors_are_named(folder, das):
 @pytest.mark.parametrize(
     "changes",
     [
-        {"solve": {"targets": "own"}, "privacy__lazy_queries": ["detailed", "sex"]},
+        {"solve": {"fit_to": "level"}, "privacy__on_demand_queries": ["detailed", "sex"]},
         {
-            "solve": {"targets": "full", "learned_prior": ["block"]},
+            "solve": {"fit_to": "tree", "empirical_bayes": ["block"]},
             "privacy__allocation": str(ROOT / "conf" / "allocation" / "toy-strata.yaml"),
         },
     ],

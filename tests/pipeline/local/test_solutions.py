@@ -123,7 +123,7 @@ def test_targets_rounding_tables_and_formats_may_change_before_finalizing(folder
     assert [query["query"] for query in tables] == ["total", "age"]
     described = Dataset.open(out / "estimates" / "tables" / "level=block").facts["queries"]
     assert [query["query"] for query in described] == ["total", "age"]
-    solve = {"targets": "own", "rounding": [["total", "sex", "detailed"]]}
+    solve = {"fit_to": "level", "rounding_passes": [["total", "sex", "detailed"]]}
     last = real(folder, output__microdata=["csv"], output__tables=["total", "age"], solve=solve)
     assert das("run", "--only", "solve", last)[0] == 0
     assert dataset_digest(out / "counts" / "level=block") != counts
@@ -177,14 +177,12 @@ def finalized(folder, das) -> Path:
 def test_a_finalized_release_is_not_made_again(finalized, das, way):
     out = finalized / "out"
     before = files_of(out / "release")
-    changed = real(finalized, solve={"targets": "own"}, output__h1=None)
+    changed = real(finalized, solve={"fit_to": "level"}, output__h1=None)
     more = {"run": (changed,), "solve": (changed, "--only", "solve")}
     words = ("run", *more.get(way, (out, "--config", changed)))
     code, printed = das(*words)
     assert code == OutputError.exit_code
-    assert (
-        'is finalized, and was made with other settings; got solve.targets "full", now' in printed
-    )
+    assert 'is finalized, and was made with other settings; got solve.fit_to "tree", now' in printed
     assert (
         f"`das run {changed} --only solve --solution NAME` keeps another solution beside it"
         in printed
@@ -196,7 +194,7 @@ def test_a_finalized_release_is_not_made_again(finalized, das, way):
 def test_a_named_solution_is_a_whole_release_of_the_same_measurements(finalized, das):
     out = finalized / "out"
     before = files_of(out / "release")
-    changed = real(finalized, solve={"targets": "own"}, output__tables=["total", "sex * age"])
+    changed = real(finalized, solve={"fit_to": "level"}, output__tables=["total", "sex * age"])
     code, printed = das("run", "--only", "solve", changed, "--solution", "own")
     assert code == 0, printed
     assert f"{release_of(out, solution='own').report}" in printed
@@ -235,7 +233,7 @@ def test_a_named_solution_is_a_whole_release_of_the_same_measurements(finalized,
 def test_a_release_goes_on_with_its_own_run_file_after_a_solution_of_another_one(finalized, das):
     """The folder remembers the run file of the release, and that of each solution beside it."""
     out = finalized / "out"
-    other = real(finalized, solve={"targets": "own"}).rename(finalized / "other.yaml")
+    other = real(finalized, solve={"fit_to": "level"}).rename(finalized / "other.yaml")
     real(finalized)
     before = release_of(out).manifest.read_bytes()
     assert das("run", "--only", "solve", other)[0] == OutputError.exit_code
@@ -254,7 +252,7 @@ def test_a_release_goes_on_with_its_own_run_file_after_a_solution_of_another_one
 
 def test_a_named_solution_is_not_made_again_and_damage_is_mended(finalized, das):
     out = finalized / "out"
-    changed = real(finalized, solve={"targets": "own"})
+    changed = real(finalized, solve={"fit_to": "level"})
     assert das("run", "--only", "solve", changed, "--solution", "own")[0] == 0
     tracts = release_of(out, solution="own").counts("tract")
     before = sparse(tracts)
@@ -269,7 +267,7 @@ def test_a_named_solution_is_not_made_again_and_damage_is_mended(finalized, das)
     assert code == OutputError.exit_code
     assert "--solution another name" in printed
     next(tracts.glob("part-*")).unlink()
-    changed = real(finalized, solve={"targets": "own"})
+    changed = real(finalized, solve={"fit_to": "level"})
     code, printed = das("run", "--only", "solve", changed, "--solution", "own")
     assert code == OutputError.exit_code
     assert "is missing" in printed
@@ -303,10 +301,10 @@ def test_a_solution_of_persons_and_units(folder, das):
     write_units(folder)
     assert das("run", real(folder, units=section(folder)))[0] == 0
     before = files_of(folder / "out" / "release")
-    changed = real(folder, units=section(folder, solve={"targets": "own"}))
+    changed = real(folder, units=section(folder, solve={"fit_to": "level"}))
     code, printed = das("run", changed)
     assert code == OutputError.exit_code
-    assert "units.solve.targets" in printed
+    assert "units.solve.fit_to" in printed
     assert das("run", "--only", "solve", changed, "--solution", "own")[0] == 0
     assert das("verify", changed, "--solution", "own")[0] == 0
     own = folder / "out" / "solutions" / "own"
@@ -316,8 +314,8 @@ def test_a_solution_of_persons_and_units(folder, das):
 
 def test_lazy_geolevels_go_on_with_other_settings_and_have_one_solution(folder, das, monkeypatch):
     """Noise below was drawn for the counts above, which therefore stay."""
-    lazy = {"privacy__lazy_queries": ["detailed"]}
-    config = real(folder, **lazy, solve={"targets": "own"})
+    lazy = {"privacy__on_demand_queries": ["detailed"]}
+    config = real(folder, **lazy, solve={"fit_to": "level"})
     with monkeypatch.context() as patch:
         patch.setattr("jobs.pipeline.release.stages.write_microdata", interrupted)
         assert das("run", config)[0] == 130
@@ -325,7 +323,7 @@ def test_lazy_geolevels_go_on_with_other_settings_and_have_one_solution(folder, 
     out = product_in(release).root
     (out / "counts" / "level=block" / MANIFEST).unlink()
     kept = dataset_digest(out / "counts" / "level=county")
-    changed = real(folder, **lazy, solve={"targets": "own", "tolerance": 1e-6})
+    changed = real(folder, **lazy, solve={"fit_to": "level", "tolerance": 1e-6})
     assert das("run", folder / "out", "--config", changed)[0] == 0
     assert dataset_digest(out / "counts" / "level=county") == kept
     assert len({row["solve_digest"] for row in manifest_of(release)["solve"]}) == 2

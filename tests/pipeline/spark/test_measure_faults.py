@@ -74,7 +74,7 @@ def configuration(folder: Path, name: str, randomness: dict[str, Any], **spark: 
     document = {
         "name": name,
         "schema": str(ROOT / "conf" / "schema" / "pl94.yaml"),
-        "data": {"format": "histograms", "path": str(folder / "nation" / "histograms")},
+        "data": {"input_format": "histograms", "path": str(folder / "nation" / "histograms")},
         "geography": {
             "levels": [{"name": level, "digits": digits} for level, digits in LEVELS.items()],
             "geounits": {"path": str(folder / "nation" / "geounits.parquet")},

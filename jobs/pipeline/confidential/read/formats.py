@@ -43,12 +43,12 @@ def reader_of(data: DataConfig, schema: Schema, digits: int) -> Reader[Any, Any]
     Raises:
       ConfigError: The input holds no counts of records.
     """
-    if data.format not in _READERS:
+    if data.input_format not in _READERS:
         raise ConfigError(
             f"data.path {data.path}",
             "holds noisy answers, which are read by `das nmf import` alone",
         )
-    return _READERS[data.format](data, schema, digits)
+    return _READERS[data.input_format](data, schema, digits)
 
 
 def writer_of(data: DataConfig, schema: Schema, where: str) -> TableReader[Any]:
@@ -57,11 +57,11 @@ def writer_of(data: DataConfig, schema: Schema, where: str) -> TableReader[Any]:
     Raises:
       ConfigError: The format is not written.
     """
-    kind = _READERS.get(data.format)
+    kind = _READERS.get(data.input_format)
     if kind is None or not issubclass(kind, TableReader):
         written = [name for name, one in _READERS.items() if issubclass(one, TableReader)]
         want = " or ".join([", ".join(written[:-1]), written[-1]])
-        raise ConfigError(where, "is not invented", got=data.format, want=want)
+        raise ConfigError(where, "is not invented", got=data.input_format, want=want)
     return kind(data, schema, 0)
 
 
@@ -72,7 +72,7 @@ def check_columns(data: DataConfig, schema: Schema) -> None:
       ConfigError, SchemaError: The configuration does not fit the schema.
       InputError: A file is missing, unreadable, empty, or lacks a column.
     """
-    if data.format in _READERS:
+    if data.input_format in _READERS:
         reader_of(data, schema, 0).pieces()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -17,29 +18,13 @@ from solvers.dual_newton.climb import solve_compiled
 from solvers.dual_newton.layers import FORBIDDEN, lift
 from solvers.dual_newton.projected import solve_projected
 from solvers.least_squares.machine_code import CLIMBING, kernels
-from solvers.least_squares.passes import solve_in_passes
 from solvers.least_squares.solve import solve_quadratic
 from solvers.node import NodeSettings, estimate_node
 from solvers.problem import ExactTerm, LeastSquaresTerm, NodeProblem, Status, group_sums
 from tests.builders.strategies import random_node, shapes
-from tests.unit.solvers.dual_newton.test_solve_oracle import KINDS, close, crossing_node
+from tests.unit.solvers.dual_newton.test_solve_oracle import KINDS, close, crossing_node, solved
 from tests.unit.solvers.least_squares.in_arrays import project_by_child
-from tests.unit.solvers.least_squares.quadratic import best_of_all_supports, optimality_gap
-from tests.unit.solvers.least_squares.test_solve_oracle import CASES, DEGENERATE_CASES
-
-
-def solved(problem: NodeProblem, tolerance: float = 1e-8) -> np.ndarray:
-    estimate = solve_compiled(problem, tolerance)
-    assert estimate is not None
-    assert estimate.status is Status.SOLVED, estimate.certificate
-    assert estimate.certificate.residual <= tolerance
-    return estimate.values
-
-
-@pytest.mark.parametrize(("shape", "seed"), [*CASES, *DEGENERATE_CASES])
-def test_tiny_nodes_have_the_best_of_all_supports(shape, seed):
-    problem = random_node(shape, seed)
-    close(solved(problem, 1e-6), best_of_all_supports(problem))
+from tests.unit.solvers.least_squares.quadratic import optimality_gap
 
 
 @settings(max_examples=60, deadline=None)
@@ -68,25 +53,24 @@ def test_a_drawn_node_that_is_solved_keeps_everything_and_is_the_best(shape, see
     assert optimality_gap(problem, x) <= 1e-6
 
 
-@pytest.mark.parametrize("cells", [12, 40, 110])
-@pytest.mark.parametrize("kinds", [*KINDS, ("one weight",)], ids="-".join)
-def test_all_kinds_of_nodes_agree_with_the_structured_solver(kinds, cells):
+def test_all_kinds_of_nodes_agree_with_the_structured_solver():
     """Few cells per child make the nodes the smaller side, many the groups.
 
     Rows under which all children are at a limit may stop the steps; other solvers follow then.
     """
-    taken = 0
-    for seed in range(5 if "rows" in kinds else 3):
-        problem = crossing_node(5, cells, seed, kinds, persons=1.0 if cells > 100 else 3.0)
-        theirs, ours = solve_quadratic(problem, 1e-9), solve_compiled(problem, 1e-8)
-        assert ours is not None
-        if problem.rows and ours.status is Status.LIMIT:
-            continue
-        if theirs.status is Status.SOLVED:
-            taken += 1
-            assert ours.status is Status.SOLVED
-            close(ours.values, theirs.values)
-    assert taken
+    for cells, kinds in itertools.product([12, 40, 110], [*KINDS, ("one weight",)]):
+        taken = 0
+        for seed in range(5 if "rows" in kinds else 3):
+            problem = crossing_node(5, cells, seed, kinds, persons=1.0 if cells > 100 else 3.0)
+            theirs, ours = solve_quadratic(problem, 1e-9), solve_compiled(problem, 1e-8)
+            assert ours is not None
+            if problem.rows and ours.status is Status.LIMIT:
+                continue
+            if theirs.status is Status.SOLVED:
+                taken += 1
+                assert ours.status is Status.SOLVED
+                close(ours.values, theirs.values)
+        assert taken
 
 
 def nested_node(children: int, seed: int, exact: bool) -> NodeProblem:
@@ -184,27 +168,6 @@ def test_stiffer_nodes_are_for_noise_alone():
         (node("block", 3, 200, 900, 0.103), False),
     ):
         assert (len(climb._stiffnesses(lift(problem))) > 1) == is_noisy
-
-
-@pytest.mark.parametrize("kinds", [(), ("exact",), ("unasked",)], ids="-".join)
-def test_sums_that_earlier_passes_fixed_are_kept(kinds):
-    problem = crossing_node(6, 90, 4, kinds, persons=1.0)
-    problem = replace(problem, order=((0,), (2,), (1, *range(3, len(problem.terms)))))
-
-    def solve(one, tolerance, fixed):
-        if len(fixed) < 2:
-            return solve_quadratic(one, tolerance, fixed)
-        estimate = solve_compiled(one, tolerance, fixed)
-        assert estimate is not None
-        for groups, targets in fixed:
-            off = group_sums(estimate.values, groups, targets.shape[1]) - targets
-            assert np.abs(off).max() <= 1e-6
-        return estimate
-
-    found = solve_in_passes(problem, 1e-9, solve)
-    wanted = solve_in_passes(problem, 1e-9, solve_quadratic)
-    assert found.status is wanted.status is Status.SOLVED
-    close(found.values, wanted.values)
 
 
 def test_a_large_node_is_solved_as_by_projected_steps():

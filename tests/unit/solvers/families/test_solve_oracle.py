@@ -180,28 +180,28 @@ DRAWS = [
 ]
 
 
-@pytest.mark.parametrize("how", DRAWS)
-def test_packed_families_have_the_counts_of_nodes_solved_one_by_one(how):
-    solved = 0
-    for seed in range(12):
-        packed, problems = draw(how, seed)
-        for number, problem in enumerate(problems):
-            found = packed.solve(number)
-            if packed.parents.n_children[number] == 1 or not problem.n_cells:
-                assert found is None
-                continue
-            theirs = solve_node(problem, SETTINGS)
-            if found is None:
-                assert is_long_way(problem, theirs)
-                continue
-            ours = table(packed, number, problem)
-            solved += 1
-            assert found.residual <= SETTINGS.tolerance
-            assert found.variables == ours.size
-            assert found.live == np.count_nonzero(ours)
-            assert np.array_equal(ours.sum(0), problem.parent)
-            assert is_as_good(problem, ours, theirs)
-    assert solved
+def test_packed_families_have_the_counts_of_nodes_solved_one_by_one():
+    for how in DRAWS:
+        solved = 0
+        for seed in range(12):
+            packed, problems = draw(how, seed)
+            for number, problem in enumerate(problems):
+                found = packed.solve(number)
+                if packed.parents.n_children[number] == 1 or not problem.n_cells:
+                    assert found is None
+                    continue
+                theirs = solve_node(problem, SETTINGS)
+                if found is None:
+                    assert is_long_way(problem, theirs)
+                    continue
+                ours = table(packed, number, problem)
+                solved += 1
+                assert found.residual <= SETTINGS.tolerance
+                assert found.variables == ours.size
+                assert found.live == np.count_nonzero(ours)
+                assert np.array_equal(ours.sum(0), problem.parent)
+                assert is_as_good(problem, ours, theirs)
+        assert solved
 
 
 @pytest.mark.parametrize("own_weights", [False, True])

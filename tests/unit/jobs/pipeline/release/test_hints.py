@@ -56,7 +56,7 @@ def test_units_are_told_of_by_householders_and_by_persons_in_households(hint: Hi
 
 def test_persons_are_told_nothing_and_a_run_apart_neither(tmp_path: Path) -> None:
     run = yaml.safe_load((ROOT / "conf" / "run" / "residents.yaml").read_text())
-    del run["between"], run["products"]["persons"]["output"]["joined"]
+    del run["cross_product_constraints"], run["products"]["persons"]["output"]["joined"]
     for product in run["products"].values():
         product["schema"] = str(ROOT / "conf" / "run" / product["schema"])
         product["privacy"]["allocation"] = str(

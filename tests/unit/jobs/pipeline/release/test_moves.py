@@ -147,7 +147,7 @@ def test_rules_keep_rows_unless_the_children_have_bounds_of_their_own():
 
 
 def test_cells_that_were_not_measured_stay_empty():
-    plan = two.plan(lazy=frozenset({"detailed"}))
+    plan = two.plan(on_demand=frozenset({"detailed"}))
     assert MoveRules.of(plan, plan.levels[BLOCK], family(4, 0, 0, 6)).cells.tolist() == [0, 3]
     with pytest.raises(InfeasibleError, match="node 12: is empty"):
         MoveRules.of(plan, plan.levels[BLOCK], family(0, 0, 0, 0))

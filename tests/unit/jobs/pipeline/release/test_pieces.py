@@ -148,7 +148,7 @@ def test_a_geolevel_above_that_is_not_solved(tmp_path):
 
 
 def test_answers_that_are_always_drawn():
-    lazy = two.plan(lazy=frozenset({"detailed"}))
+    lazy = two.plan(on_demand=frozenset({"detailed"}))
     assert whole_answers(two.plan().levels[2]) == 5
     assert whole_answers(lazy.levels[2]) == 1
-    assert whole_answers(lazy.levels[0]) == 5  # nothing is lazy at the root
+    assert whole_answers(lazy.levels[0]) == 5  # nothing is on demand at the root

@@ -111,7 +111,7 @@ def test_named_passes_come_first_and_the_others_last(tmp_path):
     own = replace(own, queries=[*own.queries, two.query("detailed")])
     own = replace(own, answers=[TOTALS, sexes, ANSWERS], weights=[*own.weights, np.ones(4)])
     order = {"block": (("sex",), ("total",))}
-    plan = two.plan(queries, solving=Solving(targets="own", order=order))
+    plan = two.plan(queries, solving=Solving(fit_to="level", l2_passes=order))
     problem = node_problem(two.template(plan, BLOCK), families()[0], own, NOTHING)
     assert problem.order == ((1,), (0,), (2,))
     plan = two.plan(queries)

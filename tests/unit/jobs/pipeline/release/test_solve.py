@@ -122,7 +122,7 @@ WITHOUT = {**WITH_MINORS, "121": (0, 3, 0, 0), "122": (0, 3, 0, 4)}
 def contradicted(tmp_path, failsafe: str):
     """Blocks are measured without noise; each must have a minor, and totals of counties stay."""
     plan = two.plan(
-        solving=Solving(targets="own", failsafe=failsafe),
+        solving=Solving(fit_to="level", failsafe=failsafe),
         limits=Limits((MINORS,)),
         invariants=(two.exact("total", "county"),),
     )
