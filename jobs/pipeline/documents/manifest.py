@@ -656,7 +656,10 @@ class Manifest(ReleaseManifest):
         return self.totals[self.records]
 
 
-_NOT_FINALIZED = "use `das run RUN --only solve` first; if it was finalized, restore it from a copy of the release"
+_NOT_FINALIZED = (
+    "use `das run RUN --only solve` first; if it was finalized, restore it from a copy of the "
+    "release"
+)
 
 
 def read_manifest(release: ReleaseLayout) -> Manifest:

@@ -1,10 +1,11 @@
-"""Files of answers, a row per geounit and query: exact, given, or noisy with its mechanism.
+"""Write and read files of answers, a row per geounit and query: exact, given or noisy.
 
-Exact answers of invariants and given counts have three columns (geocode, query, answers); noisy
-answers also the mechanism of their noise, and on-demand ones, which lie in a dataset of their own,
-the positions of those that were drawn.
-Noisy answers are packed (`jobs.pipeline.storage.columns`); releases that were made before they
-were, whose facts name no format, are read as well.
+Exact answers and given counts have three columns (geocode, query, answers). Noisy answers also have
+the mechanism of their noise. On-demand answers, in a separate dataset, have the positions of the
+drawn answers.
+
+Noisy answers are packed (`jobs.pipeline.storage.columns`). Older releases with unpacked answers,
+whose facts name no format, can be read too.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Columns of Arrow tables made of arrays, and arrays of columns.
+"""Convert between arrays and columns of Arrow tables, and pack integers as bytes.
 
-Whole numbers as bytes: as few for each as most of them need, and apart those that need more.
+Noise has a standard deviation of a few units, so nearly every noisy answer fits into a byte.
+Parquet lists of 8-byte numbers take eight times as long to write and read, and are no smaller after
+compression.
 
-Noise is a few units wide, so nearly every noisy answer fits into a byte; Parquet's lists of numbers
-of 8 bytes take eight times as long to write and to read, and no fewer bytes when compressed.
-A row has `width`, the bytes of each of its numbers (1, 2 or 8); `answers`, the numbers one after
-the other, little-endian, two's complement; and `escaped`, those that `width` bytes cannot hold, 8
-bytes each, in order. The least number of `width` bytes, such as -128, stands in their places, and
-is itself escaped.
+A packed row has `width`, the bytes of each number (1, 2 or 8); `answers`, the numbers in order,
+little-endian, two's complement; and `escaped`, the numbers that need more bytes, 8 bytes each, in
+order. The least number of `width` bytes, such as -128, marks an escaped number, and is itself
+escaped.
 """
 
 from __future__ import annotations
