@@ -28,11 +28,11 @@ _MEASURED, _LAZILY = "measured", "measured lazily"
 
 @dataclass(frozen=True)
 class PlannedParts:
-    """The parts of a survey, whose costs add up to what is granted.
+    """The parts of a survey, whose costs sum to the granted budget.
 
     Attributes:
       granted: Total budget.
-      costs: What each part may cost, in the order in which they are measured.
+      costs: Planned cost of each part, in order of measurement.
     """
 
     granted: Fraction
@@ -44,7 +44,7 @@ Planned = TypeVar("Planned", bound=Ledger | PlannedParts)
 
 @dataclass(frozen=True, eq=False)
 class RunLedger(Generic[Planned]):
-    """What the file says.
+    """Content of the ledger of a run.
 
     Attributes:
       planned: All that the run will measure: entries, finalized when they were planned, or parts.
@@ -75,7 +75,7 @@ class RunLedger(Generic[Planned]):
 
 
 def start_ledger(path: Place, granted: Mapping[str, str], planned: Ledger | PlannedParts) -> None:
-    """Write the grant and the plan; the same ones from an earlier start are kept.
+    """Write grant and plan; equal ones from an earlier start are kept.
 
     Args:
       path: The file.
@@ -83,8 +83,8 @@ def start_ledger(path: Place, granted: Mapping[str, str], planned: Ledger | Plan
       planned: The planned ledger, finalized, or the planned parts.
 
     Raises:
-      LedgerError: The file is of another plan, or was tampered with; or the parts do not cost what
-        is granted.
+      LedgerError: The file is of another plan, or was tampered with; or the costs of the parts do
+        not sum to the granted budget.
     """
     if isinstance(planned, PlannedParts):
         total = sum(planned.costs.values(), Fraction(0))
@@ -139,10 +139,10 @@ def record_measured(
 
 
 def finalize_ledger(path: Place) -> None:
-    """Check that all was measured and costs exactly what was granted, and say so in the file.
+    """Check that everything is measured at exactly the granted cost, and record it in the file.
 
     Raises:
-      LedgerError: It does not, or the file was tampered with.
+      LedgerError: A part is missing, the cost differs, or the file was tampered with.
     """
 
     def decide(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -159,25 +159,25 @@ def finalize_ledger(path: Place) -> None:
 
 
 def read_ledger(path: Place) -> RunLedger[Ledger]:
-    """Read the ledger of a run of a census.
+    """Read the ledger of a census.
 
     Raises:
-      LedgerError: It is not complete enough, of a survey, or was tampered with.
+      LedgerError: The ledger is incomplete, of a survey, or was tampered with.
     """
     return _of_kind(path, _read(path, read_journal(path)), Ledger)
 
 
 def read_ledger_of_parts(path: Place) -> RunLedger[PlannedParts]:
-    """Read the ledger of a run of a survey.
+    """Read the ledger of a survey.
 
     Raises:
-      LedgerError: It is not complete enough, of a census, or was tampered with.
+      LedgerError: The ledger is incomplete, of a census, or was tampered with.
     """
     return _of_kind(path, _read(path, read_journal(path)), PlannedParts)
 
 
 def is_recorded(path: Place, name: str, *, is_on_demand: bool = False) -> bool:
-    """Tell whether the ledger says that a geolevel or part was measured.
+    """Return whether the ledger states that a geolevel or part is measured.
 
     Raises:
       LedgerError: As `read_ledger`.
@@ -190,7 +190,7 @@ def recorded_draws(release: ReleaseLayout) -> dict[Place, str]:
     """Return the datasets of noisy answers that the ledger of a release names, with their digests.
 
     Raises:
-      LedgerError: It is not complete enough, or was tampered with.
+      LedgerError: The ledger is incomplete, or was tampered with.
     """
     ledger = _read(release.ledger, read_journal(release.ledger))
     is_survey = isinstance(ledger.planned, PlannedParts)
