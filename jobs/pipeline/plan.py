@@ -420,5 +420,5 @@ def _ledger(plan: Plan, geounits: Mapping[tuple[int, int], int]) -> Ledger:
     ]
     strata = tuple(stratum.name for stratum in strategy.strata)
     ledger = Ledger(names, plan.budget.total, strata=strata).append(entries)
-    ledger.seal()
+    ledger.finalize()
     return ledger

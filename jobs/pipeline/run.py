@@ -19,7 +19,7 @@ from jobs.pipeline.confidential.stages import (
     measure_on_demand,
     plan,
     read,
-    settle,
+    resolve_constraints,
 )
 from jobs.pipeline.config.product import Product, Resolved, account_of
 from jobs.pipeline.config.runnable import require_runnable
@@ -30,14 +30,14 @@ from jobs.pipeline.folder.identity import claim_as, owner_of
 from jobs.pipeline.folder.lock import only_driver
 from jobs.pipeline.folder.open import open_folder
 from jobs.pipeline.folder.progress import count_files, refuse_damage, repair, stage_progress
-from jobs.pipeline.folder.solutions import begin_solution, refuse_sealed, remove_outdated
-from jobs.pipeline.folder.spending import claim_grants, refuse_other_draws, spendings_of
+from jobs.pipeline.folder.solutions import begin_solution, refuse_finalized, remove_outdated
+from jobs.pipeline.folder.spending import refuse_other_draws, reserve_budgets, spendings_of
 from jobs.pipeline.job import Job, Stage
 from jobs.pipeline.plan import why_no_estimates
 from jobs.pipeline.printable import result_console
 from jobs.pipeline.release.bound import bound_entries, open_released, refuse_other_account
 from jobs.pipeline.release.implied import implied_limits
-from jobs.pipeline.release.stages import estimate, seal, solve, write
+from jobs.pipeline.release.stages import estimate, finalize, solve, write
 from jobs.pipeline.report.console import terminal_table
 from jobs.pipeline.report.finished import costs_folder, write_internal_reports
 from jobs.pipeline.report.run import stages_table
@@ -62,12 +62,12 @@ def _outputs(stage: str, product: Product) -> list[Place]:
     return {
         "plan": [*map(release.geography, plan.geolevels), release.ledger],
         "read": [*map(confidential.histograms, plan.geolevels)] if known else [],
-        "settle": [
+        "resolve_constraints": [
             *(release.invariants(level.name) for level in levels if level.published),
             *(release.given(level.name) for level in levels if level.bound),
             *([] if is_tied else implied),
         ],
-        "claim": [release.account] if plan.spends else [],
+        "reserve_budget": [release.account] if plan.spends else [],
         "measure": [*map(release.measurements, plan.spine.levels)],
         "estimate": [*map(EstimateLayout.of(release).tables, plan.geolevels if measurable else ())],
         "solve": [
@@ -81,38 +81,38 @@ def _outputs(stage: str, product: Product) -> list[Place]:
             *(release.joined / name for name in joined),
             *map(release.tables, plan.geolevels),
         ],
-        "seal": [release.manifest, release.report, release.whole.manifest],
+        "finalize": [release.manifest, release.report, release.whole.manifest],
         "evaluate": [confidential.evaluation, confidential.report] if known else [],
     }[stage]
 
 
-def _claim(job: Job) -> None:
+def reserve_budget(job: Job) -> None:
     """Claim the grants of all products, once."""
     for product in job.products:
         for entry in bound_entries(product.config.invariants) if product.plan.spends else ():
             if entry.released is not None and entry.released.path is not None:
                 released = open_released(product.plan, entry, entry.released)
                 refuse_other_account(released, account_of(job.resolved.config))
-    claim_grants(spendings_of(job.resolved, job.identity))
+    reserve_budgets(spendings_of(job.resolved, job.identity))
 
 
-# The order is part of the guarantees. Invariants are checked (settle) before budget is reserved
-# (claim), so a contradiction costs nothing. Budget is reserved before noise is drawn (measure), so
-# no crash leaves answers that no account paid for.
+# The order is part of the guarantees. `resolve_constraints` checks the invariants before
+# `reserve_budget`, so a contradiction costs nothing. `reserve_budget` precedes `measure`, so no
+# crash leaves noisy answers whose budget no account reserved.
 STAGES = tuple(
     Stage(name, sees_truth, partial(_outputs, name), function)
     for name, sees_truth, function in (
         ("plan", True, plan),  # without a public list, geounits come from the data
         ("read", True, read),
-        ("settle", True, settle),
-        ("claim", False, _claim),
+        ("resolve_constraints", True, resolve_constraints),
+        ("reserve_budget", False, reserve_budget),
         ("measure", True, measure),
         ("estimate", False, estimate),
         # Solving sees noise only. On-demand queries are drawn between its geolevels, by a function
         # that is handed in, so that `release` need not import `confidential`.
         ("solve", False, partial(solve, measure_on_demand=measure_on_demand)),
         ("write", False, write),
-        ("seal", False, seal),
+        ("finalize", False, finalize),
         ("evaluate", True, evaluate),
     )
 )
@@ -200,13 +200,13 @@ def run(
       The files of interest, the internal report first.
 
     Raises:
-      OutputError: The release is sealed and was made with other settings.
+      OutputError: The release is finalized and was made with other settings.
     """
     if resolved.plan.is_elsewhere:
         return run_solving(resolved, reporter, tasks)
     require_runnable(resolved)
     refuse_unreadable(resolved)
-    refuse_sealed(resolved)
+    refuse_finalized(resolved)
     before = () if resolved.solution else MEASURING
     with open_job(resolved, reporter, moved=moved, tasks=tasks) as job:
         do_stages(job, (*before, *SOLVING, *EVALUATING))
@@ -245,14 +245,14 @@ def resume(
       The files of interest; none if nothing was left to do, or with `check`.
 
     Raises:
-      OutputError: The release is sealed and was made with other settings; or something is damaged
-        that cannot be made again, with `check` at all.
+      OutputError: The release is finalized and was made with other settings; or something
+        is damaged that cannot be made again, with `check` at all.
     """
     require_runnable(resolved)
-    refuse_sealed(resolved)
+    refuse_finalized(resolved)
     with only_driver(resolved.config.output.directory):
         for line in stage_progress(STAGES, resolved):
-            tell(f"{line.product:<10}{line.stage:<10}{line.done:>4} of {line.outputs} done")
+            tell(f"{line.product:<10}{line.stage:<20}{line.done:>4} of {line.outputs} done")
         if check:
             refuse_damage(resolved)
         for damage in [] if check else repair(resolved):
@@ -301,16 +301,16 @@ def run_measuring(
 
 
 def run_solving(resolved: Resolved, reporter: Reporter, tasks: Tasks | None = None) -> list[Place]:
-    """From committed measurements to a sealed release, or to a named solution beside it.
+    """From committed measurements to a finalized release, or to a named solution beside it.
 
     Returns:
       The files of interest.
 
     Raises:
-      OutputError: It is sealed and was made with other settings.
+      OutputError: It is finalized and was made with other settings.
     """
     require_runnable(resolved)
-    refuse_sealed(resolved)
+    refuse_finalized(resolved)
     with open_job(resolved, reporter, tasks=tasks) as job:
         do_stages(job, SOLVING)
     last = resolved.last.release
@@ -320,13 +320,13 @@ def run_solving(resolved: Resolved, reporter: Reporter, tasks: Tasks | None = No
 def run_evaluating(
     resolved: Resolved, reporter: Reporter, tasks: Tasks | None = None
 ) -> list[Place]:
-    """Compare a sealed release with the truth, and write the internal reports.
+    """Compare a finalized release with the truth, and write the internal reports.
 
     Returns:
       The files of interest, all confidential.
 
     Raises:
-      OutputError: The release is not sealed.
+      OutputError: The release is not finalized.
     """
     _refuse_elsewhere(resolved)
     require_runnable(resolved)

@@ -1,4 +1,4 @@
-"""The stages that see the truth: plan, read, settle, measure, evaluate."""
+"""The stages that see the truth: plan, read, resolve_constraints, measure, evaluate."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from jobs.pipeline.storage.dataset import is_published
 from jobs.pipeline.storage.files import read_json, write_json
 from jobs.pipeline.storage.geography import read_geography, write_geography
 from jobs.pipeline.storage.journal import remove_journal
-from jobs.pipeline.storage.ledger import read_ledger, seal_ledger, start_ledger
+from jobs.pipeline.storage.ledger import finalize_ledger, read_ledger, start_ledger
 from jobs.pipeline.storage.place import remove_tree
 
 
@@ -123,7 +123,7 @@ def _lattice(product: Product) -> Lattice:
     return Lattice.from_leaves(spine, geocode_bytes(codes, spine.digits[-1]))
 
 
-def settle(job: Job) -> None:
+def resolve_constraints(job: Job) -> None:
     """Check the input against the invariants, publish what is exact, and what it implies.
 
     Comes before grants are claimed: a contradiction costs nothing.
@@ -135,7 +135,7 @@ def settle(job: Job) -> None:
     for product in job.products:
         plan, release, stated = product.plan, product.release, product.config.invariants
         binding = {name: (products[name].plan, products[name].release) for name in product.bound_by}
-        with job.stage("settle", product.label("invariants")):
+        with job.stage("resolve_constraints", product.label("invariants")):
             bound = partial(bound_parts, plan, stated, release, job.tasks)
             publish_given_counts(plan, stated, release, binding, bound)
             with _noted(job, product):
@@ -152,7 +152,10 @@ def settle(job: Job) -> None:
                 publish_implied(plan, release, job.tasks)
     for product in job.products:
         if product.plan.limits.ties is not None:
-            with job.stage("settle", product.label("constraints")), _noted(job, product):
+            with (
+                job.stage("resolve_constraints", product.label("constraints")),
+                _noted(job, product),
+            ):
                 check_ties(product, products, job.tasks)
 
 
@@ -175,7 +178,7 @@ def measure(job: Job) -> None:
         for level in product.plan.levels:
             _measure_level(job, product, level, is_on_demand=False)
         if not product.plan.on_demand:
-            seal_ledger(product.release.ledger)
+            finalize_ledger(product.release.ledger)
 
 
 def measure_on_demand(job: Job, product: Product, level: Level) -> None:

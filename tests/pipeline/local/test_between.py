@@ -310,7 +310,7 @@ def _moved(rows: list[dict[str, Any]]) -> str:
 
 def _renamed(rows: list[dict[str, Any]]) -> str:
     rows[0]["dwellings_unit"] = "vacant"
-    return "says another unit than its number"
+    return "whose unit attributes are not those of its unit"
 
 
 def _unhoused(rows: list[dict[str, Any]]) -> str:

@@ -757,7 +757,7 @@ def a_folder_for_reports_that_is_a_file(desk: Desk) -> str:
     return desk.tried(bad, ("inspect", "--reports", copied, "--to", desk.folder / "mine"))
 
 
-def other_settings_of_a_sealed_release(desk: Desk) -> str:
+def other_settings_of_a_finalized_release(desk: Desk) -> str:
     desk.done("run", desk.config(), "--quiet")
     config = desk.config(output__tables=["total", "sex * age"])
     message = desk.refused("run", config, "--quiet")
@@ -1077,10 +1077,10 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/pipeline/config/runnable.py", "choose failsafe exact"): TriedIn(
         "tests/unit/jobs/pipeline/config/test_config.py::"
         "test_a_penalty_beside_rows_is_refused_where_matrices_are_too_large"),
-    ("jobs/pipeline/release/sealing.py", "move it elsewhere, then go on with `das run OUT`"): TriedIn(
-        "tests/pipeline/local/test_sealing.py::"
+    ("jobs/pipeline/release/finalizing.py", "move it elsewhere, then go on with `das run OUT`"): TriedIn(
+        "tests/pipeline/local/test_finalizing.py::"
         "test_what_attempts_left_is_removed_and_what_no_run_writes_is_refused"),
-    ("jobs/pipeline/release/sealing.py", "find out who put it there; whoever has a copy has it too"):
+    ("jobs/pipeline/release/finalizing.py", "find out who put it there; whoever has a copy has it too"):
         NotTried("asks for an inquiry"),
     ("jobs/pipeline/release/bound.py", "name the account of that release under privacy.account"): TriedIn(
         "tests/pipeline/local/test_bound.py::"
@@ -1233,8 +1233,7 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/pipeline/config/models/products.py", "use the run file that made it"): TriedIn(f"{_ALONE}::test_it_runs_nothing"),
     ("jobs/pipeline/config/released.py", "releases of older versions need their run file"): TriedIn(f"{_ALONE}::test_what_is_no_release_is_named"),
     ("jobs/pipeline/storage/dataset.py", "run the stage that writes it"): estimates_need_their_stage,
-    ("jobs/pipeline/storage/dataset.py", "`das run` with the run folder says what can be made again, and makes "
-     "it"): damage_is_made_again,
+    ("jobs/pipeline/storage/dataset.py", "`das run OUT` says what can be made again, and makes it"): damage_is_made_again,
     ("jobs/pipeline/storage/dataset.py", "remove it"): files_that_no_manifest_names,
     ("jobs/pipeline/folder/progress.py", "`das run` with the run folder makes it again"):
         counts_below_lost_counts,
@@ -1290,7 +1289,7 @@ ENTRIES: dict[Key, Entry] = {
      "another privacy.budget_id, and its cost is added to what they have lost"): a_grant_that_is_spent,
     ("jobs/pipeline/storage/account.py", "make it writable for those who measure, or name another file under "
      "privacy.account"): MACHINE,
-    ("jobs/pipeline/storage/account.py", "name that one under privacy.account, or move it to the new place"):
+    ("jobs/pipeline/storage/account.py", "name that account under privacy.account, or move it to the new place"):
         TriedIn(f"{_DRAWS}::test_a_second_account_for_the_same_data_is_noticed"),
     ("jobs/pipeline/storage/journal.py", "restore it from a backup; never edit or shorten it"):
         an_account_that_was_edited,
@@ -1322,7 +1321,7 @@ ENTRIES: dict[Key, Entry] = {
         TriedIn("tests/unit/jobs/pipeline/storage/test_ledger.py::test_another_plan_or_grant_is_refused"),
     ("jobs/pipeline/folder/identity.py", "restore it; or go on from the measurements with `das run RUN --only solve`"):
         lost_notes_on_the_input,
-    ("jobs/pipeline/documents/manifest.py", "use `das run RUN --only solve` first; if it was sealed, restore it from a copy of "
+    ("jobs/pipeline/documents/manifest.py", "use `das run RUN --only solve` first; if it was finalized, restore it from a copy of "
      "the release"): what_needs_a_release,
     ("jobs/pipeline/folder/draws.py", "restore them from a backup, or grant a new budget in a new run folder"):
         TriedIn("tests/pipeline/local/test_accounting.py::"
@@ -1339,7 +1338,7 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/pipeline/documents/summary.py", "remove it: only what the run cost so far is lost"):
         TriedIn("tests/unit/jobs/pipeline/documents/test_documents.py::test_a_damaged_summary_may_be_removed"),
     ("jobs/pipeline/folder/solutions.py", "`das run {} --only solve --solution {}` keeps another solution beside it"):
-        other_settings_of_a_sealed_release,
+        other_settings_of_a_finalized_release,
     ("jobs/pipeline/folder/solutions.py", "use `das run RUN --only measure`"): a_solution_of_nothing,
     ("jobs/pipeline/config/allocation.py", "restore it from a backup; the measurements name the same "
      "matrices"): NotTried("needs a backup that is newer than the damage; the message names it"),
@@ -1428,7 +1427,7 @@ ENTRIES: dict[Key, Entry] = {
     ("das/workload/variances.py", "ask for fewer or smaller tables"): LARGE,
     ("jobs/pipeline/documents/covariance.py", "ask for recodes of fewer groups"): fewer_pairs_of_answers,
     ("jobs/survey/confidential/read.py", "with bounded neighbors it is public: state it; else use unbounded neighbors"): TriedIn("tests/pipeline/local/test_surveys.py::test_another_number_of_records_is_refused_with_bounded_neighbors_alone"),
-    ("jobs/survey/documents.py", "run `das run` first; if it was sealed, restore it from a copy"): TriedIn("tests/pipeline/local/test_surveys.py::test_what_a_folder_holds_is_said"),
+    ("jobs/survey/documents.py", "run `das run` first; if it was finalized, restore it from a copy"): TriedIn("tests/pipeline/local/test_surveys.py::test_what_a_folder_holds_is_said"),
     ("jobs/survey/folder.py", "give the output.directory of a run"): TriedIn("tests/pipeline/local/test_surveys.py::test_what_a_folder_holds_is_said"),
     ("jobs/survey/run.py", "use `das run RUN --only measure`"): TriedIn("tests/pipeline/local/test_surveys.py::test_measuring_and_solving_are_two_commands_under_one_grant"),
     ("das/measure.py", "report this defect; the budget of this part is spent, and another privacy.budget_id and output.directory are needed"): TriedIn("tests/unit/jobs/survey/confidential/test_measure.py::test_an_error_after_a_draw_shows_no_value"),
