@@ -207,7 +207,7 @@ class Plan:
 
     @cached_property
     def shared_digits(self) -> int:
-        """Return the number of leading digits that a leaf geocode shares with its census geocode."""
+        """Return how many leading digits a leaf geocode shares with its census geocode."""
         return self.spine.digits[self.spine.shared_with(self.census_spine) - 1]
 
     @cached_property
