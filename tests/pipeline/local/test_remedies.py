@@ -1141,16 +1141,16 @@ ENTRIES: dict[Key, Entry] = {
      "missing"): no_blank_line,
     ("jobs/pipeline/input/files.py", "the first line of a CSV file must hold the names of its columns"):
         a_header,
-    ("jobs/pipeline/confidential/read/records.py", "say under data.columns.{}.codes what each code of the file means"):
+    ("jobs/pipeline/confidential/read/records.py", "map each code of the file to a level, under data.columns.{}.codes"):
         codes_of_the_file,
     ("jobs/pipeline/input/values.py", "programs that read geocodes as numbers drop leading zeros: write "
      "them as text, or say `leading_zeros: lost` beside the path"): leading_zeros,
     **{(f"jobs/{module}.py", text): TriedIn(f"{_INIT}::{test}") for module, text, test in (
-        ("pipeline/confidential/look", "save it as CSV in UTF-8: spreadsheets offer it, and so does `iconv`",
+        ("pipeline/confidential/look", "save it as CSV in UTF-8, from a spreadsheet or with `iconv`",
          _REFUSED),
         ("pipeline/confidential/look", "name another separator by --delimiter, or remove lines above the header",
          _REFUSED),
-        ("pipeline/confidential/look", "put a line with the names of the columns before it", _REFUSED),
+        ("pipeline/confidential/look", "insert a header line with the column names", _REFUSED),
         ("design/drafting/geolevels", "name it by --geocode, or, root first, all columns that make it, with commas",
          _REFUSED),
         ("design/drafting/geolevels", "call it {} in this list, as in the data",
@@ -1183,9 +1183,9 @@ ENTRIES: dict[Key, Entry] = {
         NotTried("needs input of more than 2^50 persons in several files"),
     ("jobs/pipeline/confidential/read/block_table.py", "correct the data, or the configuration of data.checks"):
         sums_that_are_checked,
-    ("jobs/pipeline/confidential/read/pl94.py", "unpack it and pack it anew"): NotTried("the standard library packs no "
+    ("jobs/pipeline/confidential/read/pl94.py", "unpack it and compress it again"): NotTried("the standard library packs no "
      "archive by a method that it cannot read"),
-    ("jobs/pipeline/confidential/read/pl94.py", "unpack it and name the folder"): NotTried("the standard library writes "
+    ("jobs/pipeline/confidential/read/pl94.py", "unpack it and give the folder"): NotTried("the standard library writes "
      "no encrypted archive; folders are read in tests/unit/jobs/pipeline/confidential/read/test_pl94.py"),
     ("jobs/pipeline/confidential/check.py", "correct the data or the invariant"): data_that_break_an_invariant,
     ("jobs/pipeline/confidential/check.py", "correct the table one of them comes from, or leave one out"):
@@ -1209,7 +1209,7 @@ ENTRIES: dict[Key, Entry] = {
         input_that_changed,
     ("jobs/pipeline/folder/identity.py", "choose another output.directory"): a_folder_of_another_configuration,
     ("jobs/pipeline/folder/open.py", "choose another place for the log"): a_log_in_the_release,
-    ("jobs/pipeline/run.py", "`das nmf import` has read them; go on with `das run RUN --only solve` or `das estimate`"):
+    ("jobs/pipeline/run.py", "continue with `das run RUN --only solve` or `das estimate`"):
         TriedIn(f"{_NMF}::test_files_become_counts_estimates_and_files_again"),
     ("jobs/analysis/import_nmf.py", "choose a new folder for the import"):
         TriedIn(f"{_NMF}::test_a_full_folder_is_not_imported_into"),
@@ -1268,7 +1268,7 @@ ENTRIES: dict[Key, Entry] = {
      "-f GeoJSON`"): NotTried("the programs that convert shapes are not installed for tests"),
     ("jobs/analysis/explore.py", "add a property with geocodes of the release, and name it with --join"):
         TriedIn(f"{_EXPLORE}::test_geoparquet_and_outlines_that_do_not_fit"),
-    ("jobs/pipeline/confidential/errors.py", "use the folder of the run, where it was made"):
+    ("jobs/pipeline/confidential/errors.py", "use the run folder in which the release was made"):
         TriedIn(f"{_EXPLORE}::test_errors_stay_where_the_truth_is"),
     ("jobs/pipeline/release/intervals.py", "remove it, and run `das replicate` again"):
         TriedIn(f"{_REPLICATE}::test_damaged_errors_are_named"),
@@ -1398,8 +1398,8 @@ ENTRIES: dict[Key, Entry] = {
         "tests/pipeline/local/test_surveys.py::test_a_release_without_its_configuration_needs_the_run_file"),
     ("jobs/pipeline/storage/files.py", "put it on a file system with permissions, in a folder of the user of the "
      "run"): MACHINE,
-    ("jobs/pipeline/confidential/noise_key.py", "nothing, if another attempt of this task was done; else go on with "
-     "`das run OUT`"): MACHINE,
+    ("jobs/pipeline/confidential/noise_key.py", "none needed if another attempt of this task succeeded; else continue "
+     "with `das run OUT`"): MACHINE,
     ("jobs/pipeline/tasks/java.py", "install a Java runtime 17 or 21, or `pip install 'topdown-das[java]'`"):
         INSTALLS,
     ("jobs/pipeline/tasks/connect_session.py", "`pip install 'topdown-das[{}]'`, or '.[{}]' in a clone"): INSTALLS,
