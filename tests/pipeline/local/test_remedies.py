@@ -1469,9 +1469,9 @@ ENTRIES: dict[Key, Entry] = {
     ("das/workload/workload.py", "leave the attribute out"): rows_tell_levels_apart,
     ("das/workload/workload.py", "leave the attribute out; it holds nothing to plan for"):
         LIBRARY,
-    ("das/privacy/cost.py", "convert to the weaker one with to_zero_concentrated"): LIBRARY,
+    ("das/privacy/cost.py", "convert the pure costs with to_zero_concentrated"): LIBRARY,
     ("das/privacy/loss_distribution.py", "use the epsilon that follows from rho"): LARGE,
-    ("das/privacy/target.py", "let epsilon_from be rho"): TriedIn(
+    ("das/privacy/target.py", "set epsilon_from to rho"): TriedIn(
         "tests/unit/das/privacy/test_target_oracle.py::"
         "test_it_refuses_noise_whose_cost_is_not_inverse_to_its_parameter"
     ),

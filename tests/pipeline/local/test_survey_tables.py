@@ -193,7 +193,7 @@ def test_another_promise_in_the_manifest_is_found(das, tmp_path):
     ("table", "changes", "what"),
     [
         ({"table": "sex * group", "exact": ["sex"]}, {"privacy": {"rho": "1"}},
-         "keeps no promise of zCDP"),
+         "gives no guarantee under zCDP"),
         ({"table": "sex * group", "exact": ["sex"]},
          {"privacy": {**PURE, "neighbors": "unbounded"}}, "unbounded neighbors are to protect"),
         ({"table": "sex * group", "exact": ["age"]}, {}, "names what is not in the table"),

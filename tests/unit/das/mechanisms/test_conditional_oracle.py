@@ -145,7 +145,7 @@ def test_a_target_is_met_at_the_distance_of_the_nearest():
 
 
 def test_zcdp_and_other_gammas_are_refused():
-    with pytest.raises(BudgetError, match="keeps no promise of zCDP"):
+    with pytest.raises(BudgetError, match="gives no guarantee under zCDP"):
         conditioned(ZeroConcentrated(Fraction(1)), 1)
     for gamma in (Fraction(2), 0.5):
         with pytest.raises(BudgetError, match="gamma: must be an exact fraction"):
