@@ -249,8 +249,8 @@ def test_a_table_that_is_too_large_is_refused_and_with_fewer_marginals_drawn(das
     table = {"table": "age * income", "exact": ["age", "income"]}
     config = one_table(tmp_path, table)
     text = refused(das, "validate", config)
-    assert "may be too large to be drawn exactly" in text
-    assert "keep fewer marginals, or ask for a table of fewer cells" in text
+    assert "may be too large for exact sampling" in text
+    assert "keep fewer marginals, or request a table with fewer cells" in text
     config = one_table(tmp_path, {**table, "exact": ["age"]})
     done(das, "run", config)
 
