@@ -110,7 +110,15 @@ def predicted(resolved: Resolved, tree: SubtreeClasses, allocation: Path | None)
 def run(resolved: Resolved) -> None:
     """All stages from reading to counts."""
     with open_job(resolved, Reporter(quiet=True)) as job:
-        stages = ("plan", "read", "settle", "claim", "measure", "estimate", "solve")
+        stages = (
+            "plan",
+            "read",
+            "resolve_constraints",
+            "reserve_budget",
+            "measure",
+            "estimate",
+            "solve",
+        )
         do_stages(job, stages)
 
 

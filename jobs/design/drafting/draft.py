@@ -87,7 +87,7 @@ def draft(request: DraftRequest) -> Draft:
     data, listed, guessed = _geocoded_files(request, look, usable)
     levels, of_levels = _geolevels(request, data, listed)
     names = names_of(data.geocode)
-    told = {*names, *data.geography.said}
+    told = {*names, *data.geography.of_geocodes}
     apart = [one for one in usable if is_of_places(one) and one.name not in told]
     notes = [
         f"{data.geocode} does not tell {quoted(one.name)}: if a geocode has both as its parts, "

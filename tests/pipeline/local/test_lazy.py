@@ -53,7 +53,7 @@ def work(resolved: Resolved, levels: int = 4) -> ReleaseLayout:
     tasks = in_process.tasks_of(resolved.config)
     with open_job(resolved, Reporter(quiet=True), tasks=tasks) as job:
         do_stages(job, ("plan", "read"))
-        do_stages(job, ("settle",))
+        do_stages(job, ("resolve_constraints",))
         product = resolved.last
         stage = MeasureStage(product.plan, product.release, product.confidential, tasks)
         for level in range(levels):
@@ -235,7 +235,7 @@ def test_answers_that_were_not_drawn_are_missed(both):
     ("lazy", "solve", "message"),
     [
         (["age"], {"fit_to": "level"}, "is not measured below the root; got age"),
-        (["total", "sex", "detailed"], {}, "full needs estimates, and there are none"),
+        (["total", "sex", "detailed"], {}, "tree needs estimates, and there are none"),
         (["detailed"], {"empirical_bayes": ["block"]}, "needs all answers to every cell"),
     ],
 )

@@ -16,7 +16,7 @@ from das.queries.sensitivity import Neighbors
 from das.schema import Attribute, Schema
 from das.strategy import LevelStrategy, QueryShare, Strategy
 from geography.lattice import Lattice, Spine
-from invariants.constraints import Limits
+from invariants.constraints import Constraints
 from invariants.exact import Invariant
 from invariants.linear import LinearRow
 from jobs.pipeline.plan import Level, Plan, planned_ledger
@@ -141,7 +141,7 @@ def test_levels_say_what_is_asked_at_each():
     whole = replace(
         plan(),
         invariants=(Invariant(DETAILED, ("nation",)), Invariant(TOTAL, ("nation", "state"))),
-        limits=Limits((row, sums)),
+        limits=Constraints((row, sums)),
         on_demand=frozenset({"detailed"}),
     )
     nation, state, block = whole.levels
@@ -189,7 +189,7 @@ def test_the_ledger_of_a_known_tree():
 
 
 def test_noise_of_a_chain_that_leaves_out_a_geolevel_does_not_pay_for_all():
-    """Had chains another budget than the sum of their geolevels, sealing would refuse it."""
+    """Had chains another budget than the sum of their geolevels, finalizing would refuse it."""
 
     class Cheating(Plan):
         def noise(self, first, last):
