@@ -634,7 +634,11 @@ MORE = "only a household of 7 or more may have more, and no more than 97"
         (_no_most, ["joined persons", "1 lower, 0 upper bounds", SIZED]),
         (
             _open_without_least,
-            [f"between: between {SIZED} and {MORE}", "demands fewer", "count what lies within"],
+            [
+                f"between: between {SIZED} and {MORE}",
+                "a negative lower bound",
+                "count what lies within",
+            ],
         ),
         (_open_joined, ["joined persons", f"got between {SIZED}", "count what lies within"]),
         (
