@@ -6,7 +6,7 @@ of a range, of which a family is a slice.
 
 Most families of most runs are least squares of partition queries in one pass, under the parent
 alone, and rounding by nested queries. Compiled loops solve those (`solvers.families`): which
-geolevels are such, `questions_of` says from the plan, and which families `Packed.solve`, from their
+geolevels are such, `questions_of` says from the plan, and which families `PackedFamilies.solve`, from their
 sizes and weights.
 
 A prior of cell counts learned from the noisy counts of a geolevel, and problems fitted to it.
@@ -34,7 +34,7 @@ from jobs.pipeline.plan import Level, Plan
 from jobs.pipeline.release.implied import BatchLimits
 from jobs.pipeline.storage.answers import DrawnAnswers
 from solvers.choices import LeastSquaresSolver, Method
-from solvers.families.solve import Packed, Parents, Questions
+from solvers.families.solve import FamilySettings, PackedFamilies, Parents
 from solvers.node import NodeSettings, estimate_node
 from solvers.problem import (
     ExactTerm,
@@ -456,7 +456,7 @@ def _term(
 # --- families that are solved by compiled loops --------------------------------------------------
 
 
-def questions_of(plan: Plan, level: Level) -> Questions | None:
+def questions_of(plan: Plan, level: Level) -> FamilySettings | None:
     """How the families of a geolevel are rounded; None if they are solved one by one.
 
     So are those of the root, which has no parent, of geolevels with invariants, limits, on-demand
@@ -489,12 +489,12 @@ def questions_of(plan: Plan, level: Level) -> Questions | None:
     asked = [[queries.count(query) for query in chain] for queries in plan.passes]
     rows = np.array([query.rows_of(cells) for query in chain], np.int64)
     first = order[0][0] if order and len(level.queries) > 1 else None
-    return Questions(rows, np.array(asked), solving.tolerance, first)
+    return FamilySettings(rows, np.array(asked), solving.tolerance, first)
 
 
 def pack_families(
-    questions: Questions, template: NodeTemplate, families: Sequence[Family], targets: Targets
-) -> Packed | None:
+    questions: FamilySettings, template: NodeTemplate, families: Sequence[Family], targets: Targets
+) -> PackedFamilies | None:
     """Pack families of a geolevel that has a parent, to be solved by compiled loops.
 
     None if what they are fitted to are not answers of partitions.
@@ -507,7 +507,7 @@ def pack_families(
     parents = [family.parent for family in families if family.parent is not None]
     starts = np.array([family.rows.start for family in families])
     sizes = [len(parent.cells) for parent in parents]
-    return Packed(
+    return PackedFamilies(
         questions,
         np.array(queries, np.int64),
         Parents(
