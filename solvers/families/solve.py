@@ -2,9 +2,9 @@
 
 For one node problem at a time, Python calls on small arrays take several times as long as the
 arithmetic. Here the answers of many families are packed at once. Each family is assembled, solved,
-certified and rounded by a few compiled calls. `PackedFamilies.solve` returns None for families that it does
-not accept or solve. `node.solve_node` accepts all families and finds the same counts, except where
-two roundings have equal cost.
+certified and rounded by a few compiled calls. `PackedFamilies.solve` returns None for families that
+it does not accept or solve. `node.solve_node` accepts all families and finds the same counts,
+except where two roundings have equal cost.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ of a range, of which a family is a slice.
 
 Most families of most runs are least squares of partition queries in one pass, under the parent
 alone, and rounding by nested queries. Compiled loops solve those (`solvers.families`): which
-geolevels are such, `questions_of` says from the plan, and which families `PackedFamilies.solve`, from their
-sizes and weights.
+geolevels are such, `questions_of` says from the plan, and which families `PackedFamilies.solve`,
+from their sizes and weights.
 
 A prior of cell counts learned from the noisy counts of a geolevel, and problems fitted to it.
 
