@@ -151,7 +151,7 @@ def _of_one_noise(blocks: Path, seed: int, ways: Sequence[str]) -> dict[str, Err
         )  # in this process: small states are done before Spark has begun
         with open_job(first, Reporter(quiet=True), tasks=tasks) as job:
             do_stages(job, ("plan", "read"))
-            do_stages(job, ("settle", "claim", "measure"))
+            do_stages(job, ("resolve_constraints", "reserve_budget", "measure"))
             do_stages(job, ("estimate",))
             for way in ways:
                 other = replace(job, resolved=resolve(blocks, way, seed, out))

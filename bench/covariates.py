@@ -208,7 +208,14 @@ def released(blocks: Blocks, seed: int) -> tuple[dict[str, np.ndarray], Expected
             first = resolve(ways[0], seed, folder, folder / "blocks.parquet")
             tasks = LocalTasks(Sizing(1))  # in this process, without a session
             with open_job(first, Reporter(quiet=True), tasks=tasks) as job:
-                for stage in ("plan", "read", "settle", "claim", "measure", "estimate"):
+                for stage in (
+                    "plan",
+                    "read",
+                    "resolve_constraints",
+                    "reserve_budget",
+                    "measure",
+                    "estimate",
+                ):
                     do_stages(job, (stage,))
                 for way in ways:
                     resolved = resolve(way, seed, folder, folder / "blocks.parquet")

@@ -3,7 +3,7 @@
     python -m bench.planner_grid [--quick | --full]
 
 A case is a planner, a schema, exact totals or none, fit_to, whether every geolevel is planned, and
-the neighbors. It runs in this process on a few generated blocks, from the run file to the sealed
+the neighbors. It runs in this process on a few generated blocks, from the run file to the finalized
 release. Prints a table, then one line of JSON. `rmse_ratio_to_hdmm` is of PL 94's own workload at
 equal rho and bounded neighbors, from predicted errors of one geounit.
 """
@@ -169,8 +169,8 @@ def run_case(case: Case, folder: Path) -> tuple[str, str]:
         out = execute(resolved)
     except Exception as error:  # noqa: BLE001 - whatever it is, it came too late
         return FAILED, f"{type(error).__name__}: {error}"
-    sealed = release_of(out).manifest.exists()
-    return (SOLVED, "") if sealed else (FAILED, "no manifest")
+    finalized = release_of(out).manifest.exists()
+    return (SOLVED, "") if finalized else (FAILED, "no manifest")
 
 
 def rmse_ratios() -> dict[str, float]:

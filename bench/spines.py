@@ -208,10 +208,18 @@ def released(blocks: Blocks, name: str, seed: int) -> dict[str, Any]:
         plan, layout = resolved.plan, resolved.last.release
         started, seconds = time.process_time(), dict[str, float]()
         with open_job(resolved, Reporter(quiet=True), tasks=LocalTasks(Sizing(1))) as job:
-            for stage in ("plan", "read", "settle", "claim", "measure", "estimate", "solve"):
+            for stage in (
+                "plan",
+                "read",
+                "resolve_constraints",
+                "reserve_budget",
+                "measure",
+                "estimate",
+                "solve",
+            ):
                 do_stages(job, (stage,))
                 seconds[stage] = time.process_time() - started - sum(seconds.values())
-            do_stages(job, ("write", "seal"))
+            do_stages(job, ("write", "finalize"))
         verify_release(plan, layout)
         own, census = read_both_geocodes(layout, "block")
         back = np.argsort(census)

@@ -116,7 +116,7 @@ class Ledger:
             raise LedgerError("ledger", "does not cover every geolevel", got=self.spine)
         return costs
 
-    def seal(self) -> None:
+    def finalize(self) -> None:
         """Check that every root-to-leaf path spends exactly what was granted, in every stratum.
 
         Raises:

@@ -79,7 +79,7 @@ from jobs.pipeline.storage.dataset import PartWriter, dataset_digest, publish
 from jobs.pipeline.storage.files import drafted
 from jobs.pipeline.storage.geography import write_geography
 from jobs.pipeline.storage.layout import ReleaseLayout
-from jobs.pipeline.storage.ledger import record_measured, seal_ledger, start_ledger
+from jobs.pipeline.storage.ledger import finalize_ledger, record_measured, start_ledger
 from jobs.pipeline.tasks.batches import Sizing
 from jobs.pipeline.tasks.executor import LocalTasks
 from jobs.pipeline.tasks.progress import Reporter
@@ -473,7 +473,7 @@ def _write_release(
         granted = {**plan.budget.exact(), "randomness": plan.randomness}
         start_ledger(release.ledger, granted, planned_ledger(plan, found.lattice))
         write_geography(found.lattice, release)
-        with reporter.line("settle", "invariants"):
+        with reporter.line("resolve_constraints", "invariants"):
             _publish_exact(product, found, exact)
         for level in plan.levels:
             with reporter.line("read", f"noisy answers of {level.name}", level.name):
@@ -481,7 +481,7 @@ def _write_release(
             record_measured(
                 release.ledger, level.name, dataset_digest(release.measurements(level.name))
             )
-        seal_ledger(release.ledger)
+        finalize_ledger(release.ledger)
 
 
 def _publish_exact(product: Product, found: _Found, exact: Exact) -> None:

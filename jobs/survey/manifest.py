@@ -14,7 +14,7 @@ from jobs.pipeline.config.released import RUN_FILE, public_document, yaml_text
 from jobs.pipeline.documents.account import Account, guarantee_of
 from jobs.pipeline.documents.document import read_document
 from jobs.pipeline.documents.manifest import Attribute, PublishedGuarantee, attacks_of
-from jobs.pipeline.release.sealing import (
+from jobs.pipeline.release.finalizing import (
     SEEDED,
     released_files,
     released_outputs,
@@ -56,7 +56,7 @@ from jobs.survey.results import (
 _BACKUP = "restore it from a backup"
 
 
-def seal_survey(plan: SurveyPlan) -> SurveyManifest:
+def finalize_survey(plan: SurveyPlan) -> SurveyManifest:
     """Write the public configuration and the manifest of a release, or of a solution beside it.
 
     Raises:

@@ -1,6 +1,6 @@
 """Hostile releases: a finished release, changed in a few places, with all digests made right again.
 
-Whoever makes a release can make its digests, too, so a change is sealed as the program seals: what
+Whoever makes a release can make its digests, too, so a change is finalized as the program finalizes: what
 follows is not refused for a wrong digest alone.
 """
 
@@ -157,7 +157,7 @@ def _plain(release: Path, name: str) -> list[Path]:
 
 
 def _if_it_has_the_form() -> suppress:
-    """What was made something else has no digests; the rest of the release is sealed all the same."""
+    """What was made something else has no digests; the rest of the release is finalized all the same."""
     return suppress(Exception)
 
 
@@ -203,7 +203,7 @@ def _dump(path: Path, document: object) -> None:
 
 
 def change_release(rng: Rng, release: Path, bait: Path) -> str:
-    """Change one to two places of a release and seal it again.
+    """Change one to two places of a release and finalize it again.
 
     Args:
       rng: Chooses.

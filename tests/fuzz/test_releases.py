@@ -1,6 +1,6 @@
 """A release of others is hostile input: nothing outside of it is opened or written, nothing hangs.
 
-Every change is sealed as the program seals, so none is refused for a wrong digest. A slice of
+Every change is finalized as the program finalizes, so none is refused for a wrong digest. A slice of
 `python -m bench.release_fuzz` follows what is tried by name.
 """
 

@@ -1,10 +1,10 @@
 """Solutions: with which settings counts were made of noisy answers, and others beside a release.
 
 What follows from measurements may be made again with other settings, as often as one likes: it
-costs nothing. Until a release is sealed, what other settings made is removed and made again in its
-place. A sealed release stays as it is. A further solution then gets a name and a folder of its own,
-OUT/solutions/NAME, which is a whole release: all that was made before solving is in it as hard
-links to the same files, or as copies in a store.
+costs nothing. Until a release is finalized, what other settings made is removed and made again in
+its place. A finalized release stays as it is. A further solution then gets a name and a folder of
+its own, OUT/solutions/NAME, which is a whole release: all that was made before solving is in it as
+hard links to the same files, or as copies in a store.
 """
 
 from __future__ import annotations
@@ -65,14 +65,14 @@ def settings_digest(settings: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(settings).encode()).hexdigest()
 
 
-# --- what was sealed -----------------------------------------------------------------------------
+# --- what was finalized ---------------------------------------------------------------------------
 
 
 def other_settings(resolved: Resolved) -> str:
-    """Say in which settings a run differs from those that its release was sealed with.
+    """Say in which settings a run differs from those that its release was finalized with.
 
     Returns:
-      The differences; nothing where there are none, or nothing is sealed.
+      The differences; nothing where there are none, or nothing is finalized.
     """
     release = resolved.last.release
     if not release.manifest.exists():
@@ -80,10 +80,10 @@ def other_settings(resolved: Resolved) -> str:
     manifest = read_manifest(release)
     if manifest.configuration_digest != resolved.plan.digest:
         return ""  # of other measurements, which is said where the folder is claimed
-    sealed, wanted = manifest.solution, settings_of(resolved.config)
-    if sealed.digest == settings_digest(wanted):
+    finalized, wanted = manifest.solution, settings_of(resolved.config)
+    if finalized.digest == settings_digest(wanted):
         return ""
-    before, now = _in_current_words(sealed.settings), _in_current_words(wanted)
+    before, now = _in_current_words(finalized.settings), _in_current_words(wanted)
     return ", ".join(differences(before, now)) or "others"
 
 
@@ -96,11 +96,11 @@ def _in_current_words(settings: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def refuse_sealed(resolved: Resolved) -> None:
-    """Refuse to make a sealed release again with other settings.
+def refuse_finalized(resolved: Resolved) -> None:
+    """Refuse to make a finalized release again with other settings.
 
     Raises:
-      OutputError: It is sealed, and was made with other settings.
+      OutputError: It is finalized, and was made with other settings.
     """
     changed = other_settings(resolved)
     if not changed:
@@ -108,7 +108,7 @@ def refuse_sealed(resolved: Resolved) -> None:
     name = "another name" if resolved.solution else "NAME"
     raise OutputError(
         str(resolved.release.root),
-        "is sealed, and was made with other settings",
+        "is finalized, and was made with other settings",
         got=changed,
         want="the settings it was made with",
         remedy=f"`das run {resolved.source} --only solve --solution {name}` keeps another solution "
@@ -128,7 +128,7 @@ def differences(one: Mapping[str, Any], other: Mapping[str, Any], under: str = "
     return found
 
 
-# --- what is not sealed yet ----------------------------------------------------------------------
+# --- what is not finalized yet --------------------------------------------------------------------
 
 
 def remove_outdated(products: Sequence[Product]) -> list[Place]:
@@ -172,7 +172,7 @@ def _outdated(product: Product, *, stays: bool) -> list[Place]:
             for level in levels
             for facts in _facts(release.tables(level))
             if not wanted.facts(level).items() <= facts.items()
-            # What an older version sealed stays as it is.
+            # What an older version finalized stays as it is.
             if "format" in facts or not release.manifest.is_file()
         ]
     unknown = without_estimates(plan, product.tabulated.values())
@@ -252,7 +252,7 @@ def begin_solution(resolved: Resolved) -> None:
     first = census_release(release_folder(out), [*resolved.products])
     pairs = [(first.product(product.name), product.release) for product in products]
     for release, _ in pairs:
-        if not (is_begun(release.ledger) and read_ledger(release.ledger).is_sealed):
+        if not (is_begun(release.ledger) and read_ledger(release.ledger).is_finalized):
             raise OutputError(
                 str(release.root), "is not measured", remedy="use `das run RUN --only measure`"
             )

@@ -2,7 +2,7 @@
 
 The lifecycle of every noisy answer, of censuses and surveys alike:
 
-1. `refuse_spent_grants` before anything is written, `claim_grants` before the first draw;
+1. `refuse_spent_grants` before anything is written, `reserve_budgets` before the first draw;
 2. `jobs.pipeline.confidential.draw.draw_part` draws a part, once, between two lines of the account;
 3. `refuse_lost` and `refuse_other_draws` at every later start.
 """
@@ -131,7 +131,7 @@ def refuse_older_account(spendings: Sequence[Spending], *, moved: bool = False) 
     refuse_rolled_back(last.folder, last.account, is_complete=is_complete, moved=moved)
 
 
-def claim_grants(spendings: Sequence[Spending]) -> None:
+def reserve_budgets(spendings: Sequence[Spending]) -> None:
     """Claim the grants of all products, once; they stay spent whatever happens after.
 
     The release keeps the account as it was then: later grants are not of its manifest. The account

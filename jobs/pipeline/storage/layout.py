@@ -122,7 +122,7 @@ class ReleaseLayout:
         return not any(lies_in(path, one) for one in within)
 
     def is_of_replicates(self, dataset: Place) -> bool:
-        """Return whether replicates of the product made a dataset of it, after it was sealed."""
+        """Return whether replicates of the product made a dataset of it, after it was finalized."""
         return self.is_product and lies_in(dataset, self.root / _INTERVALS)
 
     def geography(self, geolevel: str) -> Place:

@@ -82,7 +82,7 @@ PENALTY = "solvers/objectives/penalty.py"
 NODE_CHECK = "solvers/verify.py"
 ACCOUNT = "jobs/pipeline/storage/account.py"
 BUDGET = "das/privacy/budget.py"
-SEALING = "jobs/pipeline/release/sealing.py"
+FINALIZING = "jobs/pipeline/release/finalizing.py"
 VERIFYING = "jobs/pipeline/release/verify.py"
 RESIDUALS = "jobs/pipeline/release/residuals.py"
 
@@ -138,7 +138,7 @@ OBJECTIVES_ORACLE = "tests/unit/solvers/objectives/test_postprocessing_oracle.py
 PENALTY_UNIT = "tests/unit/solvers/objectives/test_penalty.py::"
 NODE_CHECK_UNIT = "tests/unit/solvers/test_verify.py::"
 ACCOUNT_UNIT = "tests/unit/jobs/pipeline/storage/test_account.py::"
-SEALING_UNIT = "tests/unit/jobs/pipeline/release/test_sealing.py::"
+FINALIZING_UNIT = "tests/unit/jobs/pipeline/release/test_finalizing.py::"
 LIMITS_UNIT = "tests/unit/jobs/pipeline/release/test_verify_limits.py::"
 RESIDUALS_UNIT = "tests/unit/jobs/pipeline/release/test_residuals.py::"
 
@@ -493,18 +493,18 @@ FAULTS = (
         (DIVERGENCE + "test_a_tree_under_pure_privacy",),
     ),
     Fault(
-        "the seal accepts less than was granted",
+        "finalizing accepts less than was granted",
         LEDGER,
         "if low != self.granted or high != self.granted:",
         "if high > self.granted:",
         (LEDGER_UNIT + "test_a_path_that_spends_too_little_is_noticed_beside_good_ones",),
     ),
     Fault(
-        "a stratum is sealed with what another spends",
+        "a stratum is finalized with what another spends",
         LEDGER,
         'entry.cost if entry.stratum in ("", stratum) else Fraction(0)',
         "entry.cost",
-        (LEDGER_UNIT + "test_strata_do_not_add_up_and_every_one_is_sealed",),
+        (LEDGER_UNIT + "test_strata_do_not_add_up_and_every_one_is_finalized",),
     ),
     Fault(
         "a query of a stratum counts everybody",
@@ -608,8 +608,8 @@ FAULTS = (
     Fault(
         "a run that could not be finished is begun",
         "jobs/pipeline/run.py",
-        "require_runnable(resolved)\n    refuse_unreadable(resolved)\n    refuse_sealed",
-        "refuse_unreadable(resolved)\n    refuse_sealed",
+        "require_runnable(resolved)\n    refuse_unreadable(resolved)\n    refuse_finalized",
+        "refuse_unreadable(resolved)\n    refuse_finalized",
         (
             RUNNABLE_TEST + "test_a_run_is_refused_before_anything_is_written[run RUN]",
             RUNNABLE_TEST + "test_a_program_that_runs_it_is_refused_before_anything_is_written",
@@ -628,8 +628,8 @@ FAULTS = (
     Fault(
         "a run that could not be finished is solved",
         "jobs/pipeline/run.py",
-        "require_runnable(resolved)\n    refuse_sealed(resolved)\n    with open_job",
-        "refuse_sealed(resolved)\n    with open_job",
+        "require_runnable(resolved)\n    refuse_finalized(resolved)\n    with open_job",
+        "refuse_finalized(resolved)\n    with open_job",
         (RUNNABLE_TEST + "test_what_is_measured_is_not_solved[RUN --only solve]",),
     ),
     Fault(
@@ -649,8 +649,8 @@ FAULTS = (
     Fault(
         "a folder whose run could not be finished is gone through",
         "jobs/pipeline/run.py",
-        "require_runnable(resolved)\n    refuse_sealed(resolved)\n    with only_driver",
-        "refuse_sealed(resolved)\n    with only_driver",
+        "require_runnable(resolved)\n    refuse_finalized(resolved)\n    with only_driver",
+        "refuse_finalized(resolved)\n    with only_driver",
         (RUNNABLE_TEST + "test_what_is_measured_is_not_solved[OUT --check]",),
     ),
     Fault(
@@ -765,15 +765,15 @@ FAULTS = (
     Fault(
         "too little of the parent's covariance goes down",
         TREE_PASS,
-        "own + own @ (inverse @ given @ inverse - inverse) @ own",
-        "own + 0.9 * own @ (inverse @ given @ inverse - inverse) @ own",
+        "subtree + subtree @ change_of_information @ subtree",
+        "subtree + 0.9 * subtree @ change_of_information @ subtree",
         (ESTIMATION + "test_every_kind_of_strategy_with_every_kind_of_invariant",),
     ),
     Fault(
         "what invariants fix is left out",
         TREE_PASS,
-        "values.append(known + _apply(covariance, place, moved))",
-        "values.append(_apply(covariance, place, moved))",
+        "values.append(known + _apply(covariance, numbers, moved))",
+        "values.append(_apply(covariance, numbers, moved))",
         (ESTIMATION + "test_every_kind_of_strategy_with_every_kind_of_invariant",),
     ),
     Fault(
@@ -821,8 +821,8 @@ FAULTS = (
     Fault(
         "counts beyond the prior are fitted to its largest",
         POSTERIOR,
-        "own = np.flatnonzero((bins == index) & (flat <= _largest(self.variance)))",
-        "own = np.flatnonzero(bins == index)",
+        "rows = np.flatnonzero((bins == index) & (flat <= _largest(self.variance)))",
+        "rows = np.flatnonzero(bins == index)",
         (POSTERIOR_UNIT + "test_large_counts_stay_where_they_were_measured",),
     ),
     Fault(
@@ -1537,77 +1537,77 @@ FAULTS = (
         "        raise",
         (ACCOUNT_UNIT + "test_failed_checks_are_kept_beside_the_claims[disk]",),
     ),
-    # --- sealing and verifying ---
+    # --- finalizing and verifying ---
     Fault(
-        "a dataset that is not the one that was sealed passes",
-        SEALING,
+        "a dataset that is not the one that was finalized passes",
+        FINALIZING,
         "if not (dataset / MANIFEST).exists() or dataset_digest(dataset) != output.sha256:",
         "if not (dataset / MANIFEST).exists():",
-        (SEALING_UNIT + "test_what_differs_from_the_manifest_is_found[dataset]",),
+        (FINALIZING_UNIT + "test_what_differs_from_the_manifest_is_found[dataset]",),
     ),
     Fault(
-        "a file that is not the one that was sealed passes",
-        SEALING,
+        "a file that is not the one that was finalized passes",
+        FINALIZING,
         "if hashlib.sha256(path.read_bytes()).hexdigest() != file.sha256:",
         "if False:",
-        (SEALING_UNIT + "test_what_differs_from_the_manifest_is_found[file]",),
+        (FINALIZING_UNIT + "test_what_differs_from_the_manifest_is_found[file]",),
     ),
     Fault(
         "what no manifest names may lie in a release",
-        SEALING,
+        FINALIZING,
         "        if path not in named:",
         "        if False:",
-        (SEALING_UNIT + "test_what_differs_from_the_manifest_is_found[stray file]",),
+        (FINALIZING_UNIT + "test_what_differs_from_the_manifest_is_found[stray file]",),
     ),
     Fault(
         "seeded noise passes for noise",
-        SEALING,
+        FINALIZING,
         "if release.notice.exists() != manifest.not_for_release:",
         "if False:",
-        (SEALING_UNIT + "test_what_differs_from_the_manifest_is_found[seeded]",),
+        (FINALIZING_UNIT + "test_what_differs_from_the_manifest_is_found[seeded]",),
     ),
     Fault(
         "files of datasets are not read again",
-        SEALING,
+        FINALIZING,
         "        verify_files(dataset)\n",
         "        pass\n",
-        (SEALING_UNIT + "test_what_differs_from_the_manifest_is_found[rows]",),
+        (FINALIZING_UNIT + "test_what_differs_from_the_manifest_is_found[rows]",),
     ),
     Fault(
         "lists of a manifest may be cut short",
-        SEALING,
+        FINALIZING,
         "if found is not None or len(stated) == len(again):",
         "if True:",
-        (SEALING_UNIT + "test_the_field_that_differs_is_named[stated0-again0-parts]",),
+        (FINALIZING_UNIT + "test_the_field_that_differs_is_named[stated0-again0-parts]",),
     ),
     Fault(
         "fields of a manifest may be left out",
-        SEALING,
+        FINALIZING,
         "if name in stated or name not in _ADDED_LATER:",
         "if name in stated:",
-        (SEALING_UNIT + "test_the_field_that_differs_is_named[stated1-again1-exact]",),
+        (FINALIZING_UNIT + "test_the_field_that_differs_is_named[stated1-again1-exact]",),
     ),
     Fault(
         "numbers of a manifest may be one percent off",
-        SEALING,
+        FINALIZING,
         "_SAME = 1e-9",
         "_SAME = 1e-2",
-        (SEALING_UNIT + "test_the_field_that_differs_is_named[stated2-again2-delta]",),
+        (FINALIZING_UNIT + "test_the_field_that_differs_is_named[stated2-again2-delta]",),
     ),
     Fault(
-        "files of others are sealed with a release",
-        SEALING,
+        "files of others are finalized with a release",
+        FINALIZING,
         "if path not in known and journal_of(path) not in known:",
         "if False:",
-        (SEALING_UNIT + "test_a_file_that_no_run_writes_is_not_sealed",),
+        (FINALIZING_UNIT + "test_a_file_that_no_run_writes_is_not_finalized",),
     ),
     Fault(
         "a product need not be the one that the release states",
         VERIFYING,
-        "        verify_manifest(resolved.release, stated, census_manifest_of(resolved, sealed))\n",
+        "        verify_manifest(resolved.release, stated, census_manifest_of(resolved, finalized))\n",
         "",
         (
-            "tests/pipeline/local/test_sealing.py::test_a_manifest_of_a_product_that_was_changed_is_found",
+            "tests/pipeline/local/test_finalizing.py::test_a_manifest_of_a_product_that_was_changed_is_found",
         ),
     ),
     Fault(
@@ -1636,7 +1636,7 @@ FAULTS = (
     Fault(
         "a ledger that does not cost what was granted passes",
         VERIFYING,
-        "    ledger.spent().seal()\n",
+        "    ledger.spent().finalize()\n",
         "",
         (LIMITS_UNIT + "test_a_ledger_that_leaves_out_a_geolevel_is_refused",),
     ),

@@ -276,7 +276,7 @@ def test_random_strategies_cost_no_more_than_is_granted_and_stated(definition, r
 
 
 @each_plan
-def test_the_ledger_of_a_tree_is_sealed_for_every_stratum(plan):
+def test_the_ledger_of_a_tree_is_finalized_for_every_stratum(plan):
     tree, levels = PLANS[plan]
     names = tuple(f"level{index}" for index in range(tree.n_levels))
     entries, seen = [], set()
@@ -300,6 +300,6 @@ def test_the_ledger_of_a_tree_is_sealed_for_every_stratum(plan):
         ]
     strata = tuple(stratum.name for stratum in levels.strata)
     ledger = Ledger(names, RHO, strata=strata).append(entries)
-    ledger.seal()
+    ledger.finalize()
     for stratum in strata:
         assert ledger.path_costs(stratum) == (RHO, RHO)

@@ -131,7 +131,7 @@ def test_verify_finds_a_changed_ledger_and_foreign_measurements(people):
     with pytest.raises(LedgerError, match="edited or damaged"):
         verify_release(plan, release)
     release.ledger.write_text("".join(whole.splitlines(keepends=True)[:-1]))
-    with pytest.raises(VerificationError, match="is not sealed"):
+    with pytest.raises(VerificationError, match="is not finalized"):
         verify_release(plan, release)
     release.ledger.write_text(whole)
     dataset = release.measurements("county") / "_manifest.json"

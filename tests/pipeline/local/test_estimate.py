@@ -68,7 +68,7 @@ def estimate(config: Path) -> tuple[Plan, ReleaseLayout]:
     tasks = tasks_of(resolved.config)
     with open_job(resolved, Reporter(quiet=True), tasks=tasks) as job:
         do_stages(job, ("plan", "read"))
-        do_stages(job, ("settle", "claim", "measure"))
+        do_stages(job, ("resolve_constraints", "reserve_budget", "measure"))
         size = replace(tasks.sizing, estimate_numbers=TaskSize(10, 20_000_000))
         few = LocalTasks(size, slots=2)
         EstimateStage(estimator(resolved.plan, release), few).run()

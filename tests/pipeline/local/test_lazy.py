@@ -53,7 +53,7 @@ def work(resolved: Resolved, levels: int = 4) -> ReleaseLayout:
     tasks = in_process.tasks_of(resolved.config)
     with open_job(resolved, Reporter(quiet=True), tasks=tasks) as job:
         do_stages(job, ("plan", "read"))
-        do_stages(job, ("settle",))
+        do_stages(job, ("resolve_constraints",))
         product = resolved.last
         stage = MeasureStage(product.plan, product.release, product.confidential, tasks)
         for level in range(levels):

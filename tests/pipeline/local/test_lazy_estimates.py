@@ -31,7 +31,7 @@ TABLES = ["total", "sex", "age", "sex * age"]
 
 @pytest.fixture(scope="module")
 def office(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A sealed release in `out`; detailed is drawn where the parent has persons."""
+    """A finalized release in `out`; detailed is drawn where the parent has persons."""
     folder = tmp_path_factory.mktemp("office")
     toy.write_records(folder)
     execute(toy.configuration(folder, **LAZY, output__tables=TABLES))
@@ -163,7 +163,7 @@ def test_validate_says_which_tables_have_no_estimates(das: Das, office: Path) ->
     assert "no estimates of age: " in printed
 
 
-def test_a_sealed_release_is_whole_and_made_once(das: Das, office: Path) -> None:
+def test_a_finalized_release_is_whole_and_made_once(das: Das, office: Path) -> None:
     code, printed = das("verify", office / "run.yaml")
     assert code == 0, printed
     before = {path: path.read_bytes() for path in (office / "out" / "release").rglob("*.parquet")}

@@ -50,7 +50,7 @@ def measure(config: Path, out: Path | None = None, *, moved: bool = False) -> Pa
     resolved = load_run(config, output=out)
     with open_job(resolved, Reporter(quiet=True), moved=moved) as job:
         do_stages(job, ("plan", "read"))
-        do_stages(job, ("settle", "claim", "measure"))
+        do_stages(job, ("resolve_constraints", "reserve_budget", "measure"))
     return resolved.config.output.directory
 
 

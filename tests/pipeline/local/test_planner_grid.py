@@ -1,4 +1,4 @@
-"""Every planner in every setting runs to sealed counts, or is refused before anything is claimed."""
+"""Every planner in every setting runs to finalized counts, or is refused before anything is claimed."""
 
 from __future__ import annotations
 

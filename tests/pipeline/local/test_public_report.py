@@ -271,7 +271,7 @@ def test_the_manifest_is_read_as_a_value_and_written_as_the_same_bytes(release: 
 
 def test_the_evaluation_and_the_summary_are_read_as_values(release: Path) -> None:
     out = release.parent
-    assert read_summary(out).stages.keys() >= {"plan", "read", "measure", "solve", "seal"}
+    assert read_summary(out).stages.keys() >= {"plan", "read", "measure", "solve", "finalize"}
     evaluation = read_document(Evaluation, truth_of(out).evaluation, remedy="")
     assert {(row.geolevel, row.query) for row in evaluation.results} == {
         (level, query) for level in evaluation.levels for query in evaluation.queries

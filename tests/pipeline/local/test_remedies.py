@@ -757,7 +757,7 @@ def a_folder_for_reports_that_is_a_file(desk: Desk) -> str:
     return desk.tried(bad, ("inspect", "--reports", copied, "--to", desk.folder / "mine"))
 
 
-def other_settings_of_a_sealed_release(desk: Desk) -> str:
+def other_settings_of_a_finalized_release(desk: Desk) -> str:
     desk.done("run", desk.config(), "--quiet")
     config = desk.config(output__tables=["total", "sex * age"])
     message = desk.refused("run", config, "--quiet")
@@ -1077,10 +1077,10 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/pipeline/config/runnable.py", "choose failsafe exact"): TriedIn(
         "tests/unit/jobs/pipeline/config/test_config.py::"
         "test_a_penalty_beside_rows_is_refused_where_matrices_are_too_large"),
-    ("jobs/pipeline/release/sealing.py", "move it elsewhere, then go on with `das run OUT`"): TriedIn(
-        "tests/pipeline/local/test_sealing.py::"
+    ("jobs/pipeline/release/finalizing.py", "move it elsewhere, then go on with `das run OUT`"): TriedIn(
+        "tests/pipeline/local/test_finalizing.py::"
         "test_what_attempts_left_is_removed_and_what_no_run_writes_is_refused"),
-    ("jobs/pipeline/release/sealing.py", "find out who put it there; whoever has a copy has it too"):
+    ("jobs/pipeline/release/finalizing.py", "find out who put it there; whoever has a copy has it too"):
         NotTried("asks for an inquiry"),
     ("jobs/pipeline/release/bound.py", "name the account of that release under privacy.account"): TriedIn(
         "tests/pipeline/local/test_bound.py::"
@@ -1141,16 +1141,16 @@ ENTRIES: dict[Key, Entry] = {
      "missing"): no_blank_line,
     ("jobs/pipeline/input/files.py", "the first line of a CSV file must hold the names of its columns"):
         a_header,
-    ("jobs/pipeline/confidential/read/records.py", "say under data.columns.{}.codes what each code of the file means"):
+    ("jobs/pipeline/confidential/read/records.py", "map each code of the file to a level, under data.columns.{}.codes"):
         codes_of_the_file,
     ("jobs/pipeline/input/values.py", "programs that read geocodes as numbers drop leading zeros: write "
      "them as text, or say `leading_zeros: lost` beside the path"): leading_zeros,
     **{(f"jobs/{module}.py", text): TriedIn(f"{_INIT}::{test}") for module, text, test in (
-        ("pipeline/confidential/look", "save it as CSV in UTF-8: spreadsheets offer it, and so does `iconv`",
+        ("pipeline/confidential/look", "save it as CSV in UTF-8, from a spreadsheet or with `iconv`",
          _REFUSED),
         ("pipeline/confidential/look", "name another separator by --delimiter, or remove lines above the header",
          _REFUSED),
-        ("pipeline/confidential/look", "put a line with the names of the columns before it", _REFUSED),
+        ("pipeline/confidential/look", "insert a header line with the column names", _REFUSED),
         ("design/drafting/geolevels", "name it by --geocode, or, root first, all columns that make it, with commas",
          _REFUSED),
         ("design/drafting/geolevels", "call it {} in this list, as in the data",
@@ -1183,9 +1183,9 @@ ENTRIES: dict[Key, Entry] = {
         NotTried("needs input of more than 2^50 persons in several files"),
     ("jobs/pipeline/confidential/read/block_table.py", "correct the data, or the configuration of data.checks"):
         sums_that_are_checked,
-    ("jobs/pipeline/confidential/read/pl94.py", "unpack it and pack it anew"): NotTried("the standard library packs no "
+    ("jobs/pipeline/confidential/read/pl94.py", "unpack it and compress it again"): NotTried("the standard library packs no "
      "archive by a method that it cannot read"),
-    ("jobs/pipeline/confidential/read/pl94.py", "unpack it and name the folder"): NotTried("the standard library writes "
+    ("jobs/pipeline/confidential/read/pl94.py", "unpack it and give the folder"): NotTried("the standard library writes "
      "no encrypted archive; folders are read in tests/unit/jobs/pipeline/confidential/read/test_pl94.py"),
     ("jobs/pipeline/confidential/check.py", "correct the data or the invariant"): data_that_break_an_invariant,
     ("jobs/pipeline/confidential/check.py", "correct the table one of them comes from, or leave one out"):
@@ -1209,7 +1209,7 @@ ENTRIES: dict[Key, Entry] = {
         input_that_changed,
     ("jobs/pipeline/folder/identity.py", "choose another output.directory"): a_folder_of_another_configuration,
     ("jobs/pipeline/folder/open.py", "choose another place for the log"): a_log_in_the_release,
-    ("jobs/pipeline/run.py", "`das nmf import` has read them; go on with `das run RUN --only solve` or `das estimate`"):
+    ("jobs/pipeline/run.py", "continue with `das run RUN --only solve` or `das estimate`"):
         TriedIn(f"{_NMF}::test_files_become_counts_estimates_and_files_again"),
     ("jobs/analysis/import_nmf.py", "choose a new folder for the import"):
         TriedIn(f"{_NMF}::test_a_full_folder_is_not_imported_into"),
@@ -1233,8 +1233,7 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/pipeline/config/models/products.py", "use the run file that made it"): TriedIn(f"{_ALONE}::test_it_runs_nothing"),
     ("jobs/pipeline/config/released.py", "releases of older versions need their run file"): TriedIn(f"{_ALONE}::test_what_is_no_release_is_named"),
     ("jobs/pipeline/storage/dataset.py", "run the stage that writes it"): estimates_need_their_stage,
-    ("jobs/pipeline/storage/dataset.py", "`das run` with the run folder says what can be made again, and makes "
-     "it"): damage_is_made_again,
+    ("jobs/pipeline/storage/dataset.py", "`das run OUT` says what can be made again, and makes it"): damage_is_made_again,
     ("jobs/pipeline/storage/dataset.py", "remove it"): files_that_no_manifest_names,
     ("jobs/pipeline/folder/progress.py", "`das run` with the run folder makes it again"):
         counts_below_lost_counts,
@@ -1269,7 +1268,7 @@ ENTRIES: dict[Key, Entry] = {
      "-f GeoJSON`"): NotTried("the programs that convert shapes are not installed for tests"),
     ("jobs/analysis/explore.py", "add a property with geocodes of the release, and name it with --join"):
         TriedIn(f"{_EXPLORE}::test_geoparquet_and_outlines_that_do_not_fit"),
-    ("jobs/pipeline/confidential/errors.py", "use the folder of the run, where it was made"):
+    ("jobs/pipeline/confidential/errors.py", "use the run folder in which the release was made"):
         TriedIn(f"{_EXPLORE}::test_errors_stay_where_the_truth_is"),
     ("jobs/pipeline/release/intervals.py", "remove it, and run `das replicate` again"):
         TriedIn(f"{_REPLICATE}::test_damaged_errors_are_named"),
@@ -1290,7 +1289,7 @@ ENTRIES: dict[Key, Entry] = {
      "another privacy.budget_id, and its cost is added to what they have lost"): a_grant_that_is_spent,
     ("jobs/pipeline/storage/account.py", "make it writable for those who measure, or name another file under "
      "privacy.account"): MACHINE,
-    ("jobs/pipeline/storage/account.py", "name that one under privacy.account, or move it to the new place"):
+    ("jobs/pipeline/storage/account.py", "name that account under privacy.account, or move it to the new place"):
         TriedIn(f"{_DRAWS}::test_a_second_account_for_the_same_data_is_noticed"),
     ("jobs/pipeline/storage/journal.py", "restore it from a backup; never edit or shorten it"):
         an_account_that_was_edited,
@@ -1322,7 +1321,7 @@ ENTRIES: dict[Key, Entry] = {
         TriedIn("tests/unit/jobs/pipeline/storage/test_ledger.py::test_another_plan_or_grant_is_refused"),
     ("jobs/pipeline/folder/identity.py", "restore it; or go on from the measurements with `das run RUN --only solve`"):
         lost_notes_on_the_input,
-    ("jobs/pipeline/documents/manifest.py", "use `das run RUN --only solve` first; if it was sealed, restore it from a copy of "
+    ("jobs/pipeline/documents/manifest.py", "use `das run RUN --only solve` first; if it was finalized, restore it from a copy of "
      "the release"): what_needs_a_release,
     ("jobs/pipeline/folder/draws.py", "restore them from a backup, or grant a new budget in a new run folder"):
         TriedIn("tests/pipeline/local/test_accounting.py::"
@@ -1339,7 +1338,7 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/pipeline/documents/summary.py", "remove it: only what the run cost so far is lost"):
         TriedIn("tests/unit/jobs/pipeline/documents/test_documents.py::test_a_damaged_summary_may_be_removed"),
     ("jobs/pipeline/folder/solutions.py", "`das run {} --only solve --solution {}` keeps another solution beside it"):
-        other_settings_of_a_sealed_release,
+        other_settings_of_a_finalized_release,
     ("jobs/pipeline/folder/solutions.py", "use `das run RUN --only measure`"): a_solution_of_nothing,
     ("jobs/pipeline/config/allocation.py", "restore it from a backup; the measurements name the same "
      "matrices"): NotTried("needs a backup that is newer than the damage; the message names it"),
@@ -1399,8 +1398,8 @@ ENTRIES: dict[Key, Entry] = {
         "tests/pipeline/local/test_surveys.py::test_a_release_without_its_configuration_needs_the_run_file"),
     ("jobs/pipeline/storage/files.py", "put it on a file system with permissions, in a folder of the user of the "
      "run"): MACHINE,
-    ("jobs/pipeline/confidential/noise_key.py", "nothing, if another attempt of this task was done; else go on with "
-     "`das run OUT`"): MACHINE,
+    ("jobs/pipeline/confidential/noise_key.py", "none needed if another attempt of this task succeeded; else continue "
+     "with `das run OUT`"): MACHINE,
     ("jobs/pipeline/tasks/java.py", "install a Java runtime 17 or 21, or `pip install 'topdown-das[java]'`"):
         INSTALLS,
     ("jobs/pipeline/tasks/connect_session.py", "`pip install 'topdown-das[{}]'`, or '.[{}]' in a clone"): INSTALLS,
@@ -1428,7 +1427,7 @@ ENTRIES: dict[Key, Entry] = {
     ("das/workload/variances.py", "ask for fewer or smaller tables"): LARGE,
     ("jobs/pipeline/documents/covariance.py", "ask for recodes of fewer groups"): fewer_pairs_of_answers,
     ("jobs/survey/confidential/read.py", "with bounded neighbors it is public: state it; else use unbounded neighbors"): TriedIn("tests/pipeline/local/test_surveys.py::test_another_number_of_records_is_refused_with_bounded_neighbors_alone"),
-    ("jobs/survey/documents.py", "run `das run` first; if it was sealed, restore it from a copy"): TriedIn("tests/pipeline/local/test_surveys.py::test_what_a_folder_holds_is_said"),
+    ("jobs/survey/documents.py", "run `das run` first; if it was finalized, restore it from a copy"): TriedIn("tests/pipeline/local/test_surveys.py::test_what_a_folder_holds_is_said"),
     ("jobs/survey/folder.py", "give the output.directory of a run"): TriedIn("tests/pipeline/local/test_surveys.py::test_what_a_folder_holds_is_said"),
     ("jobs/survey/run.py", "use `das run RUN --only measure`"): TriedIn("tests/pipeline/local/test_surveys.py::test_measuring_and_solving_are_two_commands_under_one_grant"),
     ("das/measure.py", "report this defect; the budget of this part is spent, and another privacy.budget_id and output.directory are needed"): TriedIn("tests/unit/jobs/survey/confidential/test_measure.py::test_an_error_after_a_draw_shows_no_value"),
@@ -1454,12 +1453,9 @@ ENTRIES: dict[Key, Entry] = {
     ("das/inference/rejection.py", "use fewer answers at a time, or maximize_likelihood"): LIBRARY,
     ("das/mechanisms/entropy.py", "run on a machine with getrandom(2) or /dev/urandom"): MACHINE,
     ("das/workload/plan.py", "raise rho, or plan with orp"): LARGE,
-    ("das/workload/plan.py", "allow more memory, or ask for a marginal with fewer answers"):
-        LIBRARY,
     ("das/workload/plan.py", "plan with orp, or ask for marginals on fewer attributes"): LARGE,
     ("das/workload/residual/bases.py", "choose the planner for general base matrices"): LIBRARY,
     ("das/workload/bounds.py", "use separate_bound, or fewer levels"): LIBRARY,
-    ("das/workload/residual/convex_loss.py", "allow a larger gap"): LIBRARY,
     ("das/workload/residual/convex_loss.py", "raise all limits by the factor {}"): LIBRARY,
     ("das/workload/residual/integer_rows.py", "choose a higher resolution"): LIBRARY,
     ("das/workload/residual/integer_rows.py", "scale its rows to integers"): LIBRARY,
@@ -1472,8 +1468,8 @@ ENTRIES: dict[Key, Entry] = {
      "answers"): LIBRARY,
     ("das/tree/components.py", "measure fewer recodes, prefixes or ranges"): LARGE,
     ("das/tree/errors.py", "measure fewer or coarser recodes"): LARGE,
-    ("das/workload/losses.py", "1 is the weighted mean of variances; larger powers heed the worst "
-     "more"): powers_below_one_are_not_convex,
+    ("das/workload/losses.py", "1 is the weighted mean of variances; larger powers weigh the "
+     "largest more"): powers_below_one_are_not_convex,
     ("das/workload/losses.py", "use the loss largest_variance"): high_powers_are_the_largest,
     ("das/workload/losses.py", "give each table of the workload a small weight in one of the "
      "means"): every_table_is_in_a_mean,
@@ -1481,7 +1477,7 @@ ENTRIES: dict[Key, Entry] = {
         powers_need_weights,
     ("das/workload/workload.py", "add a row of ones"): rows_determine_the_total,
     ("das/workload/workload.py", "leave the attribute out"): rows_tell_levels_apart,
-    ("das/workload/workload.py", "leave the attribute out; it holds nothing to plan for"):
+    ("das/workload/workload.py", "leave the attribute out: one level needs no plan"):
         LIBRARY,
     ("das/privacy/cost.py", "convert to the weaker one with to_zero_concentrated"): LIBRARY,
     ("das/privacy/loss_distribution.py", "use the epsilon that follows from rho"): LARGE,

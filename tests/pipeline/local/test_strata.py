@@ -54,7 +54,7 @@ def test_a_run_with_strata_keeps_every_promise(tmp_path: Path, fit_to: str) -> N
     )
     out = checked(config)
     ledger = read_ledger(release_of(out).ledger)
-    assert ledger.is_sealed
+    assert ledger.is_finalized
     assert ledger.planned.strata == ("votingage=minor", "votingage=adult")
     for stratum in ledger.planned.strata:
         assert ledger.spent().path_costs(stratum) == (1, 1)

@@ -347,7 +347,7 @@ def test_the_same_command_again_changes_nothing(das, config, tmp_path):
 @pytest.mark.parametrize(
     ("place", "claimed"),
     [
-        ("jobs.survey.run.claim_grants", 0),
+        ("jobs.survey.run.reserve_budgets", 0),
         ("jobs.survey.run.measure_part", 1),  # between claim and draw
         ("jobs.survey.confidential.measure.write_part", 1),  # drawn, and nothing written
         ("jobs.pipeline.folder.draws.accept", 1),  # recorded, and not readable

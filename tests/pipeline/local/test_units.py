@@ -136,7 +136,7 @@ def test_costs_add_up_exactly(folder):
     release = release_of(folder / "out")
     spent = [read_ledger(one.ledger).spent() for one in (release, release.product("units"))]
     for ledger in spent:
-        ledger.seal()
+        ledger.finalize()
     manifest = json.loads(release.manifest.read_text())
     (together,) = manifest["together"]["composed"]
     assert Fraction(together["total"]) == sum(one.granted for one in spent) == Fraction(8, 7)

@@ -104,7 +104,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
         with open_job(load_run(configuration(folder, "undisturbed", SEEDED)), quiet) as job:
             do_stages(job, ("plan", "read"))
             shutil.copytree(job.out, folder / "disturbed")
-            do_stages(job, ("settle", "claim", "measure"))
+            do_stages(job, ("resolve_constraints", "reserve_budget", "measure"))
     with standalone_cluster(folder) as cluster:
         yield Stage(folder, build_zip(folder, MANY_TASKS), cluster, folder / "undisturbed")
 

@@ -189,7 +189,7 @@ def test_the_ledger_of_a_known_tree():
 
 
 def test_noise_of_a_chain_that_leaves_out_a_geolevel_does_not_pay_for_all():
-    """Had chains another budget than the sum of their geolevels, sealing would refuse it."""
+    """Had chains another budget than the sum of their geolevels, finalizing would refuse it."""
 
     class Cheating(Plan):
         def noise(self, first, last):

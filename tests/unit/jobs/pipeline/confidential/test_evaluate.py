@@ -154,8 +154,8 @@ def test_noise_comes_from_the_manifest(folder):
     }
     described = manifest_document()["geography"][0]
     geography = [{**described, "geolevel": name} for name in SPINE.levels]
-    sealed = manifest(budget=[row], geography=geography)
-    write_document(release_of(folder).manifest, sealed)
+    finalized = manifest(budget=[row], geography=geography)
+    write_document(release_of(folder).manifest, finalized)
     document = run_here(folder)
     noise = {(r["geolevel"], r["query"]): r["expected_rmse"] for r in document["results"]}
     assert noise.pop(("state", "sex")) == 2.5
