@@ -26,7 +26,7 @@ from invariants.leaves import Leaves, add_up, stack
 from solvers.least_squares.cuts import bounds_of, solve_with_cuts
 from solvers.least_squares.solve import solve_quadratic
 from solvers.problem import LeastSquaresTerm, LeavesTerm, NodeProblem, Status
-from solvers.rounding.failsafe import Kept, nearest_parent
+from solvers.rounding.failsafe import KeptSums, nearest_parent
 from solvers.rounding.round import round_counts
 from solvers.verify import verify_counts
 from tests.builders import node as builders
@@ -197,7 +197,7 @@ class Tally:
         term = LeastSquaresTerm(types, answers, np.ones(len(leaves)))
         limits = LeavesTerm(types, tuple(leaves))
         problem = NodeProblem("geounit", len(counts), counts, (term,), (), (), leaves=limits)
-        near = nearest_parent(problem, counts, Kept((np.zeros(len(counts), np.int64),)))
+        near = nearest_parent(problem, counts, KeptSums((np.zeros(len(counts), np.int64),)))
         self.moved += int(np.abs(near - counts).sum()) // 2
         self.rescued += can_be_assigned(leaves[0], near)
 

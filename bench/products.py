@@ -38,7 +38,7 @@ from das.histograms import Histograms
 from das.queries.query import parse_query
 from das.schema import Schema
 from invariants.between import CrossProductConstraints
-from invariants.joining import Order, join
+from invariants.joining import JoinOrder, join
 from jobs.design.synthetic.generate import GenerateSpec, generate
 from jobs.pipeline.config.between import Joining, joining_of
 from jobs.pipeline.config.load import load_run
@@ -208,7 +208,7 @@ def true_people(data: Path, codes: np.ndarray, schema: Schema) -> People:
     return leaf, table.column("household").to_numpy(), cells
 
 
-def joined_people(run: Resolved, joining: Joining, order: Order, *, truth: bool) -> People:
+def joined_people(run: Resolved, joining: Joining, order: JoinOrder, *, truth: bool) -> People:
     """Everybody in a household, joined from the counts of both products."""
     leaf = run.plan.leaf.name
     codes = read_public_geocodes(run.last.release, leaf)
@@ -225,7 +225,7 @@ def households(run: Resolved, data: Path) -> dict[str, dict[str, dict[str, float
     assert joining is not None
     codes = read_public_geocodes(run.last.release, run.plan.leaf.name)
     nobody = np.zeros(schema.size)
-    chance = Order(nobody > 0, nobody.astype(np.int64), joining.order.units, 0)
+    chance = JoinOrder(nobody > 0, nobody.astype(np.int64), joining.order.units, 0)
     people = {
         "rule": joined_people(run, joining, joining.order, truth=True),
         "chance": joined_people(run, joining, chance, truth=True),

@@ -71,7 +71,7 @@ class Constraint(ABC):
 
     @property
     def is_compared(self) -> bool:
-        """Return whether `broken` decides; exact answers are compared where they are published."""
+        """Return whether `broken` checks it; exact answers are checked where they are published."""
         return True
 
     @abstractmethod

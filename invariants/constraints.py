@@ -37,12 +37,12 @@ class Constraints:
 
     def of(self, kind: type[Kind]) -> tuple[Kind, ...]:
         """Return all constraints of one kind."""
-        return tuple(limit for limit in self.stated if isinstance(limit, kind))
+        return tuple(constraint for constraint in self.stated if isinstance(constraint, kind))
 
     def stated_at(self, geolevel: str) -> list[Constraint]:
         """Return constraints stated at `geolevel` or at every geolevel that counts can break."""
-        stated = [limit for limit in self.stated if limit.geolevel in ("", geolevel)]
-        return [limit for limit in stated if limit.is_compared]
+        stated = [constraint for constraint in self.stated if constraint.geolevel in ("", geolevel)]
+        return [constraint for constraint in stated if constraint.is_compared]
 
     @cached_property
     def facilities(self) -> Facilities | None:
@@ -137,13 +137,16 @@ class Constraints:
         """
         if self.rows:
             return [np.arange(size) for size in schema.shape]
-        distinguishing = [*queries, *(query for limit in self.stated for query in limit.queries)]
+        distinguishing = [
+            *queries,
+            *(query for constraint in self.stated for query in constraint.queries),
+        ]
         return representative_levels(schema.shape, distinguishing, self.zeros, most)
 
     def document(self, schema: Schema) -> list[dict[str, object]]:
         """Return the manifest entries of all constraints."""
-        others = [limit for limit in self.stated if not isinstance(limit, LinearRow)]
-        stated = [limit.document(schema) for limit in others]
+        others = [constraint for constraint in self.stated if not isinstance(constraint, LinearRow)]
+        stated = [constraint.document(schema) for constraint in others]
         if self.ties is not None:
             geolevels = list(self.ties.geolevels)
             for tie in self.ties.entries:

@@ -116,9 +116,11 @@ class PinnedQuery(Invariant):
         """
         if not self.query.is_partition:
             raise SchemaError(f"query {self.query.name}", "is no partition of the records")
-        queries = [limit for limit in (*invariants, *others) if isinstance(limit, Invariant)]
+        queries = [
+            constraint for constraint in (*invariants, *others) if isinstance(constraint, Invariant)
+        ]
         check_invariants(queries)
-        if not all(limit.is_compatible_with_releases for limit in others):
+        if not all(constraint.is_compatible_with_releases for constraint in others):
             raise ConfigError(
                 f"query {self.query.name}",
                 "is pinned to an earlier release; the counts of that release may contradict the "

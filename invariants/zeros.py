@@ -56,7 +56,7 @@ class StructuralZeros(Constraint):
     @classmethod
     def joined(cls, stated: Sequence[Constraint]) -> list[Constraint]:
         """Merge all boxes into one union."""
-        zeros = [limit for limit in stated if isinstance(limit, StructuralZeros)]
+        zeros = [union for union in stated if isinstance(union, StructuralZeros)]
         boxes = tuple(box for union in zeros for box in union.boxes)
         return [cls(zeros[0].shape, boxes)] if zeros else []
 

@@ -2,9 +2,9 @@
 
 For one node problem at a time, Python calls on small arrays take several times as long as the
 arithmetic. Here the answers of many families are packed at once. Each family is assembled, solved,
-certified and rounded by a few compiled calls. `Packed.solve` returns None for families that it does
-not accept or solve. `node.solve_node` accepts all families and finds the same counts, except where
-two roundings have equal cost.
+certified and rounded by a few compiled calls. `PackedFamilies.solve` returns None for families that
+it does not accept or solve. `node.solve_node` accepts all families and finds the same counts,
+except where two roundings have equal cost.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MOST_NUMBERS, DUAL_ASCENT_CELLS = 200_000, 100
 
 
 @dataclass(frozen=True, eq=False)
-class Questions:
+class FamilySettings:
     """Settings for solving and rounding all families of a geolevel; n cells of the schema.
 
     Attributes:
@@ -50,7 +50,7 @@ class Questions:
 
 
 @dataclass(frozen=True, eq=False)
-class Solved:
+class SolvedFamily:
     """Statistics of a solved family.
 
     Attributes:
@@ -87,7 +87,7 @@ class Parents:
     counts: IntArray
 
 
-class Packed:
+class PackedFamilies:
     """Families with their answers, and their counts once solved.
 
     Attributes:
@@ -96,7 +96,7 @@ class Packed:
 
     def __init__(
         self,
-        questions: Questions,
+        questions: FamilySettings,
         queries: IntArray,
         parents: Parents,
         answers: Sequence[FloatArray | IntArray],
@@ -170,7 +170,7 @@ class Packed:
         )
         return entries
 
-    def solve(self, number: int) -> Solved | None:
+    def solve(self, number: int) -> SolvedFamily | None:
         """Solve a family.
 
         Returns:
@@ -227,7 +227,7 @@ class Packed:
         if outcome != code.ROUNDED:
             counts[:] = 0
             return None
-        return Solved(residual, steps, C * k, int(np.count_nonzero(counts)))
+        return SolvedFamily(residual, steps, C * k, int(np.count_nonzero(counts)))
 
 
 def _iterate(

@@ -88,9 +88,12 @@ def solve_bounded(problems: BoundedProblems, start: FloatArray | None = None) ->
     Raises:
       SolverError: The pivots of a problem did not end, or a number is not finite.
 
-    >>> shared = np.ones((1, 2)) >>> problem = BoundedProblems( ...     np.ones((1, 2)),
-    np.array([[3.0, -5.0]]), shared, np.ones((1, 1)), ...     np.zeros((1, 1)), np.zeros((1, 2)),
-    np.full((1, 2), np.inf)) >>> solve_bounded(problem) array([[1.5, 0. ]])
+    >>> shared = np.ones((1, 2))
+    >>> problem = BoundedProblems(
+    ...     np.ones((1, 2)), np.array([[3.0, -5.0]]), shared, np.ones((1, 1)),
+    ...     np.zeros((1, 1)), np.zeros((1, 2)), np.full((1, 2), np.inf))
+    >>> solve_bounded(problem)
+    array([[1.5, 0. ]])
     """
     guess = problems.cell_targets if start is None else start
     out = np.empty_like(problems.cell_targets)

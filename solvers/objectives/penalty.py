@@ -33,11 +33,11 @@ from solvers.problem import (
     coarsening,
     group_sums,
 )
-from solvers.rounding.failsafe import Kept
+from solvers.rounding.failsafe import KeptSums
 
 
 def loosen(
-    problem: NodeProblem, parent: IntArray, kept: Kept, *, room: int, weight: float
+    problem: NodeProblem, parent: IntArray, kept: KeptSums, *, room: int, weight: float
 ) -> NodeProblem:
     """Return the node with one more child, the remainder of the parent's counts plus some room.
 
@@ -115,7 +115,7 @@ def _with_open_leaves(term: LeavesTerm, whole: IntArray) -> LeavesTerm:
 
 
 def _kept_rows(
-    problem: NodeProblem, whole: IntArray, parent: IntArray, kept: Kept
+    problem: NodeProblem, whole: IntArray, parent: IntArray, kept: KeptSums
 ) -> tuple[RowsTerm, ...]:
     """Return sums that the parent keeps as rows of the remainder, if no exact term has them."""
     rows = list(kept.rows)

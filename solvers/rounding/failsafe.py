@@ -35,7 +35,7 @@ _TIME_LIMIT = 600.0  # seconds; reaching it is an error, not a solution
 
 
 @dataclass(frozen=True, eq=False)
-class Kept:
+class KeptSums:
     """Sums that a parent must keep when its counts change, since they hold in geolevels above.
 
     Attributes:
@@ -50,7 +50,7 @@ class Kept:
 def nearest_parent(
     problem: NodeProblem,
     parent: IntArray,
-    kept: Kept,
+    kept: KeptSums,
     solve: MixedIntegerSolver = solve_mixed_integer,
 ) -> IntArray:
     """Return the counts nearest to the parent's, in L1, that children can add up to.
@@ -111,7 +111,7 @@ def _support(problem: NodeProblem) -> FloatArray:
     return support
 
 
-def _classes(problem: NodeProblem, kept: Kept) -> tuple[IntArray, IntArray]:
+def _classes(problem: NodeProblem, kept: KeptSums) -> tuple[IntArray, IntArray]:
     """Return the class of each cell, and one cell of each class."""
     keys = [*(term.groups for term in problem.exact), *kept.partitions, *kept.rows]
     keys += [row for term in problem.rows for row in term.coefficients]
@@ -124,7 +124,7 @@ def _classes(problem: NodeProblem, kept: Kept) -> tuple[IntArray, IntArray]:
 
 
 def _program(
-    problem: NodeProblem, kept: Kept, first: IntArray, sums: IntArray
+    problem: NodeProblem, kept: KeptSums, first: IntArray, sums: IntArray
 ) -> MixedIntegerProgram:
     """Write the program: children x classes, increase and decrease per class, leaves x types."""
     C, m = problem.n_children, len(first)

@@ -32,7 +32,7 @@ from solvers.choices import Failsafe, Method
 from solvers.node import NodeSettings, solve_node
 from solvers.objectives.penalty import loosen
 from solvers.problem import NodeProblem
-from solvers.rounding.failsafe import Kept, nearest_parent
+from solvers.rounding.failsafe import KeptSums, nearest_parent
 
 # Weight of a person moved in the parent, relative to the largest weight of a noisy answer of a
 # child. In `bench.failsafe` parents moved 142.5 persons to the nearest counts, 154 with a weight
@@ -52,7 +52,7 @@ class MoveRules:
     """
 
     cells: IntArray
-    kept: Kept
+    kept: KeptSums
 
     @classmethod
     def of(cls, plan: Plan, level: Level, family: Family) -> MoveRules:
@@ -80,7 +80,7 @@ class MoveRules:
             for row in plan.limits.rows_at(above.name):
                 if row.is_exact or level.name not in row.geolevels:
                     rows[row.name] = row.coefficients[cells]
-        return cls(cells, Kept(tuple(partitions.values()), tuple(rows.values())))
+        return cls(cells, KeptSums(tuple(partitions.values()), tuple(rows.values())))
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,7 +164,9 @@ def _fitted_counts(node: Contradicted, nearest: IntArray, settings: NodeSettings
     before, rules = node.before, node.rules.kept
     live = np.flatnonzero((before > 0) | (nearest > 0))
     problem = node.problem(live)
-    kept = Kept(tuple(p[live] for p in rules.partitions), tuple(row[live] for row in rules.rows))
+    kept = KeptSums(
+        tuple(p[live] for p in rules.partitions), tuple(row[live] for row in rules.rows)
+    )
     least_squares = replace(settings, method=Method.NNLS)
     room = 1 + 2 * int(np.abs(nearest - before).max())  # the nearest counts are within it
     while True:

@@ -6,7 +6,7 @@ family is a slice of them.
 
 Most families are least squares of partition queries in one pass, constrained by the parent alone,
 with rounding by nested queries. Compiled loops solve them (`solvers.families`). `questions_of`
-decides by geolevel, `Packed.solve` by size and weights of a family.
+decides by geolevel, `PackedFamilies.solve` by size and weights of a family.
 
 Empirical Bayes: where most counts are zero, the posterior mean of a cell has less squared error
 than its noisy count. Tasks tally noisy counts of cells by expected counts, the driver learns one
@@ -31,7 +31,7 @@ from jobs.pipeline.plan import Level, Plan
 from jobs.pipeline.release.implied import BatchLimits
 from jobs.pipeline.storage.answers import DrawnAnswers
 from solvers.choices import LeastSquaresSolver, Method
-from solvers.families.solve import Packed, Parents, Questions
+from solvers.families.solve import FamilySettings, PackedFamilies, Parents
 from solvers.node import NodeSettings, estimate_node
 from solvers.problem import (
     ExactTerm,
@@ -451,7 +451,7 @@ def _term(
 # --- families that are solved by compiled loops --------------------------------------------------
 
 
-def questions_of(plan: Plan, level: Level) -> Questions | None:
+def questions_of(plan: Plan, level: Level) -> FamilySettings | None:
     """Return the queries by which compiled loops round the families of a geolevel.
 
     Returns None if families are solved one by one: at the root; with invariants, constraints,
@@ -484,12 +484,12 @@ def questions_of(plan: Plan, level: Level) -> Questions | None:
     times = [[queries.count(query) for query in chain] for queries in plan.passes]
     rows = np.array([query.rows_of(cells) for query in chain], np.int64)
     first = order[0][0] if order and len(level.queries) > 1 else None
-    return Questions(rows, np.array(times), solving.tolerance, first)
+    return FamilySettings(rows, np.array(times), solving.tolerance, first)
 
 
 def pack_families(
-    questions: Questions, template: NodeTemplate, families: Sequence[Family], targets: Targets
-) -> Packed | None:
+    questions: FamilySettings, template: NodeTemplate, families: Sequence[Family], targets: Targets
+) -> PackedFamilies | None:
     """Pack families for compiled loops; the geolevel is not the root.
 
     Returns None if a target is not a partition query.
@@ -502,7 +502,7 @@ def pack_families(
     parents = [family.parent for family in families if family.parent is not None]
     starts = np.array([family.rows.start for family in families])
     sizes = [len(parent.cells) for parent in parents]
-    return Packed(
+    return PackedFamilies(
         questions,
         np.array(queries, np.int64),
         Parents(

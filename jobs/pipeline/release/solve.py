@@ -73,7 +73,7 @@ from jobs.pipeline.storage.layout import ReleaseLayout
 from jobs.pipeline.tasks.batches import Batch, Sizing, geounit_batches
 from jobs.pipeline.tasks.executor import Tasks
 from solvers.choices import Failsafe, IntegerSolver, LeastSquaresSolver, Method
-from solvers.families.solve import Packed, Questions, Solved
+from solvers.families.solve import FamilySettings, PackedFamilies, SolvedFamily
 from solvers.least_squares.machine_code import load_kernels
 from solvers.node import NodeSettings, NodeSolution, solve_node
 from solvers.problem import NodeProblem
@@ -275,7 +275,7 @@ class LevelSolving:
     template: NodeTemplate
     settings: NodeSettings
     priors: Priors | None = None
-    questions: Questions | None = None
+    questions: FamilySettings | None = None
 
     @classmethod
     def of(cls, plan: Plan, level: int, priors: Priors | None = None) -> LevelSolving:
@@ -345,7 +345,7 @@ def solve_piece(
         yield *_counts_of_run(solving, piece, packed, slice(last - len(run), last)), run
 
 
-def solve_packed(packed: Packed, number: int, family: Family) -> SolveStatistics | None:
+def solve_packed(packed: PackedFamilies, number: int, family: Family) -> SolveStatistics | None:
     """Solve a packed family, or copy known counts; None if it needs `solve_family`."""
     if family.parent is not None and family.n_children == 1:
         packed.copy(number)
@@ -360,7 +360,7 @@ def solve_packed(packed: Packed, number: int, family: Family) -> SolveStatistics
 
 
 def _counts_of_run(
-    solving: LevelSolving, piece: Piece, packed: Packed, run: slice
+    solving: LevelSolving, piece: Piece, packed: PackedFamilies, run: slice
 ) -> tuple[slice, Histograms]:
     """Return rows and counts of the children of consecutive families solved packed."""
     ends, cells, counts = packed.histograms(run.start, run.stop)
@@ -489,7 +489,7 @@ def of_node(
     )
 
 
-def of_packed(geocode: str, solved: Solved, *, seconds: float) -> SolveStatistics:
+def of_packed(geocode: str, solved: SolvedFamily, *, seconds: float) -> SolveStatistics:
     """Make the statistics of one family solved by compiled loops."""
     return _statistics(
         solved.live,

@@ -655,7 +655,7 @@ MORE = "only a household of 7 or more may have more, and no more than 97"
             _open_without_least,
             [
                 f"cross_product_constraints: between {SIZED} and {MORE}",
-                "demands fewer",
+                "a negative lower bound",
                 "count what lies within",
             ],
         ),

@@ -109,7 +109,7 @@ def test_a_contradiction_ends_with_its_evidence():
     with pytest.raises(InfeasibleError) as caught:
         solve_node(contradictory(), SETTINGS)
     assert caught.value.where == "node node-7 (3 children, 4 live cells)"
-    assert "off by at least 3 persons" in caught.value.got
+    assert "add up to at least 3 persons" in caught.value.got
 
 
 @pytest.mark.parametrize("law", [Laplace, Gaussian])

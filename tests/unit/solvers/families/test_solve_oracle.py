@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from solvers.families import solve as families
-from solvers.families.solve import Packed, Parents, Questions
+from solvers.families.solve import FamilySettings, PackedFamilies, Parents
 from solvers.node import NodeSettings, NodeSolution, solve_node
 from solvers.problem import LeastSquaresTerm, NodeProblem, RoundingQuery
 from solvers.rounding import round as round_module
@@ -51,7 +51,7 @@ class Draw:
     first: int | None = None
 
 
-def draw(how: Draw, seed: int) -> tuple[Packed, list[NodeProblem]]:
+def draw(how: Draw, seed: int) -> tuple[PackedFamilies, list[NodeProblem]]:
     """Families packed, and their node problems."""
     rng = np.random.default_rng(seed)
     n = how.cells
@@ -109,8 +109,10 @@ def draw(how: Draw, seed: int) -> tuple[Packed, list[NodeProblem]]:
         np.concatenate(cells).astype(np.int64),
         np.concatenate(counts).astype(np.int64),
     )
-    questions = Questions(np.array(levels), asked, SETTINGS.tolerance)
-    return Packed(questions, np.array(queries), parents, answers, weights, how.first), problems
+    questions = FamilySettings(np.array(levels), asked, SETTINGS.tolerance)
+    return PackedFamilies(
+        questions, np.array(queries), parents, answers, weights, how.first
+    ), problems
 
 
 def order_of(how: Draw) -> tuple[tuple[int, ...], ...]:
@@ -120,7 +122,7 @@ def order_of(how: Draw) -> tuple[tuple[int, ...], ...]:
     return (how.first,), tuple(number for number in range(4) if number != how.first)
 
 
-def table(packed: Packed, number: int, problem: NodeProblem) -> np.ndarray:
+def table(packed: PackedFamilies, number: int, problem: NodeProblem) -> np.ndarray:
     """int64[C, k] of a family, out of its histograms."""
     ends, cells, counts = packed.histograms(number, number + 1)
     out = np.zeros((len(ends) - 1, problem.n_cells), np.int64)

@@ -25,7 +25,7 @@ def test_the_least_violation_is_told():
     (exact,) = problem.exact
     wrong = replace(exact, targets=exact.targets + np.array([[2], [0], [0]]))
     evidence = contradiction(replace(problem, exact=(wrong,)))
-    assert "off by at least 2 persons" in evidence
+    assert "add up to at least 2 persons" in evidence
 
 
 def test_sums_of_earlier_passes_count_and_their_last_digits_do_not():
@@ -33,7 +33,7 @@ def test_sums_of_earlier_passes_count_and_their_last_digits_do_not():
     (exact,) = problem.exact
     assert contradiction(problem, ((exact.groups, exact.targets + 1e-9),)) == ""
     evidence = contradiction(problem, ((exact.groups, exact.targets + 0.5),))
-    assert "off by at least 1.5 persons" in evidence
+    assert "add up to at least 1.5 persons" in evidence
 
 
 def test_a_row_is_named():
@@ -42,7 +42,7 @@ def test_a_row_is_named():
     least = np.full((3, 1), total)
     row = RowsTerm(np.ones((1, 4), np.int64), least, np.full((3, 1), NO_LIMIT), ("everybody",))
     evidence = contradiction(replace(problem, rows=(row,)))
-    assert f"off by at least {2 * total} persons" in evidence
+    assert f"add up to at least {2 * total} persons" in evidence
     assert "row everybody" in evidence or "the sum of the children" in evidence
 
 

@@ -22,14 +22,14 @@ from solvers.problem import (
     RowsTerm,
     Status,
 )
-from solvers.rounding.failsafe import Kept
+from solvers.rounding.failsafe import KeptSums
 from tests.builders import node as builders
 
 SETTINGS = NodeSettings()
 ROOM = 1_000
 
 
-def random_node(seed: int) -> tuple[NodeProblem, Kept]:
+def random_node(seed: int) -> tuple[NodeProblem, KeptSums]:
     """Three children of four cells; a row binds the children, a partition and a row the parent."""
     rng = np.random.default_rng(seed)
     C, k = 3, 4
@@ -44,10 +44,10 @@ def random_node(seed: int) -> tuple[NodeProblem, Kept]:
     parent = rng.integers(3, 20, k)
     cells = (RoundingQuery(np.arange(k)),)
     problem = NodeProblem("1", k, parent, terms, (), (cells,), (row,))
-    return problem, Kept((pairs,), (np.array([0, 1, -1, 2]),))
+    return problem, KeptSums((pairs,), (np.array([0, 1, -1, 2]),))
 
 
-def stacked(problem: NodeProblem, kept: Kept, weight: float) -> NodeProblem:
+def stacked(problem: NodeProblem, kept: KeptSums, weight: float) -> NodeProblem:
     """The penalized problem as a root of C k cells, with matrices over all of them: the oracle."""
     C, k = problem.n_children, problem.n_cells
     gram, adjoint = np.zeros((C, k, C, k)), np.zeros((C, k))
@@ -143,7 +143,7 @@ def test_the_example_of_two_blocks():
             Leaves(f[None], f[None] * 99_999, np.array([100]), np.array([100])) for f in facilities
         ],
     )
-    loose = loosen(node, node.parent, Kept((total,)), room=200, weight=10.0)
+    loose = loosen(node, node.parent, KeptSums((total,)), room=200, weight=10.0)
     counts = solve_node(loose, SETTINGS).counts[:-1]
     assert counts[1].tolist() == [0, 0, 100]
     # The answers speak for B: 55 more than for A, of which the penalty leaves some.
@@ -156,7 +156,7 @@ def test_exact_sums_of_children_are_those_of_the_parent():
     total, pairs = np.zeros(4, np.int64), np.array([0, 0, 1, 1])
     problem, _ = random_node(0)
     problem = replace(problem, exact=(ExactTerm(pairs, np.array([[3, 4], [1, 6], [2, 5]])),))
-    loose = loosen(problem, problem.parent, Kept((total, pairs)), room=9, weight=1.0)
+    loose = loosen(problem, problem.parent, KeptSums((total, pairs)), room=9, weight=1.0)
     assert len(loose.rows) == 1
     (exact,) = loose.exact
     assert exact.targets.sum(0).tolist() == np.bincount(pairs, problem.parent + 9).tolist()

@@ -10,7 +10,7 @@ import pytest
 from das.errors import InfeasibleError, SolverError
 from invariants.leaves import Leaves
 from solvers.problem import NO_LIMIT, ExactTerm, LeastSquaresTerm, LeavesTerm, NodeProblem, RowsTerm
-from solvers.rounding.failsafe import Kept, nearest_parent
+from solvers.rounding.failsafe import KeptSums, nearest_parent
 from solvers.rounding.mixed_integer import MixedIntegerSolution, Outcome
 
 ALL = np.zeros(3, np.int64)
@@ -26,14 +26,14 @@ def leaves(facilities: list[list[int]], totals: list[int]) -> Leaves:
 
 def family(
     parent: list[int], *, fixed: tuple[np.ndarray, ...] = (), score: object = 0.0, **given: object
-) -> tuple[NodeProblem, np.ndarray, Kept]:
+) -> tuple[NodeProblem, np.ndarray, KeptSums]:
     """A parent of three cells, one per type, and two children without promises but those given."""
     term = LeastSquaresTerm(TYPES, np.full((2, 3), score), np.ones(2))
     before = np.array(parent)
     return (
         NodeProblem("44007", 3, before, (term,), **{"exact": (), "passes": (), **given}),
         before,
-        Kept(fixed),
+        KeptSums(fixed),
     )
 
 
