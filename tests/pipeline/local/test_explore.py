@@ -149,7 +149,7 @@ def test_what_does_not_fit_is_left_out_and_said(das: Das, out: Path, tmp_path: P
     page = tmp_path / "page.html"
     code, printed = das("explore", out, "-o", page, "--megabytes", "0.0814")
     assert code == 0, printed
-    assert "left out, for the size of the page: detailed of every block" in printed
+    assert "left out to keep the page small: detailed of every block" in printed
     assert page.stat().st_size <= 81_400
     assert "detailed of every block" in page.read_text()
     assert numbers(page, "state", "total")["count"].size == 1

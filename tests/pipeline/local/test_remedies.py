@@ -1205,8 +1205,8 @@ ENTRIES: dict[Key, Entry] = {
         TriedIn(f"{_NMF}::test_attributes_of_no_ready_schema_need_one"),
     ("jobs/analysis/import_nmf.py", "if files of other states were left out, begin with the state by "
      "--root state"): TriedIn(f"{_NMF}::test_one_state_below_the_nation_begins_with_the_state"),
-    ("jobs/analysis/nmf_constraints.py", "--leave-out NAME reads the files without it; what it says is "
-     "then not kept"): TriedIn(f"{_NMF}::test_an_unknown_constraint_is_left_out"),
+    ("jobs/analysis/nmf_constraints.py", "--leave-out NAME ignores the constraint; the release will not "
+     "satisfy it"): TriedIn(f"{_NMF}::test_an_unknown_constraint_is_left_out"),
     ("jobs/analysis/nmf_noise.py", "give the allocation and its rho by --allocation and --rho"):
         TriedIn(f"{_NMF}::test_a_geolevel_in_chains_alone_needs_its_allocation"),
     ("jobs/analysis/export_nmf.py", "choose a new folder for the export"):
@@ -1246,7 +1246,7 @@ ENTRIES: dict[Key, Entry] = {
         a_release_that_cannot_be_written_to,
     ("jobs/cli/releases.py", "name another folder"): a_folder_for_reports_that_is_a_file,
     ("jobs/analysis/results.py", "make it first"): estimates_into_a_folder_that_is_not_there,
-    ("jobs/analysis/areas.py", "ask fewer attributes or groups of levels, or fewer areas"): TriedIn(
+    ("jobs/analysis/areas.py", "request fewer attributes, groups of levels or areas"): TriedIn(
         f"{_LARGE}::test_ten_million_cells_from_input_to_verification"),
     ("jobs/analysis/areas.py", "remove the folder, and run `das replicate` again"): DAMAGED,
     ("jobs/analysis/boundaries.py", "programs that read codes as numbers drop leading zeros: keep them "
@@ -1413,8 +1413,8 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/design/planning/planners.py", "ask for tables of fewer attributes"): fewer_attributes_a_table,
     ("das/workload/variances.py", "ask for fewer or smaller tables"): LARGE,
     ("jobs/pipeline/documents/covariance.py", "ask for recodes of fewer groups"): fewer_pairs_of_answers,
-    ("jobs/survey/confidential/read.py", "with bounded neighbors it is public: state it; else use unbounded neighbors"): TriedIn("tests/pipeline/local/test_surveys.py::test_another_number_of_records_is_refused_with_bounded_neighbors_alone"),
-    ("jobs/survey/documents.py", "run `das run` first; if it was sealed, restore it from a copy"): TriedIn("tests/pipeline/local/test_surveys.py::test_what_a_folder_holds_is_said"),
+    ("jobs/survey/confidential/read.py", "with bounded neighbors the number is public: correct it; or use unbounded neighbors"): TriedIn("tests/pipeline/local/test_surveys.py::test_another_number_of_records_is_refused_with_bounded_neighbors_alone"),
+    ("jobs/survey/documents.py", "run `das run` first; if the release was finalized, restore it from a copy"): TriedIn("tests/pipeline/local/test_surveys.py::test_what_a_folder_holds_is_said"),
     ("jobs/survey/folder.py", "give the output.directory of a run"): TriedIn("tests/pipeline/local/test_surveys.py::test_what_a_folder_holds_is_said"),
     ("jobs/survey/run.py", "use `das run RUN --only measure`"): TriedIn("tests/pipeline/local/test_surveys.py::test_measuring_and_solving_are_two_commands_under_one_grant"),
     ("das/measure.py", "report this defect; the budget of this part is spent, and another privacy.grant and output.directory are needed"): TriedIn("tests/unit/jobs/survey/confidential/test_measure.py::test_an_error_after_a_draw_shows_no_value"),

@@ -604,8 +604,8 @@ def test_weights_that_do_not_fit(das, config, tmp_path, rows, what):
         ({"data__columns__age__bins": [0, 30, 20]}, "must rise"),
         ({"data__columns__age__codes": {"1": "a", "2": "b"}}, "exactly one of"),
         ({"data__columns__sex__codes": {"1": "m", "2": "m"}}, "two levels or more"),
-        ({"data__records": 6_000_000}, "more than one machine works on"),
-        ({"data__columns__age__bins": list(range(5001))}, "more than one machine works on"),
+        ({"data__records": 6_000_000}, "more than one machine can process"),
+        ({"data__columns__age__bins": list(range(5001))}, "more than one machine can process"),
         ({"data__path": "persons.sav"}, "unknown file type"),
         ({"data__geocode": "place"}, "is not a known key"),
         ({"synthesis__attributes": ["sex"]}, "two attributes or more"),
@@ -637,7 +637,7 @@ def test_weights_that_do_not_fit(das, config, tmp_path, rows, what):
         ({"evaluate": predicting(features=[])}, "attributes other than the one"),
         ({"evaluate": predicting(features=["sex", "income"])}, "attributes other than the one"),
         ({"evaluate": {**predicting(), "groups": []}}, "is required with `predict`"),
-        ({"evaluate": {**predicting(), "groups": [["income", "sex"]]}}, "holds what is predicted"),
+        ({"evaluate": {**predicting(), "groups": [["income", "sex"]]}}, "holds the predicted attribute"),
         ({"evaluate": predicting(), "synthesis": None, "statistics__0__share": "3/4"},
          "compares microdata"),
     ],
@@ -786,7 +786,7 @@ def test_what_a_folder_holds_is_said(das, config, tmp_path):
     assert "release/measurements/part=income" in done(das, "inspect", tmp_path / "out")
     found = json.loads(done(das, "validate", config, "--json"))
     assert [part["cost"] for part in found["parts"]] == ["1", "1", "2"]
-    assert "is the folder of a survey" in refused(
+    assert "is the run folder of a survey" in refused(
         das, "inspect", tmp_path / "out", "--geounit", "1"
     )
     (tmp_path / "run.yaml").rename(tmp_path / "moved.yaml")
