@@ -22,7 +22,8 @@ from das.queries.query import Query, parse_query
 from das.tree.intervals import normal_factor
 from jobs.analysis.outlines import outlines
 from jobs.analysis.polygons import Rings, read_polygons
-from jobs.analysis.requests import ExploreRequest, refuse_unknown
+from jobs.analysis.requests import ExploreRequest
+from jobs.pipeline.config.mistakes import refuse_unknown
 from jobs.pipeline.config.product import Product
 from jobs.pipeline.documents.intervals import digest_of
 from jobs.pipeline.documents.manifest import read_manifest
@@ -119,7 +120,7 @@ def _geolevels(plan: Plan, requested: Sequence[str]) -> list[str]:
     """Return the requested geolevels: first the census, root first, then the spine alone."""
     census = plan.census_spine.levels
     known = [*census, *(name for name in plan.spine.levels if name not in census)]
-    refuse_unknown("explore --geolevel", "geolevel", requested, known)
+    refuse_unknown("explore --geolevel", "names an unknown geolevel", requested, known)
     return [name for name in known if not requested or name in requested]
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from das.arrays import Geocodes
 from das.errors import InputError
-from jobs.analysis.requests import refuse_unknown
+from jobs.pipeline.config.mistakes import refuse_unknown
 from jobs.pipeline.plan import Plan
 from jobs.pipeline.storage.dataset import LAST
 from jobs.pipeline.storage.geography import read_both_geocodes, read_public_geocodes
@@ -71,7 +71,7 @@ class NamedGeounits:
         """
         if not geolevel:
             return [*geounits]
-        refuse_unknown("estimate", "geolevel", [geolevel], self.plan.geolevels)
+        refuse_unknown("estimate", "names an unknown geolevel", [geolevel], self.plan.geolevels)
         return [*geounits, *sorted(read_both_geocodes(self.release, geolevel)[1].tolist())]
 
     def spine_code(self, code: str) -> str | None:

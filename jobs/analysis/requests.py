@@ -5,7 +5,6 @@ This module imports no large packages, because the command line imports it to sh
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
@@ -16,17 +15,6 @@ from jobs.pipeline.storage.place import Place
 
 if TYPE_CHECKING:
     from jobs.pipeline.config.product import Product, Resolved
-
-
-def refuse_unknown(where: str, what: str, names: Iterable[str], known: Collection[str]) -> None:
-    """Refuse unknown names.
-
-    Raises:
-      ConfigError: A name is unknown; the error names the first one, a `what`.
-    """
-    for name in names:
-        if name not in known:
-            raise ConfigError(where, f"names an unknown {what}", got=name, want=[*known])
 
 
 def product_named(resolved: Resolved, name: str | None, where: str = "--product") -> Product:

@@ -17,8 +17,9 @@ from das.queries.query import Query
 from das.rational import stated_fraction
 from das.tree.intervals import normal_factor
 from das.tree.model import GeolevelTerms
-from jobs.analysis.requests import TablesRequest, product_named, refuse_unknown
+from jobs.analysis.requests import TablesRequest, product_named
 from jobs.analysis.results import shared_mode
+from jobs.pipeline.config.mistakes import refuse_unknown
 from jobs.pipeline.config.product import H1, Product, Resolved, TablesWanted, table_query
 from jobs.pipeline.documents.intervals import read_intervals
 from jobs.pipeline.plan import without_estimates
@@ -217,8 +218,8 @@ def _intervals(product: Product, confidence: float | None) -> Mapping[tuple[str,
 
 def _wanted(product: Product, request: TablesRequest) -> TablesWanted:
     levels = product.plan.geolevels
-    refuse_unknown("das tables", "geolevel", request.geolevels, levels)
-    refuse_unknown("das tables", "format", request.formats, FORMATS)
+    refuse_unknown("das tables", "names an unknown geolevel", request.geolevels, levels)
+    refuse_unknown("das tables", "names an unknown format", request.formats, FORMATS)
     chosen = [level for level in levels if not request.geolevels or level in request.geolevels]
     formats = [*dict.fromkeys(request.formats)]
     if not request.queries:

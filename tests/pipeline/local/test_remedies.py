@@ -1137,7 +1137,7 @@ ENTRIES: dict[Key, Entry] = {
         ("pipeline/confidential/look", "name another separator by --delimiter, or remove lines above the header",
          _REFUSED),
         ("pipeline/confidential/look", "put a line with the names of the columns before it", _REFUSED),
-        ("design/drafting/geolevels", "name it by --geocode, or, root first, all columns that make it, with commas",
+        ("design/drafting/geolevels", "name it by --geocode, or all columns of its parts, root first, separated by commas",
          _REFUSED),
         ("design/drafting/geolevels", "call it {} in this list, as in the data",
          "test_a_list_without_a_geocode_of_the_data_is_refused_and_helped"),
@@ -1226,7 +1226,7 @@ ENTRIES: dict[Key, Entry] = {
         counts_below_lost_counts,
     ("jobs/pipeline/folder/identity.py", "give the output.directory of a run"): no_folder_of_a_run_to_resume,
     ("jobs/pipeline/folder/identity.py", "say where it is with --config"): a_run_file_that_moved,
-    ("jobs/design/demo.py", "remove it, or go on in that folder by `das run {}`"): TriedIn(f"{_DEMO}::test_the_commands_it_prints_work_as_printed"),
+    ("jobs/design/demo.py", "remove it, or continue with `das run {}` in that folder"): TriedIn(f"{_DEMO}::test_the_commands_it_prints_work_as_printed"),
     ("jobs/design/demo.py", "choose a new folder for the demo"): TriedIn(f"{_DEMO}::test_the_files_it_names_are_there"),
     ("jobs/design/folders.py", "name a new one, or remove it"): generated_into_a_full_folder,
     ("jobs/pipeline/config/resolve.py", "das plan --optimize FILE makes one for the tables and the budget"):

@@ -202,7 +202,7 @@ FAULTS: dict[str, tuple[Callable[[Path], object], str]] = {
     "negative variance": (edited(with_variance(-4)), "has no noise of this variance"),
     "no variance": (edited(with_variance(0)), "has no noise of this variance"),
     "endless variance": (edited(with_variance(np.inf)), "has no noise of this variance"),
-    "variance too small": (edited(with_variance(1e-9)), "no discrete Gaussian"),
+    "variance too small": (edited(with_variance(1e-9)), "outside the variances of discrete Gaussian"),
     "two variances": (edited(with_variance(5)), "has several variances"),
     "unknown geolevel": (
         lambda nmf: (nmf / "County.parquet").rename(nmf / "Borough.parquet"),
