@@ -1237,12 +1237,12 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/design/planning/groups.py", "name one under sizes, or compare the groups as absolute"):
         sizes_of_groups,
     ("jobs/design/planning/groups.py", "add their public numbers of persons"): sizes_of_all_groups,
-    ("jobs/design/planning/groups.py", "compare the errors of a group that nobody is in as absolute"):
+    ("jobs/design/planning/groups.py", "compare the errors of an empty group as absolute"):
         groups_that_nobody_is_in,
     ("jobs/design/planning/groups.py", "name {} for {} in groups"): targets_in_a_known_unit,
     ("jobs/design/planning/allocation.py", "set privacy.definition to zcdp"): optimization_needs_zcdp,
     ("jobs/pipeline/storage/files.py", "name a new file, or remove this one"): a_log_over_another_file,
-    ("jobs/cli/releases.py", "`das inspect {} --reports --to FOLDER` writes it elsewhere"):
+    ("jobs/cli/releases.py", "use `das inspect {} --reports --to FOLDER`"):
         a_release_that_cannot_be_written_to,
     ("jobs/cli/releases.py", "name another folder"): a_folder_for_reports_that_is_a_file,
     ("jobs/analysis/results.py", "make it first"): estimates_into_a_folder_that_is_not_there,
@@ -1410,7 +1410,7 @@ ENTRIES: dict[Key, Entry] = {
      "by `runtime.allow_open_cluster: true`, which the release then states"): _SHELL,
     ("jobs/pipeline/confidential/measure.py", "give no key; or a run file with `privacy.randomness: {source: "
      "seeded_not_for_release, seed: ...}`"): NotTried("keys are no part of a run file"),
-    ("jobs/design/planning/planners.py", "ask for tables of fewer attributes"): fewer_attributes_a_table,
+    ("jobs/design/planning/planners.py", "choose a smaller --order"): fewer_attributes_a_table,
     ("das/workload/variances.py", "ask for fewer or smaller tables"): LARGE,
     ("jobs/pipeline/documents/covariance.py", "ask for recodes of fewer groups"): fewer_pairs_of_answers,
     ("jobs/survey/confidential/read.py", "with bounded neighbors the number is public: correct it; or use unbounded neighbors"): TriedIn("tests/pipeline/local/test_surveys.py::test_another_number_of_records_is_refused_with_bounded_neighbors_alone"),
