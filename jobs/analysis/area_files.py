@@ -3,10 +3,6 @@
 Each line holds a geocode, or an area and a geocode in either order, separated by a comma, tab, bar
 or semicolon. A header line, quotes and a byte order mark are optional. The column of geocodes is
 the one with most geocodes of the public list of leaf geounits.
-
-One geocode a line, or an area and a geocode in either order, separated by a comma, tab, bar or
-semicolon, with or without a header line, quotes and a byte order mark. Which column holds geocodes
-is told by the public list of leaf geounits.
 """
 
 from __future__ import annotations

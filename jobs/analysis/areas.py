@@ -2,9 +2,6 @@
 
 The tables hold sums of protected counts, unbiased estimates of the same sums, and the deviation of
 each area's total from the ideal.
-
-Protected counts added up, beside the unbiased estimates of the same sums, and how far the total of
-each area is from that of the ideal one.
 """
 
 from __future__ import annotations

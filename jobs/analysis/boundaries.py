@@ -1,8 +1,6 @@
 """Boundaries as GeoJSON, with numbers of areas joined as properties of features.
 
 Geometry is copied unchanged and not interpreted (RFC 7946).
-
-Geometry is carried over as it is; nothing here knows what it means (RFC 7946).
 """
 
 from __future__ import annotations
@@ -186,6 +184,6 @@ def properties_of(table: pa.Table) -> dict[str, dict[str, Any]]:
     columns = [name for name in table.column_names if name not in ("area", "table", "label")]
     for row in table.to_pylist():
         before = "" if row["table"] == "total" else f"{row['table']}: {row['label']}, "
-        own = properties.setdefault(row["area"], {})
-        own |= {f"{before}{name}": row[name] for name in columns if row[name] is not None}
+        of_area = properties.setdefault(row["area"], {})
+        of_area |= {f"{before}{name}": row[name] for name in columns if row[name] is not None}
     return properties

@@ -1,8 +1,6 @@
 """The command `das explore`: one HTML page to find and compare geounits of a release on a map.
 
 The page is public, unless true errors are added: then it is confidential.
-
-Everything on it is public, unless errors are given: then it is confidential.
 """
 
 from __future__ import annotations

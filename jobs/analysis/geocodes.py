@@ -1,8 +1,6 @@
 """Census geocodes, as users name geounits, and the geocodes of the spine of a release.
 
 Without a designed spine both are the same.
-
-Where a run has no spine of its own, both are the same.
 """
 
 from __future__ import annotations

@@ -294,7 +294,7 @@ def _allocations(
 
 
 @dataclass(frozen=True, eq=False)
-class _Asked:
+class _LevelRows:
     """Rows of the answers of one geolevel, gathered file by file.
 
     Attributes:
@@ -336,16 +336,13 @@ def _check_rows(
     Geounits with no child or several children are measured; a chain of only children is measured
     once, in its last geounit.
 
-    Every geounit is measured that has no children, or several: of a chain of only children, the
-    last.
-
     Raises:
       InputError: A query is missing, repeated, or answered in a geounit that is not measured.
     """
     lattice, level = found.lattice, found.levels[index]
     where = f"{request.nmf}, geolevel {level.geolevel}"
     is_measured, begins = lattice.n_children(index) != 1, chain_starts(lattice, index)
-    read, parsed = _Asked(), dict[str, Query]()
+    read, parsed = _LevelRows(), dict[str, Query]()
     for path in level.answers:
         rows = read_index(path, ANSWERS)
         parsed |= {name: _query(found.schema, where, name) for name in rows.names}

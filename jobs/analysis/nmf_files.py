@@ -1,7 +1,7 @@
 """Noisy measurement files in the layout of the Census Bureau: names, columns, rows by range.
 
 FOLDER/<Geolevel>.parquet/DPQuery/[State=<state>/]*.parquet     noisy answers
-FOLDER/<Geolevel>.parquet/Constraint/[State=<state>/]*.parquet  what is exact or bounded
+FOLDER/<Geolevel>.parquet/Constraint/[State=<state>/]*.parquet  exact and bounded counts
 
 A row is a geounit and a query: `geocode`, `query_name`, one column per attribute with the recode by
 which the query counts ("*": does not count by it; "detailed": the query of all cells),

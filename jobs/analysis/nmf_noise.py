@@ -3,10 +3,6 @@
 Files state variances as floating-point numbers, while runs have exact fractions. A published
 allocation with the same variances is used if there is one. Otherwise fractions are fitted that
 reproduce every variance to the last stored digit.
-
-The files state variances as floating-point numbers, and runs have exact fractions. If the variances
-are those of a published allocation, that one is taken. Else fractions are chosen with which all
-variances agree to the last digit that the files have.
 """
 
 from __future__ import annotations
@@ -123,8 +119,6 @@ def first_difference(
     The expected value is None if the strategy lacks the query. The result is None if all agree.
 
     The expected value is None if the strategy lacks the query. The result is None if all agree.
-
-    The last is None if the strategy does not ask the query. None if all agree.
     """
     budget = Budget(rho, Fraction(1, 10**10), Neighbors.BOUNDED, Definition.ZCDP)
     for chain, variances in sorted(noise.items()):

@@ -2,9 +2,6 @@
 
 Every member calls the function behind a command and returns an Arrow table with one row per number.
 The manifest is read when the release is opened, numbers when they are requested.
-
-Every member calls what a command calls, and returns an Arrow table with one row per number; nothing
-is computed here. What a release says of itself is read when it is opened, numbers when asked for.
 """
 
 from __future__ import annotations

@@ -2,10 +2,6 @@
 
 A border between two areas is one arc and is simplified once for both, so that no gap opens. Its
 tolerance depends on the smaller of the two areas, so that towns next to counties keep their shape.
-
-A border between two areas is one arc, made simpler once for both, so that no gap opens between
-them. How far it may move depends on the smaller of the areas beside it: towns keep their shape
-beside counties.
 """
 
 from __future__ import annotations

@@ -4,12 +4,6 @@ The released counts are measured with noise of the same distributions and solved
 All inputs are public, so the noise comes from a public seed. The confidential half of the run and
 the account are neither read nor written. One task makes one replicate in a temporary folder and
 stores its errors by size class (`jobs.pipeline.release.intervals`).
-
-The counts of the release are measured with noise of the same laws and solved by the same steps.
-Only what is public enters, so the noise needs no secret: its key is made of a seed that anybody may
-know. The confidential half of the run and its account are neither read nor written, and nothing is
-measured that a grant would have to pay for. A replicate is one task, which works in a folder of its
-own and leaves errors by size class (`jobs.pipeline.release.intervals`).
 """
 
 from __future__ import annotations

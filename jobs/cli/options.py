@@ -2,10 +2,6 @@
 
 Options of several commands are annotations here. Groups of options are dataclasses: each field is
 an option, and its text in the docstring of the class is the help of the option.
-
-What several commands share is an annotation here. What belongs together, such as all that can be
-said of a plan, is a dataclass: each of its fields is an option, and what the docstring of the class
-says of the field is the help of the option.
 """
 
 from __future__ import annotations

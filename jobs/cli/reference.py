@@ -36,8 +36,6 @@ def reference(page: str) -> str:
     """Return the page with up-to-date tables of all models.
 
     Everything from the heading of a file's model to the next file is generated.
-
-    From the heading of the model of a file to the next file, all of the page is made here.
     """
     seen = set[type]()
     for file in _FILES:

@@ -237,8 +237,8 @@ class SynthesisStrataConfig(Model):
     )
     population_share: Part = Field(
         default=Fraction(2, 3),
-        description="Part of the share that measures everybody; the rest measures all strata at "
-        "once.",
+        description="Part of the share that measures all records together; the rest measures the "
+        "strata.",
     )
 
 
@@ -344,13 +344,13 @@ class SurveyEvaluateConfig(Model):
     groups: list[Annotated[list[Text], Field(min_length=1)]] = Field(
         default=[],
         description="Sets of attributes of the microdata whose combinations are groups, such as "
-        "[[sex, race]], beside the `strata` of the statistics.",
+        "[[sex, race]], in addition to the `strata` of the statistics.",
     )
     floor: Whole = Field(
         default=50,
         ge=1,
         description="Shares of fewer true records are left out of largest disparities and of "
-        "parity of predictions: of 50, a share has a standard error of up to 0.07 of its own.",
+        "parity of predictions: a share of 50 records has a standard error of up to 0.07.",
     )
     predict: PredictConfig | None = Field(
         default=None, description="What a classifier of the microdata does to `groups`."

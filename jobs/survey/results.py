@@ -167,7 +167,7 @@ def released_mean(
     deviation = math.sqrt(float(shares**2 @ variances))
     whole = float(shares @ estimates.means)
     half = deviation * _deviations(float(config.failure), definition)
-    everybody = StratumMean(
+    population = StratumMean(
         stratum=POPULATION,
         weight="1",
         size=int(sizes.sum()),
@@ -179,7 +179,7 @@ def released_mean(
         outside=False,
     )
     if len(rows) == 1:
-        everybody = replace(rows[0], stratum=POPULATION)
+        population = replace(rows[0], stratum=POPULATION)
     return ReleasedMean(
         name=mean.name,
         attribute=config.mean,
@@ -189,7 +189,7 @@ def released_mean(
         shrunk=config.shrink,
         strata=tuple(config.strata),
         pooled=mean.pooled,
-        everybody=everybody,
+        everybody=population,
         means=rows,
         warnings=_warnings(rows),
     )

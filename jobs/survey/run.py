@@ -2,9 +2,6 @@
 
 Measurements are never repeated. Results follow from them at no cost, and are computed again where
 they are missing.
-
-What is measured is never measured again; what follows from it costs nothing and is made again
-where it is missing.
 """
 
 from __future__ import annotations

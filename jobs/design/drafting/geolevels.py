@@ -130,16 +130,16 @@ def propose_geolevels(
 
 
 def propose_names(
-    said: Mapping[str, Mapping[str, str]], levels: Sequence[Geolevel]
+    texts_of: Mapping[str, Mapping[str, str]], levels: Sequence[Geolevel]
 ) -> dict[str, str]:
     """Propose for each geolevel the column of a public list that holds names of its geounits.
 
     Args:
-      said: Column to {geocode: text}; geocodes have full length.
+      texts_of: Column to {geocode: text}; geocodes have full length.
       levels: Geolevels, root first.
     """
     columns: dict[str, str] = {}
-    for column, of_code in said.items():
+    for column, of_code in texts_of.items():
         if not _is_of_names(column) or len({*of_code.values()}) < 2:
             continue
         for level in levels[1:]:

@@ -196,11 +196,11 @@ def _geography(run: RunText) -> list[str]:
         return lines
     lines.append("  geounits:                     # public, empty geounits included")
     lines += _source(run, run.listed, 4)
-    said = {
+    columns = {
         column: {code.zfill(run.digits): text for code, text in of_code.items()}
         for column, of_code in run.listed.geography.said.items()
     }
-    names = propose_names(said, run.levels)
+    names = propose_names(columns, run.levels)
     if names:
         pairs = [f"{level}: {quoted(column)}" for level, column in names.items()]
         lines += _wrapped("    names: {", pairs, "}")

@@ -2,9 +2,6 @@
 
 With weights, the tables become as accurate as the budget allows, optionally within error limits.
 With targets, the targets are met with the least budget. No data are read.
-
-The tables come with weights, to be made as accurate as the budget allows, perhaps within floors of
-accuracy, or with targets, to be met with as little of it as possible. Nothing here reads data.
 """
 
 from __future__ import annotations
@@ -303,7 +300,7 @@ class Sought:
       tables: Tables of the model.
       information: Measurements that estimates may use.
       aim: Objective and limits by kind of information; a search with full information starts from
-        one with own measurements.
+        one with single geounits.
       offered: Candidate queries besides those of the plan; None: the tables.
     """
 
@@ -426,13 +423,13 @@ def require_squares(plan: Plan, what: str) -> None:
 def search_shares(
     plan: Plan, tree: SubtreeClasses, sought: Sought, start: FloatArray | None = None
 ) -> tuple[AllocationProblem, Allocation]:
-    """Search for shares; full information starts from the faster search with own measurements.
+    """Search for shares; full information starts from the faster search with single geounits.
 
     Args:
       plan: The plan; its measured queries are candidates, and its shares the start.
       tree: Classes of equal subtrees.
       sought: Tables, information and objective.
-      start: Other shares to start from; skips the search with own measurements.
+      start: Other shares to start from; skips the search with single geounits.
     """
     offered = sought.tables if sought.offered is None else sought.offered
     candidates = {
@@ -452,16 +449,16 @@ def search_shares(
         strata = np.array(numbers)
     model = spine_model(plan, tree, list(candidates.values()), sought.tables)
     neighbors, information = plan.budget.neighbors, sought.information
-    own = AllocationProblem(model, neighbors, Information.OWN, strata)
-    full = AllocationProblem(model, neighbors, Information.FULL, strata)
-    problem = own if information is Information.OWN else full
+    with_own = AllocationProblem(model, neighbors, Information.OWN, strata)
+    with_full = AllocationProblem(model, neighbors, Information.FULL, strata)
+    problem = with_own if information is Information.OWN else with_full
     if start is not None:
         return problem, find_shares(problem, sought.aim(information), start)
-    start = strategy_shares(own, plan.strategy)
+    start = strategy_shares(with_own, plan.strategy)
     if information is Information.FULL:
-        # Errors from own measurements are larger and may exceed the limits: no limits yet.
+        # Errors from single geounits are larger and may exceed the limits: no limits yet.
         first = replace(sought.aim(Information.OWN), limits=None)
-        start = find_shares(own, first, start).shares
+        start = find_shares(with_own, first, start).shares
     return problem, find_shares(problem, sought.aim(information), start)
 
 

@@ -3,10 +3,6 @@
 Estimates of different answers share noise: two tables that come from `detailed`, or a total and its
 parts. Sums and comparisons of published answers need covariances. They depend on budget, queries
 and geounits alone.
-
-Estimates of different answers share noise: of tables that both come from detailed, of a total and
-its parts. Who adds or compares published answers needs their covariances, which depend on budget,
-queries and geounits alone.
 """
 
 from __future__ import annotations

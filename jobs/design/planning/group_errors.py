@@ -5,12 +5,6 @@ persons. The largest error of each comparison is divided by its value under the 
 run file, and the largest of these ratios is minimized. Without this division blocks would decide
 alone, since their relative errors are hundreds of times those of counties. With targets, the
 targets are met with the least rho.
-
-Errors of groups are compared within one query, table and geolevel, relative to public sizes or in
-persons. The largest of each such comparison is divided by what it is under the allocation of the
-run file, and the largest of these ratios is made least: relative errors of blocks are hundreds of
-times those of counties, and would decide alone otherwise. With targets, these are met with the
-least rho.
 """
 
 from __future__ import annotations

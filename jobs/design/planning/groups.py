@@ -1,9 +1,6 @@
 """Population groups whose errors are planned: definition, public sizes, targets and limits.
 
 No confidential data are read: sizes come from a public file. Without sizes errors are in persons.
-
-Nothing here reads confidential data: sizes are those of a public file, and without one errors of
-groups are in persons.
 """
 
 from __future__ import annotations

@@ -4,10 +4,6 @@ A plan that minimizes a sum can give cells of some tables orders of magnitude mo
 others. Here every planner plans the same tables at the cost of one geolevel, and is compared with
 the measured queries of the run.
 
-A plan that makes a sum small need not be fair: cells of large tables, or of small ones, may get
-orders of magnitude more noise than others. Here every method plans the same tables at the cost of
-one geolevel, beside the queries that the run itself measures there.
-
 References:
   He, Xiao, Toksoz, Ding, Zhang & Kifer, ResidualPlanner+, Section 6.2 and Figures 1 to 3.
 """

@@ -3,10 +3,6 @@
 `dhc_households.yaml` has the 522 household types, and the groups of types that queries, tables and
 structural zeros need. All follow from `jobs.design.synthetic.household_types`. A test compares the
 file with the output of this module.
-
-`dhc_households.yaml` has the 522 household types and the groups that queries, tables and structural
-zeros need of them; all follow from `jobs.design.synthetic.household_types`, so nobody types them. A
-test keeps the written file equal to what this module makes.
 """
 
 from __future__ import annotations

@@ -6,14 +6,6 @@ combinations are found by composing households person by person (`household_type
 
 Levels of the attribute `hhtype` are named after these facts, in the order of the numbers of the
 2020 system, so that files with these numbers can be read.
-
-A household type is what the tables ask of who lives with the householder: the couple, the ages of
-own children and of all minors, whether there are relatives, three generations, minors at the head,
-and the size. Which combinations exist is not listed anywhere: they are those of some household,
-found by putting households together person by person (`household_types`).
-
-Levels of the attribute `hhtype` are named after their facts and stand in the order of the numbers
-that the 2020 system gives them, so that files with these numbers can be read.
 """
 
 from __future__ import annotations

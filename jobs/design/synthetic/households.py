@@ -3,11 +3,6 @@
 Members are drawn household by household: partners near the householder's age, children born at a
 plausible age, parents a generation older. The cell follows from the members, so that age, children,
 elderly and size agree, and no household is in an impossible cell.
-
-People are put together household by household: partners near the householder's age, children born
-when the householder was of an age to have them, parents a generation older. What a household is
-counted as follows from its people, so that age, children, elderly and size fit each other as in a
-census, and no household is of a cell that cannot be.
 """
 
 from __future__ import annotations

@@ -1,9 +1,6 @@
 """Invented persons of any schema, for a rehearsal: independent attributes, uneven geounits.
 
 Frequencies of levels and sizes of geounits are drawn from a seed and depend on no data.
-
-Nothing is imitated but the form: how common a level is, and how large a geounit, is drawn from a
-seed, and comes from no data.
 """
 
 from __future__ import annotations

@@ -2,9 +2,6 @@
 
 The list is a table with a row per block: 15-digit geocode, housing units, and optionally group
 quarters. Each tract is drawn from a separate seed, as in `nation`.
-
-The list is any table with a row per block: 15-digit geocodes, housing units, and perhaps the
-number of group quarters. Tracts are drawn one by one, each from a seed of its own as in `nation`.
 """
 
 from __future__ import annotations

@@ -4,11 +4,6 @@ Every tract is drawn from a separate seed, so the data depend only on the specif
 is constant. The constants give roughly the shape of the 2010 and 2020 redistricting data: 40 % of
 blocks empty, skewed block sizes with mean 40 persons, 2.5 % of persons in group quarters in few
 blocks, and segregated race mixes.
-
-Every tract is drawn from its own seed, so the data depend on the specification alone, not on how
-the work is cut; memory stays constant. The numbers below give roughly the shape of the 2010 and
-2020 redistricting data: about 40 % of blocks empty, skewed block sizes of 40 persons on average,
-2.5 % of persons in group quarters concentrated in few blocks, and segregated race mixes.
 """
 
 from __future__ import annotations

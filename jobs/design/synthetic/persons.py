@@ -3,10 +3,6 @@
 Details are drawn for every person in the redistricting cells of a tract, so time and memory depend
 on the number of persons, not on the cells of large schemas. Impossible persons, such as parents of
 the householder under 30, are not drawn (`AGES`), so a run can state them as structural zeros.
-
-Details are drawn for every person of the redistricting cells of a tract, so time and memory follow
-persons and never the cells of the large schemas. Impossible persons, such as parents of the
-householder under 30, are not drawn (`AGES`); that is what the structural zeros of a run may say.
 """
 
 from __future__ import annotations

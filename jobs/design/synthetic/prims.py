@@ -4,11 +4,6 @@ Between counties and block groups lie prims (places or county subdivisions), tra
 tract subsets. A geocode has 16 characters: state 2, county 3, prim 1, tract subset group 5, tract
 subset 1, block group 1, block 3, the lengths of 2020. The boundaries of prims are drawn; some
 tracts are cut in two by a boundary.
-
-Between counties and block groups lie prims, which are places or county subdivisions, tract subset
-groups and tract subsets. A geocode has 16 characters: state 2, county 3, prim 1, tract subset group
-5, tract subset 1, block group 1, block 3. The lengths are those of the geolevels of 2020; where the
-boundaries of prims run is drawn, and one in a few tracts is cut in two by such a boundary.
 """
 
 from __future__ import annotations

@@ -2,9 +2,6 @@
 
 Every occupied unit has one householder, an adult if one is available, and as many members as its
 size; all persons in households live in one of them.
-
-Every occupied unit has one householder, an adult as long as there are some, and as many persons as
-its size says; who lives in households lives in one of them.
 """
 
 from __future__ import annotations

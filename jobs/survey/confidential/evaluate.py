@@ -108,12 +108,14 @@ def mean_errors(mean: MeanPlan, released: ReleasedMean, data: SurveyTruth) -> Me
         _mean_error(row.stratum, int(counts[i]), int(sums[i]), row.mean)
         for i, row in enumerate(released.means)
     )
-    everybody = _mean_error(POPULATION, int(counts.sum()), int(sums.sum()), released.everybody.mean)
+    population = _mean_error(
+        POPULATION, int(counts.sum()), int(sums.sum()), released.everybody.mean
+    )
     relative = [row.relative for row in rows if row.relative is not None]
-    parity = parity_error(np.array(relative), everybody.relative or 0.0) if relative else None
+    parity = parity_error(np.array(relative), population.relative or 0.0) if relative else None
     return MeanErrors(
         name=mean.name,
-        everybody=everybody,
+        everybody=population,
         means=rows,
         groups=len(relative),
         parity_error=parity,
