@@ -69,9 +69,9 @@ def inspect_run(out: Place, solution: str | None = None) -> dict[str, Any]:
         dataset = Dataset.open(path.parent)
         named = {"dataset": str(names_below(path.parent, out)), "files": len(dataset.parts)}
         datasets.append({**named, "rows": dataset.rows, "bytes": dataset.bytes})
-    is_finalized = (root / "manifest.json").exists()
+    finalized = (root / "manifest.json").exists()
     known = {
-        "sealed": is_finalized,
+        "finalized": finalized,
         "solution": solution,
         "solutions": ", ".join(solutions_of(out)),
     }

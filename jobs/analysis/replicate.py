@@ -26,7 +26,7 @@ from jobs.pipeline.config.runnable import require_runnable
 from jobs.pipeline.documents.intervals import digest_of
 from jobs.pipeline.documents.manifest import read_manifest
 from jobs.pipeline.folder.lock import only_driver
-from jobs.pipeline.folder.solutions import refuse_sealed
+from jobs.pipeline.folder.solutions import refuse_finalized
 from jobs.pipeline.plan import Plan
 from jobs.pipeline.printable import result_console
 from jobs.pipeline.release.intervals import (
@@ -108,15 +108,15 @@ class ReplicateTask:
         """Return the file with the errors of a replicate."""
         return self.folder / "errors" / f"{number:06d}.parquet"
 
-    def key(self, replicate: Position, level: int, *, is_lazy: bool = False) -> NoiseKey:
+    def key(self, replicate: Position, level: int, *, is_on_demand: bool = False) -> NoiseKey:
         """Return the noise key of a geolevel of a replicate; no run has the same key.
 
         Args:
           replicate: Number of the replicate, its generation, and index of the product.
           level: Index of the geolevel.
-          is_lazy: Whether the key is for the on-demand queries.
+          is_on_demand: Whether the key is for the on-demand queries.
         """
-        return NoiseKey.for_testing(self.seed, (*replicate, level, int(is_lazy)))
+        return NoiseKey.for_testing(self.seed, (*replicate, level, int(is_on_demand)))
 
     def leaves(self, product: str, number: int) -> Place:
         """Return the folder with the leaf counts of a replicate."""
@@ -217,7 +217,7 @@ def replicate(
         require_run_packages()
     for product in resolved.products.values():
         read_manifest(product.release)
-    refuse_sealed(resolved)
+    refuse_finalized(resolved)
     folder = replicates_folder(resolved.config.output.directory, resolved.solution)
     make_closed_folder(folder)
     numbers = range(1, settings.count + 1)
@@ -246,7 +246,7 @@ def replicate(
             Fraction(str(settings.confidence)),
         )
         reporter.say(
-            f"{'':<10}{settings.count} replicates: {made.bytes:,} bytes of errors, {n_bytes:,} "
+            f"{'':<20}{settings.count} replicates: {made.bytes:,} bytes of errors, {n_bytes:,} "
             f"bytes of leaf counts kept in {folder}"
         )
         written = []

@@ -143,7 +143,7 @@ def released_mean(
         public = estimates.begin(mean.column, mean.strata)
         slack = 0.0 if config.intersect else math.inf
         estimates = replace(estimates, low=public.low - slack, high=public.high + slack)
-    variances = estimates.noise_sd**2 + estimates.size_sd**2 + config.spread**2 / sizes
+    variances = estimates.noise_sd**2 + estimates.size_sd**2 + config.sd_bound**2 / sizes
     lows, highs = _interval(estimates, variances, mean, definition)
     means = estimates.means
     if config.shrink:
@@ -166,7 +166,7 @@ def released_mean(
     shares = np.array([float(weight) for weight in weights])
     deviation = math.sqrt(float(shares**2 @ variances))
     whole = float(shares @ estimates.means)
-    half = deviation * _deviations(float(config.failure), definition)
+    half = deviation * _deviations(float(config.miss_probability), definition)
     population = StratumMean(
         stratum=POPULATION,
         weight="1",
@@ -184,10 +184,10 @@ def released_mean(
         name=mean.name,
         attribute=config.mean,
         method=config.method,
-        confidence=1.0 - float(config.failure),
-        spread=config.spread,
+        confidence=1.0 - float(config.miss_probability),
+        spread=config.sd_bound,
         shrunk=config.shrink,
-        strata=tuple(config.strata),
+        strata=tuple(config.stratify_by),
         pooled=mean.pooled,
         everybody=population,
         means=rows,
@@ -206,7 +206,7 @@ def _interval(
     """
     sizes = [*mean.strata.sizes.values()]
     noisy = np.array([s.mean(n) for s, n in zip(estimates.sums[-1], sizes, strict=True)])
-    failure = float(mean.config.failure) * (0.75 if len(estimates.sums) > 1 else 1.0)
+    failure = float(mean.config.miss_probability) * (0.75 if len(estimates.sums) > 1 else 1.0)
     half = np.sqrt(variances) * _deviations(failure, definition)
     low, high = (
         np.clip(ends, estimates.low, estimates.high) for ends in (noisy - half, noisy + half)
@@ -336,10 +336,10 @@ def draw_microdata(plan: SurveyPlan, measured: Answers) -> Records:
     tree on the same machine.
     """
     settings = plan.synthesis
-    n_records = settings.records or plan.config.data.records
+    n_records = settings.n_records or plan.config.data.n_records
     if isinstance(measured, ChosenMarginals):
         return synthesize_graphical(measured, settings.steps, n_records, settings.seed)
-    fit = Fit(components=settings.components, steps=settings.steps, starts=settings.starts)
+    fit = Fit(components=settings.components, steps=settings.steps, starts=settings.n_fits)
     if isinstance(measured, MeasuredStrata):
         return synthesize_strata(measured, fit, n_records, settings.seed)
     return synthesize(measured, targets_of(measured), fit, n_records, settings.seed)

@@ -31,7 +31,7 @@ from das.tree.allocation import (
 )
 from das.tree.classes import SubtreeClasses
 from das.tree.information import Information
-from das.tree.largest import Aim
+from das.tree.largest import Objective
 from das.tree.search import find_shares
 from jobs.design.planning.errors import (
     Prediction,
@@ -58,7 +58,7 @@ _IDLE = 5e-3  # relative growth of a squared error, below the tolerance of the s
 REPLACED = "the allocation it replaces"
 EVEN = "even shares of geolevels and tables"
 
-AimOf = Callable[[Information], Aim]
+AimOf = Callable[[Information], Objective]
 
 
 @dataclass(frozen=True, eq=False)
@@ -261,14 +261,16 @@ def optimize_weights(
     most = _spread(goal.limits, queries, n_levels, math.inf) ** 2 * rho
     compared = [query.name in {table.name for table in others} for query in queries]
 
-    def aim(kind: Information) -> Aim:
+    def aim(kind: Information) -> Objective:
         errors = before.errors[kind].mean
         relative = np.divide(given, rho * errors, out=np.zeros_like(given), where=noisy)
         limits = most.copy()
         if others:
             worst = np.where(noisy, goal.others**2 * rho * errors, np.inf)
             limits[compared] = np.minimum(limits, worst)[compared]
-        return Aim(relative, is_sum=True, limits=limits if np.isfinite(limits).any() else None)
+        return Objective(
+            relative, is_sum=True, limits=limits if np.isfinite(limits).any() else None
+        )
 
     kind = "equal weights" if goal.weights is None else "given weights"
     within = ", within limits" if limited or others else ""
@@ -334,7 +336,7 @@ def optimize_within(
 
 
 def _lowered(aim: AimOf, factor: float) -> AimOf:
-    def lowered(kind: Information) -> Aim:
+    def lowered(kind: Information) -> Objective:
         unlowered = aim(kind)
         limits = unlowered.limits
         return unlowered if limits is None else replace(unlowered, limits=limits * factor)
@@ -359,7 +361,7 @@ def optimize_targets(
         raise BudgetError("error targets", "must be positive, one of them finite")
     before = predict(plan, plan.strategy, tree, targets.tables)
     # Tables that invariants determine have no error and meet any target.
-    aim = Aim(1.0 / targets.numbers**2)
+    aim = Objective(1.0 / targets.numbers**2)
     sought = Sought(targets.tables, information, lambda _: aim)
     named = f"tables: {', '.join(table.name for table in targets.tables)}"
     return meet_targets(plan, tree, sought, before, ("error targets", named))
@@ -449,15 +451,15 @@ def search_shares(
         strata = np.array(numbers)
     model = spine_model(plan, tree, list(candidates.values()), sought.tables)
     neighbors, information = plan.budget.neighbors, sought.information
-    with_own = AllocationProblem(model, neighbors, Information.OWN, strata)
-    with_full = AllocationProblem(model, neighbors, Information.FULL, strata)
-    problem = with_own if information is Information.OWN else with_full
+    with_own = AllocationProblem(model, neighbors, Information.GEOUNIT, strata)
+    with_full = AllocationProblem(model, neighbors, Information.TREE, strata)
+    problem = with_own if information is Information.GEOUNIT else with_full
     if start is not None:
         return problem, find_shares(problem, sought.aim(information), start)
     start = strategy_shares(with_own, plan.strategy)
-    if information is Information.FULL:
+    if information is Information.TREE:
         # Errors from single geounits are larger and may exceed the limits: no limits yet.
-        first = replace(sought.aim(Information.OWN), limits=None)
+        first = replace(sought.aim(Information.GEOUNIT), limits=None)
         start = find_shares(with_own, first, start).shares
     return problem, find_shares(problem, sought.aim(information), start)
 

@@ -302,7 +302,7 @@ def _run_spreads(plan: Plan, level: int, workload: Workload) -> list[Spread]:
     )
     out = []
     for names in _attributes_of(workload):
-        alike, counts = terms.coordinates.alike(_query(plan.schema, workload, names))
+        alike, counts = terms.coordinates.distinct_answers(_query(plan.schema, workload, names))
         out.append(Spread(terms.coordinates.variances(alike, covariances)[0], counts))
     zero = _ZERO * max(float(spread.values.max()) for spread in out)
     return [Spread(np.where(s.values > zero, s.values, 0.0), s.counts) for s in out]

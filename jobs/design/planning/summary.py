@@ -261,7 +261,7 @@ def budget_summary(
         budget=budget_rows(plan, ledger),
         strata=stratum_statements(plan, ledger, source),
         without_estimates=without_estimates(plan, product.tabulated.values())
-        if plan.lazy
+        if plan.on_demand
         else None,
     )
 
@@ -426,6 +426,6 @@ def optimized_summary(
 
 
 def _growth(row: PredictedRow, before: PredictedRow, information: Information) -> float:
-    kind = "own" if information is Information.OWN else "full"
+    kind = "own" if information is Information.GEOUNIT else "full"
     new, old = getattr(row, kind), getattr(before, kind)
     return max(0.0, new.rmse / old.rmse - 1) if old.rmse else 0.0

@@ -47,7 +47,7 @@ class SurveyTruth:
     def values(self, mean: MeanPlan) -> StratumValues:
         """Return the averaged values and their strata; missing values are replaced or excluded."""
         numbers, missing = self.numbers[mean.config.mean], mean.config.missing
-        where = self.records.domain.positions(mean.config.strata)
+        where = self.records.domain.positions(mean.config.stratify_by)
         values = numbers.values
         stratum_of = np.asarray(mean.stratum_of[tuple(self.records.codes[:, i] for i in where)])
         strata = np.broadcast_to(stratum_of, values.shape)
@@ -115,11 +115,11 @@ def _read(plan: SurveyPlan, name: str, batch: Batch) -> tuple[IntArray, ...]:
 
 def _check_number(plan: SurveyPlan, n_records: int) -> None:
     """Check the number of records, which bounded neighbors make public."""
-    stated = plan.config.data.records
+    stated = plan.config.data.n_records
     if plan.config.privacy.neighbors is Neighbors.BOUNDED and n_records != stated:
         raise InputError(
             str(plan.config.data.path),
-            "has another number of records than data.records states",
+            "has another number of records than data.n_records states",
             got=n_records,
             want=stated,
             remedy="with bounded neighbors the number is public: correct it; or use unbounded "

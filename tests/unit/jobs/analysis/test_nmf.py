@@ -65,7 +65,7 @@ def rows(nmf: Path, geolevel: str) -> list[dict[str, Any]]:
 def test_answers_and_variances_are_those_of_the_files(tmp_path: Path) -> None:
     nmf = synthetic().write(tmp_path / "nmf")
     run_file = imported(tmp_path, nmf)
-    release = tmp_path / "run" / "out" / "release"
+    release = release_of(tmp_path / "run" / "out").root
     names = {"US": "nation", "State": "state", "County": "county", "Block": "block"}
     seen = 0
     for theirs, geolevel in names.items():
@@ -202,13 +202,19 @@ FAULTS: dict[str, tuple[Callable[[Path], object], str]] = {
     "negative variance": (edited(with_variance(-4)), "has no noise of this variance"),
     "no variance": (edited(with_variance(0)), "has no noise of this variance"),
     "endless variance": (edited(with_variance(np.inf)), "has no noise of this variance"),
-    "variance too small": (edited(with_variance(1e-9)), "outside the variances of discrete Gaussian"),
+    "variance too small": (
+        edited(with_variance(1e-9)),
+        "outside the variances of discrete Gaussian",
+    ),
     "two variances": (edited(with_variance(5)), "has several variances"),
     "unknown geolevel": (
         lambda nmf: (nmf / "County.parquet").rename(nmf / "Borough.parquet"),
         "unknown geolevel",
     ),
-    "a geolevel gone": (lambda nmf: shutil.rmtree(nmf / "State.parquet"), "than other variances imply"),
+    "a geolevel gone": (
+        lambda nmf: shutil.rmtree(nmf / "State.parquet"),
+        "than other variances imply",
+    ),
     "no files": (lambda nmf: shutil.rmtree(nmf / "Block.parquet" / "DPQuery"), "no Parquet files"),
     "no Parquet": (
         lambda nmf: next(nmf.rglob("*.parquet/DPQuery/*.parquet")).write_text("x"),
