@@ -130,7 +130,7 @@ def test_geoparquet_and_outlines_that_do_not_fit(das: Das, out: Path, tmp_path: 
     write_boundaries(tmp_path / "few.json", [*TRACTS[1:], "7777777"])
     code, printed = das("explore", out, "--boundaries", tmp_path / "few.json", "-o", page)
     assert code == 0, printed
-    assert "1 of 6 outlines are no geounit of this page, the first is GEOID 7777777" in printed
+    assert "1 of 6 outlines match no geounit of this page, the first is GEOID 7777777" in printed
     assert "1 of 6 geounits of tract have no outline" in printed
     write_boundaries(tmp_path / "other.json", ["0100", "0200"])
     for words in ((), ("--join", "GEOID")):

@@ -68,7 +68,7 @@ def test_what_it_could_not_know_is_marked(das: Das, tmp_path: Path) -> None:
     mark = "# check: levels were read from the file; compare with your questionnaire"
     assert schema.count(mark) == len(attributes) == 4
     assert "published with every release" in schema
-    assert "which village exists comes from the data and is" in run
+    assert "the list of villages comes from the data" in run
     for mark in (
         "was guessed",
         "lost their leading zeros",
@@ -380,7 +380,7 @@ def test_a_list_without_a_geocode_of_the_data_is_refused_and_helped(
     code, said = das(*words)
     assert code == 2, said
     assert f"{listed}: das init: cannot determine the column of geocodes" in said
-    assert "call it village in this list, as in the data" in said
+    assert "name it village in this list, as in the data" in said
     listed.write_text("village;nr\n9901;17\n9902;18\n")
     code, said = das(*words)
     assert code == 0, said

@@ -75,7 +75,7 @@ def test_files_become_counts_estimates_and_files_again(tmp_path: Path) -> None:
     assert str(config) in printed
     done("validate", config)
     assert "went made elsewhere" not in refused("run", "--only", "measure", config, "--quiet")
-    assert "go on with `das run RUN --only solve` or `das estimate`" in refused(
+    assert "continue with `das run RUN --only solve` or `das estimate`" in refused(
         "evaluate", config, "--quiet"
     )
     done("run", "--only", "solve", config, "--quiet")
