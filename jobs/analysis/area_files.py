@@ -1,8 +1,8 @@
-"""Files that say which leaf geounits make up an area, as offices write them.
+"""Read area files: CSV files of offices that list the leaf geounits of each area.
 
-One geocode a line, or an area and a geocode in either order, separated by a comma, tab, bar or
-semicolon, with or without a header line, quotes and a byte order mark. Which column holds geocodes
-is told by the public list of leaf geounits.
+Each line holds a geocode, or an area and a geocode in either order, separated by a comma, tab, bar
+or semicolon. A header line, quotes and a byte order mark are optional. The column of geocodes is
+the one with most geocodes of the public list of leaf geounits.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from jobs.pipeline.input.lines import split_fields
 from jobs.pipeline.storage.place import Place
 
 _DELIMITERS = (",", "\t", "|", ";")
-_LOOKED_AT = 1000  # rows from which the layout is told
+_SAMPLE_ROWS = 1000  # from which delimiter and columns are inferred; default, not measured
 _EXAMPLES = 3
 _BLANK = re.compile(rb"^[ \t]+(?=\r?$)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class AreaFile:
-    """What an area file says.
+    """Contents of an area file.
 
     Attributes:
-      areas: Leaf geocodes of every area, each once, ascending; areas in the order of the file.
-      notes: What a reader should know of it: leaves that are in no area, twice in one, or in two.
+      areas: Leaf geocodes by area, distinct and ascending; areas in the order of the file.
+      notes: Warnings about leaves in no area, repeated in one area, or in several areas.
     """
 
     areas: Mapping[str, Geocodes]
@@ -56,12 +56,12 @@ class _Leaves:
         return pa.array(self.codes, pa.binary()).cast(pa.string())
 
     def positions(self, fields: pa.ChunkedArray) -> npt.NDArray[np.int64]:
-        """int64[R] positions of an Arrow column of codes, -1 where there is no such leaf."""
-        found = pc.index_in(fields, value_set=self.texts)
-        return np.asarray(pc.fill_null(found, -1).to_numpy(), np.int64)
+        """Return int64[R], the index of each code of an Arrow column; -1 for unknown codes."""
+        index_of = pc.index_in(fields, value_set=self.texts)
+        return np.asarray(pc.fill_null(index_of, -1).to_numpy(), np.int64)
 
     def known(self, fields: Sequence[str]) -> int:
-        """How many of some fields are geocodes of leaves."""
+        """Count the fields that are geocodes of leaves."""
         some = np.array([field.encode("ascii", "replace") for field in fields], np.bytes_)
         spots = np.searchsorted(self.codes, some) if len(some) else np.zeros(0, np.int64)
         return int(np.sum(self.codes[np.minimum(spots, len(self.codes) - 1)] == some))
@@ -69,7 +69,7 @@ class _Leaves:
 
 @dataclass(frozen=True, eq=False)
 class _Rows:
-    """Fields of a file without blanks at their ends, and the lines they are from."""
+    """Rows of a file, as columns of trimmed text fields, with their line numbers."""
 
     path: Place
     content: bytes
@@ -86,7 +86,7 @@ class _Rows:
         return [number for number, line in enumerate(lines, 1) if line.strip()]
 
     def line(self, row: int) -> int:
-        """Line number of a row, from 1."""
+        """Return the line number of a row, from 1."""
         return self._lines[row + self.skipped]
 
     def where(self, row: int) -> str:
@@ -101,15 +101,14 @@ def read_areas(path: Place, leaves: Geocodes, leaf: str, column: str | None = No
     """Read an area file.
 
     Args:
-      path: The file. Without a column of areas, it is one area, called as the file.
+      path: The file. Without a column of areas it is one area, named after the file.
       leaves: bytes[G] geocodes of all leaf geounits, ascending.
       leaf: Name of the leaf geolevel.
-      column: Of the areas, by its heading; where there is only one beside that of the geocodes, it
-        need not be named.
+      column: Heading of the column of areas; optional if there is only one besides the geocodes.
 
     Raises:
-      InputError: It cannot be read, no column holds geocodes, several columns could be that of the
-        areas, or a geocode does not exist; the message names row and code, which are public.
+      InputError: The file cannot be read, no column holds geocodes, the column of areas is
+        ambiguous, or a geocode does not exist. The message names row and code, which are public.
     """
     known = _Leaves(leaves, leaf)
     rows = _rows(path, known)
@@ -129,7 +128,7 @@ def _rows(path: Place, known: _Leaves) -> _Rows:
     except UnicodeDecodeError:
         raise InputError(str(path), "is not UTF-8 text", remedy="save it as UTF-8") from None
     content = _BLANK.sub(b"", content)
-    lines = islice(re.finditer(rb"[^\r\n]+", content), _LOOKED_AT)
+    lines = islice(re.finditer(rb"[^\r\n]+", content), _SAMPLE_ROWS)
     head = [line.group().decode() for line in lines]
     if not head:
         raise InputError(str(path), "is empty", want="geocodes, one a line")
@@ -151,12 +150,13 @@ def _split(path: Place, lines: Sequence[str], delimiter: str) -> list[list[str]]
 
 
 def _parse(path: Place, content: bytes, delimiter: str, width: int) -> _Rows:
-    """All rows; refuses those of another number of fields."""
+    """Parse all rows; refuse rows with another number of fields."""
     mark = re.escape(delimiter.encode())
     # Blanks between a separator and a quote: a quote opens a field at its very beginning only.
     text = re.sub(mark + rb'[ \t]+"', delimiter.encode() + b'"', content)
     for number, line in enumerate(text.splitlines() if b'"' in text else (), 1):
-        if split_fields(line, delimiter, quotes=True) is None:  # it would swallow those after it
+        # Else the field would continue in the next lines.
+        if split_fields(line, delimiter, quotes=True) is None:
             raise InputError(
                 f"{path}, row {number}",
                 "has a quotation mark that opens a field and does not close it in the same line",
@@ -198,8 +198,8 @@ def _parse(path: Place, content: bytes, delimiter: str, width: int) -> _Rows:
 
 
 def _code_column(rows: _Rows, known: _Leaves) -> int:
-    """The column with most known geocodes among the first rows."""
-    heads = [column.slice(0, _LOOKED_AT).to_pylist() for column in rows.columns]
+    """Return the column with most known geocodes among the first rows."""
+    heads = [column.slice(0, _SAMPLE_ROWS).to_pylist() for column in rows.columns]
     fits = [known.known(head) for head in heads]
     if max(fits):
         return fits.index(max(fits))
@@ -218,21 +218,21 @@ def _code_column(rows: _Rows, known: _Leaves) -> int:
 
 
 def _without_header(rows: _Rows, column: int, known: _Leaves) -> _Rows:
-    """All rows but a first one that names columns."""
+    """Return the rows without the header line, if there is one."""
     code = rows.columns[column][0].as_py()
     if known.known([code]) or len(rows) == 1:
         return rows
     texts = known.texts
     is_numeric = bool(pc.all(pc.utf8_is_digit(texts)).as_py())
-    alike = pc.any(pc.equal(pc.utf8_length(texts), len(code))).as_py()
-    looks_alike = alike and (code.isdecimal() or not is_numeric)
-    return rows if looks_alike else rows.without_first()
+    has_length = pc.any(pc.equal(pc.utf8_length(texts), len(code))).as_py()
+    is_code = has_length and (code.isdecimal() or not is_numeric)
+    return rows if is_code else rows.without_first()
 
 
 def _area_column(
     rows: _Rows, codes: int, names: Sequence[str] | None, wanted: str | None
 ) -> int | None:
-    """The column of the areas: the one that is wanted, or the only other one."""
+    """Return the column of areas: the requested one, or the only one besides the geocodes."""
     width = len(rows.columns)
     if wanted is not None:
         others = {name: index for index, name in enumerate(names or ()) if index != codes}
@@ -247,7 +247,7 @@ def _area_column(
     if width > 2:
         raise InputError(
             rows.where(0),
-            "has several columns beside that of the geocodes",
+            "has several columns besides the geocodes",
             got=f"{width} columns",
             want="one column of areas and one of geocodes",
             remedy="leave the other columns out, or name one: das areas --column NAME",
@@ -300,23 +300,23 @@ def _assigned(rows: _Rows, area_column: int | None, column: int, known: _Leaves)
 
 
 def _areas(rows: _Rows, column: int | None) -> tuple[list[str], IntArray]:
-    """Names of areas in the order of the file, and that of each row, -1 for none."""
+    """Return names of areas in the order of the file, and the area index of each row or -1."""
     if column is None:
         return [rows.path.stem], np.zeros(len(rows), np.int64)
-    found = pc.dictionary_encode(rows.columns[column].combine_chunks())
-    names = found.dictionary.to_pylist()
-    indices = np.asarray(found.indices.to_numpy(), np.int64)
+    encoded = pc.dictionary_encode(rows.columns[column].combine_chunks())
+    names = encoded.dictionary.to_pylist()
+    indices = np.asarray(encoded.indices.to_numpy(), np.int64)
     return names, np.where(indices == names.index(""), -1, indices) if "" in names else indices
 
 
 def _same_as_before(*keys: IntArray) -> npt.NDArray[np.bool_]:
-    """bool[R]: the row has the keys of the row before it."""
+    """Return bool[R], whether a row has the same keys as the row before."""
     same = [np.append(False, key[1:] == key[:-1]) for key in keys]
     return np.asarray(np.logical_and.reduce(same), np.bool_)
 
 
 def _first_again(again: npt.NDArray[np.bool_], rows: IntArray) -> list[tuple[int, int]]:
-    """The marked row that comes first in the file, after the unmarked one that it is like."""
+    """Return the first repeated row of the file, preceded by the row that it repeats."""
     spots = np.flatnonzero(again)
     if not len(spots):
         return []

@@ -1,6 +1,6 @@
-"""Boundaries as GeoJSON, and numbers of areas joined to them as properties of features.
+"""Boundaries as GeoJSON, with numbers of areas joined as properties of features.
 
-Geometry is carried over as it is; nothing here knows what it means (RFC 7946).
+Geometry is copied unchanged and not interpreted (RFC 7946).
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _START = b'{"type": "FeatureCollection"'
 
 @dataclass(frozen=True)
 class Boundaries:
-    """Boundaries that get the numbers of their areas.
+    """Options of `das areas --geojson`: boundaries to which numbers of areas are joined.
 
     Attributes:
-      boundaries: GeoJSON of the areas, for --geojson.
+      boundaries: GeoJSON file of the areas.
       join: Property of its features that names the area.
-      geojson: Write the boundaries with the numbers to this file.
+      geojson: Output file: the boundaries with the numbers.
     """
 
     boundaries: Path | None = None
@@ -37,33 +37,35 @@ class Boundaries:
     geojson: Path | None = None
 
     def check(self) -> bool:
-        """Check, before any work, that the file can be written; returns whether one is named.
+        """Check in advance that the file can be written; return whether one was requested.
 
         Raises:
-          ConfigError: Some of the three are missing.
-          OutputError: The file cannot be written, or is another.
+          ConfigError: Only some of the three options are given.
+          OutputError: The file cannot be written, or exists with other contents.
         """
         given = vars(self)
-        missing = [f"--{name}" for name, one in given.items() if one is None]
+        missing = [f"--{name}" for name, value in given.items() if value is None]
         if len(missing) == len(given):
             return False
         if self.geojson is None or missing:
             want = tuple(f"--{name}" for name in given)
-            raise ConfigError("das areas", "needs all three", got=f"no {missing[0]}", want=want)
+            raise ConfigError(
+                "das areas", "needs all three options", got=f"no {missing[0]}", want=want
+            )
         check_place(self.geojson, _START, "what `das areas --geojson` wrote before")
         return True
 
     def write(self, table: pa.Table) -> tuple[str, ...]:
-        """Write the boundaries with the numbers of a table; returns what a reader should know.
+        """Write the boundaries with the numbers of a table; return warnings.
 
         Raises:
-          InputError: As of `join_boundaries`.
-          OutputError: It cannot be written.
+          InputError: As `join_boundaries`.
+          OutputError: The file cannot be written.
         """
         if self.boundaries is None or self.join is None or self.geojson is None:
-            raise ValueError("no boundaries are asked for")
+            raise ValueError("no boundaries are requested")
         document, notes = join_boundaries(self.boundaries, self.join, properties_of(table))
-        first = {"type": document["type"]}  # by which it is known again
+        first = {"type": document["type"]}  # comes first, so that `check` recognizes the file
         text = json.dumps({**first, **document}, ensure_ascii=False)
         replace_file(self.geojson, text, mode=shared_mode())
         return notes
@@ -72,25 +74,25 @@ class Boundaries:
 def join_boundaries(
     path: Path, field: str, numbers: Mapping[str, Mapping[str, Any]]
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Read boundaries and give each feature the numbers of its area.
+    """Read boundaries and add the numbers of its area to each feature.
 
     Args:
-      path: A GeoJSON file whose features are areas.
-      field: Their property that names the area.
-      numbers: Properties by area.
+      path: GeoJSON file whose features are areas.
+      field: Property of features that names the area.
+      numbers: Numbers to add as properties, by area.
 
     Returns:
       The GeoJSON, and notes on features without numbers and areas without a feature.
 
     Raises:
-      InputError: It is no GeoJSON with features, no feature has the property, or none names an
-        area that has numbers.
+      InputError: The file is no GeoJSON with features, no feature has the property, or no
+        feature names an area with numbers.
     """
     document = read_features(path)
     features: list[dict[str, Any]] = document["features"]
     named = [_named(feature, field) for feature in features]
     if not any(name is not None for name in named):
-        known = sorted({key for one in features for key in (one.get("properties") or {})})
+        known = sorted({key for feature in features for key in (feature.get("properties") or {})})
         raise InputError(
             str(path), "has no feature with the property", got=field, want=f"one of {known}"
         )
@@ -118,7 +120,7 @@ def read_features(path: Path) -> dict[str, Any]:
     """Read a GeoJSON file with features, each a map whose properties are a map or absent.
 
     Raises:
-      InputError: It cannot be read, or is another file.
+      InputError: The file cannot be read, or is no GeoJSON with features.
     """
     try:
         document = json.loads(path.read_bytes().removeprefix(b"\xef\xbb\xbf"))
@@ -137,12 +139,12 @@ def read_features(path: Path) -> dict[str, Any]:
     return {**document}
 
 
-def _is_feature(one: object) -> bool:
-    return isinstance(one, dict) and isinstance(one.get("properties"), dict | None)
+def _is_feature(entry: object) -> bool:
+    return isinstance(entry, dict) and isinstance(entry.get("properties"), dict | None)
 
 
 def _named(feature: Mapping[str, Any], field: str) -> str | None:
-    """The area that a feature names; numbers as they would be written."""
+    """Return the area that a feature names; whole numbers are written as integers."""
     value = (feature.get("properties") or {}).get(field)
     if isinstance(value, float) and value.is_integer():
         value = int(value)
@@ -163,9 +165,9 @@ def _notes(field: str, named: Sequence[str | None], numbers: Mapping[str, object
     lines = (
         (absent, f"values of {field} have no numbers"),
         (missing, f"areas have no feature with their {field}"),
-        (again, f"values of {field} are of several features"),
+        (again, f"values of {field} occur in several features"),
     )
-    return [f"{len(names)} {said}, such as {_examples(names)}" for names, said in lines if names]
+    return [f"{len(names)} {what}, such as {_examples(names)}" for names, what in lines if names]
 
 
 def _examples(names: Sequence[str]) -> str:
@@ -173,15 +175,15 @@ def _examples(names: Sequence[str]) -> str:
 
 
 def properties_of(table: pa.Table) -> dict[str, dict[str, Any]]:
-    """Numbers of areas as flat properties, of all but the total with table and label before them.
+    """Return the numbers of each area as flat properties; only totals lack table and label.
 
     Args:
-      table: As of `AreaTables.table`.
+      table: A table like `AreaTables.table`.
     """
-    found: dict[str, dict[str, Any]] = {}
+    properties: dict[str, dict[str, Any]] = {}
     columns = [name for name in table.column_names if name not in ("area", "table", "label")]
     for row in table.to_pylist():
         before = "" if row["table"] == "total" else f"{row['table']}: {row['label']}, "
-        own = found.setdefault(row["area"], {})
-        own |= {f"{before}{name}": row[name] for name in columns if row[name] is not None}
-    return found
+        of_area = properties.setdefault(row["area"], {})
+        of_area |= {f"{before}{name}": row[name] for name in columns if row[name] is not None}
+    return properties

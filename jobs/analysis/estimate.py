@@ -52,16 +52,16 @@ _COVARIANCES = pa.schema(
 _ANY_CONFIDENCE = 0.9  # covariances do not depend on it
 
 CSV_START = b'"area","query","label"'
-"""How CSV files start that are written, and may be written again."""
+"""First bytes of written CSV files, by which a later call knows that it may replace a file."""
 
 
 def answer_request(
     resolved: Resolved, request: EstimateRequest, intervals: IntervalSettings
 ) -> tuple[pa.Table, Sequence[str]]:
-    """Answer what `das estimate` is asked; returns also what is odd in the file of areas.
+    """Answer a request of `das estimate`; return the table and warnings about the area file.
 
     Raises:
-      ConfigError, InputError, SchemaError: As of `estimate_areas` and `read_areas`.
+      ConfigError, InputError, SchemaError: As `estimate_areas` and `read_areas`.
     """
     plan, release = resolved.plan, resolved.last.release
     known, file = NamedGeounits(plan, release), AreaFile({}, ())
@@ -91,26 +91,28 @@ def estimate_areas(
       query: Any query on the schema.
       areas: Leaf geocodes per area.
       geounits: Geocodes of any geolevel.
-      settings: The intervals.
+      settings: Confidence level and kind of the intervals.
 
     Returns:
-      One row per area or geounit and answer.
+      Table with one row per area or geounit and answer.
 
     Raises:
-      ConfigError: No area is named, or intervals for answers that may be negative are asked to be
-        positive.
+      ConfigError: No area is named, or positive intervals are requested for answers that can be
+        negative.
       InputError: A geounit does not exist.
       SchemaError: The query does not parse.
     """
     parsed = parse_query(plan.schema, query)
     if settings.positive and any(factor.matrix.min() < 0 for factor in parsed.factors):
         raise ConfigError(
-            f"estimate, query {parsed.name}", "may have negative answers", want="no --positive"
+            f"estimate, query {parsed.name}", "can have negative answers", want="no --positive"
         )
-    one = AreaEstimator(LevelEstimator(plan, release, (parsed,), settings.confidence), (parsed,))
+    estimator = AreaEstimator(
+        LevelEstimator(plan, release, (parsed,), settings.confidence), (parsed,)
+    )
     return pa.concat_tables(
-        area_rows(one.coordinates, parsed, area, moments, settings)
-        for area, moments in _moments(one, areas, geounits)
+        area_rows(estimator.coordinates, parsed, area, moments, settings)
+        for area, moments in _moments(estimator, areas, geounits)
     )
 
 
@@ -121,51 +123,51 @@ def estimate_covariances(
     areas: Areas,
     geounits: Sequence[str],
 ) -> pa.Table:
-    """Covariances of the estimates of two queries in areas and geounits.
+    """Compute covariances of the estimates of two queries in areas and geounits.
 
     Args:
       plan: The plan.
       release: A release whose estimate stage is complete.
-      pair: Any two queries on the schema, or one twice.
+      pair: Any two queries on the schema; both can be the same.
       areas: Leaf geocodes per area.
       geounits: Geocodes of any geolevel.
 
     Returns:
-      One row per area or geounit and pair of answers.
+      Table with one row per area or geounit and pair of answers.
 
     Raises:
       ConfigError: No area is named.
       InputError: A geounit does not exist.
     """
-    one = AreaEstimator(LevelEstimator(plan, release, pair, _ANY_CONFIDENCE), pair)
+    estimator = AreaEstimator(LevelEstimator(plan, release, pair, _ANY_CONFIDENCE), pair)
     rows: list[tuple[object, ...]] = []
-    for area, moments in _moments(one, areas, geounits):
+    for area, moments in _moments(estimator, areas, geounits):
         matrices = tuple(part[moments.kind] for part in moments.matrices)
-        values = one.coordinates.covariances(*pair, matrices)[0]
-        ends = [one.coordinates.variances(query, matrices)[0] for query in pair]
-        found = correlations(values, *ends)
+        values = estimator.coordinates.covariances(*pair, matrices)[0]
+        ends = [estimator.coordinates.variances(query, matrices)[0] for query in pair]
+        pairs = correlations(values, *ends)
         rows += [
-            (area, pair[0].name, answer, pair[1].name, other, *vars(found[i][j]).values())
+            (area, pair[0].name, answer, pair[1].name, other, *vars(pairs[i][j]).values())
             for i, j, answer, other in pairs_of_answers(pair)
         ]
     return pa.table([list(column) for column in zip(*rows, strict=True)], schema=_COVARIANCES)
 
 
 def _moments(
-    one: AreaEstimator, areas: Areas, geounits: Sequence[str]
+    estimator: AreaEstimator, areas: Areas, geounits: Sequence[str]
 ) -> Iterator[tuple[str, Moments]]:
-    """The estimate of every geounit and area by its name."""
+    """Yield (name, estimate) of every geounit and area."""
     if not areas and not geounits:
         raise ConfigError("estimate", "names no area", want="--area, --geounit or --geolevel")
-    named = NamedGeounits(one.estimator.plan, one.estimator.release)
+    named = NamedGeounits(estimator.estimator.plan, estimator.estimator.release)
     for code in geounits:
-        own = named.spine_code(code)
-        if own is None:  # the sum of its leaves
-            yield code, one.blocks(named.on_spine(named.leaves_of(code)))
+        on_spine = named.spine_code(code)
+        if on_spine is None:  # the geounit is not on the spine: sum its leaves
+            yield code, estimator.blocks(named.on_spine(named.leaves_of(code)))
         else:
-            yield code, one.geounit(own)
+            yield code, estimator.geounit(on_spine)
     for name, codes in areas.items():
-        yield name, one.blocks(named.on_spine(codes))
+        yield name, estimator.blocks(named.on_spine(codes))
 
 
 def area_rows(
@@ -175,7 +177,7 @@ def area_rows(
     moments: Moments,
     settings: IntervalSettings,
 ) -> pa.Table:
-    """Rows of one area: estimate, standard error and interval of every answer."""
+    """Return the rows of one area: estimate, standard error and interval of every answer."""
     estimates = coordinates.answer(query, moments.values)
     errors = np.sqrt(coordinates.variances(query, moments.matrices))[moments.kind]
     uncertain = int((errors > 0).sum())
@@ -186,15 +188,15 @@ def area_rows(
         rank = min(uncertain, coordinates.size)
         factor = simultaneous_factor(settings.confidence, uncertain, rank)
     intervals = positive_intervals if settings.positive else central_intervals
-    found = intervals(estimates, errors, factor)
-    numbers = [each[0] for each in (estimates, errors, found.lower, found.upper)]
-    said = [[each] * query.size for each in vars(settings).values()]
+    ends = intervals(estimates, errors, factor)
+    numbers = [each[0] for each in (estimates, errors, ends.lower, ends.upper)]
+    stated = [[each] * query.size for each in vars(settings).values()]
     names = [[name] * query.size for name in (area, query.name)]
-    return pa.table([*names, query.labels(), *numbers, *said], schema=_ROWS)
+    return pa.table([*names, query.labels(), *numbers, *stated], schema=_ROWS)
 
 
 def print_estimates(table: pa.Table, *, as_json: bool) -> None:
-    """Print estimates, or covariances of them."""
+    """Print estimates or their covariances."""
     rows: list[dict[str, Any]] = table.to_pylist()
     if as_json:
         typer.echo(json.dumps(rows))
@@ -205,7 +207,9 @@ def print_estimates(table: pa.Table, *, as_json: bool) -> None:
         print_rows(titles, map(_covariance_cells, rows))
         return
     numbers = ("estimate", "standard_error", "lower", "upper")
-    cells = [[row["area"], row["label"], *(f"{row[one]:,.1f}" for one in numbers)] for row in rows]
+    cells = [
+        [row["area"], row["label"], *(f"{row[name]:,.1f}" for name in numbers)] for row in rows
+    ]
     print_rows(("area", "answer", *(name.replace("_", " ") for name in numbers)), cells)
 
 

@@ -1,6 +1,6 @@
-"""The command `das explore`: a release as one page to find geounits, compare them, and see a map.
+"""The command `das explore`: one HTML page to find and compare geounits of a release on a map.
 
-Everything on it is public, unless errors are given: then it is confidential.
+The page is public, unless true errors are added: then it is confidential.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from das.queries.query import Query, parse_query
 from das.tree.intervals import normal_factor
 from jobs.analysis.outlines import outlines
 from jobs.analysis.polygons import Rings, read_polygons
-from jobs.analysis.requests import ExploreRequest, refuse_unknown
+from jobs.analysis.requests import ExploreRequest
+from jobs.pipeline.config.mistakes import refuse_unknown
 from jobs.pipeline.config.product import Product
 from jobs.pipeline.documents.intervals import digest_of
 from jobs.pipeline.documents.manifest import read_manifest
@@ -41,48 +42,48 @@ from jobs.pipeline.storage.layout import EstimateLayout, IntervalLayout, Release
 from jobs.pipeline.storage.stores.store import OWNER_ONLY
 
 Errors = Callable[[str, Query], IntArray]
-"""Released minus true answers of a query in all geounits of a geolevel, int64[G, m]."""
+"""Function (geolevel, query) -> int64[G, m], released minus true answers in all geounits."""
 
 _TENTHS, _HUNDREDTHS = 10, 100
-_MOST_ANSWERS = 4_000_000  # of one table and geolevel; a phone holds five numbers of each
-_MAP_SHARE = 0.4  # of the page at most
-_CORNER_CHARACTERS = 3.2  # of a corner in the page, about
+_MOST_ANSWERS = 4_000_000  # of one table and geolevel, five numbers each; default for phones
+_MAP_SHARE = 0.4  # largest share of the page; default, not measured
+_CORNER_CHARACTERS = 3.2  # packed size of a corner, first guess; the loop in `map` corrects it
 _MEGABYTE = 1_000_000
-_FRAME = 80_000  # characters of the page that are no data, about
+_FRAME = 80_000  # characters of the page other than data; about the size of an empty page
 
 
 def explore(
     product: Product, request: ExploreRequest, out: Path, errors: Errors | None = None
 ) -> tuple[int, Sequence[str]]:
-    """Write the page of a finished release.
+    """Write the explore page of a finished release.
 
     Args:
-      product: Whose release.
-      request: What is wanted.
-      out: The file; replaced at once.
-      errors: Errors of the release; with them the page is confidential, and its owner's alone.
+      product: The product to show.
+      request: Options of the command.
+      out: The file; replaced atomically.
+      errors: True errors; with them the page is confidential and only its owner can read it.
 
     Returns:
-      The bytes of the page, and what was left out.
+      Size of the page in bytes, and notes on everything left out.
 
     Raises:
-      ConfigError: A table or geolevel is unknown, or the page too small for any.
-      InputError: The boundaries cannot be read, or fit no geounit.
-      OutputError: The release is not complete, or the page cannot be written.
+      ConfigError: A table or geolevel is unknown, or no geolevel fits into the page.
+      InputError: The boundaries cannot be read, or match no geounit.
+      OutputError: The release is incomplete, or the page cannot be written.
     """
     manifest = read_manifest(product.release)
     queries = _queries(product, request.tables)
     wanted = _geolevels(product.plan, request.geolevels)
     geounits = {v: _Geounits.read(product.plan, product.release, v) for v in wanted}
-    found = _Joined()
+    joined = _Joined()
     if request.boundaries is not None:
-        found = _joined(request.boundaries, request, geounits)
+        joined = _joined(request.boundaries, request, geounits)
     room = Embedding(int(request.megabytes * _MEGABYTE) - _FRAME)
     page = _Page(product, geounits, room, errors)
-    levels = page.places(found.names)
-    drawn = page.map(found, [one["name"] for one in levels])
+    levels = page.add_geolevels(joined.names)
+    drawn = page.map(joined, [level["name"] for level in levels])
     tables = page.tables(levels, queries)
-    notes = (*page.notes, *found.notes)
+    notes = (*page.notes, *joined.notes)
     header = {
         "title": manifest.name,
         "records": manifest.records,
@@ -99,11 +100,11 @@ def explore(
     return size, notes
 
 
-def _queries(product: Product, asked: Sequence[str]) -> list[Query]:
-    """The tables that are asked for, of those whose estimates are stored; small ones first."""
+def _queries(product: Product, requested: Sequence[str]) -> list[Query]:
+    """Return the requested tables among those with stored estimates, small tables first."""
     by_name = {query.name: query for query in product.tabulated.values()}
     chosen = []
-    for name in asked or product.tabulated:
+    for name in requested or product.tabulated:
         query = by_name.get(parse_query(product.plan.schema, name.strip()).name)
         if query is None:
             raise ConfigError(
@@ -113,16 +114,16 @@ def _queries(product: Product, asked: Sequence[str]) -> list[Query]:
     return sorted(dict.fromkeys(chosen), key=lambda query: query.size)
 
 
-def _geolevels(plan: Plan, asked: Sequence[str]) -> list[str]:
-    """Those of the census, root first, and then those that the spine alone has."""
+def _geolevels(plan: Plan, requested: Sequence[str]) -> list[str]:
+    """Return the requested geolevels: first the census, root first, then the spine alone."""
     census = plan.census_spine.levels
     known = [*census, *(name for name in plan.spine.levels if name not in census)]
-    refuse_unknown("explore --geolevel", "geolevel", asked, known)
-    return [name for name in known if not asked or name in asked]
+    refuse_unknown("explore --geolevel", "names an unknown geolevel", requested, known)
+    return [name for name in known if not requested or name in requested]
 
 
 def _above(plan: Plan, level: str, levels: Sequence[str]) -> int | None:
-    """The last of some geolevels whose geocodes are what those of a geolevel begin with."""
+    """Return the index of the last geolevel whose geocodes are prefixes of those of `level`."""
     census, spine = plan.census_spine.levels, plan.spine.levels
     if level in census:
         above = {*census[: census.index(level)]}
@@ -137,40 +138,41 @@ def _above(plan: Plan, level: str, levels: Sequence[str]) -> int | None:
 
 @dataclass(frozen=True, eq=False)
 class _Geounits:
-    """The geounits of a geolevel.
+    """Geounits of a geolevel.
 
     Attributes:
-      own: object[G], geocodes in the order of the files of the release.
-      named: object[G], ascending, those of the census where it has these geounits.
-      order: int64[G], where in `own` each of `named` is.
+      stored: object[G], geocodes in the order of the release files.
+      named: object[G], census geocodes where the census has these geounits, ascending.
+      order: int64[G], index into `stored` of each entry of `named`.
       digits: Length of `named`; 0 where the root has the whole prefix to itself.
     """
 
-    own: ObjectArray
+    stored: ObjectArray
     named: ObjectArray
     order: IntArray
     digits: int
 
     @classmethod
     def read(cls, plan: Plan, release: ReleaseLayout, level: str) -> _Geounits:
-        own, named = read_both_geocodes(release, level)
+        stored, named = read_both_geocodes(release, level)
         order = np.argsort(named, kind="stable")
         digits = plan.census_digits.get(level)
-        return cls(own, named[order], order, plan.level(level).digits if digits is None else digits)
+        digits = plan.level(level).digits if digits is None else digits
+        return cls(stored, named[order], order, digits)
 
 
 class _Page:
-    """What is put into a page, while there is room.
+    """Contents of the page, added while there is room.
 
     Args:
-      product: Whose release.
-      geounits: By geolevel, those that are wanted.
-      room: The blocks.
-      errors: As for `explore`.
+      product: The product to show.
+      geounits: Requested geolevels with their geounits.
+      room: Packed blocks of the page.
+      errors: True errors, as in `explore`.
 
     Attributes:
-      notes: What was left out.
-      confidence: Of the intervals of estimates.
+      notes: Notes on everything left out.
+      confidence: Confidence level of the intervals of estimates.
     """
 
     def __init__(
@@ -191,74 +193,76 @@ class _Page:
             if Dataset.open(path.parent).facts.get("manifest") == digest
         }
 
-    def places(self, names: Mapping[str, str]) -> list[dict[str, Any]]:
-        """Geolevels with the codes and names of their geounits."""
-        found: list[dict[str, Any]] = []
-        for level, one in self.geounits.items():
-            own = self._names(level, one)
-            named = [names.get(code, name) for code, name in zip(one.named, own, strict=True)]
-            text = "\n".join(one.named)
+    def add_geolevels(self, names: Mapping[str, str]) -> list[dict[str, Any]]:
+        """Add the geolevels with codes and names of their geounits."""
+        geolevels: list[dict[str, Any]] = []
+        for level, geounits in self.geounits.items():
+            names_of = self._names(level, geounits)
+            named = [
+                names.get(code, name) for code, name in zip(geounits.named, names_of, strict=True)
+            ]
+            text = "\n".join(geounits.named)
             if any(named):
                 text += "\x00" + "\n".join(name.replace("\n", " ") for name in named)
-            place = self.room.add(pack_text(text))
-            if place is None:
-                self._leave_out(f"{level}, which has {len(one.named):,} geounits")
+            block = self.room.add(pack_text(text))
+            if block is None:
+                self._leave_out(f"{level}, which has {len(geounits.named):,} geounits")
                 continue
-            found.append(
+            geolevels.append(
                 {
                     "name": level,
-                    "size": len(one.named),
-                    "digits": one.digits,
-                    "above": _above(self.plan, level, [above["name"] for above in found]),
-                    "places": place,
+                    "size": len(geounits.named),
+                    "digits": geounits.digits,
+                    "above": _above(self.plan, level, [above["name"] for above in geolevels]),
+                    "places": block,
                 }
             )
-        if not found:
+        if not geolevels:
             raise ConfigError(
                 "explore --megabytes",
                 "leaves no room for any geolevel",
                 got=next(iter(self.geounits)),
             )
-        return found
+        return geolevels
 
     def _names(self, level: str, geounits: _Geounits) -> list[str]:
-        """Names that the release has of the geounits of a geolevel; "" where it has none."""
+        """Return the names of the geounits of a geolevel in the release; "" without names."""
         table = read_geography(self.release, level)
         if "name" not in table.column_names:
-            return [""] * len(geounits.own)
+            return [""] * len(geounits.stored)
         return [*texts(table, "name")[geounits.order]]
 
     def tables(
         self, levels: Sequence[Mapping[str, Any]], queries: Sequence[Query]
     ) -> dict[str, Any]:
-        """Answers by geolevel and table, those of few numbers first."""
-        n_levels = {one["name"]: index for index, one in enumerate(levels)}
-        each = [(name, query) for name in n_levels for query in queries]
-        each.sort(key=lambda pair: len(self.geounits[pair[0]].own) * pair[1].size)
-        found: dict[str, Any] = {}
-        for level, query in each:
+        """Add answers by geolevel and table, small tables first."""
+        n_levels = {level["name"]: index for index, level in enumerate(levels)}
+        pairs = [(name, query) for name in n_levels for query in queries]
+        pairs.sort(key=lambda pair: len(self.geounits[pair[0]].stored) * pair[1].size)
+        blocks: dict[str, Any] = {}
+        for level, query in pairs:
             packed = None
-            if len(self.geounits[level].own) * query.size <= _MOST_ANSWERS:
+            if len(self.geounits[level].stored) * query.size <= _MOST_ANSWERS:
                 packed = pack_arrays(self._answers(level, query))
-            place = None if packed is None else self.room.add(packed)
-            if packed is None or place is None:
+            block = None if packed is None else self.room.add(packed)
+            if packed is None or block is None:
                 self._leave_out(f"{query.name} of every {level}")
                 continue
             key = f"{n_levels[level]}/{queries.index(query)}"
-            found[key] = {"place": place, "arrays": packed.arrays}
-        return found
+            blocks[key] = {"place": block, "arrays": packed.arrays}
+        return blocks
 
     def _answers(self, level: str, query: Query) -> dict[str, IntArray]:
-        """Numbers of one table at one geolevel, int64[m, G] each.
+        """Return the numbers of one table at one geolevel, int64[m, G] each.
 
-        Estimates are tenths beyond ten times the count, standard errors hundredths.
+        Estimates are stored as tenths minus ten times the count, standard errors as hundredths.
         """
-        own, n_cells = self.geounits[level].own, self.plan.schema.size
-        counts = query.answer(read_counts(self.release, level, own, n_cells))
+        codes, n_cells = self.geounits[level].stored, self.plan.schema.size
+        counts = query.answer(read_counts(self.release, level, codes, n_cells))
         arrays = {"count": counts}
         dataset = EstimateLayout.of(self.release).tables(level)
         if is_published(dataset):
-            with understanding(dataset):  # a release of others may have estimates of other queries
+            with understanding(dataset):  # a received release may have other queries
                 self.confidence = Dataset.open(dataset).facts["confidence"]
                 estimates, errors = (
                     _listed(read_tables(Dataset.open(dataset)), query, counts.shape, name)
@@ -278,36 +282,36 @@ class _Page:
         order = self.geounits[level].order
         return {name: np.ascontiguousarray(values[order].T) for name, values in arrays.items()}
 
-    def map(self, found: _Joined, levels: Sequence[str]) -> dict[str, Any] | None:
-        """Outlines of the geounits of geolevels that are in the page."""
-        own = [i for i, (level, _) in enumerate(found.units) if level in levels]
-        if not own:
+    def map(self, joined: _Joined, levels: Sequence[str]) -> dict[str, Any] | None:
+        """Add outlines of the geounits of the geolevels in the page."""
+        shown = [i for i, (level, _) in enumerate(joined.units) if level in levels]
+        if not shown:
             return None
-        chosen = [found.units[i] for i in own]
+        chosen = [joined.units[i] for i in shown]
         units = np.array([(levels.index(level), unit) for level, unit in chosen], np.int64)
         most = int(self.room.most * _MAP_SHARE / _CORNER_CHARACTERS)
         while True:
-            drawn = outlines([found.rings[i] for i in own], most)
+            drawn = outlines([joined.rings[i] for i in shown], most)
             arrays = drawn.arrays() | {"level": units[:, 0], "unit": units[:, 1]}
             packed = pack_arrays(arrays)
             if len(packed.text) <= self.room.most * _MAP_SHARE or most < 100:
                 break
             most = int(most * 0.7)
-        place = self.room.add(packed)
-        if place is None:
+        block = self.room.add(packed)
+        if block is None:
             self._leave_out("the map")
             return None
         size = {"width": drawn.width, "height": drawn.height}
-        return {"place": place, "arrays": packed.arrays, **size}
+        return {"place": block, "arrays": packed.arrays, **size}
 
     def _leave_out(self, what: str) -> None:
-        self.notes.append(f"left out, for the size of the page: {what}")
+        self.notes.append(f"left out to keep the page small: {what}")
 
 
 def _listed(
     table: pa.Table, query: Query, shape: tuple[int, ...], column: str
 ) -> np.ndarray[Any, Any]:
-    """[G, m] values of one query of a dataset whose rows are geounits and queries."""
+    """Return [G, m], the values of one query in a dataset with a row per geounit and query."""
     rows = np.flatnonzero(texts(table, "query") == query.name)
     return flattened(table.column(column).take(rows)).reshape(shape)
 
@@ -317,13 +321,13 @@ def _listed(
 
 @dataclass(frozen=True, eq=False)
 class _Joined:
-    """Areas of a file that are geounits.
+    """Boundaries matched to geounits.
 
     Attributes:
-      rings: Outline of each.
-      units: Geolevel of each, and its position among the geounits there.
-      names: Names by geocode, if a property has them.
-      notes: What does not fit.
+      rings: Outlines.
+      units: Geolevel of each outline, and the index of its geounit there.
+      names: Names by geocode, if a property holds names.
+      notes: Warnings about unmatched outlines and geounits.
     """
 
     rings: Sequence[Rings] = ()
@@ -335,13 +339,13 @@ class _Joined:
 def _joined(
     boundaries: Path, request: ExploreRequest, geounits: Mapping[str, _Geounits]
 ) -> _Joined:
-    """Find the geounits of areas by a property that is their geocode."""
+    """Match boundaries to geounits by the property that holds geocodes."""
     read = read_polygons(boundaries)
-    codes = {level: one.named for level, one in geounits.items()}
-    units = {  # of two geounits of one geocode that of the census, which comes first
-        code: (level, place)
-        for level, own in reversed(codes.items())
-        for place, code in enumerate(own.tolist())
+    codes = {level: units.named for level, units in geounits.items()}
+    units = {  # geolevels of the census come first and win over equal geocodes of the spine
+        code: (level, index)
+        for level, named in reversed(codes.items())
+        for index, code in enumerate(named.tolist())
     }
     field = request.join or max(
         read.fields, key=lambda name: sum(code in units for code in set(read.column(name)))
@@ -354,14 +358,14 @@ def _joined(
             f"{read.path}, property {field}",
             "has no geocode of the release",
             got=first,
-            want=f"such as {', '.join(str(own[0]) for own in codes.values())}",
+            want=f"such as {', '.join(str(named[0]) for named in codes.values())}",
             remedy="add a property with geocodes of the release, and name it with --join",
         )
     unknown = [code for code in stated if code not in units]
     notes = []
     if unknown:
         notes.append(
-            f"{len(unknown):,} of {len(stated):,} outlines are no geounit of this page, "
+            f"{len(unknown):,} of {len(stated):,} outlines match no geounit of this page, "
             f"the first is {field} {unknown[0] or 'without a value'}"
         )
     drawn = Counter(level for level, _ in {units[stated[i]] for i in area})

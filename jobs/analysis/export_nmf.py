@@ -1,4 +1,4 @@
-"""`das nmf export`: the noisy answers of a run in the Census Bureau's layout."""
+"""The command `das nmf export`: the noisy answers of a run in the Census Bureau's file layout."""
 
 from __future__ import annotations
 
@@ -47,26 +47,26 @@ from jobs.pipeline.storage.layout import ReleaseLayout
 from jobs.pipeline.tasks.batches import Batch
 from jobs.pipeline.tasks.progress import Reporter
 
-_CHUNK_NUMBERS = 20_000_000  # answers held at once
+_CHUNK_NUMBERS = 20_000_000  # answers in memory, 160 MB; default, not measured
 _TEXT = pa.string()
 
 
 def write_nmf(
     product: Product, folder: Path, reporter: Reporter, *, with_constraints: bool = True
 ) -> dict[str, int]:
-    """Write the noisy answers of a product into a new folder; on an error nothing is left of them.
+    """Write the noisy answers of a product into a new folder, which is removed after an error.
 
     Args:
-      product: Whose noisy answers.
-      folder: New folder.
-      reporter: What reports progress.
-      with_constraints: Whether invariants are written as well.
+      product: The measured product.
+      folder: The new folder.
+      reporter: Receives progress.
+      with_constraints: Whether to write invariants too.
 
     Returns:
-      Rows of answers by geolevel, named as in the layout.
+      Number of rows of answers by geolevel, named as in the layout.
 
     Raises:
-      ConfigError: The layout has no place for what the run measured or published exactly.
+      ConfigError: The layout cannot express a measurement or an invariant of the run.
       OutputError: The run is not measured, or the folder exists or cannot be written.
     """
     plan, release, folder = product.plan, product.release, folder.resolve()
@@ -93,10 +93,10 @@ def write_nmf(
 
 
 def _names(plan: Plan) -> dict[str, str]:
-    """Geolevels as the layout calls them.
+    """Return the names of the geolevels in the layout.
 
     Raises:
-      ConfigError: It does not know one, or has no place for what was measured.
+      ConfigError: The layout lacks a geolevel, or cannot express a measurement.
     """
     known = {name: theirs for theirs, name in GEOLEVELS.items()}
     unknown = [name for name in plan.spine.levels if name not in known]
@@ -108,7 +108,7 @@ def _names(plan: Plan) -> dict[str, str]:
         if level.on_demand or plan.strategy.strata:
             raise ConfigError(
                 "privacy.on_demand_queries" if level.on_demand else "privacy.allocation",
-                "leaves answers out, for which the layout has no place",
+                "leaves answers out, which the layout cannot express",
             )
         for noisy in plan.noise(level.index, level.index):
             if not isinstance(noisy.mechanism, NOISE):
@@ -121,22 +121,24 @@ def _names(plan: Plan) -> dict[str, str]:
             if not (noisy.query.is_partition and noisy.query.is_listed):
                 raise ConfigError(
                     f"geolevel {level.name}, query {noisy.query.name}",
-                    "is none of attributes and recodes, as queries of the layout are",
+                    "is no marginal of attributes and recodes, as in the layout",
                 )
     return {name: known[name] for name in plan.spine.levels}
 
 
 def _refuse_unknown(plan: Plan) -> None:
-    """Refuse invariants that the layout has no constraint for.
+    """Refuse invariants that have no constraint in the layout.
 
     Raises:
-      ConfigError: There are some.
+      ConfigError: An invariant has no constraint.
     """
-    strange = [one.query.name for one in plan.invariants if one.query.name != "total"]
-    strange += [row.name for row in plan.limits.rows]
+    unknown = [
+        invariant.query.name for invariant in plan.invariants if invariant.query.name != "total"
+    ]
+    unknown += [row.name for row in plan.limits.rows]
     zeros, facilities = plan.limits.zeros, plan.limits.facilities
     if zeros is not None and not _are_nursing_minors(plan, zeros):
-        strange.append("structural zeros")
+        unknown.append("structural zeros")
     if facilities is not None and not (
         facilities.query.name == "hhgq"
         and facilities.geolevel == plan.leaf.name
@@ -144,12 +146,12 @@ def _refuse_unknown(plan: Plan) -> None:
         and (facilities.least <= 1).all()
         and (facilities.most == PERSONS_PER_FACILITY).all()
     ):
-        strange.append(f"facilities {facilities.query.name}")
-    if strange:
+        unknown.append(f"facilities {facilities.query.name}")
+    if unknown:
         raise ConfigError(
             "invariants",
             "are not all of the layout",
-            got=strange,
+            got=unknown,
             want="total, facilities of hhgq at the last geolevel, and no minors in nursing homes",
             remedy="--without-constraints writes the noisy answers alone",
         )
@@ -167,13 +169,13 @@ def _are_nursing_minors(plan: Plan, zeros: StructuralZeros) -> bool:
 
 
 class _Files:
-    """The files of one kind, one for each geolevel and state, as they are written."""
+    """Open files of one kind, one per geolevel and state."""
 
     def __init__(self, folder: Path, kind: str, plan: Plan, names: Mapping[str, str]) -> None:
         self.rows: dict[str, int] = {}
         self._folder, self._kind, self._plan, self._names = folder, kind, plan, names
         self._open: dict[Path, pq.ParquetWriter] = {}
-        self.finishing = ExitStack()  # which closes all files at its end
+        self.finishing = ExitStack()  # closes all files
         self._digits = plan.level(STATE).digits if STATE in plan.spine.levels else None
 
     def write(self, index: int, codes: ObjectArray, columns: Mapping[str, pa.Array]) -> None:
@@ -207,9 +209,9 @@ class _Files:
 def _write_answers(
     plan: Plan, level: Level, release: ReleaseLayout, lattice: Lattice, files: _Files
 ) -> None:
-    """Write the noisy answers of the geounits that are measured at a geolevel.
+    """Write the noisy answers of the measured geounits of a geolevel.
 
-    Of a chain of only children they are those of its last geounit, as in the Bureau's files.
+    Answers of a chain of only children are written for its last geounit, as in the Bureau's files.
     """
     dataset = Dataset.open(release.measurements(level.name))
     ends, at = chain_ends(lattice, level.index)
@@ -220,25 +222,25 @@ def _write_answers(
         rows = measured[start : start + chunk]
         table = dataset.read(str(codes[rows[0]]), str(codes[rows[-1]]))
         for query_index, query in enumerate(level.queries):
-            own = rows_about(table, query.name)
-            if not np.array_equal(texts(own), codes[rows]):
+            of_query = rows_about(table, query.name)
+            if not np.array_equal(texts(of_query), codes[rows]):
                 raise OutputError(
                     str(dataset.path), f"does not hold query {query.name} of every geounit"
                 )
-            answers = unpacked(own).reshape(len(rows), query.size)
+            answers = unpacked(of_query).reshape(len(rows), query.size)
             for end in np.unique(at[rows]).tolist():
                 noisy = plan.noise(level.index, end)[query_index]
-                mine = at[rows] == end
-                variances = np.full(int(mine.sum()), noisy.mechanism.variance(), np.float32)
+                is_at_end = at[rows] == end
+                variances = np.full(int(is_at_end.sum()), noisy.mechanism.variance(), np.float32)
                 columns = _described(plan, query, ANSWERS, query.name, len(variances))
-                columns["value"] = lists(answers[mine])
+                columns["value"] = lists(answers[is_at_end])
                 columns["variance"] = pa.array(variances)
                 columns["plb"] = repeated(str(noisy.cost), len(variances)).cast(_TEXT)
-                files.write(end, ends[rows][mine], columns)
+                files.write(end, ends[rows][is_at_end], columns)
 
 
 def _described(plan: Plan, query: Query, kind: str, name: str, rows: int) -> dict[str, pa.Array]:
-    """Columns that say what is asked."""
+    """Return the columns that describe the query."""
     texts_of = {"query_name": f"{name}{SUFFIXES[kind]}", **_axes(plan, query)}
     columns = {key: repeated(text, rows).cast(_TEXT) for key, text in texts_of.items()}
     columns["query_shape"] = lists(np.tile(np.array(query.shape, np.int32), (rows, 1)))
@@ -246,7 +248,7 @@ def _described(plan: Plan, query: Query, kind: str, name: str, rows: int) -> dic
 
 
 def _axes(plan: Plan, query: Query) -> dict[str, str]:
-    """By which attribute or recode a query counts each attribute."""
+    """Return for each attribute the attribute or recode by which a query counts it."""
     recodes = {recode.name: recode.attribute for recode in plan.schema.recodes}
     terms = query.name.split(" * ")
     by = {recodes.get(term, term): term for term in terms}
@@ -260,7 +262,7 @@ def _axes(plan: Plan, query: Query) -> dict[str, str]:
 
 
 def _write_constraints(plan: Plan, release: ReleaseLayout, lattice: Lattice, files: _Files) -> None:
-    """Write what is exact or bounded at every geolevel."""
+    """Write exact totals, bounds and zeros of every geolevel."""
     bounds = _bounds(plan, release, lattice)
     for level in plan.levels:
         codes = lattice.codes[level.index].astype(np.str_).astype(object)
@@ -273,8 +275,8 @@ def _write_constraints(plan: Plan, release: ReleaseLayout, lattice: Lattice, fil
             stated.append((query, LEAST, ">=", least[level.index]))
             stated.append((query, MOST, "<=", most[level.index]))
         if plan.limits.zeros is not None:
-            nobody = np.zeros((len(codes), 1), np.int64)
-            stated.append((marginal(plan.schema, ()), NURSING, "=", nobody))
+            zero = np.zeros((len(codes), 1), np.int64)
+            stated.append((marginal(plan.schema, ()), NURSING, "=", zero))
         for query, name, sign, values in stated:
             columns = _described(plan, query, CONSTRAINTS, name, len(codes))
             words = {**(NURSING_TERMS if name == NURSING else {}), "sign": sign}
@@ -287,7 +289,7 @@ def _write_constraints(plan: Plan, release: ReleaseLayout, lattice: Lattice, fil
 def _bounds(
     plan: Plan, release: ReleaseLayout, lattice: Lattice
 ) -> tuple[Query, list[IntArray], list[IntArray]] | None:
-    """int64[G, t] fewest and most persons by type of every geolevel, as the layout has them."""
+    """Return int64[G, t], lower and upper bounds on persons by type, for every geolevel."""
     facilities = plan.limits.facilities
     if facilities is None:
         return None

@@ -1,6 +1,6 @@
-"""Geocodes as people name them, of the census, and those of the spine of a release.
+"""Census geocodes, as users name geounits, and the geocodes of the spine of a release.
 
-Where a run has no spine of its own, both are the same.
+Without a designed spine both are the same.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 
 from das.arrays import Geocodes
 from das.errors import InputError
-from jobs.analysis.requests import refuse_unknown
+from jobs.pipeline.config.mistakes import refuse_unknown
 from jobs.pipeline.plan import Plan
 from jobs.pipeline.storage.dataset import LAST
 from jobs.pipeline.storage.geography import read_both_geocodes, read_public_geocodes
@@ -22,11 +22,11 @@ from jobs.pipeline.storage.layout import ReleaseLayout
 
 @dataclass(frozen=True, eq=False)
 class NamedGeounits:
-    """The geounits of a release by the geocodes that people name.
+    """Geounits of a release, by the geocodes that users name.
 
     Attributes:
       plan: The plan.
-      release: Has the geography.
+      release: Layout of the release, which holds the geography.
     """
 
     plan: Plan
@@ -34,88 +34,87 @@ class NamedGeounits:
 
     @cached_property
     def _leaves(self) -> tuple[Geocodes, Geocodes]:
-        """bytes[G]: geocodes that people name, ascending, and those of the spine."""
+        """Return (named, spine) geocodes of all leaves, bytes[G] each, by named geocode."""
         if self.plan.census is None:
-            own = read_public_geocodes(self.release, self.plan.leaf.name).astype(np.bytes_)
-            return own, own
-        found = read_both_geocodes(self.release, self.plan.leaf.name)
-        own, census = (codes.astype(np.bytes_) for codes in found)
+            leaves = read_public_geocodes(self.release, self.plan.leaf.name).astype(np.bytes_)
+            return leaves, leaves
+        both = read_both_geocodes(self.release, self.plan.leaf.name)
+        spine, census = (codes.astype(np.bytes_) for codes in both)
         order = np.argsort(census)
-        return census[order], own[order]
+        return census[order], spine[order]
 
     @property
     def leaves(self) -> Geocodes:
-        """bytes[G] geocodes of all leaves as people name them, ascending."""
+        """Return bytes[G], the named geocodes of all leaves, ascending."""
         return self._leaves[0]
 
     def on_spine(self, leaves: Sequence[str] | Geocodes) -> Geocodes:
-        """bytes[n] geocodes on the spine of some leaves, each once; unknown ones as they are."""
+        """Return bytes[n], the distinct spine geocodes of named leaves; keep unknown codes."""
         wanted = np.asarray(leaves)
         if wanted.dtype.kind != "S":  # ? is in no geocode
             wanted = np.char.encode(wanted.astype(np.str_), "ascii", "replace")
         wanted = np.unique(wanted)
         if self.plan.census is None:
             return wanted
-        known, own = self._leaves
+        known, spine = self._leaves
         spots = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
-        size = max(known.dtype.itemsize, own.dtype.itemsize, wanted.dtype.itemsize)
-        found = np.where(known[spots] == wanted, own[spots].astype(f"S{size}"), wanted)
-        return np.sort(found)
+        size = max(known.dtype.itemsize, spine.dtype.itemsize, wanted.dtype.itemsize)
+        return np.sort(np.where(known[spots] == wanted, spine[spots].astype(f"S{size}"), wanted))
 
     def named(self, geounits: Sequence[str], geolevel: str | None) -> list[str]:
-        """Geocodes of some geounits, and of all of a geolevel, ascending, if one is given.
+        """Return the given geocodes, followed by all geocodes of a geolevel if one is given.
 
         Raises:
-          ConfigError: There is no such geolevel.
+          ConfigError: The geolevel is unknown.
         """
         if not geolevel:
             return [*geounits]
-        refuse_unknown("estimate", "geolevel", [geolevel], self.plan.geolevels)
+        refuse_unknown("estimate", "names an unknown geolevel", [geolevel], self.plan.geolevels)
         return [*geounits, *sorted(read_both_geocodes(self.release, geolevel)[1].tolist())]
 
     def spine_code(self, code: str) -> str | None:
-        """Geocode on the spine of a geounit; None of one of the census that is not on the spine.
+        """Return the spine geocode of a geounit; None if its census geolevel is not on the spine.
 
         Raises:
-          InputError: There is no such geounit, or there are two.
+          InputError: The geounit does not exist, or the code names two geounits.
         """
-        geolevel, own = self._found(code, "estimate")
-        return None if geolevel in self.plan.off_spine else own
+        geolevel, found = self._found(code, "estimate")
+        return None if geolevel in self.plan.off_spine else found
 
     def leaves_of(self, code: str, command: str = "estimate") -> Geocodes:
-        """bytes[n] geocodes of the leaves of a geounit as people name them, ascending.
+        """Return bytes[n], the named geocodes of the leaves of a geounit, ascending.
 
         Raises:
-          InputError: There is no such geounit, or there are two.
+          InputError: The geounit does not exist, or the code names two geounits.
         """
-        geolevel, own = self._found(code, command)
+        geolevel, found = self._found(code, command)
         known, codes = self._leaves
         if geolevel == self.plan.levels[0].name:
             return known
         if self.plan.census is None or geolevel in self.plan.off_spine:
-            ends = np.searchsorted(known, [own.encode(), own.encode() + b"\x7f"])
+            ends = np.searchsorted(known, [found.encode(), found.encode() + b"\x7f"])
             return known[ends[0] : ends[1]]
-        return known[np.char.startswith(codes, own.encode())]
+        return known[np.char.startswith(codes, found.encode())]
 
     def _found(self, code: str, command: str) -> tuple[str, str]:
-        """The geolevel of a geounit, and its geocode there."""
+        """Return the geolevel of a geounit, and its geocode there."""
         rows = ((name, self._code_at(name, code)) for name in self.plan.geolevels)
-        found = [(name, own) for name, own in rows if own is not None]
-        if not found:
+        matches = [(name, stored) for name, stored in rows if stored is not None]
+        if not matches:
             raise InputError(command, "has no such geounit", got=code)
-        if len(found) > 1:
-            geolevels = [name for name, _ in found]
+        if len(matches) > 1:
+            geolevels = [name for name, _ in matches]
             raise InputError(
                 command, "names two geounits, of different geolevels", got=code, want=geolevels
             )
-        return found[0]
+        return matches[0]
 
     def _code_at(self, geolevel: str, code: str) -> str | None:
-        """Geocode in the dataset of a geolevel of what people name so; None if there is none."""
+        """Return the stored geocode of a named geounit at a geolevel; None if it does not exist."""
         low, high = code, code
-        if self.plan.census is not None:  # what both geocodes begin with
+        if self.plan.census is not None:  # both geocodes have the same first digits
             low = code[: self.plan.shared_digits]
             high = low + LAST
         codes, named = read_both_geocodes(self.release, geolevel, low, high)
-        own = codes[named == code]
-        return str(own[0]) if len(own) else None
+        matches = codes[named == code]
+        return str(matches[0]) if len(matches) else None

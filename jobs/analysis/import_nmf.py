@@ -1,4 +1,4 @@
-"""`das nmf import`: noisy measurement files of the Census Bureau as a run that has measured."""
+"""The command `das nmf import`: noisy measurement files of the Census Bureau as a measured run."""
 
 from __future__ import annotations
 
@@ -87,43 +87,43 @@ from jobs.pipeline.tasks.progress import Reporter
 RUN_FILE = "run.yaml"
 BEGIN_LOWER = "if files of other states were left out, begin with the state by --root state"
 _ALLOCATION, _SCHEMA, _GEOUNITS = "allocation.yaml", "schema.yaml", "geounits.parquet"
-_CHUNK_NUMBERS = 40_000_000  # answers held at once; each time, files about them are read
-_GEOUNITS_AT_ONCE = 100_000
+_CHUNK_NUMBERS = 40_000_000  # answers in memory, 320 MB; default, not measured
+_GEOUNITS_AT_ONCE = 100_000  # rows of a written batch; default, not measured
 
 
-def read_nmf(asked: NmfImport, reporter: Reporter) -> Path:
-    """Read everything and make the run folder; on an error nothing is left of it.
+def read_nmf(request: NmfImport, reporter: Reporter) -> Path:
+    """Import noisy measurement files into a new run folder, which is removed after an error.
 
     Returns:
-      The run file: `das run RUN --only solve` and `das estimate` go on from it.
+      The run file, for `das run RUN --only solve` and `das estimate`.
 
     Raises:
-      InputError: The files do not hold what they should.
-      ConfigError, SchemaError, BudgetError: Schema or allocation do not fit them.
+      InputError: The files are incomplete or contradictory.
+      ConfigError, SchemaError, BudgetError: Schema or allocation do not match the files.
       OutputError: The folder is not empty or cannot be written.
     """
-    if (asked.allocation is None) != (asked.rho is None):
+    if (request.allocation is None) != (request.rho is None):
         raise ConfigError("--allocation", "goes with --rho, and --rho with it")
-    folder = asked.folder.resolve()
+    folder = request.folder.resolve()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise OutputError(
-            str(folder), "holds other things", remedy="choose a new folder for the import"
+            str(folder), "holds other files", remedy="choose a new folder for the import"
         )
     with drafted(folder) as draft:
-        with reporter.line("index", str(asked.nmf)):
-            found = _Found.read(asked)
+        with reporter.line("index", str(request.nmf)):
+            files = _Found.read(request)
         with reporter.line("index", "noise and constraints"):
-            chains, stated = _noise(asked, found)
-            exact = read_exact(found.schema, found.lattice, found.levels, asked.leave_out)
-        _write_inputs(asked, draft, found, exact, stated, chains)
+            chains, stated = _noise(request, files)
+            exact = read_exact(files.schema, files.lattice, files.levels, request.leave_out)
+        _write_inputs(request, draft, files, exact, stated, chains)
         resolved = load_run(draft / RUN_FILE)
         require_runnable(resolved)
-        files, digest = digest_of(asked.nmf, found.levels)
-        name = asked.nmf.resolve().name
-        origin = Origin(layout="nmf", name=name, files=files, sha256=digest)
-        _write_release(resolved, found, exact, origin, reporter)
+        n_files, digest = digest_of(request.nmf, files.levels)
+        name = request.nmf.resolve().name
+        origin = Origin(layout="nmf", name=name, files=n_files, sha256=digest)
+        _write_release(resolved, files, exact, origin, reporter)
     run_file = folder / RUN_FILE
-    claim_as(owner_of(load_run(run_file)))  # which remembers where the run file is
+    claim_as(owner_of(load_run(run_file)))  # stores the final path of the run file
     return run_file
 
 
@@ -132,11 +132,11 @@ def read_nmf(asked: NmfImport, reporter: Reporter) -> Path:
 
 @dataclass(frozen=True, eq=False)
 class _Found:
-    """Files with what all of them are about.
+    """Noisy measurement files with their schema and geounits.
 
     Attributes:
       schema: Attributes and cells.
-      schema_text: The file that it is read from.
+      schema_text: Text of the schema file.
       levels: Files by geolevel, root first.
       lattice: The geounits.
       spans: First and last geocode of every file.
@@ -149,28 +149,28 @@ class _Found:
     spans: Mapping[Path, tuple[str, str]]
 
     @classmethod
-    def read(cls, asked: NmfImport) -> _Found:
-        levels = find_levels(asked.nmf)
+    def read(cls, request: NmfImport) -> _Found:
+        levels = find_levels(request.nmf)
         first = next(path for level in levels for path in level.answers)
-        schema, text = _schema(asked, attribute_columns(first))
+        schema, text = _schema(request, attribute_columns(first))
         spans: dict[Path, tuple[str, str]] = {}
         codes = {level.geolevel: _geocodes(level, spans) for level in levels}
         digits = {name: _digits(name, found) for name, found in codes.items()}
         ordered = sorted(levels, key=lambda level: digits[level.geolevel])
         names = [level.geolevel for level in ordered]
-        if asked.root is not None:
-            if asked.root not in names:
+        if request.root is not None:
+            if request.root not in names:
                 raise InputError(
-                    "--root", "is no geolevel of the files", got=asked.root, want=names
+                    "--root", "is no geolevel of the files", got=request.root, want=names
                 )
-            ordered = ordered[names.index(asked.root) :]
-            names = names[names.index(asked.root) :]
+            ordered = ordered[names.index(request.root) :]
+            names = names[names.index(request.root) :]
         try:
             spine = Spine(tuple(names), tuple(digits[name] for name in names))
             lattice = Lattice.from_leaves(spine, codes[names[-1]])
         except GeographyError as error:
             raise InputError(
-                str(asked.nmf),
+                str(request.nmf),
                 f"{error.where}: {error.what}",
                 got=error.got,
                 want=error.want,
@@ -179,28 +179,30 @@ class _Found:
         for index, name in enumerate(names):
             if digits[name] and not np.isin(codes[name], lattice.codes[index]).all():
                 raise InputError(
-                    f"{asked.nmf}, geolevel {name}",
-                    f"has geounits without any of {names[-1]} below them",
+                    f"{request.nmf}, geolevel {name}",
+                    f"has geounits without a {names[-1]} below them",
                 )
         return cls(schema, text, tuple(ordered), lattice, spans)
 
 
-def _schema(asked: NmfImport, attributes: Sequence[str]) -> tuple[Schema, str]:
-    """The schema of the files, and the text of its file."""
-    given, known = asked.schema, []
+def _schema(request: NmfImport, attributes: Sequence[str]) -> tuple[Schema, str]:
+    """Return the schema of the files, and the text of its file."""
+    given, known = request.schema, []
     ready = [content for name, content in ready_files().items() if name.parts[0] == "schema"]
     for content in ready if given is None else [given.read_bytes()]:
         with _as_file(content) as path:
             schema = load_schema(path if given is None else given)  # errors name the file
-        own = [attribute.name for attribute in schema.attributes]
-        if own == list(attributes):
+        attribute_names = [attribute.name for attribute in schema.attributes]
+        if attribute_names == list(attributes):
             return schema, content.decode()
-        known.append(own)
+        known.append(attribute_names)
     if given is not None:
         where, want = f"schema {schema.name}", list(attributes)
-        raise SchemaError(where, "has other attributes than the files", got=own, want=want)
+        raise SchemaError(
+            where, "has other attributes than the files", got=attribute_names, want=want
+        )
     raise InputError(
-        str(asked.nmf),
+        str(request.nmf),
         "has attributes that no ready schema has",
         got=list(attributes),
         want=f"one of {known}",
@@ -210,7 +212,7 @@ def _schema(asked: NmfImport, attributes: Sequence[str]) -> tuple[Schema, str]:
 
 @contextmanager
 def _as_file(content: bytes) -> Iterator[Path]:
-    """Write a YAML file for what reads files; it is removed at the end of the block."""
+    """Write YAML to a temporary file, which is removed at the end of the block."""
     with tempfile.NamedTemporaryFile(suffix=".yaml") as file:
         file.write(content)
         file.flush()
@@ -218,19 +220,19 @@ def _as_file(content: bytes) -> Iterator[Path]:
 
 
 def _geocodes(level: LevelFiles, spans: dict[Path, tuple[str, str]]) -> npt.NDArray[np.bytes_]:
-    """bytes[G]: geounits that answers or constraints are about; notes the span of each file."""
-    found = []
+    """Return bytes[G], the geounits of answers and constraints; fill `spans` by file."""
+    codes_of = []
     for kind, paths in ((ANSWERS, level.answers), (CONSTRAINTS, level.constraints)):
         for path in paths:
             codes = np.sort(read_index(path, kind).codes)
             if len(codes):
                 spans[path] = (codes[0].decode(), codes[-1].decode())
-                found.append(codes)
-    return np.unique(np.concatenate(found)) if found else np.zeros(0, "S1")
+                codes_of.append(codes)
+    return np.unique(np.concatenate(codes_of)) if codes_of else np.zeros(0, "S1")
 
 
 def _digits(geolevel: str, codes: npt.NDArray[np.bytes_]) -> int:
-    """Length of the geocodes of a geolevel; 0 of the nation, whatever it is called."""
+    """Return the length of the geocodes of a geolevel; 0 for the nation."""
     if geolevel == "nation":
         if len(codes) > 1:
             raise InputError("geolevel nation", "has several geounits", got=len(codes), want=1)
@@ -246,14 +248,14 @@ def _digits(geolevel: str, codes: npt.NDArray[np.bytes_]) -> int:
 # --- noise ---------------------------------------------------------------------------------------
 
 
-def _noise(asked: NmfImport, found: _Found) -> tuple[str, Stated]:
-    """With whose shares chains were measured, and the budget with its allocation."""
+def _noise(request: NmfImport, found: _Found) -> tuple[str, Stated]:
+    """Find the allocation that matches all variances, and the shares that chains use."""
     noise: dict[Chain, dict[str, Variance]] = {}
     for index in range(len(found.levels)):
-        _check_rows(asked, found, index, noise)
+        _check_rows(request, found, index, noise)
     levels = found.lattice.spine.levels
     differences: list[tuple[Chain, str, float, float | None]] = []
-    for stated, strategy in _allocations(asked, found, noise):
+    for stated, strategy in _allocations(request, found, noise):
         differences = []
         for chains in ("last", "first"):
             planned = replace(strategy, asks_last=chains == "last")
@@ -262,30 +264,30 @@ def _noise(asked: NmfImport, found: _Found) -> tuple[str, Stated]:
                 return chains, stated
             differences.append(differs)
     chain, query, value, want = differences[0]
-    what = "is not asked by the allocation"
+    what = "is not in the allocation"
     if want is not None:
-        by = "the allocation gives it" if asked.allocation is not None else "others imply"
+        by = "in the allocation" if request.allocation is not None else "other variances imply"
         what = f"has another variance than {by}"
     raise InputError(f"geolevel {levels[chain.last]}, query {query}", what, got=value, want=want)
 
 
 def _allocations(
-    asked: NmfImport, found: _Found, noise: Mapping[Chain, Mapping[str, Variance]]
+    request: NmfImport, found: _Found, noise: Mapping[Chain, Mapping[str, Variance]]
 ) -> Iterator[tuple[Stated, Strategy]]:
-    """Yield the allocation that is given; else published ones that fit, and what variances say."""
+    """Yield the given allocation; else published ones, then one derived from variances."""
     schema, spine = found.schema, found.lattice.spine
-    if asked.allocation is not None and asked.rho is not None:
-        given = Stated(asked.rho, asked.allocation.read_text(encoding="utf-8"))
-        yield given, load_allocation(asked.allocation, schema, spine)
+    if request.allocation is not None and request.rho is not None:
+        given = Stated(request.rho, request.allocation.read_text(encoding="utf-8"))
+        yield given, load_allocation(request.allocation, schema, spine)
         return
     for name, content in ready_files().items():
         if name.parts[0] == "allocation" and name.stem in PUBLISHED:
-            with _as_file(content) as path, suppress(DasError):  # of other geolevels or attributes
+            with _as_file(content) as path, suppress(DasError):  # for other geolevels or attributes
                 strategy = load_allocation(path, schema, spine)
                 yield Stated(PUBLISHED[name.stem], content.decode()), strategy
     why = (
-        f"The variances of {asked.nmf.name}, which are those of these shares of rho to as many "
-        "digits as it has."
+        f"Fitted to the variances of {request.nmf.name}: these shares of rho reproduce all of them "
+        "to their last digit."
     )
     stated = derived(schema, spine.levels, noise, why)
     with _as_file(stated.document.encode()) as path:
@@ -293,54 +295,60 @@ def _allocations(
 
 
 @dataclass(frozen=True, eq=False)
-class _Asked:
-    """What the rows of a geolevel hold, gathered file by file.
+class _LevelRows:
+    """Rows of the answers of one geolevel, gathered file by file.
 
     Attributes:
-      times: int64[G] by query, how often each geounit answers it.
-      variances: By query and the geolevel on which chains begin.
-      costs: Likewise, what rows say that they cost.
+      times: By query: int64[G], how often each geounit answers it.
+      variances: Variances by query and geolevel on which chains begin.
+      costs: Stated costs by query and geolevel on which chains begin.
     """
 
     times: dict[str, IntArray] = field(default_factory=dict)
     variances: dict[tuple[str, int], set[Variance]] = field(default_factory=dict)
     costs: dict[tuple[str, int], set[str]] = field(default_factory=dict)
 
-    def add(self, rows: Index, place: IntArray, begins: IntArray) -> None:
-        """Add the rows of a file: the geounit of each, and where the chain of each begins."""
+    def add(self, rows: Index, geounit: IntArray, begins: IntArray) -> None:
+        """Add the rows of a file.
+
+        Args:
+          rows: The rows.
+          geounit: int64[R], index of the geounit of each row.
+          begins: int64[G], geolevel on which the chain of each geounit begins.
+        """
         for column, name in enumerate(rows.names):
-            mine = rows.query == column
+            is_of_query = rows.query == column
             known = self.times.setdefault(name, np.zeros(len(begins), np.int64))
-            known += np.bincount(place[mine], minlength=len(begins))
-            for begin in np.unique(begins[place[mine]]).tolist():
-                some = mine & (begins[place] == begin)
+            known += np.bincount(geounit[is_of_query], minlength=len(begins))
+            for begin in np.unique(begins[geounit[is_of_query]]).tolist():
+                some = is_of_query & (begins[geounit] == begin)
                 values = np.unique(rows.variances[some]).tolist()
                 found = {Variance(value, rows.is_single) for value in values}
                 self.variances.setdefault((name, begin), set()).update(found)
-                stated = {rows.costs[one] for one in np.unique(rows.cost[some])}
+                stated = {rows.costs[cost] for cost in np.unique(rows.cost[some])}
                 self.costs.setdefault((name, begin), set()).update(stated)
 
 
 def _check_rows(
-    asked: NmfImport, found: _Found, index: int, noise: dict[Chain, dict[str, Variance]]
+    request: NmfImport, found: _Found, index: int, noise: dict[Chain, dict[str, Variance]]
 ) -> None:
-    """Check that every query was asked once where it should be; note the variances in `noise`.
+    """Check that every measured geounit answers each query once; add the variances to `noise`.
 
-    Every geounit is measured that has no children, or several: of a chain of only children, the
-    last.
+    Geounits with no child or several children are measured; a chain of only children is measured
+    once, in its last geounit.
 
     Raises:
-      InputError: Something else was.
+      InputError: A query is missing, repeated, or answered in a geounit that is not measured.
     """
     lattice, level = found.lattice, found.levels[index]
-    where = f"{asked.nmf}, geolevel {level.geolevel}"
+    where = f"{request.nmf}, geolevel {level.geolevel}"
     is_measured, begins = lattice.n_children(index) != 1, chain_starts(lattice, index)
-    read, parsed = _Asked(), dict[str, Query]()
+    read, parsed = _LevelRows(), dict[str, Query]()
     for path in level.answers:
         rows = read_index(path, ANSWERS)
         parsed |= {name: _query(found.schema, where, name) for name in rows.names}
         _check_shapes(where, rows, parsed)
-        at = np.zeros(len(rows.codes), np.int64)  # of the nation, whatever it is called
+        at = np.zeros(len(rows.codes), np.int64)  # the nation has one geounit, whatever its geocode
         if lattice.spine.digits[index]:
             at = np.searchsorted(lattice.codes[index], rows.codes)
         read.add(rows, at[rows.geounit], begins)
@@ -350,21 +358,21 @@ def _check_rows(
         return
     meant = [query.name for query in parsed.values()]
     if len(set(meant)) < len(meant):
-        raise InputError(where, "asks a query by two names", got=[*parsed])
+        raise InputError(where, "names a query in two ways", got=[*parsed])
     for name, times in read.times.items():
         _check_times(where, name, times, is_measured, lattice.codes[index])
     for (name, begin), variances in read.variances.items():
-        values = sorted({one.value for one in variances})
+        values = sorted({variance.value for variance in variances})
         for value in values:
             check_variance(f"{where}, query {name}", value)
         if len(values) > 1:
             raise InputError(
                 f"{where}, query {name}",
-                "has several variances in geounits of one kind",
+                "has several variances among geounits with equal shares",
                 got=values[:3],
             )
         kind = noise.setdefault(Chain(begin, index), {})
-        single = any(one.is_single for one in variances)
+        single = any(variance.is_single for variance in variances)
         kind[parsed[name].name] = Variance(values[0], single, _cost(read.costs[name, begin]))
 
 
@@ -375,12 +383,12 @@ def _check_times(
     is_measured: BoolArray,
     codes: npt.NDArray[np.bytes_],
 ) -> None:
-    """Check that a query is answered once in all measured geounits, and nowhere else."""
+    """Check that a query is answered once in all measured geounits, and in no other."""
     twice, extra = times > 1, (times > 0) & ~is_measured
     absent = (times == 0) & is_measured
     for wrong, what in (
         (twice, "answers a query twice in a geounit"),
-        (extra, "has answers in a geounit with a single child, whose answers stand for both"),
+        (extra, "has answers in a geounit with a single child, which is measured instead"),
         (absent, "lacks a query of a geounit"),
     ):
         if wrong.any():
@@ -390,7 +398,7 @@ def _check_times(
 
 
 def _cost(texts: set[str]) -> Fraction | None:
-    """What rows say that each cost; None if they do not agree, or say no fraction."""
+    """Return the stated cost of the rows; None if costs differ or are no fractions."""
     try:
         return parse_fraction(next(iter(texts)), COST) if len(texts) == 1 else None
     except BudgetError:
@@ -403,7 +411,7 @@ def _query(schema: Schema, where: str, name: str) -> Query:
     except SchemaError as error:
         raise InputError(
             f"{where}, query {name}",
-            f"is none of the schema: {error.what}",
+            f"does not fit the schema: {error.what}",
             got=error.got,
             want=error.want,
         ) from None
@@ -413,9 +421,9 @@ def _check_shapes(where: str, rows: Index, queries: dict[str, Query]) -> None:
     if rows.shapes is None:
         return
     for index, name in enumerate(rows.names):
-        own, want = rows.shapes[rows.query == index], list(queries[name].shape)
-        if own.shape[1] != len(want) or (own != np.array(want)).any():
-            got = own[0].tolist()
+        shapes, want = rows.shapes[rows.query == index], list(queries[name].shape)
+        if shapes.shape[1] != len(want) or (shapes != np.array(want)).any():
+            got = shapes[0].tolist()
             raise InputError(f"{where}, query {name}", "has another shape", got=got, want=want)
 
 
@@ -423,9 +431,9 @@ def _check_shapes(where: str, rows: Index, queries: dict[str, Query]) -> None:
 
 
 def _write_inputs(
-    asked: NmfImport, draft: Path, found: _Found, exact: Exact, stated: Stated, chains: str
+    request: NmfImport, draft: Path, found: _Found, exact: Exact, stated: Stated, chains: str
 ) -> None:
-    """Write the run file and what it names."""
+    """Write the run file and the files that it names."""
     spine = found.lattice.spine
     attributes = [attribute.name for attribute in found.schema.attributes]
     pq.write_table(
@@ -437,7 +445,7 @@ def _write_inputs(
     (draft / _ALLOCATION).write_text(stated.document, encoding="utf-8")
     document: dict[str, Any] = {
         "format": FORMAT,
-        "name": f"nmf {asked.nmf.resolve().name}",
+        "name": f"nmf {request.nmf.resolve().name}",
         "geography": {
             "levels": [
                 {"name": name, "digits": digits}
@@ -446,9 +454,13 @@ def _write_inputs(
             "geounits": {"path": _GEOUNITS},
         },
         "products": {
-            asked.product or ("units" if "h1" in attributes else "persons"): {
+            request.product or ("units" if "h1" in attributes else "persons"): {
                 "schema": _SCHEMA,
-                "data": {"input_format": "nmf", "path": str(asked.nmf.resolve()), "chains": chains},
+                "data": {
+                    "input_format": "nmf",
+                    "path": str(request.nmf.resolve()),
+                    "chains": chains,
+                },
                 "privacy": {"rho": str(stated.rho), "allocation": _ALLOCATION},
                 "invariants": exact.invariants,
                 "output": {"microdata": ["parquet"]},
@@ -457,14 +469,14 @@ def _write_inputs(
         "output": {"directory": "out"},
     }
     text = yaml.safe_dump(document, sort_keys=False, width=100)
-    head = "# Made by das nmf import. `solve` and `output` may be changed.\n"
+    head = "# Made by das nmf import. You can change `solve` and `output`.\n"
     (draft / RUN_FILE).write_text(head + text, encoding="utf-8")
 
 
 def _write_release(
     resolved: Resolved, found: _Found, exact: Exact, origin: Origin, reporter: Reporter
 ) -> None:
-    """Write all that a run has when it has measured."""
+    """Write all files of a run that has measured."""
     product, roots = resolved.last, resolved.config.output.roots
     plan, release = product.plan, product.release
     make_roots(roots)
@@ -485,7 +497,7 @@ def _write_release(
 
 
 def _publish_exact(product: Product, found: _Found, exact: Exact) -> None:
-    """Write exact totals, given counts, and what they imply."""
+    """Publish exact totals, given counts and implied bounds."""
     plan, release = product.plan, product.release
     for index, totals in enumerate(exact.totals):
         level, codes = plan.levels[index], found.lattice.codes[index].astype(np.str_)
@@ -503,7 +515,7 @@ def _publish_exact(product: Product, found: _Found, exact: Exact) -> None:
 def _publish_answers(
     plan: Plan, level: Level, release: ReleaseLayout, found: _Found, origin: Origin
 ) -> None:
-    """Write the noisy answers of the geounits of a geolevel that are not only children."""
+    """Publish the noisy answers of the geounits of a geolevel that are not only children."""
     lattice, dataset = found.lattice, release.measurements(level.name)
     measured = np.flatnonzero(~lattice.is_only_child[level.index])
     names = lattice.codes[level.index].astype(np.str_)
@@ -521,8 +533,8 @@ def _publish_answers(
         for index, query in enumerate(level.queries):
             answers = np.zeros((len(rows), query.size), np.int64)
             for end, table in read.items():
-                mine = at[rows] == end
-                answers[mine] = _answers(found, end, table, query, ends[rows][mine])
+                is_at_end = at[rows] == end
+                answers[is_at_end] = _answers(found, end, table, query, ends[rows][is_at_end])
             mechanisms: list[Mechanism] = [noise[end][index].mechanism for end in at[rows]]
             tables.append(
                 stored.measurement_table(names[rows].tolist(), query.name, mechanisms, answers)
@@ -542,7 +554,7 @@ def _publish_answers(
 
 
 def _between(found: _Found, index: int, codes: ObjectArray) -> pa.Table:
-    """The rows of a geolevel from the first to the last of some geounits, sorted by them."""
+    """Read the rows of a geolevel from the first to the last of some geounits, by geocode."""
     files = found.levels[index].answers
     if found.lattice.spine.digits[index] == 0:
         table = read_values(files)
@@ -555,16 +567,16 @@ def _between(found: _Found, index: int, codes: ObjectArray) -> pa.Table:
 def _answers(
     found: _Found, index: int, table: pa.Table, query: Query, codes: ObjectArray
 ) -> IntArray:
-    """int64[G, m]: the answers of a query in some geounits."""
-    asked = [
+    """Return int64[G, m], the answers of a query in some geounits."""
+    names = [
         name
         for name in table.column("query").unique().to_pylist()
         if parse_query(found.schema, name).name == query.name
     ]
-    rows = table.filter(pc.is_in(table.column("query"), pa.array(asked, pa.string())))
+    rows = table.filter(pc.is_in(table.column("query"), pa.array(names, pa.string())))
     rows = rows.take(pc.sort_indices(rows.column("geocode")))
-    held = np.asarray(rows.column("geocode").to_pylist(), np.str_)
-    place = np.searchsorted(held, codes.astype(np.str_))
+    stored_codes = np.asarray(rows.column("geocode").to_pylist(), np.str_)
+    index_of = np.searchsorted(stored_codes, codes.astype(np.str_))
     where = f"geolevel {found.levels[index].geolevel}, query {query.name}"
     what = "has another number of answers"
-    return matrix_of(rows.column("value"), where, what, query.size)[place]
+    return matrix_of(rows.column("value"), where, what, query.size)[index_of]

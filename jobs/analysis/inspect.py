@@ -1,4 +1,4 @@
-"""Inspect a run folder: what is complete, what was released of a geounit. Reads no truth."""
+"""Inspect a run folder: published datasets, and released numbers of a geounit; reads no truth."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def _release(out: Place, solution: str | None) -> Place:
 
 
 def _product(root: Place, name: str | None) -> ReleaseLayout:
-    """Return the product that is named, or the last of a finalized release, or the only one.
+    """Return the named product, the last of a finalized release, or the only one.
 
     Raises:
-      ConfigError: There is no such product; or there are several, and their order is not known yet.
+      ConfigError: The product is unknown; or there are several in a release that is not finalized.
     """
     if ReleaseLayout(root).manifest.exists():
         names = [*read_release(root).names]
@@ -56,10 +56,10 @@ def _product(root: Place, name: str | None) -> ReleaseLayout:
 
 
 def inspect_run(out: Place, solution: str | None = None) -> dict[str, Any]:
-    """Every published dataset of the release, or of a solution of it, with its rows and bytes.
+    """List every published dataset of the release or of a further solution, with rows and bytes.
 
     Raises:
-      OutputError: It is not the folder of a run.
+      OutputError: The folder holds neither a run nor a release.
     """
     remedy = "give the output.directory of a run, or the folder of a release"
     owner = {} if is_release(out) else read_json(out / "run.json", remedy)
@@ -85,35 +85,35 @@ def inspect_geounit(
     solution: str | None = None,
     product: str | None = None,
 ) -> dict[str, Any]:
-    """Noisy measurements, estimates and protected total of one geounit.
+    """Return noisy measurements, estimates and protected total of one geounit.
 
-    What there is not is said in `notes`.
+    `notes` explains missing numbers.
 
     Args:
       out: Folder of the run.
-      geocode: Of any geolevel.
-      query: Only this query; terms in any order.
-      solution: Name of a solution beside the release.
-      product: Name of the product; None for the last.
+      geocode: Geocode at any geolevel.
+      query: Only this query, with terms in any order; None: all.
+      solution: Name of a further solution; None: the release.
+      product: Name of the product; None: the last.
 
     Raises:
-      InputError: There is no such geounit.
-      ConfigError: There is no such product; or there are several, and their order is not known yet.
+      InputError: The geounit does not exist.
+      ConfigError: The product is unknown; or there are several in a release that is not finalized.
     """
     release = _product(_release(out, solution), product)
     geolevel, geounit = _find(release, geocode)
     query = None if query is None else _known_name(release, query)
     dataset, tables = release.measurements(geolevel), EstimateLayout.of(release).tables(geolevel)
     measured = [
-        {**held, "answers": {label: answer for label, (answer,) in answers.items()}}
-        for place in (dataset, release.lazy_measurements(geolevel))
-        for held, answers in _answers(place, geocode, query, ("answers",), read_listed)
+        {**facts, "answers": {label: answer for label, (answer,) in answers.items()}}
+        for folder in (dataset, release.lazy_measurements(geolevel))
+        for facts, answers in _answers(folder, geocode, query, ("answers",), read_listed)
     ]
     estimates = []
-    for held, answers in _answers(tables, geocode, query, _INTERVAL, read_tables):
+    for facts, answers in _answers(tables, geocode, query, _INTERVAL, read_tables):
         by_label = {k: dict(zip(_INTERVAL, values, strict=True)) for k, values in answers.items()}
-        held["confidence"] = Dataset.open(tables).facts["confidence"]
-        estimates.append({**held, "estimates": by_label})
+        facts["confidence"] = Dataset.open(tables).facts["confidence"]
+        estimates.append({**facts, "estimates": by_label})
     notes = []
     if not measured:
         notes.append(_why_unmeasured(dataset, geolevel, geounit, query))
@@ -139,7 +139,7 @@ def _answers(
     values: Sequence[str],
     read: Callable[[Dataset, str, str], pa.Table],
 ) -> Iterator[tuple[dict[str, Any], dict[str, tuple[Any, ...]]]]:
-    """Of every row about a geounit and query: what it says beside values, and values by label."""
+    """Yield (other columns, values by label) of each row of a geounit and query."""
     if not (dataset / MANIFEST).exists():
         return
     answers = Dataset.open(dataset)
@@ -147,24 +147,25 @@ def _answers(
         described = {q["query"]: q for q in answers.facts["queries"]}
         for row in read(answers, geocode, geocode).to_pylist():
             if query is None or _same(query, row["query"]):
-                held = {k: v for k, v in row.items() if k not in ("geocode", "positions", *values)}
+                skipped = ("geocode", "positions", *values)
+                facts = {k: v for k, v in row.items() if k not in skipped}
                 answered = [*zip(*(row[name] for name in values), strict=True)]
-                places = row.get("positions") or range(len(answered))
-                labels = _labels(described[row["query"]], places)
-                yield held, dict(zip(labels, answered, strict=True))
+                indices = row.get("positions") or range(len(answered))
+                labels = _labels(described[row["query"]], indices)
+                yield facts, dict(zip(labels, answered, strict=True))
 
 
 def _known_name(release: ReleaseLayout, query: str) -> str:
-    """`detailed` for all attributes of a finalized release joined, else the query itself."""
+    """Return `detailed` for a query of all attributes of a finalized release, else the query."""
     if not release.manifest.exists():
         return query
     names = [attribute.name for attribute in read_manifest(release).schema.attributes]
     return "detailed" if _same(query, " * ".join(names)) else query
 
 
-def _same(asked: str, name: str) -> bool:
-    """Whether two texts ask the same, their terms in any order."""
-    return sorted(map(str.strip, asked.split("*"))) == sorted(map(str.strip, name.split("*")))
+def _same(query: str, name: str) -> bool:
+    """Return whether two texts name the same query, with terms in any order."""
+    return sorted(map(str.strip, query.split("*"))) == sorted(map(str.strip, name.split("*")))
 
 
 def _why_unmeasured(
@@ -173,7 +174,7 @@ def _why_unmeasured(
     if not (dataset / MANIFEST).exists():
         return f"{geolevel} is not measured yet"
     if geounit["only_child"]:
-        return f"an only child: its measurement is that of {geounit['parent'] or 'the root'}"
+        return f"an only child: measured with its parent, {geounit['parent'] or 'the root'}"
     return f"{query} is not measured at {geolevel}; measured there: {_queries_of(dataset)}"
 
 
@@ -181,8 +182,8 @@ def _why_not_estimated(dataset: Place, geolevel: str, geocode: str, query: str |
     if not (dataset / MANIFEST).exists():
         return f"no estimates at {geolevel}"
     return (
-        f"no estimate of {query} is stored; stored are: {_queries_of(dataset)}; das estimate makes "
-        f"any, with --query and --geounit {geocode}"
+        f"no estimate of {query} is stored; stored: {_queries_of(dataset)}; das estimate computes "
+        f"any other, with --query and --geounit {geocode}"
     )
 
 
@@ -190,11 +191,11 @@ def _queries_of(dataset: Place) -> str:
     return ", ".join(query["query"] for query in Dataset.open(dataset).facts["queries"])
 
 
-def _labels(query: Mapping[str, Any], places: Sequence[int]) -> list[str]:
-    """Labels of some answers of a query; of an on-demand one, those that were drawn."""
+def _labels(query: Mapping[str, Any], indices: Sequence[int]) -> list[str]:
+    """Return the labels of some answers of a query."""
     if "labels" in query:
-        return [query["labels"][place] for place in places]
-    levels = np.array(np.unravel_index(np.array(places, np.int64), query["shape"])).T
+        return [query["labels"][index] for index in indices]
+    levels = np.array(np.unravel_index(np.array(indices, np.int64), query["shape"])).T
     return [
         " / ".join(name[at] for name, at in zip(query["factor_labels"], level, strict=True))
         for level in levels
@@ -236,14 +237,14 @@ def print_inspection(document: dict[str, Any], *, as_json: bool) -> None:
 
 def _short(value: object) -> str:
     if isinstance(value, dict):
-        shown = [f"{k}: {_one(v)}" for k, v in list(value.items())[:12]]
+        shown = [f"{k}: {_cell_text(v)}" for k, v in list(value.items())[:12]]
         more = f" … {len(value) - 12} more" if len(value) > 12 else ""
         return "\n".join(shown) + more
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def _one(value: object) -> str:
-    """An answer, or an estimate with its interval."""
+def _cell_text(value: object) -> str:
+    """Format an answer, or an estimate with its interval."""
     if not isinstance(value, dict):
         return str(value)
     return (

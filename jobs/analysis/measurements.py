@@ -20,10 +20,10 @@ class NoisyAnswers:
     """Measurements of one query at one geolevel.
 
     Attributes:
-      labels: What each of the m answers counts.
+      labels: Labels of the m answers.
       geocodes: str[G], the measured geounits; only children are not measured.
       answers: int64[G, m], persons plus noise.
-      mechanisms: One per geounit, of the noise of each of its answers.
+      mechanisms: One per geounit: the noise of each of its answers.
     """
 
     labels: tuple[str, ...]
@@ -32,7 +32,7 @@ class NoisyAnswers:
     mechanisms: tuple[Mechanism, ...]
 
     def under(self, mechanism: Mechanism) -> NoisyAnswers:
-        """Return the geounits measured with this mechanism; all of them at the leaf geolevel."""
+        """Return the rows of the geounits measured with this mechanism."""
         rows = [row for row, other in enumerate(self.mechanisms) if other == mechanism]
         return NoisyAnswers(
             self.labels, self.geocodes[rows], self.answers[rows], (mechanism,) * len(rows)
@@ -40,7 +40,7 @@ class NoisyAnswers:
 
 
 def read_measurements(release: Place, geolevel: str, query: str) -> NoisyAnswers:
-    """Read what a release measured.
+    """Read the noisy answers of a query from a release.
 
     Args:
       release: The folder of a product in a release.
@@ -48,12 +48,12 @@ def read_measurements(release: Place, geolevel: str, query: str) -> NoisyAnswers
       query: Name of the query, as in the allocation.
 
     Raises:
-      OutputError: The geolevel was not measured, a file is missing, or the query was not asked.
+      OutputError: The geolevel or the query was not measured, or a file is missing.
     """
     layout = ReleaseLayout(release)
     dataset = Dataset.open(layout.measurements(geolevel))
     lazily = layout.lazy_measurements(geolevel)
-    asked = {entry["query"]: entry for entry in dataset.facts["queries"]}
+    measured = {entry["query"]: entry for entry in dataset.facts["queries"]}
     lazy = [*dataset.facts.get("lazy_queries", ())]  # of older versions
     if is_published(lazily):
         lazy += Dataset.open(lazily).facts["lazy_queries"]
@@ -61,8 +61,8 @@ def read_measurements(release: Place, geolevel: str, query: str) -> NoisyAnswers
         raise OutputError(
             str(dataset.path), "holds only some answers of an on-demand query", got=query
         )
-    if query not in asked:
-        raise OutputError(str(dataset.path), "lacks a query", got=query, want=list(asked))
-    codes, answers, mechanisms = read_measured(dataset, query, asked[query]["answers"])
-    labels = tuple(asked[query]["labels"])
+    if query not in measured:
+        raise OutputError(str(dataset.path), "lacks a query", got=query, want=list(measured))
+    codes, answers, mechanisms = read_measured(dataset, query, measured[query]["answers"])
+    labels = tuple(measured[query]["labels"])
     return NoisyAnswers(labels, codes.astype(np.str_), answers, mechanisms)

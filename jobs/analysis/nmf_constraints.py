@@ -1,4 +1,4 @@
-"""What noisy measurement files say exactly, as invariants of a run and public tables for them."""
+"""Constraints of noisy measurement files as invariants of a run, with their public tables."""
 
 from __future__ import annotations
 
@@ -21,23 +21,22 @@ from jobs.analysis.nmf_files import CONSTRAINTS, LevelFiles, matrix_of, read_val
 TOTAL, LEAST, MOST, NURSING = "total", "hhgq_total_lb", "hhgq_total_ub", "nurse_nva_0"
 """Constraints of the redistricting data, without their suffix."""
 NURSING_MINORS = {"hhgq": ["nursing"], "votingage": ["under_18"]}
-"""Persons who cannot be, by NURSING."""
+"""Structural zeros that the constraint NURSING stands for."""
 NURSING_TERMS = {"hhgq": "gqNursingTotal", "votingage": "nonvoting"}
-"""How the layout says so."""
+"""The same levels in the words of the layout."""
 PERSONS_PER_FACILITY = 99_999
-"""What stands for the most persons of one facility in MOST."""
+"""Upper bound on the persons of one facility in the constraint MOST."""
 FACILITIES = "facilities.parquet"
 
 
 @dataclass(frozen=True, eq=False)
 class Exact:
-    """What is exact.
+    """Constraints of the files, as a run states them.
 
     Attributes:
-      invariants: The section of a run file; paths relative to its folder.
-      totals: int64[G] exact totals of the geounits of each geolevel, root first, as far down as
-        there are some.
-      facilities: Geocodes and facilities by type of the leaves, if they are stated.
+      invariants: Section `invariants` of the run file; paths are relative to its folder.
+      totals: For each geolevel, root first, down to the last with totals: int64[G], exact totals.
+      facilities: Facilities by type for each leaf geocode; None without bounds.
     """
 
     invariants: list[dict[str, Any]] = field(default_factory=list)
@@ -54,10 +53,10 @@ def read_exact(
       schema: Attributes and cells.
       lattice: The geounits.
       levels: The files, in the order of the spine.
-      left_out: Constraints that are not to be taken over, without their suffix.
+      left_out: Constraints to ignore, without their suffix.
 
     Raises:
-      InputError: One is unknown, is not of every geounit, or contradicts another.
+      InputError: A constraint is unknown, lacks a geounit, or contradicts another.
     """
     known = {TOTAL, LEAST, MOST, NURSING}
     rows = []
@@ -67,10 +66,10 @@ def read_exact(
         if names - known:
             raise InputError(
                 f"constraints of {level.geolevel}",
-                "have a kind that runs have no invariant for",
+                "have a kind that no invariant can express",
                 got=sorted(names - known),
                 want=sorted(known),
-                remedy="--leave-out NAME reads the files without it; what it says is then not kept",
+                remedy="--leave-out NAME ignores the constraint; the release will not satisfy it",
             )
         rows.append(_by_geounit(table, names, lattice, index, level))
     invariants: list[dict[str, Any]] = []
@@ -94,7 +93,7 @@ def _by_geounit(
     index: int,
     level: LevelFiles,
 ) -> Mapping[str, IntArray]:
-    """int64[G, m] by constraint, in the order of the geounits."""
+    """Return int64[G, m] by constraint, in the order of the geounits."""
     out = {}
     where, known = f"constraints of {level.geolevel}", lattice.codes[index]
     for name in sorted(names):
@@ -106,7 +105,7 @@ def _by_geounit(
         if not np.array_equal(codes[order], known):
             raise InputError(
                 where,
-                f"{name} is not there once for every geounit",
+                f"{name} does not occur once for every geounit",
                 got=f"{len(codes)} rows, {np.isin(known, codes).sum()} of the geounits",
                 want=len(known),
             )
@@ -118,7 +117,7 @@ def _by_geounit(
 def _totals(
     rows: Sequence[Mapping[str, IntArray]], lattice: Lattice, levels: Sequence[LevelFiles]
 ) -> tuple[IntArray, ...]:
-    """Totals from the root to the deepest geolevel that states them; sums where one does not."""
+    """Return exact totals from the root to the deepest geolevel with totals."""
     deepest = max((index for index, row in enumerate(rows) if TOTAL in row), default=-1)
     totals: list[IntArray] = []
     for index in range(deepest, -1, -1):
@@ -132,16 +131,16 @@ def _totals(
                 "total is not the sum of the totals one geolevel down "
                 f"({int((stated != sums).sum())} such)",
             )
-        own = stated if stated is not None else sums
-        if own is not None:
-            totals.insert(0, own)
+        of_level = stated if stated is not None else sums
+        if of_level is not None:
+            totals.insert(0, of_level)
     return tuple(totals)
 
 
 def _facilities(
     schema: Schema, lattice: Lattice, rows: Mapping[str, IntArray], level: LevelFiles
 ) -> tuple[dict[str, Any], pa.Table]:
-    """Facility counts that give these bounds on persons by type, and the invariant of them."""
+    """Return the invariant of facilities, and facility counts that give these bounds."""
     where = f"constraints of {level.geolevel}"
     types = parse_query(schema, "hhgq").labels()
     least, most = rows[LEAST], rows[MOST]
@@ -172,7 +171,7 @@ def _facilities(
     }
     if fewest:
         stated["at_least"] = fewest
-    held = np.flatnonzero(counts.any(1) | (np.arange(len(counts)) == 0))  # a table has rows
-    codes: npt.NDArray[np.str_] = lattice.codes[-1][held].astype(np.str_)
-    columns = {name: counts[held, index] for index, name in enumerate(types)}
+    rows_kept = np.flatnonzero(counts.any(1) | (np.arange(len(counts)) == 0))  # a table has rows
+    codes: npt.NDArray[np.str_] = lattice.codes[-1][rows_kept].astype(np.str_)
+    columns = {name: counts[rows_kept, index] for index, name in enumerate(types)}
     return stated, pa.table({"geocode": codes, **columns})

@@ -1,13 +1,12 @@
 """Noisy measurement files in the layout of the Census Bureau: names, columns, rows by range.
 
 FOLDER/<Geolevel>.parquet/DPQuery/[State=<state>/]*.parquet     noisy answers
-FOLDER/<Geolevel>.parquet/Constraint/[State=<state>/]*.parquet  what is exact or bounded
+FOLDER/<Geolevel>.parquet/Constraint/[State=<state>/]*.parquet  exact and bounded counts
 
-A row is a geounit and a query: `geocode`, `query_name`, a column per attribute that says by which
-of its recodes the query counts ("*" where it does not, "detailed" in the query of all cells),
-`query_shape`, `value` (all answers, in C order) and `variance` of the noise of each; constraints
-have `sign` as well. The folders that the files lie in below DPQuery and Constraint say nothing that
-the rows do not.
+A row is a geounit and a query: `geocode`, `query_name`, one column per attribute with the recode by
+which the query counts ("*": does not count by it; "detailed": the query of all cells),
+`query_shape`, `value` (all answers, in C order) and `variance` of the noise of each answer;
+constraints also have `sign`. The names of folders below DPQuery and Constraint are not needed.
 """
 
 from __future__ import annotations
@@ -41,14 +40,14 @@ GEOLEVELS: Mapping[str, str] = {
     "Supdist": "supdist",
     "Enumdist": "enumdist",
 }
-"""Geolevels by their names in the layout, which those of a run are made of."""
+"""Name of a geolevel in the layout to its name in runs."""
 ANSWERS, CONSTRAINTS = "DPQuery", "Constraint"
 SUFFIXES = {ANSWERS: "_dpq", CONSTRAINTS: "_con"}
 COST = "plb"
-"""Column with the cost of a row; exact if it is text."""
+"""Column with the privacy loss of a row; exact if it is text."""
 STATE = "state"
-"""The geolevel by which files are parted."""
-_OTHERS = frozenset(
+"""The geolevel by which files are partitioned."""
+_NO_ATTRIBUTES = frozenset(
     ("geocode", "query_name", "sign", "query_shape", "value", "variance", "plb", "State", "County")
 )
 
@@ -58,9 +57,10 @@ class LevelFiles:
     """Files of one geolevel.
 
     Attributes:
-      geolevel: Its name in runs.
-      answers: Of noisy answers; none where every geounit has one child, and none is measured.
-      constraints: Of what is exact or bounded.
+      geolevel: Name of the geolevel in runs.
+      answers: Files of noisy answers; none if every geounit has one child, so that none is
+        measured.
+      constraints: Files of exact and bounded counts.
     """
 
     geolevel: str
@@ -70,18 +70,18 @@ class LevelFiles:
 
 @dataclass(frozen=True, eq=False)
 class Index:
-    """The rows of one file, without their values.
+    """Rows of one file, without their values.
 
     Attributes:
-      codes: bytes[U], the geocodes it is about, in no order.
-      geounit: int32[R], which of them each row is about.
-      names: Of the queries, without their suffixes.
-      query: int32[R], which of them each row answers.
-      variances: float64[R].
-      is_single: Whether the file holds them as numbers of 4 bytes.
-      costs: What rows cost, as texts; empty if the file does not say it exactly.
-      cost: int32[R], which of them each row did.
-      shapes: int64[R, d]; none if the file does not state them.
+      codes: bytes[U], distinct geocodes, unordered.
+      geounit: int32[R], index into `codes` of each row.
+      names: Names of the queries, without suffix.
+      query: int32[R], index into `names` of each row.
+      variances: float64[R], variance of the noise of one answer of each row.
+      is_single: Whether the file stores variances in 4 bytes.
+      costs: Distinct privacy losses as text; one empty text if the file has no exact ones.
+      cost: int32[R], index into `costs` of each row.
+      shapes: int64[R, d], shape of the query of each row; None if the file has no shapes.
     """
 
     codes: npt.NDArray[np.bytes_]
@@ -96,33 +96,33 @@ class Index:
 
 
 def find_levels(folder: Path) -> list[LevelFiles]:
-    """The geolevels of a folder, in no order.
+    """List the files of each geolevel of a folder, unordered.
 
     Raises:
-      InputError: The folder has none, or one that the layout does not have.
+      InputError: The folder has no noisy answers, or a geolevel unknown to the layout.
     """
-    found = []
+    levels = []
     for path in sorted(folder.glob("*.parquet")) if folder.is_dir() else ():
         name = path.name.removesuffix(".parquet")
         if name not in GEOLEVELS:
             raise InputError(
-                str(path), "is of an unknown geolevel", got=name, want=f"one of {[*GEOLEVELS]}"
+                str(path), "belongs to an unknown geolevel", got=name, want=f"one of {[*GEOLEVELS]}"
             )
         parts = {kind: _parquet_below(path / kind) for kind in SUFFIXES}
         if not any(parts.values()):
             raise InputError(str(path), f"has no Parquet files in {ANSWERS} or {CONSTRAINTS}")
-        found.append(LevelFiles(GEOLEVELS[name], parts[ANSWERS], parts[CONSTRAINTS]))
-    if not any(level.answers for level in found):
+        levels.append(LevelFiles(GEOLEVELS[name], parts[ANSWERS], parts[CONSTRAINTS]))
+    if not any(level.answers for level in levels):
         raise InputError(
             str(folder),
             "holds no noisy measurement files",
             want=f"a folder with <Geolevel>.parquet/{ANSWERS}, such as US_Person_PL_PROD",
         )
-    return found
+    return levels
 
 
 def _parquet_below(folder: Path) -> tuple[Path, ...]:
-    """Data files; those of Spark that only say that it is done begin with _ or a dot."""
+    """List data files; marker files of Spark begin with _ or a dot, or end in .crc."""
     return tuple(
         path
         for path in sorted(folder.rglob("*"))
@@ -131,20 +131,20 @@ def _parquet_below(folder: Path) -> tuple[Path, ...]:
 
 
 def attribute_columns(path: Path) -> list[str]:
-    """The columns of a file of answers that say how attributes are counted, in order.
+    """List the columns of a file of answers that describe attributes, in order.
 
     Raises:
-      InputError: It cannot be read.
+      InputError: The file cannot be read.
     """
     names: list[str] = _schema(path).names
-    return [name for name in names if name not in _OTHERS]
+    return [name for name in names if name not in _NO_ATTRIBUTES]
 
 
 def read_index(path: Path, kind: str) -> Index:
-    """Read all of a file but its values.
+    """Read all columns of a file except its values.
 
     Raises:
-      InputError: It cannot be read, lacks a column, or a value is missing or of another type.
+      InputError: The file cannot be read, lacks a column, or a value is missing or of another type.
     """
     schema = _schema(path)
     wanted = ["geocode", "query_name", "variance"]
@@ -187,7 +187,7 @@ def read_index(path: Path, kind: str) -> Index:
 def read_values(
     files: Sequence[Path], low: str = "", high: str = "\x7f", *, kind: str = ANSWERS
 ) -> pa.Table:
-    """Rows of low <= geocode <= high, as geocode, query (without suffix) and value: list<int64>.
+    """Read rows with low <= geocode <= high as geocode, query (no suffix), value (int64 list).
 
     Raises:
       InputError: A file cannot be read, or a value is missing or no integer.
@@ -214,7 +214,7 @@ def read_values(
 
 
 def digest_of(folder: Path, levels: Sequence[LevelFiles]) -> tuple[int, str]:
-    """How many files there are, and the SHA-256 of the list of their digests and names."""
+    """Return the number of files, and the SHA-256 of the list of their digests and names."""
     lines = []
     files = (path for level in levels for path in (*level.answers, *level.constraints))
     for path in sorted(files):
@@ -225,26 +225,26 @@ def digest_of(folder: Path, levels: Sequence[LevelFiles]) -> tuple[int, str]:
 
 
 def chain_starts(lattice: Lattice, index: int) -> IntArray:
-    """int64[G]: the geolevel on which the chain of only children begins that ends in a geounit."""
+    """Return int64[G], the first geolevel of the chain of only children ending in each geounit."""
     starts = np.full(len(lattice.codes[index]), index)
-    place = np.arange(len(starts))
+    geounit = np.arange(len(starts))
     going = lattice.is_only_child[index].copy()
     for level in range(index, 0, -1):
-        place[going] = lattice.parents[level][place[going]]
+        geounit[going] = lattice.parents[level][geounit[going]]
         starts[going] = level - 1
-        going[going] = lattice.is_only_child[level - 1][place[going]]
+        going[going] = lattice.is_only_child[level - 1][geounit[going]]
     return starts
 
 
 def chain_ends(lattice: Lattice, index: int) -> tuple[ObjectArray, IntArray]:
-    """Geocodes of the geounits in which the chains of a geolevel end, and their geolevels."""
+    """Return geocodes and geolevels of the geounits in which the chains of a geolevel end."""
     at = lattice.chain_end[index].copy()
     codes = lattice.codes[index].astype(np.str_).astype(object)
-    place = np.arange(len(codes))
+    geounit = np.arange(len(codes))
     for level in range(index, len(lattice.codes) - 1):
         going = at > level
-        place[going] = lattice.first_child[level][place[going]]
-        codes[going] = lattice.codes[level + 1][place[going]].astype(np.str_)
+        geounit[going] = lattice.first_child[level][geounit[going]]
+        codes[going] = lattice.codes[level + 1][geounit[going]].astype(np.str_)
     return codes, at
 
 
@@ -260,7 +260,9 @@ def _read(path: Path, columns: list[str], between: tuple[str, str] | None = None
         source = ds.dataset(path, format="parquet", partitioning=None)
         within = None
         if between is not None:
-            geocode = ds.field("geocode")  # as it is, row groups are told apart by statistics
+            geocode = ds.field(
+                "geocode"
+            )  # no cast if possible: row groups are skipped by their statistics
             if not pa.types.is_string(source.schema.field("geocode").type):
                 geocode = geocode.cast(pa.string())
             within = (geocode >= between[0]) & (geocode <= between[1])
@@ -272,7 +274,7 @@ def _read(path: Path, columns: list[str], between: tuple[str, str] | None = None
 def _encoded(
     path: Path, table: pa.Table, name: str
 ) -> tuple[tuple[str, ...], npt.NDArray[np.int32]]:
-    """The distinct texts of a column, and which of them each row has."""
+    """Return the distinct texts of a column, and the index of each row into them."""
     try:
         column = pc.cast(table.column(name), pa.string()).combine_chunks()
     except pa.ArrowException:
@@ -291,16 +293,16 @@ def _ascii(path: Path, codes: Sequence[str]) -> npt.NDArray[np.bytes_]:
 
 
 def matrix_of(column: pa.ChunkedArray, where: str, what: str, width: int = 0) -> IntArray:
-    """int64[R, n] of a column of lists of whole numbers.
+    """Convert a column of lists of whole numbers to int64[R, n].
 
     Args:
       column: The lists.
-      where: Where they are from.
-      what: What is wrong where they have several lengths, or another one than is wanted.
-      width: The wanted length; 0 for any.
+      where: Location for the error.
+      what: Error for lists of a wrong length.
+      width: Required length; 0: any common length.
 
     Raises:
-      InputError: They have other lengths, or lack numbers.
+      InputError: A list has a wrong length, or lacks a number.
     """
     flat, sizes = pc.list_flatten(column), pc.unique(pc.list_value_length(column)).to_pylist()
     wanted = width or (sizes[0] if sizes else 1)

@@ -1,8 +1,8 @@
-"""Budget and allocation that the variances of noisy measurement files state.
+"""Budget and allocation that reproduce the variances of noisy measurement files.
 
-The files state variances as floating-point numbers, and runs have exact fractions. If the variances
-are those of a published allocation, that one is taken. Else fractions are chosen with which all
-variances agree to the last digit that the files have.
+Files state variances as floating-point numbers, while runs have exact fractions. A published
+allocation with the same variances is used if there is one. Otherwise fractions are fitted that
+reproduce every variance to the last stored digit.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ PUBLISHED = {
     "pl94-units-2020-us": _UNITS,
     "pl94-units-2020-pr": _UNITS,
 }
-"""Ready allocations of files that the Bureau has published, with the rho that they split."""
+"""Ready allocations of the files published by the Census Bureau, with their rho."""
 
 NOISE = choose_mechanism(Definition.ZCDP)
 """The noise of the layout."""
 
-# Files have variances as numbers of 4 bytes, 2^-24 off at most; whoever made them may have rounded
+# Files store variances in 4 bytes, a relative error of 2^-24 at most; their makers may have rounded
 # once more.
 _TOLERANCE = 2.0**-22
-_FAR = 2  # variances from here on are sigma^2 to more digits than 4 bytes hold
-_MOST_BITS = 100  # of the common denominator of precisions
-_BISECTIONS = 60
+_FAR = 2  # from here on the variance equals sigma^2 to more digits than 4 bytes hold
+_MOST_BITS = 100  # of the common denominator of precisions; more than a double holds
+_BISECTIONS = 60  # 2^-60 is below the resolution of a double
 
 
 @dataclass(frozen=True, order=True)
 class Chain:
-    """Geounits that are measured once: from geolevel `first` on, only children down to `last`."""
+    """Chains of only children measured once: from geolevel `first` down to `last`."""
 
     first: int
     last: int
@@ -55,12 +55,12 @@ class Chain:
 
 @dataclass(frozen=True)
 class Variance:
-    """A variance as a file has it.
+    """Variance as stored in a file.
 
     Attributes:
-      value: The number.
-      is_single: Whether the file holds it in 4 bytes.
-      cost: rho of a row, if the file says it exactly.
+      value: The stored number.
+      is_single: Whether the file stores it in 4 bytes.
+      cost: rho of a row, if the file states it exactly.
     """
 
     value: float
@@ -68,7 +68,7 @@ class Variance:
     cost: Fraction | None = None
 
     def interval(self) -> tuple[Fraction, Fraction]:
-        """All numbers that the file would hold as this one."""
+        """Return the interval of numbers that round to the stored value."""
         kind = np.float32 if self.is_single else np.float64
         here = kind(self.value)
         ends = (np.nextafter(here, kind(0)), np.nextafter(here, kind(np.inf)))
@@ -78,15 +78,15 @@ class Variance:
 
 
 Noise = Mapping[Chain, Mapping[str, Variance]]
-"""Variances of the queries of every kind of geounit that there is, by chain and query."""
+"""Chain to query to variance."""
 
 
 @dataclass(frozen=True, eq=False)
 class Stated:
-    """A budget with the allocation that splits it.
+    """Budget and allocation.
 
     Attributes:
-      rho: The budget.
+      rho: The budget that the allocation splits.
       document: The allocation file, as YAML.
     """
 
@@ -95,17 +95,17 @@ class Stated:
 
 
 def check_variance(where: str, value: float) -> None:
-    """Check that noise can have this variance.
+    """Check that discrete Gaussian noise can have this variance.
 
     Raises:
-      InputError: It is not a positive number, or one that no noise of an exact parameter has.
+      InputError: The value is not positive, or outside the range that can be drawn exactly.
     """
     if not (math.isfinite(value) and value > 0):
         raise InputError(where, "has no noise of this variance", got=value, want="a number above 0")
     if value < 1e-6 or value > 2.0**79:
         raise InputError(
             where,
-            f"is the variance of no {NOISE.title} noise that is drawn exactly",
+            f"is outside the variances of {NOISE.title} noise that can be drawn exactly",
             got=value,
             want="a number from 10^-6 to 2^79",
         )
@@ -114,9 +114,11 @@ def check_variance(where: str, value: float) -> None:
 def first_difference(
     strategy: Strategy, rho: Fraction, noise: Noise
 ) -> tuple[Chain, str, float, float | None] | None:
-    """Where noise is not that of a strategy: chain, query, variance found and stated.
+    """Return the first variance that differs from a strategy: chain, query, stored, expected.
 
-    The last is None if the strategy does not ask the query. None if all agree.
+    The expected value is None if the strategy lacks the query. The result is None if all agree.
+
+    The expected value is None if the strategy lacks the query. The result is None if all agree.
     """
     budget = Budget(rho, Fraction(1, 10**10), Neighbors.BOUNDED, Definition.ZCDP)
     for chain, variances in sorted(noise.items()):
@@ -129,30 +131,30 @@ def first_difference(
             planned = {}
         for query in dict.fromkeys((*variances, *planned)):
             if query not in planned or query not in variances:
-                found = variances[query].value if query in variances else math.nan
-                return chain, query, found, planned.get(query)
-            found, want = variances[query].value, planned[query]
-            if not math.isclose(found, want, rel_tol=_TOLERANCE):
-                return chain, query, found, want
+                stored = variances[query].value if query in variances else math.nan
+                return chain, query, stored, planned.get(query)
+            stored, want = variances[query].value, planned[query]
+            if not math.isclose(stored, want, rel_tol=_TOLERANCE):
+                return chain, query, stored, want
     return None
 
 
 def derived(schema: Schema, geolevels: Sequence[str], noise: Noise, source: str) -> Stated:
-    """A budget and its allocation with all variances of geounits that are in no chain.
+    """Fit a budget and an allocation to the variances of geounits that are in no chain.
 
-    Precisions 1 / sigma^2 are multiples of one fraction, the largest power of 1/2 with which every
-    variance is that of its file, so that shares have few digits.
+    All precisions 1 / sigma^2 become multiples of 2^-b with the smallest b that reproduces every
+    stored variance, so that shares have few digits.
 
     Raises:
-      InputError: A geolevel has no such geounit, or no fraction of 2^-100 fits.
+      InputError: A geolevel has no such geounit, or no b up to 100 fits.
     """
     ordinary = []
     for level, geolevel in enumerate(geolevels):
         if Chain(level, level) not in noise:
             raise InputError(
                 f"geolevel {geolevel}",
-                "has no geounit with sisters and several children, so that its own share of the "
-                "budget is in no variance",
+                "has no geounit with siblings and several children, so no variance shows its "
+                "share of the budget",
                 remedy="give the allocation and its rho by --allocation and --rho",
             )
         ordinary.append(noise[Chain(level, level)])
@@ -164,10 +166,10 @@ def derived(schema: Schema, geolevels: Sequence[str], noise: Noise, source: str)
         "source": source,
         "levels": {
             geolevel: {
-                "share": str(own / rho),
-                "queries": {name: str(cost / own) for name, cost in level.items()},
+                "share": str(of_level / rho),
+                "queries": {name: str(cost / of_level) for name, cost in level.items()},
             }
-            for geolevel, level, own in zip(geolevels, costs, sums, strict=True)
+            for geolevel, level, of_level in zip(geolevels, costs, sums, strict=True)
         },
     }
     return Stated(rho, yaml.safe_dump(document, sort_keys=False, width=10_000))
@@ -178,9 +180,9 @@ _Costs = Sequence[Mapping[str, Fraction]]
 
 
 def _stated_costs(ordinary: _Queries) -> _Costs | None:
-    """What the files say that every query costs; None if they do not of all."""
+    """Return the costs stated in the files; None unless every query has one."""
     costs = [
-        {name: one.cost for name, one in level.items() if one.cost is not None}
+        {name: variance.cost for name, variance in level.items() if variance.cost is not None}
         for level in ordinary
     ]
     pairs = zip(costs, ordinary, strict=True)
@@ -188,41 +190,44 @@ def _stated_costs(ordinary: _Queries) -> _Costs | None:
 
 
 def _fitted_costs(schema: Schema, ordinary: _Queries) -> _Costs:
-    """What every query costs by its variance, for changed records."""
-    # Of 1 / sigma^2: the largest and the least whose noise the files would state like this.
+    """Fit the cost of every query to its variance, with bounded neighbors."""
+    # Largest and smallest 1 / sigma^2 whose variance rounds to the stored one.
     ends = [
-        {name: [1 / _sigma_sq(end) for end in one.interval()] for name, one in level.items()}
+        {
+            name: [1 / _sigma_sq(end) for end in variance.interval()]
+            for name, variance in level.items()
+        }
         for level in ordinary
     ]
     for bits in range(_MOST_BITS + 1):
-        found = [
+        multiples = [
             {name: _multiple(low, high, bits) for name, (high, low) in level.items()}
             for level in ends
         ]
-        if all(number is not None for level in found for number in level.values()):
+        if all(number is not None for level in multiples for number in level.values()):
             return [
                 {
                     name: Fraction(number or 0, 2 << bits)
                     * l2_sensitivity_sq(parse_query(schema, name), Neighbors.BOUNDED)
                     for name, number in level.items()
                 }
-                for level in found
+                for level in multiples
             ]
-    raise InputError("variances", "are those of no fractions with the common denominator 2^100")
+    raise InputError("variances", "match no fractions with the common denominator 2^100")
 
 
 def _multiple(low: Fraction, high: Fraction, bits: int) -> int | None:
-    """The multiple of 2^-bits next to the middle of an interval; None if none is inside."""
+    """Return the multiple of 2^-bits nearest to the middle of an interval; None if outside."""
     low, high = low * (1 << bits), high * (1 << bits)
     number = max(1, round((low + high) / 2))
     return number if low <= number <= high else None
 
 
 def _sigma_sq(variance: Fraction) -> Fraction:
-    """The parameter of noise of a variance.
+    """Return sigma^2 of the noise with a given variance.
 
-    The variance rises with the parameter, and is not above it; from 2 on they are the same to 16
-    digits (Canonne, Kamath & Steinke, arXiv:2004.00010, Fact 19).
+    The variance increases with sigma^2 and never exceeds it; from 2 on both agree to 16 digits
+    (Canonne, Kamath & Steinke, arXiv:2004.00010, Fact 19).
     """
     if variance >= _FAR:
         return variance

@@ -1,7 +1,7 @@
-"""A release as a value, for programs of analysts: what `topdown_das.open_release` gives.
+"""Python interface to a release, returned by `topdown_das.open_release`.
 
-Every member calls what a command calls, and returns an Arrow table with one row per number; nothing
-is computed here. What a release says of itself is read when it is opened, numbers when asked for.
+Every member calls the function behind a command and returns an Arrow table with one row per number.
+The manifest is read when the release is opened, numbers when they are requested.
 """
 
 from __future__ import annotations
@@ -39,12 +39,11 @@ AreasOrFile = Areas | str | Path
 
 @dataclass(frozen=True, eq=False)
 class Release:
-    """A finished release; `topdown_das.open_release` opens one.
+    """Finished release, opened by `topdown_das.open_release`.
 
     Attributes:
-      folder: Where it lies: a path, or the address of a place in a store.
-      manifest: What it says of itself: budget, guarantee, software, digests; docs/documents.md has
-        every key.
+      folder: Path of the release, or its address in an object store.
+      manifest: Budget, guarantee, software and digests; docs/documents.md describes every key.
     """
 
     folder: Place
@@ -52,38 +51,38 @@ class Release:
     _resolved: Resolved
     _product: Product
 
-    # --- what it is of ----------------------------------------------------------------------------
+    # --- contents ---------------------------------------------------------------------------------
 
     @property
     def name(self) -> str:
-        """Name of the run."""
+        """Return the name of the run."""
         return self.manifest.name
 
     @property
     def records(self) -> str:
-        """What is counted, such as `persons`."""
+        """Return the kind of records counted, such as `persons`."""
         return self._product.name
 
     @property
     def products(self) -> tuple[str, ...]:
-        """What else `open_release` opens in this folder, such as `units`, and this itself."""
+        """Return the names of all products of this folder, such as `persons` and `units`."""
         return tuple(self._resolved.products)
 
     @property
     def schema(self) -> Schema:
-        """Attributes with their levels, and recodes; queries name them."""
+        """Return the attributes, their levels and recodes, which queries name."""
         return self._product.plan.schema
 
     @property
     def geolevels(self) -> tuple[str, ...]:
-        """Names of the geolevels, the root first; those of the census off the spine come last."""
+        """Return the names of the geolevels, root first; those off the spine come last."""
         return self._product.plan.geolevels
 
     def measured(self, geolevel: str) -> tuple[str, ...]:
-        """Queries that were measured at a geolevel.
+        """Return the queries that were measured at a geolevel.
 
         Raises:
-          ConfigError: There is no such geolevel.
+          ConfigError: The geolevel is unknown.
         """
         if self._known(geolevel) in self._product.plan.off_spine:
             return ()
@@ -91,15 +90,15 @@ class Release:
         return tuple(entry["query"] for entry in dataset.facts["queries"])
 
     def geounits(self, geolevel: str) -> pa.Table:
-        """The geounits of a geolevel, by geocode.
+        """Return the geounits of a geolevel by geocode.
 
         Returns:
-          Columns geocode, parent, n_children, only_child and chain_end (docs/data-model.md); codes
-          are text. Of a run on another spine than the census they are those of the spine, and
-          census_geocode is that of the census, at geolevels that both have.
+          Table with columns geocode, parent, n_children, only_child and chain_end
+          (docs/data-model.md); codes are text. With a designed spine these are spine codes, and
+          census_geocode has the census code at geolevels that both have.
 
         Raises:
-          ConfigError: There is no such geolevel.
+          ConfigError: The geolevel is unknown.
           OutputError: A file cannot be read.
         """
         return read_geography(self._product.release, self._known(geolevel))
@@ -107,66 +106,66 @@ class Release:
     # --- numbers ----------------------------------------------------------------------------------
 
     def table(self, query: str, geolevel: str, *, confidence: float | None = None) -> pa.Table:
-        """Protected counts beside unbiased estimates, as `das tables` writes them.
+        """Return protected counts and unbiased estimates, as written by `das tables`.
 
         Args:
-          query: Any on the schema, such as `"sex * votingage"`, `"age[65+]"` or `"total"`.
-          geolevel: For all its geounits.
-          confidence: Of intervals; default: 0.9 for estimates, that of the replicates for counts.
+          query: Any query on the schema, such as `"sex * votingage"`, `"age[65+]"` or `"total"`.
+          geolevel: Geolevel whose geounits are tabulated.
+          confidence: Confidence level; default: 0.9 for estimates, that of replicates for counts.
 
         Returns:
-          Columns geolevel, geocode, name (where there are names), one per attribute with its label,
-          count, estimate, standard_error, estimate_lower and estimate_upper, and after `das
-          replicate` with this confidence those of an interval of the count (docs/tables.md).
+          Table with columns geolevel, geocode, name (if names exist), one label column per
+          attribute, count, estimate, standard_error, estimate_lower and estimate_upper. After `das
+          replicate` with this confidence also an interval of the count (docs/tables.md).
 
         Raises:
-          ConfigError: There is no such geolevel, or the confidence is not between 1/2 and 1.
+          ConfigError: The geolevel is unknown, or the confidence is not between 1/2 and 1.
           SchemaError: The query does not parse.
           OutputError: A file cannot be read.
         """
         return read_table(self._product, self._known(geolevel), query, confidence)
 
     def measurements(self, query: str, geolevel: str) -> pa.Table:
-        """Noisy answers as they were drawn: unbiased, and with noise of a known distribution.
+        """Return noisy answers as drawn: unbiased, with noise of known distribution.
 
         Args:
           query: One of `measured(geolevel)`.
-          geolevel: Whose geounits; only children have no answers of their own.
+          geolevel: Geolevel of the answers; only children are measured with their parent.
 
         Returns:
-          Columns geocode, query, label, answer (whole number), mechanism, parameter (an exact
-          fraction as text) and variance (of the noise of one answer). Of a run on another spine
-          than the census geocode is that of the spine, and census_geocode, the last column, that of
-          tables and microdata, at geolevels that both have.
+          Table with columns geocode, query, label, answer (whole number), mechanism, parameter
+          (exact fraction as text) and variance (of the noise of one answer). With a designed spine
+          geocode is the spine code, and census_geocode has the code of tables and microdata, at
+          geolevels that both have.
 
         Raises:
-          ConfigError: There is no such geolevel, or it is not on the spine.
+          ConfigError: The geolevel is unknown, or not on the spine.
           OutputError: The query was not measured there, or a file cannot be read.
         """
-        found = self.noisy_answers(query, geolevel)
-        each, text = len(found.labels), pa.string()
-        noise = {m: (m.kind, str(m.parameter), m.variance()) for m in {*found.mechanisms}}
-        said = np.array([noise[one] for one in found.mechanisms], object).reshape(-1, 3)
-        kinds, parameters, variances = np.repeat(said, each, axis=0).T
-        labels = np.tile(np.array(found.labels, object), len(found.geocodes))
+        noisy = self.noisy_answers(query, geolevel)
+        n_answers, text = len(noisy.labels), pa.string()
+        noise = {m: (m.kind, str(m.parameter), m.variance()) for m in {*noisy.mechanisms}}
+        described = np.array([noise[m] for m in noisy.mechanisms], object).reshape(-1, 3)
+        kinds, parameters, variances = np.repeat(described, n_answers, axis=0).T
+        labels = np.tile(np.array(noisy.labels, object), len(noisy.geocodes))
         columns = {
-            "geocode": pa.array(np.repeat(found.geocodes, each), text),
-            "query": pa.array(np.full(found.answers.size, query), text),
+            "geocode": pa.array(np.repeat(noisy.geocodes, n_answers), text),
+            "query": pa.array(np.full(noisy.answers.size, query), text),
             "label": pa.array(labels, text),
-            "answer": pa.array(found.answers.ravel(), pa.int64()),
+            "answer": pa.array(noisy.answers.ravel(), pa.int64()),
             "mechanism": pa.array(kinds, text),
             "parameter": pa.array(parameters, text),
             "variance": pa.array(variances, pa.float64()),
         }
         plan = self._product.plan
         if plan.census is not None and geolevel in plan.census_digits:
-            own, census = read_both_geocodes(self._product.release, geolevel)
-            named = census[np.searchsorted(own, found.geocodes)]
-            columns["census_geocode"] = pa.array(np.repeat(named, each), text)
+            spine, census = read_both_geocodes(self._product.release, geolevel)
+            named = census[np.searchsorted(spine, noisy.geocodes)]
+            columns["census_geocode"] = pa.array(np.repeat(named, n_answers), text)
         return pa.table(columns)
 
     def noisy_answers(self, query: str, geolevel: str) -> NoisyAnswers:
-        """The same as an int64 matrix with the exact mechanism of each row, for inference.
+        """Return noisy answers as an int64 matrix, with the mechanism of each row.
 
         Raises:
           ConfigError, OutputError: As `measurements`.
@@ -174,7 +173,7 @@ class Release:
         if self._known(geolevel) in self._product.plan.off_spine:
             raise ConfigError(
                 str(self.folder),
-                f"was not measured at {geolevel}, which the spine has not: estimates are sums of "
+                f"was not measured at {geolevel}, which is not on the spine: estimates are sums of "
                 f"{self._product.plan.leaf.name}",
                 want=[*self._product.plan.spine.levels],
             )
@@ -189,24 +188,23 @@ class Release:
         areas: AreasOrFile | None = None,
         **intervals: Any,  # noqa: ANN401 - what IntervalSettings takes
     ) -> pa.Table:
-        """Unbiased estimates of any query from all noisy answers, as `das estimate` has them.
+        """Return unbiased estimates of any query from all noisy answers, as `das estimate`.
 
         Args:
-          query: On the schema, such as `"sex * votingage"` or `"total"`.
-          geolevel: For all its geounits.
-          geounits: For these geocodes, of any geolevels.
-          areas: For these areas: leaf geocodes by name, or a file as `das estimate --area` reads.
-          **intervals: `confidence` of the intervals, 0.9 by default; `simultaneous=True` for
-            intervals that hold for all answers of the table at once; `positive=True` to exclude
-            truths below zero.
+          query: Any query on the schema, such as `"sex * votingage"` or `"total"`.
+          geolevel: Geolevel whose geounits are all estimated.
+          geounits: Further geocodes, at any geolevels.
+          areas: Leaf geocodes by name of area, or an area file as for `das estimate --area`.
+          **intervals: `confidence`, 0.9 by default; `simultaneous=True` for intervals that hold for
+            all answers of the table at once; `positive=True` to use that counts are nonnegative.
 
         Returns:
-          Columns area (geocode or name), query, label, estimate, standard_error, lower, upper,
-          confidence, simultaneous and positive.
+          Table with columns area (geocode or name), query, label, estimate, standard_error, lower,
+          upper, confidence, simultaneous and positive.
 
         Raises:
-          ConfigError: No area is named, or what is named is not there.
-          InputError: A geounit does not exist, or the file cannot be understood.
+          ConfigError: No area is named, or the geolevel is unknown.
+          InputError: A geounit does not exist, or the area file is invalid.
           SchemaError: The query does not parse.
         """
         plan, release = self._product.plan, self._product.release
@@ -222,21 +220,19 @@ class Release:
         other: str | None = None,
         areas: AreasOrFile | None = None,
     ) -> pa.Table:
-        """Covariances of the estimates of a query, or of two, as `das estimate --covariance`.
+        """Return covariances of the estimates of queries, as `das estimate --covariance`.
 
         Args:
-          query: On the schema.
-          geounit: In this geounit.
-          other: The other query; the same by default.
-          areas: In these areas, as for `estimates`.
+          query: Any query on the schema.
+          geounit: Geocode at any geolevel.
+          other: The second query; default: the same query.
+          areas: Areas as for `estimates`.
 
         Returns:
-          A row per area and pair of answers, with columns area, query, label, other_query,
-          other_label, covariance and correlation (null where one of the two is exact). Of two
-          queries that is every pair: m x m' rows, answers of `query` in their order, and with each
-          all answers of `other`. Of a query with itself it is the upper triangle of the symmetric
-          matrix, diagonal (the variances) included: m (m + 1) / 2 rows, row by row, in the order
-          of the answers.
+          Table with one row per area and pair of answers: area, query, label, other_query,
+          other_label, covariance and correlation (null if one of the two is exact). Two queries
+          give all m x m' pairs, row by row. One query gives the upper triangle of its covariance
+          matrix including the diagonal (the variances): m (m + 1) / 2 rows, row by row.
 
         Raises:
           ConfigError, InputError, SchemaError: As `estimates`.
@@ -254,49 +250,51 @@ class Release:
         confidence: float = 0.9,
         ideal: float | None = None,
     ) -> AreaTables:
-        """Tables of districts or other areas, as `das areas`.
+        """Return tables of districts or other areas, as `das areas`.
 
         Args:
-          areas: Leaf geocodes by name, or a block-assignment file.
-          tables: Such as `"sex * age[65+]"`; the total of every area is always there.
-          confidence: Of the intervals.
-          ideal: Persons of the ideal area. Default: an even share of all in the areas.
+          areas: Leaf geocodes by name of area, or a block-assignment file.
+          tables: Queries such as `"sex * age[65+]"`; totals are always included.
+          confidence: Confidence level of the intervals.
+          ideal: Persons of the ideal area; default: the mean over the areas.
 
         Returns:
-          A value with `table`, of protected counts, estimates, intervals and deviations
-          (docs/areas.md), `total_deviation`, `ideal` and `notes`: blocks in no area, or in two.
+          `table` with protected counts, estimates, intervals and deviations (docs/areas.md),
+          `total_deviation`, `ideal`, and `notes` on blocks in no area or in several.
 
         Raises:
           ConfigError: No area is named.
-          InputError: The file cannot be understood, or a geocode does not exist.
-          SchemaError: A table does not parse.
+          InputError: The area file is invalid, or a geocode does not exist.
+          SchemaError: A query does not parse.
           OutputError: A file of the release is missing or changed.
         """
-        own = self._product
-        alone = replace(self._resolved, products={own.name: own})
+        product = self._product
+        resolved = replace(self._resolved, products={product.name: product})
         if isinstance(areas, Mapping):
-            codes = {name: np.unique(np.asarray([*of], np.bytes_)) for name, of in areas.items()}
+            codes = {
+                name: np.unique(np.asarray([*leaves], np.bytes_)) for name, leaves in areas.items()
+            }
             named = AreaFile(codes, ())
         else:
             named = self._file(areas)
-        return tabulate_areas(alone, named, tables, confidence, ideal)
+        return tabulate_areas(resolved, named, tables, confidence, ideal)
 
-    # --- whether it is whole ----------------------------------------------------------------------
+    # --- verification -----------------------------------------------------------------------------
 
     def verify(self) -> dict[str, int | float]:
         """Check digests, ledger, sums over the tree and invariants, as `das verify`.
 
         Returns:
-          How many datasets, families, exact answers and geounits with limits were checked.
+          Numbers of checked datasets, families, exact answers and geounits with constraints.
 
         Raises:
-          OutputError, LedgerError, VerificationError: A file is missing or changed, or a promise
-            is broken.
+          OutputError, LedgerError, VerificationError: A file is missing or changed, or a check
+            fails.
         """
         return verify_run(self._resolved)
 
     def _areas(self, areas: AreasOrFile | None) -> Areas:
-        """Leaf geocodes by the names of areas; warns of what is odd in a file."""
+        """Return leaf geocodes by name of area; emit warnings about an area file."""
         if areas is None or isinstance(areas, Mapping):
             return areas or {}
         file = self._file(areas)
@@ -317,25 +315,25 @@ class Release:
         return geolevel
 
     def __repr__(self) -> str:
-        """Name, records and geolevels."""
+        """Return name, records and geolevels as text."""
         return f"<Release {self.name!r} of {self.records}: {', '.join(self.geolevels)}>"
 
 
 def open_release(folder: str | Place, product: str | None = None) -> Release:
-    """Open a finished release, wherever its folder was copied.
+    """Open a finished release from any folder.
 
     Args:
-      folder: A path, or an address such as `s3://bucket/release`.
-      product: What is counted, such as `units`, where a release has several. Default: the last.
+      folder: Path, or address such as `s3://bucket/release`.
+      product: Name of a product, such as `units`; default: the last.
 
     Raises:
-      OutputError: It is no finished release, not whole, or of a format that a newer version wrote.
-      ConfigError: It has no such product, or the address cannot be understood.
+      OutputError: The folder is no complete release, or was written by a newer version.
+      ConfigError: The product is unknown, or the address is invalid.
     """
-    place = _place(folder)
-    resolved = load_release(place)
-    own = product_named(resolved, product, f"{place}, product")
-    return Release(place, read_manifest(own.release), resolved, own)
+    path = _place(folder)
+    resolved = load_release(path)
+    opened = product_named(resolved, product, f"{path}, product")
+    return Release(path, read_manifest(opened.release), resolved, opened)
 
 
 def _place(given: str | Place) -> Place:

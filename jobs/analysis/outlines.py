@@ -1,8 +1,7 @@
-"""Outlines of areas made small: on a grid, borders stored once and with fewer corners.
+"""Small outlines of areas: corners on a grid, shared borders stored once and simplified.
 
-A border between two areas is one arc, made simpler once for both, so that no gap opens between
-them. How far it may move depends on the smaller of the areas beside it: towns keep their shape
-beside counties.
+A border between two areas is one arc and is simplified once for both, so that no gap opens. Its
+tolerance depends on the smaller of the two areas, so that towns next to counties keep their shape.
 """
 
 from __future__ import annotations
@@ -15,8 +14,8 @@ import numpy as np
 
 from das.arrays import BoolArray, FloatArray, IntArray
 
-GRID = 1 << 14  # steps of the longer side
-_COARSER = 1.6  # by which tolerances grow until all fits
+GRID = 1 << 14  # steps of the longer side; default, not measured
+_COARSER = 1.6  # factor by which tolerances grow until all corners fit; default, not measured
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,10 +23,10 @@ class Outlines:
     """Outlines of F areas on a grid.
 
     Attributes:
-      width: Of the grid.
-      height: Of the grid; y grows to the south.
-      arcs: int64[n, 2] corners of each arc, its ends included.
-      rings: Of each area, numbers of the arcs of every ring; ~a is arc a from its end.
+      width: Width of the grid in steps.
+      height: Height of the grid in steps; y grows to the south.
+      arcs: int64[n, 2], corners of each arc including both ends.
+      rings: For each area and ring, indices of arcs; ~a is arc a reversed.
     """
 
     width: int
@@ -37,11 +36,11 @@ class Outlines:
 
     @property
     def corners(self) -> int:
-        """Corners of all arcs."""
+        """Return the number of corners of all arcs."""
         return sum(len(arc) for arc in self.arcs)
 
     def arrays(self) -> dict[str, IntArray]:
-        """As whole numbers: steps along arcs, and how areas are made of them."""
+        """Encode arcs and rings as integer arrays, with arcs as differences of corners."""
         steps = [np.diff(arc, axis=0) for arc in self.arcs]
         starts = np.array([arc[0] for arc in self.arcs], np.int64).reshape(-1, 2)
         moved = np.diff(starts, axis=0, prepend=np.zeros((1, 2), np.int64))
@@ -59,31 +58,31 @@ class Outlines:
 
 
 def outlines(areas: Sequence[Sequence[FloatArray]], most_corners: int) -> Outlines:
-    """Outlines of areas with at most so many corners, or as few as their junctions leave.
+    """Simplify outlines of areas to a limited number of corners, or as few as junctions allow.
 
     Args:
-      areas: Of each, float64[n, 2] corners (longitude, latitude) of its rings, not closed.
-      most_corners: Of all arcs.
+      areas: For each area and ring: float64[n, 2], corners (longitude, latitude), not closed.
+      most_corners: Limit on the corners of all arcs together.
     """
     points, (width, height) = _on_grid(areas)
     kept = [[ring for ring in area if len(ring) >= 3] for area in points]
-    arcs, rings, beside = _arcs(kept)
+    arcs, rings, neighbors = _arcs(kept)
     sizes = np.array([max([1.0, *map(_area, area)]) for area in kept])
-    scale = np.sqrt(np.minimum.reduceat(sizes[beside[1]], beside[0])) if arcs else np.zeros(0)
+    scale = np.sqrt(np.minimum.reduceat(sizes[neighbors[1]], neighbors[0])) if arcs else np.zeros(0)
     tolerance = 0.01
     while True:
         simple = [_simplified(arc, tolerance * size) for arc, size in zip(arcs, scale, strict=True)]
-        found = Outlines(width, height, simple, rings)
-        if found.corners <= most_corners or tolerance > 1:
-            return found
+        simplified = Outlines(width, height, simple, rings)
+        if simplified.corners <= most_corners or tolerance > 1:
+            return simplified
         tolerance *= _COARSER
 
 
 def _on_grid(areas: Sequence[Sequence[FloatArray]]) -> tuple[list[list[IntArray]], tuple[int, int]]:
-    """Corners on the grid without repetitions, and its width and height.
+    """Return corners on the grid without repetitions, and (width, height) of the grid.
 
-    Longitudes are shortened as they are in the middle, which keeps shapes of a state. Where areas
-    lie on both sides of the antimeridian, the map is cut where there is most room.
+    Longitudes are scaled by the cosine of the middle latitude, which keeps the shapes of a state.
+    If areas lie on both sides of the antimeridian, the map is cut at the widest gap in longitude.
     """
     every = np.concatenate([ring for area in areas for ring in area])
     longitude = np.sort(every[:, 0])
@@ -113,7 +112,7 @@ def _on_grid(areas: Sequence[Sequence[FloatArray]]) -> tuple[list[list[IntArray]
 
 
 def _distinct(ring: IntArray) -> IntArray:
-    """A closed ring without corners that repeat the one before."""
+    """Remove corners of a closed ring that repeat the one before."""
     return np.asarray(ring[(ring != np.roll(ring, 1, axis=0)).any(1)], np.int64)
 
 
@@ -125,11 +124,11 @@ def _area(ring: IntArray) -> float:
 def _arcs(
     areas: Sequence[Sequence[IntArray]],
 ) -> tuple[list[IntArray], list[list[list[int]]], tuple[IntArray, IntArray]]:
-    """Cut rings where three areas meet, or a border reaches the outside; each arc once.
+    """Cut rings where three areas meet or a border reaches the outside; store each arc once.
 
     Returns:
-      The arcs; for each area its rings as numbers of arcs; and which areas lie beside each arc:
-      the first of each arc in a list of areas, and the list.
+      The arcs; for each area its rings as indices of arcs; and the areas on both sides of each arc:
+      its first position in a list of areas, and the list.
     """
     flat = [ring for area in areas for ring in area]
     if not flat:
@@ -156,27 +155,27 @@ def _arcs(
             of_area.append(of_ring)
             at += 1
         out.append(of_area)
-    lengths = [len(own) for own in owners]
+    lengths = [len(areas_of) for areas_of in owners]
     first = np.concatenate(([0], np.cumsum(lengths)[:-1])).astype(np.int64)
-    return arcs, out, (first, np.array([one for own in owners for one in own], np.int64))
+    return arcs, out, (first, np.array([*itertools.chain.from_iterable(owners)], np.int64))
 
 
 def _junctions(rings: Sequence[IntArray]) -> BoolArray:
-    """Of every corner of every ring, whether rings part there."""
+    """Return bool over all corners of all rings, whether rings part there."""
     before = _keys(np.concatenate([np.roll(ring, 1, axis=0) for ring in rings]))
     after = _keys(np.concatenate([np.roll(ring, -1, axis=0) for ring in rings]))
-    own = _keys(np.concatenate(list(rings)))
+    at = _keys(np.concatenate(list(rings)))
     less, more = np.minimum(before, after), np.maximum(before, after)
-    order = np.lexsort((more, less, own))
-    here = own[order]
+    order = np.lexsort((more, less, at))
+    here = at[order]
     starts = np.flatnonzero(np.diff(here, prepend=-1))
     length = np.diff(np.append(starts, len(here)))
     first = np.repeat(starts, length)
     differs = (less[order] != less[order][first]) | (more[order] != more[order][first])
-    apart = np.repeat(np.logical_or.reduceat(differs, starts), length)
-    found = np.zeros(len(own), np.bool_)
-    found[order] = apart
-    return found
+    parts = np.repeat(np.logical_or.reduceat(differs, starts), length)
+    is_junction = np.zeros(len(at), np.bool_)
+    is_junction[order] = parts
+    return is_junction
 
 
 def _keys(points: IntArray) -> IntArray:
@@ -184,7 +183,7 @@ def _keys(points: IntArray) -> IntArray:
 
 
 def _pieces(ring: IntArray, is_cut: BoolArray) -> Iterator[IntArray]:
-    """A ring from junction to junction; from its least corner all around if there is none."""
+    """Yield a ring from junction to junction; without junctions from its smallest corner."""
     cuts = np.flatnonzero(is_cut)
     if not len(cuts):
         start = int(_keys(ring).argmin())
@@ -197,16 +196,16 @@ def _pieces(ring: IntArray, is_cut: BoolArray) -> Iterator[IntArray]:
 
 
 def _is_backward(arc: IntArray) -> bool:
-    """Whether an arc is stored from its end: both areas beside it must store it alike."""
+    """Return whether an arc is stored reversed, so that both areas store it in one direction."""
     keys = _keys(arc)
     first = int((keys != keys[::-1]).argmax())
     return bool(keys[first] > keys[::-1][first])
 
 
 def _simplified(arc: IntArray, tolerance: float) -> IntArray:
-    """Corners of an arc from which it departs by more than a tolerance, its ends always.
+    """Return the ends of an arc, and the corners by which it departs from a line by a tolerance.
 
-    A closed arc keeps the corner farthest from its start as well, and so an area.
+    A closed arc also keeps the corner farthest from its start, so that its area stays positive.
 
     References:
       Douglas & Peucker, Cartographica 10, 1973.
@@ -234,7 +233,7 @@ def _simplified(arc: IntArray, tolerance: float) -> IntArray:
 
 
 def _across(arc: IntArray, start: int, end: int) -> FloatArray:
-    """How far corners lie from the segment between two of them; from its start if it is a point."""
+    """Return distances of corners from a segment; from its start if the segment is a point."""
     x, y = (arc - arc[start]).astype(np.float64).T
     along = (arc[end] - arc[start]).astype(np.float64)
     length = float(np.hypot(*along))

@@ -1,4 +1,4 @@
-"""Outlines of geounits from files of others: GeoJSON, and GeoParquet with polygons as WKB."""
+"""Read outlines of geounits: GeoJSON, and GeoParquet with polygons as WKB."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from jobs.analysis.boundaries import read_features
 _CONVERT = "convert it to GeoJSON in longitude and latitude, as with `ogr2ogr -f GeoJSON`"
 _POLYGON, _MULTIPOLYGON, _COLLECTION = 3, 6, 7  # of WKB
 _Z, _M, _SRID = 0x80000000, 0x40000000, 0x20000000  # flags of extended WKB
-_FARTHEST = 1e9  # from the origin; the way around the Earth is 1.3e8 feet
+_FARTHEST = 1e9  # coordinate; the circumference of the Earth is 1.3e8 feet
 _DAMAGED = (
     AttributeError,
     LookupError,
@@ -35,14 +35,14 @@ Rings = list[FloatArray]
 
 @dataclass(frozen=True, eq=False)
 class Polygons:
-    """Areas with their outlines.
+    """Areas with properties and outlines.
 
     Attributes:
-      path: Where they were read.
-      fields: Names of the properties that are text or numbers, in order.
+      path: The file.
+      fields: Names of the properties that are text or whole numbers, in order.
       rows: Properties of each area.
-      rings: Of each area, float64[n, 2] corners (longitude, latitude) of every ring without the
-        last, which is the first; none of an area without outline.
+      rings: For each area and ring: float64[n, 2], corners (longitude, latitude) without the
+        closing one; no ring for an area without outline.
     """
 
     path: Path
@@ -51,10 +51,10 @@ class Polygons:
     rings: Sequence[Rings]
 
     def column(self, field: str) -> list[str]:
-        """A property of every area; empty where it is missing.
+        """Return a property of every area; empty text if missing.
 
         Raises:
-          InputError: No area has it.
+          InputError: No area has the property.
         """
         if field not in self.fields:
             raise InputError(
@@ -67,17 +67,17 @@ def read_polygons(path: Path) -> Polygons:
     """Read areas with outlines.
 
     Raises:
-      InputError: It is missing, no file of a kind that is read, or damaged.
+      InputError: The file is missing, damaged, or of another format.
     """
     try:
         with path.open("rb") as handle:
             start = handle.read(4)
     except OSError as error:
         raise InputError(str(path), "cannot be read", got=error.strerror) from None
-    found = list(_parquet(path) if start == b"PAR1" else _geojson(path))
-    rows = [row for row, _ in found]
+    areas = list(_parquet(path) if start == b"PAR1" else _geojson(path))
+    rows = [row for row, _ in areas]
     fields = tuple(dict.fromkeys(name for row in rows for name in row))
-    rings = [own for _, own in found]
+    rings = [rings_of for _, rings_of in areas]
     if not any(rings):
         raise InputError(str(path), "has no polygons", remedy=_CONVERT)
     if not fields:
@@ -86,7 +86,7 @@ def read_polygons(path: Path) -> Polygons:
 
 
 def _texts(properties: Mapping[str, Any]) -> dict[str, str]:
-    """Properties that are text or whole numbers, as text."""
+    """Return properties that are text or whole numbers, as text."""
     whole = {
         name: int(value) if isinstance(value, float) and value.is_integer() else value
         for name, value in properties.items()
@@ -121,13 +121,13 @@ def _rings_of(geometry: Mapping[str, Any] | None) -> Rings:
         return [ring for part in geometry["geometries"] for ring in _rings_of(part)]
     polygons: list[Any] = []
     if geometry["type"] in ("Polygon", "MultiPolygon"):
-        found = geometry["coordinates"]
-        polygons = [found] if geometry["type"] == "Polygon" else found
+        coordinates = geometry["coordinates"]
+        polygons = [coordinates] if geometry["type"] == "Polygon" else coordinates
     return [_ring([p[:2] for p in ring]) for polygon in polygons for ring in polygon]
 
 
 def _ring(corners: object) -> FloatArray:
-    """float64[n, 2] without the last corner, which repeats the first."""
+    """Return float64[n, 2] without the closing corner."""
     ring = np.asarray(corners, np.float64).reshape(-1, 2)
     if not len(ring):
         raise ValueError("a ring has no corners")
@@ -159,11 +159,11 @@ def _parquet(path: Path) -> Iterator[tuple[dict[str, str], Rings]]:
 
 
 def _geometry_column(path: Path, schema: pa.Schema) -> str:
-    """The column with polygons, as the metadata of GeoParquet name it."""
+    """Return the column with polygons, as named in the GeoParquet metadata."""
     try:
-        said = json.loads((schema.metadata or {}).get(b"geo", b"{}"))
-        column = said.get("primary_column", "geometry")
-        encoding = said.get("columns", {}).get(column, {}).get("encoding", "WKB")
+        metadata = json.loads((schema.metadata or {}).get(b"geo", b"{}"))
+        column = metadata.get("primary_column", "geometry")
+        encoding = metadata.get("columns", {}).get(column, {}).get("encoding", "WKB")
     except _DAMAGED:
         column, encoding = "geometry", "WKB"
     if column not in schema.names:
@@ -176,14 +176,14 @@ def _geometry_column(path: Path, schema: pa.Schema) -> str:
 
 
 class _Wkb:
-    """Rings of polygons in well-known binary, extended or not, of two to four dimensions."""
+    """Parser of polygons in well-known binary, extended or not, with two to four dimensions."""
 
     def __init__(self, content: bytes) -> None:
         self._content = content
         self._at = 0
 
     def rings(self) -> Rings:
-        """Of the geometry that begins here; none if it is no area."""
+        """Return the rings of the geometry at the current position."""
         order = "<" if self._content[self._at] == 1 else ">"
         self._at += 1
         kind = self._number(order)
@@ -197,7 +197,7 @@ class _Wkb:
             return [self._ring(order, dimensions) for _ in range(self._number(order))]
         if kind in (_MULTIPOLYGON, _COLLECTION):
             return [ring for _ in range(self._number(order)) for ring in self.rings()]
-        raise ValueError("is no area")
+        raise ValueError("is no polygon")
 
     def _number(self, order: str) -> int:
         (value,) = struct.unpack_from(f"{order}I", self._content, self._at)

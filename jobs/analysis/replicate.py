@@ -1,10 +1,9 @@
-"""Replicates: a finished run repeated from its release as if that were the truth, at no cost.
+"""Replicates: a finished run repeated with its release in place of the truth, at no privacy cost.
 
-The counts of the release are measured with noise of the same laws and solved by the same steps.
-Only what is public enters, so the noise needs no secret: its key is made of a seed that anybody may
-know. The confidential half of the run and its account are neither read nor written, and nothing is
-measured that a grant would have to pay for. A replicate is one task, which works in a folder of its
-own and leaves errors by size class (`jobs.pipeline.release.intervals`).
+The released counts are measured with noise of the same distributions and solved in the same way.
+All inputs are public, so the noise comes from a public seed. The confidential half of the run and
+the account are neither read nor written. One task makes one replicate in a temporary folder and
+stores its errors by size class (`jobs.pipeline.release.intervals`).
 """
 
 from __future__ import annotations
@@ -59,19 +58,19 @@ from jobs.pipeline.tasks.executor import LocalTasks, Tasks, open_tasks, require_
 from jobs.pipeline.tasks.progress import Recorder, Reporter
 from jobs.pipeline.tasks.resources import PeakMemory
 
-CHECKED = 4  # of so many replicates one is replicated itself, to check the intervals
+CHECKED = 4  # every fourth replicate is replicated itself, to check the intervals; default
 _SETTINGS = "settings.json"
 
 
 @dataclass(frozen=True)
 class Repeated:
-    """A product of a run that is repeated; what its tasks know of it.
+    """Product of the repeated run, as tasks need it.
 
     Attributes:
       name: Name of the product.
-      plan: Its plan, marked as not for release: the noise of replicates is no noise for one.
-      release: What is taken for the truth.
-      queries: What is compared.
+      plan: Its plan, marked as not for release, because the noise of replicates is public.
+      release: The release that takes the place of the truth.
+      queries: Compared queries.
     """
 
     name: str
@@ -81,7 +80,7 @@ class Repeated:
 
     @classmethod
     def of(cls, product: Product) -> Repeated:
-        """A product of a finished run."""
+        """Describe a product of a finished run."""
         queries = tuple(product.tabulated.values())
         plan = replace(product.plan, not_for_release=True)
         return cls(product.name, plan, product.release, queries)
@@ -89,14 +88,14 @@ class Repeated:
 
 @dataclass(frozen=True)
 class ReplicateTask:
-    """All that a task knows which makes replicates.
+    """Task that makes replicates.
 
     Attributes:
-      products: What is repeated.
-      folder: Where replicates are at work.
-      seed: Of the noise.
-      sizing: How the steps of a replicate are cut.
-      keep: Whether leaf counts are kept, for sums over any area.
+      products: The repeated products.
+      folder: Folder of all replicates.
+      seed: Public seed of the noise.
+      sizing: Sizes of the batches of a replicate.
+      keep: Whether to keep leaf counts, for sums over any area.
     """
 
     products: tuple[Repeated, ...]
@@ -106,37 +105,37 @@ class ReplicateTask:
     keep: bool = False
 
     def errors_file(self, number: int) -> Place:
-        """Where the errors of a replicate are kept."""
+        """Return the file with the errors of a replicate."""
         return self.folder / "errors" / f"{number:06d}.parquet"
 
     def key(self, replicate: Position, level: int, *, is_on_demand: bool = False) -> NoiseKey:
-        """Make the key of the noise of a geolevel of a replicate; no run has the same.
+        """Return the noise key of a geolevel of a replicate; no run has the same key.
 
         Args:
-          replicate: Its number, its generation, and the number of the product.
-          level: Position of the geolevel.
-          is_on_demand: Whether it is for the on-demand queries.
+          replicate: Number of the replicate, its generation, and index of the product.
+          level: Index of the geolevel.
+          is_on_demand: Whether the key is for the on-demand queries.
         """
         return NoiseKey.for_testing(self.seed, (*replicate, level, int(is_on_demand)))
 
     def leaves(self, product: str, number: int) -> Place:
-        """Where the leaf counts of a replicate are kept."""
+        """Return the folder with the leaf counts of a replicate."""
         return self.folder / "leaves" / product / f"{number:06d}"
 
     def kept(self, numbers: Iterable[int]) -> list[Place]:
-        """Datasets of the leaf counts of some replicates, if they are wanted."""
+        """List the datasets of the leaf counts of some replicates; none unless they are kept."""
         wanted = self.products if self.keep else ()
         return [self.leaves(product.name, number) for number in numbers for product in wanted]
 
     def is_made(self, number: int) -> bool:
-        """Whether all that is kept of a replicate is there."""
+        """Return whether errors and leaf counts of a replicate are stored."""
         leaves = self.kept([number])
         return self.errors_file(number).exists() and all(map(is_published, leaves))
 
     def replicate(self, number: int) -> None:
-        """Make a replicate, and of one in four a replicate of it; keep their errors.
+        """Make a replicate, and for one in four a replicate of it; store their errors.
 
-        A task that is run again, or twice, makes the same.
+        Running a task again gives the same result.
         """
         room = self.folder / "work" / f"{number:06d}-{uuid.uuid4().hex}"
         try:
@@ -147,9 +146,11 @@ class ReplicateTask:
 
     def _generations(self, number: int, room: Place) -> Iterator[tuple[Asked, Compared]]:
         generations = 2 if is_checked(number) else 1
-        truths: dict[str, ReleaseLayout] = {one.name: one.release for one in self.products}
+        truths: dict[str, ReleaseLayout] = {
+            product.name: product.release for product in self.products
+        }
         for generation in range(1, generations + 1):
-            roots = {one.name: room / f"{one.name}-{generation}" for one in self.products}
+            roots = {p.name: room / f"{p.name}-{generation}" for p in self.products}
             repeats = [
                 Repeat(
                     product.plan,
@@ -160,22 +161,23 @@ class ReplicateTask:
                 )
                 for index, product in enumerate(self.products)
             ]
-            for one in repeats:  # all before any is solved: one may be fitted to answers of others
-                one.measure()
-            for product, one in zip(self.products, repeats, strict=True):
-                one.solve()
-                truth, made = truths[product.name], one.made
+            # All are measured before any is solved: one may be fitted to answers of another.
+            for repeat in repeats:
+                repeat.measure()
+            for product, repeat in zip(self.products, repeats, strict=True):
+                repeat.solve()
+                truth, made = truths[product.name], repeat.made
                 for geolevel in product.plan.geolevels:
                     compared = compare_level(product.plan, geolevel, product.queries, truth, made)
-                    for name, found in compared.items():
-                        yield Asked(generation, product.name, geolevel, name), found
+                    for name, errors in compared.items():
+                        yield Asked(generation, product.name, geolevel, name), errors
                 if self.keep and generation == 1:
                     keep_leaves(product.plan, made, self.leaves(product.name, number))
                 truths[product.name] = made
 
 
 def keep_leaves(plan: Plan, made: ReleaseLayout, kept: Place) -> None:
-    """Copy the leaf counts of a replicate to where they are kept, once."""
+    """Copy the leaf counts of a replicate into their folder, once."""
     if is_published(kept):
         return
     writer = PartWriter(kept, SPARSE_SCHEMA)
@@ -192,19 +194,19 @@ def replicate(
     reporter: Reporter,
     tasks: Tasks | None = None,
 ) -> list[Place]:
-    """Make the replicates of a finalized release that are not made yet, and intervals of all.
+    """Make the missing replicates of a finalized release, and intervals from all of them.
 
     Args:
-      resolved: The run, or the solution beside its release that is meant.
-      settings: How many, and of which seed.
-      reporter: Who watches.
-      tasks: What runs them; None starts Spark as the run file wants it.
+      resolved: The run, or a further solution of it.
+      settings: Number of replicates and seed.
+      reporter: Receives progress.
+      tasks: Executor of the tasks; None: start Spark as in the run file.
 
     Returns:
-      The files written, all publishable.
+      The written files; all of them can be published.
 
     Raises:
-      ConfigError: None is wanted, or the confidence is out of range.
+      ConfigError: The count is below 1, or the confidence is out of range.
       OutputError: The release is not finalized, or was made with other settings.
     """
     if settings.count < 1:
@@ -229,13 +231,13 @@ def replicate(
         files = [task.errors_file(number) for number in numbers]
         missing = [number for number in numbers if not task.is_made(number)]
         recorder = Recorder(folder, reporter, stack.enter_context(PeakMemory()))
-        remove_tree(folder / "work")  # of drivers that were killed
+        remove_tree(folder / "work")  # left behind by killed drivers
         if missing:
             with recorder.stage("replicate", f"{len(missing)} of {settings.count}"):
                 tasks.run("replicates", missing, task.replicate)
         remove_tree(folder / "work")
         gathered = gather_errors([read_errors(file) for file in files])
-        held = sum(Dataset.open(leaves).bytes for leaves in task.kept(numbers))
+        n_bytes = sum(Dataset.open(leaves).bytes for leaves in task.kept(numbers))
         made = Made(
             settings.count,
             sum(map(is_checked, numbers)),
@@ -244,35 +246,35 @@ def replicate(
             Fraction(str(settings.confidence)),
         )
         reporter.say(
-            f"{'':<20}{settings.count} replicates: {made.bytes:,} bytes of errors, {held:,} bytes "
-            f"of leaf counts kept in {folder}"
+            f"{'':<20}{settings.count} replicates: {made.bytes:,} bytes of errors, {n_bytes:,} "
+            f"bytes of leaf counts kept in {folder}"
         )
         written = []
-        for one in products:
-            document = describe_intervals(one.name, one.release, gathered, made)
-            what = "intervals" if one.name == "persons" else f"{one.name}, intervals"
+        for repeated in products:
+            document = describe_intervals(repeated.name, repeated.release, gathered, made)
+            what = "intervals" if repeated.name == "persons" else f"{repeated.name}, intervals"
             with recorder.stage("replicate", what):
-                write_intervals(one.plan, one.release, one.queries, document, tasks)
+                write_intervals(repeated.plan, repeated.release, repeated.queries, document, tasks)
             if not reporter.console.quiet:
-                table = errors_table(one.plan.geolevels, document)
+                table = errors_table(repeated.plan.geolevels, document)
                 result_console().print(terminal_table(table))
-            layout = IntervalLayout.of(one.release)
-            written += [layout.document, *map(layout.tables, one.plan.geolevels)]
+            layout = IntervalLayout.of(repeated.release)
+            written += [layout.document, *map(layout.tables, repeated.plan.geolevels)]
     return [*write_public_reports(resolved.release.root), *written]
 
 
 def is_checked(number: int) -> bool:
-    """Whether a replicate is replicated itself."""
+    """Return whether a replicate is replicated itself."""
     return number % CHECKED == 1
 
 
 def _claim(folder: Place, release: ReleaseLayout, seed: int) -> None:
-    """Keep errors of replicates of one release and seed; those of others are removed."""
-    said = {"format": 2, "manifest": digest_of(release.manifest), "seed": seed}
+    """Remove the errors of replicates of another release or seed."""
+    settings = {"format": 2, "manifest": digest_of(release.manifest), "seed": seed}
     path = folder / _SETTINGS
-    if path.exists() and read_json(path, "remove the folder") == said:
+    if path.exists() and read_json(path, "remove the folder") == settings:
         return
     remove_tree(folder / "errors")
     remove_tree(folder / "leaves")
     make_closed_folder(folder / "errors")
-    write_json(path, said)
+    write_json(path, settings)

@@ -1,11 +1,10 @@
-"""Options of commands on a release: each field is an option of the command line.
+"""Options of commands that read a release; each field is an option of the command line.
 
-This module loads nothing heavy, since the command line reads it to show its help.
+This module imports no large packages, because the command line imports it to show its help.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
@@ -18,22 +17,11 @@ if TYPE_CHECKING:
     from jobs.pipeline.config.product import Product, Resolved
 
 
-def refuse_unknown(where: str, what: str, names: Iterable[str], known: Collection[str]) -> None:
-    """Refuse names that are not among those that are known.
-
-    Raises:
-      ConfigError: The first that is not; `what` is the kind of thing that it names.
-    """
-    for name in names:
-        if name not in known:
-            raise ConfigError(where, f"names an unknown {what}", got=name, want=[*known])
-
-
 def product_named(resolved: Resolved, name: str | None, where: str = "--product") -> Product:
-    """Return a product of a run by its name, or the last.
+    """Return the product with a name; without a name the last one.
 
     Raises:
-      ConfigError: There is no such product.
+      ConfigError: The product is unknown.
     """
     if name is not None and name not in resolved.products:
         raise ConfigError(where, "is unknown", got=name, want=[*resolved.products])
@@ -42,12 +30,12 @@ def product_named(resolved: Resolved, name: str | None, where: str = "--product"
 
 @dataclass(frozen=True)
 class TablesRequest:
-    """What `das tables` writes.
+    """Options of `das tables`.
 
     Attributes:
-      queries: Table, such as "sex * age"; again for more. Default: output.tables.
-      geolevels: Geolevel, such as tract; again for more. Default: all of a table.
-      formats: csv, parquet or xlsx; again for more.
+      queries: Table, such as "sex * age"; repeat for more. Default: output.tables.
+      geolevels: Geolevel, such as tract; repeat for more. Default: all of a table.
+      formats: csv, parquet or xlsx; repeat for more.
       to: Folder for the files; it may exist.
       confidence: Confidence level. Default: 0.9. Counts have intervals at that of `das replicate`.
       product: Name of a product. Default: the last one.
@@ -63,7 +51,7 @@ class TablesRequest:
 
 @dataclass(frozen=True)
 class IntervalSettings:
-    """Which intervals of estimates are computed.
+    """Options of the intervals of estimates.
 
     Attributes:
       confidence: Confidence level of the intervals.
@@ -78,7 +66,7 @@ class IntervalSettings:
 
 @dataclass(frozen=True)
 class EstimateRequest:
-    """What `das estimate` estimates.
+    """Options of `das estimate`.
 
     Attributes:
       query: Query, such as "votingage * hispanic".
@@ -97,13 +85,13 @@ class EstimateRequest:
 
 @dataclass(frozen=True)
 class AreasRequest:
-    """What `das areas` tabulates.
+    """Options of `das areas`.
 
     Attributes:
       assign: Block-assignment file: CSV of areas and leaf geocodes.
       column: Column of the areas, in a file with several.
-      table: Table beside the total, such as "sex * age[65+]"; again for more.
-      geounit: Geocode of any geolevel; again for more.
+      table: Further table, such as "sex * age[65+]"; repeat for more.
+      geounit: Geocode of any geolevel; repeat for more.
       geolevel: All geounits of this geolevel, such as county.
       confidence: Confidence level of the intervals.
       ideal: Persons of the ideal area. Default: an equal share of all.
@@ -120,14 +108,14 @@ class AreasRequest:
 
 @dataclass(frozen=True)
 class ExploreRequest:
-    """What the page of `das explore` holds.
+    """Options of `das explore`.
 
     Attributes:
       boundaries: Outlines of geounits: GeoJSON, or GeoParquet with WKB.
       join: Property of the boundaries that is the geocode. Default: the one that fits.
       names: Property of the boundaries that is the name of a place.
-      tables: Table, such as total; again for more. Default: all of the release.
-      geolevels: Geolevel, such as tract; again for more. Default: all.
+      tables: Table, such as total; repeat for more. Default: all of the release.
+      geolevels: Geolevel, such as tract; repeat for more. Default: all.
       megabytes: Largest size of the page; what does not fit is left out.
     """
 
@@ -141,16 +129,16 @@ class ExploreRequest:
 
 @dataclass(frozen=True)
 class NmfImport:
-    """What `das nmf import` imports.
+    """Options of `das nmf import`.
 
     Attributes:
       nmf: Folder with <Geolevel>.parquet, such as US_Person_PL_PROD.
       folder: New folder for the run file and the run.
-      schema: Schema file. Default: the one in conf/schema with their attributes.
-      allocation: Allocation that was measured. Default: found by the variances.
+      schema: Schema file. Default: the one in conf/schema with the attributes of the files.
+      allocation: Allocation of the measurements. Default: found by the variances.
       rho: Budget that --allocation splits, such as 293764/114921.
       root: Geolevel to begin with, such as state. Default: the first.
-      leave_out: Constraint to leave out, such as hhgq_total_ub; again for more.
+      leave_out: Constraint to leave out, such as hhgq_total_ub; repeat for more.
       product: Name for the product. Default: persons, or units.
     """
 
@@ -166,14 +154,14 @@ class NmfImport:
 
 @dataclass(frozen=True)
 class InspectRequest:
-    """What `das inspect` prints or writes.
+    """Options of `das inspect`.
 
     Attributes:
-      geounit: Geocode of any geolevel: print what was released of it.
+      geounit: Geocode of any geolevel: print its released numbers.
       query: Only this query of the geounit.
-      product: Whose answers of the geounit. Default: the last product.
+      product: Product of these answers. Default: the last.
       reports: Write the reports of a finished run again, and print nothing.
-      to: Folder for the public reports, which are then all that is written.
+      to: Folder for the public reports; the internal ones are then not written.
       solution: Name of a further solution, in OUT/solutions.
     """
 
@@ -187,10 +175,10 @@ class InspectRequest:
 
 @dataclass(frozen=True)
 class ReplicateSettings:
-    """Which replicates are made.
+    """Options of `das replicate`.
 
     Attributes:
-      count: Number of replicates, those of earlier starts included.
+      count: Number of replicates, including those of earlier calls.
       seed: Seed of their noise, which is not secret.
       confidence: Confidence level of the intervals.
       areas: Keep leaf counts, for intervals of `das areas`.

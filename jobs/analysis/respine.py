@@ -1,4 +1,4 @@
-"""What the spine of a run changes: geolevels, geounits, and how far entities are from it."""
+"""Effects of a designed spine: geolevels, geounits, and off-spine distances of entities."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from jobs.pipeline.input.spine import respined
 
 
 def summarize_spine(resolved: Resolved) -> dict[str, Any]:
-    """Say what the design of a run file changes; reads public files alone.
+    """Summarize the designed spine of a run file; reads public files alone.
 
     Returns:
-      `levels` with their digits, which the allocation names; the number of geounits of every
-      geolevel, and for every kind of entity the number of entities and the mean and largest
-      off-spine distance, before and after.
+      `levels`: names and digits of the new geolevels; `geounits`: numbers of geounits by geolevel,
+      before and after; `distances`: for every kind of entity the number of entities, and mean and
+      largest off-spine distance before and after.
 
     Raises:
       ConfigError: The run file designs no spine.
@@ -31,14 +31,15 @@ def summarize_spine(resolved: Resolved) -> dict[str, Any]:
     geography, census = resolved.config.geography, resolved.plan.census
     if census is None or geography.geounits is None:
         raise ConfigError(
-            f"{resolved.source}: geography.spine", "is absent: the spine is that of the geocodes"
+            f"{resolved.source}: geography.spine",
+            "is missing: the run uses the spine of the geocodes",
         )
     leaves = list_geounits(geography.geounits, census)
     made, entities = respined(geography, census, leaves)
     sides = {}
-    for name, one in (("before", Respined(census, leaves)), ("after", made)):
-        lattice = Lattice.from_leaves(one.spine, one.codes)
-        distances = offspine_distances(lattice, entities.take(np.argsort(one.codes)))
+    for name, side in (("before", Respined(census, leaves)), ("after", made)):
+        lattice = Lattice.from_leaves(side.spine, side.codes)
+        distances = offspine_distances(lattice, entities.take(np.argsort(side.codes)))
         sides[name] = (lattice.sizes(), distances)
     return {
         "levels": [

@@ -1,4 +1,4 @@
-"""Where a command writes what it found: a Parquet or CSV file that the command line names."""
+"""Results of commands: written to a named Parquet or CSV file, or printed as a table."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CSV, _PARQUET = (".csv", ".txt", ".tsv"), (".parquet", ".pq")
 
 @dataclass(frozen=True)
 class ResultFile:
-    """The file for the result of a command, if one is named.
+    """Output file of a command, if one is named.
 
     Attributes:
       output: Write this file, CSV or Parquet by its suffix, and print nothing.
@@ -28,11 +28,11 @@ class ResultFile:
     output: Path | None = None
 
     def check(self, command: str, header: bytes) -> None:
-        """Check, before any work, that the file can be written.
+        """Check in advance that the file can be written.
 
         Args:
-          command: Such as `das estimate`.
-          header: First bytes of CSV files of the command; those and Parquet files are replaced.
+          command: The command, such as `das estimate`.
+          header: First bytes of CSV files of the command; only such files are replaced.
 
         Raises:
           ConfigError: The suffix is of no known format.
@@ -44,7 +44,7 @@ class ResultFile:
         if suffix not in (*_CSV, *_PARQUET):
             raise ConfigError(
                 f"{command} --output",
-                "has the suffix of no format that is written",
+                "has an unknown suffix",
                 got=self.output.name,
                 want=f"one of {', '.join((*_CSV, *_PARQUET))}",
             )
@@ -55,7 +55,7 @@ class ResultFile:
         """Write a table.
 
         Raises:
-          OutputError: It cannot be written.
+          OutputError: The file cannot be written.
         """
         import pyarrow.csv as pa_csv
         import pyarrow.parquet as pq
@@ -72,7 +72,7 @@ class ResultFile:
 
 
 def check_place(path: Path, start: bytes, kind: str) -> None:
-    """Check, before any work, that a file can be written.
+    """Check in advance that a file can be written.
 
     Raises:
       OutputError: The folder does not exist, or another file has the name.
@@ -83,7 +83,7 @@ def check_place(path: Path, start: bytes, kind: str) -> None:
 
 
 def shared_mode() -> int:
-    """Return the mode that programs give a new file, by the mask of this process."""
+    """Return the default mode of new files, from the umask of this process."""
     mask = os.umask(0o022)
     os.umask(mask)
     return 0o666 & ~mask

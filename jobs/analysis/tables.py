@@ -1,4 +1,4 @@
-"""The command `das tables` for censuses: tables of a release, those it has and any others."""
+"""The command `das tables` for censuses: stored tables of a release, and any other tables."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from das.queries.query import Query
 from das.rational import stated_fraction
 from das.tree.intervals import normal_factor
 from das.tree.model import GeolevelTerms
-from jobs.analysis.requests import TablesRequest, product_named, refuse_unknown
+from jobs.analysis.requests import TablesRequest, product_named
 from jobs.analysis.results import shared_mode
+from jobs.pipeline.config.mistakes import refuse_unknown
 from jobs.pipeline.config.product import H1, Product, Resolved, TablesWanted, table_query
 from jobs.pipeline.documents.intervals import read_intervals
 from jobs.pipeline.plan import without_estimates
@@ -41,17 +42,17 @@ from jobs.pipeline.tasks.progress import Reporter
 
 FORMATS = ("csv", "parquet", "xlsx")
 _STARTS = {"csv": b'"geolevel","geocode"', "parquet": b"PAR1", "xlsx": b"PK\x03\x04"}
-_NUMBERS = 10_000_000  # coordinates of estimates held at once
+_NUMBERS = 10_000_000  # coordinates of estimates in memory; default, not measured
 
 
 @dataclass(frozen=True, eq=False)
 class ComputedEstimates:
-    """Estimates of a query that the release has no table of, from its noisy answers.
+    """Estimates of a query without a stored table, computed from the noisy answers.
 
     Attributes:
       estimator: The finished estimate stage of the release.
-      level: Position of the geolevel.
-      query: Any query.
+      level: Index of the geolevel.
+      query: Any query on the schema.
     """
 
     estimator: LevelEstimator
@@ -60,7 +61,7 @@ class ComputedEstimates:
 
     @property
     def confidence(self) -> float:
-        """Of the intervals."""
+        """Return the confidence level of the intervals."""
         return self.estimator.confidence
 
     @cached_property
@@ -69,24 +70,24 @@ class ComputedEstimates:
 
     @cached_property
     def _terms(self) -> GeolevelTerms:
-        """Queries of the geolevel on the components that the query touches."""
+        """Return the terms of the geolevel on the components that the query touches."""
         terms = self.estimator.terms[self.level]
         return terms.restricted(terms.coordinates.touched_by((self.query,)))
 
     def pieces(self, most: int) -> Iterator[Piece]:
-        """All geounits in ranges of `most` or so; of leaves, without dividing a family."""
-        one = self.estimator
-        if self.level < one.leaf:
-            fitting = min(most, max(1, _NUMBERS // one.coordinates.size))
-            return even_pieces(one.release, self._reader.level.name, fitting)
-        batches = geounit_batches(one.release, one.plan.leaf, 1, most)
+        """Yield ranges of about `most` geounits; ranges of leaves never divide a family."""
+        estimator = self.estimator
+        if self.level < estimator.leaf:
+            fitting = min(most, max(1, _NUMBERS // estimator.coordinates.size))
+            return even_pieces(estimator.release, self._reader.level.name, fitting)
+        batches = geounit_batches(estimator.release, estimator.plan.leaf, 1, most)
         return iter(sorted((batch.low, batch.high) for batch in batches))
 
     def read(self, codes: ObjectArray) -> tuple[FloatArray, FloatArray]:
-        """float64[G, m] estimates and standard errors of the geounits of a piece.
+        """Return estimates and standard errors, float64[G, m] each, of the geounits of a range.
 
         Raises:
-          OutputError: The release lacks one, or cannot be read.
+          OutputError: The release lacks a geounit, or cannot be read.
         """
         reader, terms = self._reader, self._terms
         if reader.is_leaf:
@@ -102,21 +103,21 @@ class ComputedEstimates:
 def write_release_tables(
     resolved: Resolved, request: TablesRequest, reporter: Reporter
 ) -> list[Path]:
-    """Write tables of a finished release into a folder, as the release has them.
+    """Write tables of a finished release into a folder.
 
     Args:
       resolved: The run of the release.
-      request: What is wanted, and where to; files are `level=GEOLEVEL/TABLE.FORMAT`.
-      reporter: Who watches.
+      request: Options of the command; files are `level=GEOLEVEL/TABLE.FORMAT`.
+      reporter: Receives progress.
 
     Returns:
-      The files.
+      The written files.
 
     Raises:
-      ConfigError: A geolevel, format or product is unknown, nothing is asked for, or the confidence
-        is not between 1/2 and 1.
+      ConfigError: A geolevel, format or product is unknown, or the confidence is not between 1/2
+        and 1.
       SchemaError: A query does not parse.
-      OutputError: The release is not complete or was changed, or a file cannot be written.
+      OutputError: The release is incomplete or changed, or a file cannot be written.
     """
     product, folder = product_named(resolved, request.product), request.to
     if request.confidence is not None:
@@ -127,13 +128,13 @@ def write_release_tables(
         for geolevel in wanted.queries
         for stem, query in wanted.files(geolevel)
     ]
-    places = {
+    paths = {
         (geolevel, stem, name): folder / f"level={geolevel}" / f"{stem}.{name}"
         for geolevel, _, stem in files
         for name in wanted.formats
     }
-    for (_, _, name), place in places.items():
-        refuse_foreign(place, _STARTS[name], "a table that `das tables` wrote before")
+    for (_, _, name), path in paths.items():
+        refuse_foreign(path, _STARTS[name], "a table that `das tables` wrote before")
     release = product.release
     estimates = EstimateLayout.of(release)
     leaf, *above = reversed(product.plan.spine.levels)
@@ -142,7 +143,7 @@ def write_release_tables(
         *map(release.counts, wanted.queries),
         *map(estimates.tables, wanted.queries),
     ]
-    if request.queries:  # some may have to be estimated
+    if request.queries:  # queries without a stored table need the measurements
         used += [*map(estimates.whole, above), release.measurements(leaf), release.invariants(leaf)]
     verify_datasets(release, used)
     intervals = _intervals(product, request.confidence)
@@ -160,36 +161,36 @@ def write_release_tables(
             drawn = dict.fromkeys(wanted.formats, Path(drafts))
             written = write_rows(table.rows(), drawn, title=geolevel, spooled=True)
             made += [
-                (Path(drafts) / part.file, places[geolevel, stem, name])
+                (Path(drafts) / part.file, paths[geolevel, stem, name])
                 for name, part in written.items()
             ]
         tick(len(files), len(files))
-        for draft, place in made:  # all, once none can fail for what it holds
+        for draft, path in made:  # moved together, after all were computed
             draft.chmod(shared_mode())
-            with writing(place):
-                place.parent.mkdir(exist_ok=True)
-                draft.replace(place)
-    return [*places.values()]
+            with writing(path):
+                path.parent.mkdir(exist_ok=True)
+                draft.replace(path)
+    return [*paths.values()]
 
 
 def read_table(
     product: Product, geolevel: str, text: str, confidence: float | None = None
 ) -> pa.Table:
-    """A table of a finished release, as `write_release_tables` writes it.
+    """Return a table of a finished release, as `write_release_tables` writes it.
 
     Args:
-      product: Of the release.
-      geolevel: One of its geolevels.
+      product: Product of the release.
+      geolevel: Name of a geolevel.
       text: Any query on the schema.
-      confidence: As in `TablesRequest`.
+      confidence: Confidence level of the intervals; None: as in `TablesRequest`.
 
     Returns:
-      A row per geounit and answer, with labels as text.
+      Table with one row per geounit and answer; labels are text.
 
     Raises:
       ConfigError: The confidence is not between 1/2 and 1, or a geounit has too many answers.
       SchemaError: The query does not parse.
-      OutputError: The release is not complete, or was changed.
+      OutputError: The release is incomplete or changed.
     """
     if confidence is not None:
         normal_factor(confidence)
@@ -205,7 +206,7 @@ def read_table(
 
 
 def _intervals(product: Product, confidence: float | None) -> Mapping[tuple[str, str], ClassTable]:
-    """Of counts, as replicates gave them, by geolevel and query; none with another confidence."""
+    """Return intervals of counts from replicates by geolevel and query, if at this confidence."""
     release = product.release
     document = read_intervals(IntervalLayout.of(release).document, release.manifest)
     if document is None or (
@@ -217,13 +218,13 @@ def _intervals(product: Product, confidence: float | None) -> Mapping[tuple[str,
 
 def _wanted(product: Product, request: TablesRequest) -> TablesWanted:
     levels = product.plan.geolevels
-    refuse_unknown("das tables", "geolevel", request.geolevels, levels)
-    refuse_unknown("das tables", "format", request.formats, FORMATS)
+    refuse_unknown("das tables", "names an unknown geolevel", request.geolevels, levels)
+    refuse_unknown("das tables", "names an unknown format", request.formats, FORMATS)
     chosen = [level for level in levels if not request.geolevels or level in request.geolevels]
     formats = [*dict.fromkeys(request.formats)]
     if not request.queries:
-        own = TablesWanted.of(product)
-        return TablesWanted({level: own.queries[level] for level in chosen}, formats, own.h1)
+        stored = TablesWanted.of(product)
+        return TablesWanted({level: stored.queries[level] for level in chosen}, formats, stored.h1)
     parsed = (table_query(product.plan.schema, text) for text in request.queries)
     queries = [*{query.name: query for query in parsed}.values()]
     return TablesWanted(dict.fromkeys(chosen, queries), formats)

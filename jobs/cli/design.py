@@ -63,7 +63,7 @@ def plan(
 
 
 def _compare_planners(config: Path, request: PlanRequest, *, as_json: bool) -> None:
-    """Print which cells would get more noise than others, by planner and objective."""
+    """Print which cells get more noise than others, by planner and objective."""
     from jobs.design.planning.planners import compare_planners
     from jobs.design.planning.planners_page import print_planners, write_planners_page
     from jobs.pipeline.config.load import load_run
@@ -91,11 +91,11 @@ def init(request: DraftRequest) -> None:
         typer.echo(printable(str(path)))
     if not made.is_whole:
         rows = f"{request.rows:,}"
-        typer.echo(f"looked at the first {rows} rows: codes may come later that have no level")
-    typer.echo("\nCheck, in these files:")
+        typer.echo(f"read the first {rows} rows only: later rows can hold codes without a level")
+    typer.echo("\nCheck in these files:")
     for check in made.checks:
         typer.echo(printable(f"  {check}"))
-    typer.echo("\nThen go on with:\n")
+    typer.echo("\nThen continue with:\n")
     run = shlex.quote(str(request.folder / "run.yaml"))
     for line in (f"das validate {run}", f"das generate rehearsal --like {run}", f"das run {run}"):
         typer.echo(printable(f"  {line}"))

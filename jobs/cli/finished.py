@@ -1,4 +1,4 @@
-"""The release that a command reads: named by a run file, a run folder or its own folder."""
+"""Release that a command reads, named by a run file, a run folder or a release folder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Finished:
-    """A finished release as the command line names it.
+    """Finished release, as named on the command line.
 
     Attributes:
       release: Folder of a release or of a run, or a run file.
@@ -28,15 +28,15 @@ class Finished:
 
     @property
     def run_file(self) -> Path | None:
-        """The run file; None if a folder is named."""
-        place = self.release
-        return place if isinstance(place, Path) and not place.is_dir() else None
+        """Return the run file; None if a folder is named."""
+        path = self.release
+        return path if isinstance(path, Path) and not path.is_dir() else None
 
     def load(self) -> Resolved:
-        """Load the run of a run file, or of a release from its folder alone.
+        """Load the run from its run file, or from the release folder alone.
 
         Raises:
-          ConfigError: A solution was named beside the folder of a release.
+          ConfigError: A solution was named together with a release folder.
         """
         from jobs.pipeline.config.load import load_run
         from jobs.pipeline.config.released import load_release
@@ -46,7 +46,7 @@ class Finished:
         return with_arrow_alone(load_release(self._folder()))
 
     def load_folder(self) -> Resolved:
-        """Do as `load`; a run folder gives its run, confidential files included."""
+        """Load the run like `load`; for a run folder include confidential files."""
         from jobs.pipeline.folder.identity import load_again
         from jobs.pipeline.storage.layout import is_release
         from jobs.survey.folder import refuse_survey_folder
@@ -57,7 +57,7 @@ class Finished:
         return with_arrow_alone(load_again(self.release.resolve(), None, None, self.solution))
 
     def load_survey(self) -> SurveyPlan | None:
-        """Load the run of a survey, by its run file or its release alone; None of a census."""
+        """Load the survey from its run file or release folder; None for a census."""
         from jobs.pipeline.config.released import is_survey_release
 
         if self.run_file is not None:
@@ -74,7 +74,7 @@ class Finished:
         return load_survey_release(folder)
 
     def _folder(self) -> Place:
-        """Return the folder of the release, which the named folder is or holds."""
+        """Return the release folder: the named folder, or the one inside it."""
         from jobs.pipeline.storage.layout import is_release, release_folder
 
         if is_release(self.release):
@@ -86,7 +86,7 @@ class Finished:
 
 
 def is_survey_file(config: Path) -> bool:
-    """Return whether a run file is that of a survey."""
+    """Return whether a run file belongs to a survey."""
     from jobs.pipeline.config.files import is_survey
 
     return is_survey(config)

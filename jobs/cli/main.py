@@ -1,7 +1,7 @@
 """The command line: `das COMMAND CONFIG`.
 
 Results go to standard output, progress to standard error. Exit codes: 0 done, 2 configuration or
-input, 3 budget, 4 infeasible, 5 solver, 6 a promise is broken, 7 this machine lacks something.
+input, 3 budget, 4 infeasible, 5 solver, 6 a check failed, 7 this machine lacks something.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ RENAMED = {
     "means": "das run RUN",
     "synthesize": "das run RUN",
 }
-"""Former names of commands, each with the command to type now."""
+"""Former name of a command to the present command."""
 
 app = typer.Typer(
     name="das",
@@ -86,11 +86,11 @@ def _every_command(
         ),
     ] = False,
 ) -> None:
-    """Read what stands before the name of a command."""
+    """Read options before the name of a command."""
 
 
 def _refuse_former_name(context: typer.Context) -> None:
-    """Refuse a former name of a command, and name the command to type now.
+    """Refuse a former name of a command, and name the present command.
 
     Raises:
       ConfigError: Always.
@@ -121,10 +121,10 @@ _add_commands()
 
 
 def main() -> int:
-    """Run the command line; errors raised on purpose become one line and an exit code."""
-    # Imports make some 90,000 objects and no garbage. Looking for it among them, here and when the
-    # process ends, is a quarter of what `das validate` takes. Nor are installed packages asked
-    # whether they are plugins of pydantic.
+    """Run the command line; intended errors become one line and an exit code."""
+    # Imports create some 90,000 objects and no garbage. Collecting among them, here and at the end
+    # of the process, takes a quarter of the time of `das validate`. Searching installed packages
+    # for plugins of pydantic is skipped for the same reason.
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
     atexit.register(gc.freeze)
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
@@ -132,19 +132,19 @@ def main() -> int:
     try:
         app()
     except DasError as error:
-        return _say(error)
+        return _print_error(error)
     except SystemExit as stop:
         return int(stop.code or 0)
     except Exception as error:
         failure = machine_failure(error)
         if failure is None:
             raise
-        return _say(failure)
+        return _print_error(failure)
     return 0
 
 
-def _say(error: DasError) -> int:
-    """Print an error as one line; returns its exit code."""
+def _print_error(error: DasError) -> int:
+    """Print an error as one line; return its exit code."""
     Console(stderr=True, highlight=False, soft_wrap=True).print(
         f"[bold red]das: {type(error).__name__}[/] ", end=""
     )

@@ -1,8 +1,7 @@
-"""Arguments and options of commands, and how they are read.
+"""Arguments and options of commands, and their parsers.
 
-What several commands share is an annotation here. What belongs together, such as all that can be
-said of a plan, is a dataclass: each of its fields is an option, and what the docstring of the class
-says of the field is the help of the option.
+Options of several commands are annotations here. Groups of options are dataclasses: each field is
+an option, and its text in the docstring of the class is the help of the option.
 """
 
 from __future__ import annotations
@@ -31,14 +30,14 @@ if TYPE_CHECKING:
 if TYPE_CHECKING:
     AnyPlace = Place
 else:
-    AnyPlace = type("Place", (), {})  # typer takes no union; the parser gives either kind
+    AnyPlace = type("Place", (), {})  # typer supports no union; the parser returns either kind
 
 
 def read_local(value: str | Path) -> Path:
-    """Read a path; the parser of every path on the command line.
+    """Parse a local path of the command line.
 
     Raises:
-      ConfigError: It is none of this machine, such as a URL.
+      ConfigError: The path is not on this machine, such as a URL, or is an endless device.
     """
     from jobs.pipeline.config.local_path import is_endless, local_path
 
@@ -52,10 +51,10 @@ def read_local(value: str | Path) -> Path:
 
 
 def read_master(value: str) -> str:
-    """Read a master; the parser of every master on the command line.
+    """Parse a Spark master of the command line.
 
     Raises:
-      ConfigError: It holds a secret, or is the URL of no server.
+      ConfigError: The text holds a secret, or is no URL of a server.
     """
     from jobs.pipeline.config.protection import refuse_bad_remote
 
@@ -67,22 +66,22 @@ def read_master(value: str) -> str:
 
 
 def read_address(value: str | Place) -> Place:
-    """Read a path or an address; the parser of what the command line says of data and runs.
+    """Parse a path or an address of data and runs.
 
     Raises:
-      ConfigError: It is neither, or no store of its kind is known.
+      ConfigError: The text is neither, or names an unknown kind of store.
     """
     from jobs.pipeline.config.local_path import read_place, without_secrets
 
     try:
-        place = read_place(value)
+        path = read_place(value)
     except ValueError as error:
         raise ConfigError(f"path {without_secrets(str(value))}", str(error)) from None
-    return read_local(place) if isinstance(place, Path) else place
+    return read_local(path) if isinstance(path, Path) else path
 
 
 def read_queries(value: str) -> tuple[str, ...]:
-    """Read the texts of queries that stand in one text with commas between them."""
+    """Split queries that are separated by commas."""
     from das.queries.query import split_queries
 
     return tuple(split_queries(value))
@@ -113,12 +112,12 @@ ProductOption = Annotated[
 
 @dataclass(frozen=True)
 class SessionOptions:
-    """Options of every command that works in a Spark session.
+    """Options of all commands with a Spark session.
 
     Attributes:
       master: Spark master; replaces runtime.master.
       quiet: Print no progress.
-      cluster: YAML file whose `runtime` replaces that of the run.
+      cluster: YAML file whose `runtime` replaces the one of the run.
     """
 
     master: MasterOption = None
@@ -133,7 +132,7 @@ class SessionOptions:
         groups: Sequence[str] | None = None,
         confidential: Place | None = None,
     ) -> Resolved:
-        """Load the run of a run file, with the runtime of a cluster file."""
+        """Load the run of a run file, with the runtime of the cluster file."""
         from jobs.pipeline.config.load import load_run
 
         resolved = load_run(
@@ -153,7 +152,7 @@ class SessionOptions:
         solution: str | None,
         confidential: Place | None = None,
     ) -> Resolved:
-        """Load the run of a folder, which remembers its run file."""
+        """Load the run of a folder, from the run file that the folder remembers."""
         from jobs.pipeline.folder.identity import load_again
 
         resolved = load_again(out.resolve(), config, self.master, solution, confidential)
@@ -173,10 +172,10 @@ class SessionOptions:
 
 @dataclass(frozen=True)
 class RunOptions(SessionOptions):
-    """Options of every command that reads confidential data.
+    """Options of all commands that read confidential data.
 
     Attributes:
-      log: Append events to this file or address, one JSON object a line.
+      log: Append events to this file or address, one JSON object per line.
       confidential: Folder of confidential files; replaces output.confidential.
     """
 
@@ -195,9 +194,9 @@ class FolderOptions:
     """Options to resume a run from its folder.
 
     Attributes:
-      config: New place of the run file.
-      check: Only print what is done and what is damaged.
-      moved: Continue in this copy of the folder; all other copies are given up.
+      config: New path of the run file.
+      check: Only print which parts are complete or damaged.
+      moved: Continue in this copy of the folder; all other copies are abandoned.
     """
 
     config: Path | None = None
@@ -206,7 +205,7 @@ class FolderOptions:
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command an option for each field of its parameters that are dataclasses."""
+    """Add an option to a command for each field of its dataclass parameters."""
     parameters: dict[str, inspect.Parameter] = {}
     kinds: dict[str, Any] = {}
     for name, parameter in inspect.signature(command, eval_str=True).parameters.items():
@@ -245,7 +244,7 @@ def _options_of(kind: Any) -> Iterator[inspect.Parameter]:  # noqa: ANN401 - a d
 
 
 def _option(each: Field[Any], hint: Any, help_text: str) -> Any:  # noqa: ANN401 - types
-    """Annotate a field of a dataclass as the option or argument that it is."""
+    """Annotate a field of a dataclass as an option or argument."""
     if hasattr(hint, "__metadata__"):
         return hint
     flag = each.metadata.get("option", f"--{each.name.replace('_', '-')}")
@@ -271,7 +270,7 @@ def _option(each: Field[Any], hint: Any, help_text: str) -> Any:  # noqa: ANN401
 
 
 def meanings(kind: type) -> dict[str, str]:
-    """Return what each field means, by `Attributes` in docstrings of a type and its bases."""
+    """Return the meaning of each field, from `Attributes` in docstrings of a type and its bases."""
     out: dict[str, str] = {}
     for each in reversed(kind.__mro__):
         section = (inspect.getdoc(each) or "").partition("Attributes:\n")[2]
@@ -281,7 +280,7 @@ def meanings(kind: type) -> dict[str, str]:
 
 
 def with_arrow_alone(resolved: Resolved) -> Resolved:
-    """Return the run, after Arrow was told that there is no pandas; a Connect session needs it."""
+    """Make Arrow work without pandas, unless the run uses a Connect session; return the run."""
     from jobs.pipeline.config.protection import REMOTE_VARIABLE, is_remote
 
     if not is_remote(resolved.config.runtime.master or os.environ.get(REMOTE_VARIABLE, "")):
@@ -292,10 +291,10 @@ def with_arrow_alone(resolved: Resolved) -> Resolved:
 
 
 def refuse_options(why: str, **given: object) -> None:
-    """Refuse options that do not apply, given by the names of their parameters.
+    """Refuse options that do not apply, named by their parameters.
 
     Raises:
-      ConfigError: The first that is neither None nor False.
+      ConfigError: An option is neither None nor False; the error names the first.
     """
     for name, value in given.items():
         if value is not None and value is not False:
@@ -306,8 +305,8 @@ def refuse_others(request: Any, mode: str, *allowed: str) -> None:  # noqa: ANN4
     """Refuse options of a request that a mode of its command does not use.
 
     Args:
-      request: Its fields are options.
-      mode: The field that asks for the mode.
+      request: Dataclass of options.
+      mode: Field that selects the mode.
       allowed: Fields that the mode uses.
 
     Raises:
@@ -320,7 +319,7 @@ def refuse_others(request: Any, mode: str, *allowed: str) -> None:  # noqa: ANN4
 
 
 def name_files(files: Sequence[Place], roots: Roots) -> None:
-    """Name what was written, and which of it is in the confidential half of a run."""
+    """Print the written files, and mark those in the confidential half of a run."""
     width = max(len(str(path)) for path in files)
     confidential = roots.confidential.resolve()
     for path in files:

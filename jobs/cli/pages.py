@@ -1,4 +1,4 @@
-"""What generated pages share: types in words, nested types, and tables of their fields."""
+"""Building blocks of generated pages: types in words, nested types, and tables of fields."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PLAIN = {str: "text", bool: "boolean", int: "integer", float: "number"}
 
 
 def words(annotation: Any, plain: Mapping[Any, str] = PLAIN) -> str:  # noqa: ANN401 - any type
-    """Say a type in words; None is left out where `plain` does not name it.
+    """Describe a type in words; None is left out unless `plain` names it.
 
     >>> words(dict[str, list[int]])
     'map of text to list of integer'
@@ -29,17 +29,19 @@ def words(annotation: Any, plain: Mapping[Any, str] = PLAIN) -> str:  # noqa: AN
     if origin is dict:
         return f"map of {words(arguments[0], plain)} to {words(arguments[1], plain)}"
     if origin in (Union, UnionType):
-        told = [one for one in arguments if one is not NoneType or NoneType in plain]
-        return " or ".join(words(one, plain) for one in told)
+        shown = [kind for kind in arguments if kind is not NoneType or NoneType in plain]
+        return " or ".join(words(kind, plain) for kind in shown)
     if isinstance(annotation, type) and issubclass(annotation, Enum):
         arguments = tuple(member.value for member in annotation)
     elif origin is not Literal:
         return f"[{annotation.__name__}](#{annotation.__name__.lower()})"
-    return ("one of " if len(arguments) > 1 else "") + ", ".join(f"`{one}`" for one in arguments)
+    return ("one of " if len(arguments) > 1 else "") + ", ".join(
+        f"`{value}`" for value in arguments
+    )
 
 
 def nested(kind: type) -> Iterator[type]:
-    """Yield a type and every type that its fields hold, each once, depth first."""
+    """Yield a type and all types of its fields, each once, depth first."""
     seen: dict[type, None] = {}
 
     def visit(annotation: Any) -> None:  # noqa: ANN401 - any type annotation
@@ -73,5 +75,5 @@ def section(title: str, summary: str, head: Sequence[str], rows: Sequence[Sequen
 
 
 def escaped(text: str) -> str:
-    """Text as it must stand in a cell of a Markdown table."""
+    """Escape text for a cell of a Markdown table."""
     return text.replace("|", "\\|").replace("<", "&lt;")

@@ -1,8 +1,8 @@
 """Write the tables of the configuration reference: `python -m jobs.cli.reference PAGE`.
 
-They come from `jobs.pipeline.config.models`; text and examples stand on the page itself,
-docs/configuration.md. A test keeps its tables equal to what this module makes, and loads the
-examples.
+The tables are made from `jobs.pipeline.config.models`; text and examples are written on the page
+itself, docs/configuration.md. A test compares the tables with the output of this module, and loads
+the examples.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ _FORMAT = "Which of the input formats this is."
 
 
 def reference(page: str) -> str:
-    """Return the page with the tables of all models as they are now.
+    """Return the page with up-to-date tables of all models.
 
-    From the heading of the model of a file to the next file, all of the page is made here.
+    Everything from the heading of a file's model to the next file is generated.
     """
     seen = set[type]()
     for file in _FILES:
@@ -62,7 +62,7 @@ def _renamed_keys() -> str:
 
 
 def default(field: FieldInfo) -> str:
-    """Say what holds if the key is left out."""
+    """Describe the value of a key that is left out."""
     if field.is_required():
         return "required"
     value = field.get_default(call_default_factory=True)
@@ -87,7 +87,7 @@ def _section(model: type[BaseModel]) -> str:
 
 
 def meanings(model: type[BaseModel]) -> dict[str, str]:
-    """Return what each key of a model means: the text below its field, or a description in it."""
+    """Return the meaning of each key of a model: the text below its field, or its description."""
     found = {name: field.description for name, field in model.model_fields.items()}
     for kind in model.__mro__:
         if not issubclass(kind, BaseModel) or kind is BaseModel:

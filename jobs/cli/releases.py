@@ -100,7 +100,7 @@ def verify(
 
 
 def _name_published(path: Path | None) -> None:
-    """Name a file that was written from a release alone."""
+    """Print the name of a publishable file."""
     typer.echo(printable(f"{path}  publishable"))
 
 
@@ -132,7 +132,7 @@ def inspect(out: FolderArgument, request: InspectRequest, as_json: JsonOption = 
 
 
 def _write_reports(out: Place, to: Path | None, solution: str | None) -> None:
-    """Write the reports of a finished run again; of a release alone, the public ones."""
+    """Write the reports of a finished run again; for a release folder only the public ones."""
     from jinja2 import TemplateError
 
     from jobs.pipeline.config.released import is_survey_release
@@ -153,8 +153,8 @@ def _write_reports(out: Place, to: Path | None, solution: str | None) -> None:
             elif not alone and (out / "run.json").exists() and is_survey_folder(out):
                 files = write_pages(roots, solution, to)
             else:
-                elsewhere = f"`das inspect {out} --reports --to FOLDER` writes it elsewhere"
-                remedy = "name another folder" if to is not None else elsewhere
+                remedy = f"use `das inspect {out} --reports --to FOLDER`"
+                remedy = "name another folder" if to is not None else remedy
                 public = write_public_reports(release.root, to, remedy=remedy)
                 is_whole = not alone and to is None
                 files = write_internal_reports(roots, solution) if is_whole else []
@@ -195,13 +195,13 @@ def estimate(
     from jobs.analysis.estimate import CSV_START, answer_request, print_estimates
 
     file.check("das estimate", CSV_START)
-    found, notes = answer_request(release.load(), request, intervals)
+    table, notes = answer_request(release.load(), request, intervals)
     for note in notes:
         typer.echo(printable(f"{request.area}: {note}"), err=True)
     if file.output is None:
-        print_estimates(found, as_json=as_json)
+        print_estimates(table, as_json=as_json)
     else:
-        file.write(found)
+        file.write(table)
         _name_published(file.output)
 
 
@@ -234,16 +234,16 @@ def areas(
     for note in named.notes:
         typer.echo(printable(f"{request.assign}: {note}"), err=True)
     settings = (request.confidence, request.ideal, MOST_PRINTED if is_printed else MOST_ROWS)
-    found = tabulate_areas(resolved, named, request.table, *settings)
+    tabulated = tabulate_areas(resolved, named, request.table, *settings)
     if boundaries.geojson is not None:
-        for note in boundaries.write(found.table):
+        for note in boundaries.write(tabulated.table):
             typer.echo(printable(f"{boundaries.boundaries}: {note}"), err=True)
         _name_published(boundaries.geojson)
     if file.output is not None:
-        file.write(found.table)
+        file.write(tabulated.table)
         _name_published(file.output)
     if is_printed:
-        print_areas(found, as_json=as_json)
+        print_areas(tabulated, as_json=as_json)
 
 
 @with_options
@@ -269,7 +269,7 @@ def explore(
 
     refuse_foreign(output, START, "a page, which is replaced")
     resolved = release.load_folder() if internal else release.load()
-    own, errors = product_named(resolved, product), None
+    shown, errors = product_named(resolved, product), None
     if internal:
         from jobs.pipeline.confidential.errors import errors_of
 
@@ -277,8 +277,8 @@ def explore(
             raise OutputError(
                 str(output), "lies in the release; the page is confidential", want="another folder"
             )
-        errors = errors_of(own)
-    size, notes = write_page(own, request, output, errors)
+        errors = errors_of(shown)
+    size, notes = write_page(shown, request, output, errors)
     for note in notes:
         typer.echo(printable(note), err=True)
     kind = "CONFIDENTIAL" if internal else "publishable"
@@ -289,8 +289,8 @@ def explore(
 def replicate(release: Finished, settings: ReplicateSettings, options: SessionOptions) -> None:
     """Repeat a run with its release as the truth.
 
-    Gives errors and intervals of counts. Reads nothing confidential and spends no budget. A later
-    start with a larger count adds to the replicates that are there.
+    Gives errors and intervals of counts. Reads no confidential data and spends no budget. A later
+    call with a larger count adds to the existing replicates.
     """
     from jobs.analysis.replicate import replicate as replicate_all
     from jobs.survey.folder import refuse_survey_folder
@@ -308,7 +308,7 @@ def replicate(release: Finished, settings: ReplicateSettings, options: SessionOp
 def import_nmf(request: NmfImport, quiet: QuietOption = False) -> None:
     """Import noisy measurement files as a run that has measured.
 
-    Spends no budget. Then `das run RUN --only solve` makes counts, and `das estimate` estimates.
+    Spends no budget. Continue with `das run RUN --only solve` for counts, or `das estimate`.
     """
     from jobs.analysis.import_nmf import read_nmf
     from jobs.pipeline.tasks.progress import Reporter

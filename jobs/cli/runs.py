@@ -53,8 +53,8 @@ def validate(
 ) -> None:
     """Check a run file and print its budget.
 
-    All files that it names are checked. Of the data, only the names of columns are read. In every
-    store, a file is created and removed, to see that this machine may write there.
+    Checks all files that it names, but reads only the column names of the data. Creates and removes
+    a file in every store, to check that this machine can write there.
     """
     if upgrade:
         _upgrade(config)
@@ -139,12 +139,12 @@ def run(
 ) -> None:
     """Run a census or a survey, or resume it from its folder.
 
-    Stages that are complete are skipped, and noise is never drawn twice. A folder is checked first,
-    and what is damaged is made again; lost noisy answers are an error.
+    Complete stages are skipped, and noise is never drawn twice. A folder is checked first, and
+    damaged files are made again; lost noisy answers are an error.
 
     With --only solve, no confidential data are opened. The sections `solve` and `output` of the run
-    file may change after measuring. A finalized release is never made again with other settings:
-    --solution makes a further solution.
+    file may change after measuring. A finalized release never changes: --solution makes a
+    further solution.
     """
     if not isinstance(path, Path) or path.is_dir():
         refuse_options("goes with a run file; this is a folder", out=out, only=only)
@@ -169,7 +169,7 @@ def run(
 
 
 def _resume(out: Place, options: RunOptions, folder: FolderOptions, solution: str | None) -> None:
-    """Check the folder of a run, make again what is damaged, and finish the run."""
+    """Check the folder of a run, make damaged files again, and finish the run."""
     from jobs.survey.folder import is_survey_folder
 
     if is_survey_folder(out):
@@ -202,8 +202,9 @@ def demo(
     files, roots = made.run(partial(options.load, out=None), options.reporter())
     name_files(files, roots)
     typer.echo(
-        "\nOpen the first file in a browser: how far the release is from the truth. The second is\n"
-        "what the public reads, with microdata and tables beside it. Then go on with:\n"
+        "\nOpen the first file in a browser: the errors of the release against the truth. The "
+        "second\nis the public report; microdata and tables are in its folder. Then continue "
+        "with:\n"
     )
     for line in made.next_commands():
         typer.echo(f"  {line}")
@@ -234,8 +235,8 @@ def evaluate(
     from das.queries.query import split_queries
     from jobs.pipeline.run import run_evaluating
 
-    asked = None if groups is None else split_queries(groups)
-    resolved = options.load(config, out, solution, asked, options.confidential)
+    compared = None if groups is None else split_queries(groups)
+    resolved = options.load(config, out, solution, compared, options.confidential)
     files = run_evaluating(resolved, options.reporter())
     name_files(files, resolved.config.output.roots)
 
@@ -251,12 +252,12 @@ def prepare() -> None:
     home = find_java_home()
     archive = make_class_archive()
     typer.echo(f"Java {java_version(home / 'bin' / 'java')} at {home}")
-    typer.echo(f"class archive {archive or 'not made; sessions start, only slower'}")
+    typer.echo(f"class archive {archive or 'not made; sessions start more slowly'}")
     kept = compile_packages()
     typer.echo(f"byte code {'kept' if kept else 'not kept; each process compiles'}")
-    places = [f"in {place}" for place in compile_kernels()]
-    for place in places or ["not kept; each process compiles"]:
-        typer.echo(f"compiled solvers {place}")
+    folders = [f"in {folder}" for folder in compile_kernels()]
+    for where in folders or ["not kept; each process compiles"]:
+        typer.echo(f"compiled solvers {where}")
 
 
 def account(config: ConfigArgument, as_json: JsonOption = False) -> None:

@@ -1,8 +1,8 @@
 """JSON Schemas of the documents, and the page about them: `python -m jobs.cli.schemas`.
 
-Both are made from the types and their docstrings. The schemas lie in this package, so a release can
-be checked wherever the program is installed; a test keeps the written files equal to what this
-module makes.
+Both are made from the types and their docstrings. The schemas are part of the package, so a release
+can be checked wherever the program is installed. A test compares the files with the output of this
+module.
 """
 
 from __future__ import annotations
@@ -61,30 +61,29 @@ This page is generated from the types in `jobs/pipeline/documents` by `make docs
 
 
 def schema_of(name: str) -> dict[str, Any]:
-    """The JSON Schema of a kind of document, with the meaning of every key."""
+    """Return the JSON Schema of a kind of document, with the meaning of every key."""
     kind = KINDS[name]
     schema = TypeAdapter(kind).json_schema()
     definitions = schema.get("$defs", {})
-    for own in definitions.values():
-        if "enum" in own:
-            own.pop("description", None)  # of the program's own, not of the document
+    for definition in definitions.values():
+        if "enum" in definition:
+            definition.pop("description", None)  # it describes the class, not the document
     for each in nested(kind):
-        own = definitions.get(each.__name__)
-        own = schema if own is None else own
-        own["description"] = summary_of_type(each)
+        definition = definitions.get(each.__name__, schema)
+        definition["description"] = summary_of_type(each)
         for key, meaning in meanings(each).items():
-            if key in own.get("properties", {}):
-                own["properties"][key]["description"] = meaning
+            if key in definition.get("properties", {}):
+                definition["properties"][key]["description"] = meaning
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
 def schema_text(name: str) -> str:
-    """The schema as its file has it."""
+    """Return the text of a schema file."""
     return json.dumps(schema_of(name), indent=1) + "\n"
 
 
 def reference() -> str:
-    """The page about all documents, as Markdown."""
+    """Return the page about all documents, as Markdown."""
     parts, seen = [_INTRODUCTION], set()
     for kind, title in _DOCUMENTS.values():
         parts.append(f"## {title}\n")
@@ -96,7 +95,7 @@ def reference() -> str:
 
 
 def summary_of_type(kind: type) -> str:
-    """The first line of a docstring."""
+    """Return the first line of the docstring of a type."""
     return (inspect.getdoc(kind) or "").partition("\n")[0]
 
 
@@ -111,7 +110,7 @@ def _section(kind: type) -> str:
 
 
 def main() -> None:
-    """Print the schema of a kind; or write all schemas, and the page to the file that is named."""
+    """Print the schema of a kind; or write all schemas, and the page to the named file."""
     if sys.argv[1:] and sys.argv[1] in KINDS:
         sys.stdout.write(schema_text(sys.argv[1]))
         return

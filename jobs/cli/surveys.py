@@ -1,4 +1,4 @@
-"""Surveys: the same commands as for censuses, in one process."""
+"""Survey runs: the same commands as for censuses, in one process."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 def refuse_cluster(options: RunOptions) -> None:
-    """Refuse a master or cluster for what one process does.
+    """Refuse a master or a cluster for a survey, which runs in one process.
 
     Raises:
-      ConfigError: One was given.
+      ConfigError: A master or a cluster was given.
     """
-    why = "is for censuses; a survey is worked on by one process"
+    why = "is for censuses; a survey runs in one process"
     refuse_options(why, master=options.master, cluster=options.cluster)
 
 
@@ -33,7 +33,7 @@ def work_on_survey(
     solution: str | None,
     options: RunOptions,
 ) -> None:
-    """Load the run file of a survey, do some work on it, and name the files."""
+    """Load the run file of a survey, work on it, and print the written files."""
     from jobs.survey.plan import load_survey
 
     refuse_cluster(options)
@@ -44,7 +44,7 @@ def work_on_survey(
 def resume_survey(
     out: Place, options: RunOptions, folder: FolderOptions, solution: str | None
 ) -> None:
-    """Resume the run of a folder, or print what is done, and name the files."""
+    """Print the progress of a survey run; unless only checking, finish it and print its files."""
     from jobs.survey.folder import load_folder
     from jobs.survey.run import check_survey, run_survey
 

@@ -1,1 +1,1 @@
-"""Before a run: drafts of run files, generated data, planned budgets, the demonstration."""
+"""Tools before a run: drafts of run files, generated data, planned budgets, the demonstration."""

@@ -1,4 +1,4 @@
-"""`das demo`: the ready files, a synthetic state and the run of it, in a folder of the user's."""
+"""The command `das demo`: ready files, a synthetic state and its run, in one folder."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ _OUT = PurePosixPath("build/demo")
 
 @dataclass(frozen=True)
 class Demo:
-    """What a demonstration is made of.
+    """Options of `das demo`.
 
     Attributes:
-      folder: Where all of it lies: a new or empty folder, or one that holds the ready files.
-      blocks: About how many blocks the synthetic state has.
-      seed: Of the synthetic state. The noise is secret, as in every release.
+      folder: Folder of the demonstration: new, empty, or with the ready files.
+      blocks: Approximate number of blocks of the synthetic state.
+      seed: Seed of the synthetic state. The noise is secret, as in every release.
     """
 
     folder: Path
@@ -47,18 +47,18 @@ class Demo:
     def run(
         self, load: Callable[[Path], Resolved], reporter: Reporter
     ) -> tuple[list[Place], Roots]:
-        """Write the ready files and the state, and do every stage of conf/run/demo.yaml.
+        """Write the ready files and the synthetic state, and run conf/run/demo.yaml.
 
         Args:
-          load: Reads a run file.
-          reporter: Who watches.
+          load: Function that loads a run file.
+          reporter: Receives progress.
 
         Returns:
-          The files of interest, and the roots of the run.
+          The files to name to the user, and the roots of the run.
 
         Raises:
           ConfigError: The blocks or the seed are out of range; nothing was written.
-          OutputError: The folder holds other things or cannot be written.
+          OutputError: The folder holds other files or cannot be written.
           RuntimeSetupError: There is no Java, or this installation makes no releases; nothing was
             written.
         """
@@ -66,13 +66,13 @@ class Demo:
         spec = GenerateSpec(seed=self.seed, blocks=self.blocks)
         check_spec(spec)
         self._refuse_others()
-        if "PYSPARK_GATEWAY_PORT" not in os.environ:  # spark-submit has brought one
+        if "PYSPARK_GATEWAY_PORT" not in os.environ:  # spark-submit brings its own Java
             find_java_home()
         for name, content in ready_files().items():
             path = self.folder / _CONF / name
             with writing(path):
                 path.parent.mkdir(parents=True, exist_ok=True)
-                if not path.exists():  # it is the same
+                if not path.exists():  # an existing file is equal: `_refuse_others`
                     path.write_bytes(content)
         with reporter.line("generate", f"{self.blocks} blocks") as tick:
             generate(spec, self.folder / _DATA, progress=tick)
@@ -80,7 +80,7 @@ class Demo:
         return run(resolved, reporter), resolved.config.output.roots
 
     def next_commands(self) -> list[str]:
-        """Command lines to go on with, to be given where this one was."""
+        """List commands to try next, from the present working directory."""
         first = pq.read_table(self.folder / _DATA / "geounits.parquet", columns=["geocode"])[0][0]
         county = str(first)[:5]
         here = self.folder.resolve() == Path.cwd()
@@ -93,15 +93,15 @@ class Demo:
         ]
 
     def _refuse_others(self) -> None:
-        """Refuse a folder that holds other things than the ready files."""
+        """Refuse a folder with other files than the ready files."""
         if not self.folder.exists():
             return
         for made in (_DATA, _OUT):
             if (self.folder / made).exists():
                 raise OutputError(
                     str(self.folder / made),
-                    "is there from an earlier demonstration",
-                    remedy=f"remove it, or go on in that folder by `das run {_RUN_FILE}`",
+                    "exists from an earlier demonstration",
+                    remedy=f"remove it, or continue with `das run {_RUN_FILE}` in that folder",
                 )
         conf = self.folder / _CONF
         is_ready = all(
@@ -110,5 +110,5 @@ class Demo:
         )
         if not self.folder.is_dir() or (any(self.folder.iterdir()) and not is_ready):
             raise OutputError(
-                str(self.folder), "holds other things", remedy="choose a new folder for the demo"
+                str(self.folder), "holds other files", remedy="choose a new folder for the demo"
             )

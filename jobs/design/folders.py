@@ -1,4 +1,4 @@
-"""New folders, in which commands of this wing make something of their own."""
+"""Check of the new folders that commands of this wing write."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from das.errors import OutputError
 
 
 def refuse_full(folder: Path) -> None:
-    """Refuse what is no folder, or holds something.
+    """Refuse a path that exists and is no empty folder.
 
     Raises:
-      OutputError: It is there, and not an empty folder.
+      OutputError: The path is a file, or a folder with contents.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise OutputError(

@@ -1,6 +1,6 @@
-"""Options of commands before a run: each field is an option of the command line.
+"""Options of commands before a run; each field is an option of the command line.
 
-This module loads nothing heavy, since the command line reads it to show its help.
+This module imports no large packages, because the command line imports it to show its help.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from jobs.pipeline.storage.place import Place
 
 @dataclass(frozen=True)
 class PlanRequest:
-    """What to plan for a run that was not begun.
+    """Options of `das plan`.
 
     Attributes:
       tables: Tables to predict, such as "total, sex * age". Default: output.tables.
-      allocation: Allocation file; replaces that of the run file.
+      allocation: Allocation file; replaces the one of the run file.
       optimize: Write the best allocation for the tables to this new file.
       weights: YAML: table to a weight or {geolevel: weight}. Default: all equal.
       targets: YAML: table to a target for the root mean squared error, or {geolevel: target}.
       max_rmse: YAML: table to the largest root mean squared error, or {geolevel: largest}.
       max_worsening: Factor by which any error may grow: 1 for not at all.
       groups: YAML: population groups to predict errors for, or to optimize for.
-      information: Optimize estimates from these measurements.
+      information: Measurements that estimates may use when optimizing.
       report: Write tables and plots to this HTML file.
       covariance: Predict covariances of two queries, such as "sex * age; total".
       product: Name of a product. Default: the last one.
-      spine: Only print what the designed spine changes, as JSON.
+      spine: Only print the effects of the designed spine, as JSON.
       compare_planners: Only compare planners: which cells get more noise than others.
-      geolevel: With --compare-planners: whose budget is planned. Default: the last.
+      geolevel: With --compare-planners: geolevel of the budget. Default: the last.
       order: With --compare-planners: most attributes of a table. Default: 3.
     """
 
@@ -55,19 +55,19 @@ class PlanRequest:
 
 @dataclass(frozen=True)
 class DraftRequest:
-    """What `das init` drafts.
+    """Options of `das init`.
 
     Attributes:
-      data: CSV or Parquet file of person records, or a folder of them.
+      data: CSV or Parquet file of person records, or a folder of such files.
       folder: Empty or new folder.
       geocode: Column of geocodes, or their parts, such as PROV,MUN,SECC. Default: detected.
       geolevels: Names and digits, such as "province 2, village 6". Default: proposed.
       geounits: Public list of all geounits, empty ones included.
-      tables: Table, such as "sex * age"; again for more. Default: one for each attribute.
+      tables: Table, such as "sex * age"; repeat for more. Default: one for each attribute.
       rho: Privacy budget, a fraction. Default: 1.
       codebook: Public table with columns column, code and label.
-      leave_out: Column to leave out; again for more.
-      keep: Column of codes to keep, whatever it looks like; again for more.
+      leave_out: Column to leave out; repeat for more.
+      keep: Column of codes to keep, even if it looks like something else; repeat for more.
       delimiter: Field separator of a CSV file. Default: detected.
       rows: Number of rows to read.
     """
@@ -88,19 +88,19 @@ class DraftRequest:
 
 @dataclass(frozen=True)
 class GenerateSpec:
-    """What to generate; equal specifications give equal data.
+    """Options of `das generate`; equal options give equal data.
 
     Attributes:
       blocks: Approximate number of blocks.
       states: Number of states.
       listed: Public table of blocks and housing units; replaces --blocks and --states.
       columns: Columns of the list: geocode, housing units, optionally group quarters.
-      every: Use one of so many tracts of the list.
+      every: Use every n-th tract of the list.
       tracts: Mean number of tracts of a county. Default: 8, more in a state of over 150 counties.
       seed: The same seed gives the same nation.
       schema: pl94, pl94_tables, block16, group_quarters, dhc_persons, dhc_households, census1940,
         toy, residents (persons and units by size) or the path of a schema file.
-      like: Run file to rehearse: invent its data, and write a run file for them.
+      like: Run file to rehearse: invent data for it, and write a run file that reads them.
       format: records, histograms or block_table.
       persons: With --like or a schema file: number of persons. Default: 40 a block.
       with_prims: Use the eight geolevels of the 2020 tables of persons; also write pl94 cells.

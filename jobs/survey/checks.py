@@ -1,4 +1,4 @@
-"""What the run file of a survey may not say, beyond what each of its sections may not; no data.
+"""Rules of survey run files that span several sections, and public weights of strata; no data.
 
 Errors name the key; `jobs.survey.plan.load_survey` adds the file.
 """
@@ -23,38 +23,38 @@ from jobs.pipeline.storage.csv import without_formula
 from jobs.survey.models import PredictConfig, SurveyConfig
 
 SYNTHESIS = "synthesis"
-POOLED, EVERYBODY = "pooled", "everybody"
-_TAKEN_LABELS = (POOLED, EVERYBODY)
+POOLED, POPULATION = "pooled", "everybody"
+_RESERVED_LABELS = (POOLED, POPULATION)
 
 # Sizes that one machine with 8 GB works on: codes of 40 attributes and 5 million records are
-# 1.6 GB, and the fit holds four matrices of 5,000 by 5,000 levels, 0.6 GB.
+# 1.6 GB (computed), and the fit holds four matrices of 5,000 by 5,000 levels, 0.6 GB.
 MOST_RECORDS = 5_000_000
 MOST_ATTRIBUTES = 40
 MOST_LEVELS = 5_000
 # Records times pairs of attributes of a classifier; the 55 million of a million records and 11
 # features took 2 to 4 s to train.
 _MOST_TRAINING = 1_000_000_000
-_MOST_STRATA = 10_000
+_MOST_STRATA = 10_000  # combinations of levels of one weights file; default, not measured
 _OF_FILE = "names no column of data.columns"
 _OF_MICRODATA = "is no attribute of the microdata"
 
 
 def require(holds: object, key: str, what: str, got: object = None, want: object = None) -> None:
-    """Refuse a run file unless something holds.
+    """Raise a ConfigError unless a condition holds.
 
     Raises:
-      ConfigError: It does not.
+      ConfigError: The condition does not hold.
     """
     if not holds:
         raise ConfigError(key, what, got=got, want=want)
 
 
 def check_survey(config: SurveyConfig) -> None:
-    """Check a run file as a whole.
+    """Check the sections of a run file against each other.
 
     Raises:
-      BudgetError: Its shares do not sum to 1.
-      ConfigError: Its sections do not fit together, or one machine cannot work on it.
+      BudgetError: The shares of the parts do not sum to 1.
+      ConfigError: Sections contradict each other, or the survey is too large for one machine.
     """
     stated, columns = config.synthesis, config.data.columns
     total = sum(one.share for one in config.statistics) + sum(
@@ -66,7 +66,7 @@ def check_survey(config: SurveyConfig) -> None:
             "shares of statistics, tables and synthesis",
             "do not sum to 1",
             got=str(total),
-            want="exactly 1: what is granted is spent",
+            want="exactly 1: a run spends its whole budget",
         )
     n_levels = sum(len(column.levels) for column in columns.values())
     for key, got, most in (
@@ -74,14 +74,14 @@ def check_survey(config: SurveyConfig) -> None:
         ("data.columns", len(columns), MOST_ATTRIBUTES),
         ("levels of all data.columns", n_levels, MOST_LEVELS),
     ):
-        require(got <= most, key, "is more than one machine works on", got, most)
+        require(got <= most, key, "is more than one machine can process", got, most)
     for name, column in columns.items():
         where = f"data.columns.{name}"
         require(is_plain_name(name), where, "cannot be the name of an attribute", want=PLAIN_NAME)
         for label in column.levels:
-            is_clear = "*" not in label and label not in _TAKEN_LABELS
+            is_clear = "*" not in label and label not in _RESERVED_LABELS
             what = "has a level whose label would make names of strata ambiguous"
-            require(is_clear, where, what, label, f"no *, and not {' or '.join(_TAKEN_LABELS)}")
+            require(is_clear, where, what, label, f"no *, and not {' or '.join(_RESERVED_LABELS)}")
     _check_synthesis(config)
     _check_evaluate(config)
     _check_names(config)
@@ -107,28 +107,28 @@ def _check_synthesis(config: SurveyConfig) -> None:
 
 
 def _check_evaluate(config: SurveyConfig) -> None:
-    where, asked, predict = "evaluate", config.evaluate, config.evaluate.predict
+    where, evaluate, predict = "evaluate", config.evaluate, config.evaluate.predict
     if config.synthesis is None:
-        is_empty = not asked.groups and predict is None
+        is_empty = not evaluate.groups and predict is None
         require(is_empty, where, "compares microdata", want="a section `synthesis`")
         return
     names = config.synthesis.attributes or [*config.data.columns]
     levels = {name: config.data.columns[name].levels for name in names}
-    for index, group in enumerate(asked.groups):
+    for index, group in enumerate(evaluate.groups):
         check_each(group, names, f"{where}.groups.{index}", _OF_MICRODATA)
         combinations([levels[name] for name in group], f"{where}.groups.{index}")
-    where, sets = "evaluate.groups", {frozenset(group) for group in asked.groups}
-    require(len(sets) == len(asked.groups), where, "names a set of attributes twice")
+    where, sets = "evaluate.groups", {frozenset(group) for group in evaluate.groups}
+    require(len(sets) == len(evaluate.groups), where, "names a set of attributes twice")
     if predict is None:
         return
-    target, own = predict.attribute, {*predict.levels}
+    target, positive = predict.attribute, {*predict.levels}
     check_each([target], names, "evaluate.predict.attribute", _OF_MICRODATA)
-    is_part = own < {*levels[target]} and len(own) == len(predict.levels)
+    is_part = positive < {*levels[target]} and len(positive) == len(predict.levels)
     what = f"need some levels of {target}, and not all"
     require(is_part, "evaluate.predict.levels", what, predict.levels, levels[target])
-    require(asked.groups, where, "is required with `predict`")
-    what = "holds what is predicted, which is the same for all of a group"
-    require(all(target not in group for group in asked.groups), where, what, target)
+    require(evaluate.groups, where, "is required with `predict`")
+    what = "holds the predicted attribute, which is constant within such a group"
+    require(all(target not in group for group in evaluate.groups), where, what, target)
     where, features = "evaluate.predict.features", predict_features(predict, names)
     check_each(features, names, where, _OF_MICRODATA)
     is_other = features and target not in features
@@ -140,7 +140,7 @@ def _check_evaluate(config: SurveyConfig) -> None:
 
 
 def predict_features(predict: PredictConfig, names: Sequence[str]) -> list[str]:
-    """Attributes by which a classifier predicts, of those of the microdata."""
+    """Return the attributes of the microdata that the classifier uses as features."""
     if predict.features is not None:
         return predict.features
     return [name for name in names if name != predict.attribute]
@@ -154,29 +154,35 @@ def _check_names(config: SurveyConfig) -> None:
     for where, name in names.items():
         is_name = re.fullmatch(r"[a-z][a-z0-9_]*", name) and len(name) <= LONGEST_NAME
         require(is_name, where, "has attributes that make no name: give it a `name`", name)
-        where, own = "statistics and tables", "give each a `name` of its own"
-        require([*names.values()].count(name) == 1, where, f"has a name twice: {own}", name)
-        require(name != SYNTHESIS, where, f"has the name of another part: {own}", name)
+        where, remedy = "statistics and tables", "give each a different `name`"
+        require([*names.values()].count(name) == 1, where, f"has a name twice: {remedy}", name)
+        require(name != SYNTHESIS, where, f"has the name of another part: {remedy}", name)
 
 
 def check_each(
-    asked: Sequence[str], known: Collection[str], key: str, what: str = _OF_FILE
+    names: Sequence[str], known: Collection[str], key: str, what: str = _OF_FILE
 ) -> None:
-    """Check that names are known, each once; by default columns of the file.
+    """Check that all names are known and that none occurs twice.
+
+    Args:
+      names: Names of attributes in the run file.
+      known: Allowed names.
+      key: Key of the run file, for the error.
+      what: Error for unknown names.
 
     Raises:
-      ConfigError: They are not.
+      ConfigError: A name is unknown or occurs twice.
     """
-    unknown = [name for name in asked if name not in known]
+    unknown = [name for name in names if name not in known]
     require(not unknown, key, what, unknown, [*known])
-    require(len({*asked}) == len(asked), key, "names an attribute twice")
+    require(len({*names}) == len(names), key, "names an attribute twice")
 
 
 def combinations(levels: Sequence[Sequence[str]], where: str) -> list[tuple[str, ...]]:
-    """All combinations of levels, the last attribute running fastest.
+    """Return all combinations of levels; the last attribute runs fastest.
 
     Raises:
-      ConfigError: There are too many.
+      ConfigError: There are more than 10,000 combinations.
     """
     n_strata = math.prod(map(len, levels))
     require(n_strata <= _MOST_STRATA, where, "has too many strata", n_strata, _MOST_STRATA)
@@ -184,19 +190,19 @@ def combinations(levels: Sequence[Sequence[str]], where: str) -> list[tuple[str,
 
 
 WEIGHT, SIZE = "weight", "size"
-_MOST_SIZE = 1 << 34
+_MOST_SIZE = 1 << 34  # records of a stratum: above the population of the earth
 
 Labels = tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class PublicStratum:
-    """What is public of a stratum.
+    """Public numbers of a stratum: a combination of levels of some attributes.
 
     Attributes:
-      weight: Its share of the population, exact.
-      size: Public number of records, about; perhaps 0.
-      is_expected: Whether the size is what the weight lets expect, and no number that was given.
+      weight: Share of the population, exact.
+      size: Approximate public number of records; can be 0.
+      is_expected: Whether the size was computed from the weight, because the file gives no sizes.
     """
 
     weight: Fraction
@@ -205,7 +211,7 @@ class PublicStratum:
 
 
 def stratum_name(labels: Labels) -> str:
-    """What a stratum is called.
+    """Return the name of a stratum: its labels, joined by ` * `.
 
     >>> stratum_name(("female", "65 and over"))
     'female * 65 and over'
@@ -214,7 +220,7 @@ def stratum_name(labels: Labels) -> str:
 
 
 def spelled(label: str, levels: Sequence[str]) -> str:
-    """Spell a label so that no spreadsheet computes it, unless that is the label of another level.
+    """Prefix a label that a spreadsheet would compute, unless another level has that label.
 
     >>> spelled("=1+1", ["a", "=1+1"]), spelled("=1+1", ["'=1+1", "=1+1"])
     ("'=1+1", '=1+1')
@@ -229,17 +235,17 @@ def read_weights(
     """Read the public weights of all strata.
 
     Args:
-      path: A CSV file with a column per attribute, `weight`, and perhaps `size`. Attributes and
-        levels that a spreadsheet would compute may stand as releases write them.
+      path: CSV file with one column per attribute, `weight`, and optionally `size`. Attributes and
+        levels that a spreadsheet would compute may have the prefix of released files.
       attributes: Attribute to its levels.
-      records: Public number of records, shared out by weight where there are no sizes.
+      records: Public number of records; times the weight it is the size, where the file has none.
 
     Returns:
-      One for every combination of levels, in their order.
+      Labels to the public stratum, for every combination of levels, in order.
 
     Raises:
-      ConfigError: A stratum is missing, comes twice or is unknown; a weight is no exact number of
-        at least 0, or they do not sum to 1; a size is no whole number.
+      ConfigError: A stratum is missing, repeated or unknown; a weight is negative or no exact
+        number; weights do not sum to 1; or a size is no whole number.
       InputError: The file cannot be read, or lacks a column.
     """
     wanted = combinations([*attributes.values()], str(path))
@@ -248,30 +254,30 @@ def read_weights(
         | {label: label for label in levels}
         for name, levels in attributes.items()
     }
-    found: dict[Labels, PublicStratum] = {}
+    strata: dict[Labels, PublicStratum] = {}
     for where, row in _rows(path, [*attributes]):
         for name, levels in attributes.items():
             what, want = f"names an unknown level of {name}", f"one of {list(levels)}"
             require(row[name] in known[name], where, what, row[name], want)
         labels = tuple(known[name][row[name]] for name in attributes)
         what = "gives a stratum a second time"
-        require(labels not in found, where, what, stratum_name(labels))
+        require(labels not in strata, where, what, stratum_name(labels))
         weight = _weight(row[WEIGHT], where)
         size = round(weight * records) if SIZE not in row else _size(row[SIZE], where)
-        found[labels] = PublicStratum(weight, size, SIZE not in row)
-    missing = [stratum_name(labels) for labels in wanted if labels not in found]
+        strata[labels] = PublicStratum(weight, size, SIZE not in row)
+    missing = [stratum_name(labels) for labels in wanted if labels not in strata]
     what = f"lacks {len(missing)} of {len(wanted)} strata"
     want = "a row for every combination of levels; its weight may be 0"
     require(not missing, str(path), what, f"none of {missing[:3]}", want)
-    total = sum((stratum.weight for stratum in found.values()), Fraction(0))
+    total = sum((stratum.weight for stratum in strata.values()), Fraction(0))
     what, got = "holds weights that are not shares of one whole", f"about {float(total):.9g}"
     want = "exactly 1; write fractions such as 3/7, or decimals that add up"
     require(total == 1, str(path), what, f"sum {total}, {got}", want)
-    return {labels: found[labels] for labels in wanted}
+    return {labels: strata[labels] for labels in wanted}
 
 
 def _rows(path: Path, attributes: Sequence[str]) -> Iterator[tuple[str, dict[str, str]]]:
-    """Where a row stands, and its fields by column."""
+    """Yield (location of the row for errors, its fields by column)."""
     what, want = "is no CSV file by its name", "a name ending in .csv"
     require(path.suffix.lower() == ".csv", str(path), what, want=want)
     header = plan_chunks(Table(path, (WEIGHT,)))[0].header

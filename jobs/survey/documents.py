@@ -1,4 +1,4 @@
-"""Documents of a survey run: its means, its manifest, and its evaluation, which is confidential."""
+"""Released and confidential documents of a survey run: means, tables, manifest, evaluation."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from jobs.pipeline.documents.document import ExactText, document, read_document
 from jobs.pipeline.documents.manifest import Attribute, ReleaseManifest
 from jobs.pipeline.storage.place import Place
 
-SOLVED = "run `das run` first; if it was finalized, restore it from a copy"
+SOLVED = "run `das run` first; if the release was finalized, restore it from a copy"
 
 
 @document
 class StratumMean:
-    """A released mean.
+    """Released mean of one stratum, or of all records.
 
     Attributes:
-      stratum: Labels of its levels, joined by ` * `; `pooled` of small strata, `everybody` of all.
-      weight: Its public share of the population; a fraction.
+      stratum: Labels of the levels, joined by ` * `; or `pooled` (small strata), `everybody` (all).
+      weight: Public share of the population; a fraction.
       size: Public number of records, by which the noisy sum was divided.
-      mean: The mean.
-      standard_error: Of noise and sampling together; sampling by the public spread.
+      mean: The released mean.
+      standard_error: From noise and sampling together; sampling by the public standard deviation.
       noise_sd: Standard deviation of the noise alone.
-      low: Lower end of an interval for the mean of the population.
-      high: Its upper end.
-      outside: Whether the noisy mean lies outside of what the step before left possible: a bound or
-        the spread is wrong.
+      low: Lower end of the confidence interval for the mean of the population.
+      high: Upper end of that interval.
+      outside: Whether the noisy mean lies outside the interval of the previous step, which means
+        that a public bound or the public standard deviation is wrong.
     """
 
     stratum: str
@@ -43,20 +43,20 @@ class StratumMean:
 
 @document
 class ReleasedMean:
-    """The means of a numeric attribute.
+    """Released means of one numeric attribute.
 
     Attributes:
-      name: What the statistic is called.
-      attribute: The attribute.
+      name: Name of the statistic.
+      attribute: The averaged attribute.
       method: `coinpress` or `clipped`.
-      confidence: Of each interval.
-      spread: Public standard deviation that clipping supposes.
-      shrunk: Whether means of strata were drawn together.
+      confidence: Confidence level of each interval.
+      spread: Public standard deviation within strata, which sets the clipping bounds.
+      shrunk: Whether means of strata were shrunk toward a common mean.
       strata: Attributes whose combinations are the strata.
-      pooled: Strata that were pooled, by their public sizes.
-      everybody: The mean of all, by the public weights.
-      means: One per stratum.
-      warnings: What the noisy answers say against the public bounds or the spread.
+      pooled: Names of the strata that were pooled because their public sizes are small.
+      everybody: Mean of the population, weighted by the public weights.
+      means: One mean per stratum.
+      warnings: Contradictions between noisy answers and public bounds or standard deviation.
     """
 
     name: str
@@ -89,11 +89,11 @@ class MeansTable:
 
 @document
 class ExactMarginal:
-    """A marginal that is published as it is in the data: nothing of it is protected.
+    """Marginal that is published as counted in the data, without protection.
 
     Attributes:
-      attributes: Whose levels it counts; none: the number of records.
-      counts: One per combination of levels, the last attribute running fastest.
+      attributes: Attributes of the marginal; none: the number of records.
+      counts: One count per combination of levels; the last attribute runs fastest.
     """
 
     attributes: tuple[str, ...]
@@ -102,14 +102,14 @@ class ExactMarginal:
 
 @document
 class ConditionedPromise:
-    """What is proved of a table that keeps exact marginals.
+    """Proved privacy guarantee of a table that keeps exact marginals.
 
     Attributes:
-      k: Two data sets are compared that agree on the exact marginals and differ in k records at
-        most.
-      gamma: Of the theorem of Gong & Meng; a fraction.
-      epsilon: What the noise on the counts costs for one changed record; a fraction.
-      proved: (1 + gamma) k epsilon, which is charged; a fraction.
+      k: The guarantee compares data sets that agree on the exact marginals and differ in at most k
+        records.
+      gamma: Constant gamma in the theorem of Gong & Meng; a fraction.
+      epsilon: Privacy loss of the noise on the counts for one changed record; a fraction.
+      proved: (1 + gamma) k epsilon, the charged privacy loss; a fraction.
     """
 
     k: int
@@ -120,18 +120,18 @@ class ConditionedPromise:
 
 @document
 class ReleasedTable:
-    """A table of counts that keeps its exact marginals.
+    """Released table of counts that keeps exact marginals.
 
     Attributes:
-      name: What it is called.
-      attributes: Its attributes.
-      levels: Labels of the levels of each.
-      method: `conditioned`: drawn with the law of two-sided geometric noise on every count, given
-        the exact marginals and that no count is negative.
-      scale: Of that noise; a fraction.
-      promise: What is proved.
-      exact: Its marginals that are those of the data.
-      counts: One per combination of levels, the last attribute running fastest.
+      name: Name of the table.
+      attributes: Attributes of the table.
+      levels: Labels of the levels of each attribute.
+      method: `conditioned`: the distribution of two-sided geometric noise on every count,
+        conditional on the exact marginals and on nonnegative counts.
+      scale: Scale of that noise; a fraction.
+      promise: The proved privacy guarantee.
+      exact: Marginals that equal those of the data.
+      counts: One count per combination of levels; the last attribute runs fastest.
     """
 
     name: str
@@ -161,10 +161,10 @@ class SurveyTables:
 
 @document
 class TablePromise(ConditionedPromise):
-    """What the manifest says of a table.
+    """Privacy guarantee of a table in the manifest, with the names of its exact marginals.
 
     Attributes:
-      exact: Marginals that are published as they are, without protection; `total` is the number of
+      exact: Names of marginals published as counted, without protection; `total` is the number of
         records.
     """
 
@@ -173,16 +173,16 @@ class TablePromise(ConditionedPromise):
 
 @document
 class MeasuredPart:
-    """A statistic, a table, or the microdata.
+    """Measured part of a survey release: a statistic, a table, or the microdata.
 
     Attributes:
-      name: Its name; `synthesis` is the microdata.
-      share: Of the budget; a fraction.
-      cost: What its measurements cost by their noise; a fraction. Strata are disjoint, so all of
-        them cost what one does. Of a table it is (1 + gamma) k epsilon.
-      measurements: SHA-256 of the `_manifest.json` of its measurements.
-      settings: What was made of them is made with, and may be made otherwise at no cost.
-      conditioned: Of a table: what is proved of it, and what it leaves unprotected.
+      name: Name of the part; `synthesis` is the microdata.
+      share: Share of the budget; a fraction.
+      cost: Privacy loss of the measurements, computed from their noise; a fraction. Strata are
+        disjoint, so all strata together cost as much as one. Tables cost (1 + gamma) k epsilon.
+      measurements: SHA-256 of the `_manifest.json` of the measurements.
+      settings: Settings of the post-processing; other settings cost no budget.
+      conditioned: For a table: its guarantee, and the marginals it leaves unprotected.
     """
 
     name: str
@@ -195,20 +195,20 @@ class MeasuredPart:
 
 @document
 class SurveyManifest(ReleaseManifest):
-    """What was released of a survey. No times of stages that see the truth.
+    """Manifest of a survey release; it holds no times of stages that read the data.
 
     Attributes:
       format: 1.
       kind: `survey`.
-      solution: Name of a solution beside the release; null of the release.
-      spent: What all measured parts cost; a fraction.
+      solution: Name of the further solution; null for the release itself.
+      spent: Privacy loss of all measured parts; a fraction.
       attributes: Attributes of the microdata; none without microdata.
-      parts: What was measured, and released in this folder.
+      parts: Parts that were measured and released in this folder.
       records: Records of the microdata; null without microdata.
-      model: What the microdata were drawn from: `mixture`, `tree` or `adaptive`; left out without
-        microdata, and in older manifests.
-      strata: Attributes whose combinations were measured apart for the microdata; left out if none
-        were.
+      model: Model of the microdata: `mixture`, `tree` or `adaptive`; left out without microdata,
+        and in older manifests.
+      strata: Attributes whose combinations were measured separately for the microdata; left out if
+        there are none.
     """
 
     format: Literal[1]
@@ -224,15 +224,15 @@ class SurveyManifest(ReleaseManifest):
 
 @document
 class MeanError:
-    """A released mean beside the true one.
+    """Error of one released mean against the data.
 
     Attributes:
-      stratum: The stratum.
-      records: Its true number of records with a value.
-      truth: Their mean, null of no records.
+      stratum: Name of the stratum.
+      records: True number of records with a value.
+      truth: Mean of these records; null without records.
       released: The released mean.
-      error: Released minus true; null likewise.
-      relative: |error| / |truth|; null of no records or a mean of zero.
+      error: Released minus true mean; null without records.
+      relative: |error| / |truth|; null without records, or if the true mean is zero.
     """
 
     stratum: str
@@ -245,17 +245,17 @@ class MeanError:
 
 @document
 class MeanErrors:
-    """The means of a statistic beside the true ones.
+    """Errors of all released means of one statistic against the data.
 
     Attributes:
-      name: The statistic.
-      everybody: Of all records. Its weights are public, so it errs also by what they differ from
-        the shares of strata in the file.
-      means: One per stratum.
-      groups: k, strata with a relative error.
-      parity_error: Definition 11 of Rosenblatt, Stoyanovich & Musco: the sum of relative errors
-        over strata, and that of everybody over k; null if k = 0.
-      parity_mean: The same over k.
+      name: Name of the statistic.
+      everybody: Error of the mean of all records. It includes the difference between the public
+        weights and the shares of strata in the file.
+      means: Errors of the means of strata.
+      groups: k, the number of strata with a relative error.
+      parity_error: Definition 11 of Rosenblatt, Stoyanovich & Musco: the sum over strata of
+        |relative error of the stratum - relative error of all records|; null if k = 0.
+      parity_mean: `parity_error` divided by k.
       largest: Largest relative error of a stratum.
     """
 
@@ -273,11 +273,11 @@ class WorkloadError:
     """Error of all marginals of one order in the microdata.
 
     Attributes:
-      order: Attributes of each.
-      marginals: How many there are.
-      mean_l1: Mean over them of the sum over cells of |share released - share true|; 0 to 2.
-      largest_l1: The largest.
-      worst: Attributes of that one.
+      order: Number of attributes per marginal.
+      marginals: Number of marginals.
+      mean_l1: Mean over marginals of the sum over cells of |released share - true share|; 0 to 2.
+      largest_l1: Largest such sum of a marginal.
+      worst: Attributes of the marginal with the largest sum.
     """
 
     order: int
@@ -289,14 +289,14 @@ class WorkloadError:
 
 @document
 class GroupError:
-    """How well the one-way tables of a group come out in the microdata.
+    """Error of the one-way tables of one group in the microdata.
 
     Attributes:
-      group: Labels of its levels.
+      group: Labels of the group, joined by ` * `.
       records: True number of records.
-      released: Released number.
-      relative: Sum of |released - true| over all cells of its one-way tables, over their sum; null
-        of no records.
+      released: Released number of records.
+      relative: Sum of |released - true| over all cells of the one-way tables, divided by the sum of
+        the true counts; null without records.
     """
 
     group: str
@@ -307,14 +307,14 @@ class GroupError:
 
 @document
 class Disparity:
-    """A share of a group that comes out wrong.
+    """Error of the share of one level within one group.
 
     Attributes:
-      group: The group.
-      attribute: An attribute that is none of those of the group.
-      level: One of its levels.
-      truth: Its true share of the records of the group.
-      released: Its share of the released ones.
+      group: Labels of the group, joined by ` * `.
+      attribute: An attribute that does not define the group.
+      level: A level of that attribute.
+      truth: True share of the level among the records of the group.
+      released: Released share of the level.
       relative: |released - truth| / truth.
     """
 
@@ -328,16 +328,16 @@ class Disparity:
 
 @document
 class GroupErrors:
-    """Parity of the microdata over groups of the run file.
+    """Parity of the microdata over the groups of one set of attributes.
 
     Attributes:
-      attributes: Whose combinations the groups are.
-      groups: One per combination.
-      compared: k, groups with a relative error.
-      parity_error: Definition 11; null if k = 0.
-      parity_mean: The same over k.
-      shares: Shares of levels in groups, of `floor` true records or more.
-      max_disparity: The largest relative error of them; null if there are none.
+      attributes: Attributes whose combinations are the groups.
+      groups: One error per group.
+      compared: k, the number of groups with a relative error.
+      parity_error: Definition 11 of Rosenblatt, Stoyanovich & Musco; null if k = 0.
+      parity_mean: `parity_error` divided by k.
+      shares: Number of compared shares: levels in groups with at least `floor` true records.
+      max_disparity: The share with the largest relative error; null if none is compared.
     """
 
     attributes: tuple[str, ...]
@@ -351,15 +351,15 @@ class GroupErrors:
 
 @document
 class GroupPrediction:
-    """What a classifier says of a group of true records.
+    """Predictions of a classifier for one group of true records.
 
     Attributes:
-      group: Labels of its levels.
-      records: How many there are.
-      positive: How many are truly positive.
-      predicted: Of how many it says so.
-      missed: Of how many truly positive ones it does not.
-      false_negative_rate: `missed` over `positive`; null of fewer than `floor` positive ones.
+      group: Labels of the group, joined by ` * `.
+      records: Number of true records.
+      positive: Number of truly positive records.
+      predicted: Number of records predicted to be positive.
+      missed: Number of truly positive records predicted to be negative.
+      false_negative_rate: `missed` / `positive`; null with fewer than `floor` positive records.
     """
 
     group: str
@@ -372,16 +372,16 @@ class GroupPrediction:
 
 @document
 class PredictionParity:
-    """What a classifier does to groups.
+    """Parity of the predictions of a classifier over groups.
 
     Attributes:
-      attributes: Whose combinations the groups are.
-      groups: Those of `floor` true records or more.
-      left_out: Names of the other ones.
+      attributes: Attributes whose combinations are the groups.
+      groups: Groups with at least `floor` true records.
+      left_out: Names of smaller groups.
       demographic_parity_ratio: Smallest over largest share of positive predictions among groups; 1
-        is parity. Null if nobody is predicted to be positive, or there is no group.
-      false_negative_rate_difference: Largest less smallest false negative rate among groups that
-        have one; 0 is parity. Null if none has.
+        is parity. Null without groups or without positive predictions.
+      false_negative_rate_difference: Largest minus smallest false negative rate among groups that
+        have one; 0 is parity. Null if no group has one.
     """
 
     attributes: tuple[str, ...]
@@ -393,14 +393,14 @@ class PredictionParity:
 
 @document
 class ClassifierErrors:
-    """A classifier, tested on the true records.
+    """Accuracy and parity of one classifier, tested on the true records.
 
     Attributes:
-      trained_on: `release`: the microdata. `truth`: the true records, which is what can be reached.
-      records: Of those it was trained on.
-      positive: How many of them are positive.
-      correct: True records that it predicts correctly.
-      accuracy: The same as a share.
+      trained_on: `release`: the microdata; `truth`: the true records, for comparison.
+      records: Number of training records.
+      positive: Number of positive training records.
+      correct: Number of true records predicted correctly.
+      accuracy: Share of true records predicted correctly.
       parity: One per set of attributes of `evaluate.groups`.
     """
 
@@ -414,15 +414,15 @@ class ClassifierErrors:
 
 @document
 class Predictions:
-    """What a use of the microdata does: whether a record has some levels, by other attributes.
+    """Classifiers that predict some levels of an attribute, trained on microdata and on truth.
 
-    The records that test are those the release was made of: none were held out.
+    The test records are those the release was made from; none were held out.
 
     Attributes:
-      attribute: What is predicted.
-      levels: Those that count as positive.
-      features: By what it is predicted.
-      positive: True records that are positive.
+      attribute: Predicted attribute.
+      levels: Levels that count as positive.
+      features: Attributes used for the prediction.
+      positive: Number of truly positive records.
       majority_accuracy: Accuracy of the more frequent answer, without any classifier.
       classifiers: One trained on the release, then one trained on the truth.
     """
@@ -437,12 +437,12 @@ class Predictions:
 
 @document
 class TableErrors:
-    """A released table beside the true one.
+    """Error of one released table against the data.
 
     Attributes:
-      name: The table.
+      name: Name of the table.
       l1: Sum over cells of |released - true|.
-      l2: Root of the sum of squares.
+      l2: Square root of the sum over cells of (released - true)^2.
       exact_held: Whether the exact marginals are those of the data.
     """
 
@@ -454,19 +454,20 @@ class TableErrors:
 
 @document
 class SurveyEvaluation:
-    """A survey release against the truth. Confidential.
+    """Comparison of a survey release with the data; confidential.
 
     Attributes:
       format: 1.
       name: Name of the run.
       records: True number of records.
-      means: One per statistic that was released.
-      marginals: One per order, of the microdata; none without them.
-      floor: True records below which a share of a group is not compared.
-      groups: One per set of strata of the statistics and of `evaluate.groups`, of the microdata.
-      predictions: Of `evaluate.predict`, of the microdata.
-      notes: What was left out, and why.
-      tables: One per table that was released; absent without tables.
+      means: Errors of each released statistic.
+      marginals: Errors of the marginals of the microdata by order; none without microdata.
+      floor: Shares of groups with fewer true records are not compared.
+      groups: Errors of the microdata for each set of strata of the statistics and of
+        `evaluate.groups`.
+      predictions: Classifiers of `evaluate.predict`.
+      notes: Comparisons that were left out, with the reason.
+      tables: Errors of each released table; absent without tables.
     """
 
     format: Literal[1]
@@ -482,9 +483,9 @@ class SurveyEvaluation:
 
 
 def read_survey_manifest(path: Place) -> SurveyManifest:
-    """The manifest of a survey release.
+    """Read the manifest of a survey release.
 
     Raises:
-      OutputError: It is not finalized, or the manifest is damaged or of another format.
+      OutputError: The release is not finalized, or the manifest is damaged or of another format.
     """
     return read_document(SurveyManifest, path, remedy=SOLVED)

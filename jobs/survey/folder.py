@@ -1,4 +1,4 @@
-"""The folder of a survey run: what it spends, what is damaged or made otherwise."""
+"""Run folder of a survey: its budget, damaged files, and changed settings."""
 
 from __future__ import annotations
 
@@ -27,30 +27,30 @@ from jobs.survey.results import microdata_folders, result_files
 
 
 def is_survey_folder(out: Place) -> bool:
-    """Whether a run folder is that of a survey.
+    """Return whether a run folder belongs to a survey.
 
     Raises:
-      OutputError: It is not the folder of a run.
+      OutputError: The folder holds no run.
     """
     return "kind" in read_json(out / "run.json", "give the output.directory of a run")
 
 
 def refuse_survey_folder(out: Place) -> None:
-    """Refuse a folder that has no geounits.
+    """Refuse the run folder of a survey in a command for censuses.
 
     Raises:
-      ConfigError: It is that of a survey.
+      ConfigError: The folder belongs to a survey.
     """
     if (out / "run.json").exists() and is_survey_folder(out):
         raise ConfigError(
             str(out),
-            "is the folder of a survey, and this is for censuses",
+            "is the run folder of a survey, but the command works on censuses",
             want="das inspect, run or verify; evaluate takes its run file",
         )
 
 
 def owner_of(plan: SurveyPlan) -> Owner:
-    """Whose the run folder is to be."""
+    """Return the identity with which the run claims its folder."""
     return Owner(
         roots=plan.config.output.roots,
         digest=plan.digest,
@@ -72,26 +72,26 @@ def load_folder(
 
     Args:
       out: The run folder.
-      config: Where the run file is now; default: where it was.
-      solution: Name of a solution beside the release.
-      confidential: Where its confidential files are now; default: where they were.
+      config: Present path of the run file; default: the path that the folder remembers.
+      solution: Name of a further solution; None: the release.
+      confidential: Present folder of the confidential files; default: the remembered one.
 
     Raises:
-      ConfigError: The run file is not where it was, or says something else than it said.
+      ConfigError: The run file has moved or changed.
     """
     document, source = remembered(out, config, solution)
-    place = confidential or remembered_root(document)
-    plan = load_survey(source, output=out, confidential=place, solution=solution)
+    root = confidential or remembered_root(document)
+    plan = load_survey(source, output=out, confidential=root, solution=solution)
     refuse_other_configuration(document, plan.digest, stated_configuration(plan))
     return plan
 
 
 def spending_of(plan: SurveyPlan, identity: str | None = None) -> Spending:
-    """Describe what a run spends: its statistics, tables and model.
+    """Describe the budget that a run spends on its statistics, tables and microdata.
 
     Args:
       plan: The run.
-      identity: That of the run folder; default: that which the folder remembers.
+      identity: Identity of the run folder; default: the one that the folder remembers.
     """
     if identity is None:
         identity = remembered_run(plan.out)
@@ -111,37 +111,37 @@ def spending_of(plan: SurveyPlan, identity: str | None = None) -> Spending:
 
 
 def begin_ledger(plan: SurveyPlan) -> None:
-    """Write what is granted and planned to the ledger; the same from an earlier start is kept.
+    """Write budget and planned costs to the ledger; equal lines of an earlier start are kept.
 
     Raises:
-      LedgerError: The ledger is of another plan, or was tampered with.
+      LedgerError: The ledger belongs to another plan, or was changed.
     """
     granted = {**plan.budget.exact(), "randomness": plan.config.privacy.randomness.source}
     start_ledger(plan.release.ledger, granted, PlannedParts(plan.budget.total, plan.costs))
 
 
 def remove_damaged(plan: SurveyPlan) -> list[OutputError]:
-    """Remove damaged microdata, so that they are made again; returns what was wrong."""
-    there = [folder for folder in microdata_folders(plan.made) if is_published(folder)]
-    removed = [damage for folder in there for damage in find_damage(folder)[:1]]
+    """Remove damaged microdata, so that the run makes them again; return the errors found."""
+    published = [folder for folder in microdata_folders(plan.made) if is_published(folder)]
+    removed = [damage for folder in published for damage in find_damage(folder)[:1]]
     if removed:
         remove_tree(plan.made.microdata)
     return removed
 
 
 def refuse_other_settings(plan: SurveyPlan) -> None:
-    """Refuse to make finalized parts again with other settings.
+    """Refuse to recompute finalized parts with other settings.
 
-    What was made and never finalized is removed instead: nobody was given it.
+    Microdata that were never finalized are removed instead.
 
     Raises:
-      OutputError: One is finalized.
+      OutputError: A part with other settings is finalized.
     """
     finalized = _finalized_settings(plan)
     for part, changed in _other_settings(plan, finalized).items():
         raise OutputError(
             str(plan.made.root),
-            f"is finalized, and {part} was made with other settings",
+            f"is finalized with other settings of {part}",
             got=changed,
             remedy="undo the change, or make a further solution with --only solve --solution NAME",
         )
@@ -153,7 +153,7 @@ def refuse_other_settings(plan: SurveyPlan) -> None:
 
 
 def _other_settings(plan: SurveyPlan, finalized: Mapping[str, dict[str, Any]]) -> dict[str, str]:
-    """Say what differs from the settings that parts were finalized with, by part."""
+    """Describe by part how the present settings differ from the finalized ones."""
     return {
         part: ", ".join(differences(finalized[part], plan.settings(part)))
         for part in plan.costs
@@ -162,14 +162,14 @@ def _other_settings(plan: SurveyPlan, finalized: Mapping[str, dict[str, Any]]) -
 
 
 def _finalized_settings(plan: SurveyPlan) -> dict[str, dict[str, Any]]:
-    """Read the settings of all finalized parts; nothing where the release is not finalized."""
+    """Read the settings of finalized parts; none if the release is not finalized."""
     if not plan.made.manifest.exists():
         return {}
-    return {one.name: one.settings for one in read_survey_manifest(plan.made.manifest).parts}
+    return {part.name: part.settings for part in read_survey_manifest(plan.made.manifest).parts}
 
 
 def files_of_interest(plan: SurveyPlan) -> list[Place]:
-    """What a command names at its end, as far as it is there."""
+    """List the existing files that a command names at its end."""
     made = plan.made
     wanted = [
         plan.confidential.evaluation,

@@ -1,4 +1,4 @@
-"""The manifest of a survey release."""
+"""Manifest of a survey release: written, and verified without the data."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ _BACKUP = "restore it from a backup"
 
 
 def finalize_survey(plan: SurveyPlan) -> SurveyManifest:
-    """Write the public configuration and the manifest of a release, or of a solution beside it.
+    """Write the public configuration and the manifest of a release or of a further solution.
 
     Raises:
-      OutputError: A dataset is incomplete; or a file lies there that no run writes.
+      OutputError: A dataset is incomplete, or the folder holds a file that no run writes.
     """
     made, texts = plan.made, dict[Place, str]()
     written = result_files(plan)
@@ -74,7 +74,7 @@ def finalize_survey(plan: SurveyPlan) -> SurveyManifest:
 
 
 def manifest_of(plan: SurveyPlan) -> SurveyManifest:
-    """Gather the manifest of a release, or of a solution beside it.
+    """Gather the manifest of a release or of a further solution.
 
     Raises:
       OutputError: A dataset or the ledger is incomplete.
@@ -125,7 +125,7 @@ def manifest_of(plan: SurveyPlan) -> SurveyManifest:
 
 
 def is_made(plan: SurveyPlan, part: str) -> bool:
-    """Whether what is made of a part's measurements is there."""
+    """Return whether the results of a part are written."""
     one = plan.part(part)
     if one is None:
         return all(is_published(folder) for folder in microdata_folders(plan.made))
@@ -140,7 +140,7 @@ _HEAD = """\
 
 
 def released_configuration(plan: SurveyPlan) -> dict[str, str]:
-    """Files of the public part of a configuration, text by name."""
+    """Return the files of the public configuration: name to text."""
     config, files = plan.config, dict[str, str]()
     document = public_document(config)
     for key in ("evaluate", "output"):
@@ -161,20 +161,20 @@ def released_configuration(plan: SurveyPlan) -> dict[str, str]:
 
 
 def load_survey_release(root: Place) -> SurveyPlan:
-    """The run of a finished release of a survey, from its folder alone.
+    """Load the plan of a finalized survey release from its folder alone.
 
     Args:
-      root: The folder, under any name.
+      root: The release folder, under any name.
 
     Raises:
-      ConfigError: It lies in a store, or its configuration was changed.
-      OutputError: It has no configuration, or is damaged.
+      ConfigError: The release lies in an object store, or its configuration was changed.
+      OutputError: The release has no configuration, or is damaged.
     """
     layout = received_release(absolute_path(root))
     path = layout.configuration / RUN_FILE
     if not isinstance(path, Path):
         raise ConfigError(
-            str(root), "lies in a store; that of a survey is read from a folder", want="a copy"
+            str(root), "lies in an object store; survey releases are read from disk", want="a copy"
         )
     manifest = read_survey_manifest(layout.manifest)
     if manifest.solution is not None or not path.is_file():
@@ -187,7 +187,7 @@ def load_survey_release(root: Place) -> SurveyPlan:
 
 
 def _weights_text(plan: SurveyPlan, path: Path, attributes: Sequence[str]) -> str:
-    """The weights of all strata as CSV."""
+    """Return the public weights of all strata as CSV."""
     public = public_strata(plan.config, attributes, path)
     has_sizes = not any(stratum.is_expected for stratum in public.values())
     levels = [plan.levels(name) for name in attributes]
@@ -198,26 +198,25 @@ def _weights_text(plan: SurveyPlan, path: Path, attributes: Sequence[str]) -> st
     return csv_text(row if has_sizes else row[:-1] for row in rows)
 
 
-# Means are made again in floats: on another machine a logarithm may end in another bit, and a few
-# such bits are far below this part of the number; a changed digit of the noise is far above it.
+# Means are recomputed in floating point. Processors differ in the last bits of a logarithm, far
+# below this relative error; a changed digit of the noise is far above it. Default, not measured.
 _SAME = 1e-9
 
 
 def verify_survey(plan: SurveyPlan) -> dict[str, int | str]:
-    """Check what can be checked without the truth.
+    """Verify a survey release without the data.
 
-    Digests of all files, and that no others lie there; that every part costs what its noise says,
-    and at most what was planned; that the ledger states these costs, and the manifest what plan,
-    ledger and measurements say; that the means follow from the noisy sums; that tables are what was
-    drawn, and keep their exact marginals in integers; that the microdata hold the stated number of
-    records, of known levels.
+    Files: their digests match, and there are no others. Costs: each part costs what its noise
+    implies, at most what was planned, and the ledger states it. Results: means follow from the
+    noisy sums, tables equal the drawn ones and keep their exact marginals, microdata have the
+    stated number of records and known levels. The manifest agrees with plan and ledger.
 
     Returns:
-      How many parts, datasets, files and records were checked, and the cost.
+      Numbers of checked parts, datasets, files and records; spent and granted budget as fractions.
 
     Raises:
       OutputError: A file is missing or was changed.
-      VerificationError: Something is not what it is stated to be.
+      VerificationError: The release contradicts its plan, ledger or manifest.
     """
     manifest = read_survey_manifest(plan.made.manifest)
     if manifest.configuration_digest != plan.digest:
@@ -226,7 +225,7 @@ def verify_survey(plan: SurveyPlan) -> dict[str, int | str]:
     spent = _check_costs(plan)
     means, tables = read_results(plan.made)
     if means is not None:
-        with understanding(plan.made.root / MEANS):  # of others, with means of another number
+        with understanding(plan.made.root / MEANS):  # a received release may have other means
             check_rows(plan, means)
             _check_means(plan, means)
     if tables is not None:
@@ -256,28 +255,28 @@ def _check_costs(plan: SurveyPlan) -> Fraction:
     for part, digest in ledger.measured.items():
         dataset = plan.release.measured_part(part)
         verify_files(dataset)
-        with understanding(dataset):  # a release of others may have answers of other attributes
+        with understanding(dataset):  # a received release may have other attributes
             cost = part_cost(plan, read_part(plan, part))
         if cost != ledger.costs.get(part) or cost > planned.costs[part]:
             raise VerificationError(
                 f"{plan.release.ledger}, {part}",
-                "does not state what its noise costs, or more than was planned",
+                "states a cost that differs from that of the noise, or exceeds the plan",
                 got=ledger.costs.get(part),
                 want=cost,
             )
         if dataset_digest(dataset) != digest:
-            raise VerificationError(str(dataset), "is not the one that the ledger names")
+            raise VerificationError(str(dataset), "differs from the dataset that the ledger names")
     return sum(ledger.costs.values(), Fraction(0))
 
 
 def _check_means(plan: SurveyPlan, stated: MeansTable) -> None:
-    for again, own in zip(released_means(plan).statistics, stated.statistics, strict=True):
-        for one, other in zip(
-            (again.everybody, *again.means), (own.everybody, *own.means), strict=True
+    for again, released in zip(released_means(plan).statistics, stated.statistics, strict=True):
+        for want, got in zip(
+            (again.everybody, *again.means), (released.everybody, *released.means), strict=True
         ):
-            scale = max(1.0, abs(one.mean))
-            if one.stratum != other.stratum or abs(one.mean - other.mean) > _SAME * scale:
+            scale = max(1.0, abs(want.mean))
+            if want.stratum != got.stratum or abs(want.mean - got.mean) > _SAME * scale:
                 raise VerificationError(
-                    f"{plan.made.root / MEANS}, {again.name}, {one.stratum}",
+                    f"{plan.made.root / MEANS}, {again.name}, {want.stratum}",
                     "does not follow from the noisy sums",
                 )

@@ -1,4 +1,4 @@
-"""Measurements of a survey as datasets: noisy sums of strata, tables, and noisy marginals."""
+"""Datasets of the measurements of a survey: noisy sums, drawn tables, and noisy marginals."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ MARGINALS = pa.schema(
 )
 COUNTS = pa.schema({"cell": _WHOLE, "count": _WHOLE})
 _AGAIN = "restore it from a backup"
-# For many attributes the joint cost is bounded from above, to within a part of 1e-6.
+# With many attributes `joint_sensitivity` is an upper bound, a relative 1e-6 above at most.
 _CLOSE = Fraction(1, 1 << 19)
 
 Answers = Measured | ChosenMarginals | MeasuredStrata
@@ -66,14 +66,14 @@ NoisySums = tuple[tuple[NoisySum, ...], ...]
 
 
 def write_part(dataset: Place, table: pa.Table) -> PartFile:
-    """Write the rows of a dataset as one file."""
+    """Write the rows of a dataset as one part file."""
     writer = PartWriter(dataset, table.schema, key=None)
     writer.write_apart([table])
     return writer.close()
 
 
 def _stated(mechanism: Mechanism, cost: Fraction) -> dict[str, str]:
-    """Noise as a row has it."""
+    """Return the noise columns of a row."""
     values = (mechanism.kind, str(mechanism.parameter), str(cost))
     return dict(zip(_NOISE, values, strict=True))
 
@@ -88,7 +88,7 @@ def sum_rows(
     definition: Definition,
     neighbors: Neighbors,
 ) -> Rows:
-    """The noisy sums of a statistic as rows: step by step, strata in their order."""
+    """Return the noisy sums of a statistic as rows, by step and stratum."""
     rows = [
         {
             "stratum": name,
@@ -105,10 +105,10 @@ def sum_rows(
 
 
 def read_sums(dataset: Place) -> NoisySums:
-    """The noisy sums of a statistic by step.
+    """Read the noisy sums of a statistic, by step.
 
     Raises:
-      OutputError: They are not published, or damaged.
+      OutputError: The measurements are not published, or damaged.
     """
     opened = Dataset.open(dataset)
     with understanding(dataset, _AGAIN):
@@ -125,19 +125,19 @@ def read_sums(dataset: Place) -> NoisySums:
 def cost_of_sums(
     history: Sequence[Sequence[NoisySum]], definition: Definition, neighbors: Neighbors
 ) -> Fraction:
-    """What noisy sums cost: strata are disjoint, so of each step the largest."""
+    """Compute the privacy loss of noisy sums: the largest over strata, summed over steps."""
     largest = [max(one.cost(definition, neighbors) for one in sums) for sums in history]
     return sum(largest, Fraction(0))
 
 
 @dataclass(frozen=True, eq=False)
 class ConditionedTable:
-    """A table that was drawn, given its exact marginals.
+    """Table of counts drawn with noise, conditional on its exact marginals.
 
     Attributes:
-      counts: int64[n], the last attribute running fastest.
-      exact: Its exact marginals, as counted in the data.
-      conditioning: The noise.
+      counts: int64[n], the drawn counts; the last attribute runs fastest.
+      exact: Exact marginals, as counted in the data.
+      conditioning: Noise distribution and its proved cost.
     """
 
     counts: IntArray
@@ -148,24 +148,24 @@ class ConditionedTable:
 PartAnswers = NoisySums | ConditionedTable | Answers
 
 
-def table_rows(found: ConditionedTable) -> Rows:
-    """A table as rows, and the noise that was conditioned."""
-    columns = {"cell": np.arange(len(found.counts)), "count": found.counts}
+def table_rows(table: ConditionedTable) -> Rows:
+    """Return a drawn table as rows, and facts about its noise."""
+    columns = {"cell": np.arange(len(table.counts)), "count": table.counts}
     facts = {
         "holds": "conditioned table",
         "mechanism": "two-sided geometric, given the exact marginals and no negative count",
-        "scale": str(found.conditioning.scale),
-        "records": found.conditioning.records,
-        "exact": [margin.tolist() for margin in found.exact],
+        "scale": str(table.conditioning.scale),
+        "records": table.conditioning.records,
+        "exact": [margin.tolist() for margin in table.exact],
     }
     return pa.Table.from_pydict(columns, COUNTS), facts
 
 
 def read_table(dataset: Place) -> ConditionedTable:
-    """A table that was drawn.
+    """Read a drawn table.
 
     Raises:
-      OutputError: It is not published, or damaged.
+      OutputError: The measurements are not published, or damaged.
     """
     opened = Dataset.open(dataset)
     with understanding(dataset, _AGAIN):
@@ -177,12 +177,12 @@ def read_table(dataset: Place) -> ConditionedTable:
         )
 
 
-def answer_rows(found: Answers) -> Rows:
-    """What microdata are made of as rows, and the matrices, levels and selections behind them."""
+def answer_rows(answers: Answers) -> Rows:
+    """Return noisy marginals as rows, and facts: query matrices, merged levels and selections."""
     factors: dict[str, int] = {}
     rows = []
-    for phase, answers in _phases(found):
-        for answer in answers:
+    for phase, of_phase in _phases(answers):
+        for answer in of_phase:
             numbers = []
             for factor in answer.query.factors:
                 text = json.dumps({"labels": factor.labels, "matrix": factor.matrix.tolist()})
@@ -196,20 +196,20 @@ def answer_rows(found: Answers) -> Rows:
                     "answers": answer.answers.tolist(),
                 }
             )
-    own = found.everybody if isinstance(found, MeasuredStrata) else found
+    whole = answers.everybody if isinstance(answers, MeasuredStrata) else answers
     facts: dict[str, Any] = {
-        "holds": _KINDS[type(found)],
-        "attributes": dict(zip(own.domain.names, own.domain.sizes, strict=True)),
-        "new_level": [levels.tolist() for levels in own.merging.new_level],
-        "kept": list(own.merging.n_kept),
+        "holds": _KINDS[type(answers)],
+        "attributes": dict(zip(whole.domain.names, whole.domain.sizes, strict=True)),
+        "new_level": [levels.tolist() for levels in whole.merging.new_level],
+        "kept": list(whole.merging.n_kept),
         "factors": [json.loads(text) for text in factors],
     }
-    if isinstance(found, MeasuredStrata):
+    if isinstance(answers, MeasuredStrata):
         facts["strata"] = {
-            "attributes": [own.domain.names[i] for i in found.strata.attributes],
-            "groups": found.strata.groups.tolist(),
+            "attributes": [whole.domain.names[i] for i in answers.strata.attributes],
+            "groups": answers.strata.groups.tolist(),
         }
-    if isinstance(found, ChosenMarginals):
+    if isinstance(answers, ChosenMarginals):
         facts["selections"] = [
             {
                 "attributes": list(one.attributes),
@@ -217,31 +217,31 @@ def answer_rows(found: Answers) -> Rows:
                 "sensitivity": one.mechanism.sensitivity,
                 "candidates": one.n_candidates,
             }
-            for one in found.selections
+            for one in answers.selections
         ]
     return pa.Table.from_pylist(rows, MARGINALS), facts
 
 
-def _phases(found: Answers) -> Iterator[tuple[int, Sequence[NoisyAnswer]]]:
-    """Answers by the number under which they are written: 1 to 3, and strata from 4 on."""
-    if isinstance(found, MeasuredStrata):
-        yield from _phases(found.everybody)
-        yield from enumerate(found.inside, 4)
-    elif isinstance(found, ChosenMarginals):
-        yield from ((1, found.one_way), (2, found.marginals))
+def _phases(answers: Answers) -> Iterator[tuple[int, Sequence[NoisyAnswer]]]:
+    """Yield (phase number, answers): 1 to 3 for all records, from 4 on one phase per stratum."""
+    if isinstance(answers, MeasuredStrata):
+        yield from _phases(answers.everybody)
+        yield from enumerate(answers.inside, 4)
+    elif isinstance(answers, ChosenMarginals):
+        yield from ((1, answers.one_way), (2, answers.marginals))
     else:
-        yield from ((1, found.one_way), (2, found.residuals), (3, found.again))
+        yield from ((1, answers.one_way), (2, answers.residuals), (3, answers.again))
 
 
 def read_answers(dataset: Place, strata: Strata | None) -> Answers:
-    """What microdata are made of.
+    """Read the noisy marginals behind the microdata.
 
     Args:
-      dataset: Where it lies.
-      strata: Of the run, if its microdata have strata.
+      dataset: Folder of the dataset.
+      strata: Strata of the microdata, if the run file names any.
 
     Raises:
-      OutputError: It is not published, or damaged.
+      OutputError: The measurements are not published, or damaged.
     """
     opened = Dataset.open(dataset)
     with understanding(dataset, _AGAIN):
@@ -281,31 +281,31 @@ def read_answers(dataset: Place, strata: Strata | None) -> Answers:
         return measured if strata is None else MeasuredStrata(strata, measured, tuple(inside))
 
 
-def cost_of_answers(found: Answers, neighbors: Neighbors) -> Fraction:
-    """What noisy marginals and selections cost, exact: the sum of what they state.
+def cost_of_answers(answers: Answers, neighbors: Neighbors) -> Fraction:
+    """Compute the exact privacy loss of noisy marginals and selections, and check the stated costs.
 
-    One-way counts, and marginals that were selected or measured again, are charged one by one.
-    Residuals are charged together: no two neighbors are the worst for all of them. Strata are
-    disjoint, so the dearest counts.
+    One-way counts, selected marginals and marginals measured a second time are charged one by one.
+    Residuals are charged jointly, since no pair of neighbors is the worst case of all. Strata are
+    disjoint, so the most expensive stratum counts.
 
     Raises:
-      OutputError: The noise costs more than is stated.
+      OutputError: The noise costs more than the dataset states.
     """
-    if isinstance(found, MeasuredStrata):
-        whole = cost_of_answers(found.everybody, neighbors)
-        return whole + max(_cost_together(answers, neighbors) for answers in found.inside)
-    if isinstance(found, ChosenMarginals):
-        _check_alone((*found.one_way, *found.marginals), neighbors)
+    if isinstance(answers, MeasuredStrata):
+        whole = cost_of_answers(answers.everybody, neighbors)
+        return whole + max(_cost_together(stratum, neighbors) for stratum in answers.inside)
+    if isinstance(answers, ChosenMarginals):
+        _check_alone((*answers.one_way, *answers.marginals), neighbors)
         least = 2 if neighbors is Neighbors.BOUNDED else 1
-        for one in found.selections:
-            if one.mechanism.sensitivity < least:
+        for selection in answers.selections:
+            if selection.mechanism.sensitivity < least:
                 raise _other_cost(
-                    f"selection of {one.attributes}", one.mechanism.sensitivity, least
+                    f"selection of {selection.attributes}", selection.mechanism.sensitivity, least
                 )
-        return found.rho
-    _check_alone((*found.one_way, *found.again), neighbors)
-    _cost_together(found.residuals, neighbors)
-    return found.rho
+        return answers.rho
+    _check_alone((*answers.one_way, *answers.again), neighbors)
+    _cost_together(answers.residuals, neighbors)
+    return answers.rho
 
 
 def _check_alone(answers: Sequence[NoisyAnswer], neighbors: Neighbors) -> None:
@@ -330,7 +330,10 @@ def _cost_together(residuals: Sequence[NoisyAnswer], neighbors: Neighbors) -> Fr
 
 def _other_cost(name: str, stated: Fraction | int, cost: Fraction | int) -> OutputError:
     return OutputError(
-        f"measurements of {name}", "cost something else than is stated", got=stated, want=cost
+        f"measurements of {name}",
+        "cost another amount than the dataset states",
+        got=stated,
+        want=cost,
     )
 
 
@@ -341,19 +344,19 @@ def read_part(plan: SurveyPlan, part: str) -> PartAnswers:
     """Read the published noisy answers of a part.
 
     Raises:
-      OutputError: They are not published, or damaged.
+      OutputError: The measurements are not published, or damaged.
     """
-    dataset, one = plan.release.measured_part(part), plan.part(part)
-    if one is None:
+    dataset, planned = plan.release.measured_part(part), plan.part(part)
+    if planned is None:
         return read_answers(dataset, plan.strata)
-    return read_table(dataset) if isinstance(one, TablePlan) else read_sums(dataset)
+    return read_table(dataset) if isinstance(planned, TablePlan) else read_sums(dataset)
 
 
 def part_cost(plan: SurveyPlan, answers: PartAnswers) -> Fraction:
-    """Compute what noisy answers cost, by their noise alone.
+    """Compute the privacy loss of noisy answers from their noise alone.
 
     Raises:
-      OutputError: The noise costs more than is stated with it.
+      OutputError: The noise costs more than the dataset states.
     """
     privacy = plan.config.privacy
     if isinstance(answers, ConditionedTable):

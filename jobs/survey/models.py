@@ -26,7 +26,7 @@ from jobs.pipeline.config.models.values import (
 )
 from jobs.pipeline.config.upgrade import Kind
 
-_LARGEST_VALUE = 1 << 28  # of a numeric column; what a sum may be clipped to
+_LARGEST_VALUE = 1 << 28  # of a numeric column and of clipping bounds; default, not measured
 
 Share = Annotated[Exact, Field(gt=0)]
 Part = Annotated[Exact, Field(gt=0, lt=1)]
@@ -35,7 +35,7 @@ Value = Annotated[Whole, Field(ge=-_LARGEST_VALUE, le=_LARGEST_VALUE)]
 
 
 class SurveyPrivacyConfig(PrivacyConfig, BudgetConfig):
-    """What protection means, its budget, and who keeps the account."""
+    """Privacy definition, budget and account of a survey run."""
 
     product: ProductName = Field(
         default=SURVEY, description="What the account calls that which is made."
@@ -43,7 +43,7 @@ class SurveyPrivacyConfig(PrivacyConfig, BudgetConfig):
 
 
 class SurveyColumn(Model):
-    """How an attribute is read: by codes, or by numbers and public bins."""
+    """Column of the survey file and the levels of its attribute, by codes or by public bins."""
 
     column: Text = Field(description="Column of the file.")
     codes: dict[Text, Text] | None = Field(
@@ -75,19 +75,19 @@ class SurveyColumn(Model):
             if both:
                 raise ValueError(f"`missing` gives {sorted(both)[0]!r} the label of a bin")
         if len(self.levels) < 2:
-            raise ValueError("needs two levels or more; a single one says nothing")
+            raise ValueError("needs two levels or more")
         return self
 
     @property
     def levels(self) -> tuple[str, ...]:
-        """Labels of the levels, in order."""
+        """Return the labels of the levels, in order."""
         if self.bins is None:
             return tuple(dict.fromkeys((self.codes or {}).values()))
         return (*bin_labels(self.bins), *dict.fromkeys(self.missing.values()))
 
 
 def bin_labels(edges: list[int]) -> list[str]:
-    """Labels of the bins with some lower edges.
+    """Return the labels of the bins with these lower edges.
 
     >>> bin_labels([0, 10, 11, 20])
     ['0 to 9', '10', '11 to 19', '20 and over']
@@ -99,7 +99,7 @@ def bin_labels(edges: list[int]) -> list[str]:
 
 
 class SurveyData(Model):
-    """The survey file: one row per person, one column per attribute."""
+    """Survey file: one row per person, one column per attribute."""
 
     path: StoredPath = Field(description="CSV or Parquet file, or a folder of such files.")
     delimiter: Delimiter = Field(default=",", description="Field separator of CSV files.")
@@ -116,7 +116,7 @@ class SurveyData(Model):
 
 
 class StatisticConfig(Model):
-    """A mean of a numeric column, of everybody and by strata."""
+    """Mean of a numeric column, for all records and by strata."""
 
     mean: Text = Field(description="Attribute with `bins`, whose values are averaged.")
     name: ProductName | None = Field(
@@ -180,12 +180,12 @@ class StatisticConfig(Model):
 
     @property
     def label(self) -> str:
-        """What it is called."""
+        """Return the name of the statistic; default: its attribute."""
         return self.name or self.mean
 
 
 class TableConfig(Model):
-    """A small table of counts, drawn among those that keep some of its marginals exactly."""
+    """Small table of counts, released with noise and some exact marginals."""
 
     query: Text = Field(description='Its attributes, such as "sex * race".')
     name: ProductName | None = Field(
@@ -205,17 +205,17 @@ class TableConfig(Model):
 
     @property
     def attributes(self) -> tuple[str, ...]:
-        """The attributes of the table."""
+        """Return the attributes of the table."""
         return attributes_of(self.query)
 
     @property
     def label(self) -> str:
-        """What it is called."""
+        """Return the name of the table; default: its attributes, joined by `_`."""
         return self.name or "_".join(self.attributes)
 
 
 def attributes_of(table: str) -> tuple[str, ...]:
-    """The attributes of a table.
+    """Split the text of a table into its attributes.
 
     >>> attributes_of("sex * race")
     ('sex', 'race')
@@ -224,7 +224,7 @@ def attributes_of(table: str) -> tuple[str, ...]:
 
 
 class SynthesisStrataConfig(Model):
-    """Strata of microdata: measured apart, and shrunk toward a model of everybody."""
+    """Strata of microdata: measured separately, and shrunk toward a model of all records."""
 
     attributes: list[Text] = Field(
         min_length=1, description="Attributes whose combinations are the strata."
@@ -238,13 +238,13 @@ class SynthesisStrataConfig(Model):
     )
     population_model_share: Part = Field(
         default=Fraction(2, 3),
-        description="Part of the share that measures everybody; the rest measures all strata at "
-        "once.",
+        description="Part of the share that measures all records together; the rest measures the "
+        "strata.",
     )
 
 
 class SynthesisConfig(Model):
-    """Microdata from noisy marginals."""
+    """Microdata drawn from a model of noisy marginals."""
 
     share: Share = Field(description="Of the budget; all shares of the file sum to exactly 1.")
     attributes: list[Text] | None = Field(
@@ -323,12 +323,12 @@ class SynthesisConfig(Model):
             foreign = foreign | of_phases
         if wrong := sorted(foreign & self.model_fields_set):
             other = "with strata" if self.strata is not None else f"with model {self.model}"
-            raise ValueError(f"`{wrong[0]}` says nothing {other}")
+            raise ValueError(f"`{wrong[0]}` has no effect {other}")
         return self
 
 
 class PredictConfig(Model):
-    """A classifier that is trained on the microdata, and tested on the true records."""
+    """Classifier trained on the microdata and tested on the true records."""
 
     attribute: Text = Field(description="What is predicted: an attribute of the microdata.")
     levels: list[Text] = Field(
@@ -341,18 +341,18 @@ class PredictConfig(Model):
 
 
 class SurveyEvaluateConfig(Model):
-    """What `das evaluate` looks at besides; nothing of it is drawn or released."""
+    """Further comparisons of `das evaluate`; they are not released."""
 
     groups: list[Annotated[list[Text], Field(min_length=1)]] = Field(
         default=[],
         description="Sets of attributes of the microdata whose combinations are groups, such as "
-        "[[sex, race]], beside the strata of the statistics.",
+        "[[sex, race]], in addition to the `strata` of the statistics.",
     )
     floor: Whole = Field(
         default=50,
         ge=1,
         description="Shares of fewer true records are left out of largest disparities and of "
-        "parity of predictions: of 50, a share has a standard error of up to 0.07 of its own.",
+        "parity of predictions: a share of 50 records has a standard error of up to 0.07.",
     )
     predict: PredictConfig | None = Field(
         default=None, description="What a classifier of the microdata does to `groups`."
@@ -382,7 +382,7 @@ class SurveyConfig(Model):
 
 
 class WithheldSurveyData(SurveyData):
-    """The survey file in the configuration of a release: its columns, and not where it is."""
+    """Survey file in the configuration of a release: its columns, without its path."""
 
     path: StoredPath = Field(
         default=Path("withheld"), description="Nothing: the data stay where they are."

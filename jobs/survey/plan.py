@@ -1,4 +1,4 @@
-"""What is public of a survey run: its parts, what each costs, its strata; opens no data."""
+"""Public plan of a survey run: its parts, their costs and strata; opens no data."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ from jobs.pipeline.storage.layout import (
 )
 from jobs.pipeline.storage.place import Place
 from jobs.survey.checks import (
-    EVERYBODY,
     POOLED,
+    POPULATION,
     SYNTHESIS,
     Labels,
     PublicStratum,
@@ -79,16 +79,16 @@ _AFTER_SYNTHESIS = {"components", "n_fits", "steps", "seed", "n_records"}
 
 @dataclass(frozen=True, eq=False)
 class MeanPlan:
-    """A statistic.
+    """Planned statistic: a mean by strata.
 
     Attributes:
-      config: What the run file says.
-      column: Public bounds and spread.
-      strata: k strata with public sizes, small ones pooled.
-      weights: Share of the population, by stratum.
+      config: Entry of the run file.
+      column: Public bounds and standard deviation of the column.
+      strata: Strata with public sizes; small ones are pooled.
+      weights: Share of the population, by name of stratum.
       pooled: Names of the strata that were pooled.
-      stratum_of: int64[n_a, ...], the stratum of each combination of levels.
-      cost: Its part of the budget.
+      stratum_of: int64[n_a, ...], index of the stratum of each combination of levels.
+      cost: Planned privacy loss.
     """
 
     config: StatisticConfig
@@ -101,12 +101,12 @@ class MeanPlan:
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """Return the name of the statistic."""
         return self.config.label
 
     @property
     def steps(self) -> Steps:
-        """The steps of coinpress, or the one of a clipped mean."""
+        """Return the steps of coinpress, or the single step of a clipped mean."""
         n_steps = 1 if self.config.method == "clipped" else self.config.steps
         failure, intersect = float(self.config.miss_probability), self.config.intersect
         return Steps.split(self.cost, n_steps, failure=failure, intersect=intersect)
@@ -114,19 +114,19 @@ class MeanPlan:
 
 @dataclass(frozen=True, eq=False)
 class SurveyPlan:
-    """A run of a survey.
+    """Plan of a survey run.
 
     Attributes:
       config: The run file, paths absolute.
-      source: Where it is.
-      digest: SHA-256 of what fixes the measurements.
-      budget: What all parts cost together.
+      source: Path of the run file.
+      digest: SHA-256 of all settings that determine the measurements.
+      budget: Total budget of the run.
       domain: Attributes of the file, and their numbers of levels.
       means: The statistics.
       tables: The tables that keep exact marginals.
-      strata: Those of the microdata, if they have any.
-      solution: Name of a solution beside the release.
-      alone: Folder of the release, if there is no run around it.
+      strata: Strata of the microdata, if the run file names any.
+      solution: Name of a further solution; None: the release.
+      released_root: Folder of a received release, which lies in no run folder.
     """
 
     config: SurveyConfig
@@ -138,41 +138,43 @@ class SurveyPlan:
     tables: tuple[TablePlan, ...] = ()
     strata: SynthesisStrata | None = None
     solution: str | None = None
-    alone: Place | None = None
+    released_root: Place | None = None
 
     @property
     def out(self) -> Place:
-        """Folder of the run."""
+        """Return the folder of the run."""
         return self.config.output.directory
 
     @property
     def release(self) -> ReleaseLayout:
-        """The publishable half, where measurements lie."""
-        return ReleaseLayout(release_folder(self.out) if self.alone is None else self.alone)
+        """Return the layout of the publishable half, which holds the measurements."""
+        return ReleaseLayout(
+            release_folder(self.out) if self.released_root is None else self.released_root
+        )
 
     @property
     def made(self) -> ReleaseLayout:
-        """Where what is made of measurements goes: the release, or a solution beside it."""
+        """Return the folder of the results: the release, or a further solution."""
         if self.solution is None:
             return self.release
         return ReleaseLayout(release_folder(self.out, self.solution))
 
     @property
     def confidential(self) -> ConfidentialLayout:
-        """The confidential half."""
+        """Return the layout of the confidential half."""
         return confidential_layout(self.config.output.roots, self.solution)
 
     @property
     def not_for_release(self) -> bool:
-        """Whether noise is seeded."""
+        """Return whether the noise is seeded."""
         return self.config.privacy.randomness.seed is not None
 
     @property
     def synthesis(self) -> SynthesisConfig:
-        """The microdata.
+        """Return the settings of the microdata.
 
         Raises:
-          ConfigError: The run file wants none.
+          ConfigError: The run file has no section `synthesis`.
         """
         if self.config.synthesis is None:
             raise ConfigError(str(self.source), "has no section `synthesis`: no microdata")
@@ -180,55 +182,55 @@ class SurveyPlan:
 
     @property
     def microdata_domain(self) -> Domain:
-        """Attributes of the microdata."""
+        """Return the attributes of the microdata."""
         return _microdata_domain(self.synthesis, self.domain)
 
     @property
     def costs(self) -> dict[str, Fraction]:
-        """What each part costs, in the order in which they are measured."""
-        costs = {one.name: one.cost for one in self.parts}
+        """Return the planned privacy loss of each part, in the order of measuring."""
+        costs = {part.name: part.cost for part in self.parts}
         if self.config.synthesis is not None:
             costs[SYNTHESIS] = self.budget.total * self.config.synthesis.share
         return costs
 
     @property
     def parts(self) -> tuple[MeanPlan | TablePlan, ...]:
-        """The statistics and tables, in the order in which they are measured."""
+        """Return the statistics and tables, in the order of measuring."""
         return (*self.means, *self.tables)
 
     def part(self, name: str) -> MeanPlan | TablePlan | None:
-        """The statistic or table of a name; None for the microdata."""
-        return next((one for one in self.parts if one.name == name), None)
+        """Return the statistic or table with a name; None for the microdata."""
+        return next((part for part in self.parts if part.name == name), None)
 
     def levels(self, attribute: str) -> tuple[str, ...]:
-        """Labels of the levels of an attribute."""
+        """Return the labels of the levels of an attribute."""
         return self.config.data.columns[attribute].levels
 
     def account(self) -> Place:
-        """The file in which the grant is claimed.
+        """Return the file of the account from which budget is reserved.
 
         Raises:
-          ConfigError: None is named, and several may be meant.
+          ConfigError: The run file names no account, and there is no single default.
         """
         return self.config.privacy.account or default_account(self.config.data.path)
 
     def claim(self, run: str) -> Claim:
-        """What a run folder with this identity asks of the account."""
+        """Return the reservation that a run folder with this identity makes in the account."""
         privacy, changed = self.config.privacy, changed_record_bound(self.budget)
         exact = tuple(f"{what} in {one.name}" for one in self.tables for what in one.exact_names)
         out = str(self.out)
         return Claim(privacy.product, privacy.budget_id, self.budget, run, out, changed, exact)
 
     def settings(self, part: str) -> dict[str, Any]:
-        """What the run file says of a part that may change after measuring.
+        """Return the settings of a part that may change after measuring.
 
         Keys are those of the format before 3, since manifests of earlier releases have them.
         """
-        one = self.part(part)
-        if one is None:
+        planned = self.part(part)
+        if planned is None:
             settings = self.synthesis.model_dump(mode="json", include=_AFTER_SYNTHESIS)
             return dict(as_hashed(Kind.SURVEY, settings, "synthesis"))
-        return one.config.model_dump(mode="json", include=_AFTER_MEANS)
+        return planned.config.model_dump(mode="json", include=_AFTER_MEANS)
 
 
 def load_survey(
@@ -245,13 +247,13 @@ def load_survey(
       path: The run file; relative paths in it are relative to its folder.
       output: Replaces `output.directory`.
       confidential: Replaces `output.confidential`.
-      solution: Name of a solution beside the release.
-      released: Of the configuration in a release: folder of that, and the digest of the run file
-        that it is a part of.
+      solution: Name of a further solution; None: the release.
+      released: For the configuration in a release: folder of the release, and the digest of the
+        original run file.
 
     Raises:
-      ConfigError, InputError, BudgetError, SchemaError: Something in it cannot be used; the message
-        names the file and the key.
+      ConfigError, InputError, BudgetError, SchemaError: A value is invalid; the message names file
+        and key.
     """
     check_solution_name(solution)
     if not is_survey(path):
@@ -263,8 +265,8 @@ def load_survey(
         refuse_other_folders(path, written)
     config = absolute(written, absolute_path(path).parent)
     stated = {"directory": output, "confidential": confidential}
-    places = {name: absolute_path(place) for name, place in stated.items() if place is not None}
-    config = config.model_copy(update={"output": config.output.model_copy(update=places)})
+    folders = {key: absolute_path(root) for key, root in stated.items() if root is not None}
+    config = config.model_copy(update={"output": config.output.model_copy(update=folders)})
     if released is None:
         refuse_tangled(path, config, config.output.roots)
         with at(f"{path}: data.path"):
@@ -292,7 +294,7 @@ def load_survey(
 
 
 def meaning_of_survey(path: Path) -> tuple[SurveyConfig, str]:
-    """Read the run file of a survey; return what it says, and the digest of what it measures.
+    """Read the run file of a survey; return its settings and the digest of its measurements.
 
     Raises:
       ConfigError, InputError, BudgetError, SchemaError: As `load_survey`.
@@ -302,7 +304,7 @@ def meaning_of_survey(path: Path) -> tuple[SurveyConfig, str]:
 
 
 def _each(where: str, stated: Sequence[S], build: Callable[[S], T]) -> tuple[T, ...]:
-    """Build a value of each entry of a list; errors say which entry it was."""
+    """Build a value from each entry of a list; errors name the index of the entry."""
     built = []
     for index, one in enumerate(stated):
         with at(f"{where}.{index}"):
@@ -319,11 +321,11 @@ def _synthesis_strata(config: SurveyConfig, domain: Domain) -> SynthesisStrata |
     stated = None if synthesis is None else synthesis.strata
     if synthesis is None or stated is None:
         return None
-    own = _microdata_domain(synthesis, domain)
-    shape = [own.sizes[i] for i in own.positions(stated.attributes)]
+    released = _microdata_domain(synthesis, domain)
+    shape = [released.sizes[i] for i in released.positions(stated.attributes)]
     public = public_strata(config, stated.attributes, stated.weights)
     weights = np.array([float(one.weight) for one in public.values()]).reshape(shape)
-    return SynthesisStrata.of(own, stated.attributes, weights, float(stated.min_share))
+    return SynthesisStrata.of(released, stated.attributes, weights, float(stated.min_share))
 
 
 def public_strata(
@@ -335,11 +337,11 @@ def public_strata(
 
 
 def _check_tables(tables: Sequence[TablePlan]) -> None:
-    for one, other in itertools.permutations(tables, 2):
-        what = f"has {one.name}, all of which {other.name} publishes as it is"
+    for table, other in itertools.permutations(tables, 2):
+        what = f"has {table.name}, which {other.name} publishes exactly as a marginal"
         exact = [{other.config.attributes[axis] for axis in axes} for axes in other.exact]
-        is_kept = any(kept >= {*one.config.attributes} for kept in exact)
-        require(not is_kept, "contingency_tables", what, other.config.exact)
+        is_kept = any(kept >= {*table.config.attributes} for kept in exact)
+        require(not is_kept, "tables", what, other.config.exact)
 
 
 def _mean_plan(config: StatisticConfig, run: SurveyConfig, budget: Fraction) -> MeanPlan:
@@ -356,8 +358,8 @@ def _mean_plan(config: StatisticConfig, run: SurveyConfig, budget: Fraction) -> 
     )
     fits = bool(averaged.missing) == (config.missing is not None)
     what = "is required: the column has missing values" if averaged.missing else "has no use"
-    require(fits, "missing", what, want="what `missing` of the column is counted as")
-    check_each(config.stratify_by, run.data.columns, "stratify_by")
+    require(fits, "missing", what, want="a number that missing values count as, or exclude")
+    check_each(config.stratify_by, run.data.columns, "strata")
     column = Column(config.label, config.low, config.high, config.sd_bound)
     plan = MeanPlan(config, column, *_strata(config, run), cost=budget * config.share)
     if config.method == "clipped":
@@ -370,32 +372,32 @@ def _mean_plan(config: StatisticConfig, run: SurveyConfig, budget: Fraction) -> 
 def _strata(
     config: StatisticConfig, run: SurveyConfig
 ) -> tuple[Strata, dict[str, Fraction], tuple[str, ...], IntArray]:
-    """Strata, weights by name, names of what was pooled, and the stratum of each combination.
+    """Return strata, weights by name, names of pooled strata, and the stratum of each combination.
 
-    Sizes that follow from weights are those of a sample: its numbers of records vary about them.
+    Sizes computed from weights are expected sizes; the true ones vary as those of a sample.
     """
     neighbors, records = run.privacy.neighbors, run.data.n_records
     if config.weights is None:
-        one = np.zeros((), np.int64)
-        return Strata({EVERYBODY: records}, neighbors), {EVERYBODY: Fraction(1)}, (), one
+        stratum_of = np.zeros((), np.int64)
+        return Strata({POPULATION: records}, neighbors), {POPULATION: Fraction(1)}, (), stratum_of
     public = public_strata(run, config.stratify_by, config.weights)
     shape = [len(run.data.columns[name].levels) for name in config.stratify_by]
     sizes, weights, pooled, stratum_of = pool_small(public, config.min_share, shape)
     deviations: tuple[float, ...] = ()
     if any(stratum.is_expected for stratum in public.values()):
-        deviations = tuple(math.sqrt(records * own * (1 - own)) for own in weights.values())
+        deviations = tuple(math.sqrt(records * share * (1 - share)) for share in weights.values())
     return Strata(sizes, neighbors, deviations), weights, pooled, stratum_of
 
 
 def pool_small(
     public: Mapping[Labels, PublicStratum], min_share: Fraction, shape: Sequence[int]
 ) -> tuple[dict[str, int], dict[str, Fraction], tuple[str, ...], IntArray]:
-    """Pool the strata whose public size is below a part of all.
+    """Pool the strata whose public size is below a share of all records.
 
     Args:
-      public: Every combination of levels, in order.
-      min_share: The part.
-      shape: Numbers of levels.
+      public: Labels to the public stratum, for every combination of levels, in order.
+      min_share: The share.
+      shape: Number of levels of each attribute.
 
     Returns:
       Sizes and weights by name of stratum, names of those that were pooled, int64[shape] the number
@@ -417,10 +419,10 @@ def pool_small(
 
 
 def _digest(written: SurveyConfig, config: SurveyConfig) -> str:
-    """SHA-256 of what fixes the measurements: the run file without what may change, and weights.
+    """Return the SHA-256 of all that determines the measurements.
 
-    Paths to data count as written, so that a project can move to another folder; weights by what
-    they hold.
+    Settings that may change after measuring are left out. Paths of data count as written, so that a
+    project can move to another folder; files of weights count by their contents.
     """
     stated = written.model_dump(
         mode="json",
@@ -434,7 +436,7 @@ def _digest(written: SurveyConfig, config: SurveyConfig) -> str:
         },
     )
     document = {**as_hashed(Kind.SURVEY, stated), "format": Kind.SURVEY.former_format}
-    # What earlier versions could not say is left out, so that their folders go on.
+    # Keys that earlier versions lacked are left out at their defaults: old folders continue.
     if config.data.quoting == "double":
         del document["data"]["quoting"]
     if not config.contingency_tables:
@@ -449,30 +451,31 @@ def _digest(written: SurveyConfig, config: SurveyConfig) -> str:
 
 
 def weights_files(config: SurveyConfig) -> list[Path | None]:
-    """The files of public weights that a run file names: of each statistic, then of microdata."""
+    """List the files of public weights: of each statistic, then of the microdata."""
     strata = None if config.synthesis is None else config.synthesis.strata
     files = [one.weights for one in config.statistics]
     return [*files, None if strata is None else strata.weights]
 
 
 def stated_configuration(plan: SurveyPlan) -> dict[str, object]:
-    """What a run folder remembers of the run file: where it is, and digests of what it names."""
+    """Return what a run folder stores of the run file: its path, and digests of all named files."""
     weights = [path for path in weights_files(plan.config) if path is not None]
     return {"kind": SURVEY, **stated_files([plan.source.resolve(), *weights])}
 
 
 CHANGED = 2  # counts that a changed record changes, by 1 each
+# Exact drawing visits the cells one by one (`refuse_large`); defaults, not measured.
 _MOST_CELLS = 1 << 8
 _MOST_EXACT = 3
 
 
 @dataclass(frozen=True)
 class Conditioning:
-    """What fixes the noise of a table, and what it is proved to cost.
+    """Noise of a table, conditional on exact marginals, and its proved privacy loss.
 
     Attributes:
-      scale: Of two-sided geometric noise on every count, exact.
-      records: k, in how many records two data sets differ that are compared.
+      scale: Scale of the two-sided geometric noise on every count, exact.
+      records: k, the number of records in which compared data sets may differ.
     """
 
     scale: Fraction
@@ -480,38 +483,38 @@ class Conditioning:
 
     @property
     def gamma(self) -> Fraction:
-        """Of the theorem: counts are not negative, so the largest."""
+        """Return gamma of the theorem of Gong & Meng; the largest, since counts are nonnegative."""
         return gamma_of(has_limits=True)
 
     @property
     def noise(self) -> Pure:
-        """What the noise costs that is conditioned, for one changed record."""
+        """Return the privacy loss of the unconditional noise for one changed record."""
         return Pure(CHANGED / self.scale)
 
     @property
     def cost(self) -> Pure:
-        """(1 + gamma) k epsilon."""
+        """Return the proved privacy loss (1 + gamma) k epsilon."""
         return conditioned(self.noise, self.records, self.gamma)
 
     @classmethod
     def of(cls, cost: Fraction, records: int) -> Conditioning:
-        """Return the one that is proved to cost so much, exact."""
+        """Return the noise with exactly this proved privacy loss."""
         return cls(CHANGED / calibrated(Pure(cost), records).epsilon, records)
 
 
 TOTAL = "total"
-"""What the marginal of no attributes is called: the number of records."""
+"""Name of the marginal without attributes, the number of records."""
 
 
 @dataclass(frozen=True, eq=False)
 class TablePlan:
-    """A table.
+    """Planned table of counts.
 
     Attributes:
-      config: What the run file says.
+      config: Entry of the run file.
       shape: Number of levels of each attribute.
-      exact: The marginals that are kept, as positions of attributes; () is the number of records.
-      cost: Its part of the budget.
+      exact: Exact marginals, as positions of attributes; () is the number of records.
+      cost: Planned privacy loss.
     """
 
     config: TableConfig
@@ -521,31 +524,31 @@ class TablePlan:
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """Return the name of the table."""
         return self.config.label
 
     @property
     def exact_names(self) -> tuple[str, ...]:
-        """Names of the exact marginals."""
+        """Return the names of the exact marginals."""
         attributes = self.config.attributes
         return tuple(" * ".join(attributes[axis] for axis in axes) or TOTAL for axes in self.exact)
 
     @property
     def conditioning(self) -> Conditioning:
-        """Its noise."""
+        """Return the noise of the table."""
         return Conditioning.of(self.cost, compared_records(self.exact, len(self.shape)))
 
     def margins(self) -> tuple[IntArray, ...]:
-        """Of each exact marginal, int64[n]: in which of its values each cell counts."""
+        """Return int64[n] for each exact marginal: the index of the marginal value of each cell."""
         return tuple(margin_of(self.shape, axes) for axes in self.exact)
 
     @cached_property
     def rows(self) -> IntArray:
-        """int64[m, n]: the sums that are kept, in the order in which they are drawn fastest."""
+        """Return int64[m, n], the kept sums, in the order that makes drawing fastest."""
         return margin_rows(self.margins())
 
     def exact_counts(self, counts: IntArray) -> tuple[IntArray, ...]:
-        """The exact marginals of a table with cells int64[n], each int64[values]."""
+        """Compute the exact marginals, each int64[values], of counts int64[n]."""
         return tuple(
             np.bincount(label, counts, minlength=label.max() + 1).astype(np.int64)
             for label in self.margins()
@@ -553,7 +556,7 @@ class TablePlan:
 
 
 def margin_of(shape: Sequence[int], axes: Sequence[int]) -> IntArray:
-    """int64[n]: the value of a marginal in which each cell of a table counts."""
+    """Return int64[n], the index of the marginal value of each cell of a table."""
     cells = np.indices(tuple(shape)).reshape(len(shape), -1)
     out = np.zeros(cells.shape[1], np.int64)
     for axis in axes:
@@ -562,13 +565,12 @@ def margin_of(shape: Sequence[int], axes: Sequence[int]) -> IntArray:
 
 
 def compared_records(exact: Sequence[Sequence[int]], n_attributes: int) -> int:
-    """Return k: how many records two data sets may differ in, of which something is promised.
+    """Return k, the largest number of changed records for which a guarantee is proved.
 
-    Without exact marginals it is 1, a changed record. With them a record cannot change everything
-    alone: 2 are a record that changes what no exact marginal counts, and two that exchange what one
-    does count.
-    If all marginals of s - 1 among s attributes are exact and that of all s is not, tables that
-    agree on them differ in 2^s counts at least (the move (+1, -1) in each of s attributes), which
+    Without exact marginals k is 1: one changed record. With them k is at least 2: either one record
+    changes attributes outside the exact marginals, or two records swap their values inside.
+    If all marginals of s - 1 among s attributes are exact and the s-way marginal is not, tables
+    that agree on them differ in at least 2^s counts (the move (+1, -1) in each attribute), which
     are 2^(s - 1) records.
     """
     if not any(exact):
@@ -578,23 +580,23 @@ def compared_records(exact: Sequence[Sequence[int]], n_attributes: int) -> int:
         set(axes)
         for order in range(1, n_attributes + 1)
         for axes in itertools.combinations(range(n_attributes), order)
-        if not any(set(axes) <= one for one in kept)
+        if not any(set(axes) <= marginal for marginal in kept)
     ]
-    least = [len(one) for one in free if not any(other < one for other in free)]
+    least = [len(marginal) for marginal in free if not any(other < marginal for other in free)]
     return max(2, 1 << (max(least) - 1))
 
 
 def table_plan(config: TableConfig, run: SurveyConfig, budget: Fraction) -> TablePlan:
-    """Check a table against public numbers, so that nothing fails once its grant is claimed.
+    """Plan a table from public numbers, so that nothing fails after budget is reserved.
 
     Args:
-      config: What the run file says.
+      config: Entry of the run file.
       run: The run file.
-      budget: What all parts cost together.
+      budget: Total budget of the run.
 
     Raises:
-      ConfigError: It names what is not there, or its promise would be empty.
-      BudgetError: The table is too large for exact sampling.
+      ConfigError: It names an unknown attribute, or its guarantee would be empty.
+      BudgetError: The table is too large to be drawn exactly.
     """
     _check_promise(run)
     check_each(config.attributes, run.data.columns, "query")
@@ -604,7 +606,7 @@ def table_plan(config: TableConfig, run: SurveyConfig, budget: Fraction) -> Tabl
     exact = _exact(config)
     cost, records = budget * config.share, run.data.n_records
     plans = [TablePlan(config, shape, order, cost) for order in itertools.permutations(exact)]
-    plan = min(plans, key=lambda one: most_steps(one.margins(), records))
+    plan = min(plans, key=lambda plan: most_steps(plan.margins(), records))
     refuse_large(plan.margins(), records, plan.conditioning.scale)
     return plan
 
@@ -612,30 +614,30 @@ def table_plan(config: TableConfig, run: SurveyConfig, budget: Fraction) -> Tabl
 def _check_promise(run: SurveyConfig) -> None:
     definition, neighbors = run.privacy.definition, run.privacy.neighbors
     what = (
-        "conditioned keeps no promise of zCDP: the chance that noise keeps the exact marginals may "
-        "depend on the data without limit"
+        "conditioned has no guarantee under zCDP: the probability that noise keeps the exact "
+        "marginals can depend on the data without limit"
     )
     got = f"definition {definition}"
     require(definition is Definition.PURE, "method", what, got, "definition pure")
-    what = "conditioned keeps the number of records, which unbounded neighbors are to protect"
+    what = "conditioned keeps the number of records, which unbounded neighbors protect"
     got = f"neighbors {neighbors}"
     require(neighbors is Neighbors.BOUNDED, "method", what, got, "neighbors bounded")
 
 
 def _exact(config: TableConfig) -> tuple[tuple[int, ...], ...]:
-    """The exact marginals as positions of attributes of the table, in its order."""
+    """Return the exact marginals as sorted positions of attributes of the table."""
     position = {name: index for index, name in enumerate(config.attributes)}
-    found: list[tuple[int, ...]] = []
+    marginals: list[tuple[int, ...]] = []
     for text in config.exact:
         names = attributes_of(text)
-        what = f"names what is not in the table {config.query}"
+        what = f"names an attribute that is not in the table {config.query}"
         require({*names} <= {*position}, "exact", what, text)
-        what = "is the whole table: nothing of it would be protected"
+        what = "is the whole table, so nothing would be protected"
         require({*names} != {*position}, "exact", what, text)
-        found.append(tuple(sorted({position[name] for name in names})))
-    for one, other in itertools.permutations(found, 2):
-        is_new, what = not {*one} <= {*other}, "says a marginal that another one implies"
+        marginals.append(tuple(sorted({position[name] for name in names})))
+    for one, other in itertools.permutations(marginals, 2):
+        is_new, what = not {*one} <= {*other}, "names a marginal that another one implies"
         require(is_new, "exact", what, config.exact)
-    n_exact = len(found)
+    n_exact = len(marginals)
     require(n_exact <= _MOST_EXACT, "exact", "has too many marginals", n_exact, _MOST_EXACT)
-    return tuple(found) or ((),)
+    return tuple(marginals) or ((),)

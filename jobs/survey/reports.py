@@ -1,4 +1,4 @@
-"""The reports of a survey run, written from its documents and evaluation; no data."""
+"""Public and internal reports of a survey run, written from its documents; no data."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from jobs.survey.results import read_results
 
 
 def write_public_page(made: ReleaseLayout, to: Place | None = None) -> Place:
-    """Write the public report of a release, or of a solution beside it.
+    """Write the public report of a release or of a further solution.
 
     Args:
-      made: The release.
-      to: Folder for it; default: the release itself.
+      made: The release or the further solution.
+      to: Folder for the report; default: the release itself.
 
     Returns:
       The file.
 
     Raises:
-      OutputError: The release is not finalized, or it cannot be written.
+      OutputError: The release is not finalized, or the report cannot be written.
     """
     file = made.report if to is None else to / made.report.name
     if to is not None:
@@ -39,13 +39,13 @@ def write_public_page(made: ReleaseLayout, to: Place | None = None) -> Place:
 
 
 def write_internal_page(made: ReleaseLayout, confidential: ConfidentialLayout) -> Place:
-    """Write the internal report of what was evaluated; confidential.
+    """Write the confidential report of the evaluation.
 
     Returns:
       The file.
 
     Raises:
-      OutputError: The release is not finalized or not evaluated, or it cannot be written.
+      OutputError: The release is not finalized or not evaluated, or the report cannot be written.
     """
     evaluation = read_document(
         SurveyEvaluation, confidential.evaluation, remedy="run `das evaluate`"
@@ -55,18 +55,18 @@ def write_internal_page(made: ReleaseLayout, confidential: ConfidentialLayout) -
 
 
 def write_pages(roots: Roots, solution: str | None, to: Place | None = None) -> list[Place]:
-    """Write the reports of a run, or of a solution of it, again.
+    """Write the reports of a run or of a further solution again.
 
     Args:
-      roots: Of the run.
-      solution: Name of the solution, if it is one.
-      to: Folder for the public report, which is then all that is written; default: the release.
+      roots: Folders of the run.
+      solution: Name of the further solution; None: the release.
+      to: Folder for the public report, which is then the only one; default: the release.
 
     Returns:
-      The files, the confidential one first, if it was evaluated.
+      The files; after an evaluation the confidential report comes first.
 
     Raises:
-      OutputError: As above.
+      OutputError: The release is not finalized, or a report cannot be written.
     """
     made = ReleaseLayout(release_folder(roots.out, solution))
     confidential = confidential_layout(roots, solution)

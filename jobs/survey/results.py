@@ -1,4 +1,4 @@
-"""What is made of measured means and tables: documents, and their rows as CSV files; no data."""
+"""Results computed from measured means and tables: documents, CSV files and microdata; no data."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from jobs.pipeline.storage.dataset import Dataset, PartWriter, publish
 from jobs.pipeline.storage.files import replace_file, understanding
 from jobs.pipeline.storage.layout import MICRODATA, ReleaseLayout
 from jobs.pipeline.storage.place import Place
-from jobs.survey.checks import EVERYBODY, SYNTHESIS
+from jobs.survey.checks import POPULATION, SYNTHESIS
 from jobs.survey.documents import (
     SOLVED,
     ConditionedPromise,
@@ -44,29 +44,29 @@ from jobs.survey.measurements import Answers, read_sums, read_table
 from jobs.survey.plan import TOTAL, Conditioning, MeanPlan, SurveyPlan, TablePlan
 
 MEANS, TABLES = "means.json", "tables.json"
-"""Documents of a release, of all means and of all tables."""
+"""Documents of a release: all means, all tables."""
 _MEANS_CSV = "means.csv"
 
 
 def result_files(plan: SurveyPlan) -> list[Place]:
-    """Every file that may be made of means and tables."""
+    """List every file that holds means or tables."""
     return [plan.made.root / name for name in (_MEANS_CSV, MEANS, TABLES)] + _tables_csv(plan)
 
 
-def write_results(plan: SurveyPlan, found: MeansTable | SurveyTables) -> None:
-    """Write means or tables as JSON and CSV; files that are there are replaced.
+def write_results(plan: SurveyPlan, results: MeansTable | SurveyTables) -> None:
+    """Write means or tables as JSON and CSV; existing files are replaced.
 
     Raises:
-      OutputError: They cannot be written.
+      OutputError: A file cannot be written.
     """
-    document, texts = _files(plan, found)
+    document, texts = _files(plan, results)
     for path, text in texts.items():
         replace_file(path, text)
-    write_document(document, found)
+    write_document(document, results)
 
 
 def read_results(made: ReleaseLayout) -> tuple[MeansTable | None, SurveyTables | None]:
-    """Read the means and tables of a release, or of a solution beside it, as far as it has any.
+    """Read means and tables of a release or of a further solution; None for what it lacks.
 
     Raises:
       OutputError: A file is damaged.
@@ -78,44 +78,44 @@ def read_results(made: ReleaseLayout) -> tuple[MeansTable | None, SurveyTables |
     )
 
 
-def check_rows(plan: SurveyPlan, found: MeansTable | SurveyTables) -> None:
-    """Check that CSV files have the rows of their document.
+def check_rows(plan: SurveyPlan, results: MeansTable | SurveyTables) -> None:
+    """Check that the CSV files have the rows of their document.
 
     Raises:
-      VerificationError: One does not.
+      VerificationError: A CSV file differs.
     """
-    document, texts = _files(plan, found)
+    document, texts = _files(plan, results)
     for path, text in texts.items():
         if path.read_text(encoding="utf-8") != text:
             raise VerificationError(str(path), f"does not hold the rows of {document.name}")
 
 
-def _files(plan: SurveyPlan, found: MeansTable | SurveyTables) -> tuple[Place, dict[Place, str]]:
-    """The document, and CSV files beside it, text by file."""
-    if isinstance(found, MeansTable):
-        return plan.made.root / MEANS, {plan.made.root / _MEANS_CSV: means_text(found)}
-    texts = map(table_text, found.tables)
+def _files(plan: SurveyPlan, results: MeansTable | SurveyTables) -> tuple[Place, dict[Place, str]]:
+    """Return the document, and text of each CSV file."""
+    if isinstance(results, MeansTable):
+        return plan.made.root / MEANS, {plan.made.root / _MEANS_CSV: means_text(results)}
+    texts = map(table_text, results.tables)
     return plan.made.root / TABLES, dict(zip(_tables_csv(plan), texts, strict=True))
 
 
 def released_means(plan: SurveyPlan) -> MeansTable:
-    """Compute what is released of all statistics; a function of noisy sums.
+    """Compute the released means of all statistics from noisy sums.
 
     Raises:
-      OutputError: Noisy sums are missing, damaged or not those of the plan.
+      OutputError: Noisy sums are missing or damaged, or belong to another plan.
     """
     definition, statistics = plan.config.privacy.definition, []
     for mean in plan.means:
         dataset = plan.release.measured_part(mean.name)
-        with understanding(dataset):  # a release of others may have sums of other strata
+        with understanding(dataset):  # a received release may have other strata
             statistics.append(released_mean(mean, read_sums(dataset), definition))
     return MeansTable(format=1, name=plan.config.name, statistics=tuple(statistics))
 
 
 def means_text(table: MeansTable) -> str:
-    """The means as CSV, one row per statistic and stratum; everybody comes first.
+    """Return the means as CSV, one row per statistic and stratum; all records come first.
 
-    The only stratum of a statistic without strata is everybody.
+    A statistic without strata has one row.
     """
     names = [field.name for field in fields(StratumMean)]
     rows = [
@@ -129,23 +129,23 @@ def means_text(table: MeansTable) -> str:
 def released_mean(
     mean: MeanPlan, history: Sequence[tuple[NoisySum, ...]], definition: Definition
 ) -> ReleasedMean:
-    """What is released of a statistic; a function of noisy sums and public numbers.
+    """Compute the released means of a statistic from noisy sums and public numbers.
 
     Args:
       mean: The statistic.
-      history: Its noisy sums by step.
-      definition: What noise costs are counted in; under pure epsilon its tails are those of a
-        Laplace distribution, and intervals are wider.
+      history: Noisy sums by step.
+      definition: Privacy definition; under pure epsilon the noise has Laplace tails, and intervals
+        are wider.
     """
     config, sizes = mean.config, np.array([*mean.strata.sizes.values()], np.float64)
-    found = estimates_of(history, mean.column, mean.steps, mean.strata)
-    if config.method == "clipped":  # its one step clips wide, and narrows nothing
-        public = found.begin(mean.column, mean.strata)
+    estimates = estimates_of(history, mean.column, mean.steps, mean.strata)
+    if config.method == "clipped":  # its single step uses the public bounds alone
+        public = estimates.begin(mean.column, mean.strata)
         slack = 0.0 if config.intersect else math.inf
-        found = replace(found, low=public.low - slack, high=public.high + slack)
-    variances = found.noise_sd**2 + found.size_sd**2 + config.sd_bound**2 / sizes
-    lows, highs = _interval(found, variances, mean, definition)
-    means = found.means
+        estimates = replace(estimates, low=public.low - slack, high=public.high + slack)
+    variances = estimates.noise_sd**2 + estimates.size_sd**2 + config.sd_bound**2 / sizes
+    lows, highs = _interval(estimates, variances, mean, definition)
+    means = estimates.means
     if config.shrink:
         means = np.clip(shrink(means, variances), lows, highs)
     weights = [*mean.weights.values()]
@@ -156,30 +156,30 @@ def released_mean(
             size=int(sizes[i]),
             mean=float(means[i]),
             standard_error=math.sqrt(float(variances[i])),
-            noise_sd=float(found.noise_sd[i]),
+            noise_sd=float(estimates.noise_sd[i]),
             low=float(lows[i]),
             high=float(highs[i]),
-            outside=bool(found.outside[i]),
+            outside=bool(estimates.outside[i]),
         )
         for i, name in enumerate(mean.strata.names)
     )
     shares = np.array([float(weight) for weight in weights])
     deviation = math.sqrt(float(shares**2 @ variances))
-    whole = float(shares @ found.means)
+    whole = float(shares @ estimates.means)
     half = deviation * _deviations(float(config.miss_probability), definition)
-    everybody = StratumMean(
-        stratum=EVERYBODY,
+    population = StratumMean(
+        stratum=POPULATION,
         weight="1",
         size=int(sizes.sum()),
         mean=whole,
         standard_error=deviation,
-        noise_sd=math.sqrt(float(shares**2 @ found.noise_sd**2)),
+        noise_sd=math.sqrt(float(shares**2 @ estimates.noise_sd**2)),
         low=whole - half,
         high=whole + half,
         outside=False,
     )
     if len(rows) == 1:
-        everybody = replace(rows[0], stratum=EVERYBODY)
+        population = replace(rows[0], stratum=POPULATION)
     return ReleasedMean(
         name=mean.name,
         attribute=config.mean,
@@ -189,34 +189,36 @@ def released_mean(
         shrunk=config.shrink,
         strata=tuple(config.stratify_by),
         pooled=mean.pooled,
-        everybody=everybody,
+        everybody=population,
         means=rows,
         warnings=_warnings(rows),
     )
 
 
 def _interval(
-    found: MeanEstimates, variances: FloatArray, mean: MeanPlan, definition: Definition
+    estimates: MeanEstimates, variances: FloatArray, mean: MeanPlan, definition: Definition
 ) -> tuple[FloatArray, FloatArray]:
-    """Return both ends of intervals about the last noisy means, within what was known before.
+    """Return lower and upper ends of intervals about the last noisy means, within earlier bounds.
 
-    What was known before steps of Coinpress took a quarter of `failure` for all of them, so the
-    last interval takes three. The bounds of the steps, by an inequality for sub-Gaussian variables,
-    are half as wide again as the quantiles that are taken here.
+    The steps of Coinpress use a quarter of the probability of a miss, so the last interval uses the
+    other three quarters. Bounds of the steps come from a sub-Gaussian inequality and are 1.5 times
+    as wide as the quantiles used here.
     """
     sizes = [*mean.strata.sizes.values()]
-    noisy = np.array([s.mean(n) for s, n in zip(found.sums[-1], sizes, strict=True)])
-    failure = float(mean.config.miss_probability) * (0.75 if len(found.sums) > 1 else 1.0)
+    noisy = np.array([s.mean(n) for s, n in zip(estimates.sums[-1], sizes, strict=True)])
+    failure = float(mean.config.miss_probability) * (0.75 if len(estimates.sums) > 1 else 1.0)
     half = np.sqrt(variances) * _deviations(failure, definition)
-    low, high = (np.clip(ends, found.low, found.high) for ends in (noisy - half, noisy + half))
+    low, high = (
+        np.clip(ends, estimates.low, estimates.high) for ends in (noisy - half, noisy + half)
+    )
     return low, high
 
 
 def _deviations(failure: float, definition: Definition) -> float:
-    """Standard deviations that a noisy mean leaves with at most this probability, about.
+    """Return the approximate two-sided quantile in standard deviations.
 
-    Sampling and discrete Gaussian noise are near to normal. A sum of normal and Laplace variables
-    lies between both: its quantile is near the larger of theirs.
+    Sampling and discrete Gaussian noise are nearly normal. The quantile of a sum of normal and
+    Laplace variables is near the larger of their quantiles.
     """
     normal = NormalDist().inv_cdf(1.0 - failure / 2.0)
     if definition is Definition.ZCDP:
@@ -229,19 +231,19 @@ def _warnings(rows: Sequence[StratumMean]) -> tuple[str, ...]:
     if not outside:
         return ()
     return (
-        f"noisy means of {len(outside)} of {len(rows)} strata ({', '.join(outside[:3])}) lie "
-        "outside of what was possible before by more than three standard deviations: `low` and "
-        "`high` do not hold them, or `spread` is too small and clipping biases the means",
+        f"noisy means of {len(outside)} of {len(rows)} strata ({', '.join(outside[:3])}) lie more "
+        "than three standard deviations outside the bounds known before: `low` and `high` are too "
+        "narrow, or `spread` is too small and clipping biases the means",
     )
 
 
 def _tables_csv(plan: SurveyPlan) -> list[Place]:
-    """The released tables, a file each."""
+    """List the CSV files of the released tables."""
     return [plan.made.root / "tables" / f"{one.name}.csv" for one in plan.tables]
 
 
 def released_tables(plan: SurveyPlan) -> SurveyTables:
-    """What is released of all tables; a function of what was drawn."""
+    """Gather the released tables from the drawn ones."""
     tables = [_released(plan, one) for one in plan.tables]
     return SurveyTables(format=1, name=plan.config.name, tables=tuple(tables))
 
@@ -267,7 +269,7 @@ def _released(plan: SurveyPlan, table: TablePlan) -> ReleasedTable:
 
 
 def conditioned_of(plan: SurveyPlan, part: str) -> TablePromise | None:
-    """What is promised of a part, if it is a table."""
+    """Return the guarantee of a part that is a table; else None."""
     table = plan.part(part)
     if not isinstance(table, TablePlan):
         return None
@@ -275,7 +277,7 @@ def conditioned_of(plan: SurveyPlan, part: str) -> TablePromise | None:
 
 
 def promise_words(name: str, promise: Mapping[str, Any]) -> str:
-    """What is promised of a table, as a sentence."""
+    """Describe the guarantee of a table in one sentence."""
     return (
         f"{name}: published as in the data, without protection: {', '.join(promise['exact'])}; "
         "between data sets that agree on all that is exact, proved up to k = "
@@ -294,44 +296,44 @@ def _proved(conditioning: Conditioning) -> dict[str, Any]:
 
 
 def table_text(table: ReleasedTable) -> str:
-    """A table as CSV: a column per attribute, and `count`."""
+    """Return a table as CSV: one column per attribute, and `count`."""
     cells = zip(itertools.product(*table.levels), table.counts, strict=True)
     rows = [(*table.attributes, "count"), *((*labels, count) for labels, count in cells)]
     return csv_text(map(cell, row) for row in rows)
 
 
 def check_tables(plan: SurveyPlan, released: SurveyTables) -> None:
-    """Check released tables in integers: they are what was drawn, and keep the exact marginals.
+    """Check that released tables equal the drawn ones and keep the exact marginals, in integers.
 
     Raises:
-      VerificationError: One does not.
+      VerificationError: A table differs, or misses a marginal.
     """
     path = plan.made.root / TABLES
-    for one, stated in zip(plan.tables, released.tables, strict=True):
-        where, counts = f"{path}, {one.name}", np.array(stated.counts, np.int64)
-        drawn = read_table(plan.release.measured_part(one.name))
-        if counts.shape != (one.rows.shape[1],) or (counts < 0).any():
-            raise VerificationError(where, "is no table of counts of its cells")
-        for marginal, kept in zip(stated.exact, one.exact_counts(counts), strict=True):
+    for table, stated in zip(plan.tables, released.tables, strict=True):
+        where, counts = f"{path}, {table.name}", np.array(stated.counts, np.int64)
+        drawn = read_table(plan.release.measured_part(table.name))
+        if counts.shape != (table.rows.shape[1],) or (counts < 0).any():
+            raise VerificationError(where, "does not hold one nonnegative count per cell")
+        for marginal, kept in zip(stated.exact, table.exact_counts(counts), strict=True):
             if kept.tolist() != list(marginal.counts):
                 raise VerificationError(
                     f"{where}, {' * '.join(marginal.attributes) or TOTAL}",
                     "does not keep its exact marginal",
                 )
-        if drawn.conditioning != one.conditioning or stated != _released(plan, one):
-            raise VerificationError(where, "is not what was drawn")
+        if drawn.conditioning != table.conditioning or stated != _released(plan, table):
+            raise VerificationError(where, "differs from the drawn table")
 
 
 def microdata_folders(release: ReleaseLayout) -> list[Place]:
-    """Datasets of the microdata, one per format."""
+    """List the datasets of the microdata, one per format."""
     return [release.microdata / name for name in MICRODATA]
 
 
 def draw_microdata(plan: SurveyPlan, measured: Answers) -> Records:
-    """Fit a model to noisy marginals and draw records of it.
+    """Fit a model to noisy marginals and draw records from it.
 
-    The same settings give the same records: of a mixture on any machine (`das.synthesis.portable`),
-    of a tree on one.
+    The same settings give the same records: a mixture on any machine (`das.synthesis.portable`), a
+    tree on the same machine.
     """
     settings = plan.synthesis
     n_records = settings.n_records or plan.config.data.n_records
@@ -371,10 +373,10 @@ def write_microdata(plan: SurveyPlan, records: Records) -> None:
 
 
 def read_microdata(plan: SurveyPlan) -> Records:
-    """The released records.
+    """Read the released records.
 
     Raises:
-      OutputError: They are not published, or hold a label that is no level.
+      OutputError: The records are not published, or hold an unknown label.
     """
     folder, domain = microdata_folders(plan.made)[0], plan.microdata_domain
     table = Dataset.open(folder).read()
@@ -385,8 +387,8 @@ def read_microdata(plan: SurveyPlan) -> Records:
     codes = np.empty((table.num_rows, len(domain.names)), np.int64)
     for i, name in enumerate(domain.names):
         labels = table.column(name).cast(pa.string())
-        found = pc.index_in(labels, pa.array(plan.levels(name)))
-        if found.null_count:
+        level = pc.index_in(labels, pa.array(plan.levels(name)))
+        if level.null_count:
             raise OutputError(f"{folder}, {name}", "holds labels that are no levels")
-        codes[:, i] = found.to_numpy()
+        codes[:, i] = level.to_numpy()
     return Records(domain, codes)

@@ -1,7 +1,7 @@
-"""Runs of surveys: claim, measure once, make means, tables and microdata, finalize, evaluate.
+"""Stages of a survey run: reserve budget, measure once, compute results, finalize, evaluate.
 
-What is measured is never measured again; what follows from it costs nothing and is made again
-where it is missing.
+Measurements are never repeated. Results follow from them at no cost, and are computed again where
+they are missing.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ from jobs.survey.results import (
 
 @dataclass(frozen=True, eq=False)
 class SurveyJob:
-    """An opened run of a survey.
+    """Opened run of a survey.
 
     Attributes:
-      plan: What is public of it.
-      spending: What it spends.
-      reporter: Who watches.
+      plan: The public plan.
+      spending: Budget of the run and its parts.
+      reporter: Receives progress.
     """
 
     plan: SurveyPlan
@@ -65,7 +65,7 @@ class SurveyJob:
 
     @cached_property
     def truth(self) -> Confidential[SurveyTruth]:
-        """The survey, read once."""
+        """Read the survey on first use, and keep it."""
         plan = self.plan
         seen = plan.confidential.root / "input.json"
         files = files_under([plan.config.data.path], plan.account())
@@ -82,11 +82,11 @@ class SurveyJob:
 def open_survey(
     plan: SurveyPlan, reporter: Reporter, *, moved: bool = False
 ) -> Iterator[SurveyJob]:
-    """Claim the run folder and check what lies in it.
+    """Lock the run folder and check its contents.
 
     Raises:
       OutputError: The folder cannot be written, or belongs to another configuration or driver.
-      LedgerError: The grant was spent by another run, or noisy answers are lost.
+      LedgerError: Another run spent the budget, or noisy answers are lost.
     """
     if not (plan.out / "run.json").exists():
         plan_chunks(table_of(plan))
@@ -100,10 +100,10 @@ def open_survey(
 
 
 def run_survey(plan: SurveyPlan, reporter: Reporter, *, moved: bool = False) -> list[Place]:
-    """Measure all parts, once, release what follows from them, and compare it with the truth.
+    """Measure all parts once, release their results, and compare the results with the data.
 
     Returns:
-      The files of interest.
+      The files to name to the user.
 
     Raises:
       DasError: As `open_survey`; or the file cannot be read, or a part is finalized with other
@@ -121,7 +121,7 @@ def measure_survey(plan: SurveyPlan, reporter: Reporter) -> list[Place]:
     """Read the data and draw the noisy answers of all parts, once.
 
     Returns:
-      Their folder.
+      The folder of the measurements.
 
     Raises:
       DasError: As `open_survey`; or the file cannot be read.
@@ -132,10 +132,10 @@ def measure_survey(plan: SurveyPlan, reporter: Reporter) -> list[Place]:
 
 
 def solve_survey(plan: SurveyPlan, reporter: Reporter) -> list[Place]:
-    """Release what follows from the measured parts, or make a solution beside the release.
+    """Release the results of the measured parts, or write a further solution.
 
     Returns:
-      The files of interest.
+      The files to name to the user.
 
     Raises:
       DasError: As `open_survey`; or a part is not measured, or finalized with other settings.
@@ -156,7 +156,7 @@ def solve_survey(plan: SurveyPlan, reporter: Reporter) -> list[Place]:
 def _measure(job: SurveyJob, *, moved: bool = False) -> None:
     plan, spending = job.plan, job.spending
     if len(spending.measured) < len(spending.parts):
-        _ = job.truth  # what is wrong with the file is told before the grant is claimed
+        _ = job.truth  # errors of the file are raised before budget is reserved
     begin_ledger(plan)
     reserve_budgets([spending])
     for part in spending.parts:
@@ -168,7 +168,7 @@ def _measure(job: SurveyJob, *, moved: bool = False) -> None:
 def _release(job: SurveyJob) -> None:
     plan = job.plan
     for error in remove_damaged(plan):
-        job.reporter.say(f"{error.where}: {error.what}; made again")
+        job.reporter.say(f"{error.where}: {error.what}; computing it again")
     if plan.means:
         with job.reporter.line("solve", "means"):
             means = released_means(plan)
@@ -199,7 +199,7 @@ def _evaluate(job: SurveyJob) -> Place:
 
 
 def check_survey(plan: SurveyPlan) -> list[str]:
-    """Say what of a run is done, a line per part; no data is read.
+    """List the progress of each part, one line per part; reads no data.
 
     Raises:
       LedgerError: Noisy answers are lost.
@@ -214,10 +214,10 @@ def check_survey(plan: SurveyPlan) -> list[str]:
 
 
 def evaluate_survey(plan: SurveyPlan, reporter: Reporter) -> list[Place]:
-    """Compare a finalized release with the truth.
+    """Compare a finalized release with the data.
 
     Returns:
-      The files of interest, all confidential.
+      Evaluation and report; both are confidential.
 
     Raises:
       OutputError: The release is not finalized.

@@ -1,4 +1,4 @@
-"""What a run of a survey costs and measures, before anything is spent."""
+"""Costs and measurements of a survey run, shown before any budget is spent."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from jobs.survey.results import conditioned_of, promise_words
 
 
 def survey_summary(plan: SurveyPlan) -> dict[str, Any]:
-    """Gather budget, parts and strata, and which named files are absent; reads no data."""
+    """Gather budget, parts, strata and missing files of a run; reads no data."""
     data = plan.config.data
     parts = []
     for part, cost in plan.costs.items():
@@ -47,19 +47,19 @@ def survey_summary(plan: SurveyPlan) -> dict[str, Any]:
 
 
 def print_summary(plan: SurveyPlan, *, as_json: bool) -> None:
-    """Print what a run costs and measures."""
-    found = survey_summary(plan)
+    """Print costs and measurements of a run."""
+    summary = survey_summary(plan)
     if as_json:
-        typer.echo(json.dumps(found, indent=1))
+        typer.echo(json.dumps(summary, indent=1))
         return
-    typer.echo(printable(f"{found['name']}: {text.guarantee(guarantee_of(plan.budget))}"))
+    typer.echo(printable(f"{summary['name']}: {text.guarantee(guarantee_of(plan.budget))}"))
     table = Table("part", "share", "cost", "strata", "smallest", "pooled")
-    for row in found["parts"]:
+    for row in summary["parts"]:
         cells = [row["part"], row["share"], row["cost"], row["strata"] or "", row["smallest"] or ""]
         table.add_row(*map(str, cells), str(len(row["pooled"]) or ""))
     result_console().print(table)
-    for row in found["parts"]:
+    for row in summary["parts"]:
         if row["conditioned"] is not None:
             typer.echo(printable(promise_words(row["part"], row["conditioned"])))
-    for absent in found["absent"]:
-        typer.echo(printable(f"not there: {absent}"))
+    for absent in summary["absent"]:
+        typer.echo(printable(f"missing: {absent}"))

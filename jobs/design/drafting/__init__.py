@@ -1,1 +1,1 @@
-"""`das init`: a first schema, run file and allocation, proposed for a file of person records."""
+"""The command `das init`: a draft of schema, run file and allocation for person records."""

@@ -1,4 +1,4 @@
-"""Which columns of a file become attributes, with which levels; why the others do not."""
+"""Choose the columns of a file that become attributes, and their levels."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from jobs.pipeline.confidential.look import MOST_CODES, Column
 # (docs/performance.md); a first proposal stays near it.
 MOST_CELLS = 50_000
 
-OLDEST = 125  # nobody has been older
-_TOP = 100  # single years end here
+OLDEST = 125  # above every verified age
+_TOP = 100  # open-ended last level of ages
 _FIVE = 5
 _AGES = frozenset({"age", "ages", "alter", "edad", "idade", "eta", "età", "leeftijd", "âge", "yas"})
 _GROUPED = frozenset({"grp", "group", "groups", "class", "cat", "category", "band", "bracket"})
-_LONGEST_LABEL = 100  # characters
-_FEW_CODES = 20  # an attribute of whole numbers with more is not one of codes
+_LONGEST_LABEL = 100  # characters; default, not measured
+_FEW_CODES = 20  # a column with more whole numbers holds quantities, not codes; default
 FILE: Final = "file"
-AGES: Final = "ages"  # that can be
+AGES: Final = "ages"  # all possible ages
 CODEBOOK: Final = "code list"
 Source = Literal["file", "ages", "code list"]
 _RESERVED = frozenset({"total", "detailed", "geocode", "where"})
@@ -31,15 +31,15 @@ _RESERVED = frozenset({"total", "detailed", "geocode", "where"})
 
 @dataclass(frozen=True)
 class Proposal:
-    """A column as an attribute.
+    """Proposed attribute.
 
     Attributes:
-      column: Its name in the file.
-      name: Of the attribute.
-      levels: Labels in order.
+      column: Name of the column in the file.
+      name: Name of the attribute.
+      levels: Labels of the levels, in order.
       codes: Value in the file to label; empty if the values are the labels.
-      recodes: Name to {group: levels}.
-      source: Where its levels come from.
+      recodes: Name of a recode to {group: levels}.
+      source: Source of the levels.
     """
 
     column: str
@@ -52,13 +52,13 @@ class Proposal:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is asked of the columns of a file.
+    """Requirements on the attributes.
 
     Attributes:
-      left_out: Columns that are not to be used.
-      kept: Columns of codes, though they look like something else.
-      tables: What they name is not left out because the schema would be large.
-      codebook: Public code lists by column, each from code to label.
+      left_out: Columns to leave out.
+      kept: Columns to keep as codes, even if they look like something else.
+      tables: Requested tables; their attributes are kept even in a large schema.
+      codebook: Public code lists: column to {code: label}.
     """
 
     left_out: Collection[str] = ()
@@ -69,11 +69,11 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Proposed:
-    """What is proposed of the columns of a file.
+    """Proposed attributes, and columns left out.
 
     Attributes:
-      attributes: In the order of the file.
-      left_out: Column to the reason why it is no attribute.
+      attributes: Attributes in the order of the file.
+      left_out: Column to the reason for leaving it out.
     """
 
     attributes: tuple[Proposal, ...]
@@ -81,20 +81,20 @@ class Proposed:
 
     @property
     def cells(self) -> int:
-        """Size of the schema."""
-        return math.prod(len(one.levels) for one in self.attributes)
+        """Return the number of cells of the schema."""
+        return math.prod(len(attribute.levels) for attribute in self.attributes)
 
 
 def propose(columns: Iterable[Column], following: Collection[str], wanted: Wanted) -> Proposed:
-    """Propose attributes.
+    """Propose attributes for the columns of a file.
 
     Args:
-      columns: Of the file, without those of the geocodes.
-      following: Columns with one value in every geounit.
-      wanted: What is asked of them.
+      columns: Columns of the file, except geocodes.
+      following: Columns with a single value in every geounit.
+      wanted: Requirements of the user.
 
     Raises:
-      ConfigError: No column is left.
+      ConfigError: No column can be an attribute.
     """
     left_out: dict[str, str] = {}
     attributes: list[Proposal] = []
@@ -117,15 +117,15 @@ def propose(columns: Iterable[Column], following: Collection[str], wanted: Wante
     if not proposed.attributes:
         raise ConfigError(
             "das init",
-            "finds no column to count persons by",
+            "finds no column that can be an attribute",
             got="; ".join(f"{name}: {why}" for name, why in proposed.left_out.items()) or None,
-            want=f"a column of at most {MOST_CODES} codes, or of ages",
+            want=f"a column with at most {MOST_CODES} codes, or with ages",
         )
     return proposed
 
 
 def attribute_name(column: str) -> str:
-    """A name for queries: letters and digits of any script, joined by `_`.
+    """Derive an attribute name for queries: letters and digits of any script, joined by `_`.
 
     >>> attribute_name("Marital status "), attribute_name("total"), attribute_name("%")
     ('marital_status', 'total_', 'attribute')
@@ -137,7 +137,7 @@ def attribute_name(column: str) -> str:
 
 
 def is_age(column: Column) -> bool:
-    """Whether a column has ages in years: by its name and its numbers."""
+    """Return whether a column holds ages in years, by its name and numbers."""
     words = set(re.split(r"[\W_]+", column.name.casefold()))
     if not words & _AGES or words & _GROUPED or not column.is_number:
         return False
@@ -145,9 +145,9 @@ def is_age(column: Column) -> bool:
 
 
 def _reason(column: Column, following: Collection[str], wanted: Wanted) -> str:
-    """Why a column is no attribute; empty if it is one."""
+    """Return the reason why a column is no attribute; empty if it can be one."""
     if column.name in wanted.left_out:
-        return "is left out, as asked for"
+        return "is left out by --leave-out"
     if column.fault:
         return column.fault
     if column.name.strip() in wanted.codebook:
@@ -159,20 +159,20 @@ def _reason(column: Column, following: Collection[str], wanted: Wanted) -> str:
     if is_age(column):
         return ""
     if column.is_unique:
-        return "has another value in every row, as numbers of persons do"
+        return "has a different value in every row, like an identifier"
     if column.codes is None:
         return f"has more than {MOST_CODES} values: numbers, names or identifiers"
     if column.longest > _LONGEST_LABEL:
         return f"has values of more than {_LONGEST_LABEL} characters"
     if len(column.codes) < 2:
-        return "has one value alone"
+        return "has a single value"
     if column.is_number and len(column.codes) > _FEW_CODES:
-        return f"has more than {_FEW_CODES} whole numbers; --keep takes them for codes"
+        return f"has more than {_FEW_CODES} whole numbers; --keep treats them as codes"
     return ""
 
 
 def _coded(column: Column, name: str) -> Proposal:
-    """The values as levels, in the order in which people would write them."""
+    """Propose the values as levels, in natural order."""
     codes: dict[str, str] = {}
     for code in sorted(column.codes or (), key=_in_order):
         codes[code] = label_of(code)
@@ -182,7 +182,7 @@ def _coded(column: Column, name: str) -> Proposal:
 
 
 def label_of(code: str) -> str:
-    """A label for a code: itself, without what a spreadsheet would take for a formula.
+    """Derive a label from a code, without characters that spreadsheets read as formulas.
 
     >>> [label_of(code) for code in ("0-4", " 1 ", "2.0", "-9", "")]
     ['0-4', '1', '2', 'code -9', 'missing']
@@ -195,7 +195,7 @@ def label_of(code: str) -> str:
 
 
 def _in_order(code: str) -> tuple[object, ...]:
-    """Numbers by their value, text by its letters; what is missing comes last.
+    """Return a sort key: numbers by value, text by letters, missing values last.
 
     >>> sorted(["10-14", "85+", "0-4", "", "5-9"], key=_in_order)
     ['0-4', '5-9', '10-14', '85+', '']
@@ -206,7 +206,7 @@ def _in_order(code: str) -> tuple[object, ...]:
 
 
 def _ages(column: Column, name: str, *, years: int = 1) -> Proposal:
-    """Ages by single years or groups of years up to 100, whatever ages the data have."""
+    """Propose levels for all ages up to 100, in single years or groups, independent of the data."""
     starts = range(0, _TOP, years)
     top = f"{_TOP} and over"
     label = {age: _span(age - age % years, years) if age < _TOP else top
@@ -228,7 +228,7 @@ def _ages(column: Column, name: str, *, years: int = 1) -> Proposal:
 
 
 def _forms(column: Column) -> list[str]:
-    """How the file writes whole numbers: 5, 05, 5.0; of each form, every number gets a code."""
+    """Return formats of whole numbers in the file (5, 05, 5.0); each gets codes for all ages."""
     seen = column.codes or frozenset()
     widths = sorted({len(code) for code in seen if code.isdigit() and code[0] == "0"} - {1})
     decimal = ["{}.0"] if any(code.endswith(".0") for code in seen) else []
@@ -240,19 +240,27 @@ def _span(start: int, years: int) -> str:
 
 
 def _smaller(proposed: Proposed, tables: Sequence[str]) -> Proposed:
-    """With ages in groups, then with fewer attributes, until the schema is small enough."""
+    """Reduce the schema: group ages, then leave attributes out, until it is small enough."""
     named = set(re.split(r"[^\w]+", " ".join(tables)))
     attributes, left_out = list(proposed.attributes), dict(proposed.left_out)
-    for index, one in enumerate(attributes):
-        if proposed.cells > MOST_CELLS and one.source == AGES and one.name not in named:
-            column = Column(one.column, codes=frozenset(one.codes), has_missing="" in one.codes)
-            attributes[index] = _ages(column, one.name, years=_FIVE)
+    for index, attribute in enumerate(attributes):
+        if proposed.cells > MOST_CELLS and attribute.source == AGES and attribute.name not in named:
+            column = Column(
+                attribute.column,
+                codes=frozenset(attribute.codes),
+                has_missing="" in attribute.codes,
+            )
+            attributes[index] = _ages(column, attribute.name, years=_FIVE)
             proposed = replace(proposed, attributes=tuple(attributes))
     while proposed.cells > MOST_CELLS:
-        spare = [one for one in attributes if not named & {one.name, *one.recodes}]
+        spare = [
+            attribute
+            for attribute in attributes
+            if not named & {attribute.name, *attribute.recodes}
+        ]
         if not spare or len(attributes) == 1:
             break
-        largest = max(spare, key=lambda one: len(one.levels))
+        largest = max(spare, key=lambda attribute: len(attribute.levels))
         attributes.remove(largest)
         left_out[largest.column] = (
             f"makes a schema of {proposed.cells:,} cells; a first run has at most "
@@ -263,6 +271,10 @@ def _smaller(proposed: Proposed, tables: Sequence[str]) -> Proposed:
 
 
 def _free(name: str, taken: Collection[str]) -> str:
-    """The name, or the name with a number if it is taken."""
+    """Return the name, with a number appended if it is taken."""
     names = (name, *(f"{name}_{number}" for number in range(2, len(taken) + 3)))
-    return next(one for one in names if one not in taken and f"{one}_{_FIVE}" not in taken)
+    return next(
+        candidate
+        for candidate in names
+        if candidate not in taken and f"{candidate}_{_FIVE}" not in taken
+    )

@@ -1,4 +1,4 @@
-"""Public code lists: what each code of a column means."""
+"""Read public code lists, with a label for each code of a column."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from jobs.pipeline.input.files import Table, read_table
 from jobs.pipeline.storage.place import Place
 
 _COLUMNS = ("column", "code", "label")
-_MOST_ROWS = 1_000_000
+_MOST_ROWS = 1_000_000  # read to detect the delimiter; default, not measured
 
 
 def read_codebook(path: Place) -> dict[str, dict[str, str]]:
-    """Read a table with a row per column and code; levels come in the order of the rows.
+    """Read a code list: one row per column and code; the order of rows is that of levels.
 
     Returns:
-      By column, from code to label; a row without a code is about missing values.
+      Column to {code: label}; an empty code stands for missing values.
 
     Raises:
-      InputError: It cannot be read, lacks a column, gives a code twice, or has no label for one.
+      InputError: The file cannot be read, lacks a column, repeats a code, or lacks a label.
     """
     delimiter = look_at(path, _MOST_ROWS).delimiter or ","
-    found: dict[str, dict[str, str]] = {}
+    codebook: dict[str, dict[str, str]] = {}
     for batch in read_table(Table(path, _COLUMNS, delimiter)):
         texts = [values.texts(batch, name).to_pylist() for name in _COLUMNS]
         for index, (column, code, label) in enumerate(zip(*texts, strict=True)):
-            codes = found.setdefault(column.strip(), {})
+            codes = codebook.setdefault(column.strip(), {})
             if code in codes:
-                raise InputError(batch.where(index), "gives a code twice", got=code)
+                raise InputError(batch.where(index), "repeats a code", got=code)
             if not label.strip() or not label.isprintable():
                 raise InputError(batch.where(index), "has no label", want="a label for every code")
             codes[code] = label.strip()
-    return found
+    return codebook

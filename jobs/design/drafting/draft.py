@@ -1,4 +1,4 @@
-"""From a file of person records to a folder with schema, run file and allocation."""
+"""Draft schema, run file and allocation from a file of person records."""
 
 from __future__ import annotations
 
@@ -49,17 +49,17 @@ from jobs.pipeline.storage.stores.store import OWNER_ONLY
 _RHO = "1"
 _FILES = ("schema.yaml", "allocation.yaml", "run.yaml")
 _ALL = 1 << 62  # rows
-_NEARLY = 0.9  # of the geocodes of the data are in a list that belongs to it
+_NEARLY = 0.9  # share of geocodes of the data in a matching list; default, not measured
 
 
 @dataclass(frozen=True)
 class Draft:
-    """What was written.
+    """Written draft.
 
     Attributes:
       files: Schema, allocation and run file.
-      checks: What the office has to look at.
-      is_whole: Whether all rows of the data were looked at.
+      checks: Points for the office to check.
+      is_whole: Whether all rows of the data were read.
     """
 
     files: Sequence[Path]
@@ -68,14 +68,14 @@ class Draft:
 
 
 def draft(request: DraftRequest) -> Draft:
-    """Look at a file of person records and write a run that `das validate` accepts.
+    """Read a file of person records and draft a run that `das validate` accepts.
 
-    The same file and the same request give the same proposal. Nothing is counted.
+    Equal files and requests give equal drafts. No persons are counted.
 
     Raises:
       InputError: The file cannot be read.
-      ConfigError, SchemaError, BudgetError: What is asked for does not fit it.
-      OutputError: The folder holds something or cannot be written.
+      ConfigError, SchemaError, BudgetError: The request does not match the file.
+      OutputError: The folder is not empty or cannot be written.
     """
     refuse_full(request.folder)
     rho = parse_fraction(_RHO if request.rho is None else request.rho, "--rho")
@@ -83,24 +83,26 @@ def draft(request: DraftRequest) -> Draft:
         raise ConfigError("--rows", "is not positive", got=request.rows)
     look = look_at(request.data, request.rows, request.delimiter)
     _refuse_unknown(look, request)
-    usable = [one for one in look.columns if one.name not in request.leave_out]
+    usable = [column for column in look.columns if column.name not in request.leave_out]
     data, listed, guessed = _geocoded_files(request, look, usable)
     levels, of_levels = _geolevels(request, data, listed)
     names = names_of(data.geocode)
-    told = {*names, *data.geography.of_geocodes}
-    apart = [one for one in usable if is_of_places(one) and one.name not in told]
-    notes = [
-        f"{data.geocode} does not tell {quoted(one.name)}: if a geocode has both as its parts, "
-        "name all of them by --geocode, root first, with commas between"
-        for one in (apart if guessed else ())
+    determined = {*names, *data.geography.of_geocodes}
+    unrelated = [
+        column for column in usable if is_of_places(column) and column.name not in determined
     ]
-    asked = [_by_attributes(table, usable) for table in request.tables]
-    kept = {*request.keep, *_named(usable, asked)}
+    notes = [
+        f"{data.geocode} does not determine {quoted(column.name)}: if geocodes consist of both, "
+        "name all parts by --geocode, root first, separated by commas"
+        for column in (unrelated if guessed else ())
+    ]
+    requested = [_by_attributes(table, usable) for table in request.tables]
+    kept = {*request.keep, *_named(usable, requested)}
     codebook = {} if request.codebook is None else read_codebook(request.codebook)
-    wanted = Wanted(request.leave_out, kept, asked, codebook)
-    counted = [one for one in look.columns if one.name not in names]
+    wanted = Wanted(request.leave_out, kept, requested, codebook)
+    counted = [column for column in look.columns if column.name not in names]
     proposed = propose(counted, data.geography.following - kept, wanted)
-    tables = asked or ["total", *(one.name for one in proposed.attributes)]
+    tables = requested or ["total", *(column.name for column in proposed.attributes)]
     notes += [*of_levels, *_unlisted(look, proposed)]
     text = RunText(request, data, listed, guessed, levels, proposed, tables, rho, notes)
     _refuse_unknown_tables(tables, text.name, proposed)
@@ -112,11 +114,11 @@ def draft(request: DraftRequest) -> Draft:
 def _geocoded_files(
     request: DraftRequest, look: Look, usable: Sequence[Column]
 ) -> tuple[Geocoded, Geocoded | None, bool]:
-    """Find the geocodes of the data and of the public list, and whether they were guessed."""
-    place = request.geounits
-    list_look = None if place is None else look_at(place, _ALL, alone=True)
-    held = None if list_look is None else _held_by_list(request, look, usable, list_look)
-    names = _asked_columns(request, look) or (held or find_geocode(usable),)
+    """Return the geocodes of the data and of the public list, and whether they were guessed."""
+    path = request.geounits
+    list_look = None if path is None else look_at(path, _ALL, alone=True)
+    matched = None if list_look is None else _matched_by_list(request, look, usable, list_look)
+    names = _stated_columns(request, look) or (matched or find_geocode(usable),)
     for name in names:
         _of_codes(request.data, look, name)
     geocode: GeocodeColumns = names[0]
@@ -125,22 +127,22 @@ def _geocoded_files(
         geocode = _parts(names, looks, request.geolevels or ())
     data = _geocoded(request.data, look, geocode, usable, request.rows)
     listed = None
-    if place is not None and list_look is not None:
-        listed = _listed(place, list_look, geocode, data.geography.geocodes)
-    return data, listed, request.geocode is None and held is None
+    if path is not None and list_look is not None:
+        listed = _listed(path, list_look, geocode, data.geography.geocodes)
+    return data, listed, request.geocode is None and matched is None
 
 
 def _geocoded(
     path: Place, look: Look, geocode: GeocodeColumns, usable: Sequence[Column], rows: int
 ) -> Geocoded:
-    """Look at the geocodes of a file.
+    """Read the geocodes of a file.
 
     Raises:
-      InputError: A column holds something else, or there is no such.
+      InputError: A column is missing or holds no geocodes.
     """
     names = names_of(geocode)
     columns = [_of_codes(path, look, name) for name in names]
-    others = [one.name for one in usable if one.name not in names and not one.fault]
+    others = [column.name for column in usable if column.name not in names and not column.fault]
     geography = look_at_geocodes(path, look, geocode, others, rows)
     if isinstance(geocode, str):
         return Geocoded(path, look, geocode, columns[0], geography)
@@ -151,16 +153,16 @@ def _geocoded(
 
 
 def _refuse_unknown(look: Look, request: DraftRequest) -> None:
-    """Refuse names of columns that the file does not have."""
-    known = [one.name for one in look.columns]
-    asked = {"--leave-out": request.leave_out, "--keep": request.keep}
-    asked["--geocode"] = _asked_columns(request, look)
-    for option, names in asked.items():
-        refuse_unknown(option, "names a column that is not there", names, known)
+    """Refuse column names that the file lacks."""
+    known = [column.name for column in look.columns]
+    named = {"--leave-out": request.leave_out, "--keep": request.keep}
+    named["--geocode"] = _stated_columns(request, look)
+    for option, names in named.items():
+        refuse_unknown(option, "names an unknown column", names, known)
 
 
-def _asked_columns(request: DraftRequest, look: Look) -> tuple[str, ...]:
-    """The columns that `--geocode` names; none if it does not."""
+def _stated_columns(request: DraftRequest, look: Look) -> tuple[str, ...]:
+    """Return the columns that `--geocode` names; none without the option."""
     if request.geocode is None:
         return ()
     if look.column(request.geocode) is not None:  # a name may hold a comma
@@ -169,10 +171,10 @@ def _asked_columns(request: DraftRequest, look: Look) -> tuple[str, ...]:
 
 
 def _of_codes(path: Place, look: Look, name: str) -> Column:
-    """A column that holds geocodes or parts of them.
+    """Return a column that holds geocodes or parts of them.
 
     Raises:
-      InputError: It holds something else, or there is no such.
+      InputError: The column is missing or holds no geocodes.
     """
     column = look.column(name)
     if column is None or not column.is_code:
@@ -188,17 +190,18 @@ def _of_codes(path: Place, look: Look, name: str) -> Column:
 def _parts(
     names: Sequence[str], looks: Sequence[Look], geolevels: Sequence[str]
 ) -> list[GeocodePart]:
-    """How long the part of a geocode in each of several columns is.
+    """Return the columns that make up a geocode, each with its number of digits.
 
-    What geolevels say, if each column is a step from one to the next; else the longest text.
+    Digits follow from the geolevels if each column is one step between them; else from the longest
+    text.
 
     Args:
-      names: The columns, in their order.
-      looks: Of the data, and of the list of geounits.
-      geolevels: As the command line has them.
+      names: Names of the columns, in order.
+      looks: Columns of the data, and of the list of geounits.
+      geolevels: Geolevels of the command line.
 
     Raises:
-      ConfigError: A part is longer, or shorter and no number that lost zeros.
+      ConfigError: A part is too long, or too short without being a number that lost zeros.
     """
     ends = [0, *(level.digits for level in read_geolevels(geolevels) if level.digits)]
     seen = [[one for look in looks if (one := look.column(name)) is not None] for name in names]
@@ -214,10 +217,10 @@ def _parts(
 
 
 def _refuse_lengths(column: Column, digits: int, of: str) -> None:
-    """Refuse codes that are longer, or shorter without being numbers that lost zeros.
+    """Refuse codes that are too long, or too short without being numbers that lost zeros.
 
     Raises:
-      ConfigError: There are such.
+      ConfigError: A code has a wrong length.
     """
     if column.longest > digits or (column.shortest < digits and not column.is_number):
         raise ConfigError(
@@ -230,7 +233,7 @@ def _refuse_lengths(column: Column, digits: int, of: str) -> None:
 
 
 def _as_one(geocode: Sequence[GeocodePart], columns: Sequence[Column]) -> Column:
-    """Several columns as that of the geocodes that they make, called like the last of them."""
+    """Combine the columns of a geocode into one, named after the last."""
     digits = sum(part.digits for part in geocode)
     lost = any(
         one.shortest < part.digits or not one.is_text
@@ -240,11 +243,11 @@ def _as_one(geocode: Sequence[GeocodePart], columns: Sequence[Column]) -> Column
 
 
 def _refuse_unknown_tables(tables: Sequence[str], name: str, proposed: Proposed) -> None:
-    """Refuse tables that are no queries, saying so of columns that are no attributes.
+    """Refuse tables that are no queries, and explain columns that are no attributes.
 
     Raises:
       ConfigError: A table names a column that was left out.
-      SchemaError: It names something else that is not there.
+      SchemaError: A table names another unknown attribute.
     """
     why = {attribute_name(column): reason for column, reason in proposed.left_out.items()}
     for table in tables:
@@ -256,76 +259,83 @@ def _refuse_unknown_tables(tables: Sequence[str], name: str, proposed: Proposed)
 
 
 def _schema(name: str, proposed: Proposed) -> Schema:
-    attributes = {one.name: Attribute(one.name, one.levels) for one in proposed.attributes}
+    attributes = {
+        attribute.name: Attribute(attribute.name, attribute.levels)
+        for attribute in proposed.attributes
+    }
     recodes = [
-        Recode.from_groups(recode, attributes[one.name], groups)
-        for one in proposed.attributes
-        for recode, groups in one.recodes.items()
+        Recode.from_groups(recode, attributes[attribute.name], groups)
+        for attribute in proposed.attributes
+        for recode, groups in attribute.recodes.items()
     ]
     return Schema(name, (*attributes.values(),), tuple(recodes))
 
 
 def _named(columns: Sequence[Column], tables: Sequence[str]) -> set[str]:
-    """Columns whose attributes tables name, by themselves."""
+    """Return the columns whose attributes the tables name."""
     terms = {term.strip() for table in tables for term in table.split("*")}
-    return {one.name for one in columns if attribute_name(one.name) in terms}
+    return {column.name for column in columns if attribute_name(column.name) in terms}
 
 
 def _by_attributes(table: str, columns: Sequence[Column]) -> str:
-    """A table with names of columns, as the file has them, replaced by those of attributes."""
-    names = {one.name.strip(): attribute_name(one.name) for one in columns}
+    """Replace names of columns in a table by names of attributes."""
+    names = {column.name.strip(): attribute_name(column.name) for column in columns}
     known = {*names.values()}
     terms = [term.strip() for term in table.split("*")]
     return " * ".join(term if term in known else names.get(term, term) for term in terms)
 
 
-def _held_by_list(
+def _matched_by_list(
     request: DraftRequest, look: Look, usable: Sequence[Column], list_look: Look
 ) -> str | None:
-    """The column of the data that a list of geounits says to be that of the geocodes.
+    """Return the column of the data whose values match a list of geounits.
 
-    Nearly all of its values are among the longest codes of the list, with or without zeros. Names
-    are not asked, so it may be called anything. None if no column is so, or several are alike.
+    At least 90 % of the values are among the longest codes of the list, with or without leading
+    zeros. Names of columns do not matter. None if no column or several columns match.
     """
     if request.geocode is not None or request.geounits is None:
         return None
-    place, rows = request.geounits, request.rows
-    listed = [one for one in list_look.columns if one.is_code and not one.fault]
-    longest = max((one.longest for one in listed), default=0)
-    finest = [one for one in listed if one.longest == longest]
-    known = [_bare(_codes_of(place, list_look, one, _ALL)) for one in finest]
-    found = []
-    for one in usable:
-        if one.is_code and not one.fault and one.longest <= longest:
-            seen = one.codes
-            codes = _bare(_codes_of(request.data, look, one, rows) if seen is None else seen)
+    path, rows = request.geounits, request.rows
+    listed = [column for column in list_look.columns if column.is_code and not column.fault]
+    longest = max((column.longest for column in listed), default=0)
+    finest = [column for column in listed if column.longest == longest]
+    known = [_bare(_codes_of(path, list_look, column, _ALL)) for column in finest]
+    matching = []
+    for column in usable:
+        if column.is_code and not column.fault and column.longest <= longest:
+            seen = column.codes
+            codes = _bare(_codes_of(request.data, look, column, rows) if seen is None else seen)
             if any(len(codes & of) >= _NEARLY * len(codes) for of in known):
-                found.append(one)
-    names = [one.name for one in found if one.longest == max(each.longest for each in found)]
+                matching.append(column)
+    names = [
+        column.name
+        for column in matching
+        if column.longest == max(each.longest for each in matching)
+    ]
     return names[0] if len(names) == 1 else None
 
 
 def _codes_of(path: Place, look: Look, column: Column, rows: int) -> Collection[str]:
-    """The geocodes in a column."""
+    """Return the geocodes in a column."""
     return look_at_geocodes(path, look, column.name, (), rows).geocodes
 
 
 def _bare(codes: Collection[str]) -> set[str]:
-    """Codes without leading zeros, which spreadsheets lose."""
+    """Remove leading zeros, which spreadsheets lose."""
     return {code.lstrip("0") for code in codes}
 
 
 def _listed(
     path: Place, look: Look, geocode: GeocodeColumns, geocodes: Collection[str]
 ) -> Geocoded:
-    """What a list of geounits says.
+    """Read the geocodes of a public list of geounits.
 
-    Where several columns of the data make a geocode, those of the same names, if it has them all.
-    Its column is that with the name that the data give it, or the one that holds most of the
-    geocodes of the data, with or without their zeros; else names and lengths tell.
+    If several columns of the data make up a geocode, columns of the same names are used. Otherwise
+    the column has the same name as in the data, or holds most of the geocodes of the data with or
+    without leading zeros, or is found by names and lengths.
 
     Raises:
-      InputError, ConfigError: It holds no geocodes, or its column is not clear.
+      InputError, ConfigError: The list holds no geocodes, or several columns could hold them.
     """
     names = names_of(geocode)
     if not isinstance(geocode, str) and all(look.column(name) for name in names):
@@ -345,36 +355,36 @@ def _listed(
 
 
 def _holding(path: Place, look: Look, geocodes: Collection[str]) -> Column | None:
-    """The column of a list that holds most of the geocodes of the data; None if none holds any."""
+    """Return the column of a list that holds most geocodes of the data; None if unclear."""
     wanted = _bare(geocodes)
-    held: dict[str, int] = {}
-    for one in look.columns:
-        if one.is_code and not one.fault:
-            held[one.name] = len(wanted & _bare(_codes_of(path, look, one, _ALL)))
-    most = max(held.values(), default=0)
-    found = [name for name, number in held.items() if number == most]
-    return look.column(found[0]) if most and len(found) == 1 else None
+    n_matches: dict[str, int] = {}
+    for column in look.columns:
+        if column.is_code and not column.fault:
+            n_matches[column.name] = len(wanted & _bare(_codes_of(path, look, column, _ALL)))
+    most = max(n_matches.values(), default=0)
+    best = [name for name, number in n_matches.items() if number == most]
+    return look.column(best[0]) if most and len(best) == 1 else None
 
 
 def _geolevels(
     request: DraftRequest, data: Geocoded, listed: Geocoded | None
 ) -> tuple[list[Geolevel], list[str]]:
-    """Geolevels, root first, and what of them is to be checked.
+    """Return geolevels, root first, and notes for the office to check.
 
     Raises:
-      ConfigError: Geocodes differ in length, or geolevels do not fit them.
+      ConfigError: Geocodes differ in length, or do not match the geolevels.
     """
     source = data if listed is None else listed
     given = read_geolevels(request.geolevels or ())
     digits = given[-1].digits if given else max(source.column.longest, data.column.longest)
-    for one in {id(data): data, id(source): source}.values():
-        _refuse_lengths(one.column, digits, "the last geolevel")
+    for file in {id(data): data, id(source): source}.values():
+        _refuse_lengths(file.column, digits, "the last geolevel")
     codes = {code.zfill(digits) for code in source.geography.geocodes}
     notes = []
     if not {code.zfill(digits) for code in data.geography.geocodes} <= codes:
         notes.append(
-            "some geocodes of the data are not in the list of geounits: das run will refuse them "
-            "and name the rows"
+            "some geocodes of the data are not in the list of geounits: das run refuses them and "
+            "names the rows"
         )
     if given:
         if len({code[: given[0].digits] for code in codes}) > 1:
@@ -383,7 +393,7 @@ def _geolevels(
     is_lost = data.lost(digits) and source.lost(digits)
     if is_lost and not isinstance(data.geocode, str):
         notes.append(
-            "the digits of each column of the geocodes are those of its largest number here: "
+            "the digits of each column of geocodes were taken from the largest number in the file: "
             "can your office's codes be longer?"
         )
     prefixes = {**data.geography.prefixes, **source.geography.prefixes}
@@ -396,21 +406,21 @@ def _free_root(given: Sequence[Geolevel]) -> str:
 
 
 def _unlisted(look: Look, proposed: Proposed) -> list[str]:
-    """Columns with codes that their code list lacks."""
+    """List columns with codes that are missing from their code list."""
     notes = []
-    for one in proposed.attributes:
-        column = look.column(one.column)
-        if one.source == CODEBOOK and column is not None:
-            if column.codes is None or not column.codes <= set(one.codes):
+    for attribute in proposed.attributes:
+        column = look.column(attribute.column)
+        if attribute.source == CODEBOOK and column is not None:
+            if column.codes is None or not column.codes <= set(attribute.codes):
                 notes.append(
-                    f"column {quoted(one.column)} has codes that are not in the code list: das run "
-                    "will refuse them and name the rows"
+                    f"column {quoted(attribute.column)} has codes that are not in the code list: "
+                    "das run refuses them and names the rows"
                 )
     return notes
 
 
 def _write(folder: Path, text: RunText) -> list[Path]:
-    """Write the files, all or none, and load them as `das validate` does."""
+    """Write all files or none, and load them as `das validate` does."""
     with drafted(folder) as made:
         _fill(made, text)
         for file in made.iterdir():  # levels are read from the confidential file
@@ -441,7 +451,7 @@ def _fill(made: Path, text: RunText) -> None:
 
 
 def _regular(spine: Spine) -> Lattice:
-    """A tree in which every geounit has two parts: what is planned for it knows no data."""
+    """Return a binary tree of geounits, so that planning does not depend on the data."""
     codes = ["0" * spine.digits[0]]
     for above, digits in pairwise(spine.digits):
         codes = [f"{code}{part:0{digits - above}d}" for code in codes for part in (0, 1)]

@@ -1,4 +1,4 @@
-"""Which column holds the geocodes, and into which geolevels their prefixes fall."""
+"""Find the column of geocodes, and propose geolevels from their prefixes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from das.errors import ConfigError
 from jobs.pipeline.confidential.look import Column
 
-# Words of censuses for what a geocode names; the finest of several columns is taken.
+# Census terms for geographic units; among several such columns the one with the longest codes wins.
 _PLACES = frozenset(
     {
         *("geocode", "geoid", "geo", "geography", "area", "place", "zone", "region", "locality"),
@@ -20,21 +20,21 @@ _PLACES = frozenset(
     }
 )
 _NAMES = frozenset({"name", "names", "nom", "nome", "nombre", "naam", "label", "bezeichnung"})
-_NAME_ENDS = ("name", "naam", "bezeichnung")  # of words put together: Gemeindename, gemeentenaam
+_NAME_ENDS = ("name", "naam", "bezeichnung")  # compound words: Gemeindename, gemeentenaam
 _ROOT = "country"
-_FAN = 3  # a geolevel with fewer children to a parent, on average, says little
-_LONGEST = 100  # characters; what a run file takes
+_FAN = 3  # least mean number of children per parent of a guessed geolevel; default, not measured
+_LONGEST = 100  # characters of a geocode that a run file allows
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 
 
 @dataclass(frozen=True)
 class Geolevel:
-    """A proposed geolevel.
+    """Proposed geolevel.
 
     Attributes:
-      name: Of the geolevel.
+      name: Name of the geolevel.
       digits: Length of its geocodes.
-      why: How it was found; empty if somebody said it.
+      why: How it was found; empty if the user stated it.
     """
 
     name: str
@@ -43,47 +43,54 @@ class Geolevel:
 
 
 def find_geocode(columns: Iterable[Column], of_data: str = "") -> str:
-    """The column that holds geocodes, by names and lengths.
+    """Return the column that holds geocodes, by names and lengths.
 
     Args:
-      columns: Of a file.
-      of_data: Of a list of geounits: what the column is called in the data.
+      columns: Columns of a file.
+      of_data: For a list of geounits: name of the column in the data.
 
     Raises:
-      ConfigError: None does, or several may.
+      ConfigError: No column fits, or several do.
     """
-    fitting = [one for one in columns if one.is_code and not one.fault and one.longest <= _LONGEST]
-    named = [one for one in fitting if is_of_places(one)]
+    fitting = [
+        column
+        for column in columns
+        if column.is_code and not column.fault and column.longest <= _LONGEST
+    ]
+    named = [column for column in fitting if is_of_places(column)]
     if named:
-        longest = max(one.longest for one in named)
-        found = [one.name for one in named if one.longest == longest]
+        longest = max(column.longest for column in named)
+        candidates = [column.name for column in named if column.longest == longest]
     else:
-        found = [one.name for one in fitting if not one.is_number and one.codes is None]
-    if len(found) != 1:
+        candidates = [
+            column.name for column in fitting if not column.is_number and column.codes is None
+        ]
+    if len(candidates) != 1:
         raise ConfigError(
             "das init",
-            "cannot tell which column holds the geocodes",
-            got=found or [one.name for one in fitting] or None,
-            want="a column of letters and digits, alike in length",
-            remedy=f"call it {of_data} in this list, as in the data"
+            "cannot determine the column of geocodes",
+            got=candidates or [column.name for column in fitting] or None,
+            want="a column of letters and digits of equal length",
+            remedy=f"name it {of_data} in this list, as in the data"
             if of_data
-            else "name it by --geocode, or, root first, all columns that make it, with commas",
+            else "name it by --geocode, or all columns of its parts, root first, separated by "
+            "commas",
         )
-    return found[0]
+    return candidates[0]
 
 
 def is_of_places(column: Column) -> bool:
-    """Whether a column is called like what a geocode names, and holds codes."""
+    """Return whether a column holds codes and has a geographic name."""
     return column.is_code and not column.fault and bool(_words(column.name) & _PLACES)
 
 
 def read_geolevels(texts: Sequence[str]) -> list[Geolevel]:
-    """Read geolevels as the command line has them, such as "province 2".
+    """Read geolevels of the command line, such as "province 2".
 
     Raises:
-      ConfigError: One is not a name and a number.
+      ConfigError: An entry is no name with a number.
     """
-    found = []
+    geolevels = []
     for text in texts:
         name, _, digits = text.strip().replace(":", " ").rpartition(" ")
         if not _NAME.fullmatch(name.strip()) or not digits.isdigit() or len(digits) > 3:
@@ -93,23 +100,23 @@ def read_geolevels(texts: Sequence[str]) -> list[Geolevel]:
                 got=text,
                 want='names and lengths of geocodes, root first, such as "province 2, village 6"',
             )
-        found.append(Geolevel(name.strip(), int(digits)))
-    return found
+        geolevels.append(Geolevel(name.strip(), int(digits)))
+    return geolevels
 
 
 def propose_geolevels(
     geocodes: Collection[str], prefixes: Mapping[str, int], leaf: str
 ) -> list[Geolevel]:
-    """Propose geolevels: those that other columns name, else lengths at which geocodes branch.
+    """Propose geolevels from columns with prefixes, else from lengths at which geocodes branch.
 
     Args:
-      geocodes: Of all leaves, of one length.
-      prefixes: Columns that repeat the beginning of the geocode, to its length.
+      geocodes: Geocodes of all leaves, of one length.
+      prefixes: Columns that repeat the beginning of the geocode, to the length of that prefix.
       leaf: Column of the geocodes.
     """
     digits = max(len(code) for code in geocodes)
     taken = {_ROOT}
-    levels = [Geolevel(_ROOT, 0, "the whole, so that all geounits share one root")]
+    levels = [Geolevel(_ROOT, 0, "the whole country, so that all geounits share one root")]
     of_length = {length: name for name, length in sorted(prefixes.items(), reverse=True)}
     for length, name in sorted(of_length.items()):
         why = f"the column {name} repeats these characters of the geocode"
@@ -123,40 +130,40 @@ def propose_geolevels(
 
 
 def propose_names(
-    said: Mapping[str, Mapping[str, str]], levels: Sequence[Geolevel]
+    texts_of: Mapping[str, Mapping[str, str]], levels: Sequence[Geolevel]
 ) -> dict[str, str]:
-    """Which columns of a public list name geounits, by geolevel: one each, the finest that fits.
+    """Propose for each geolevel the column of a public list that holds names of its geounits.
 
     Args:
-      said: Columns of the list, each by geocode of full length.
+      texts_of: Column to {geocode: text}; geocodes have full length.
       levels: Geolevels, root first.
     """
-    found: dict[str, str] = {}
-    for column, of_code in said.items():
+    columns: dict[str, str] = {}
+    for column, of_code in texts_of.items():
         if not _is_of_names(column) or len({*of_code.values()}) < 2:
             continue
         for level in levels[1:]:
             pairs = {(code[: level.digits], text) for code, text in of_code.items()}
             if len({code for code, _ in pairs}) == len(pairs):
-                found.setdefault(level.name, column)
+                columns.setdefault(level.name, column)
                 break
-    return found
+    return columns
 
 
 def _branching(geocodes: Collection[str], digits: int) -> list[int]:
-    """Lengths at which a geounit has several parts, and is one of several."""
+    """Return lengths at which geounits have several children and several siblings."""
     numbers = {length: len({code[:length] for code in geocodes}) for length in range(digits + 1)}
-    found: list[int] = []
+    lengths: list[int] = []
     for length in range(1, digits):
-        above = numbers[found[-1] if found else 0]
-        is_apart = length - (found[-1] if found else 0) > 1
-        if is_apart and min(numbers[length] / above, numbers[digits] / numbers[length]) >= _FAN:
-            found.append(length)
-    return found
+        above = numbers[lengths[-1] if lengths else 0]
+        is_new = length - (lengths[-1] if lengths else 0) > 1
+        if is_new and min(numbers[length] / above, numbers[digits] / numbers[length]) >= _FAN:
+            lengths.append(length)
+    return lengths
 
 
 def _level_name(column: str, digits: int, taken: set[str]) -> str:
-    """A name that a geolevel may have: that of the column, if it is one."""
+    """Return a valid name for a geolevel, from the column if possible."""
     name = re.sub(r"[^A-Za-z0-9-]+", "_", column.strip().lower()).strip("_-")
     if not _NAME.fullmatch(name) or name in taken:
         name = f"first_{digits}"

@@ -1,4 +1,4 @@
-"""The proposed files as commented YAML; `# check:` marks what nobody but the office can know."""
+"""Drafted files as commented YAML; `# check:` marks decisions of the office."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _WIDTH = 100
 
 @dataclass(frozen=True)
 class Geocoded:
-    """A file whose rows have geocodes: the data, or the public list of geounits.
+    """File whose rows have geocodes: the data, or the public list of geounits.
 
     Attributes:
-      path: Where it lies.
-      look: What was seen of its columns.
-      geocode: Column of the geocodes, or several that make them.
-      column: That column, or those as one.
-      geography: What was seen of its geocodes.
+      path: Path of the file.
+      look: Summary of its columns.
+      geocode: Column of the geocodes, or the columns of its parts.
+      column: The same as one column.
+      geography: Summary of its geocodes.
     """
 
     path: Place
@@ -40,24 +40,24 @@ class Geocoded:
     geography: Geography
 
     def lost(self, digits: int) -> bool:
-        """Say whether geocodes of so many digits lost leading zeros."""
+        """Return whether geocodes of this many digits lost leading zeros."""
         return self.column.shortest < digits or not self.column.is_text
 
 
 @dataclass(frozen=True)
 class RunText:
-    """What the run file says.
+    """Contents of the drafted run file.
 
     Attributes:
-      request: What was asked.
+      request: Options of `das init`.
       data: The person records.
       listed: The public list of geounits; None if there is none.
       guessed: Whether the column of the geocodes was guessed.
       levels: Geolevels, root first.
-      proposed: Attributes, and columns that are none.
-      tables: To be released.
+      proposed: Attributes, and columns left out.
+      tables: Tables to release.
       rho: The budget.
-      notes: Further things to check about the geography.
+      notes: Further points to check about the geography.
     """
 
     request: DraftRequest
@@ -72,24 +72,24 @@ class RunText:
 
     @property
     def name(self) -> str:
-        """Name of the run."""
+        """Return the name of the run."""
         return attribute_name(self.request.data.stem)
 
     @property
     def digits(self) -> int:
-        """Length of the geocodes."""
+        """Return the length of the geocodes."""
         return self.levels[-1].digits
 
-    def written(self, place: Place) -> str:
-        """A place as the run file has it: relative to its folder, if it is of this machine."""
-        if not isinstance(place, Path):
-            return str(place)
-        named = place.parent.resolve() / place.name  # a link at the end may point elsewhere later
+    def written(self, path: Place) -> str:
+        """Return a path as written in the run file: local paths relative to its folder."""
+        if not isinstance(path, Path):
+            return str(path)
+        named = path.parent.resolve() / path.name  # a link at the end may point elsewhere later
         return Path(os.path.relpath(named, self.request.folder.resolve())).as_posix()
 
 
 def quoted(text: str) -> str:
-    r"""Text as YAML, in double quotes.
+    r"""Return text as YAML in double quotes.
 
     >>> quoted('0-4 "x"')
     '"0-4 \\"x\\""'
@@ -98,32 +98,32 @@ def quoted(text: str) -> str:
 
 
 def schema_text(run: RunText) -> str:
-    """A schema file."""
+    """Return the schema file."""
     proposed = run.proposed
     lines = [
         *_comment(
             f"Schema proposed by `das init` for {run.request.data.name}. It is published with "
-            "every release, so it must come from what is public, such as the questionnaire or the "
-            "code list, and not from the data: a level that stands here only because the data have "
-            "it tells that there is such a person. Compare every list with your questionnaire: add "
-            "the levels that the data lack, put rare ones together, and give labels that say what "
-            "the codes mean. Labels are named in run.yaml too."
+            "every release, so it must come from public sources, such as the questionnaire or the "
+            "code list, and not from the data: a level that is listed only because it occurs in "
+            "the data reveals that such a person exists. Compare every list with your "
+            "questionnaire: add missing levels, merge rare ones, and write meaningful labels. "
+            "Labels are repeated in run.yaml."
         ),
         f"name: {quoted(run.name)}",
         "attributes:",
     ]
     recodes = []
-    for one in proposed.attributes:
-        lines.append(f"  - name: {quoted(one.name)}")
-        if one.source == AGES:
-            lines += _comment("Ages that can be, whatever ages the data have.", 4)
-        elif one.source == CODEBOOK:
+    for attribute in proposed.attributes:
+        lines.append(f"  - name: {quoted(attribute.name)}")
+        if attribute.source == AGES:
+            lines += _comment("All possible ages, independent of the data.", 4)
+        elif attribute.source == CODEBOOK:
             lines += _comment("From the code list.", 4)
         else:
             lines += _check("levels were read from the file; compare with your questionnaire", 4)
-        lines += _flow("    levels: ", one.levels)
-        for recode, groups in one.recodes.items():
-            recodes += [f"  - name: {quoted(recode)}", f"    attribute: {quoted(one.name)}"]
+        lines += _flow("    levels: ", attribute.levels)
+        for recode, groups in attribute.recodes.items():
+            recodes += [f"  - name: {quoted(recode)}", f"    attribute: {quoted(attribute.name)}"]
             recodes.append("    groups:")
             for label, levels in groups.items():
                 recodes += _flow(f"      {quoted(label)}: ", levels)
@@ -131,47 +131,47 @@ def schema_text(run: RunText) -> str:
         lines += ["recodes:                        # groups of levels, for queries", *recodes]
     else:
         lines += _comment(
-            "Groups of levels for queries, such as children and adults, may be named here under "
+            "Define groups of levels for queries, such as children and adults, here under "
             "`recodes`: docs/configuration.md"
         )
     return "\n".join([*lines, ""])
 
 
 def run_text(run: RunText) -> str:
-    """A run file, without `privacy.allocation`, which is planned with it.
+    """Return the run file, without `privacy.allocation`, which is planned afterwards.
 
-    The line `ALLOCATION` stands where it belongs.
+    The line `ALLOCATION` marks its position.
     """
     lines = [
         *_comment(
-            f"Run file proposed by `das init` for {run.request.data.name}. What it could not know "
-            "is marked `# check:`. Then: das validate, das generate --like (a rehearsal with "
-            "invented persons), das run. Every key: docs/configuration.md"
+            f"Run file proposed by `das init` for {run.request.data.name}. Check the points marked "
+            "`# check:`. Next: das validate, das generate --like (a rehearsal with invented "
+            "persons), das run. All keys: docs/configuration.md"
         ),
         f"format: {FORMAT}",
         f"name: {quoted(run.name)}",
         *_geography(run),
         *_products(run),
         "output:",
-        "  directory: out                # OUT/release is made to be published, the rest is not",
+        "  directory: out                # OUT/release can be published; all else is confidential",
     ]
     return "\n".join([*lines, ""])
 
 
 def checks_of(text: str) -> list[str]:
-    """What a proposed file asks to be checked, each thing once."""
-    found: list[str] = []
+    """List the points marked `# check:` in a drafted file, each once."""
+    checks: list[str] = []
     is_open = False
     for line in text.splitlines():
         bare = line.strip()
         if "# check: " in line:
-            found.append(line.partition("# check: ")[2])
+            checks.append(line.partition("# check: ")[2])
             is_open = bare.startswith("#")
         elif is_open and bare.startswith("#   "):
-            found[-1] += f" {bare[1:].strip()}"
+            checks[-1] += f" {bare[1:].strip()}"
         else:
             is_open = False
-    return [*dict.fromkeys(found)]
+    return [*dict.fromkeys(checks)]
 
 
 ALLOCATION = "      allocation: allocation.yaml   # planned for the tables below"
@@ -188,20 +188,20 @@ def _geography(run: RunText) -> list[str]:
     if run.listed is None:
         leaf = run.levels[-1].name
         lines += _check(
-            f"there is no list of geounits, so which {leaf} exists comes from the data and is "
-            "published exactly: that nobody lives in the others, too. Give a public list of all "
-            "of them, empty ones included, made without the data:",
+            f"there is no list of geounits, so the list of {leaf}s comes from the data and is "
+            "published exactly, which reveals that all others are empty. Give a public list of "
+            "all of them, empty ones included, made without the data:",
             2,
         )
         lines.append(f"  # geounits: {{path: geounits.csv, geocode: {_columns(run.data.geocode)}}}")
         return lines
     lines.append("  geounits:                     # public, empty geounits included")
     lines += _source(run, run.listed, 4)
-    said = {
+    columns = {
         column: {code.zfill(run.digits): text for code, text in of_code.items()}
         for column, of_code in run.listed.geography.of_geocodes.items()
     }
-    names = propose_names(said, run.levels)
+    names = propose_names(columns, run.levels)
     if names:
         pairs = [f"{level}: {quoted(column)}" for level, column in names.items()]
         lines += _wrapped("    names: {", pairs, "}")
@@ -209,17 +209,17 @@ def _geography(run: RunText) -> list[str]:
 
 
 def _source(run: RunText, file: Geocoded, indent: int, guessed: bool = False) -> list[str]:
-    """Keys of a file with geocodes."""
+    """Return the keys of a file with geocodes."""
     lines = [f"path: {quoted(run.written(file.path))}", f"geocode: {_columns(file.geocode)}"]
     if file.look.delimiter not in (None, ","):
         lines.append(f"delimiter: {quoted(str(file.look.delimiter))}")
     lines = [" " * indent + line for line in lines]
     if guessed:
-        why = "the column of the geocodes was guessed from names and lengths"
+        why = "the column of geocodes was guessed from names and lengths"
         lines[1:1] = _check(why, indent)
     if file.lost(run.digits):
         why = (
-            "geocodes are numbers that lost their leading zeros, as in spreadsheets; put back here"
+            "geocodes are numbers that lost their leading zeros, as in spreadsheets; restored here"
         )
         lines += [*_check(why, indent), f"{' ' * indent}leading_zeros: lost"]
     return lines
@@ -235,8 +235,8 @@ def _products(run: RunText) -> list[str]:
         *_source(run, run.data, 6, run.guessed),
         "      columns:                  # attribute: column, and value in it: level",
     ]
-    for one in run.proposed.attributes:
-        lines += _column(one)
+    for attribute in run.proposed.attributes:
+        lines += _column(attribute)
     if run.proposed.left_out:
         lines += _comment("Columns that are not used:", 6)
         for name, why in run.proposed.left_out.items():
@@ -245,21 +245,22 @@ def _products(run: RunText) -> list[str]:
     lines += [
         "    privacy:",
         *privacy(
-            "rho is the whole budget, an exact fraction: how much the release may tell about one "
-            "person. das validate prints the epsilon it means. The number is a decision of your "
-            "office, and no recommendation of this program. docs/privacy.md",
+            "rho is the total privacy budget, an exact fraction: a bound on what the release "
+            "reveals about one person. das validate prints the equivalent epsilon. The value is a "
+            "decision of your office, not a recommendation of this program. docs/privacy.md",
             6,
         ),
         f'      rho: "{run.rho}"',
         ALLOCATION,
         *_comment(
-            "Nothing is published exactly but what stands here, such as the total of the whole:", 4
+            "Only counts listed here are published exactly, such as the total of the country:", 4
         ),
         f"    # invariants: [{{query: total, geolevel: {run.levels[0].name}}}]",
         "    output:",
         *_comment(
-            "Tables, beside the microdata: a query, for all geolevels, or {query: ..., geolevels: "
-            "[...]}, as single levels of the last geolevel are mostly noise. docs/tables.md",
+            "Tables to release besides the microdata: a query for all geolevels, or {query: ..., "
+            "geolevels: [...]}. Detailed tables of the last geolevel are mostly noise. "
+            "docs/tables.md",
             6,
         ),
         "      tables:",
@@ -273,17 +274,17 @@ def _products(run: RunText) -> list[str]:
     return lines
 
 
-def _column(one: Proposal) -> list[str]:
-    if not one.codes:
-        return [f"        {quoted(one.name)}: {quoted(one.column)}"]
-    lines = [f"        {quoted(one.name)}:", f"          column: {quoted(one.column)}"]
+def _column(attribute: Proposal) -> list[str]:
+    if not attribute.codes:
+        return [f"        {quoted(attribute.name)}: {quoted(attribute.column)}"]
+    lines = [f"        {quoted(attribute.name)}:", f"          column: {quoted(attribute.column)}"]
     lines.append("          codes:")
-    pairs = [f"{quoted(code)}: {quoted(label)}" for code, label in one.codes.items()]
+    pairs = [f"{quoted(code)}: {quoted(label)}" for code, label in attribute.codes.items()]
     return lines + _wrapped("            {", pairs, "}")
 
 
 def _columns(geocode: GeocodeColumns) -> str:
-    """The column of the geocodes, or those that make them, as the key `geocode` has them."""
+    """Return the value of the key `geocode`: the column, or the columns of its parts."""
     if isinstance(geocode, str):
         return quoted(geocode)
     parts = [f"{{column: {quoted(part.column)}, digits: {part.digits}}}" for part in geocode]
@@ -295,7 +296,7 @@ def _flow(head: str, texts: Iterable[str]) -> list[str]:
 
 
 def _wrapped(head: str, items: Sequence[str], end: str) -> list[str]:
-    """Items of a list or map on lines of bounded length."""
+    """Break a list or map into lines of bounded length."""
     lines, indent = [head], " " * len(head)
     for index, item in enumerate(items):
         last = index == len(items) - 1
@@ -310,7 +311,7 @@ def _wrapped(head: str, items: Sequence[str], end: str) -> list[str]:
 
 
 def _comment(text: str, indent: int = 0, more: str = "") -> list[str]:
-    """A comment of several lines."""
+    """Break a text into comment lines."""
     start = f"{' ' * indent}# "
     return textwrap.wrap(
         " ".join(text.split()),
@@ -327,16 +328,15 @@ def _check(text: str, indent: int) -> list[str]:
 
 
 def allocation_head(tables: Sequence[str], levels: Sequence[str]) -> str:
-    """Comment at the top of an allocation file."""
+    """Return the comment at the top of an allocation file."""
     return "\n".join(
         [
             *_comment(
-                "How the budget is shared, by geolevel and query: exact fractions that add up to "
-                f"1. Planned for {', '.join(tables)}, equally weighted, at {', '.join(levels)}. "
-                "What no table asks for gets next to nothing; that which is measured at all is "
-                "written here. das plan run.yaml shows the errors to expect, das plan run.yaml "
-                "--optimize NEW.yaml plans anew, with weights or targets of yours: "
-                "docs/planning.md"
+                "Shares of the budget by geolevel and query: exact fractions that add up to 1. "
+                f"Planned for {', '.join(tables)}, equally weighted, at {', '.join(levels)}. "
+                "Queries that no table needs get almost no budget. das plan run.yaml shows "
+                "expected errors; das plan run.yaml --optimize NEW.yaml plans again with your "
+                "weights or targets: docs/planning.md"
             ),
             "",
         ]

@@ -1,7 +1,7 @@
-"""Find the allocation that makes given tables most accurate, and write it as a file.
+"""Optimize the allocation of the budget for given tables, and write it as an allocation file.
 
-The tables come with weights, to be made as accurate as the budget allows, perhaps within floors of
-accuracy, or with targets, to be met with as little of it as possible. Nothing here reads data.
+With weights, the tables become as accurate as the budget allows, optionally within error limits.
+With targets, the targets are met with the least budget. No data are read.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ from jobs.pipeline.storage.files import writing
 
 OPTIMIZATION = "optimization of an allocation"
 
-# Limits are sought a little lower than they are, since shares are rounded to 1/DENOMINATOR
-# afterwards, and lower still where the rounded shares miss one.
+# The search uses slightly lower limits, because shares are rounded to 1/DENOMINATOR afterwards, and
+# still lower ones if the rounded shares miss a limit. Default, not measured.
 _BELOW_LIMITS = 0.998
 
-_SMALL = 1e-3  # of a geolevel
-_IDLE = 5e-3  # relative growth of a squared error: less than the search itself leaves open
+_SMALL = 1e-3  # share of a geolevel; default, not measured
+_IDLE = 5e-3  # relative growth of a squared error, below the tolerance of the search
 
 REPLACED = "the allocation it replaces"
 EVEN = "even shares of geolevels and tables"
@@ -63,11 +63,11 @@ AimOf = Callable[[Information], Objective]
 
 @dataclass(frozen=True, eq=False)
 class TableNumbers:
-    """One number per table and geolevel.
+    """Numbers by table and geolevel.
 
     Attributes:
-      tables: The tables, T of them.
-      numbers: float64[T, L]; what is not named is 0 for weights and infinite for targets.
+      tables: The T tables.
+      numbers: float64[T, L]; 0 for missing weights, infinite for missing targets.
     """
 
     tables: tuple[Query, ...]
@@ -76,15 +76,15 @@ class TableNumbers:
 
 @dataclass(frozen=True, eq=False)
 class Goal:
-    """What the best allocation is: weights or targets, one of them at most, or equal weights.
+    """Objective of an optimization: weights or targets of tables; by default equal weights.
 
     Attributes:
-      weights: Of tables.
-      targets: Of tables; without limits and others.
-      limits: The largest accepted root mean squared errors of tables, in persons.
-      others: Factor by which no table may be worse at any geolevel than under the allocation that
-        is replaced; infinite for any.
-      reference: What errors are compared with.
+      weights: Weights of tables.
+      targets: Targets of root mean squared errors, in persons; exclude all other fields.
+      limits: Largest accepted root mean squared errors, in persons.
+      others: Largest factor by which the error of any table may grow at any geolevel, relative to
+        the replaced allocation; infinite for no limit.
+      reference: Name of the allocation that errors are compared with.
     """
 
     weights: TableNumbers | None = None
@@ -96,17 +96,17 @@ class Goal:
 
 @dataclass(frozen=True, eq=False)
 class Optimized:
-    """An allocation and what it attains.
+    """Optimized allocation and its predicted errors.
 
     Attributes:
       strategy: Exact shares.
       before: Predicted errors of the allocation of the run file.
       after: Predicted errors of the strategy, at the same budget.
-      value: With weights, the weighted mean of squared errors over those before; with targets, the
-        least rho; before shares are rounded.
-      bound: No allocation over the same queries has a lower value.
-      source: How it was made, for the file.
-      information: What estimates may use.
+      value: With weights: weighted mean of squared errors relative to `before`. With targets: least
+        rho. Both before shares are rounded.
+      bound: Lower bound on `value` for all allocations over the same queries.
+      source: Description of the optimization, for the file.
+      information: Measurements that estimates may use.
     """
 
     strategy: Strategy
@@ -119,12 +119,12 @@ class Optimized:
 
 
 def read_goal(plan: Plan, request: PlanRequest) -> Goal:
-    """Read what the command line says of the best allocation.
+    """Read the objective from the options of the command line.
 
     Raises:
-      ConfigError: Options contradict each other, one is without a place for the result, or a factor
-        is not positive.
-      OutputError: The place exists.
+      ConfigError: Options contradict each other, --optimize is missing, or a factor is not
+        positive.
+      OutputError: The file for the result exists.
       DasError: As `read_numbers`.
     """
     out, worsening = request.optimize, request.max_worsening
@@ -163,11 +163,11 @@ def optimize_allocation(
 def read_numbers(plan: Plan, path: Path, missing: float) -> TableNumbers:
     """Read a file of weights or targets: table to a number, or to {geolevel: number}.
 
-    A number stands for all geolevels; what is not named does not count.
+    A single number holds for all geolevels; tables and geolevels that are not named do not count.
 
     Raises:
-      ConfigError: The file cannot be used: not such a map, an unknown geolevel, a number that is
-        negative or not finite.
+      ConfigError: The file is no such map, or has an unknown geolevel or a number that is negative
+        or not finite.
       SchemaError: A table is not a query on the schema.
     """
     document = read_map(path)
@@ -188,11 +188,11 @@ def table_numbers(
     """Read numbers of tables, each for all geolevels or by geolevel.
 
     Args:
-      plan: Has the schema and the geolevels.
-      where: What stands before the name of a table in errors.
+      plan: The plan, for schema and geolevels.
+      where: Prefix of the name of a table in errors.
       document: Table to a number, or to {geolevel: number}.
-      missing: The number of a geolevel that is not named.
-      read: Reads the name of a table.
+      missing: Number for geolevels that are not named.
+      read: Function that parses the name of a table.
 
     Raises:
       ConfigError, SchemaError: As `read_numbers`.
@@ -228,21 +228,21 @@ def optimize_weights(
     information: Information,
     goal: Goal | None = None,
 ) -> Optimized:
-    """Make tables as accurate as the budget allows.
+    """Optimize tables by weights, within the budget.
 
-    Minimizes the weighted mean, over tables and geolevels with noise, of the mean squared error
-    divided by that under the allocation of the run file, within the floors.
+    Minimize the weighted mean, over tables and geolevels with noise, of the mean squared error
+    relative to the error under the allocation of the run file, within the error limits.
 
     Args:
       plan: Budget, invariants and the allocation to compare with.
       tree: Classes of equal subtrees.
-      tables: Tables of equal weight if no weights are given; floors by a factor hold for them, too.
-      information: What estimates may use.
-      goal: Weights per table and geolevel, and floors.
+      tables: Tables with equal weights if no weights are given; `goal.others` limits them too.
+      information: Measurements that estimates may use.
+      goal: Weights by table and geolevel, and error limits.
 
     Raises:
       BudgetError: The cost of the noise is not proportional to squared sensitivities, no table
-        with noise has weight, or the floors need more than the budget; the message says how much.
+        with noise has weight, or the limits need more than the budget; the message says how much.
     """
     require_squares(plan, OPTIMIZATION)
     goal = goal or Goal()
@@ -259,7 +259,7 @@ def optimize_weights(
     given /= given.sum()
     rho = float(plan.budget.total)
     most = _spread(goal.limits, queries, n_levels, math.inf) ** 2 * rho
-    compared = [query.name in {other.name for other in others} for query in queries]
+    compared = [query.name in {table.name for table in others} for query in queries]
 
     def aim(kind: Information) -> Objective:
         errors = before.errors[kind].mean
@@ -273,7 +273,7 @@ def optimize_weights(
         )
 
     kind = "equal weights" if goal.weights is None else "given weights"
-    within = ", within floors" if limited or others else ""
+    within = ", within limits" if limited or others else ""
 
     def source(allocation: Allocation) -> str:
         return (
@@ -288,7 +288,7 @@ def optimize_weights(
 def _spread(
     given: TableNumbers | None, queries: Sequence[Query], levels: int, missing: float
 ) -> FloatArray:
-    """float64[T, L]: numbers of tables, among other tables."""
+    """Return float64[T, L], the numbers of all tables; `missing` for tables without numbers."""
     rows = dict(zip([q.name for q in given.tables], given.numbers, strict=True)) if given else {}
     empty = np.full(levels, missing)
     return np.stack([rows.get(query.name, empty) for query in queries])
@@ -296,15 +296,14 @@ def _spread(
 
 @dataclass(frozen=True, eq=False)
 class Sought:
-    """What an allocation is sought for.
+    """Input of the search for shares.
 
     Attributes:
       tables: Tables of the model.
-      information: What estimates may use.
-      aim: What is made least, and limits; own measurements come first where all of the tree are
-        asked for.
-      offered: Candidates besides those of the plan, where they can be measured; None for the
-        tables.
+      information: Measurements that estimates may use.
+      aim: Objective and limits by kind of information; a search with full information starts from
+        one with single geounits.
+      offered: Candidate queries besides those of the plan; None: the tables.
     """
 
     tables: tuple[Query, ...]
@@ -320,27 +319,27 @@ def optimize_within(
     before: Prediction,
     source: Callable[[Allocation], str],
 ) -> Optimized:
-    """Search, round the shares, and search again where the rounded shares miss a limit."""
+    """Search for shares, round them, and search again if rounded shares miss a limit."""
     rho = float(plan.budget.total)
     limits = sought.aim(sought.information).limits
     below, start = _BELOW_LIMITS, None
-    while True:  # until the shares keep the limits, or the search finds these too low
+    while True:  # until rounded shares keep the limits, or the search raises an error
         lowered = replace(sought, aim=_lowered(sought.aim, below))
         problem, allocation = search_shares(plan, tree, lowered, start)
-        found = optimized_of(plan, tree, problem, allocation, before, source(allocation))
+        optimized = optimized_of(plan, tree, problem, allocation, before, source(allocation))
         if limits is None:
-            return found
-        missed = float((rho * found.after.errors[sought.information].mean / limits).max())
+            return optimized
+        missed = float((rho * optimized.after.errors[sought.information].mean / limits).max())
         if missed <= 1.0:
-            return found
+            return optimized
         below, start = below * (_BELOW_LIMITS / missed), allocation.shares
 
 
 def _lowered(aim: AimOf, factor: float) -> AimOf:
     def lowered(kind: Information) -> Objective:
-        found = aim(kind)
-        limits = found.limits
-        return found if limits is None else replace(found, limits=limits * factor)
+        unlowered = aim(kind)
+        limits = unlowered.limits
+        return unlowered if limits is None else replace(unlowered, limits=limits * factor)
 
     return lowered
 
@@ -350,18 +349,18 @@ def optimize_targets(
 ) -> Optimized:
     """Meet targets of root mean squared errors, in persons, with the least rho.
 
-    The allocation is then used with the whole budget of the plan.
+    The allocation then splits the whole budget of the plan.
 
     Raises:
       BudgetError: The cost of the noise is not proportional to squared sensitivities, a target is
-        0, none is given, or the targets need more
-        rho than the budget; the message says how much.
+        0, no target is given, or the targets need more rho than the budget; the message says how
+        much.
     """
     require_squares(plan, OPTIMIZATION)
     if not (targets.numbers > 0).all() or not np.isfinite(targets.numbers).any():
         raise BudgetError("error targets", "must be positive, one of them finite")
     before = predict(plan, plan.strategy, tree, targets.tables)
-    # What invariants determine has no error, so it meets any target.
+    # Tables that invariants determine have no error and meet any target.
     aim = Objective(1.0 / targets.numbers**2)
     sought = Sought(targets.tables, information, lambda _: aim)
     named = f"tables: {', '.join(table.name for table in targets.tables)}"
@@ -376,18 +375,18 @@ def meet_targets(
     words: tuple[str, str],
     unmet: Callable[[AllocationProblem, Allocation], str] = lambda *_: "",
 ) -> Optimized:
-    """Search the shares that meet targets with the least rho.
+    """Search for shares that meet targets with the least rho.
 
     Args:
-      plan: Its budget is what they may need.
+      plan: The plan; its budget is the limit.
       tree: Classes of equal subtrees.
       sought: The tables, and the targets as scales of their squared errors.
       before: Errors to compare with.
-      words: What the targets are, and of what.
-      unmet: Says which of them the budget does not reach, if it does not.
+      words: Names of the targets and of the tables, for messages.
+      unmet: Function that lists the missed targets, for the error.
 
     Raises:
-      BudgetError: They need more rho than the budget; the message says how much.
+      BudgetError: The targets need more rho than the budget; the message says how much.
     """
     problem, allocation = search_shares(plan, tree, sought)
     rho, (what, named) = float(plan.budget.total), words
@@ -396,7 +395,7 @@ def meet_targets(
             what,
             f"need more than the budget{unmet(problem, allocation)}",
             got=f"rho {rho:.6g}",
-            want=f"rho {allocation.value:.6g} (none below {allocation.bound:.6g} can do)",
+            want=f"rho {allocation.value:.6g} (at least {allocation.bound:.6g} is needed)",
             remedy="raise the budget or the targets",
         )
     source = (
@@ -407,17 +406,17 @@ def meet_targets(
 
 
 def require_squares(plan: Plan, what: str) -> None:
-    """Refuse noise whose cost is not proportional to squared sensitivities, by what needs it.
+    """Refuse noise whose cost is not proportional to squared sensitivities.
 
     Raises:
-      BudgetError: It is not.
+      BudgetError: The mechanism has another cost; the error names `what`.
     """
     definition = plan.budget.definition
     noise = choose_mechanism(definition, plan.strategy.mechanism)
     if noise.norms[definition] is not Norm.L2_SQUARED:
         raise BudgetError(
             what,
-            "knows only noise that costs in proportion to squared sensitivities",
+            "supports only noise whose cost is proportional to squared sensitivities",
             got=f"{noise.title} noise under {definition}",
             remedy="set privacy.definition to zcdp",
         )
@@ -426,13 +425,13 @@ def require_squares(plan: Plan, what: str) -> None:
 def search_shares(
     plan: Plan, tree: SubtreeClasses, sought: Sought, start: FloatArray | None = None
 ) -> tuple[AllocationProblem, Allocation]:
-    """Search with own measurements first, which is fast; full information starts from there.
+    """Search for shares; full information starts from the faster search with single geounits.
 
     Args:
-      plan: Its measured queries are candidates, from whose shares the search starts.
+      plan: The plan; its measured queries are candidates, and its shares the start.
       tree: Classes of equal subtrees.
-      sought: What for.
-      start: Shares to start from instead, without a search with own measurements.
+      sought: Tables, information and objective.
+      start: Other shares to start from; skips the search with single geounits.
     """
     offered = sought.tables if sought.offered is None else sought.offered
     candidates = {
@@ -452,28 +451,30 @@ def search_shares(
         strata = np.array(numbers)
     model = spine_model(plan, tree, list(candidates.values()), sought.tables)
     neighbors, information = plan.budget.neighbors, sought.information
-    own = AllocationProblem(model, neighbors, Information.GEOUNIT, strata)
-    full = AllocationProblem(model, neighbors, Information.TREE, strata)
-    asked = own if information is Information.GEOUNIT else full
+    with_own = AllocationProblem(model, neighbors, Information.GEOUNIT, strata)
+    with_full = AllocationProblem(model, neighbors, Information.TREE, strata)
+    problem = with_own if information is Information.GEOUNIT else with_full
     if start is not None:
-        return asked, find_shares(asked, sought.aim(information), start)
-    start = strategy_shares(own, plan.strategy)
+        return problem, find_shares(problem, sought.aim(information), start)
+    start = strategy_shares(with_own, plan.strategy)
     if information is Information.TREE:
-        # Own errors are larger, and limits in persons may be beyond them: no limits yet.
+        # Errors from single geounits are larger and may exceed the limits: no limits yet.
         first = replace(sought.aim(Information.GEOUNIT), limits=None)
-        start = find_shares(own, first, start).shares
-    return asked, find_shares(asked, sought.aim(information), start)
+        start = find_shares(with_own, first, start).shares
+    return problem, find_shares(problem, sought.aim(information), start)
 
 
 def _of_strata(plan: Plan, candidates: Sequence[Query]) -> list[tuple[int, Query]]:
-    """Candidates of each stratum, with its number from 1: what it measures, and the others."""
+    """Return (stratum number from 1, candidate) for measured queries and all candidates."""
     out = []
     for number, stratum in enumerate(plan.strategy.strata, 1):
         measured = [entry.query for level in stratum.levels for entry in level.queries]
-        every = [query for query in measured if query.counts_once and query.is_listed]
-        every += [restricted(query, stratum.group) for query in candidates]
-        # Two texts may ask the same of a stratum, such as its total and its recode.
-        distinct = {tuple(f.matrix.tobytes() for f in q.factors): q for q in reversed(every)}
+        candidates_of = [query for query in measured if query.counts_once and query.is_listed]
+        candidates_of += [restricted(query, stratum.group) for query in candidates]
+        # Two texts can name the same query in a stratum, such as its total and its recode.
+        distinct = {
+            tuple(f.matrix.tobytes() for f in q.factors): q for q in reversed(candidates_of)
+        }
         out += [(number, query) for query in reversed(distinct.values())]
     return out
 
@@ -486,7 +487,7 @@ def optimized_of(
     before: Prediction,
     source: str,
 ) -> Optimized:
-    """The exact strategy of an allocation, with its errors before and after."""
+    """Return the exact strategy of an allocation, with errors before and after."""
     mechanism = plan.strategy.mechanism
     shares = _without_idle(problem, allocation.shares)
     groups = [stratum.group for stratum in plan.strategy.strata]
@@ -497,24 +498,24 @@ def optimized_of(
 
 
 def _without_idle(problem: AllocationProblem, shares: FloatArray) -> FloatArray:
-    """Shares without small ones that no error needs: each is a query to measure everywhere.
+    """Remove small shares that no error needs, since each is a query measured everywhere.
 
-    A search leaves something to every candidate. What has less than _SMALL of its geolevel goes to
-    the others there, if no error grows by more than _IDLE.
+    The search gives every candidate a positive share. Shares below _SMALL of their geolevel go to
+    the other queries there, if no error grows by more than _IDLE.
     """
     out = shares.copy()
     for part in problem.parts:
-        own = shares[:, part]
-        is_small = own < _SMALL * own.sum(axis=1, keepdims=True)
+        of_part = shares[:, part]
+        is_small = of_part < _SMALL * of_part.sum(axis=1, keepdims=True)
         is_small[:, part == detailed_column(problem)] = False
-        kept = np.where(is_small, 0.0, own)
-        out[:, part] = kept * (own.sum(axis=1) / kept.sum(axis=1))[:, None]
+        kept = np.where(is_small, 0.0, of_part)
+        out[:, part] = kept * (of_part.sum(axis=1) / kept.sum(axis=1))[:, None]
     before, after = problem.errors(shares), problem.errors(out)
     return out if (after <= (1 + _IDLE) * before).all() else shares
 
 
 def _level_document(levels: Sequence[LevelStrategy]) -> dict[str, Any]:
-    """Geolevels as an allocation file has them; queries of a stratum without its condition."""
+    """Return geolevels as in an allocation file; queries of a stratum without its condition."""
     return {
         level.geolevel: {
             "share": str(level.share),
@@ -528,7 +529,7 @@ def _level_document(levels: Sequence[LevelStrategy]) -> dict[str, Any]:
 
 
 def allocation_text(optimized: Optimized, name: str) -> str:
-    """The strategy as the text of an allocation file of this name."""
+    """Return the text of an allocation file with this name."""
     strategy = optimized.strategy
     document: dict[str, Any] = {
         "name": name,
@@ -538,14 +539,14 @@ def allocation_text(optimized: Optimized, name: str) -> str:
         document["mechanism"] = strategy.mechanism
     document["levels"] = _level_document(strategy.levels)
     if strategy.strata:
-        levels = {one.group.label: _level_document(one.levels) for one in strategy.strata}
+        levels = {s.group.label: _level_document(s.levels) for s in strategy.strata}
         query = " * ".join(strategy.strata[0].group.axes)
         document["strata"] = {"query": query, "levels": levels}
     return str(yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=100))
 
 
 def write_allocation(optimized: Optimized, path: Path) -> None:
-    """Write the strategy as an allocation file; an existing file is not replaced.
+    """Write the strategy as a new allocation file.
 
     Raises:
       OutputError: The file exists or cannot be written.

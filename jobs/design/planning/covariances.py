@@ -1,8 +1,8 @@
-"""Covariances between answers of a plan, before any data are read.
+"""Predict covariances between answers of a plan, before any data are read.
 
-Estimates of different answers share noise: of tables that both come from detailed, of a total and
-its parts. Who adds or compares published answers needs their covariances, which depend on budget,
-queries and geounits alone.
+Estimates of different answers share noise: two tables that come from `detailed`, or a total and its
+parts. Sums and comparisons of published answers need covariances. They depend on budget, queries
+and geounits alone.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from jobs.pipeline.plan import Plan
 
 @document
 class CovarianceRow:
-    """Two answers at a geolevel.
+    """Covariance of two answers at a geolevel.
 
     Attributes:
       geolevel: The geolevel.
-      query: Of the first answer.
-      answer: Its label.
-      other_query: Of the second.
-      other_answer: Its label.
-      own: Of estimates from the geounit's own measurements.
-      full: Of estimates from the measurements of the whole tree.
+      query: Query of the first answer.
+      answer: Label of the first answer.
+      other_query: Query of the second answer.
+      other_answer: Label of the second answer.
+      own: Covariance of estimates from the measurements of the geounit alone.
+      full: Covariance of estimates from the measurements of the whole tree.
     """
 
     geolevel: str
@@ -55,7 +55,7 @@ def predict_covariances(
       pair: Any two queries.
 
     Returns:
-      A row per geolevel and pair of answers, of the best unbiased linear estimates.
+      One row per geolevel and pair of answers, for the best linear unbiased estimates.
 
     Raises:
       SchemaError: The measured queries need matrices that are too large.
@@ -64,12 +64,12 @@ def predict_covariances(
     components = SpineComponents.of_queries(model.answered)
     model = replace(model, spine_components=components)
     coordinates = Coordinates(components)
-    found: dict[Information, list[list[list[Covariance]]]] = {}
+    covariances: dict[Information, list[list[list[Covariance]]]] = {}
     for kind in Information:
         matrices = solve_spine(model, precisions, kind).mean_covariances()
         values = coordinates.covariances(*pair, matrices)
         ends = [coordinates.variances(query, matrices) for query in pair]
-        found[kind] = [correlations(*level) for level in zip(values, *ends, strict=True)]
+        covariances[kind] = [correlations(*level) for level in zip(values, *ends, strict=True)]
     return tuple(
         CovarianceRow(
             geolevel=geolevel,
@@ -77,8 +77,8 @@ def predict_covariances(
             answer=answer,
             other_query=pair[1].name,
             other_answer=other,
-            own=found[Information.GEOUNIT][level][i][j],
-            full=found[Information.TREE][level][i][j],
+            own=covariances[Information.GEOUNIT][level][i][j],
+            full=covariances[Information.TREE][level][i][j],
         )
         for level, geolevel in enumerate(plan.spine.levels)
         for i, j, answer, other in pairs_of_answers(pair)

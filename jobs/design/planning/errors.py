@@ -1,4 +1,4 @@
-"""Predict the error of every table at every geolevel from public facts: budget, queries, tree."""
+"""Predict the error of every table at every geolevel from budget, queries and tree; no data."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class TableErrors:
 
     Attributes:
       rmse: Root mean squared error over all geounits.
-      half_width_90: Within which 9 in 10 estimates lie.
+      half_width_90: Half width of the interval that holds 9 in 10 errors.
       worst_rmse: Root mean squared error of the worst geounit.
     """
 
@@ -45,10 +45,10 @@ class PredictedRow:
 
     Attributes:
       table: Name of the table.
-      answers: Its answers per geounit.
+      answers: Number of answers per geounit.
       geolevel: The geolevel.
-      own: Of estimates from the geounit's own measurements.
-      full: Of estimates from the measurements of the whole tree.
+      own: Errors of estimates from the measurements of the geounit alone.
+      full: Errors of estimates from the measurements of the whole tree.
     """
 
     table: str
@@ -60,7 +60,7 @@ class PredictedRow:
 
 @dataclass(frozen=True, eq=False)
 class Prediction:
-    """Errors of a strategy.
+    """Predicted errors of a strategy.
 
     Attributes:
       model: Tree, measured queries and tables.
@@ -72,33 +72,33 @@ class Prediction:
 
 
 def subtree_classes(lattice: Lattice) -> SubtreeClasses:
-    """Classes of equal subtrees of all geounits."""
+    """Group all geounits into classes of equal subtrees."""
     depth = len(lattice.spine.levels)
     return SubtreeClasses.of_tree([lattice.n_children(level) for level in range(depth)])
 
 
 def parse_tables(plan: Plan, tables: Sequence[str]) -> tuple[Query, ...]:
-    """Read tables by name, each once.
+    """Parse tables; equal ones are kept once.
 
     Raises:
-      SchemaError: One is not a query on the schema.
+      SchemaError: A table is no query on the schema.
     """
     parsed = (parse_query(plan.schema, text) for text in tables)
     return tuple({query.name: query for query in parsed}.values())
 
 
 def query_at(plan: Plan, text: object, where: str) -> Query:
-    """Read a query; errors say where it stands.
+    """Parse a query; errors name its location.
 
     Raises:
-      SchemaError: It is not a query on the schema.
+      SchemaError: The text is no query on the schema.
     """
     with at(where):
         return parse_query(plan.schema, str(text))
 
 
 def by_geolevel(plan: Plan, where: str, given: T | dict[str, T]) -> dict[str, T]:
-    """Return what is given by geolevel; one value stands for all geolevels.
+    """Return a value for each geolevel; a single value holds for all geolevels.
 
     Raises:
       ConfigError: A geolevel is unknown, or off the spine.
@@ -114,10 +114,10 @@ def by_geolevel(plan: Plan, where: str, given: T | dict[str, T]) -> dict[str, T]
 def spine_model(
     plan: Plan, tree: SubtreeClasses, measured: Sequence[Query], tables: Sequence[Query]
 ) -> SpineModel:
-    """The model of errors of these tables when these queries may be measured.
+    """Build the error model of tables with these measured queries.
 
     Raises:
-      SchemaError: Its matrices would be too large.
+      SchemaError: The matrices would be too large.
     """
     exact = tuple(level.exact for level in plan.levels)
     return SpineModel(tree, tuple(measured), exact, tuple(tables))
@@ -139,19 +139,19 @@ def predict(
 def noise_model(
     plan: Plan, strategy: Strategy, tree: SubtreeClasses, tables: Sequence[Query]
 ) -> tuple[SpineModel, FloatArray]:
-    """The model of a strategy, and float64[chains, Q]: the precision of every noisy answer.
+    """Return the error model of a strategy, and float64[chains, Q], the precision of noisy answers.
 
     Raises:
       SchemaError: The measured queries need matrices that are too large.
     """
-    asked = {
+    measured = {
         entry.query.name: entry.query
         for level in range(len(strategy.levels))
         for entry in strategy.measured(level)
     }
-    model = spine_model(plan, tree, list(asked.values()), tables)
-    column = {name: index for index, name in enumerate(asked)}
-    precisions = np.zeros((len(tree.chains), len(asked)))
+    model = spine_model(plan, tree, list(measured.values()), tables)
+    column = {name: index for index, name in enumerate(measured)}
+    precisions = np.zeros((len(tree.chains), len(measured)))
     for row, chain in enumerate(tree.chains):
         for noisy in noisy_queries(strategy, plan.budget, chain.first, chain.last):
             precisions[row, column[noisy.query.name]] = precision(noisy.mechanism)
@@ -159,7 +159,7 @@ def noise_model(
 
 
 def prediction_rows(plan: Plan, prediction: Prediction) -> tuple[PredictedRow, ...]:
-    """One row per table and geolevel: root mean squared error, half width and worst geounit."""
+    """Return one row of predicted errors per table and geolevel."""
     errors = prediction.errors
     return tuple(
         PredictedRow(

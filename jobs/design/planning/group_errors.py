@@ -1,10 +1,10 @@
-"""Find the allocation that leaves no group behind: the largest error over groups made least.
+"""Optimize an allocation for population groups: minimize the largest relative growth of errors.
 
 Errors of groups are compared within one query, table and geolevel, relative to public sizes or in
-persons. The largest of each such comparison is divided by what it is under the allocation of the
-run file, and the largest of these ratios is made least: relative errors of blocks are hundreds of
-times those of counties, and would decide alone otherwise. With targets, these are met with the
-least rho.
+persons. The largest error of each comparison is divided by its value under the allocation of the
+run file, and the largest of these ratios is minimized. Without this division blocks would decide
+alone, since their relative errors are hundreds of times those of counties. With targets, the
+targets are met with the least rho.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ from jobs.pipeline.config.models.groups import Comparison
 from jobs.pipeline.documents.document import document
 from jobs.pipeline.plan import Plan
 
-_MOST_UNREACHABLE = 10  # named, with the rho that each needs
+_MOST_UNREACHABLE = 10  # missed targets that an error names, with the rho that each needs
 
 
 @document
 class GroupError:
-    """Predicted error of a group.
+    """Predicted error of one group.
 
     Attributes:
       rmse: Root mean squared error of one answer.
-      relative: That over the persons that an answer counts in a typical geounit, if public sizes
-        are known.
-      is_worst: Whether no other group compared with it has a larger error.
-      rho_needed: With which the allocation would meet the target, if there is one.
+      relative: `rmse` divided by the persons that an answer counts in a typical geounit; null
+        without public sizes.
+      is_worst: Whether no compared group has a larger error.
+      rho_needed: Budget with which the allocation would meet the target; null without a target.
     """
 
     rmse: float
@@ -61,19 +61,19 @@ class GroupError:
 
 @document
 class GroupRow:
-    """Predicted errors of a table of a group at a geolevel.
+    """Predicted errors of one table of a group at a geolevel.
 
     Attributes:
       name: The group, and the table if it is not the total.
-      query: The partition query whose answer the group is.
-      group: Label of the answer.
+      query: Partition query that defines the groups.
+      group: Label of the group among the answers of the query.
       table: Name of the table.
       geolevel: The geolevel.
-      persons: Of the group in a typical geounit, if it is known.
-      compared: How its errors are compared with those of other groups; None if they are not.
+      persons: Persons of the group in a typical geounit; null if unknown.
+      compared: Unit in which errors of groups are compared; null if they are not compared.
       target: Largest accepted error, in the unit of `compared`.
-      own: Of estimates from the geounit's own measurements.
-      full: Of estimates from the measurements of the whole tree.
+      own: Errors of estimates from the measurements of the geounit alone.
+      full: Errors of estimates from the measurements of the whole tree.
     """
 
     name: str
@@ -93,7 +93,7 @@ class ComparedGroup(GroupRow):
     """Predicted errors of a group under an optimized allocation.
 
     Attributes:
-      before: Under the allocation of the run file.
+      before: Errors under the allocation of the run file.
     """
 
     before: GroupRow
@@ -101,13 +101,13 @@ class ComparedGroup(GroupRow):
 
 @dataclass(frozen=True, eq=False)
 class Units:
-    """What errors of groups are divided by.
+    """Units in which errors of groups are compared.
 
     Attributes:
-      scale: float64[T, L]: 1 / squared unit of the mean squared error of one answer; 0 where it is
-        not compared.
-      persons: float64[T, L]: persons of the group in a typical geounit; not a number if unknown.
-      blocks: int64[T, L]: errors with the same number are compared with each other.
+      scale: float64[T, L], 1 / squared unit of the mean squared error of an answer; 0 if not
+        compared.
+      persons: float64[T, L], persons of the group in a typical geounit; NaN if unknown.
+      blocks: int64[T, L], index of the comparison; errors with equal index are compared.
     """
 
     scale: FloatArray
@@ -116,7 +116,7 @@ class Units:
 
 
 def units_of(plan: Plan, tree: SubtreeClasses, group_goal: GroupGoal) -> Units:
-    """Units of all errors of groups."""
+    """Return the units of all errors of groups."""
     levels = plan.spine.levels
     persons = group_goal.persons(levels, tree.level_sizes())
     scale = np.zeros_like(persons)
@@ -135,41 +135,41 @@ def units_of(plan: Plan, tree: SubtreeClasses, group_goal: GroupGoal) -> Units:
 
 
 def largest_of_blocks(blocks: npt.NDArray[np.int64], values: FloatArray) -> FloatArray:
-    """float64[T, L]: the largest value of the block that each belongs to."""
+    """Return float64[T, L], the largest value within the comparison of each error."""
     largest = np.zeros(int(blocks.max()) + 1)
     np.maximum.at(largest, blocks.ravel(), values.ravel())
     return largest[blocks]
 
 
 def predict_groups(plan: Plan, tree: SubtreeClasses, group_goal: GroupGoal) -> tuple[GroupRow, ...]:
-    """Errors of groups under the allocation of the run file."""
-    found = predict(plan, plan.strategy, tree, [row.restricted for row in group_goal.rows])
-    return group_rows(plan, tree, group_goal, found)
+    """Predict errors of groups under the allocation of the run file."""
+    prediction = predict(plan, plan.strategy, tree, [row.restricted for row in group_goal.rows])
+    return group_rows(plan, tree, group_goal, prediction)
 
 
 def group_rows(
     plan: Plan, tree: SubtreeClasses, group_goal: GroupGoal, prediction: Prediction
 ) -> tuple[GroupRow, ...]:
-    """One row per group, table and geolevel.
+    """Return one row of predicted errors per group, table and geolevel.
 
     Args:
       plan: Budget and geolevels.
       tree: Classes of equal subtrees.
       group_goal: The groups.
-      prediction: Its first tables are those of the groups.
+      prediction: Predicted errors; the tables of the groups come first.
     """
     units = units_of(plan, tree, group_goal)
     number = len(group_goal.rows)
-    found = {}
+    by_kind = {}
     for kind, errors in prediction.errors.items():
         mean = errors.mean[:number]
         compared = mean * units.scale
         is_worst = (compared > 0) & (compared == largest_of_blocks(units.blocks, compared))
-        found[kind] = (mean, compared, is_worst)
+        by_kind[kind] = (mean, compared, is_worst)
     rho = float(plan.budget.total)
 
     def error(kind: Information, index: int, level: int) -> GroupError:
-        mean, compared, is_worst = found[kind]
+        mean, compared, is_worst = by_kind[kind]
         rmse = float(mean[index, level]) ** 0.5
         size = group_goal.rows[index].restricted.size
         target = float(group_goal.targets[index, level])
@@ -209,15 +209,15 @@ def optimize_for_groups(
     information: Information,
     group_goal: GroupGoal,
 ) -> Optimized:
-    """Make the largest error over groups least, or meet targets of groups with the least rho.
+    """Minimize the largest error over groups, or meet targets of groups with the least rho.
 
     Args:
       plan: Budget, invariants and the allocation to compare with.
       tree: Classes of equal subtrees.
-      tables: Tables of the run, whose growth `group_goal.others` may limit; their errors come after
-        those of the groups in the predictions.
-      information: What estimates may use.
-      group_goal: What is asked.
+      tables: Tables of the run; `group_goal.others` can limit the growth of their errors. In
+        predictions they follow the tables of the groups.
+      information: Measurements that estimates may use.
+      group_goal: Groups, targets and limits.
 
     Raises:
       BudgetError: The cost of the noise is not proportional to squared sensitivities, no group has
@@ -226,18 +226,18 @@ def optimize_for_groups(
     require_squares(plan, OPTIMIZATION)
     others = parse_tables(plan, tables)
     limited = group_goal.limits.tables
-    asked = (*(row.restricted for row in group_goal.rows), *others, *limited)
-    before = predict(plan, plan.strategy, tree, asked)
+    predicted = (*(row.restricted for row in group_goal.rows), *others, *limited)
+    before = predict(plan, plan.strategy, tree, predicted)
     units = units_of(plan, tree, group_goal)
     rho, number = float(plan.budget.total), len(group_goal.rows)
     noisy = ~before.model.is_determined[:number]
     if not (units.scale[noisy] > 0).any():
         raise BudgetError(
             "groups",
-            "have no error with noise to compare: invariants give them, or none has as many "
-            "persons as floor says",
+            "have no error with noise to compare: invariants determine them, or no group reaches "
+            "`floor` persons",
         )
-    padding = np.zeros((len(asked) - number, len(plan.spine.levels)))
+    padding = np.zeros((len(predicted) - number, len(plan.spine.levels)))
 
     def of_groups(information: Information) -> Objective:
         errors = before.errors[information].mean
@@ -257,16 +257,16 @@ def optimize_for_groups(
 
     def source(allocation: Allocation) -> str:
         return (
-            f"largest squared error over groups relative to that of "
-            f"the allocation it replaces, {information} information: {allocation.value:.4f} of it, "
-            f"least possible {allocation.bound:.4f}; groups: {shown}"
+            "largest squared error over groups relative to the allocation it replaces, "
+            f"{information} information: {allocation.value:.4f} of it, least possible "
+            f"{allocation.bound:.4f}; groups: {shown}"
         )
 
     if not group_goal.has_targets:
-        sought = Sought(asked, information, of_groups, offered)
+        sought = Sought(predicted, information, of_groups, offered)
         return optimize_within(plan, tree, sought, before, source)
     of_targets = Objective(1.0 / _targets_in_persons(group_goal, units, noisy, padding) ** 2)
-    sought = Sought(asked, information, lambda _: of_targets, offered)
+    sought = Sought(predicted, information, lambda _: of_targets, offered)
     words, unmet = (
         ("targets of groups", f"groups: {shown}"),
         partial(_unmet, plan, group_goal, units),
@@ -277,9 +277,9 @@ def optimize_for_groups(
 def _targets_in_persons(
     group_goal: GroupGoal, units: Units, noisy: npt.NDArray[np.bool_], padding: FloatArray
 ) -> FloatArray:
-    asked = np.isfinite(group_goal.targets) & noisy & (units.scale > 0)
+    has_target = np.isfinite(group_goal.targets) & noisy & (units.scale > 0)
     targets = np.full_like(units.scale, np.inf)
-    targets[asked] = group_goal.targets[asked] / np.sqrt(units.scale[asked])
+    targets[has_target] = group_goal.targets[has_target] / np.sqrt(units.scale[has_target])
     return np.concatenate([targets, np.full_like(padding, np.inf)])
 
 
@@ -290,7 +290,7 @@ def _unmet(
     problem: AllocationProblem,
     allocation: Allocation,
 ) -> str:
-    """Name the targets that the budget does not reach, with the rho that each would need alone."""
+    """Name the targets that the budget misses, with the rho that each would need alone."""
     rho, number = float(plan.budget.total), len(group_goal.rows)
     ratios = problem.errors(allocation.shares)[:number] * units.scale / group_goal.targets**2
     spots = [(int(a), int(b)) for a, b in np.argwhere(ratios > rho)]

@@ -1,7 +1,6 @@
-"""Groups whose errors are planned: which there are, how large in public, and what is asked.
+"""Population groups whose errors are planned: definition, public sizes, targets and limits.
 
-Nothing here reads confidential data: sizes are those of a public file, and without one errors of
-groups are in persons.
+No confidential data are read: sizes come from a public file. Without sizes errors are in persons.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ from jobs.pipeline.plan import Plan
 
 @dataclass(frozen=True, eq=False)
 class GroupTable:
-    """A table restricted to a group.
+    """Table restricted to a group.
 
     Attributes:
-      query: The partition query whose answer the group is.
-      group: Label of that answer.
+      query: Partition query that defines the groups.
+      group: Label of the group among the answers of the query.
       table: Name of the table.
-      restricted: What it counts in the group.
-      compared: How its errors are compared with those of other groups, by geolevel.
+      restricted: The table as a query that counts this group only.
+      compared: Geolevel to the unit in which errors of groups are compared.
     """
 
     query: str
@@ -43,27 +42,27 @@ class GroupTable:
 
     @property
     def name(self) -> str:
-        """The group, and the table if it is not the total."""
+        """Return the name of the group, and of the table unless it is the total."""
         whose = f"{self.query} = {self.group}"
         return whose if self.table == "total" else f"{self.table} of {whose}"
 
 
 PublicSizes = Mapping[tuple[str, str, str], float]
-"""(query, group, geolevel) to persons in a typical geounit; with no geolevel, in all together."""
+"""(query, group, geolevel) to persons in a typical geounit; an empty geolevel: in all geounits."""
 
 
 @dataclass(frozen=True, eq=False)
 class GroupGoal:
-    """What is asked of the errors of groups.
+    """Objective for the errors of groups.
 
     Attributes:
-      rows: Tables of groups, T of them.
-      targets: float64[T, L], largest accepted errors in the unit in which the row is compared;
-        infinite for none.
-      sizes: Public sizes.
-      floor: Relative errors count from so many persons in a typical geounit.
-      others: Largest growth of the errors of other tables; infinite if any.
-      limits: The largest accepted root mean squared errors of tables.
+      rows: The T tables of groups.
+      targets: float64[T, L], largest accepted errors in the unit of the comparison; infinite for
+        none.
+      sizes: Public sizes; None if unknown.
+      floor: Least persons in a typical geounit for which relative errors count.
+      others: Largest factor by which errors of other tables may grow; infinite for no limit.
+      limits: Largest accepted root mean squared errors of tables, in persons.
     """
 
     rows: tuple[GroupTable, ...]
@@ -75,15 +74,15 @@ class GroupGoal:
 
     @property
     def has_targets(self) -> bool:
-        """Whether targets are to be met with the least rho, or the largest error made least."""
+        """Return whether targets are met; else the largest error is minimized."""
         return bool(np.isfinite(self.targets).any())
 
     def persons(self, levels: tuple[str, ...], geounits: IntArray) -> FloatArray:
-        """float64[T, L]: persons of each group in a typical geounit; not a number if unknown.
+        """Return float64[T, L], persons of each group in a typical geounit; NaN if unknown.
 
         Args:
           levels: Names of the geolevels.
-          geounits: int64[L], how many each has.
+          geounits: int64[L], number of geounits of each.
         """
         out = np.full((len(self.rows), len(levels)), np.nan)
         if self.sizes is None:
@@ -103,8 +102,8 @@ def read_groups(plan: Plan, path: Path) -> GroupGoal:
     """Read a file of groups.
 
     Raises:
-      ConfigError: It cannot be used: an unknown key, geolevel or group, sizes that are missing.
-      SchemaError: A query is not one of the schema, or not a partition.
+      ConfigError: A key, geolevel or group is unknown, or sizes are missing.
+      SchemaError: A query does not fit the schema, or is no partition.
       InputError: The file of sizes cannot be used.
     """
     file = read_model(path, GroupsFile)
@@ -138,13 +137,13 @@ def read_groups(plan: Plan, path: Path) -> GroupGoal:
 
 
 def read_sizes(plan: Plan, path: Path, groups: Mapping[str, Query]) -> PublicSizes:
-    """Read public sizes of groups: columns query, group, persons and perhaps geolevel.
+    """Read public sizes of groups: columns query, group, persons and optionally geolevel.
 
-    A row without a geolevel counts the persons of all geounits together.
+    A row without a geolevel counts the persons of all geounits.
 
     Raises:
-      InputError: The file cannot be read, or a row names no group or geolevel, comes twice, or has
-        a number of persons that is not positive.
+      InputError: The file cannot be read, or a row has an unknown group or geolevel, is repeated,
+        or has a number of persons that is not positive.
     """
     from jobs.pipeline.input.files import Table, plan_chunks, read_chunk
 
@@ -159,13 +158,13 @@ def read_sizes(plan: Plan, path: Path, groups: Mapping[str, Query]) -> PublicSiz
             where, query = batch.where(index), _name_in(plan, str(row["query"]))
             group, level = str(row["group"]), str(row.get("geolevel") or "")
             if query not in labels:
-                continue  # a file of sizes may serve other files of groups
+                continue  # the file can hold sizes for other files of groups
             if group not in labels[query]:
                 want = f"one of {sorted(labels[query])}"
                 raise InputError(where, f"names no group of {query}", got=group, want=want)
             refuse_off_spine(where, [level], levels, plan.census_spine.levels)
             if level and level not in levels:
-                want = f"one of {list(levels)}, or nothing for the whole"
+                want = f"one of {list(levels)}, or nothing for all geounits together"
                 raise InputError(where, "names an unknown geolevel", got=level, want=want)
             if (query, group, level) in sizes:
                 raise InputError(where, "names a group twice", got=group)
@@ -183,13 +182,13 @@ def _persons(where: str, given: object) -> float:
             where,
             "needs a positive number of persons",
             got=given,
-            remedy="compare the errors of a group that nobody is in as absolute",
+            remedy="compare the errors of an empty group as absolute",
         )
     return persons
 
 
 def _name_in(plan: Plan, text: str) -> str:
-    """The canonical name of a query, or the text where it is none."""
+    """Return the canonical name of a query; any other text unchanged."""
     try:
         return parse_query(plan.schema, text).name
     except DasError:
@@ -197,11 +196,11 @@ def _name_in(plan: Plan, text: str) -> str:
 
 
 def partition_at(plan: Plan, text: object, where: str) -> Query:
-    """Read a query that counts everybody once; errors say where it stands.
+    """Parse a query that counts every person once; errors name its location.
 
     Raises:
-      ConfigError: It counts some persons several times, or not at all.
-      SchemaError: It is not a query on the schema.
+      ConfigError: The query counts some persons several times, or not at all.
+      SchemaError: The text is no query on the schema.
     """
     query = query_at(plan, text, where)
     if not query.is_partition:
@@ -237,7 +236,7 @@ def _targets(
                         if name not in row.compared:
                             raise ConfigError(
                                 f"{where}.{group}.{name}",
-                                "needs to know whether the error is relative or absolute",
+                                "has a target, but no kind of error (relative or absolute)",
                                 remedy=f"name {name} for {query} in groups",
                             )
                         out[index, levels.index(name)] = target

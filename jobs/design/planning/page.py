@@ -1,4 +1,4 @@
-"""Plan report: budget and predicted errors as tables and plots, before any data is read."""
+"""Plan report: budget and predicted errors as tables and plots, before any data are read."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ from jobs.pipeline.report.plots import Figure
 from jobs.pipeline.storage.files import READABLE
 
 _SUMMARY = (
-    "What will be measured where, and how large the error of every table will be. Computed from "
-    "the budget and the public list of geounits alone; no data was read."
+    "Measured queries by geolevel, and the predicted error of every table. Computed from the "
+    "budget and the public list of geounits alone; no data were read."
 )
 _LINEAR = (
-    "The errors are those of the best unbiased linear estimate. Nonnegativity and rounding come "
-    "after it: they make small counts more accurate than this on average, and biased."
+    "Errors of the best linear unbiased estimate. Later steps make counts nonnegative and round "
+    "them, which makes small counts more accurate on average, and biased."
 )
 _GROUPS = (
-    "For whom the tables will be worse, by the allocation of the run file: errors of the tables "
-    "restricted to each group."
+    "Predicted errors of the tables for each population group, under the allocation of the run "
+    "file."
 )
 
 
@@ -47,18 +47,20 @@ def write_plan_report(summary: PlanSummary, out: Path) -> None:
     """Write the summary of a plan as one self-contained HTML file.
 
     Args:
-      summary: With `optimized`, also the allocation found and its errors.
-      out: The file; replaced at once.
+      summary: The summary; with `optimized`, the page shows that allocation and its errors too.
+      out: The file; replaced atomically.
 
     Raises:
-      OutputError: It cannot be written.
+      OutputError: The file cannot be written.
     """
     geography, predicted = summary.geography or {}, summary.predicted or ()
     levels, privacy = summary.levels, summary.privacy
     spending = spending_of(summary)
     shape = geography_table(geography)
     sections = [
-        Section("shape", "Geography", "The geounits among which counts add up.", [shape]),
+        Section(
+            "shape", "Geography", "Geounits whose counts add up to those of their parents.", [shape]
+        ),
         budget_section(spending),
         noise_section(spending),
     ]
@@ -72,7 +74,7 @@ def write_plan_report(summary: PlanSummary, out: Path) -> None:
     if summary.covariances is not None:
         table = covariance_table(summary.covariances, summary.records)
         sections.append(Section("covariances", "Covariances", _LINEAR, [table]))
-    lead = f"What a change of one record costs. {privacy.neighborhood.in_words}".strip()
+    lead = f"Privacy loss of a change of one record. {privacy.neighborhood.in_words}".strip()
     if privacy.nearest is not None:
         lead += f" {privacy.nearest.in_words}"
     if summary.geounits_source == FROM_DATA:
@@ -125,12 +127,12 @@ def _figure(
     caption: str,
     summary: PlanSummary,
 ) -> Figure:
-    """Two errors of the first tables by geolevel, as panels of lines."""
+    """Draw two errors of the first tables by geolevel, as panels of lines."""
     roles = ("raw", "released")
     axes = [*dict.fromkeys(table for table, _ in errors[0])], summary.levels
     series = {
-        role: [[found[table, level] for level in axes[1]] for table in axes[0]]
-        for role, found in zip(roles, errors, strict=True)
+        role: [[errors_of[table, level] for level in axes[1]] for table in axes[0]]
+        for role, errors_of in zip(roles, errors, strict=True)
     }
     label = f"Root mean squared error of one answer, in {summary.records}"
     return query_figure(key, axes, series, label, caption, [*zip(roles, names, strict=True)])

@@ -1,8 +1,8 @@
-"""Whom an objective favors: errors of small and large tables by method, before any data are read.
+"""Compare the errors of small and large tables between planners, before any data are read.
 
-A plan that makes a sum small need not be fair: cells of large tables, or of small ones, may get
-orders of magnitude more noise than others. Here every method plans the same tables at the cost of
-one geolevel, beside the queries that the run itself measures there.
+A plan that minimizes a sum can give cells of some tables orders of magnitude more noise than
+others. Here every planner plans the same tables at the cost of one geolevel, and is compared with
+the measured queries of the run.
 
 References:
   He, Xiao, Toksoz, Ding, Zhang & Kifer, ResidualPlanner+, Section 6.2 and Figures 1 to 3.
@@ -41,26 +41,26 @@ from jobs.pipeline.documents.document import document
 from jobs.pipeline.plan import Plan
 
 MOST_MARGINALS = 5000
-"""Most tables; each is a mark in every picture and a row of the page."""
+"""Largest number of tables; each is a mark in every plot and a row of the page. Default."""
 
 _MOST_HDMM_WORK = 20_000  # marginals times attributes: about a minute of HDMM
 _MOST_GROUPS = 1200  # of one geounit: matrices of 11 MB, one per query; 1,075 took 1.6 GB
-_POWER = 4.0
-_ORDER = 3  # most attributes of a table, by default
-_ZERO = 1e-9  # of the largest variance: what invariants give comes out as rounding
+_POWER = 4.0  # exponent of the compared power mean; default
+_ORDER = 3  # most attributes of a table; default
+_ZERO = 1e-9  # of the largest variance: variances below are rounding errors of exact answers
 _QUANTILES = (0.0, 0.1, 0.5, 0.9, 1.0)
 
 
 @document
 class Quantiles:
-    """Standard errors in persons.
+    """Quantiles of standard errors, in persons.
 
     Attributes:
-      least: The smallest.
-      tenth: One in ten is at most this.
-      median: Half are.
-      ninetieth: Nine in ten are.
-      largest: The largest.
+      least: Smallest standard error.
+      tenth: 10 % quantile.
+      median: Median.
+      ninetieth: 90 % quantile.
+      largest: Largest standard error.
     """
 
     least: float
@@ -72,15 +72,15 @@ class Quantiles:
 
 @document
 class TableSpread:
-    """A table under one method.
+    """Errors of one table under one planner.
 
     Attributes:
-      table: Its attributes, or `total`.
-      attributes: How many.
-      answers: How many answers it has.
-      least: The smallest standard error of an answer.
-      rmse: Root mean square of them.
-      largest: The largest.
+      table: Attributes of the table, or `total`.
+      attributes: Number of attributes.
+      answers: Number of answers.
+      least: Smallest standard error of an answer.
+      rmse: Root mean square of the standard errors.
+      largest: Largest standard error of an answer.
     """
 
     table: str
@@ -93,16 +93,16 @@ class TableSpread:
 
 @document
 class MethodSpread:
-    """All tables under one method.
+    """Errors of all tables under one planner.
 
     Attributes:
-      method: The planner, or `run` for the queries of the run file.
-      objective: What it minimizes.
-      answers: Standard errors of all answers of all tables.
-      tables: Root mean squares of the tables.
-      ratio: Largest over smallest standard error of an answer; none if an invariant gives one.
+      method: The planner; `run`: the measured queries of the run file.
+      objective: Minimized objective.
+      answers: Quantiles of the standard errors of all answers.
+      tables: Quantiles of the root mean squares of tables.
+      ratio: Largest over smallest standard error; null if an invariant determines an answer.
       rmse: Root mean square over all answers.
-      by_table: Every table.
+      by_table: Errors of each table.
     """
 
     method: str
@@ -116,11 +116,11 @@ class MethodSpread:
 
 @document
 class Skipped:
-    """A method that was left out.
+    """Planner that was left out.
 
     Attributes:
-      method: Its name.
-      reason: Why.
+      method: Name of the planner.
+      reason: Reason for leaving it out.
     """
 
     method: str
@@ -129,18 +129,18 @@ class Skipped:
 
 @document
 class PlannerComparison:
-    """Errors of cells by method.
+    """Comparison of the errors of cells between planners.
 
     Attributes:
-      name: Name of the run, and of the product where it is not the last.
-      records: What records are called.
+      name: Name of the run, and of the product unless it is the last.
+      records: Name of the records, such as `persons`.
       schema: Name of the schema.
-      geolevel: Where.
-      rho: What one of its geounits may cost; a fraction.
-      neighbors: The relation it holds for.
-      workload: What the tables are, in words.
-      methods: The methods, the run's own queries first if they can be compared.
-      skipped: What was left out.
+      geolevel: The geolevel.
+      rho: Budget of one geounit of the geolevel; a fraction.
+      neighbors: Neighbor relation of the budget.
+      workload: Description of the tables.
+      methods: Errors by planner; the queries of the run come first if they can be compared.
+      skipped: Planners that were left out.
     """
 
     name: str
@@ -155,15 +155,15 @@ class PlannerComparison:
 
 
 def compare_planners(product: Product, request: PlanRequest) -> PlannerComparison:
-    """Plan the same tables by every method, and list the errors of their answers.
+    """Plan the same tables by every planner, and compare the errors of their answers.
 
     Args:
-      product: A product of a run; only what is public of it is used.
-      request: Where, and for which tables.
+      product: A product of the run; only its public part is used.
+      request: Geolevel and tables.
 
     Raises:
       ConfigError: The geolevel is unknown, or there are too many tables.
-      SchemaError: A table is not made of attributes.
+      SchemaError: A table is no combination of attributes.
       BudgetError: The cost of the noise is not proportional to squared sensitivities.
       SolverError: A solver stopped without a proof.
     """
@@ -172,11 +172,11 @@ def compare_planners(product: Product, request: PlanRequest) -> PlannerCompariso
     wanted, words = _wanted(product, level, request)
     workload = read_workload(plan.schema, wanted)
     rho = plan.budget.total * plan.strategy.levels[level].share
-    found: list[MethodSpread] = []
+    methods: list[MethodSpread] = []
     skipped: list[Skipped] = []
     try:
-        own = _own_spreads(plan, level, workload)
-        found.append(_summary("run", "its own queries", workload, own, 1.0))
+        spreads = _run_spreads(plan, level, workload)
+        methods.append(_summary("run", "its queries", workload, spreads, 1.0))
     except SchemaError as error:
         skipped.append(Skipped(method="run", reason=str(error)))
     scale = 1.0 / (2.0 * float(rho))
@@ -187,9 +187,9 @@ def compare_planners(product: Product, request: PlanRequest) -> PlannerCompariso
         except DasError as error:
             skipped.append(Skipped(method=f"{method}, {objective}", reason=str(error)))
             continue
-        found.append(_summary(method, objective, workload, spreads, planned.cost * scale))
+        methods.append(_summary(method, objective, workload, spreads, planned.cost * scale))
     if workload.marginals.size * len(workload.attributes) > _MOST_HDMM_WORK:
-        reason = f"{workload.marginals.size} tables would take it too long"
+        reason = f"{workload.marginals.size} tables would take too long"
         skipped.append(Skipped(method=Method.HDMM, reason=reason))
     return PlannerComparison(
         name=product.title,
@@ -199,7 +199,7 @@ def compare_planners(product: Product, request: PlanRequest) -> PlannerCompariso
         rho=str(rho),
         neighbors=plan.budget.neighbors,
         workload=words,
-        methods=tuple(found),
+        methods=tuple(methods),
         skipped=tuple(skipped),
     )
 
@@ -212,7 +212,7 @@ def _level(plan: Plan, name: str | None) -> int:
 
 
 def _wanted(product: Product, level: int, request: PlanRequest) -> tuple[WorkloadConfig, str]:
-    """The tables with their bases, and what they are in words."""
+    """Return the tables with their bases, and their description."""
     if request.tables is not None:
         names, words = [text.strip() for text in request.tables], "given tables"
     else:
@@ -227,7 +227,7 @@ def _wanted(product: Product, level: int, request: PlanRequest) -> tuple[Workloa
 
 
 def _marginals(schema: Schema, order: int) -> Iterator[str]:
-    """Tables of up to `order` attributes, those of one level left out."""
+    """Yield tables of up to `order` attributes, ignoring attributes with one level."""
     names = [attribute.name for attribute in schema.attributes if attribute.size > 1]
     if order < 0:
         raise ConfigError("--order", "must not be negative", got=order)
@@ -235,10 +235,10 @@ def _marginals(schema: Schema, order: int) -> Iterator[str]:
     if number > MOST_MARGINALS:
         raise ConfigError(
             "--order",
-            "asks for too many tables",
+            "selects too many tables",
             got=number,
             want=f"at most {MOST_MARGINALS}",
-            remedy="ask for tables of fewer attributes",
+            remedy="choose a smaller --order",
         )
     for k in range(min(order, len(names)) + 1):
         for chosen in combinations(names, k):
@@ -248,12 +248,12 @@ def _marginals(schema: Schema, order: int) -> Iterator[str]:
 def _contests(
     schema: Schema, workload: Workload, wanted: WorkloadConfig
 ) -> Iterator[tuple[Method, str, Workload, Loss]]:
-    """Methods with what they minimize; the workload's own loss if it has a parameter."""
+    """Yield planners with workload and objective, including the loss of the workload itself."""
     best = Method.RESIDUAL_PLANNER if workload.is_plain else Method.ORP
-    by_weight = {one: _weighted(workload, one) for one in Weighting}
+    by_weight = {weighting: _weighted(workload, weighting) for weighting in Weighting}
     total_loss, largest = LossKind.SUM_OF_VARIANCES, LossKind.LARGEST_VARIANCE
-    for one, words in _WEIGHTINGS.items():
-        yield best, f"sum, {words}", by_weight[one], total_loss
+    for weighting, words in _WEIGHTINGS.items():
+        yield best, f"sum, {words}", by_weight[weighting], total_loss
     equal = by_weight[Weighting.EQUAL]
     yield best, f"power mean {_POWER:.0f}", equal, PowerMean(_POWER)
     yield best, "largest variance", equal, largest
@@ -269,33 +269,33 @@ def _contests(
 
 
 _WEIGHTINGS = {
-    Weighting.EQUAL: "tables alike",
-    Weighting.SQUARE_ROOT: "by roots of answers",
-    Weighting.CELL_SIZE: "answers alike",
+    Weighting.EQUAL: "equal weight per table",
+    Weighting.SQUARE_ROOT: "weighted by roots of answers",
+    Weighting.CELL_SIZE: "equal weight per answer",
 }
 
 
 def _weighted(workload: Workload, weighting: Weighting) -> Workload:
-    """The same tables under a scheme of weights: importance 1, root of the answers or answers."""
+    """Return the same tables with another scheme of weights."""
     weights = workload.sizes**weighting.exponent
     return replace(workload, weights=weights, weighting=weighting)
 
 
-def _own_spreads(plan: Plan, level: int, workload: Workload) -> list[Spread]:
-    """Variances from the run's own queries in one geounit of a geolevel, invariants known.
+def _run_spreads(plan: Plan, level: int, workload: Workload) -> list[Spread]:
+    """Return variances from the run's measurements of one geounit, conditional on the invariants.
 
     Raises:
-      SchemaError: Its queries group the levels in too many ways, or it spends by strata.
+      SchemaError: The queries group the levels in too many ways, or the run spends by strata.
     """
     if plan.strategy.strata:
         raise SchemaError(
             "queries of the run file",
-            "spend by strata, which no planner of tables does",
+            "spend by strata, which no planner of tables supports",
         )
     noisy = noisy_queries(plan.strategy, plan.budget, level, level)
     exact = list(plan.levels[level].exact)
-    (terms,) = spine_terms([[one.query for one in noisy]], [exact], _MOST_GROUPS)
-    precisions = np.array([[precision(one.mechanism) for one in noisy]])
+    (terms,) = spine_terms([[measured.query for measured in noisy]], [exact], _MOST_GROUPS)
+    precisions = np.array([[precision(measured.mechanism) for measured in noisy]])
     covariances = tuple(
         covariance_matrices(information, unknown)
         for information, unknown in zip(terms.information(precisions), terms.unknown, strict=True)
@@ -304,26 +304,26 @@ def _own_spreads(plan: Plan, level: int, workload: Workload) -> list[Spread]:
     for names in _attributes_of(workload):
         alike, counts = terms.coordinates.distinct_answers(_query(plan.schema, workload, names))
         out.append(Spread(terms.coordinates.variances(alike, covariances)[0], counts))
-    zero = _ZERO * max(float(one.values.max()) for one in out)
-    return [Spread(np.where(one.values > zero, one.values, 0.0), one.counts) for one in out]
+    zero = _ZERO * max(float(spread.values.max()) for spread in out)
+    return [Spread(np.where(s.values > zero, s.values, 0.0), s.counts) for s in out]
 
 
 def _attributes_of(workload: Workload) -> Iterator[list[str]]:
-    """List the names of the attributes of every marginal, in the order of planners."""
+    """Yield the names of the attributes of every marginal, in the order of planners."""
     for rows in workload.marginals.by_order:
         for members in rows.tolist():
             yield [workload.attributes[i].name for i in members]
 
 
 def _query(schema: Schema, workload: Workload, names: Sequence[str]) -> Query:
-    """A marginal of a workload as a query on the schema."""
-    asked = {one.name: one for one in workload.attributes if one.name in names}
+    """Express a marginal of a workload as a query on the schema."""
+    members = {a.name: a for a in workload.attributes if a.name in names}
     factors = []
     for attribute in schema.attributes:
-        if attribute.name not in asked:
+        if attribute.name not in members:
             factors.append(total(attribute.levels))
             continue
-        matrix = np.rint(asked[attribute.name].matrix).astype(np.int64)
+        matrix = np.rint(members[attribute.name].matrix).astype(np.int64)
         factors.append(Factor(matrix, tuple(map(str, range(len(matrix))))))
     return Query(" * ".join(names) or "total", tuple(factors))
 
@@ -334,29 +334,32 @@ def _summary(
     errors = [np.sqrt(np.maximum(spread.values * scale, 0.0)) for spread in spreads]
     means = np.array(
         [
-            math.sqrt(float(one**2 @ spread.counts) / float(spread.counts.sum()))
-            for one, spread in zip(errors, spreads, strict=True)
+            math.sqrt(float(of_table**2 @ spread.counts) / float(spread.counts.sum()))
+            for of_table, spread in zip(errors, spreads, strict=True)
         ]
     )
-    every, counts = np.concatenate(errors), np.concatenate([one.counts for one in spreads])
-    largest, least = float(every.max()), float(every.min())
+    all_errors, counts = (
+        np.concatenate(errors),
+        np.concatenate([of_table.counts for of_table in spreads]),
+    )
+    largest, least = float(all_errors.max()), float(all_errors.min())
     return MethodSpread(
         method=method,
         objective=objective,
-        answers=_quantiles(every, counts),
+        answers=_quantiles(all_errors, counts),
         tables=_quantiles(means, np.ones(len(means))),
         ratio=largest / least if least > 0 else None,
-        rmse=math.sqrt(float(every**2 @ counts) / float(counts.sum())),
+        rmse=math.sqrt(float(all_errors**2 @ counts) / float(counts.sum())),
         by_table=tuple(
             TableSpread(
                 table=" * ".join(names) or "total",
                 attributes=len(names),
                 answers=float(spread.counts.sum()),
-                least=float(one.min()),
+                least=float(of_table.min()),
                 rmse=float(mean),
-                largest=float(one.max()),
+                largest=float(of_table.max()),
             )
-            for names, one, mean, spread in zip(
+            for names, of_table, mean, spread in zip(
                 _attributes_of(workload), errors, means, spreads, strict=True
             )
         ),
@@ -364,12 +367,12 @@ def _summary(
 
 
 def _quantiles(values: FloatArray, counts: FloatArray) -> Quantiles:
-    """The value at or below which a share of the counts lies."""
+    """Return weighted quantiles: the least value at or below which a share of the counts lies."""
     order = np.argsort(values, kind="stable")
     below = np.cumsum(counts[order]) / counts.sum()
-    # A count that adds up to a share exactly may miss it by rounding.
-    places = np.searchsorted(below, np.array(_QUANTILES) - 1e-12)
-    picked = values[order][np.minimum(places, len(values) - 1)].tolist()
+    # Rounding can move a cumulative count just below a share that it reaches exactly.
+    indices = np.searchsorted(below, np.array(_QUANTILES) - 1e-12)
+    picked = values[order][np.minimum(indices, len(values) - 1)].tolist()
     return Quantiles(
         **dict(zip(("least", "tenth", "median", "ninetieth", "largest"), picked, strict=True))
     )

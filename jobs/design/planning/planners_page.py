@@ -1,4 +1,4 @@
-"""Errors of cells by method as tables for a terminal, and as a page with pictures."""
+"""Comparison of planners as tables for a terminal and as a page with plots."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from jobs.pipeline.storage.files import READABLE
 
 _SUMMARY = (
     "The same tables, planned by every method at the privacy cost of one geolevel: which cells get "
-    "more noise than others. Computed from schema and budget alone; no data was read."
+    "more noise than others. Computed from schema and budget alone; no data were read."
 )
-_OWN = (
-    "Errors are those of unbiased linear estimates of one geounit from its own measurements, "
-    "before nonnegativity and rounding."
+_ONE_GEOUNIT = (
+    "Errors of linear unbiased estimates from the measurements of one geounit, before "
+    "nonnegativity and rounding."
 )
 _ROLES = ("ink", "released", "raw", "third", "muted")
 _MEANINGS = (
@@ -46,24 +46,24 @@ _NAMES = {
 
 
 def method_table(summary: PlannerComparison) -> Table:
-    """A row per method: the smallest, middle and largest standard errors of its answers."""
+    """Return quantiles of the standard errors, one row per method."""
     methods = summary.methods
-    errors = [[*vars(one.answers).values(), one.rmse] for one in methods]
+    errors = [[*vars(method.answers).values(), method.rmse] for method in methods]
     cells = shaded(errors, text.decimal, logarithmic=True)
     titles = ("Least", "Tenth", "Median", "Ninetieth", "Largest", "RMSE")
     columns = [
-        labels("Method", [_NAMES[one.method] for one in methods]),
-        labels("Minimizes", [one.objective for one in methods]),
+        labels("Method", [_NAMES[method.method] for method in methods]),
+        labels("Minimizes", [method.objective for method in methods]),
         *gridded(titles, cells),
-        numbers("Ratio", [one.ratio for one in methods], _ratio, "largest : least"),
+        numbers("Ratio", [method.ratio for method in methods], _ratio, "largest : least"),
     ]
     return Table.of(
         "methods",
         f"Standard errors of all answers of all tables, in {summary.records}",
         columns,
         "Quantiles over answers: one in ten has at most the tenth. RMSE: root mean square. Sums "
-        "are of variances: of the mean variance of every table (tables alike), of these times the "
-        "root of the number of answers, or of all answers. Power mean: of the tables.",
+        "add up variances: mean variances of tables (equal weight per table), the same times the "
+        "root of the number of answers, or variances of all answers. Power mean: over tables.",
     )
 
 
@@ -72,23 +72,23 @@ def _ratio(value: float | None) -> str:
 
 
 def table_table(summary: PlannerComparison) -> Table:
-    """A row per table: the root mean square of its standard errors under every method."""
+    """Return the root mean square of the standard errors of each table under every method."""
     first = summary.methods[0].by_table
-    errors = [[one.by_table[row].rmse for one in summary.methods] for row in range(len(first))]
+    errors = [[m.by_table[row].rmse for m in summary.methods] for row in range(len(first))]
     cells = shaded(errors, text.decimal, logarithmic=True)
     columns = [
         labels("Table", [each.table for each in first]),
         numbers("Answers", [each.answers for each in first]),
     ]
-    for place, one in enumerate(summary.methods):
-        own = [row[place] for row in cells]
-        columns.append(Column(_NAMES[one.method], hint=one.objective, cells=own))
+    for index, method in enumerate(summary.methods):
+        errors_of = [row[index] for row in cells]
+        columns.append(Column(_NAMES[method.method], hint=method.objective, cells=errors_of))
     caption = f"Root mean square of the standard errors of each table, in {summary.records}"
     return Table.of("tables", caption, columns)
 
 
 def print_planners(summary: PlannerComparison, *, as_json: bool) -> None:
-    """Print errors of cells by method as JSON, or as a table with what was left out."""
+    """Print the comparison as JSON, or as a table with the planners left out."""
     if as_json:
         typer.echo(json.dumps(json_of(summary), indent=1))
         return
@@ -103,18 +103,18 @@ def print_planners(summary: PlannerComparison, *, as_json: bool) -> None:
 
 
 def write_planners_page(summary: PlannerComparison, out: Path) -> None:
-    """Write one self-contained HTML file.
+    """Write the comparison as one self-contained HTML file.
 
     Args:
-      summary: At least one method.
-      out: The file; replaced at once.
+      summary: The comparison, with at least one method.
+      out: The file; replaced atomically.
 
     Raises:
-      OutputError: It cannot be written.
+      OutputError: The file cannot be written.
     """
     drawn = [one for one in summary.methods if one.answers.largest > 0]
     sections = [_cells(drawn, summary), _spread(drawn, summary)]
-    sections.append(Section("tables", "Tables", _OWN, [table_table(summary)]))
+    sections.append(Section("tables", "Tables", _ONE_GEOUNIT, [table_table(summary)]))
     ratios = [one.ratio for one in summary.methods if one.ratio is not None]
     tiles = [
         Tile("Tables", text.integer(len(summary.methods[0].by_table)), summary.workload),
@@ -143,7 +143,7 @@ def write_planners_page(summary: PlannerComparison, out: Path) -> None:
 
 
 def _cells(drawn: Sequence[MethodSpread], summary: PlannerComparison) -> Section:
-    """Figures 1 to 3 of the reference, a panel per method: error of a cell by size of its table."""
+    """Plot errors of cells against sizes of tables, one panel per method."""
     panels = []
     for one in drawn:
         series: dict[str, list[tuple[float, float]]] = {}
@@ -156,18 +156,18 @@ def _cells(drawn: Sequence[MethodSpread], summary: PlannerComparison) -> Section
     orders = {table.attributes for one in drawn for table in one.by_table}
     legend = [
         (role, meaning)
-        for place, (role, meaning) in enumerate(zip(_ROLES, _MEANINGS, strict=True))
-        if place in orders or (place == len(_ROLES) - 1 and max(orders) > place)
+        for order, (role, meaning) in enumerate(zip(_ROLES, _MEANINGS, strict=True))
+        if order in orders or (order == len(_ROLES) - 1 and max(orders) > order)
     ]
     caption = (
-        "Every mark is a table: how many answers it has, and their standard error (root mean "
-        "square). A level line of marks treats all cells alike."
+        "Every mark is a table: number of answers, and root mean square of their standard errors. "
+        "On a horizontal line all cells have equal errors."
     )
     svg = mark_panels("cells", panels, "Answers of the table", up)
     blocks: list[Block] = [Figure("cells", svg, caption, legend)]
     lead = (
-        "Minimizing the sum over all answers favors large tables, which have most of them; the "
-        "largest variance is least where all are equal. " + _OWN
+        "Minimizing the sum over all answers favors large tables, which have most answers. "
+        "Minimizing the largest variance makes variances equal where possible. " + _ONE_GEOUNIT
     )
     return Section("cells", "Small and large tables", lead, blocks)
 
@@ -180,7 +180,7 @@ def _spread(drawn: Sequence[MethodSpread], summary: PlannerComparison) -> Sectio
     titles = (f"of answers, in {summary.records}", "of tables, root mean square")
     caption = (
         "Standard errors from the least to the largest (line), the middle four fifths (bar) and "
-        "the median (mark). Left every answer counts once, right every table."
+        "the median (mark). Left: over answers; right: over tables."
     )
     legend = [("released", "least to largest"), ("raw", "median")]
     figure = Figure("spread", range_rows("spread", titles, rows), caption, legend)
@@ -189,7 +189,7 @@ def _spread(drawn: Sequence[MethodSpread], summary: PlannerComparison) -> Sectio
 
 
 def _positive(quantiles: Quantiles) -> list[float]:
-    """For a logarithmic axis, which has no place for what an invariant gives exactly."""
+    """Replace zeros, which a logarithmic axis cannot show, by the least positive quantile."""
     values = [*vars(quantiles).values()]
     least = min(value for value in values if value > 0)
     return [max(value, least) for value in values]

@@ -1,4 +1,4 @@
-"""What `das plan` answers: errors of tables, and the best allocation for them."""
+"""The command `das plan`: predicted errors of tables, and the best allocation for them."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ def explain(
     geounits: Callable[[], Lattice],
     reporter: Reporter,
 ) -> dict[str, PlanSummary]:
-    """Predict how far off the tables of every product will be; optimize and report on request.
+    """Predict errors of the tables of every product; optimize and write reports on request.
 
     Args:
       resolved: The run.
-      request: What is asked.
-      geounits: Lists the geounits, which may take long; called once what is asked is checked.
-      reporter: What reports progress.
+      request: Options of the command.
+      geounits: Function that lists the geounits, possibly slowly; called after all checks.
+      reporter: Receives progress.
 
     Returns:
-      A summary by product, in the order of work.
+      Product to summary, in the order of work.
 
     Raises:
-      ConfigError, SchemaError: What is asked does not fit the run.
-      OutputError: A file cannot be written, or is not one to replace.
+      ConfigError, SchemaError: The request does not match the run.
+      OutputError: A file cannot be written, or would replace a foreign file.
     """
     if request.report is not None:
         refuse_foreign(request.report, b"<!DOCTYPE html>", "a report, which is replaced")
@@ -89,24 +89,24 @@ def explain(
 
 
 def _read_groups(plan: Plan, request: PlanRequest) -> GroupGoal | None:
-    """Read the file of groups, if there is one.
+    """Read the file of groups, if one is given.
 
     Raises:
-      ConfigError: It stands beside options that say the same of tables, or cannot be used.
+      ConfigError: The file is invalid, or combined with options for tables.
     """
     if request.groups is None:
         return None
     if request.weights or request.targets or request.max_rmse or request.max_worsening is not None:
         raise ConfigError(
             "das plan",
-            "takes --groups, or --weights, --targets, --max-rmse and --max-worsening; a file of "
-            "groups has keys `targets`, `limits` and `others` of its own",
+            "takes --groups, or --weights, --targets, --max-rmse and --max-worsening; in a file of "
+            "groups the keys `targets`, `limits` and `others` do the same",
         )
     return read_groups(plan, request.groups)
 
 
 def _command(run: Place, request: PlanRequest) -> str:
-    """Write the command that makes the allocation, to be typed again."""
+    """Return the command line that reproduces the allocation."""
     words = ["das", "plan", str(run), "--optimize", str(request.optimize)]
     for name in (
         *("product", "allocation", "tables", "weights", "targets", "max_rmse", "max_worsening"),

@@ -1,4 +1,7 @@
-"""What a configuration will measure and how far off it will be, before any data is touched.
+"""Summary of a plan: measured queries and predicted errors, before any data are read.
+
+`das validate` and `das plan` print the summary as JSON or as the tables of
+`jobs.design.planning.tables`; the page of `das plan --report` shows the same tables.
 
 `das validate` and `das plan` print this value, as JSON or as the tables of
 `jobs.design.planning.tables`; the page of `das plan --report` shows the same tables.
@@ -56,7 +59,7 @@ from jobs.pipeline.release.statements import (
 
 @document
 class NamedSchema:
-    """What records are counted by.
+    """Schema of a product.
 
     Attributes:
       name: Name of the schema.
@@ -69,13 +72,13 @@ class NamedSchema:
 
 @document
 class LevelShape:
-    """The geounits of a geolevel.
+    """Size of a geolevel.
 
     Attributes:
-      geounits: How many there are.
-      only_children: How many are not measured, because they equal their parent.
-      largest_family: Most children of one parent.
-      mean_family: Children per parent.
+      geounits: Number of geounits.
+      only_children: Number of only children, which equal their parent and are not measured again.
+      largest_family: Largest number of children of one parent.
+      mean_family: Mean number of children per parent.
     """
 
     geounits: int
@@ -86,11 +89,11 @@ class LevelShape:
 
 @document
 class PlannedRow(BudgetRow):
-    """A query that will be measured.
+    """Query that will be measured.
 
     Attributes:
-      expected_rmse: Of one noisy answer.
-      half_width_90: Within which 9 in 10 noisy answers lie.
+      expected_rmse: Root mean squared error of one noisy answer.
+      half_width_90: Half width of the interval that holds 9 in 10 errors.
     """
 
     expected_rmse: float
@@ -102,9 +105,9 @@ class ComparedRow(PredictedRow):
     """Predicted errors of a table under an optimized allocation.
 
     Attributes:
-      before: Under the allocation it is compared with.
-      given_up: By what part the root mean squared error grows, of estimates from the measurements
-        that the allocation was optimized for; 0 if it does not.
+      before: Errors under the allocation it is compared with.
+      given_up: Relative growth of the root mean squared error of estimates from the measurements
+        that the allocation was optimized for; 0 without growth.
     """
 
     before: PredictedRow
@@ -113,13 +116,13 @@ class ComparedRow(PredictedRow):
 
 @document
 class ShareRow:
-    """A share of an allocation.
+    """Share of one query in an allocation.
 
     Attributes:
-      geolevel: Where.
-      level_share: Of the geolevel; a fraction.
+      geolevel: The geolevel.
+      level_share: Share of the geolevel in the budget; a fraction.
       query: Name of the query.
-      share: Of the query, of the geolevel's; a fraction.
+      share: Share of the query in the share of the geolevel; a fraction.
     """
 
     geolevel: str
@@ -130,18 +133,18 @@ class ShareRow:
 
 @document
 class OptimizedSummary:
-    """An optimized allocation.
+    """Optimized allocation.
 
     Attributes:
-      path: The file it was written to.
-      source: How it was made.
-      value: What was minimized, as attained.
-      bound: No allocation has less.
-      compared_with: What the errors before are those of.
-      information: From which measurements it makes estimates accurate.
-      predicted: Errors at the same budget.
-      shares: Its shares.
-      groups: Errors of groups at the same budget, if it was made for them.
+      path: File of the allocation.
+      source: Description of the optimization.
+      value: Attained value of the objective.
+      bound: Lower bound on the objective over all allocations.
+      compared_with: Name of the allocation of the errors before.
+      information: Measurements that estimates use.
+      predicted: Errors of tables at the same budget.
+      shares: Shares of all queries.
+      groups: Errors of groups at the same budget, if it was optimized for groups.
     """
 
     path: str
@@ -157,12 +160,12 @@ class OptimizedSummary:
 
 @document
 class NoiseGuarantee:
-    """What the distribution of the noise says, which is more than its rho does.
+    """Guarantee from the exact distribution of the noise, tighter than the one from rho.
 
     Attributes:
-      epsilon: At `delta`, rounded up.
-      delta: A fraction.
-      attacks: What an attacker gains at most; left out if no neighbors are left to tell apart.
+      epsilon: Epsilon at `delta`, rounded up.
+      delta: Delta; a fraction.
+      attacks: Bounds on attacks; left out if invariants leave no neighbors.
     """
 
     epsilon: float
@@ -172,33 +175,33 @@ class NoiseGuarantee:
 
 @document
 class PlanSummary:
-    """What a configuration will measure.
+    """Summary of a plan.
 
     Attributes:
-      name: Name of the run, and of the product where it is not the last.
-      records: What records are called: the name of the product.
-      configuration_digest: SHA-256 of what fixes the measurements.
-      schema: What records are counted by.
+      name: Name of the run, and of the product unless it is the last.
+      records: Name of the product, such as `persons`.
+      configuration_digest: SHA-256 of all settings that determine the measurements.
+      schema: Schema of the product.
       geounits_source: `public list` or `data`.
-      levels: Geolevels, the root first.
-      privacy: The guarantee.
-      by_noise: The same by the privacy losses of the noise, if that was asked for.
-      statements: What smaller changes of a record cost.
-      invariants: What is published exactly.
-      limits: The other invariants.
+      levels: Geolevels, root first.
+      privacy: The privacy guarantee.
+      by_noise: Guarantee from the privacy losses of the noise, if requested.
+      statements: Privacy loss of smaller changes of a record.
+      invariants: Queries that are published exactly.
+      limits: All other invariants.
       formulas: Names and labels that a spreadsheet would compute.
-      budget: Measured queries; of a plan with their errors.
-      strata: Groups of records with queries of their own.
-      geography: By geolevel, of a plan.
-      predicted: Errors of tables, of a plan.
-      not_predicted: Why there are none.
-      groups: Predicted errors of groups, if they were asked for.
-      optimized: The optimized allocation, if one was asked for.
-      covariances: Of pairs of answers, if they were asked for.
-      without_estimates: Tables that will have no estimates, each with the geolevels, since they do
-        not follow from what is measured completely.
+      budget: Measured queries; `das plan` adds their errors.
+      strata: Groups of records with separate queries.
+      geography: Size of each geolevel (`das plan`).
+      predicted: Predicted errors of tables (`das plan`).
+      not_predicted: Reason why errors are not predicted.
+      groups: Predicted errors of groups, if requested.
+      optimized: The optimized allocation, if requested.
+      covariances: Covariances of pairs of answers, if requested.
+      without_estimates: Table to geolevels without estimates, because the table does not follow
+        from completely measured queries.
       absent: Files that do not exist yet.
-      closed: Files that this user may not read, so that their columns are not checked.
+      closed: Files that the user cannot read, so that their columns are not checked.
     """
 
     name: str
@@ -229,16 +232,16 @@ class PlanSummary:
 def budget_summary(
     product: Product, source: str, ledger: Ledger | None = None, *, losses: bool = False
 ) -> PlanSummary:
-    """Resolved budget: one row per geolevel and query.
+    """Summarize the resolved budget, one row per geolevel and query.
 
     Args:
       product: A product of the run.
-      source: Where the list of geounits comes from, as manifests call it.
-      ledger: What is spent on whom; default: that of geounits outside of chains.
+      source: Source of the list of geounits: `public list` or `data`.
+      ledger: Ledger of the planned costs; default: the ledger of geounits outside chains.
       losses: Whether to compute the privacy losses of the noise too.
 
     Raises:
-      BudgetError: `losses`, and a query is not a partition or its noise has too many.
+      BudgetError: `losses` is set, and a query is no partition or its noise has too many values.
     """
     plan, privacy = product.plan, privacy_statement(product.plan, source)
     ledger = ordinary_ledger(plan) if ledger is None else ledger
@@ -291,7 +294,7 @@ def _by_noise(plan: Plan, ledger: Ledger, privacy: Privacy) -> NoiseGuarantee:
 
 
 def formulas(schema: Schema) -> tuple[str, ...]:
-    """Names and labels that a spreadsheet would compute when it opens a CSV file that holds them.
+    """List names and labels that a spreadsheet would compute when it opens a CSV file.
 
     >>> from das.schema import Attribute
     >>> formulas(Schema("s", (Attribute("age", ("0-4", "-5", "=1+1", "85+")),)))
@@ -316,18 +319,18 @@ def plan_summary(
     classes: SubtreeClasses,
     tables: Sequence[str] | None = None,
 ) -> PlanSummary:
-    """Budget per geolevel, chain and query, and the predicted error of every table.
+    """Summarize the budget by geolevel, chain and query, and predict the errors of tables.
 
     Args:
       product: A product of the run.
-      source: Where the list of geounits comes from, as manifests call it.
-      lattice: All its geounits.
-      classes: Its subtree classes.
-      tables: Tables whose errors are predicted. Default: those it publishes, and the total of
-        each stratum.
+      source: Source of the list of geounits: `public list` or `data`.
+      lattice: All geounits of the run.
+      classes: Their classes of equal subtrees.
+      tables: Tables whose errors are predicted. Default: the published tables and the total of each
+        stratum.
 
     Raises:
-      SchemaError: A table is not a query on the schema.
+      SchemaError: A table is no query on the schema.
     """
     plan = product.plan
     if tables is None:
@@ -374,20 +377,21 @@ def optimized_summary(
     *,
     is_even: bool = False,
 ) -> OptimizedSummary:
-    """Shares and predicted errors of an optimized allocation, the errors before in `before`.
+    """Return shares and predicted errors of an optimized allocation, with the errors before.
 
     Args:
-      plan: The plan it was made for.
+      plan: The plan of the run.
       tree: Classes of equal subtrees.
       optimized: The allocation.
-      path: The file it was written to.
-      group_goal: Groups that it was made for, whose errors stand apart from those of other tables.
-      is_even: Whether the run file has no allocation, and that of the plan has even shares.
+      path: File of the allocation.
+      group_goal: Groups that it was optimized for; their errors are listed separately.
+      is_even: Whether the run file has no allocation, so that the plan has even shares.
     """
     groups: tuple[ComparedGroup, ...] | None = None
     if group_goal is not None:
         rows = [
-            group_rows(plan, tree, group_goal, one) for one in (optimized.after, optimized.before)
+            group_rows(plan, tree, group_goal, prediction)
+            for prediction in (optimized.after, optimized.before)
         ]
         groups = tuple(
             ComparedGroup(**vars(row), before=old) for row, old in zip(*rows, strict=True)
@@ -422,6 +426,6 @@ def optimized_summary(
 
 
 def _growth(row: PredictedRow, before: PredictedRow, information: Information) -> float:
-    own = information is Information.GEOUNIT
-    new, old = (row.own, before.own) if own else (row.full, before.full)
+    kind = "own" if information is Information.GEOUNIT else "full"
+    new, old = getattr(row, kind), getattr(before, kind)
     return max(0.0, new.rmse / old.rmse - 1) if old.rmse else 0.0

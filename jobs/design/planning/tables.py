@@ -1,4 +1,4 @@
-"""The tables of a plan as values, for the terminal and for the page."""
+"""Tables of a plan, for the terminal and for the page."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ _SOURCES = {"own": "own", "full": "whole tree"}
 
 
 def spending_of(summary: PlanSummary) -> Spending:
-    """What the budget of a plan is spent on."""
+    """Return the planned spending of the budget, for tables."""
     return Spending(
         summary.privacy, summary.budget, summary.levels, summary.records, summary.strata
     )
 
 
 def plan_tables(summary: PlanSummary) -> list[Table]:
-    """Every table of a plan, in the order in which a terminal shows them."""
+    """List all tables of a plan, in the order of the terminal."""
     tables = [statements_table(summary.statements, summary.privacy.definition)]
     if summary.strata:
         tables.append(strata_table(spending_of(summary)))
@@ -66,23 +66,26 @@ def plan_tables(summary: PlanSummary) -> list[Table]:
 
 
 def covariance_table(rows: Sequence[CovarianceRow], records: str) -> Table:
-    """Covariances and correlations of pairs of answers, by geolevel."""
+    """Tabulate covariances and correlations of pairs of answers by geolevel."""
     columns = [
         labels("Geolevel", [row.geolevel for row in rows]),
         labels("Answer", [f"{row.query}: {row.answer}" for row in rows]),
         labels("Other answer", [f"{row.other_query}: {row.other_answer}" for row in rows]),
     ]
     for kind, source in _SOURCES.items():
-        found = [getattr(row, kind) for row in rows]
-        values = [one.covariance for one in found]
+        covariances = [getattr(row, kind) for row in rows]
+        values = [pair.covariance for pair in covariances]
         columns.append(numbers("Covariance", values, text.decimal, source))
-        columns.append(numbers("Correlation", [one.correlation for one in found], _ratio, source))
+        columns.append(
+            numbers("Correlation", [pair.correlation for pair in covariances], _ratio, source)
+        )
     return Table.of(
         "covariances",
         f"Predicted covariances of estimates, in {records} squared",
         columns,
-        "Of linear estimates, before nonnegativity and rounding, averaged over the geounits of the "
-        "geolevel: from the geounit's own measurements, and from those of the whole tree.",
+        "Covariances of linear estimates before nonnegativity and rounding, averaged over the "
+        "geounits of a geolevel: from the measurements of the geounit alone, and of the whole "
+        "tree.",
     )
 
 
@@ -91,13 +94,13 @@ def _ratio(value: float | None) -> str:
 
 
 def attacks_of_summary(summary: PlanSummary) -> list[Attacks]:
-    """Bounds on attacks that a plan has, the looser first."""
-    found = [summary.privacy.attacks, summary.by_noise and summary.by_noise.attacks]
-    return [attacks for attacks in found if attacks]
+    """List the bounds on attacks in a summary, the looser one first."""
+    bounds = [summary.privacy.attacks, summary.by_noise and summary.by_noise.attacks]
+    return [attacks for attacks in bounds if attacks]
 
 
 def geography_table(geography: Mapping[str, LevelShape]) -> Table:
-    """Geounits by geolevel."""
+    """Tabulate geounits by geolevel."""
     shapes = geography.values()
     columns = [
         labels("Geolevel", geography),
@@ -110,9 +113,9 @@ def geography_table(geography: Mapping[str, LevelShape]) -> Table:
 
 
 def predicted_table(predicted: Sequence[PredictedRow], records: str) -> Table:
-    """Predicted errors by table and geolevel, shaded by their logarithms."""
+    """Tabulate predicted errors by table and geolevel, shaded on a logarithmic scale."""
     pairs = [(row.own, row.full) for row in predicted]
-    errors = [[number for one in pair for number in vars(one).values()] for pair in pairs]
+    errors = [[number for errors in pair for number in vars(errors).values()] for pair in pairs]
     columns = _tables_and_geolevels(predicted)
     titles = [
         column
@@ -120,14 +123,14 @@ def predicted_table(predicted: Sequence[PredictedRow], records: str) -> Table:
         for column in (("RMSE", source), ("9 in 10", "within ±"), ("RMSE", "worst geounit"))
     ]
     cells = shaded(errors, text.decimal, logarithmic=True)
-    for place, (title, hint) in enumerate(titles):
-        columns.append(Column(title, hint=hint, cells=[row[place] for row in cells]))
+    for index, (title, hint) in enumerate(titles):
+        columns.append(Column(title, hint=hint, cells=[row[index] for row in cells]))
     return Table.of(
         "predicted-table",
         f"Predicted error of one answer, in {records}",
         columns,
-        "Root mean squared errors (RMSE) of linear estimates, before nonnegativity and rounding: "
-        "from the geounit's own measurements, and from those of the whole tree.",
+        "Root mean squared errors (RMSE) of linear estimates before nonnegativity and rounding: "
+        "from the measurements of the geounit alone, and of the whole tree.",
     )
 
 
@@ -139,7 +142,7 @@ def _tables_and_geolevels(rows: Sequence[PredictedRow]) -> list[Column]:
 
 
 def optimized_tables(optimized: OptimizedSummary, records: str) -> list[Table]:
-    """Errors before and with an optimized allocation, and its shares."""
+    """Tabulate errors before and with an optimized allocation, and its shares."""
     tables = [_change_table(optimized, records), _share_table(optimized.shares)]
     if optimized.groups is not None:
         tables.insert(0, _group_change_table(optimized.groups, records))
@@ -147,11 +150,11 @@ def optimized_tables(optimized: OptimizedSummary, records: str) -> list[Table]:
 
 
 def groups_table(rows: Sequence[GroupRow], records: str) -> Table:
-    """Predicted errors of groups by geolevel."""
+    """Tabulate predicted errors of groups by geolevel."""
     columns = _groups_and_sizes(rows)
     for kind, source in _SOURCES.items():
         errors = [getattr(row, kind) for row in rows]
-        columns.append(numbers("RMSE", [one.rmse for one in errors], text.decimal, source))
+        columns.append(numbers("RMSE", [error.rmse for error in errors], text.decimal, source))
         columns.append(_relative("", errors))
     if any(row.target is not None for row in rows):
         columns.append(Column("Target", cells=[*map(_target, rows)]))
@@ -164,15 +167,15 @@ def groups_table(rows: Sequence[GroupRow], records: str) -> Table:
 
 _WORST = "*"
 _GROUPS = (
-    "Relative errors are over the persons that an answer counts in a typical geounit, by public "
-    "sizes."
+    "Relative errors are divided by the persons that an answer counts in a typical geounit, from "
+    "public sizes."
 )
 
 
 def _note(rows: Sequence[GroupRow]) -> str:
-    note = f"{_GROUPS} The largest of its kind is marked with {_WORST}."
+    note = f"{_GROUPS} {_WORST} marks the largest error of each comparison."
     if len({row.query for row in rows}) > 1:
-        note += " Groups of different queries overlap: everybody is in one of each."
+        note += " Groups of different queries overlap: every person is in one group of each query."
     return note
 
 
@@ -190,14 +193,14 @@ def _group_change_table(rows: Sequence[ComparedGroup], records: str) -> Table:
         before = [getattr(row.before, kind).rmse for row in rows]
         errors = [getattr(row, kind) for row in rows]
         columns.append(numbers("RMSE", before, text.decimal, source))
-        columns.append(numbers("RMSE", [one.rmse for one in errors], text.decimal, "optimized"))
+        columns.append(numbers("RMSE", [e.rmse for e in errors], text.decimal, "optimized"))
         columns.append(_relative("optimized", errors))
     caption = f"Predicted error of groups with the optimized allocation, in {records}"
     return Table.of("optimized-groups", caption, columns, _note(rows))
 
 
 def _relative(hint: str, errors: Sequence[GroupError]) -> Column:
-    """Make a column of relative errors, the worst of each kind marked."""
+    """Return a column of relative errors, with the worst of each comparison marked."""
     cells = []
     for error in errors:
         shown = EMPTY if error.relative is None else text.percent(error.relative)
@@ -212,14 +215,16 @@ def _target(row: GroupRow) -> Cell:
 
 
 def given_up(optimized: OptimizedSummary) -> str:
-    """What tables lose by an optimized allocation, as a sentence."""
-    worse = [row for row in optimized.predicted if row.given_up >= 5e-4]  # less reads as 0.0 %
+    """Describe in one sentence which tables become less accurate under an optimized allocation."""
+    worse = [
+        row for row in optimized.predicted if row.given_up >= 5e-4
+    ]  # smaller growth prints as 0.0 %
     worse.sort(key=lambda row: -row.given_up)
     source = HEADINGS[optimized.information]
     if not worse:
-        return f"gives nothing up: no table is less accurate at any geolevel, from {source}"
+        return f"makes no table less accurate at any geolevel, with {source}"
     named = [f"{row.table} at {row.geolevel} {text.percent(row.given_up)}" for row in worse]
-    return f"gives up, in root mean squared error from {source}: {', '.join(named)}"
+    return f"increases root mean squared errors, with {source}: {', '.join(named)}"
 
 
 def _change_table(optimized: OptimizedSummary, records: str) -> Table:
@@ -230,11 +235,11 @@ def _change_table(optimized: OptimizedSummary, records: str) -> Table:
         for kind in _SOURCES
     }
     changes = tilted(
-        [[new / old - 1 if old else None for old, new in found] for found in pairs.values()],
+        [[new / old - 1 if old else None for old, new in of_kind] for of_kind in pairs.values()],
         _signed_percent,
     )
     for (kind, source), changed in zip(_SOURCES.items(), changes, strict=True):
-        old, new = ([pair[place] for pair in pairs[kind]] for place in (0, 1))
+        old, new = ([pair[side] for pair in pairs[kind]] for side in (0, 1))
         columns.append(numbers("RMSE", old, text.decimal, source))
         columns.append(numbers("RMSE", new, text.decimal, "optimized"))
         columns.append(Column("Change", cells=changed))
@@ -242,8 +247,8 @@ def _change_table(optimized: OptimizedSummary, records: str) -> Table:
         "optimized-change",
         f"Predicted error with the optimized allocation, at the same budget, in {records}",
         columns,
-        f"Root mean squared errors (RMSE) with {optimized.compared_with}, and the optimized. It "
-        f"{given_up(optimized)}.",
+        f"Root mean squared errors (RMSE) with {optimized.compared_with}, and with the optimized "
+        f"one. It {given_up(optimized)}.",
     )
 
 

@@ -1,4 +1,4 @@
-"""Summaries of plans and accounts on a terminal, as JSON or as tables."""
+"""Print summaries of plans and accounts on a terminal, as JSON or as tables."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def print_summaries(
     """Print the summaries of the products of a run, in the order of work, as JSON or as tables.
 
     Args:
-      summaries: By product.
-      as_json: Whether as JSON.
-      together: What they cost together; None of one product.
+      summaries: Product to summary.
+      as_json: Whether to print JSON.
+      together: Joint cost of all products; None for one product.
     """
     *others, last = summaries
     if as_json:
-        keys = [*(one.name for one in fields(PlanSummary)), "together"]
+        keys = [*(field.name for field in fields(PlanSummary)), "together"]
         document = json_of(summaries[last])
         document |= {key_beside(name, keys): json_of(summaries[name]) for name in others}
         if together is not None:
@@ -50,12 +50,12 @@ def print_summaries(
     for name in (last, *others):
         _print_summary(console, summaries[name])
     if together is not None:
-        table = account_table(together, "together", "What the products cost together")
+        table = account_table(together, "together", "Joint cost of all products")
         console.print(terminal_table(table))
 
 
 def cost_together(resolved: Resolved) -> Account | None:
-    """Return what the products of a run cost together; None of one product."""
+    """Return the joint cost of the products of a run; None for one product."""
     claims = [claim_of(resolved, product, "") for product in resolved.products.values()]
     return account_of_grants(claims) if len(claims) > 1 else None
 
@@ -73,18 +73,18 @@ def _print_summary(console: Console, summary: PlanSummary) -> None:
 
 
 def _statements(summary: PlanSummary) -> list[str]:
-    """The guarantee and what is exact, as lines."""
+    """Return lines with the guarantee and the exact queries."""
     lines = [text.guarantee(summary.privacy)]
     if summary.privacy.epsilon_by_noise is not None:
         privacy = summary.privacy
         lines.append(
-            f"epsilon {privacy.epsilon_by_noise} at delta {privacy.delta} by the noise, for which "
-            "this rho was chosen: it is kept in every geography"
+            f"epsilon {privacy.epsilon_by_noise} at delta {privacy.delta} from the noise, for "
+            "which this rho was chosen: it holds for every geography"
         )
     if summary.by_noise is not None:
         epsilon = text.upward(summary.by_noise.epsilon)
         lines.append(
-            f"epsilon {epsilon} at delta {summary.by_noise.delta} by the losses of the noise"
+            f"epsilon {epsilon} at delta {summary.by_noise.delta} from the losses of the noise"
         )
     if summary.privacy.neighborhood.in_words:
         lines.append(summary.privacy.neighborhood.in_words)
@@ -101,21 +101,21 @@ def _statements(summary: PlanSummary) -> list[str]:
 
 
 def _notes(summary: PlanSummary) -> list[str]:
-    """What a user should know besides, as lines."""
+    """Return further lines for the user."""
     lines = []
     if summary.formulas:
         shown = ", ".join(repr(formula) for formula in summary.formulas[:_MOST_FORMULAS])
         more = len(summary.formulas) - _MOST_FORMULAS
         lines.append(
-            "note: a spreadsheet computes text that begins with = + - or @, so in CSV files an "
-            f"apostrophe stands before {shown}{f' and {more} more' if more > 0 else ''}"
+            "note: spreadsheets compute text that begins with = + - or @, so CSV files have an "
+            f"apostrophe before {shown}{f' and {more} more' if more > 0 else ''}"
         )
     if summary.not_predicted:
         lines.append(f"no predicted errors: {summary.not_predicted}")
     for query, geolevels in (summary.without_estimates or {}).items():
-        places = "" if len(geolevels) >= len(summary.levels) else f" at {', '.join(geolevels)}"
+        where = "" if len(geolevels) >= len(summary.levels) else f" at {', '.join(geolevels)}"
         lines.append(
-            f"no estimates of {query}{places}: it does not follow from what is measured completely"
+            f"no estimates of {query}{where}: the query does not follow from complete measurements"
         )
     if summary.optimized is not None:
         lines.append(f"optimized allocation {summary.optimized.path}: {summary.optimized.source}")
@@ -127,7 +127,7 @@ def _notes(summary: PlanSummary) -> list[str]:
 def print_account(
     path: Place, account: Account, failed: Sequence[FailedCheck], *, as_json: bool
 ) -> None:
-    """Print the grants of an account, what they compose to, and the checks that failed."""
+    """Print the grants of an account, their composition, and failed checks."""
     if as_json:
         document = {**json_of(account), "failed_checks": [asdict(check) for check in failed]}
         typer.echo(json.dumps(document, indent=1))
@@ -143,8 +143,8 @@ def print_account(
             names("Folder", [check.folder for check in failed]),
         ]
         note = (
-            f"{len(failed)} checks of the data failed; each told exactly, and unpaid for, that a "
-            "row of the data does not fit, or that a geounit breaks an invariant."
+            f"{len(failed)} checks of the data failed. Each revealed exactly, at no budget, that a "
+            "row of the data is invalid or that a geounit violates an invariant."
         )
         table = Table.of("failed-checks", "Checks of the data that failed", columns, note)
         console.print(terminal_table(table))

@@ -1,1 +1,1 @@
-"""Generated persons and geographies."""
+"""Synthetic persons, households and geographies."""

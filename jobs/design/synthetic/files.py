@@ -1,4 +1,4 @@
-"""The files of a synthetic nation: drawn blocks, and how they are written."""
+"""Files of a synthetic nation, written tract by tract."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from jobs.design.synthetic.schemas import levels_of
 from jobs.pipeline.config.data import FILE_KINDS
 from jobs.pipeline.config.mistakes import refuse_unknown
 
-TRACTS_PER_FILE = 400
-TRACTS_PER_ROW_GROUP = 50
-TOGETHER = "households"  # who lives with whom, where that is drawn
-MOST_COLUMNS = 2_016  # of a block table, which has one for every cell: those of pl94
-# What the name of a column of a block table calls an attribute; its level's position follows.
+TRACTS_PER_FILE = 400  # default, not measured
+TRACTS_PER_ROW_GROUP = 50  # default, not measured
+TOGETHER = "households"  # folder of household members, for schemas that draw them
+MOST_COLUMNS = 2_016  # of a block table, one per cell: the cells of pl94
+# Abbreviations of attributes in column names of a block table; the index of the level follows.
 _LETTERS = {"hhgq": "q", "votingage": "v", "hispanic": "h", "cenrace": "r", "ethnicity_race": "e",
             "sex": "s", "age": "a"}  # fmt: skip
 
 
 def pattern_of(schema: Schema) -> str:
-    """Names of the columns of a block table, as `data.pattern` of a run file."""
+    """Return the column names of a block table, as `data.pattern` of a run file."""
     return "".join(
         f"{_LETTERS.get(a.name, f'x{index}_')}{{{a.name}{':02d' if a.size > 10 else ''}}}"
         for index, a in enumerate(schema.attributes)
@@ -39,7 +39,7 @@ def pattern_of(schema: Schema) -> str:
 
 
 class NationFiles:
-    """The growing files of one nation; tracts are written in the order of their geocodes."""
+    """Growing files of one nation; tracts are written in the order of their geocodes."""
 
     def __init__(self, out: Path, spec: GenerateSpec, schema: Schema) -> None:
         self._out, self._spec, self._schema = out, spec, schema
@@ -57,7 +57,7 @@ class NationFiles:
             file.close()
 
     def write(self, blocks: Blocks) -> None:
-        """Append a tract."""
+        """Append the blocks of a tract."""
         for name, table in self._tables(blocks).items():
             self._waiting.setdefault(name, []).append(table)
         self._tracts += 1
@@ -65,7 +65,7 @@ class NationFiles:
             self._flush()
 
     def _tables(self, blocks: Blocks) -> dict[str, pa.Table]:
-        """All that is written of a tract, by the name of the folder or file."""
+        """Return the tables of a tract, by name of folder or file."""
         codes, spec = blocks.geocodes, self._spec
         aian, place = _lies_in(codes)
         types = dict(zip(self._units[2:], blocks.facilities.T, strict=True))
@@ -79,7 +79,7 @@ class NationFiles:
             "units": pa.table({"geocode": codes} | occupancy | types),
             spec.format: FORMATS[spec.format](blocks, self._schema),
         }
-        tables |= {name: _lists(codes, *entries) for name, entries in blocks.beside.items()}
+        tables |= {name: _lists(codes, *entries) for name, entries in blocks.further.items()}
         if blocks.together is not None:
             tables[TOGETHER] = _together(codes, blocks.together, self._schema)
         return tables
@@ -92,15 +92,15 @@ class NationFiles:
                 path = self._out / "geounits.parquet"
             if path not in self._files:
                 path.parent.mkdir(exist_ok=True)
-                for done in [one for one in self._files if one.parent == path.parent]:
-                    self._files.pop(done).close()
+                for finished in [p for p in self._files if p.parent == path.parent]:
+                    self._files.pop(finished).close()
                 self._files[path] = GrowingTable(path)
             self._files[path].write(pa.concat_tables(tables))
         self._waiting = {}
 
 
 class GrowingTable:
-    """A CSV or Parquet file that grows table by table."""
+    """CSV or Parquet file that grows table by table."""
 
     def __init__(self, path: Path, delimiter: str = ",") -> None:
         self._path = path
@@ -131,10 +131,10 @@ class GrowingTable:
 
 
 def _lies_in(geocodes: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Made-up codes of tribal areas and of places, "" for none; they follow from the geocodes.
+    """Return invented codes of tribal areas and of places, "" for none.
 
-    A sixth of the block groups lies in a tribal area, in some counties. A place is most of three
-    neighbouring tracts of four, and some blocks of the tracts beside them.
+    In half of the counties a sixth of the block groups lies in a tribal area. A place covers most
+    of three in four neighboring tracts, and some blocks of adjacent tracts.
     """
     aian, place = [], []
     for code in geocodes:
@@ -148,7 +148,7 @@ def _lies_in(geocodes: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _together(geocodes: list[str], entries: Entries, schema: Schema) -> pa.Table:
-    """One row per person in a household, by block and household, the householder first."""
+    """Return one row per person in a household, by block and household, householders first."""
     rows, numbers, cells = entries
     columns = {
         "geocode": pa.array(geocodes).take(pa.array(rows)),
@@ -158,13 +158,14 @@ def _together(geocodes: list[str], entries: Entries, schema: Schema) -> pa.Table
 
 
 def _labels(cells: IntArray, schema: Schema) -> dict[str, pa.DictionaryArray]:
-    """The attributes of cells, by their names."""
+    """Return the attributes of cells by name."""
     codes = schema.codes_of(cells)
     return {
-        one.name: pa.DictionaryArray.from_arrays(
-            codes[one.name].astype(np.min_scalar_type(-len(one.levels))), pa.array(one.levels)
+        attribute.name: pa.DictionaryArray.from_arrays(
+            codes[attribute.name].astype(np.min_scalar_type(-len(attribute.levels))),
+            pa.array(attribute.levels),
         )
-        for one in schema.attributes
+        for attribute in schema.attributes
     }
 
 
@@ -179,7 +180,7 @@ def _histograms(blocks: Blocks, schema: Schema) -> pa.Table:
 
 
 def _lists(geocodes: list[str], rows: IntArray, cells: IntArray, counts: IntArray) -> pa.Table:
-    """A row per block with its cells and their counts."""
+    """Return one row per block with its cells and their counts."""
     offsets = pa.array(np.searchsorted(rows, np.arange(len(geocodes) + 1)), pa.int32())
     return pa.table(
         {
@@ -191,7 +192,7 @@ def _lists(geocodes: list[str], rows: IntArray, cells: IntArray, counts: IntArra
 
 
 def dense_counts(blocks: Blocks, schema: Schema) -> IntArray:
-    """int64[n, B]: persons by cell and block."""
+    """Return int64[n, B], persons by cell and block."""
     dense = np.zeros((schema.size, len(blocks.geocodes)), np.int64)
     dense[blocks.cells, blocks.rows] = blocks.counts
     return dense
@@ -201,7 +202,7 @@ def _block_table(blocks: Blocks, schema: Schema) -> pa.Table:
     if schema.size > MOST_COLUMNS:
         raise ConfigError(
             "generate, format",
-            "has a column per cell, and the schema has too many",
+            "has a column per cell, and the schema has too many cells",
             got=f"{schema.size} cells",
             want="records or histograms",
         )
@@ -218,7 +219,7 @@ FORMATS = {"records": _records, "histograms": _histograms, "block_table": _block
 
 
 def check_spec(spec: GenerateSpec) -> None:
-    """Check what persons of any schema have in common.
+    """Check options that all schemas have in common.
 
     Raises:
       ConfigError: A value is out of range.

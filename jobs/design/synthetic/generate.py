@@ -1,4 +1,4 @@
-"""Write a synthetic nation: `das generate`."""
+"""The command `das generate`: write a synthetic nation."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ Progress = Callable[[int, int], None]
 
 
 def generate_any(spec: GenerateSpec, out: Path, reporter: Reporter) -> dict[str, Any]:
-    """Generate what a specification asks for: a rehearsal, or persons of a nation.
+    """Generate a rehearsal, invented persons of a schema, or a synthetic nation.
 
     Returns:
-      Facts: numbers, and the paths written.
+      Facts: numbers of records, and the written paths.
 
     Raises:
-      ConfigError, SchemaError, InputError: The specification cannot be followed.
-      OutputError: The folder holds something or cannot be written.
+      ConfigError, SchemaError, InputError: The specification is invalid.
+      OutputError: The folder is not empty or cannot be written.
     """
     if spec.like is not None:
         return rehearse(spec.like, spec, out)
@@ -45,7 +45,7 @@ def generate_any(spec: GenerateSpec, out: Path, reporter: Reporter) -> dict[str,
 
 
 def _check(spec: GenerateSpec) -> None:
-    """Check what is asked of a nation.
+    """Check the options of a nation.
 
     Raises:
       ConfigError: A value is out of range.
@@ -57,9 +57,11 @@ def _check(spec: GenerateSpec) -> None:
     refuse_unknown("generate, schema", "is unknown", [spec.schema], NAMES)
     check_spec(spec)
     if spec.listed is not None and spec.schema in _WITHOUT_BLOCKS:
-        raise ConfigError("generate, schema", "has no blocks to be listed", got=spec.schema)
+        raise ConfigError(
+            "generate, schema", "has no blocks, so --list does not apply", got=spec.schema
+        )
     if spec.with_prims and (spec.listed is not None or spec.schema in _WITHOUT_BLOCKS):
-        raise ConfigError("generate, prims", "are of generated blocks alone")
+        raise ConfigError("generate, prims", "need generated blocks: leave out --list")
     if spec.tracts is not None and not spec.tracts >= 1:
         raise ConfigError("generate, tracts", "is too small", got=spec.tracts, want="1 or more")
 
@@ -69,27 +71,29 @@ def generate(
 ) -> dict[str, int | str]:
     """Write a synthetic nation.
 
-    `out/geounits.parquet` lists all blocks with their housing units and group-quarters
-    facilities; `out/<format>/` holds the persons; `out/units/` is a block table of occupied and
-    vacant housing units and of facilities by type. Who lives in a household lives in an occupied
-    unit, and who lives in group quarters lives in a facility of that type, of the same block. With
-    prims, `out/redistricting/` holds the same persons in the cells of pl94, as histograms. Of
-    households, `out/dhc_units/` and `out/h1_units/` hold the same units in the cells of these
-    schemas: a household is in every occupied unit. Of residents, `out/dwellings/` holds units by
-    size and facilities, and `out/households/` everybody in a household with its number, from 1 on
-    in each block, the householder first.
+    Written below `out`:
+
+    - `geounits.parquet`: all blocks with housing units and group-quarters facilities.
+    - `<format>/`: the persons or households.
+    - `units/`: block table of occupied and vacant units, and of facilities by type. Persons live in
+      occupied units or in facilities of their type in the same block.
+    - `redistricting/` (with prims): the same persons in the cells of pl94, as histograms.
+    - `dhc_units/`, `h1_units/` (households): the same units in the cells of these schemas; every
+      occupied unit has a household.
+    - `dwellings/`, `households/` (residents): units by size and facilities; and all persons in
+      households with the number of their household, from 1 in each block, householders first.
 
     Args:
       spec: What to generate.
-      out: A folder that does not exist or is empty.
-      progress: Called with (finished, all) tracts.
+      out: New or empty folder.
+      progress: Called with (finished, total) tracts.
 
     Returns:
-      Facts: numbers of blocks, empty blocks, persons, units, and the paths written.
+      Facts: numbers of blocks, empty blocks, persons and units, and the written paths.
 
     Raises:
       ConfigError: A value of the specification is out of range.
-      OutputError: The folder holds something or cannot be written.
+      OutputError: The folder is not empty or cannot be written.
     """
     _check(spec)
     refuse_full(out)
@@ -113,7 +117,7 @@ def generate(
                 facts["empty_blocks"] += len(blocks.geocodes) - len(np.unique(blocks.rows))
                 facts[records] += int(blocks.counts.sum())
                 facts["units"] += int(blocks.housing_units.sum() + blocks.facilities.sum())
-                paths |= {name: str(out / name) for name in blocks.beside}
+                paths |= {name: str(out / name) for name in blocks.further}
                 if blocks.together is not None:
                     paths[TOGETHER] = str(out / TOGETHER)
                 if progress and (done % 20 == 0 or done == n_tracts):

@@ -1,8 +1,8 @@
 """Write the schema of households: `python -m jobs.design.synthetic.household_schema conf/schema`.
 
-`dhc_households.yaml` has the 522 household types and the groups that queries, tables and structural
-zeros need of them; all follow from `jobs.design.synthetic.household_types`, so nobody types them. A
-test keeps the written file equal to what this module makes.
+`dhc_households.yaml` has the 522 household types, and the groups of types that queries, tables and
+structural zeros need. All follow from `jobs.design.synthetic.household_types`. A test compares the
+file with the output of this module.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _SIZES = tuple(
 
 
 def schema_document() -> dict[str, object]:
-    """The schema as a schema file has it."""
+    """Return the schema as the document of a schema file."""
     types = household_types()
     attributes = {
         "sex": ("male", "female"),
@@ -52,7 +52,7 @@ def schema_document() -> dict[str, object]:
         "race": RACES,
         "elderly": ELDERLY,
         "tenure": TENURES,
-        "hhtype": tuple(one.label for one in types),
+        "hhtype": tuple(kind.label for kind in types),
     }
     recodes: dict[tuple[str, str], Mapping[str, tuple[str, ...]]] = {
         ("hhage3", "hhage"): {
@@ -84,17 +84,17 @@ def schema_document() -> dict[str, object]:
 
 
 def schema_text() -> str:
-    """The schema file."""
+    """Return the text of the schema file."""
     body = yaml.safe_dump(schema_document(), sort_keys=False, default_flow_style=None, width=100)
     return HEAD + body
 
 
 def _runs(levels: Sequence[str], known: Sequence[str]) -> list[str]:
-    """Levels in order, consecutive ones as a range."""
-    place = {level: index for index, level in enumerate(known)}
+    """Return levels in order, consecutive ones as a range."""
+    index_of = {level: index for index, level in enumerate(known)}
     runs: list[list[str]] = []
     for level in levels:
-        if runs and place[level] == place[runs[-1][-1]] + 1:
+        if runs and index_of[level] == index_of[runs[-1][-1]] + 1:
             runs[-1].append(level)
         else:
             runs.append([level])
@@ -127,7 +127,7 @@ def _kind(one: HouseholdType) -> str:
 
 
 def _members(one: HouseholdType) -> str:
-    """Households all of whose members are known, which is what structural zeros are about."""
+    """Return the group of households whose members are all known, as structural zeros need it."""
     both = one.own == "both"
     if one.size == 1:
         return "minor_alone" if one.minor_head else "alone"
@@ -155,9 +155,9 @@ def _groups(
     group: Callable[[HouseholdType], str],
     order: tuple[str, ...] | None,
 ) -> dict[str, tuple[str, ...]]:
-    """Labels of types by group; groups in the order given, else in that of their first types."""
-    names = order or tuple(dict.fromkeys(group(one) for one in types))
-    return {name: tuple(one.label for one in types if group(one) == name) for name in names}
+    """Return labels of types by group, in the given order or that of their first types."""
+    names = order or tuple(dict.fromkeys(group(kind) for kind in types))
+    return {name: tuple(kind.label for kind in types if group(kind) == name) for name in names}
 
 
 RECODES: dict[str, tuple[Callable[[HouseholdType], str], tuple[str, ...] | None]] = {

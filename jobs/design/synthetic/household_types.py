@@ -1,12 +1,11 @@
 """The 522 household types of the 2020 demographic and housing characteristics, from a definition.
 
-A household type is what the tables ask of who lives with the householder: the couple, the ages of
-own children and of all minors, whether there are relatives, three generations, minors at the head,
-and the size. Which combinations exist is not listed anywhere: they are those of some household,
-found by putting households together person by person (`household_types`).
+A household type describes who lives with the householder: the couple, ages of own children and of
+all minors, relatives, three generations, minors at the head, and the size. The existing
+combinations are found by composing households person by person (`household_types`).
 
-Levels of the attribute `hhtype` are named after their facts and stand in the order of the numbers
-that the 2020 system gives them, so that files with these numbers can be read.
+Levels of the attribute `hhtype` are named after these facts, in the order of the numbers of the
+2020 system, so that files with these numbers can be read.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from itertools import combinations
 
-LARGEST_SIZE = 7  # stands for it and more
+LARGEST_SIZE = 7  # stands for 7 and more
 _AGES = ("under_6", "6_to_17", "both")
 NO_MINORS = "none"
 COUPLES = (
@@ -27,7 +26,7 @@ COUPLES = (
     "cohabiting_same_sex",
     "no_partner",
 )
-# Who may live with the householder, beside a partner: own children, other relatives, others.
+# Members besides householder and partner: own children, other relatives, others.
 OWN_CHILDREN, GRANDCHILDREN, _RELATIVES, _NONRELATIVES = (
     tuple(f"{kind}_{age}" for age in ("under_6", "6_to_17", "adult"))
     for kind in ("own", "grandchild", "relative", "nonrelative")
@@ -37,16 +36,16 @@ OTHERS = (*OWN_CHILDREN, *GRANDCHILDREN, "parent", *_RELATIVES, *_NONRELATIVES)
 
 @dataclass(frozen=True)
 class HouseholdType:
-    """One type.
+    """Household type.
 
     Attributes:
-      couple: One of `COUPLES`; the householder's partner lives in the household.
+      couple: One of `COUPLES`.
       own: Ages of the householder's own children under 18: "none", "under_6", "6_to_17" or "both".
-      minors: Ages of all persons under 18 but householder and partner, own children among them.
-      relatives: Whether somebody is related to the householder, spouses included.
-      minor_head: Whether householder or partner are under 18; known only where nobody else is.
-      generations: Whether there are a child of the householder and a grandchild or a parent.
-      size: Persons, 1 to 7; 7 for more.
+      minors: Ages of all persons under 18 except householder and partner.
+      relatives: Whether a member is related to the householder, spouses included.
+      minor_head: Whether householder or partner are under 18; False if other members are.
+      generations: Whether a child of the householder and a grandchild or a parent are members.
+      size: Number of persons, 1 to 7; 7 stands for more.
     """
 
     couple: str
@@ -59,22 +58,22 @@ class HouseholdType:
 
     @property
     def has_partner(self) -> bool:
-        """Whether the householder lives with spouse or partner."""
+        """Return whether the householder lives with a spouse or partner."""
         return self.couple != "no_partner"
 
     @property
     def is_married(self) -> bool:
-        """Whether with a spouse."""
+        """Return whether the householder lives with a spouse."""
         return self.couple.startswith("married")
 
     @property
     def has_minors(self) -> bool:
-        """Whether anybody is under 18."""
+        """Return whether a member is under 18."""
         return self.minors != NO_MINORS or self.minor_head
 
     @property
     def label(self) -> str:
-        """Its name: the facts that do not follow from those before them."""
+        """Return the name of the type, without facts that follow from earlier ones."""
         follows = self.is_married or self.own != NO_MINORS or self.generations or self.size == 1
         size = f"{self.size}_or_more" if self.size == LARGEST_SIZE else str(self.size)
         facts = {
@@ -90,30 +89,30 @@ class HouseholdType:
 
 
 def type_of(couple: str, others: Mapping[str, int], *, minor_head: bool) -> HouseholdType:
-    """The type of a household.
+    """Return the type of a household.
 
     Args:
       couple: One of `COUPLES`.
-      others: How many of each of `OTHERS` live in it.
+      others: Number of members of each kind in `OTHERS`.
       minor_head: Whether householder or partner are under 18.
     """
-    there = {kind for kind, number in others.items() if number}
-    minors = _ages(there, ("own", "grandchild", "relative", "nonrelative"))
-    has_child = bool(there & {*OWN_CHILDREN})
+    present = {kind for kind, number in others.items() if number}
+    minors = _ages(present, ("own", "grandchild", "relative", "nonrelative"))
+    has_child = bool(present & {*OWN_CHILDREN})
     size = 1 + (couple != "no_partner") + sum(others.values())
     return HouseholdType(
         couple,
-        _ages(there, ("own",)),
+        _ages(present, ("own",)),
         minors,
-        couple.startswith("married") or any(not k.startswith("nonrelative") for k in there),
+        couple.startswith("married") or any(not k.startswith("nonrelative") for k in present),
         minor_head and minors == NO_MINORS,
-        has_child and bool(there & {*GRANDCHILDREN, "parent"}),
+        has_child and bool(present & {*GRANDCHILDREN, "parent"}),
         min(size, LARGEST_SIZE),
     )
 
 
-def _ages(there: set[str], kinds: tuple[str, ...]) -> str:
-    young, older = (any(f"{k}_{age}" in there for k in kinds) for age in _AGES[:2])
+def _ages(present: set[str], kinds: tuple[str, ...]) -> str:
+    young, older = (any(f"{k}_{age}" in present for k in kinds) for age in _AGES[:2])
     if young and older:
         return "both"
     return "under_6" if young else "6_to_17" if older else NO_MINORS
@@ -121,11 +120,11 @@ def _ages(there: set[str], kinds: tuple[str, ...]) -> str:
 
 @cache
 def household_types() -> tuple[HouseholdType, ...]:
-    """All types, in the order of their numbers of 2020.
+    """Return all types, in the order of their numbers of 2020.
 
-    Facts but the size hang on which kinds of persons are there, not on how many, and four kinds
-    show any combination of them. Whoever else lives there may be an adult who is no relative, so
-    what is of some size is of all larger ones.
+    All facts except the size depend on the kinds of members, not on their numbers, and four kinds
+    give every combination of facts. Further members can be adult nonrelatives, so a type of one
+    size exists in all larger sizes.
     """
     smallest = (
         type_of(couple, Counter(kinds), minor_head=minor_head)
@@ -136,13 +135,13 @@ def household_types() -> tuple[HouseholdType, ...]:
         if _can_be(couple, kinds, minor_head)
     )
     types = {
-        replace(one, size=size) for one in smallest for size in range(one.size, LARGEST_SIZE + 1)
+        replace(kind, size=size) for kind in smallest for size in range(kind.size, LARGEST_SIZE + 1)
     }
     return tuple(sorted(types, key=_number))
 
 
 def _can_be(couple: str, kinds: tuple[str, ...], minor_head: bool) -> bool:
-    """Whether such people can live together: minors have no grown children."""
+    """Return whether these members can live together: minors have no grown children."""
     is_householder = minor_head and couple == "no_partner"
     return not (is_householder and {"own_adult", *GRANDCHILDREN} & {*kinds})
 

@@ -1,9 +1,8 @@
-"""Synthetic households: who lives with a householder, and what the 2020 schema says of them.
+"""Synthetic households: members of each household, and their cell in the 2020 schema.
 
-People are put together household by household: partners near the householder's age, children born
-when the householder was of an age to have them, parents a generation older. What a household is
-counted as follows from its people, so that age, children, elderly and size fit each other as in a
-census, and no household is of a cell that cannot be.
+Members are drawn household by household: partners near the householder's age, children born at a
+plausible age, parents a generation older. The cell follows from the members, so that age, children,
+elderly and size agree, and no household is in an impossible cell.
 """
 
 from __future__ import annotations
@@ -23,15 +22,15 @@ Uniform = Callable[[int], FloatArray]
 # Householders by age: first ages of the levels of hhage, and their weights.
 _FIRST_AGES = np.array([15, 25, 35, 45, 55, 60, 65, 75, 85, 101])
 _AGES = np.array([0.035, 0.155, 0.17, 0.175, 0.095, 0.095, 0.16, 0.085, 0.03])
-# By level of hhage: who has a partner, which of these are married, who owns, who of these pays.
+# Shares by level of hhage: partnered; of these married; owners; of these with a mortgage.
 _PARTNERED = np.array([0.25, 0.5, 0.62, 0.62, 0.61, 0.6, 0.58, 0.42, 0.22])
 _MARRIED = np.array([0.35, 0.68, 0.84, 0.86, 0.88, 0.9, 0.93, 0.95, 0.96])
 _OWNERS = np.array([0.14, 0.4, 0.58, 0.68, 0.72, 0.74, 0.78, 0.76, 0.66])
 _MORTGAGES = np.array([0.86, 0.9, 0.88, 0.78, 0.66, 0.56, 0.4, 0.24, 0.14])
-_SAME_SEX = 0.016  # of couples
+_SAME_SEX = 0.016  # share of couples
 _CHILDREN = np.array([0.24, 0.2, 0.3, 0.15, 0.07, 0.04]).cumsum()  # ever born, 0 to 5
-_NO_PAY = 0.03  # of renters
-# How much more often those of each race own, and Hispanics.
+_NO_PAY = 0.03  # share of renters
+# Factors on the probability of owning, by race and for Hispanics.
 _OWNER_TILT = np.array([1.12, 0.7, 0.85, 0.98, 0.72, 0.8, 0.9])
 _HISPANIC_TILT = 0.8
 
@@ -39,16 +38,16 @@ _HISPANIC_TILT = 0.8
 def add_household_details(
     uniform: Uniform, schema: Schema, races: IntArray, entries: Entries
 ) -> Entries:
-    """Draw what the redistricting cells of householders do not say, for every household.
+    """Draw the attributes that redistricting cells of householders lack, for every household.
 
     Args:
-      uniform: Gives so many uniform numbers in [0, 1).
+      uniform: Function that draws n uniform numbers in [0, 1).
       schema: `dhc_households`.
-      races: int64[63], the level of race of each combination of races.
-      entries: Row, cell of pl94 and householders of every entry.
+      races: int64[63], level of race of each combination of races.
+      entries: Row, cell of pl94, and number of householders.
 
     Returns:
-      Row, cell of the schema and 1 of every household, in any order.
+      Row, cell of the schema, and count 1 for every household, in any order.
     """
     rows, cells, counts = entries
     rows, cells = np.repeat(rows, counts), np.repeat(cells, counts)
@@ -72,7 +71,7 @@ def add_household_details(
 
 
 def tenure_of(uniform: Uniform, schema: Schema, entries: Entries, n_rows: int) -> IntArray:
-    """int64[R, 4]: households of each row by the tenure that units have; some pay no rent."""
+    """Return int64[R, 4], households of each row by tenure of units; some pay no rent."""
     rows, cells, counts = entries
     rows, cells = np.repeat(rows, counts), np.repeat(cells, counts)
     tenure = schema.codes_of(cells)["tenure"]
@@ -87,16 +86,16 @@ def _level_of(age: IntArray) -> IntArray:
 def _draw_people(
     uniform: Uniform, number: int
 ) -> tuple[IntArray, BoolArray, IntArray, IntArray, IntArray]:
-    """Of households: age and sex of the householder, position of the couple, oldest age and type.
+    """Draw age and sex of householders, couple, age of the oldest member, and household type.
 
-    Couples are positions in `COUPLES`, types the numbers of `household_types`.
+    Couples are indices into `COUPLES`, types are indices into `household_types`.
     """
 
     def chance(probability: FloatArray | float) -> BoolArray:
         return np.asarray(uniform(number) < probability, np.bool_)
 
     def between(low: IntArray | int, high: IntArray | int) -> IntArray:
-        """Ages from low to high - 1; those in the middle are more frequent."""
+        """Draw ages from low to high - 1, most often in the middle."""
         middle = (uniform(number) + uniform(number)) / 2
         return np.asarray(np.floor(low + middle * (np.asarray(high) - low)), np.int64)
 
@@ -112,7 +111,8 @@ def _draw_people(
     lives_here = np.where(has_partner | ~is_male, 0.95, 0.3)
     young, grown = np.zeros((number, 2), np.int64), np.zeros(number, np.int64)
     for child in range(len(_CHILDREN) - 1):
-        # At birth the householder was 16 to 44, or 51: no structural zero is about these.
+        # Householders were 16 to 44 (women) or 51 (men) at birth; no structural zero forbids this.
+        # these.
         of_age = age - between(16, np.where(is_male, 52, 45))
         stays = chance(np.where(of_age < 18, lives_here, np.where(of_age < 25, 0.5, 0.1)))
         there = (child < born) & (of_age >= 0) & stays
@@ -164,7 +164,7 @@ def _draw_people(
 
 
 def _householder_ages(uniform: Uniform, size: int) -> IntArray:
-    """int64[H]: ages from 15 to 100; few of the first level are minors."""
+    """Draw int64[H], ages from 15 to 100; few of the first level are minors."""
     level = np.searchsorted(_AGES.cumsum() / _AGES.sum(), uniform(size), side="right")
     within = uniform(size)
     within = np.where(level == 0, within**0.25, within)
@@ -173,17 +173,17 @@ def _householder_ages(uniform: Uniform, size: int) -> IntArray:
 
 
 def _ages(minors: IntArray) -> IntArray:
-    """int64[H]: 0 for none, 1 and 2 for those under 6 and of 6 to 17 alone, 3 for both."""
+    """Return int64[H]: 0 no minors, 1 only under 6, 2 only 6 to 17, 3 both."""
     return np.asarray((minors[:, 0] > 0) + 2 * (minors[:, 1] > 0), np.int64)
 
 
 @lru_cache
 def _numbers() -> IntArray:
-    """The number of a household type by its facts; -1 where there is none."""
+    """Return the index of a household type by its facts; -1 for impossible combinations."""
     out = np.full((len(COUPLES), 4, 4, 2, 2, 2, LARGEST_SIZE + 1), -1)
     ages = ("none", "under_6", "6_to_17", "both")
-    for number, one in enumerate(household_types()):
-        facts = (COUPLES.index(one.couple), ages.index(one.own), ages.index(one.minors))
-        flags = (int(one.relatives), int(one.minor_head), int(one.generations))
-        out[*facts, *flags, one.size] = number
+    for number, kind in enumerate(household_types()):
+        facts = (COUPLES.index(kind.couple), ages.index(kind.own), ages.index(kind.minors))
+        flags = (int(kind.relatives), int(kind.minor_head), int(kind.generations))
+        out[*facts, *flags, kind.size] = number
     return out

@@ -1,7 +1,6 @@
 """Invented persons of any schema, for a rehearsal: independent attributes, uneven geounits.
 
-Nothing is imitated but the form: how common a level is, and how large a geounit, is drawn from a
-seed, and comes from no data.
+Frequencies of levels and sizes of geounits are drawn from a seed and depend on no data.
 """
 
 from __future__ import annotations
@@ -17,23 +16,24 @@ from invariants.zeros import StructuralZeros
 from jobs.design.synthetic.nation import Blocks, seeded
 from jobs.design.synthetic.persons import summed
 
-PERSONS = 40  # of a leaf, on average
-_LEAVES = 200  # drawn at a time
-_EMPTY = 0.1  # of the leaves
-_SPREAD = 0.9  # of the logarithms of their sizes
-_LOCAL = 0.3  # of the logarithms of how common a level is in a batch of leaves
-_RARE = 0.03  # least weight of a level before they are divided by their sum
-_ATTEMPTS = 50  # to draw persons who can be
+# Defaults, not measured: a rehearsal needs plausible sizes only.
+PERSONS = 40  # mean persons of a leaf
+_LEAVES = 200  # leaves per batch
+_EMPTY = 0.1  # share of empty leaves
+_SPREAD = 0.9  # standard deviation of the logarithm of sizes
+_LOCAL = 0.3  # standard deviation of the logarithm of frequencies between batches
+_RARE = 0.03  # least weight of a level, before normalization
+_ATTEMPTS = 50  # attempts to replace impossible persons
 
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """A column whose values are drawn.
+    """Column whose values are drawn.
 
     Attributes:
-      name: Of the column.
-      values: Texts to choose from, V of them.
-      levels: By attribute that is read from the column, int64[V] position of the level.
+      name: Name of the column.
+      values: The V texts to choose from.
+      levels: Attribute to int64[V], index of its level for each value.
     """
 
     name: str
@@ -42,10 +42,8 @@ class Choice:
 
 
 def choices_of(schema: Schema) -> list[Choice]:
-    """One column per attribute, whose values are the labels."""
-    return [
-        Choice(one.name, one.levels, {one.name: np.arange(one.size)}) for one in schema.attributes
-    ]
+    """Return one column per attribute, whose values are the labels."""
+    return [Choice(a.name, a.levels, {a.name: np.arange(a.size)}) for a in schema.attributes]
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,10 +51,10 @@ class Persons:
     """Persons of some leaves.
 
     Attributes:
-      geocodes: Of the leaves.
-      rows: int64[n] leaf of every person, not decreasing.
-      picks: By column, int64[n] position of the value.
-      cells: int64[n].
+      geocodes: Geocodes of the leaves.
+      rows: int64[n], leaf of every person, not decreasing.
+      picks: Column to int64[n], index of the value.
+      cells: int64[n], cell of every person.
     """
 
     geocodes: Sequence[str]
@@ -65,7 +63,7 @@ class Persons:
     cells: IntArray
 
     def blocks(self) -> Blocks:
-        """The same as entries; there are no units."""
+        """Return the persons as entries of blocks without units."""
         entries = (self.rows, self.cells, np.ones(len(self.rows), np.int64))
         none = np.zeros((len(self.geocodes), 2), np.int64)
         summed_up = summed(entries, int(self.cells.max(initial=0)) + 1)
@@ -74,14 +72,14 @@ class Persons:
 
 @dataclass(frozen=True, eq=False)
 class Inventor:
-    """Draws persons; equal ones draw the same.
+    """Generator of persons; equal generators draw equal persons.
 
     Attributes:
-      schema: Numbers the cells.
+      schema: Schema of the persons.
       choices: Columns; every attribute is read from one of them.
       seed: Any nonnegative integers.
-      mean: Persons of a leaf, on average.
-      impossible: Cells in which nobody can be, or none.
+      mean: Mean persons of a leaf.
+      impossible: Structural zeros; None for none.
     """
 
     schema: Schema
@@ -99,11 +97,11 @@ class Inventor:
         """Draw the persons of a batch of leaves.
 
         Args:
-          geocodes: Of the leaves.
-          number: Of the batch; the persons depend on it, the seed and how many leaves there are.
+          geocodes: Geocodes of the leaves.
+          number: Number of the batch; persons depend on it, the seed and the number of leaves.
 
-        Law: sizes are log-normal, some 0. Values of a column are independent of each other and of
-          those of other columns, given the batch; a person who cannot be is drawn again.
+        Law: sizes are log-normal, some 0. Given the batch, all values are independent; impossible
+          persons are drawn again.
         """
         rng = seeded(*self.seed, 1, number)
         drawn = rng.lognormal(np.log(max(self.mean, 1e-9)) - _SPREAD**2 / 2, _SPREAD, len(geocodes))
@@ -129,13 +127,13 @@ class Inventor:
         return Persons(geocodes, rows[can_be], kept, cells[can_be])
 
     def _common(self, index: int) -> FloatArray:
-        """float64[V]: how common the values of a column are everywhere; levels share alike."""
+        """Return float64[V], frequencies of the values of a column; equal within a level."""
         choice = self.choices[index]
         rng = seeded(*self.seed, 0, index)
         levels = next(iter(choice.levels.values()))
         weights = rng.gamma(1.5, size=int(levels.max()) + 1) + _RARE
-        alike = np.bincount(levels)[levels]
-        return np.asarray(weights[levels] / alike, np.float64)
+        n_values = np.bincount(levels)[levels]
+        return np.asarray(weights[levels] / n_values, np.float64)
 
     def _picks(
         self, rng: np.random.Generator, common: Sequence[FloatArray], size: int

@@ -1,7 +1,7 @@
-"""Generated persons for the blocks of a public list, whose housing units say how many there are.
+"""Synthetic persons for the blocks of a public list, by their numbers of housing units.
 
-The list is any table with a row per block: 15-digit geocodes, housing units, and perhaps the
-number of group quarters. Tracts are drawn one by one, each from a seed of its own as in `nation`.
+The list is a table with a row per block: 15-digit geocode, housing units, and optionally group
+quarters. Each tract is drawn from a separate seed, as in `nation`.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class ListedTracts:
     """Tracts of a list, sorted by geocode.
 
     Attributes:
-      codes: bytes[B] geocodes of blocks, sorted.
-      housing_units: int64[B].
-      group_quarters: int64[B].
-      edges: int64[T + 1]: where tracts begin in these, and the end.
-      every: Which of them are drawn.
+      codes: bytes[B], geocodes of blocks, sorted.
+      housing_units: int64[B], housing units of each block.
+      group_quarters: int64[B], group quarters of each block.
+      edges: int64[T + 1], first block of each tract, and the end.
+      every: Every n-th tract is drawn.
     """
 
     codes: Geocodes
@@ -45,24 +45,24 @@ class ListedTracts:
         return len(range(0, len(self.edges) - 1, self.every))
 
     def draw(self, nation: GenerateSpec) -> Iterator[Blocks]:
-        """Draw one after the other; each depends on the seed and its own rows alone."""
+        """Draw tracts one by one; each depends only on the seed and its rows."""
         for index in range(0, len(self.edges) - 1, self.every):
             part = slice(self.edges[index], self.edges[index + 1])
             geocodes = [code.decode() for code in self.codes[part].tolist()]
             first = geocodes[0]
             state, county, tract = int(first[:2], 36), int(first[2:5], 36), int(first[5:11], 36)
-            place = Tract(state, county, tract, len(geocodes))
+            drawn = Tract(state, county, tract, len(geocodes))
             units, quarters = self.housing_units[part], self.group_quarters[part]
-            yield draw_listed(nation, place, geocodes, units, quarters)
+            yield draw_listed(nation, drawn, geocodes, units, quarters)
 
 
 def list_tracts(path: Place, nation: GenerateSpec) -> ListedTracts:
     """Read a public list of blocks.
 
     Raises:
-      ConfigError: There are not two or three columns, or `every` is not positive.
-      InputError: It cannot be read, lacks a column, names a block twice, or has a geocode that is
-        not of 15 letters or digits, or a number that is negative.
+      ConfigError: `columns` does not name two or three columns, or `every` is not positive.
+      InputError: The list cannot be read, lacks a column, repeats a block, or has a geocode without
+        15 letters or digits, or a negative number.
     """
     columns_named = tuple(name.strip() for name in nation.columns.split(","))
     if not 2 <= len(columns_named) <= 3:
@@ -83,13 +83,13 @@ def list_tracts(path: Place, nation: GenerateSpec) -> ListedTracts:
         codes.append(values.geocode_bytes(array, _DIGITS))
         for column, name in zip(columns, numbers, strict=True):
             column.append(values.counts(batch, name))
-    found = np.concatenate(codes)
-    order = np.argsort(found, kind="stable")
-    found = found[order]
-    refuse_twice(found, lambda code: rows_of(table, geocode, code, _DIGITS))
+    blocks = np.concatenate(codes)
+    order = np.argsort(blocks, kind="stable")
+    blocks = blocks[order]
+    refuse_twice(blocks, lambda code: rows_of(table, geocode, code, _DIGITS))
     units, *quarters = (np.concatenate(column)[order] for column in columns)
-    tracts = found.astype(f"S{_TRACT_DIGITS}")
+    tracts = blocks.astype(f"S{_TRACT_DIGITS}")
     starts = np.flatnonzero(np.append(True, tracts[1:] != tracts[:-1]))
-    edges = np.append(starts, len(found)).astype(np.int64)
-    none = np.zeros(len(found), np.int64)
-    return ListedTracts(found, units, quarters[0] if quarters else none, edges, nation.every)
+    edges = np.append(starts, len(blocks)).astype(np.int64)
+    none = np.zeros(len(blocks), np.int64)
+    return ListedTracts(blocks, units, quarters[0] if quarters else none, edges, nation.every)

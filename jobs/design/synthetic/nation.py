@@ -1,9 +1,9 @@
-"""A seeded synthetic nation: blocks and persons that look like a census, of any size.
+"""Seeded synthetic nation: blocks and persons that look like a census, of any size.
 
-Every tract is drawn from its own seed, so the data depend on the specification alone, not on how
-the work is cut; memory stays constant. The numbers below give roughly the shape of the 2010 and
-2020 redistricting data: about 40 % of blocks empty, skewed block sizes of 40 persons on average,
-2.5 % of persons in group quarters concentrated in few blocks, and segregated race mixes.
+Every tract is drawn from a separate seed, so the data depend only on the specification, and memory
+is constant. The constants give roughly the shape of the 2010 and 2020 redistricting data: 40 % of
+blocks empty, skewed block sizes with mean 40 persons, 2.5 % of persons in group quarters in few
+blocks, and segregated race mixes.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from jobs.design.synthetic.schemas import schema_named
 
 COMBINATIONS = [c for size in range(1, 7) for c in combinations(range(6), size)]  # of races
 HOUSEHOLDS = "dhc_households"
-"""The schema whose records are households; its householders are drawn as persons are."""
+"""The schema whose records are households; its householders are drawn like persons."""
 REDISTRICTING = "redistricting"
-"""Folder of the redistricting cells of the same persons."""
+"""Folder of the same persons in redistricting cells."""
 _BLOCKS_PER_GROUP = 34
 _TRACT_PERSONS = 96 * 40
 # Eight groups as in block16: weight in the nation, share of minors.
@@ -49,7 +49,7 @@ _GROUP_MINORS = np.array([0.30, 0.18, 0.24, 0.28, 0.20, 0.28, 0.25, 0.42])
 _FACILITIES = np.array([0.02, 0.03, 0.22, 0.03, 0.06, 0.004, 0.4])
 _FACILITY_SIZES = np.array([1000.0, 40.0, 85.0, 60.0, 550.0, 900.0, 35.0])
 _FACILITY_MINORS = np.array([0.0, 0.95, 0.0, 0.15, 0.02, 0.01, 0.10])
-# How much more often each group lives in each type than in households.
+# Frequency of each group in each type of facility, relative to households.
 _FACILITY_TILT = np.array(
     [
         [1.3, 0.7, 3.0, 2.0, 0.2, 1.0, 1.0, 0.8],
@@ -63,28 +63,29 @@ _FACILITY_TILT = np.array(
 )
 
 
-# Of vacant units, in the order of the levels of dhc_units.
+# Shares of vacant units, in the order of the levels of dhc_units.
 _VACANCIES = np.array([0.22, 0.04, 0.08, 0.04, 0.32, 0.005, 0.295])
-# Of listed blocks: share of housing units that are occupied, persons in each, and persons of an
-# address of group quarters over those of a facility above. With the 142 million units and 193,000
-# addresses of 2021 that is 334 million persons, 8.1 million of them in group quarters.
+# For listed blocks: beta distribution of the occupied share of housing units, persons per occupied
+# unit, and persons per address of group quarters relative to a facility above. With the 142 million
+# units and 193,000 addresses of 2021 that is 334 million persons, 8.1 million of them in group
+# quarters.
 _OCCUPIED = (18.0, 2.0)
 _PERSONS_PER_UNIT = 2.52
 _PERSONS_PER_ADDRESS = 0.35
 
 
 @dataclass(frozen=True)
-class Places:
-    """What leaves and tracts look like.
+class LeafSizes:
+    """Distribution of the sizes of leaves, tracts and counties.
 
     Attributes:
       persons: Mean persons of a leaf.
-      log_persons: Mean logarithm of the persons of a leaf that is not empty, and its deviation.
+      log_persons: Mean and standard deviation of the logarithm of persons of nonempty leaves.
       empty: Parameters of the beta distribution of the share of empty leaves in a tract.
-      largest: Most persons of a leaf.
-      leaves: Mean leaves of a tract.
-      tracts: Least mean number of tracts of a county.
-      most_counties: Counties of a state beyond which their mean size grows.
+      largest: Largest number of persons of a leaf.
+      leaves: Mean number of leaves of a tract.
+      tracts: Smallest mean number of tracts of a county.
+      most_counties: Number of counties of a state beyond which counties become larger.
     """
 
     persons: int = 40
@@ -96,27 +97,27 @@ class Places:
     most_counties: int = 150
 
 
-_BLOCKS = Places()
+_BLOCKS = LeafSizes()
 _MOST_COUNTIES = 499  # odd numbers of three digits
 # 152,000 enumeration districts of 132 million persons in 3,200 districts of 3,100 counties.
-_ENUMERATION_DISTRICTS = Places(870, (6.62, 0.55), (1, 49), 10_000, 48, 1.03, 400)
+_ENUMERATION_DISTRICTS = LeafSizes(870, (6.62, 0.55), (1, 49), 10_000, 48, 1.03, 400)
 
 
-def places_of(schema: str) -> Places:
-    """What leaves and tracts look like under a schema."""
+def leaf_sizes_of(schema: str) -> LeafSizes:
+    """Return the distribution of leaf sizes for a schema."""
     return _ENUMERATION_DISTRICTS if schema == "census1940" else _BLOCKS
 
 
 @dataclass(frozen=True)
 class Tract:
-    """One tract to draw.
+    """Tract to draw.
 
     Attributes:
       state: Number of the state, from 0.
       county: Number of the county in the state, from 0.
       tract: Number of the tract in the county, from 0.
-      n_blocks: Its blocks.
-      subsets: Geocodes of 12 characters of its one or two tract subsets; none without prims.
+      n_blocks: Number of blocks.
+      subsets: 12-character geocodes of its one or two tract subsets; none without prims.
     """
 
     state: int
@@ -127,25 +128,25 @@ class Tract:
 
     @property
     def geocode(self) -> str:
-        """11 digits: state 2, county 3, tract 6."""
+        """Return the 11-digit geocode: state 2, county 3, tract 6."""
         return f"{self.state + 1:02d}{2 * self.county + 1:03d}{100 * (self.tract + 1):06d}"
 
 
 @dataclass(frozen=True, eq=False)
 class Blocks:
-    """The drawn blocks of a tract.
+    """Drawn blocks of a tract.
 
     Attributes:
-      geocodes: B geocodes of 15 digits, or of 16 characters with prims, sorted.
-      housing_units: int64[B, 2], occupied and vacant.
-      facilities: int64[B, 7] group-quarters facilities by type.
-      rows: int64[m] block of every entry, increasing.
-      cells: int64[m] cell of the requested schema, increasing within a block.
-      counts: int64[m] persons, positive.
-      census_geocodes: With prims, the geocodes of 15 digits; else none.
-      beside: What else is written of these blocks: name of the folder to rows, cells and counts.
-      together: Of everybody in a household the row, the number of the household and the cell, if
-        it is drawn who lives with whom.
+      geocodes: B sorted geocodes of 15 digits, or of 16 characters with prims.
+      housing_units: int64[B, 2], occupied and vacant units.
+      facilities: int64[B, 7], group-quarters facilities by type.
+      rows: int64[m], block of every entry, increasing.
+      cells: int64[m], cell of the schema, increasing within a block.
+      counts: int64[m], persons, positive.
+      census_geocodes: With prims, the 15-digit geocodes; else none.
+      further: Further datasets of these blocks: folder name to rows, cells and counts.
+      together: Block, number of the household, and cell of all household members; None if members
+        of households are not drawn.
     """
 
     geocodes: list[str]
@@ -155,17 +156,17 @@ class Blocks:
     cells: IntArray
     counts: IntArray
     census_geocodes: Sequence[str] = ()
-    beside: Mapping[str, Entries] = field(default_factory=dict)
+    further: Mapping[str, Entries] = field(default_factory=dict)
     together: Entries | None = None
 
 
 def plan_tracts(nation: GenerateSpec) -> list[Tract]:
-    """Split the blocks over states, counties and tracts; sizes add up to `nation.blocks`."""
+    """Split the blocks into states, counties and tracts; sizes add up to `nation.blocks`."""
     rng = seeded(nation.seed, 0)
     weights = rng.lognormal(0, 0.9, nation.states)
     share = (nation.blocks - nation.states) * weights / weights.sum()
     edges = np.rint(np.concatenate(([0.0], np.cumsum(share)))).astype(np.int64)
-    out, places = [], places_of(nation.schema)
+    out, places = [], leaf_sizes_of(nation.schema)
     for state, n_blocks in enumerate(np.diff(edges) + 1):
         sizes = _sizes(seeded(nation.seed, 1, state), int(n_blocks), places.leaves, 0.8, 1500)
         fitting = max(places.tracts, len(sizes) / places.most_counties)
@@ -178,7 +179,7 @@ def plan_tracts(nation: GenerateSpec) -> list[Tract]:
 
 
 def _with_subsets(seed: int, tracts: Sequence[Tract]) -> list[Tract]:
-    """The tracts of a nation with their tract subsets, drawn county by county."""
+    """Add tract subsets to the tracts of a nation, county by county."""
     out: list[Tract] = []
     for _, group in groupby(tracts, key=lambda tract: (tract.state, tract.county)):
         county = [*group]
@@ -189,20 +190,20 @@ def _with_subsets(seed: int, tracts: Sequence[Tract]) -> list[Tract]:
             return np.asarray(rng.choice(n, k, replace=False), np.int64)
 
         subsets = tract_subsets(choose, first.geocode[:5], len(county))
-        out += [replace(one, subsets=own) for one, own in zip(county, subsets, strict=True)]
+        out += [replace(tract, subsets=codes) for tract, codes in zip(county, subsets, strict=True)]
     return out
 
 
 def block_geocodes(nation: GenerateSpec) -> Iterator[str]:
-    """Geocodes of all blocks of a nation, sorted, without anybody in them."""
+    """Yield the sorted geocodes of all blocks of a nation, without drawing persons."""
     for tract in plan_tracts(nation):
         yield from _geocodes(seeded(nation.seed, 7, tract.state, tract.county, tract.tract), tract)
 
 
 def draw_tract(nation: GenerateSpec, tract: Tract) -> Blocks:
-    """Draw one tract; depends on the specification and the tract alone."""
+    """Draw one tract; depends only on the specification and the tract."""
     rng = seeded(nation.seed, 3, tract.state, tract.county, tract.tract)
-    mix, places = _tract_mix(nation.seed, tract, rng), places_of(nation.schema)
+    mix, places = _tract_mix(nation.seed, tract, rng), leaf_sizes_of(nation.schema)
     persons, units = _households(rng, tract.n_blocks, places)
     facilities, residents = _group_quarters(rng, tract.n_blocks, places)
     homes = Homes(mix, persons, units, facilities, residents)
@@ -216,14 +217,14 @@ def draw_listed(
     housing_units: IntArray,
     group_quarters: IntArray,
 ) -> Blocks:
-    """Draw the persons of a tract whose blocks are given; depends on the arguments alone.
+    """Draw the persons of a tract with given blocks; depends only on the arguments.
 
     Args:
-      nation: Its seed and schema.
-      tract: Its numbers are those of its geocode.
-      geocodes: B geocodes of 15 digits, sorted.
-      housing_units: int64[B]. A tenth is vacant, 2.5 persons live in each of the others.
-      group_quarters: int64[B] addresses of facilities, of any type.
+      nation: Specification with seed and schema.
+      tract: The tract, with the numbers of its geocode.
+      geocodes: B sorted geocodes of 15 digits.
+      housing_units: int64[B]; a tenth becomes vacant, 2.5 persons live in each of the others.
+      group_quarters: int64[B], addresses of facilities of any type.
     """
     rng = seeded(nation.seed, 6, tract.state, tract.county, tract.tract)
     mix = _tract_mix(nation.seed, tract, rng)
@@ -241,14 +242,14 @@ def draw_listed(
 
 @dataclass(frozen=True, eq=False)
 class Homes:
-    """Where people of a tract may live.
+    """Homes of the persons of a tract.
 
     Attributes:
       mix: float64[8], weights of the groups.
-      persons: int64[B] in households.
-      units: int64[B, 2], occupied and vacant.
-      facilities: int64[B, 7] by type.
-      residents: int64[B, 7] of the facilities.
+      persons: int64[B], persons in households.
+      units: int64[B, 2], occupied and vacant units.
+      facilities: int64[B, 7], facilities by type.
+      residents: int64[B, 7], residents of the facilities.
     """
 
     mix: FloatArray
@@ -265,39 +266,39 @@ def _inhabited(
     homes: Homes,
     geocodes: Callable[[], list[str]],
 ) -> Blocks:
-    """Draw who lives in homes.
+    """Draw the persons who live in homes.
 
-    Geocodes are asked for between persons and units: what draws them goes on from there.
+    Geocodes are drawn between persons and units, to keep the order of random numbers.
     """
     persons, residents, units = homes.persons, homes.residents, homes.units
     if nation.schema == HOUSEHOLDS:
         persons, residents = units[:, 0], 0 * residents
     drawn = _draw_persons(rng, homes.mix, persons, residents)
-    beside: dict[str, Entries] = {}
+    further: dict[str, Entries] = {}
     together = None
     if nation.schema == RESIDENTS:
-        own = seeded(nation.seed, 8, tract.state, tract.county, tract.tract)
-        records = householders(own, units[:, 0], drawn)
-        households = drawn_households(own, persons, units[:, 0])
+        household_rng = seeded(nation.seed, 8, tract.state, tract.county, tract.tract)
+        records = householders(household_rng, units[:, 0], drawn)
+        households = drawn_households(household_rng, persons, units[:, 0])
         sizes = by_size(*households, len(units))
-        beside[DWELLINGS] = _sparse(np.hstack([units[:, 1:], sizes, homes.facilities]))
-        together = members(own, households, records)
+        further[DWELLINGS] = _sparse(np.hstack([units[:, 1:], sizes, homes.facilities]))
+        together = members(household_rng, households, records)
     else:
         records = _to_schema(rng, nation.schema, *drawn)
     codes = geocodes()
     if nation.schema == HOUSEHOLDS:
-        beside = _units_beside(rng, records, units, homes.facilities)
+        further = _units_beside(rng, records, units, homes.facilities)
     elif nation.with_prims:
-        beside[REDISTRICTING] = _to_schema(rng, "pl94", *drawn)
+        further[REDISTRICTING] = _to_schema(rng, "pl94", *drawn)
     of_prims = block_codes(tract.subsets, codes) if nation.with_prims else codes
     census = codes if nation.with_prims else ()
-    return Blocks(of_prims, units, homes.facilities, *records, census, beside, together)
+    return Blocks(of_prims, units, homes.facilities, *records, census, further, together)
 
 
 def _units_beside(
     rng: np.random.Generator, households: Entries, units: IntArray, facilities: IntArray
 ) -> dict[str, Entries]:
-    """The units that these households live in, the vacant ones and the facilities: two schemas."""
+    """Return the units of these households, vacant units and facilities in two schemas."""
     tenure = tenure_of(rng.random, schema_named(HOUSEHOLDS), households, len(units))
     vacant = rng.multinomial(units[:, 1], _VACANCIES)
     by_type = [
@@ -311,7 +312,7 @@ def _units_beside(
 
 
 def _sparse(counts: IntArray) -> Entries:
-    """Rows, cells and counts of what is not zero."""
+    """Return rows, cells and counts of nonzero entries."""
     rows, cells = np.nonzero(counts)
     return rows, cells, counts[rows, cells]
 
@@ -319,7 +320,7 @@ def _sparse(counts: IntArray) -> Entries:
 def _draw_persons(
     rng: np.random.Generator, mix: FloatArray, persons: IntArray, residents: IntArray
 ) -> Entries:
-    """Entries over the 2,016 cells of households of int64[B] persons and int64[B, 7] residents."""
+    """Draw entries over the 2,016 cells from persons int64[B] and residents int64[B, 7]."""
     size = len(persons)
     minors = np.clip(_GROUP_MINORS * rng.lognormal(0, 0.2), 0, 0.6)
     block_mix = rng.gamma(np.broadcast_to(mix * 10 + 0.01, (size, 8))) + 1e-12
@@ -331,14 +332,14 @@ def _draw_persons(
 
 
 def seeded(*key: int) -> np.random.Generator:
-    """Return the generator of some nonnegative integers."""
+    """Return a random generator seeded with nonnegative integers."""
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence(list(key))))
 
 
 def _sizes(
     rng: np.random.Generator, total: int, mean: float, sigma: float, largest: int
 ) -> IntArray:
-    """Positive lognormal sizes that add up to the total."""
+    """Draw positive log-normal sizes that add up to the total."""
     count = max(1, round(total / mean), -(-total // largest))
     weights = np.minimum(rng.lognormal(0, sigma, count), 8.0)
     share = (total - count) * weights / weights.sum()
@@ -347,14 +348,16 @@ def _sizes(
 
 
 def _tract_mix(seed: int, tract: Tract, rng: np.random.Generator) -> FloatArray:
-    """float64[8]: weights of the groups; states differ, counties more, tracts most."""
+    """Draw float64[8], weights of the groups; states differ, counties more, tracts most."""
     state = seeded(seed, 4, tract.state).dirichlet(_GROUP_WEIGHTS * 60)
     county = seeded(seed, 5, tract.state, tract.county).dirichlet(state * 25 + 1e-3)
     return np.asarray(rng.dirichlet(county * 5 + 2e-3), np.float64)
 
 
-def _households(rng: np.random.Generator, size: int, places: Places) -> tuple[IntArray, IntArray]:
-    """Persons in households, and int64[B, 2] occupied and vacant housing units, of every block."""
+def _households(
+    rng: np.random.Generator, size: int, places: LeafSizes
+) -> tuple[IntArray, IntArray]:
+    """Draw persons in households, and int64[B, 2] occupied and vacant units, of every block."""
     empty = rng.random(size) < rng.beta(*places.empty)
     drawn = rng.lognormal(*places.log_persons, size) * rng.lognormal(0, 0.2)
     persons = np.where(empty, 0, np.minimum(np.ceil(drawn).astype(np.int64), places.largest))
@@ -365,9 +368,9 @@ def _households(rng: np.random.Generator, size: int, places: Places) -> tuple[In
 
 
 def _group_quarters(
-    rng: np.random.Generator, size: int, places: Places
+    rng: np.random.Generator, size: int, places: LeafSizes
 ) -> tuple[IntArray, IntArray]:
-    """int64[B, 7] facilities and their residents; a few blocks attract most facilities."""
+    """Draw facilities and residents, int64[B, 7] each; a few blocks attract most facilities."""
     facilities = np.zeros((size, 7), np.int64)
     residents = np.zeros((size, 7), np.int64)
     attraction = rng.lognormal(0, 2.0, size)
@@ -381,7 +384,7 @@ def _group_quarters(
 
 
 def _group_cells() -> FloatArray:
-    """float64[8, 126]: for each group the probabilities of (hispanic, cenrace)."""
+    """Return float64[8, 126], for each group the probabilities of (hispanic, cenrace)."""
     weights = np.array([0.5, 0.2, 0.12, 0.12, 0.02, 0.3])
     many = np.array([np.prod(weights[list(c)]) * 0.15 ** (len(c) - 2) for c in COMBINATIONS[6:]])
     out = np.zeros((8, 2, 63))
@@ -432,7 +435,7 @@ def _to_schema(
         cells = 8 * adult + np.where(hispanic == 1, 0, np.minimum(race, 6) + 1)
     elif name == HOUSEHOLDS:
         entries = (rows, cells, counts)
-        races = np.minimum(np.arange(len(COMBINATIONS)), 6)  # two or more together
+        races = np.minimum(np.arange(len(COMBINATIONS)), 6)  # two or more races
         rows, cells, counts = add_household_details(rng.random, schema, races, entries)
     elif name in ("dhc_persons", "census1940"):
         first = np.array([c[0] for c in COMBINATIONS])

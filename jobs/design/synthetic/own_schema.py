@@ -1,4 +1,4 @@
-"""`das generate --schema FILE`: invented persons of a schema of the user's."""
+"""The command `das generate --schema FILE`: invented persons of the user's schema."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from jobs.pipeline.storage.place import Place
 
 
 def invent_persons(spec: GenerateSpec, out: Path) -> dict[str, int | str | bool]:
-    """Write `out/geounits.parquet` and `out/<format>/` of persons of a schema file.
+    """Write invented persons of a schema file to `out/geounits.parquet` and `out/<format>/`.
 
     Returns:
-      Facts: numbers of leaves and persons, and the paths written.
+      Facts: numbers of leaves and persons, and the written paths.
 
     Raises:
-      ConfigError, SchemaError: The schema cannot be used, or a number is out of range.
+      ConfigError, SchemaError: The schema is invalid, or a number is out of range.
       InputError: The list cannot be read.
-      OutputError: The folder holds something or cannot be written.
+      OutputError: The folder is not empty or cannot be written.
     """
     refuse_full(out)
     try:
@@ -65,7 +65,7 @@ def _check(spec: GenerateSpec, schema: Schema) -> None:
     if spec.format == "block_table" and not all(name.isidentifier() for name in names):
         raise ConfigError(
             "generate, format",
-            "names columns by attributes, which these names do not allow",
+            "names columns after attributes, but these names are no identifiers",
             got=names,
             want="records or histograms",
         )
@@ -74,7 +74,7 @@ def _check(spec: GenerateSpec, schema: Schema) -> None:
 
 
 def _listed(spec: GenerateSpec, listed: Place) -> Iterator[str]:
-    """Geocodes of a public list of leaves, of any spine; sorted."""
+    """Yield the sorted geocodes of a public list of leaves, of any spine."""
     named = spec.columns.split(",")[0].strip()
     look = look_at(listed, sys.maxsize, alone=True)
     column = look.column(named)
@@ -83,7 +83,7 @@ def _listed(spec: GenerateSpec, listed: Place) -> Iterator[str]:
             f"generate, list {listed}",
             "has no such column of geocodes",
             got=named,
-            want=f"one of {[one.name for one in look.columns if one.is_code]}",
+            want=f"one of {[column.name for column in look.columns if column.is_code]}",
             remedy="name it by --columns",
         )
     digits, lost = column.longest, not column.is_text or column.shortest < column.longest

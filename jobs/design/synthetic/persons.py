@@ -1,8 +1,8 @@
 """Relationship, single year of age, sex and citizenship of synthetic persons.
 
-Details are drawn for every person of the redistricting cells of a tract, so time and memory follow
-persons and never the cells of the large schemas. Impossible persons, such as parents of the
-householder under 30, are not drawn (`AGES`); that is what the structural zeros of a run may say.
+Details are drawn for every person in the redistricting cells of a tract, so time and memory depend
+on the number of persons, not on the cells of large schemas. Impossible persons, such as parents of
+the householder under 30, are not drawn (`AGES`), so a run can state them as structural zeros.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from das.schema import Schema
 
 Entries = tuple[IntArray, IntArray, IntArray]
 
-# Positions of the attribute relgq of conf/schema/dhc_persons.yaml: relationships, then facilities.
+# Levels of the attribute relgq of conf/schema/dhc_persons.yaml: relationships, then facilities.
 _N_RELATIONSHIPS, _N_FACILITIES = 18, 24
 _N_AGES = 116
 _CENRACE = 63
-# Youngest and oldest, by position of relgq; anybody where none is named.
+# Youngest and oldest age by level of relgq; all ages where none is given.
 AGES = {
     **dict.fromkeys(range(6), (15, 115)), **dict.fromkeys((6, 7, 8), (0, 89)),
     10: (30, 115), 11: (0, 74), 12: (30, 115), 13: (15, 89), 16: (0, 20),
@@ -41,7 +41,7 @@ _COMMONNESS = np.array(
 
 
 def summed(entries: Entries, n_cells: int) -> Entries:
-    """Add up the counts of equal rows and cells; without zeros, sorted by row and cell."""
+    """Add up counts of equal rows and cells; drop zeros and sort by row and cell."""
     rows, cells, counts = entries
     keys, inverse = np.unique(rows * n_cells + cells, return_inverse=True)
     sums = np.zeros(len(keys), np.int64)
@@ -51,7 +51,7 @@ def summed(entries: Entries, n_cells: int) -> Entries:
 
 
 def facility_shares() -> list[FloatArray]:
-    """Of each of the 7 types, how its facilities are of the finer ones of relgq, in their order."""
+    """Return, for each of the 7 types, the shares of the finer types of relgq."""
     weights = [_COMMONNESS[np.array(some) - _N_RELATIONSHIPS] for some in _OF_TYPE.values()]
     return [some / some.sum() for some in weights]
 
@@ -59,16 +59,16 @@ def facility_shares() -> list[FloatArray]:
 def add_persons_details(
     uniform: Callable[[int], FloatArray], schema: Schema, races: IntArray, entries: Entries
 ) -> Entries:
-    """Draw what the redistricting cells do not say, for every person.
+    """Draw the attributes that redistricting cells lack, for every person.
 
     Args:
-      uniform: Gives so many uniform numbers in [0, 1).
+      uniform: Function that draws n uniform numbers in [0, 1).
       schema: `dhc_persons` or `census1940`.
-      races: int64[63], the level of the schema's race attribute of each combination of races.
-      entries: Row, cell of pl94 and persons of every entry.
+      races: int64[63], level of the race attribute of each combination of races.
+      entries: Row, cell of pl94, and number of persons.
 
     Returns:
-      Row, cell of the schema and 1 of every person, in any order.
+      Row, cell of the schema, and count 1 for every person, in any order.
     """
     rows, cells, counts = entries
     rows, cells = np.repeat(rows, counts), np.repeat(cells, counts)
@@ -92,7 +92,7 @@ def add_persons_details(
 
 @lru_cache
 def _relationship_and_age(kind: int, adult: int) -> FloatArray:
-    """Cumulative probabilities of (relationship or facility, age) for a type and adulthood."""
+    """Return cumulative probabilities of (relationship or facility, age) by type and adulthood."""
     ages = np.arange(_N_AGES)
     alive = np.where(ages < 18, 1.0, np.exp(-(((ages - 18) / 52.0) ** 3)))
     alive[(ages >= 18) != bool(adult)] = 0
@@ -107,7 +107,7 @@ def _relationship_and_age(kind: int, adult: int) -> FloatArray:
         weights *= np.exp(np.minimum(ages - 75, 15) / 8.0)
     if kind == 5:  # college
         weights *= np.exp(-np.abs(ages - 20) / 2.0)
-    for place, (youngest, oldest) in AGES.items():
-        weights[place, (ages < youngest) | (ages > oldest)] = 0
+    for level, (youngest, oldest) in AGES.items():
+        weights[level, (ages < youngest) | (ages > oldest)] = 0
     limits = weights.ravel().cumsum()
     return np.asarray(limits / limits[-1])

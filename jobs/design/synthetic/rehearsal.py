@@ -1,4 +1,4 @@
-"""`das generate --like RUN`: invented data in the form that a run file reads, and a run of them."""
+"""The command `das generate --like RUN`: invented data for a run, and their run file."""
 
 from __future__ import annotations
 
@@ -33,26 +33,26 @@ from jobs.pipeline.storage.files import writing
 from jobs.pipeline.storage.place import Place, StoredPlace
 
 _HEAD = """\
-# A rehearsal of {name}, on invented persons, made by `das generate --like`. Nothing here is of
-# anybody: delete the folder when you are done.
+# A rehearsal of {name} with invented persons, made by `das generate --like`. Nothing here describes
+# real persons: delete the folder when you are done.
 """
 INVENTED = ", invented data"
 
 
 def rehearse(run: Path, spec: GenerateSpec, out: Path) -> dict[str, Any]:
-    """Write the data of every product of a run file, and the run file that reads them.
+    """Write invented data for every product of a run file, and a run file that reads them.
 
     Args:
-      run: The run file that is rehearsed; its data need not be there.
-      spec: Seed, persons of a product, and leaf geounits if there is no public list.
-      out: A new or empty folder.
+      run: The run file to rehearse; its data need not exist.
+      spec: Seed, persons per product, and number of leaf geounits if there is no public list.
+      out: New or empty folder.
 
     Returns:
-      Facts: the run file, persons and leaves, and what of the run file is left out.
+      Facts: the new run file, numbers of persons and leaves, and keys of the run file left out.
 
     Raises:
-      ConfigError: The run file cannot be used, or reads a format that is not invented.
-      OutputError: The folder holds something or cannot be written.
+      ConfigError: The run file is invalid, or reads a format that cannot be invented.
+      OutputError: The folder is not empty or cannot be written.
     """
     refuse_full(out)
     if spec.seed < 0 or spec.blocks < 1 or (spec.persons is not None and spec.persons < 1):
@@ -87,7 +87,7 @@ def _writer(product: Product) -> TableReader[Any]:
 
 
 def _leaves(resolved: Resolved, about: int) -> list[str]:
-    """Geocodes of the public list; without one, invented ones."""
+    """Return the geocodes of the public list; without a list, invented ones."""
     public, spine = resolved.config.geography.geounits, resolved.plan.census_spine
     if public is None:
         return invented_leaves(spine, about)
@@ -95,7 +95,7 @@ def _leaves(resolved: Resolved, about: int) -> list[str]:
 
 
 def invented_leaves(spine: Spine, about: int) -> list[str]:
-    """Geocodes of a tree with about so many leaves, alike in every geounit.
+    """Return geocodes of a regular tree with about this many leaves.
 
     >>> invented_leaves(Spine(("country", "village"), (0, 2)), 3)
     ['01', '02', '03']
@@ -117,7 +117,7 @@ def invented_leaves(spine: Spine, about: int) -> list[str]:
 def _invent(
     product: Product, leaves: Sequence[str], seed: tuple[int, ...], mean: float, path: Path
 ) -> int:
-    """Write the data of a product; returns how many records."""
+    """Write the data of a product; return the number of records."""
     writer, plan = _writer(product), product.plan
     choices = _choices(writer.legal())
     inventor = Inventor(plan.schema, choices, seed, mean, plan.limits.zeros)
@@ -126,15 +126,17 @@ def _invent(
         for drawn in inventor.draw_all(leaves):
             records += len(drawn.rows)
             texts = {
-                one.name: pa.array(one.values, pa.string()).take(pa.array(drawn.picks[one.name]))
-                for one in choices
+                choice.name: pa.array(choice.values, pa.string()).take(
+                    pa.array(drawn.picks[choice.name])
+                )
+                for choice in choices
             }
             file.write(writer.write(Invented(drawn.geocodes, drawn.rows, drawn.cells, texts)))
     return records
 
 
 def _choices(legal: Legal) -> list[Choice]:
-    """The columns of an input, with the values that all attributes read from them have."""
+    """Return the columns of an input, with values legal for all attributes read from them."""
     choices = []
     for column, attributes in legal.items():
         first, *others = attributes
@@ -143,7 +145,7 @@ def _choices(legal: Legal) -> list[Choice]:
         if not values:
             raise ConfigError(
                 f"data.columns.{first}",
-                f"has no code that {others} have too, which read the same column",
+                f"has no code in common with {others}, which read the same column",
             )
         levels = {
             name: np.array([codes[value] for value in values], np.int64)
@@ -154,13 +156,13 @@ def _choices(legal: Legal) -> list[Choice]:
 
 
 def _file_name(data: DataConfig) -> str:
-    """The name of the input, if it is a file's; else of a Parquet file."""
+    """Return the name of the input file; if the input is a folder, the name of a Parquet file."""
     name = data.path.name
     return name if Path(name).suffix.lower() in FILE_KINDS else f"{name or 'data'}.parquet"
 
 
 def _product(product: Product, path: Path, out: Path, left_out: list[str]) -> dict[str, Any]:
-    """The section of a product, without what invented persons cannot promise."""
+    """Return the section of a product, without invariants that invented persons would violate."""
     document = document_of(with_places(product.config, partial(_seen_from, out)))
     document["data"]["path"] = path.relative_to(out).as_posix()
     kept = []
@@ -179,7 +181,7 @@ def _product(product: Product, path: Path, out: Path, left_out: list[str]) -> di
 
 
 def _document(resolved: Resolved, products: Mapping[str, Any], out: Path) -> dict[str, Any]:
-    """The run file; its account, beside the invented data, is nobody's."""
+    """Return the run file, with a separate account."""
     document = document_of(with_places(resolved.config, partial(_seen_from, out)))
     document["name"] = f"{document['name']}{INVENTED}"
     document["products"] = dict(products)
@@ -190,8 +192,8 @@ def _document(resolved: Resolved, products: Mapping[str, Any], out: Path) -> dic
     return document
 
 
-def _seen_from(out: Path, _: str, place: Place) -> Place:
-    """Return a place relative to the folder of the run file; an address stays as it is."""
-    if isinstance(place, StoredPlace):
-        return place
-    return Path(os.path.relpath(place, out.resolve()))
+def _seen_from(out: Path, _: str, path: Place) -> Place:
+    """Return a path relative to the folder of the run file; addresses stay unchanged."""
+    if isinstance(path, StoredPlace):
+        return path
+    return Path(os.path.relpath(path, out.resolve()))

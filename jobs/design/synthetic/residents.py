@@ -1,7 +1,7 @@
-"""Householders among synthetic persons, and the sizes of their households, which agree.
+"""Householders among synthetic persons, and matching sizes of households.
 
-Every occupied unit has one householder, an adult as long as there are some, and as many persons as
-its size says; who lives in households lives in one of them.
+Every occupied unit has one householder, an adult if one is available, and as many members as its
+size; all persons in households live in one of them.
 """
 
 from __future__ import annotations
@@ -11,24 +11,23 @@ import numpy as np
 from das.arrays import IntArray
 from jobs.design.synthetic.persons import Entries, summed
 
-RESIDENTS = "residents"  # the schema of conf/schema that has householders
-DWELLINGS = "dwellings"  # and that of the units they live in
-LARGEST = 7  # households of so many persons or more are of one size
-_EVEN = 2.0  # of a gamma distribution: the larger, the more alike households are
-# By place in the household, from the second on, how little it is one for an adult, in standard
-# deviations of chance; the last is of all that follow. It is so much less if the householder is a
-# minor.
+RESIDENTS = "residents"  # the schema of conf/schema with householders
+DWELLINGS = "dwellings"  # the schema of their units
+LARGEST = 7  # the last size stands for 7 and more persons
+_EVEN = 2.0  # shape of a gamma distribution: larger values give more equal sizes
+# Tendency of the second, third and all later members to be minors, in standard deviations of the
+# random part; less by _ALONE for the second member if the householder is a minor.
 _YOUNG = np.array([-1.0, 0.5, 1.0])
 _ALONE = 1.5
-_MIXED = 0.7  # how much chance there is in who lives with whom, in steps of the groups
-# Of the schema `residents`: residence x votingage x ethnicity_race.
+_MIXED = 0.7  # random part of group membership within households, in steps of the groups
+# The schema `residents`: residence x votingage x ethnicity_race.
 _ADULTS, _GROUPS = 2, 8
 
 
 def drawn_households(
     rng: np.random.Generator, persons: IntArray, occupied: IntArray
 ) -> tuple[IntArray, IntArray]:
-    """Households of int64[B] persons in int64[B] occupied units: the block and persons of each."""
+    """Draw households of persons int64[B] in occupied units int64[B]: block and size of each."""
     sizes = [np.zeros(0, np.int64)]
     for block in np.flatnonzero(occupied):
         weights = rng.gamma(_EVEN, size=int(occupied[block]))
@@ -37,22 +36,22 @@ def drawn_households(
 
 
 def by_size(blocks: IntArray, sizes: IntArray, n_blocks: int) -> IntArray:
-    """int64[B, 7]: households by size."""
+    """Return int64[B, 7], households by size."""
     out = np.zeros((n_blocks, LARGEST), np.int64)
     np.add.at(out, (blocks, np.minimum(sizes, LARGEST) - 1), 1)
     return out
 
 
 def householders(rng: np.random.Generator, occupied: IntArray, entries: Entries) -> Entries:
-    """Persons of the schema `residents`, one householder for each of int64[B] occupied units.
+    """Draw persons of the schema `residents`, with one householder per occupied unit int64[B].
 
     Args:
-      rng: What draws who they are.
-      occupied: Never more than the persons in households.
-      entries: Row, cell of pl94 and persons of every entry, rows and cells rising.
+      rng: Random generator.
+      occupied: int64[B], at most the persons in households.
+      entries: Row, cell of pl94, and persons; rows and cells ascending.
 
     Returns:
-      Row, cell of `residents` and persons, summed and sorted.
+      Row, cell of `residents`, and persons, summed and sorted.
     """
     rows, cells, counts = entries
     kind, adult = cells // 252, cells // 126 % 2
@@ -64,33 +63,34 @@ def householders(rng: np.random.Generator, occupied: IntArray, entries: Entries)
         starts = np.searchsorted(rows[some], np.arange(len(occupied) + 1))
         needed = occupied - np.bincount(rows, heads, len(occupied)).astype(np.int64)
         for block in np.flatnonzero(needed):
-            own = some[starts[block] : starts[block + 1]]
-            drawn = min(int(needed[block]), int(counts[own].sum()))
+            candidates = some[starts[block] : starts[block + 1]]
+            drawn = min(int(needed[block]), int(counts[candidates].sum()))
             if drawn:
-                heads[own] = rng.multivariate_hypergeometric(counts[own], drawn)
+                heads[candidates] = rng.multivariate_hypergeometric(counts[candidates], drawn)
     residence = np.where(kind == 0, 1, kind + 1)
-    every = np.concatenate([group, residence * _ADULTS * _GROUPS + group])
+    all_cells = np.concatenate([group, residence * _ADULTS * _GROUPS + group])
     numbers = np.concatenate([heads, counts - heads])
-    return summed((np.tile(rows, 2), every, numbers), 9 * _ADULTS * _GROUPS)
+    return summed((np.tile(rows, 2), all_cells, numbers), 9 * _ADULTS * _GROUPS)
 
 
 def members(
     rng: np.random.Generator, households: tuple[IntArray, IntArray], records: Entries
 ) -> Entries:
-    """Who lives in which household; drawn, so that adults and groups are often together.
+    """Assign persons to households at random, so that adults and groups often live together.
 
-    Householders have households by chance. Places and persons are then ordered by what they are and
-    by chance, and the first place has the first person: second places mostly adults, the places of
-    a household mostly persons of the group of the householder.
+    Householders get households at random. Then open memberships and persons are sorted by
+    adulthood,
+    group and a random part, and matched in order: second members are mostly adults, and members
+    mostly belong to the group of the householder.
 
     Args:
-      rng: What draws it.
-      households: Block and persons of each, by block.
-      records: Row, cell of `residents` and persons, one householder for each household.
+      rng: Random generator.
+      households: Block and size of each household, by block.
+      records: Row, cell of `residents`, and persons, with one householder per household.
 
     Returns:
-      Block, number of the household in its block from 1 on, and cell of everybody in a household,
-      by block and household, the householder first.
+      Block, number of the household in its block (from 1), and cell of all members, by block and
+      household, householders first.
     """
     rows, cells = (np.repeat(records[index], records[2]) for index in (0, 1))
     residence, rest = cells // (_ADULTS * _GROUPS), cells % (_ADULTS * _GROUPS)
@@ -100,20 +100,20 @@ def members(
     heads = np.flatnonzero(residence == 0)
     heads = heads[np.lexsort((rng.random(len(heads)), rows[heads]))]  # one per household
     home = np.repeat(np.arange(len(blocks)), sizes - 1)
-    place = np.arange(len(home)) - np.searchsorted(home, home)
-    young = _YOUNG[np.minimum(place, len(_YOUNG) - 1)]
-    young = young - _ALONE * ((place == 0) & (adult[heads][home] == 0)) + rng.normal(size=len(home))
+    index = np.arange(len(home)) - np.searchsorted(home, home)
+    young = _YOUNG[np.minimum(index, len(_YOUNG) - 1)]
+    young = young - _ALONE * ((index == 0) & (adult[heads][home] == 0)) + rng.normal(size=len(home))
     order = np.lexsort((young, blocks[home]))
     rank = np.empty(len(home), np.int64)
     rank[order] = np.arange(len(home)) - np.searchsorted(blocks[home], blocks[home])
     others = np.flatnonzero(residence == 1)
     n_adults = np.bincount(rows[others], adult[others], minlength=int(rows.max(initial=0)) + 1)
     is_minor = rank >= n_adults[blocks[home]]
-    apart = group[heads][home] + _MIXED * rng.normal(size=len(home))
-    slots = np.lexsort((apart, is_minor, blocks[home]))
-    alike = group[others] + _MIXED * rng.normal(size=len(others))
-    persons = others[np.lexsort((alike, 1 - adult[others], rows[others]))]
+    wanted_group = group[heads][home] + _MIXED * rng.normal(size=len(home))
+    slots = np.lexsort((wanted_group, is_minor, blocks[home]))
+    person_group = group[others] + _MIXED * rng.normal(size=len(others))
+    persons = others[np.lexsort((person_group, 1 - adult[others], rows[others]))]
     who = np.concatenate([heads, persons])
     where = np.concatenate([np.arange(len(blocks)), home[slots]])
-    by = np.lexsort((np.concatenate([0 * heads, 1 + place[slots]]), where))
+    by = np.lexsort((np.concatenate([0 * heads, 1 + index[slots]]), where))
     return rows[who[by]], (where - first[where] + 1)[by], cells[who[by]]

@@ -1,4 +1,4 @@
-"""The schemas that can be generated: files of conf/schema."""
+"""Schemas of conf/schema for which data can be generated."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ NAMES = (
 
 @lru_cache
 def schema_named(name: str) -> Schema:
-    """A schema of conf/schema."""
+    """Load a schema of conf/schema."""
     with as_file(ready_folder() / "schema" / f"{name}.yaml") as path:
         return load_schema(path)
 
 
 def levels_of(name: str, attribute: str) -> tuple[str, ...]:
-    """Levels of an attribute of a schema of conf/schema."""
+    """Return the levels of an attribute of a schema of conf/schema."""
     attributes = schema_named(name).attributes
-    return next(one.levels for one in attributes if one.name == attribute)
+    return next(known.levels for known in attributes if known.name == attribute)

@@ -1,4 +1,4 @@
-"""Write an invented survey: a person-level file, and public weights of its strata."""
+"""The command `das generate-survey`: an invented file of persons, and weights of its strata."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ _ADULT = 16
 def generate_survey(out: Path, persons: int, seed: int) -> dict[str, int | str]:
     """Write `out/persons.csv` and `out/weights.csv`.
 
-    Persons have 13 attributes, of which age, hours of work a week, minutes of the way to work and
-    yearly income are numbers. Hours, minutes and income are empty for those who were not asked.
-    Incomes are log-normal about a mean that depends on sex, race, age, education and hours; every
-    stratum of sex and race is drawn by its share of the invented population, which are the weights.
+    Persons have 13 attributes; age, weekly hours of work, minutes of commuting and yearly income
+    are numbers. Hours, minutes and income are empty where they do not apply. Incomes are log-normal
+    with a mean that depends on sex, race, age, education and hours. Strata of sex and race are
+    drawn by their shares of the invented population, which are the weights.
 
     Args:
-      out: A folder that does not exist or is empty.
-      persons: How many, 1 or more.
+      out: New or empty folder.
+      persons: Number of persons, 1 or more.
       seed: Any nonnegative integer; the same seed gives the same survey.
 
     Returns:
-      Facts: persons, and the paths written.
+      Facts: number of persons, and the written paths.
 
     Raises:
       ConfigError: A number is out of range.
-      OutputError: The folder holds something or cannot be written.
+      OutputError: The folder is not empty or cannot be written.
     """
     if not 1 <= persons <= MOST_PERSONS or seed < 0:
         raise ConfigError(
@@ -112,7 +112,7 @@ def _draw(n: int, rng: np.random.Generator) -> pa.Table:
 
 
 def _by_chance(rng: np.random.Generator, chances: list[FloatArray]) -> IntArray:
-    """1, 2, ... with these chances, in their order; else one more."""
+    """Draw 1, 2, ... with these probabilities; otherwise the next number."""
     uniform, cumulative = rng.random(len(chances[0])), np.cumsum(np.stack(chances), axis=0)
     found: IntArray = 1 + (uniform >= cumulative).sum(0)
     return found

@@ -1,1 +1,1 @@
-"""What a run of a survey does with the truth: reading, measuring, evaluating."""
+"""Stages of a survey run that see the truth: reading, measuring, evaluating."""

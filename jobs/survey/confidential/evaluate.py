@@ -1,4 +1,4 @@
-"""Compare a survey release with the truth: means, tables, marginals, parity. Confidential."""
+"""Comparison of a survey release with the data: means, tables, marginals, parity; confidential."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from das.metrics.parity import parity_error, parity_of
 from das.synthesis.records import Records
 from jobs.pipeline.confidential.parity import number
 from jobs.pipeline.documents.document import write_document
-from jobs.survey.checks import EVERYBODY, predict_features, stratum_name
+from jobs.survey.checks import POPULATION, predict_features, stratum_name
 from jobs.survey.confidential.read import SurveyTruth
 from jobs.survey.documents import (
     ClassifierErrors,
@@ -44,50 +44,50 @@ from jobs.survey.documents import (
 from jobs.survey.plan import MeanPlan, SurveyPlan, TablePlan
 from jobs.survey.results import read_microdata, read_results
 
-_HIGHEST_ORDER = 3
+_HIGHEST_ORDER = 3  # attributes of compared marginals; default, not measured
 _MOST_WORK = 2_000_000_000  # records times marginals of one order; some 30 s
-_MOST_CELLS = 1 << 22  # of one marginal
+_MOST_CELLS = 1 << 22  # of one marginal; default, not measured
 
 
 @redact_errors
 def evaluate(plan: SurveyPlan, truth: Confidential[SurveyTruth]) -> SurveyEvaluation:
-    """Compare what was released with the truth, and write the confidential evaluation.
+    """Compare the release with the data, and write the confidential evaluation.
 
     Raises:
-      OutputError: Nothing was released, or it cannot be written.
+      OutputError: The run has no release, or the evaluation cannot be written.
     """
     data, made = truth.reveal(), plan.made
     means, tables = read_results(made)
-    # Older versions released what was measured so far, which is what the plan has first.
+    # Older versions could release only the first parts of the plan: zip without strict.
     of_means = zip(plan.means, () if means is None else means.statistics, strict=False)
     of_tables = zip(plan.tables, () if tables is None else tables.tables, strict=False)
-    found: dict[str, Any] = {"marginals": (), "groups": (), "predictions": None, "notes": ()}
+    of_microdata: dict[str, Any] = {"marginals": (), "groups": (), "predictions": None, "notes": ()}
     if read_survey_manifest(made.manifest).records is not None:
-        found = _microdata_errors(plan, data)
+        of_microdata = _microdata_errors(plan, data)
     evaluation = SurveyEvaluation(
         format=1,
         name=plan.config.name,
         records=len(data.records.codes),
-        means=tuple(mean_errors(mean, own, data) for mean, own in of_means),
+        means=tuple(mean_errors(mean, released, data) for mean, released in of_means),
         floor=plan.config.evaluate.floor,
-        tables=tuple(table_errors(table, own, data.records) for table, own in of_tables),
-        **found,
+        tables=tuple(table_errors(table, released, data.records) for table, released in of_tables),
+        **of_microdata,
     )
     write_document(plan.confidential.evaluation, evaluation)
     return evaluation
 
 
 def _microdata_errors(plan: SurveyPlan, data: SurveyTruth) -> dict[str, Any]:
-    """What an evaluation says of the microdata, by key."""
+    """Compute the fields of the evaluation that describe the microdata."""
     microdata = read_microdata(plan)
     names = microdata.domain.names
     true = data.records.only(names)
     orders = range(1, min(_HIGHEST_ORDER, len(names)) + 1)
     errors = [workload_error(true, microdata, order) for order in orders]
-    strata = (tuple(one.config.stratify_by) for one in plan.means)
+    strata = (tuple(mean.config.stratify_by) for mean in plan.means)
     groups = dict.fromkeys((*strata, *map(tuple, plan.config.evaluate.groups)))
     return {
-        "marginals": tuple(error for found, _ in errors for error in found),
+        "marginals": tuple(error for of_order, _ in errors for error in of_order),
         "groups": tuple(
             group_errors(plan, group, true, microdata)
             for group in groups
@@ -99,21 +99,23 @@ def _microdata_errors(plan: SurveyPlan, data: SurveyTruth) -> dict[str, Any]:
 
 
 def mean_errors(mean: MeanPlan, released: ReleasedMean, data: SurveyTruth) -> MeanErrors:
-    """The released means of a statistic beside the true ones, which are not clipped."""
-    own = data.values(mean)
-    counts = np.bincount(own.strata, minlength=own.n_strata)
-    sums = np.zeros(own.n_strata, np.int64)
-    np.add.at(sums, own.strata, own.values)
+    """Compare the released means of a statistic with the true ones, which are not clipped."""
+    values = data.values(mean)
+    counts = np.bincount(values.strata, minlength=values.n_strata)
+    sums = np.zeros(values.n_strata, np.int64)
+    np.add.at(sums, values.strata, values.values)
     rows = tuple(
         _mean_error(row.stratum, int(counts[i]), int(sums[i]), row.mean)
         for i, row in enumerate(released.means)
     )
-    everybody = _mean_error(EVERYBODY, int(counts.sum()), int(sums.sum()), released.everybody.mean)
+    population = _mean_error(
+        POPULATION, int(counts.sum()), int(sums.sum()), released.everybody.mean
+    )
     relative = [row.relative for row in rows if row.relative is not None]
-    parity = parity_error(np.array(relative), everybody.relative or 0.0) if relative else None
+    parity = parity_error(np.array(relative), population.relative or 0.0) if relative else None
     return MeanErrors(
         name=mean.name,
-        everybody=everybody,
+        everybody=population,
         means=rows,
         groups=len(relative),
         parity_error=parity,
@@ -123,7 +125,7 @@ def mean_errors(mean: MeanPlan, released: ReleasedMean, data: SurveyTruth) -> Me
 
 
 def table_errors(table: TablePlan, released: ReleasedTable, records: Records) -> TableErrors:
-    """A released table beside the true one."""
+    """Compute L1 and L2 error of a released table, and check its exact marginals."""
     true = records.marginal(records.domain.positions(table.config.attributes)).reshape(-1)
     counts = np.array(released.counts, np.int64)
     error = counts - true
@@ -132,7 +134,7 @@ def table_errors(table: TablePlan, released: ReleasedTable, records: Records) ->
         name=table.name,
         l1=int(np.abs(error).sum()),
         l2=math.sqrt(int((error**2).sum())),
-        exact_held=all((own == other).all() for own, other in pairs),
+        exact_held=all((want == got).all() for want, got in pairs),
     )
 
 
@@ -153,7 +155,7 @@ def _mean_error(stratum: str, records: int, total: int, released: float) -> Mean
 def workload_error(
     true: Records, released: Records, order: int
 ) -> tuple[list[WorkloadError], list[str]]:
-    """Mean L1 distance of the shares of all marginals of one order; or why it was left out."""
+    """Return the mean L1 distance of all marginals of one order; or why it was left out."""
     n_attributes = len(true.domain.sizes)
     n_marginals = math.comb(n_attributes, order)
     if n_marginals * max(len(true.codes), len(released.codes)) > _MOST_WORK:
@@ -183,17 +185,17 @@ def workload_error(
 def group_errors(
     plan: SurveyPlan, attributes: Sequence[str], true: Records, released: Records
 ) -> GroupErrors:
-    """Parity of the one-way tables of groups, by sums of absolute errors; and the worst share."""
+    """Compute errors of the one-way tables of groups, their parity, and the worst share."""
     inside, names = true.domain.positions(attributes), group_names(plan, attributes)
     tables = [[other] for other in range(len(true.domain.sizes)) if other not in inside] or [[]]
     absolute, persons = np.zeros((2, len(names)), np.int64)
     shares = []
     for table in tables:
-        own, found = (counts_by_group(records, inside, table) for records in (true, released))
-        absolute += np.abs(found - own).sum(1)
-        persons += own.sum(1)
+        want, got = (counts_by_group(records, inside, table) for records in (true, released))
+        absolute += np.abs(got - want).sum(1)
+        persons += want.sum(1)
         for attribute in (true.domain.names[i] for i in table):
-            shares.append(_worst_share(plan, attribute, names, own, found))
+            shares.append(_worst_share(plan, attribute, names, want, got))
     parity = parity_of(absolute, persons, int(absolute.sum()))
     counts = [counts_by_group(records, inside, []).sum(1) for records in (true, released)]
     return GroupErrors(
@@ -212,17 +214,17 @@ def group_errors(
         parity_mean=number(parity.mean),
         shares=sum(n_compared for n_compared, _ in shares),
         max_disparity=max(
-            (worst for _, worst in shares if worst), key=lambda one: one.relative, default=None
+            (worst for _, worst in shares if worst), key=lambda worst: worst.relative, default=None
         ),
     )
 
 
 def _worst_share(
-    plan: SurveyPlan, attribute: str, names: list[str], own: IntArray, found: IntArray
+    plan: SurveyPlan, attribute: str, names: list[str], want: IntArray, got: IntArray
 ) -> tuple[int, Disparity | None]:
-    """Count the shares of levels in groups that are compared, and find the one that errs most."""
-    truth, released = (n / np.maximum(1, n.sum(1, keepdims=True)) for n in (own, found))
-    truth[own < plan.config.evaluate.floor] = np.nan
+    """Count the compared shares of levels in groups, and find the one with the largest error."""
+    truth, released = (n / np.maximum(1, n.sum(1, keepdims=True)) for n in (want, got))
+    truth[want < plan.config.evaluate.floor] = np.nan
     relative = disparities(truth, released)
     spot = np.unravel_index(np.argmax(np.nan_to_num(relative, nan=-1.0)), relative.shape)
     if np.isnan(relative[spot]):
@@ -239,7 +241,7 @@ def _worst_share(
 
 
 def group_names(plan: SurveyPlan, attributes: Sequence[str]) -> list[str]:
-    """Names of the combinations of levels of some attributes, the last running fastest."""
+    """Return the names of all combinations of levels; the last attribute runs fastest."""
     return [
         stratum_name(labels)
         for labels in itertools.product(*(plan.levels(name) for name in attributes))
@@ -247,29 +249,29 @@ def group_names(plan: SurveyPlan, attributes: Sequence[str]) -> list[str]:
 
 
 def counts_by_group(records: Records, inside: Sequence[int], table: Sequence[int]) -> IntArray:
-    """int64[m, t]: a table in every group."""
+    """Return int64[m, t], the counts of a table in every group."""
     groups = math.prod(records.domain.sizes[i] for i in inside)
     return records.marginal([*inside, *table]).reshape(groups, -1)
 
 
 def predict(plan: SurveyPlan, true: Records, released: Records) -> Predictions | None:
-    """Train one classifier on the microdata and one on the truth, and test both on the truth.
+    """Train one classifier on the microdata and one on the data, and test both on the data.
 
     Args:
-      plan: The run.
-      true: The true records, of the attributes of the microdata.
+      plan: The plan of the run.
+      true: The true records, with the attributes of the microdata.
       released: The microdata.
 
     Returns:
-      Counts and their ratios; None if the run file predicts nothing.
+      Accuracy and parity of both; None if the run file has no `evaluate.predict`.
     """
-    asked = plan.config.evaluate.predict
-    if asked is None:
+    settings = plan.config.evaluate.predict
+    if settings is None:
         return None
-    features = predict_features(asked, true.domain.names)
+    features = predict_features(settings, true.domain.names)
     columns = true.domain.positions(features)
-    (target,) = true.domain.positions([asked.attribute])
-    is_positive = np.isin(np.array(plan.levels(asked.attribute)), asked.levels)
+    (target,) = true.domain.positions([settings.attribute])
+    is_positive = np.isin(np.array(plan.levels(settings.attribute)), settings.levels)
     sizes = [true.domain.sizes[i] for i in columns]
     actual = is_positive[true.codes[:, target]]
     trained: list[tuple[Literal["release", "truth"], Records]] = [
@@ -297,8 +299,8 @@ def predict(plan: SurveyPlan, true: Records, released: Records) -> Predictions |
         )
     positive = int(actual.sum())
     return Predictions(
-        attribute=asked.attribute,
-        levels=tuple(asked.levels),
+        attribute=settings.attribute,
+        levels=tuple(settings.levels),
         features=tuple(features),
         positive=positive,
         majority_accuracy=max(positive, len(actual) - positive) / max(1, len(actual)),
@@ -313,7 +315,7 @@ def _parity(
     actual: BoolArray,
     predicted: BoolArray,
 ) -> PredictionParity:
-    """What predictions do to groups with enough true records."""
+    """Compute the parity of predictions over groups with enough true records."""
     floor, names = plan.config.evaluate.floor, group_names(plan, attributes)
     inside = true.domain.positions(attributes)
     groups = np.ravel_multi_index(
@@ -324,7 +326,7 @@ def _parity(
         return np.bincount(groups[flags], minlength=len(names))
 
     records, positive = counts(np.ones(len(groups), bool)), counts(actual)
-    found, missed = counts(predicted), counts(actual & ~predicted)
+    predicted_positive, missed = counts(predicted), counts(actual & ~predicted)
     has_share, has_rate = records >= floor, positive >= floor
     kept, rated = has_share[groups], has_rate[groups]
     return PredictionParity(
@@ -334,7 +336,7 @@ def _parity(
                 group=names[i],
                 records=int(records[i]),
                 positive=int(positive[i]),
-                predicted=int(found[i]),
+                predicted=int(predicted_positive[i]),
                 missed=int(missed[i]),
                 false_negative_rate=float(missed[i] / positive[i]) if has_rate[i] else None,
             )

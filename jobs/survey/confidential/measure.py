@@ -1,4 +1,4 @@
-"""Draw the noisy answers of a part of a survey run, once."""
+"""Noisy answers of one part of a survey run, drawn once."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ Truth = Callable[[], Confidential[SurveyTruth]]
 def measure_part(
     plan: SurveyPlan, part: Part, truth: Truth, spending: Spending, *, moved: bool = False
 ) -> None:
-    """Measure one part, once, and record it in the account before anybody can read it.
+    """Measure one part once, and record it in the account before it can be read.
 
     Args:
-      plan: The run; its grant is claimed and its ledger begun.
+      plan: Plan of the run; its budget is reserved and its ledger begun.
       part: A statistic, a table, or `synthesis`.
       truth: Reads the survey; called only if something is drawn.
-      spending: What the run spends.
-      moved: Whether the folder is known to be the one that goes on.
+      spending: Budget of the run and its parts.
+      moved: Whether the caller confirms that this folder, possibly a copy, continues the run.
 
     Raises:
       LedgerError: Measurements that were published before are gone, or a copy of this folder drew
@@ -68,50 +68,53 @@ def measure_part(
 
 
 def _cost_of(plan: SurveyPlan, part: Part) -> Fraction:
-    """Return what the published measurements of a part cost, by their noise alone."""
+    """Return the privacy loss of the published measurements of a part, from their noise alone."""
     stated = Dataset.open(part.dataset).facts.get("cost")
     if stated is not None:
         return parse_fraction(stated, str(part.dataset))
-    return part_cost(plan, read_part(plan, part.name))  # an older version drew them
+    return part_cost(plan, read_part(plan, part.name))  # older versions did not store the cost
 
 
 def _draw(plan: SurveyPlan, part: Part, truth: Confidential[SurveyTruth], key: NoiseKey) -> Rows:
-    """Return rows of noisy answers, and facts about them."""
+    """Draw the noisy answers of a part; return rows and facts."""
 
     def draw(streams: Streams) -> Rows:
-        found = _measured(plan, part.name, truth.reveal(), streams)
-        cost = part_cost(plan, found)
+        answers = _measured(plan, part.name, truth.reveal(), streams)
+        cost = part_cost(plan, answers)
         if cost > plan.costs[part.name]:
-            raise BudgetError(part.name, "costs more than was planned")
-        table, facts = part_rows(plan, part.name, found)
+            raise BudgetError(part.name, "costs more than planned")
+        table, facts = part_rows(plan, part.name, answers)
         return table, {**facts, "cost": str(cost)}
 
     return draw_under(key, draw)
 
 
 def _measured(plan: SurveyPlan, part: str, data: SurveyTruth, streams: Streams) -> PartAnswers:
-    one = plan.part(part)
-    if one is None:
+    planned = plan.part(part)
+    if planned is None:
         records = data.records.only(plan.microdata_domain.names)
         return _answers(plan, Confidential(records), streams)
-    if isinstance(one, TablePlan):
-        return _table(one, data.records, streams)
-    values, public = Confidential(data.values(one)), (one.column, one.steps, one.strata)
-    if one.config.method == "clipped":
+    if isinstance(planned, TablePlan):
+        return _table(planned, data.records, streams)
+    values, public = (
+        Confidential(data.values(planned)),
+        (planned.column, planned.steps, planned.strata),
+    )
+    if planned.config.method == "clipped":
         definition = plan.config.privacy.definition
         return (clipped_sums(values, *public, streams, definition=definition),)
     return estimate_means(values, *public, streams).sums
 
 
 def _table(table: TablePlan, records: Records, streams: Streams) -> ConditionedTable:
-    """Draw a table, given its exact marginals."""
+    """Draw a table conditional on its exact marginals."""
     counts = records.marginal(records.domain.positions(table.config.attributes)).reshape(-1)
     drawn = conditional_table(counts, table.rows, table.conditioning.scale, streams.bits((0,)))
     return ConditionedTable(drawn, table.exact_counts(counts), table.conditioning)
 
 
 def _answers(plan: SurveyPlan, truth: Confidential[Records], streams: Streams) -> Answers:
-    """Measure what the model of the microdata is fitted to."""
+    """Measure the marginals to which the model of the microdata is fitted."""
     settings, rho, neighbors = plan.synthesis, plan.costs[SYNTHESIS], plan.config.privacy.neighbors
     if settings.model == "tree":
         return measure_tree(truth, rho, neighbors, streams)

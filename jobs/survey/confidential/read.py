@@ -1,4 +1,4 @@
-"""Read a survey file: codes of every attribute, and numbers where means are taken."""
+"""Read a survey file: codes of all attributes, and numbers of averaged columns."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from jobs.survey.plan import MeanPlan, SurveyPlan
 
 @dataclass(frozen=True, eq=False)
 class Numbers:
-    """A numeric column.
+    """Values of a numeric column.
 
     Attributes:
       values: int64[n]; 0 where missing.
-      missing: bool[n].
+      missing: bool[n], whether the value is missing.
     """
 
     values: IntArray
@@ -34,32 +34,32 @@ class Numbers:
 
 @dataclass(frozen=True, eq=False)
 class SurveyTruth:
-    """A survey file.
+    """Contents of a survey file.
 
     Attributes:
       records: Codes of all attributes.
-      numbers: Attribute to its numbers, of those with bins.
+      numbers: Attribute to its numbers, for attributes with bins.
     """
 
     records: Records
     numbers: Mapping[str, Numbers]
 
     def values(self, mean: MeanPlan) -> StratumValues:
-        """What is averaged, by stratum; without those that are missing, if they are left out."""
+        """Return the averaged values and their strata; missing values are replaced or excluded."""
         numbers, missing = self.numbers[mean.config.mean], mean.config.missing
         where = self.records.domain.positions(mean.config.stratify_by)
-        found = numbers.values
-        own = np.asarray(mean.stratum_of[tuple(self.records.codes[:, i] for i in where)])
-        strata = np.broadcast_to(own, found.shape)
+        values = numbers.values
+        stratum_of = np.asarray(mean.stratum_of[tuple(self.records.codes[:, i] for i in where)])
+        strata = np.broadcast_to(stratum_of, values.shape)
         if isinstance(missing, int):
-            found = np.where(numbers.missing, missing, found)
+            values = np.where(numbers.missing, missing, values)
         else:
-            found, strata = found[~numbers.missing], strata[~numbers.missing]
-        return StratumValues(found, np.ascontiguousarray(strata), len(mean.strata.sizes))
+            values, strata = values[~numbers.missing], strata[~numbers.missing]
+        return StratumValues(values, np.ascontiguousarray(strata), len(mean.strata.sizes))
 
 
 def table_of(plan: SurveyPlan) -> Table:
-    """The files and columns of a survey."""
+    """Return the files and columns of the survey."""
     data = plan.config.data
     columns = tuple(column.column for column in data.columns.values())
     return Table(data.path, columns, data.delimiter, "data.delimiter", quoting=data.quoting)
@@ -70,8 +70,8 @@ def read_survey(plan: SurveyPlan) -> Confidential[SurveyTruth]:
     """Read the survey file.
 
     Raises:
-      InputError: It cannot be read, holds a value that the run file does not name, has too many
-        records; or, where that is not protected, has another number of records than is stated.
+      InputError: The file cannot be read, holds a value that the run file does not name, or has too
+        many records; or, with bounded neighbors, another number of records than `data.records`.
     """
     columns = plan.config.data.columns
     parts: list[dict[str, tuple[IntArray, ...]]] = []
@@ -81,7 +81,7 @@ def read_survey(plan: SurveyPlan) -> Confidential[SurveyTruth]:
         if n_records > MOST_RECORDS:
             raise InputError(
                 str(plan.config.data.path),
-                "has more records than one machine works on",
+                "has more records than one machine can process",
                 want=f"at most {MOST_RECORDS}",
             )
         parts.append({name: _read(plan, name, batch) for name in columns})
@@ -97,24 +97,24 @@ def read_survey(plan: SurveyPlan) -> Confidential[SurveyTruth]:
 
 
 def _read(plan: SurveyPlan, name: str, batch: Batch) -> tuple[IntArray, ...]:
-    """Codes of an attribute; if it has bins also its numbers, and levels of what is missing."""
+    """Return codes of an attribute; with bins also its numbers and the levels of missing values."""
     column = plan.config.data.columns[name]
     level = {label: index for index, label in enumerate(column.levels)}
     key = f"data.columns.{name}"
     if column.codes is not None:
         legal = {value: level[label] for value, label in column.codes.items()}
-        remedy = f"say under {key}.codes what each value of the file means"
+        remedy = f"list every value of the file under {key}.codes"
         return (values.codes(batch, column.column, legal, remedy),)
     absent = {value: level[label] for value, label in column.missing.items()}
-    remedy = f"say under {key}.missing what stands for no number"
-    found, missing = values.numbers(batch, column.column, absent, remedy)
+    remedy = f"list values that are no numbers under {key}.missing"
+    numbers, missing = values.numbers(batch, column.column, absent, remedy)
     edges = np.array(column.bins, np.int64)
-    binned = np.maximum(np.searchsorted(edges, found, side="right") - 1, 0)
-    return np.where(missing >= 0, missing, binned), found, missing
+    binned = np.maximum(np.searchsorted(edges, numbers, side="right") - 1, 0)
+    return np.where(missing >= 0, missing, binned), numbers, missing
 
 
 def _check_number(plan: SurveyPlan, n_records: int) -> None:
-    """With bounded neighbors the number of records is public, and is what sums are divided by."""
+    """Check the number of records, which bounded neighbors make public."""
     stated = plan.config.data.n_records
     if plan.config.privacy.neighbors is Neighbors.BOUNDED and n_records != stated:
         raise InputError(
@@ -122,5 +122,6 @@ def _check_number(plan: SurveyPlan, n_records: int) -> None:
             "has another number of records than data.n_records states",
             got=n_records,
             want=stated,
-            remedy="with bounded neighbors it is public: state it; else use unbounded neighbors",
+            remedy="with bounded neighbors the number is public: correct it; or use unbounded "
+            "neighbors",
         )

@@ -1,4 +1,4 @@
-"""Internal report of a survey: the release against the truth. Confidential."""
+"""Internal report of a survey: the release compared with the data; confidential."""
 
 from __future__ import annotations
 
@@ -28,23 +28,21 @@ from jobs.survey.report.public import (
 )
 
 _SHARE = "|error| / |truth|"
-_SUMMARY = (
-    "How far released means and microdata lie from the truth, and for whom the error is larger."
-)
+_SUMMARY = "Errors of released means and microdata against the data, by group."
 
 
 def write_survey_evaluation(
     release: SurveyRelease, evaluation: SurveyEvaluation, out: Place
 ) -> None:
-    """Write the internal report of a survey as one HTML file, readable by its owner only.
+    """Write the internal report as one HTML file that only its owner can read.
 
     Args:
-      release: What was released.
-      evaluation: Of the release against the truth.
-      out: The file; replaced at once.
+      release: The release.
+      evaluation: Comparison of the release with the data.
+      out: The file; replaced atomically.
 
     Raises:
-      OutputError: It cannot be written.
+      OutputError: The file cannot be written.
     """
     manifest = release.manifest
     page = Page(
@@ -69,8 +67,8 @@ def write_survey_evaluation(
 
 
 def _worst_tile(evaluation: SurveyEvaluation) -> list[Tile]:
-    """The stratum whose mean is furthest off, over all statistics."""
-    erring = [(one.largest, one) for one in evaluation.means if one.largest is not None]
+    """Return a tile with the stratum of the largest relative error, over all statistics."""
+    erring = [(mean.largest, mean) for mean in evaluation.means if mean.largest is not None]
     if not erring:
         return []
     largest, worst = max(erring, key=lambda pair: pair[0])
@@ -79,18 +77,18 @@ def _worst_tile(evaluation: SurveyEvaluation) -> list[Tile]:
 
 
 def _worst(one: MeanErrors) -> tuple[str | None, int | None]:
-    """Find the stratum whose mean is furthest off, and its true records; None without errors."""
-    found = ((row.stratum, row.records) for row in one.means if row.relative == one.largest)
-    return (None, None) if one.largest is None else next(found)
+    """Return the stratum with the largest relative error, and its true records; or Nones."""
+    worst = ((row.stratum, row.records) for row in one.means if row.relative == one.largest)
+    return (None, None) if one.largest is None else next(worst)
 
 
 def _means_section(evaluation: SurveyEvaluation, release: SurveyRelease) -> Section:
     released = {one.name: one for one in release.statistics}
     lead = (
-        "Released means beside the true ones of the file, which are not clipped. The interval is "
-        "about the population and has room for sampling too, so the mean of the file should lie "
-        "in it about as often as is stated, or more often. Where it does not, public sizes, bounds "
-        "or the spread are off."
+        "Released means and the means of the file, which are not clipped. The interval is for the "
+        "mean of the population and covers sampling too, so it should hold the mean of the file at "
+        "least as often as stated. Where it does not, the public sizes, bounds or standard "
+        "deviation are wrong."
     )
     blocks: list[Block] = []
     by_strata = [one for one in evaluation.means if released[one.name].strata]
@@ -110,7 +108,9 @@ def _parity_table(errors: Sequence[MeanErrors]) -> Table:
         numbers("Strata", (one.groups for one in errors), hint="k"),
         numbers("Parity error", (one.parity_error for one in errors), text.decimal),
         numbers("Parity error", (one.parity_mean for one in errors), text.decimal, "over k"),
-        numbers("Everybody", (one.everybody.relative for one in errors), text.fine_percent, _SHARE),
+        numbers(
+            "All records", (one.everybody.relative for one in errors), text.fine_percent, _SHARE
+        ),
         numbers("Worst stratum", (one.largest for one in errors), text.fine_percent, _SHARE),
         labels("That is", (stratum for stratum, _ in worst)),
         numbers("Its records", (records for _, records in worst), text.integer, "true"),
@@ -122,10 +122,10 @@ def _mean_table(index: int, one: MeanErrors, mean: ReleasedMean) -> Table:
     show = shower(mean)
     ends = {row.stratum: (row.low, row.high) for row in (mean.everybody, *mean.means)}
     rows = [one.everybody, *(one.means if mean.strata else ())]
-    held = []
+    holds = []
     for row in rows:
         low, high = ends[row.stratum]
-        held.append(None if row.truth is None else "yes" if low <= row.truth <= high else "no")
+        holds.append(None if row.truth is None else "yes" if low <= row.truth <= high else "no")
     columns = [
         labels("Stratum", (row.stratum for row in rows)),
         numbers("Records", (row.records for row in rows), hint="true"),
@@ -133,15 +133,15 @@ def _mean_table(index: int, one: MeanErrors, mean: ReleasedMean) -> Table:
         numbers("Mean", (row.released for row in rows), show, "released"),
         numbers("Error", (row.error for row in rows), text.signed),
         bars("|Error|", (row.relative for row in rows), text.fine_percent, "of the true mean"),
-        labels("Interval holds it", held),
+        labels("Interval holds it", holds),
     ]
-    n_known = len(held) - held.count(None)
-    note = f"{held.count('yes')} of {n_known} intervals hold the mean of the file."
+    n_known = len(holds) - holds.count(None)
+    note = f"{holds.count('yes')} of {n_known} intervals hold the mean of the file."
     return Table.of(f"mean-errors-{index}", f"Mean of {words(one.name)}", columns, note)
 
 
 def _tables_section(evaluation: SurveyEvaluation) -> Section:
-    lead = "Released tables of counts beside those of the file."
+    lead = "Released tables of counts, compared with the counts of the file."
     kept = ["yes" if one.exact_held else "no" for one in evaluation.tables]
     columns = [
         labels("Table", (one.name for one in evaluation.tables)),
@@ -156,8 +156,8 @@ def _tables_section(evaluation: SurveyEvaluation) -> Section:
 def _marginals_section(evaluation: SurveyEvaluation) -> Section:
     lead = (
         "Every table of one, two and three attributes of the microdata against that of the file. "
-        "The L1 distance of two tables of shares is twice the part of the records that would have "
-        "to change to turn one into the other; 2 is the largest there is."
+        "The L1 distance of two tables of shares is twice the share of records that would have to "
+        "change to turn one into the other; its maximum is 2."
     )
     rows, shown = evaluation.marginals, "{:.4f}".format
     orders = [Cell(f"{row.order}-way", row.order) for row in rows]
@@ -176,13 +176,13 @@ def _marginals_section(evaluation: SurveyEvaluation) -> Section:
 def _groups_section(evaluation: SurveyEvaluation) -> Section:
     lead = (
         "All one-way tables of the microdata within each group: the sum of absolute errors over "
-        "all cells, in percent of the records counted there. Noise and a common model weigh more "
-        "on the few than on the many."
+        "all cells, in percent of the records counted there. Small groups have larger relative "
+        "errors from noise and from the common model."
     )
     tables = [
         _groups_table(index, one, evaluation.floor) for index, one in enumerate(evaluation.groups)
     ]
-    return Section("groups", "For whom the microdata are worse", lead, tables)
+    return Section("groups", "Errors of the microdata by group", lead, tables)
 
 
 def _groups_table(index: int, one: GroupErrors, floor: int) -> Table:
@@ -204,8 +204,8 @@ def _groups_table(index: int, one: GroupErrors, floor: int) -> Table:
     if worst is not None:
         note += (
             f" Of {text.integer(one.shares)} shares of levels in groups, of {floor} records or "
-            f"more, the one that is furthest off: {words(worst.attribute)} {worst.level} of "
-            f"{words(worst.group)}, truly {text.fine_percent(worst.truth)}, released "
+            f"more, the largest relative error is that of {words(worst.attribute)} {worst.level} "
+            f"in {words(worst.group)}: true {text.fine_percent(worst.truth)}, released "
             f"{text.fine_percent(worst.released)}."
         )
     caption = f"Groups by {words(' * '.join(one.attributes))}"
@@ -216,13 +216,13 @@ _TRAINED = {"release": "the microdata", "truth": "the file itself"}
 
 
 def predictions_section(predictions: Predictions) -> Section:
-    """Accuracy and parity of the classifiers, and each group."""
+    """Describe accuracy and parity of the classifiers, overall and by group."""
     wanted = ", ".join(predictions.levels)
     lead = (
         f"Whether {words(predictions.attribute)} is one of {wanted}, predicted by "
         f"{len(predictions.features)} other attributes. Classifiers are tested on the records of "
-        "the file, none of which were held out; the one that is trained on the file itself is what "
-        "can be reached. The more frequent answer alone is right for "
+        "the file, none of which were held out. The classifier trained on the file itself is the "
+        "benchmark. Always predicting the more frequent answer is right for "
         f"{text.percent(predictions.majority_accuracy)}."
     )
     sets = zip(*(one.parity for one in predictions.classifiers), strict=True)
@@ -230,7 +230,7 @@ def predictions_section(predictions: Predictions) -> Section:
         _classifiers_table(predictions),
         *(_predictions_table(index, parity) for index, parity in enumerate(sets)),
     ]
-    return Section("predictions", "What a use of the microdata does to groups", lead, tables)
+    return Section("predictions", "Predictions from the microdata by group", lead, tables)
 
 
 def _classifiers_table(predictions: Predictions) -> Table:
@@ -246,11 +246,11 @@ def _classifiers_table(predictions: Predictions) -> Table:
         by = words(" * ".join(sets[0].attributes))
         ratios = (one.demographic_parity_ratio for one in sets)
         columns.append(numbers("Demographic parity", ratios, text.decimal, by))
-        apart = (one.false_negative_rate_difference for one in sets)
-        columns.append(numbers("False negatives apart", apart, text.decimal, by))
+        difference = (one.false_negative_rate_difference for one in sets)
+        columns.append(numbers("False negative difference", difference, text.decimal, by))
     note = (
         "Demographic parity: smallest over largest share of positive predictions among groups; 1 "
-        "is parity. False negatives apart: largest less smallest false negative rate among groups; "
+        "is parity. False negative difference: largest minus smallest rate among groups; "
         "0 is parity."
     )
     caption = f"Classifiers of {words(predictions.attribute)}"
@@ -260,18 +260,18 @@ def _classifiers_table(predictions: Predictions) -> Table:
 def _predictions_table(index: int, parity: Sequence[PredictionParity]) -> Table:
     first = parity[0]
     by_basis = dict(zip(("by the microdata", "by the file"), parity, strict=True))
-    positive = (own.positive / own.records for own in first.groups)
+    positive = (group.positive / group.records for group in first.groups)
     predicted = {by: [g.predicted / g.records for g in p.groups] for by, p in by_basis.items()}
     missed = {by: [g.false_negative_rate for g in p.groups] for by, p in by_basis.items()}
     columns = [
-        labels("Group", (own.group for own in first.groups)),
-        numbers("Records", (own.records for own in first.groups), hint="true"),
+        labels("Group", (group.group for group in first.groups)),
+        numbers("Records", (group.records for group in first.groups), hint="true"),
         numbers("Positive", positive, text.percent, "true"),
         *(bars("Predicted", shares, text.percent, by) for by, shares in predicted.items()),
         *(bars("Missed", shares, text.percent, by) for by, shares in missed.items()),
     ]
     left_out = ", ".join(map(words, first.left_out))
-    note = f"Too small to tell: {left_out}." if left_out else ""
+    note = f"Too few records to compare: {left_out}." if left_out else ""
     by = words(" * ".join(first.attributes))
     caption = f"Predictions for groups by {by}"
     return Table.of(f"predictions-{index}", caption, columns, note)

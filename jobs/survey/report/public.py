@@ -1,4 +1,4 @@
-"""Public report of a survey: what was released, under which guarantee. Made from the release."""
+"""Public report and certificate of a survey, made from the release alone."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ from jobs.survey.documents import (
 
 _MOST_TILES = 3  # means among the headline numbers
 _SUMMARY = (
-    "What this release contains, what its privacy guarantee covers, and how far its means may be "
-    "off. Computed from public information alone."
+    "Contents of this release, its privacy guarantee, and the expected errors of its means. "
+    "Computed from public information alone."
 )
 
 
@@ -53,11 +53,11 @@ def write_survey_report(release: SurveyRelease, out: Place) -> None:
     """Write the public report of a survey as one self-contained HTML file.
 
     Args:
-      release: What was released.
-      out: The file; replaced at once.
+      release: The release.
+      out: The file; replaced atomically.
 
     Raises:
-      OutputError: It cannot be written.
+      OutputError: The file cannot be written.
     """
     manifest = release.manifest
     page = Page(
@@ -82,7 +82,7 @@ def write_survey_report(release: SurveyRelease, out: Place) -> None:
 
 
 def survey_tiles(release: SurveyRelease) -> list[Tile]:
-    """Microdata, privacy loss, what is exact, and means of everybody."""
+    """Return headline numbers: records, privacy loss, exact marginals, means of all records."""
     manifest, tiles = release.manifest, []
     if manifest.records is not None:
         n_attributes = f"of {len(manifest.attributes)} attributes, in the microdata"
@@ -99,18 +99,17 @@ def survey_tiles(release: SurveyRelease) -> list[Tile]:
 
 
 def survey_budget_section(manifest: SurveyManifest) -> Section:
-    """What each part of the release cost."""
+    """Describe the cost of each part of the release."""
     unit = text.unit(manifest.privacy.definition)
     lead = (
         f"The parts of the release share the budget, and their costs add up to at most {unit}. "
-        "Strata have no records in common, so all of them, measured at the full share of a part, "
-        "cost what one does."
+        "Strata have no records in common, so each is measured with the full share of its part."
     )
     return Section("budget", "Privacy budget", lead, [survey_budget_table(manifest)])
 
 
 def survey_budget_table(manifest: SurveyManifest) -> Table:
-    """Share and exact cost of each part, of all that was measured, and of what is left."""
+    """Tabulate share and exact cost of each part, and the total."""
     unit = text.unit(manifest.privacy.definition)
     shares = [text.ratio(part.share) for part in manifest.parts]
     spent = text.ratio(manifest.spent) / (text.ratio(manifest.privacy.total) or 1.0)
@@ -123,13 +122,13 @@ def survey_budget_table(manifest: SurveyManifest) -> Table:
 
 
 def _exact(manifest: SurveyManifest) -> list[str]:
-    """Name what is published as it is in the data, beside the number of records."""
-    every = exact_marginals(manifest)
-    return [f"{words(one)} (table {words(table)})" for one, table in every if one != "total"]
+    """Name the exact marginals of the release, other than the number of records."""
+    marginals = exact_marginals(manifest)
+    return [f"{words(one)} (table {words(table)})" for one, table in marginals if one != "total"]
 
 
 def _privacy_section(release: SurveyRelease) -> Section:
-    """The guarantee, and what is and is not protected."""
+    """Describe the privacy guarantee, and what it does not protect."""
     manifest = release.manifest
     values = {
         "epsilon_by_noise": None,
@@ -142,7 +141,7 @@ def _privacy_section(release: SurveyRelease) -> Section:
 
 
 def _microdata_section(manifest: SurveyManifest) -> Section:
-    """How the microdata were made, what they hold, and how to read them."""
+    """Describe how the microdata were made, their attributes, and how to read them."""
     lead = (
         f"{text.integer(manifest.records or 0)} artificial records with "
         f"{len(manifest.attributes)} attributes. No record is a person of the survey, and none was "
@@ -173,16 +172,16 @@ def _software_section(manifest: SurveyManifest) -> Section:
         ("SHA-256 of the configuration", manifest.configuration_digest),
     ]
     table = environment_table("Software and configuration", rows, codes)
-    return Section("run", "Run", "What made this release.", [table])
+    return Section("run", "Run", "Software and configuration of this release.", [table])
 
 
 _CONDITION = (
-    "It holds between possibilities that agree on what is published exactly, named below; of a "
-    "change that alters it, nothing is promised."
+    "It holds between data sets that agree on the exact marginals named below. A change that "
+    "alters an exact marginal is not protected."
 )
 _PUBLIC = (
-    "Public before: columns, bins, bounds and spreads, weights and sizes of strata, and the number "
-    "of records that means are divided by."
+    "Public in advance: columns, bins, bounds and spreads, weights and sizes of strata, and the "
+    "number of records that means are divided by."
 )
 
 
@@ -190,12 +189,12 @@ def write_survey_certificate(manifest: SurveyManifest, verified: Verified, out: 
     """Write the certificate of a survey as one HTML page, which fits a sheet of A4.
 
     Args:
-      manifest: Of the release.
-      verified: What was found when the release was verified.
-      out: The file; replaced at once.
+      manifest: Manifest of the release.
+      verified: Result of verifying the release.
+      out: The file; replaced atomically.
 
     Raises:
-      OutputError: It cannot be written.
+      OutputError: The file cannot be written.
     """
     privacy = manifest.privacy
     advantages = [] if privacy.attacks is None else [privacy.attacks.advantage]
@@ -219,28 +218,27 @@ _TABLES = "tables/"
 _CODES = f"{_MEASUREMENTS}/part=synthesis"
 
 _ROWS = {
-    "sums": "One stratum and step, with the noisy sum of the values, clipped to where the mean "
-    "was known to be. Use these for inference: the noise is unbiased and its distribution known.",
-    "marginals": "One measured table, or what it adds to smaller ones, with its noisy answers. "
+    "sums": "One stratum and step, with the noisy sum of the values, clipped to the known bounds "
+    "of the mean. Use these for inference: the noise is unbiased and its distribution known.",
+    "marginals": "One measured table, or its residuals on smaller tables, with noisy answers. "
     "Use these for inference: the noise is unbiased and its distribution known. The microdata are "
     "fitted to them.",
     "table": "One cell of a table: its count, drawn with noise given the exact marginals.",
-    "microdata": "One artificial record. It is nobody's: only tables of many records mean "
-    "something.",
+    "microdata": "One artificial record, which describes no person: use tables of many records.",
 }
 _COLUMNS = {
     "stratum": "The stratum, by the labels of its levels.",
-    "step": "Which step of clipping it is, from 0.",
-    "lower": "What smaller values were raised to before they were added up.",
-    "upper": "What larger values were lowered to.",
+    "step": "Index of the clipping step, from 0.",
+    "lower": "Lower clipping bound: smaller values were raised to it before summation.",
+    "upper": "Upper clipping bound: larger values were lowered to it before summation.",
     "mechanism": "The distribution of the noise, by name.",
     "parameter": "The parameter of that distribution, an exact fraction: σ² or the scale.",
-    "cost": "What it costs, an exact fraction.",
+    "cost": "Privacy loss, an exact fraction.",
     "answer": "The noisy sum, a whole number.",
     "cell": "Number of the cell; the last attribute runs fastest, the first cell is 0.",
-    "count": "Its count.",
+    "count": "Count of the cell.",
     "query": "The attributes of the table.",
-    "phase": "The phase of measuring: 1 to 3 of everybody; from 4 on, one for each stratum.",
+    "phase": "Phase of measuring: 1 to 3 for all records; from 4 on, one for each stratum.",
     "factors": "Numbers of the matrices, named in _manifest.json, that the table was multiplied "
     "with.",
     "answers": "One whole number per answer; the last attribute runs fastest.",
@@ -248,16 +246,16 @@ _COLUMNS = {
 _FILES = {
     "means.csv": "Means with weights, standard errors and intervals, a row per stratum.",
     "means.json": "The same as a document, with methods, pooled strata and warnings.",
-    "tables.json": "Tables that keep exact marginals, with what is proved of each.",
+    "tables.json": "Tables that keep exact marginals, with the proved guarantee of each.",
     "configuration/run.yaml": "The public part of the run file: columns, bounds, shares and "
     "settings. `das verify` reads it.",
-    "ledger.jsonl": "What was granted, planned and measured, by part; each line carries the digest "
-    "of the line before.",
+    "ledger.jsonl": "Budget, plan and measurements by part; each line carries the digest of the "
+    "line before.",
 }
 
 
 def survey_files_section(manifest: SurveyManifest) -> Section:
-    """Every file and how to read it, with digests."""
+    """List every file with its digest, and explain how to read the datasets."""
     values = {
         "datasets": _described(manifest),
         "files": other_files(manifest, _meaning),
@@ -269,7 +267,7 @@ def survey_files_section(manifest: SurveyManifest) -> Section:
 
 def _meaning(path: str) -> str:
     if path.startswith("configuration/weights-"):
-        return "The public strata that it names, with their weights, and sizes if any were given."
+        return "Public strata with their weights, and with sizes if any were given."
     if path.startswith(_TABLES):
         return "The counts of a table, a row per combination of levels."
     return _FILES.get(path) or FILES[path]
@@ -277,15 +275,15 @@ def _meaning(path: str) -> str:
 
 def _single_files(manifest: SurveyManifest) -> Table:
     columns = [
-        codes("Place", (file.path for file in manifest.files)),
+        codes("Path", (file.path for file in manifest.files)),
         numbers("Size", (file.bytes for file in manifest.files), text.size),
         codes("SHA-256", (file.sha256 for file in manifest.files)),
     ]
-    return Table.of("single-files", "Files beside the datasets", columns)
+    return Table.of("single-files", "Other files", columns)
 
 
 def _kinds(manifest: SurveyManifest) -> dict[str, str]:
-    """Name what the rows of each dataset are, by its path."""
+    """Return the kind of the rows of each dataset, by path."""
     measured = {
         f"{_MEASUREMENTS}/part={part.name}": "table" if part.conditioned else "sums"
         for part in manifest.parts
@@ -295,7 +293,7 @@ def _kinds(manifest: SurveyManifest) -> dict[str, str]:
 
 
 def _described(manifest: SurveyManifest) -> list[CodedDataset]:
-    """Describe the datasets, as readers want them."""
+    """Describe rows and columns of each dataset."""
     kinds = _kinds(manifest)
     attributes = {attribute.name for attribute in manifest.attributes}
 
@@ -319,7 +317,7 @@ def _described(manifest: SurveyManifest) -> list[CodedDataset]:
 
 
 def _example(manifest: SurveyManifest) -> str:
-    """Python that reads what there is of this release, to be run in its folder."""
+    """Return Python code that reads the datasets of this release, to be run in its folder."""
     kinds, files = _kinds(manifest), [file.path for file in manifest.files]
     lines = [reading("str", "Labels are text."), ""]
     if "means.csv" in files:
@@ -339,12 +337,12 @@ def _example(manifest: SurveyManifest) -> str:
 
 @dataclass(frozen=True)
 class SurveyRelease:
-    """A release, or a solution beside it.
+    """Documents of a release or of a further solution.
 
     Attributes:
       manifest: The manifest.
-      means: Its means, if it has any.
-      tables: Its tables, if it has any.
+      means: Released means; None if there are none.
+      tables: Released tables; None if there are none.
     """
 
     manifest: SurveyManifest
@@ -353,12 +351,12 @@ class SurveyRelease:
 
     @property
     def statistics(self) -> tuple[ReleasedMean, ...]:
-        """The released means."""
+        """Return the released means by statistic."""
         return () if self.means is None else self.means.statistics
 
 
 def exact_marginals(manifest: SurveyManifest) -> list[tuple[str, str]]:
-    """List (marginal, table) of all that is published as it is in the data."""
+    """List (marginal, table) of all marginals that are published exactly."""
     return [
         (marginal, part.name)
         for part in manifest.parts
@@ -368,24 +366,24 @@ def exact_marginals(manifest: SurveyManifest) -> list[tuple[str, str]]:
 
 
 def part_in_words(part: MeasuredPart) -> str:
-    """Name a part."""
+    """Return the name of a part for readers."""
     if part.name == SYNTHESIS:
         return "microdata"
     return f"{'mean' if part.conditioned is None else 'table'} of {words(part.name)}"
 
 
 def tables_section(tables: SurveyTables) -> Section:
-    """Every table with all its counts."""
+    """Show every released table with all counts."""
     lead = (
-        "Counts with noise, drawn given that no count is negative and that some marginals are "
-        "those of the file."
+        "Noisy counts, drawn conditional on nonnegative counts and on the exact marginals of the "
+        "file."
     )
     blocks = [_table(index, one) for index, one in enumerate(tables.tables)]
     return Section("tables", "Tables", lead, blocks)
 
 
 def promises_table(parts: Sequence[MeasuredPart]) -> Table:
-    """What is proved of each table, and what it leaves unprotected."""
+    """Tabulate the proved guarantee of each table and its exact marginals."""
     promised = [(part.name, part.conditioned) for part in parts if part.conditioned is not None]
     columns = [
         labels("Table", (table for table, _ in promised)),
@@ -398,24 +396,27 @@ def promises_table(parts: Sequence[MeasuredPart]) -> Table:
         ),
     ]
     note = (
-        "Of two data sets that agree on what is published exactly and differ in at most k records; "
-        "of those that differ in more, K, (1 + gamma) K ε is proved. Parts other than tables cost "
-        "their share for one record that changes, K shares for K of them."
+        "For two data sets that agree on the exact marginals and differ in at most k records. If "
+        "they differ in K > k records, (1 + gamma) K ε is proved. Parts other than tables cost "
+        "their share for one changed record, and K shares for K changed records."
     )
-    return Table.of("promises", "What is proved of tables with exact marginals", columns, note)
+    return Table.of("promises", "Guarantees of tables with exact marginals", columns, note)
 
 
 def _table(index: int, one: ReleasedTable) -> Table:
     by_attribute = zip(*itertools.product(*one.levels), strict=True)
     columns = [
-        *(names(words(of), own) for of, own in zip(one.attributes, by_attribute, strict=True)),
+        *(
+            names(words(name), cells)
+            for name, cells in zip(one.attributes, by_attribute, strict=True)
+        ),
         numbers("Count", one.counts),
     ]
     kept = "; ".join(
         words(" * ".join(marginal.attributes)) or "the number of records" for marginal in one.exact
     )
     note = (
-        f"Exactly as in the file, without noise: {kept}. Scale of the noise that was conditioned: "
+        f"Published exactly, without noise: {kept}. Scale of the noise on the other counts: "
         f"{one.scale}."
     )
     by = words(" * ".join(one.attributes))
@@ -428,11 +429,11 @@ _METHODS = {"coinpress": "Coinpress", "clipped": "clipping once"}
 
 
 def means_section(means: MeansTable) -> Section:
-    """What was released of every statistic."""
+    """Show the released means of every statistic."""
     lead = (
-        "Sums with noise, divided by public numbers of records. Each interval is for the mean of "
-        "the population: it counts noise and sampling, and holds with about the stated probability "
-        "as far as the public bounds, sizes and spread of values are right."
+        "Noisy sums, divided by public numbers of records. Each interval is for the mean of the "
+        "population and covers noise and sampling. It holds with about the stated probability if "
+        "the public bounds, sizes and standard deviation are right."
     )
     blocks: list[Block] = []
     for index, one in enumerate(means.statistics):
@@ -447,17 +448,17 @@ def means_section(means: MeansTable) -> Section:
 def mean_figures(
     index: int, mean: ReleasedMean, truth: Mapping[str, float | None] | None = None
 ) -> list[Figure]:
-    """Intervals of a statistic, everybody first; none of a statistic without strata.
+    """Draw the intervals of a statistic, all records first; none without strata.
 
     Args:
       index: Number of the statistic on the page.
-      mean: What was released.
-      truth: True means by stratum, of an internal page.
+      mean: The released means.
+      truth: True means by stratum, for the internal report.
     """
     rows = with_strata(mean)
     if len(rows) == 1:
         return []
-    # The largest are drawn where there are many, in their order.
+    # With many strata only the largest are drawn, in their order.
     large = sorted(rows[1:], key=lambda row: -row.size)[:MOST_DRAWN]
     drawn = [rows[0], *(row for row in rows[1:] if row in large)]
     true = truth or {}
@@ -468,7 +469,7 @@ def mean_figures(
     title = f"Mean of {words(mean.attribute)}"
     caption = (
         f"{_heading(mean)}: released means, and intervals at {confidence(mean)}. The dotted line "
-        "is everybody."
+        "is the mean of all records."
     )
     if len(drawn) < len(rows):
         caption += f" The {MOST_DRAWN} strata with the most records; the table has all."
@@ -479,12 +480,12 @@ def mean_figures(
 
 
 def with_strata(mean: ReleasedMean) -> list[StratumMean]:
-    """Everybody, and the strata if there are any."""
+    """Return the mean of all records, and the means of strata if there are any."""
     return [mean.everybody, *(mean.means if mean.strata else ())]
 
 
 def shower(mean: ReleasedMean) -> Show:
-    """How numbers of a statistic are written: one width for a column."""
+    """Return a formatter for the numbers of a statistic, with the same decimals in all rows."""
     size = max(abs(row.mean) for row in (mean.everybody, *mean.means))
     places = 0 if size >= 1000 else 1 if size >= 100 else 2 if size >= 1 else 4
 
@@ -507,15 +508,16 @@ def _means_table(index: int, mean: ReleasedMean) -> Table:
         numbers("Std. dev.", (row.noise_sd for row in rows), show, "noise alone"),
     ]
     if any(row.outside for row in mean.means):
-        warnings = [name("outside of its bounds") if row.outside else Cell("") for row in rows]
+        warnings = [name("outside its bounds") if row.outside else Cell("") for row in rows]
         columns.append(Column("Warning", numeric=False, cells=warnings))
     note = (
-        f"By {_METHODS.get(mean.method, mean.method)}, with a public spread of {mean.spread:,.10g}."
+        f"By {_METHODS.get(mean.method, mean.method)}, with a public standard deviation of "
+        f"{mean.spread:,.10g}."
     )
     if mean.shrunk:
         note += (
-            " Means of strata are drawn together as far as their noise says, within their "
-            "intervals; standard errors are those before."
+            " Means of strata are shrunk toward a common mean by their noise, within their "
+            "intervals; standard errors are those before shrinkage."
         )
     return Table.of(f"means-{index}", _heading(mean), columns, note)
 
@@ -527,5 +529,5 @@ def _heading(mean: ReleasedMean) -> str:
 
 
 def confidence(mean: ReleasedMean) -> str:
-    """That of the intervals of a statistic, in percent."""
+    """Return the confidence level of the intervals, in percent."""
     return f"{100 * mean.confidence:.10g} %"

@@ -1237,7 +1237,7 @@ FAULTS = (
     Fault(
         "missing values are averaged as zeros",
         SURVEY_FILES,
-        "found, strata = found[~numbers.missing], strata[~numbers.missing]",
+        "values, strata = values[~numbers.missing], strata[~numbers.missing]",
         "pass",
         (
             SURVEY_FILES_UNIT
@@ -1296,7 +1296,7 @@ FAULTS = (
     Fault(
         "a selection may count on less than a record moves a score",
         SURVEY_COSTS,
-        "            if one.mechanism.sensitivity < least:",
+        "            if selection.mechanism.sensitivity < least:",
         "            if False:",
         (SURVEY_COSTS_UNIT + "test_strata_and_selections_cost_what_is_stated",),
     ),
@@ -1317,7 +1317,7 @@ FAULTS = (
     Fault(
         "what is measured in strata costs nothing",
         SURVEY_COSTS,
-        "return whole + max(_cost_together(answers, neighbors) for answers in found.inside)",
+        "return whole + max(_cost_together(stratum, neighbors) for stratum in answers.inside)",
         "return whole",
         (SURVEY_COSTS_UNIT + "test_strata_and_selections_cost_what_is_stated",),
     ),

@@ -79,7 +79,7 @@ def test_a_second_demonstration_is_refused_and_leaves_the_first(
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
     done = das("demo", str(folder), *_BLOCKS)
     assert isinstance(done.exception, OutputError)
-    assert "build/demo-data: is there from an earlier demonstration" in str(done.exception)
+    assert "build/demo-data: exists from an earlier demonstration" in str(done.exception)
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
 
 
@@ -90,7 +90,7 @@ def test_a_folder_that_holds_other_things_is_refused(tmp_path: Path, other: str)
     (tmp_path / other).write_text("mine")
     done = das("demo", str(tmp_path), *_BLOCKS)
     assert isinstance(done.exception, OutputError)
-    assert "holds other things" in str(done.exception)
+    assert "holds other files" in str(done.exception)
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == [tmp_path / other]
 
 

@@ -402,7 +402,7 @@ def test_a_folder_without_a_release_is_refused(tmp_path):
         (
             ["--geounit", "99", "--query", "contrasts(age)", "--positive"],
             ConfigError,
-            "may have negative answers; expected no --positive",
+            "can have negative answers; expected no --positive",
         ),
         (["--geounit", "99", "--query", "race"], SchemaError, "got race"),
     ],

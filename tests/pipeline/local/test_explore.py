@@ -130,7 +130,7 @@ def test_geoparquet_and_outlines_that_do_not_fit(das: Das, out: Path, tmp_path: 
     write_boundaries(tmp_path / "few.json", [*TRACTS[1:], "7777777"])
     code, printed = das("explore", out, "--boundaries", tmp_path / "few.json", "-o", page)
     assert code == 0, printed
-    assert "1 of 6 outlines are no geounit of this page, the first is GEOID 7777777" in printed
+    assert "1 of 6 outlines match no geounit of this page, the first is GEOID 7777777" in printed
     assert "1 of 6 geounits of tract have no outline" in printed
     write_boundaries(tmp_path / "other.json", ["0100", "0200"])
     for words in ((), ("--join", "GEOID")):
@@ -149,7 +149,7 @@ def test_what_does_not_fit_is_left_out_and_said(das: Das, out: Path, tmp_path: P
     page = tmp_path / "page.html"
     code, printed = das("explore", out, "-o", page, "--megabytes", "0.0814")
     assert code == 0, printed
-    assert "left out, for the size of the page: detailed of every block" in printed
+    assert "left out to keep the page small: detailed of every block" in printed
     assert page.stat().st_size <= 81_400
     assert "detailed of every block" in page.read_text()
     assert numbers(page, "state", "total")["count"].size == 1

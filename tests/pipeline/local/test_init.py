@@ -68,11 +68,16 @@ def test_what_it_could_not_know_is_marked(das: Das, tmp_path: Path) -> None:
     mark = "# check: levels were read from the file; compare with your questionnaire"
     assert schema.count(mark) == len(attributes) == 4
     assert "published with every release" in schema
-    assert "which village exists comes from the data and is" in run
-    for mark in ("was guessed", "lost their leading zeros", "rho is the whole budget", '"Income"'):
+    assert "the list of villages comes from the data" in run
+    for mark in (
+        "was guessed",
+        "lost their leading zeros",
+        "rho is the total privacy budget",
+        '"Income"',
+    ):
         assert mark in run
         assert mark in said
-    assert "no recommendation" in run
+    assert "not a recommendation" in run
     _, validated = das("validate", tmp_path / "new" / "run.yaml")
     assert "which village exists comes from the data and is published" in " ".join(
         validated.split()
@@ -142,7 +147,7 @@ GOOD = "village,sex,age\n" + "".join(
         (
             GOOD.replace("village", "kod").replace("sex", "kod2"),
             (),
-            "cannot tell which column holds the geocodes; got ['kod', 'kod2', 'age']",
+            "cannot determine the column of geocodes; got ['kod', 'kod2', 'age']",
             GOOD.replace("village", "kod").replace("sex", "kod2"),
             ("--geocode", "kod"),
         ),
@@ -162,7 +167,7 @@ GOOD = "village,sex,age\n" + "".join(
         ),
         (GOOD, ("--geolevels", "village"), "holds no geolevels; got village", GOOD,
          ("--geolevels", "district 2, village 4")),
-        (GOOD, ("--leave-out", "Sex"), "names a column that is not there; got Sex", GOOD,
+        (GOOD, ("--leave-out", "Sex"), "names an unknown column; got Sex", GOOD,
          ("--leave-out", "sex")),
         (GOOD, ("--table", "sex * religion"), "religion", GOOD, ("--table", "sex * age")),
         (GOOD, ("--table", "sex", "--leave-out", "sex"), "sex cannot be an attribute: it is left out",
@@ -199,7 +204,7 @@ def test_no_attribute_is_left(das: Das, tmp_path: Path) -> None:
     code, said = das("init", path, tmp_path / "new", "--leave-out", "sex", "--leave-out", "age")
     assert code == 2
     assert (
-        "finds no column to count persons by; got sex: is left out, as asked for; age: is left out"
+        "finds no column that can be an attribute; got sex: is left out by --leave-out; age: is left out"
         in said
     )
 
@@ -299,7 +304,7 @@ def test_a_geocode_in_three_columns_becomes_a_run(das: Das, here: None, tmp_path
     in_columns(listed, villages, villages[0].split(";").index("Village"), str)
     code, said = das("init", persons, folder, "--geounits", listed)
     assert code == 2, said
-    assert "all columns that make it, with commas" in said
+    assert "all columns of its parts, root first, separated by commas" in said
     words = ("--geounits", listed, "--geocode", "PROV,MUN,SECC", "--table", "sex")
     code, said = das("init", persons, folder, *words)
     assert code == 0, said
@@ -353,16 +358,16 @@ def test_a_column_that_may_be_a_part_of_the_geocode_is_told(das: Das, tmp_path: 
     path = tmp_path / "persons.csv"
     rows = [f"{prov},{mun:03},{sex}" for prov in (1, 2) for mun in range(9) for sex in "mf" * 5]
     path.write_text("\n".join(["province,municipality,sex", *rows, ""]))
-    told = 'municipality does not tell "province": if a geocode has both as its parts'
+    told = 'municipality does not determine "province": if geocodes consist of both'
     code, said = das("init", path, tmp_path / "guessed")
     assert (code, told in said) == (0, True), said
     words = ("--geocode", "province, municipality", "--geolevels", "prov 2, mun 5")
     code, said = das("init", path, tmp_path / "named", *words)
-    assert (code, "does not tell" in said) == (0, False), said
+    assert (code, "does not determine" in said) == (0, False), said
     parts = load_run(tmp_path / "named" / "run.yaml").config.products["persons"].data.geocode
     assert [(part.column, part.digits) for part in parts] == [("province", 2), ("municipality", 3)]
     code, said = das("init", path, tmp_path / "unknown", "--geocode", "province,mun")
-    assert (code, "names a column that is not there; got mun" in said) == (2, True), said
+    assert (code, "names an unknown column; got mun" in said) == (2, True), said
 
 
 def test_a_list_without_a_geocode_of_the_data_is_refused_and_helped(
@@ -374,8 +379,8 @@ def test_a_list_without_a_geocode_of_the_data_is_refused_and_helped(
     words = ("init", path, tmp_path / "new", "--geounits", listed)
     code, said = das(*words)
     assert code == 2, said
-    assert f"{listed}: das init: cannot tell which column holds the geocodes" in said
-    assert "call it village in this list, as in the data" in said
+    assert f"{listed}: das init: cannot determine the column of geocodes" in said
+    assert "name it village in this list, as in the data" in said
     listed.write_text("village;nr\n9901;17\n9902;18\n")
     code, said = das(*words)
     assert code == 0, said
@@ -401,7 +406,7 @@ def test_a_code_list_gives_levels_and_labels(das: Das, tmp_path: Path) -> None:
     assert text.count("# From the code list.") == 2
     for wrong, what in (
         ("Sex;3;", "row 4: has no label"),
-        ("Sex;2;x", "row 4: gives a code twice; got 2"),
+        ("Sex;2;x", "row 4: repeats a code; got 2"),
         ("", "lacks columns"),
     ):
         bad = [*rows[:3], wrong] if wrong else ["column;code;text", "Sex;1;men"]

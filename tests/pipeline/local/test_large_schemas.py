@@ -74,7 +74,7 @@ def test_ten_million_cells_from_input_to_verification(tmp_path: Path) -> None:
 
     said = areas("--geounit", "01", "--table", "detailed", "--output", str(tmp_path / "a.csv"))
     assert "9958369, 1 areas" in said
-    assert "ask fewer attributes or groups of levels, or fewer areas" in said
+    assert "request fewer attributes, groups of levels or areas" in said
     most_printed = "at most 4000000 by --output, 200000 printed"
     assert most_printed in areas("--geolevel", "block", "--table", "hispanic * race * age4")
     assert areas("--geounit", "01", "--table", "race") == "None"

@@ -75,7 +75,7 @@ def test_files_become_counts_estimates_and_files_again(tmp_path: Path) -> None:
     assert str(config) in printed
     done("validate", config)
     assert "went made elsewhere" not in refused("run", "--only", "measure", config, "--quiet")
-    assert "go on with `das run RUN --only solve` or `das estimate`" in refused(
+    assert "continue with `das run RUN --only solve` or `das estimate`" in refused(
         "evaluate", config, "--quiet"
     )
     done("run", "--only", "solve", config, "--quiet")
@@ -246,4 +246,6 @@ def test_a_geolevel_in_chains_alone_needs_its_allocation(tmp_path: Path) -> None
     words = ("nmf", "import", nmf, tmp_path / "run", "--schema", TOY)
     known = ("--allocation", tmp_path / "own.yaml", "--rho", str(4 * cost))
     tried(words, (*words, *known), "by --allocation and --rho")
-    assert "others imply" not in refused(*words[:2], tmp_path / "x", *words[3:], *known[:3], "1")
+    assert "other variances imply" not in refused(
+        *words[:2], tmp_path / "x", *words[3:], *known[:3], "1"
+    )

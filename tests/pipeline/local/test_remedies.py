@@ -1151,7 +1151,7 @@ ENTRIES: dict[Key, Entry] = {
         ("pipeline/confidential/look", "name another separator by --delimiter, or remove lines above the header",
          _REFUSED),
         ("pipeline/confidential/look", "insert a header line with the column names", _REFUSED),
-        ("design/drafting/geolevels", "name it by --geocode, or, root first, all columns that make it, with commas",
+        ("design/drafting/geolevels", "name it by --geocode, or all columns of its parts, root first, separated by commas",
          _REFUSED),
         ("design/drafting/geolevels", "call it {} in this list, as in the data",
          "test_a_list_without_a_geocode_of_the_data_is_refused_and_helped"),
@@ -1219,8 +1219,8 @@ ENTRIES: dict[Key, Entry] = {
         TriedIn(f"{_NMF}::test_attributes_of_no_ready_schema_need_one"),
     ("jobs/analysis/import_nmf.py", "if files of other states were left out, begin with the state by "
      "--root state"): TriedIn(f"{_NMF}::test_one_state_below_the_nation_begins_with_the_state"),
-    ("jobs/analysis/nmf_constraints.py", "--leave-out NAME reads the files without it; what it says is "
-     "then not kept"): TriedIn(f"{_NMF}::test_an_unknown_constraint_is_left_out"),
+    ("jobs/analysis/nmf_constraints.py", "--leave-out NAME ignores the constraint; the release will not "
+     "satisfy it"): TriedIn(f"{_NMF}::test_an_unknown_constraint_is_left_out"),
     ("jobs/analysis/nmf_noise.py", "give the allocation and its rho by --allocation and --rho"):
         TriedIn(f"{_NMF}::test_a_geolevel_in_chains_alone_needs_its_allocation"),
     ("jobs/analysis/export_nmf.py", "choose a new folder for the export"):
@@ -1239,7 +1239,7 @@ ENTRIES: dict[Key, Entry] = {
         counts_below_lost_counts,
     ("jobs/pipeline/folder/identity.py", "give the output.directory of a run"): no_folder_of_a_run_to_resume,
     ("jobs/pipeline/folder/identity.py", "say where it is with --config"): a_run_file_that_moved,
-    ("jobs/design/demo.py", "remove it, or go on in that folder by `das run {}`"): TriedIn(f"{_DEMO}::test_the_commands_it_prints_work_as_printed"),
+    ("jobs/design/demo.py", "remove it, or continue with `das run {}` in that folder"): TriedIn(f"{_DEMO}::test_the_commands_it_prints_work_as_printed"),
     ("jobs/design/demo.py", "choose a new folder for the demo"): TriedIn(f"{_DEMO}::test_the_files_it_names_are_there"),
     ("jobs/design/folders.py", "name a new one, or remove it"): generated_into_a_full_folder,
     ("jobs/pipeline/config/resolve.py", "das plan --optimize FILE makes one for the tables and the budget"):
@@ -1250,16 +1250,16 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/design/planning/groups.py", "name one under sizes, or compare the groups as absolute"):
         sizes_of_groups,
     ("jobs/design/planning/groups.py", "add their public numbers of persons"): sizes_of_all_groups,
-    ("jobs/design/planning/groups.py", "compare the errors of a group that nobody is in as absolute"):
+    ("jobs/design/planning/groups.py", "compare the errors of an empty group as absolute"):
         groups_that_nobody_is_in,
     ("jobs/design/planning/groups.py", "name {} for {} in groups"): targets_in_a_known_unit,
     ("jobs/design/planning/allocation.py", "set privacy.definition to zcdp"): optimization_needs_zcdp,
     ("jobs/pipeline/storage/files.py", "name a new file, or remove this one"): a_log_over_another_file,
-    ("jobs/cli/releases.py", "`das inspect {} --reports --to FOLDER` writes it elsewhere"):
+    ("jobs/cli/releases.py", "use `das inspect {} --reports --to FOLDER`"):
         a_release_that_cannot_be_written_to,
     ("jobs/cli/releases.py", "name another folder"): a_folder_for_reports_that_is_a_file,
     ("jobs/analysis/results.py", "make it first"): estimates_into_a_folder_that_is_not_there,
-    ("jobs/analysis/areas.py", "ask fewer attributes or groups of levels, or fewer areas"): TriedIn(
+    ("jobs/analysis/areas.py", "request fewer attributes, groups of levels or areas"): TriedIn(
         f"{_LARGE}::test_ten_million_cells_from_input_to_verification"),
     ("jobs/analysis/areas.py", "remove the folder, and run `das replicate` again"): DAMAGED,
     ("jobs/analysis/boundaries.py", "programs that read codes as numbers drop leading zeros: keep them "
@@ -1423,11 +1423,11 @@ ENTRIES: dict[Key, Entry] = {
      "by `runtime.allow_open_cluster: true`, which the release then states"): _SHELL,
     ("jobs/pipeline/confidential/measure.py", "give no key; or a run file with `privacy.randomness: {source: "
      "seeded_not_for_release, seed: ...}`"): NotTried("keys are no part of a run file"),
-    ("jobs/design/planning/planners.py", "ask for tables of fewer attributes"): fewer_attributes_a_table,
+    ("jobs/design/planning/planners.py", "choose a smaller --order"): fewer_attributes_a_table,
     ("das/workload/variances.py", "ask for fewer or smaller tables"): LARGE,
     ("jobs/pipeline/documents/covariance.py", "ask for recodes of fewer groups"): fewer_pairs_of_answers,
-    ("jobs/survey/confidential/read.py", "with bounded neighbors it is public: state it; else use unbounded neighbors"): TriedIn("tests/pipeline/local/test_surveys.py::test_another_number_of_records_is_refused_with_bounded_neighbors_alone"),
-    ("jobs/survey/documents.py", "run `das run` first; if it was finalized, restore it from a copy"): TriedIn("tests/pipeline/local/test_surveys.py::test_what_a_folder_holds_is_said"),
+    ("jobs/survey/confidential/read.py", "with bounded neighbors the number is public: correct it; or use unbounded neighbors"): TriedIn("tests/pipeline/local/test_surveys.py::test_another_number_of_records_is_refused_with_bounded_neighbors_alone"),
+    ("jobs/survey/documents.py", "run `das run` first; if the release was finalized, restore it from a copy"): TriedIn("tests/pipeline/local/test_surveys.py::test_what_a_folder_holds_is_said"),
     ("jobs/survey/folder.py", "give the output.directory of a run"): TriedIn("tests/pipeline/local/test_surveys.py::test_what_a_folder_holds_is_said"),
     ("jobs/survey/run.py", "use `das run RUN --only measure`"): TriedIn("tests/pipeline/local/test_surveys.py::test_measuring_and_solving_are_two_commands_under_one_grant"),
     ("das/measure.py", "report this defect; the budget of this part is spent, and another privacy.budget_id and output.directory are needed"): TriedIn("tests/unit/jobs/survey/confidential/test_measure.py::test_an_error_after_a_draw_shows_no_value"),

@@ -90,7 +90,7 @@ def test_a_release_of_tables_is_certified_alone_and_names_what_is_exact(das, tmp
     text = re.sub(r"\s+", " ", re.sub(r"<[^>]*>", "", page.read_text()))
     assert "sex in the table sex group" in text
     assert "total in the table ages" in text
-    assert "between possibilities that agree on what is published exactly" in text
+    assert "between data sets that agree on the exact marginals" in text
     assert "anything but what is exact" in text
     assert "pure differential privacy with ε = 8" in text
 
@@ -171,7 +171,7 @@ def test_a_changed_table_is_found(das, tmp_path):
         return refused(das, "verify", config)
 
     assert "does not keep its exact marginal" in change((1, 0, 0, 0, 0))
-    assert "is not what was drawn" in change((1, -1, 0, 0, 0))
+    assert "differs from the drawn table" in change((1, -1, 0, 0, 0))
     (root / "tables.json").write_text(kept[root / "tables.json"])
     state_digest(tmp_path, "tables.json")
     file = root / "tables/ages.csv"
@@ -198,10 +198,10 @@ def test_another_promise_in_the_manifest_is_found(das, tmp_path):
     ("table", "changes", "what"),
     [
         ({"query": "sex * group", "exact": ["sex"]}, {"privacy": {"rho": "1"}},
-         "gives no guarantee under zCDP"),
+         "has no guarantee under zCDP"),
         ({"query": "sex * group", "exact": ["sex"]},
-         {"privacy": {**PURE, "neighbors": "unbounded"}}, "unbounded neighbors are to protect"),
-        ({"query": "sex * group", "exact": ["age"]}, {}, "names what is not in the table"),
+         {"privacy": {**PURE, "neighbors": "unbounded"}}, "unbounded neighbors protect"),
+        ({"query": "sex * group", "exact": ["age"]}, {}, "names an attribute that is not in the table"),
         ({"query": "sex * group", "exact": ["group * sex"]}, {}, "is the whole table"),
         ({"query": "sex * group * age", "exact": ["sex", "sex * age"]}, {}, "another one implies"),
         ({"query": "sex * group", "exact": ["sex", "sex"]}, {}, "another one implies"),
@@ -230,7 +230,9 @@ def test_a_table_that_another_one_publishes_is_refused(das, tmp_path):
         {"query": "age * group * sex", "exact": ["group * sex"], "share": "1/2"},
     ]
     config = survey(tmp_path, statistics=[], contingency_tables=tables)
-    assert "has sex_group, all of which age_group_sex publishes" in refused(das, "validate", config)
+    assert "has sex_group, which age_group_sex publishes exactly" in refused(
+        das, "validate", config
+    )
 
 
 def test_attributes_that_make_no_name_need_one(das, tmp_path):

@@ -619,21 +619,21 @@ def test_weights_that_do_not_fit(das, config, tmp_path, rows, what):
         ({"data__columns__age__bins": [0, 30, 20]}, "must rise"),
         ({"data__columns__age__codes": {"1": "a", "2": "b"}}, "exactly one of"),
         ({"data__columns__sex__codes": {"1": "m", "2": "m"}}, "two levels or more"),
-        ({"data__n_records": 6_000_000}, "more than one machine works on"),
-        ({"data__columns__age__bins": list(range(5001))}, "more than one machine works on"),
+        ({"data__n_records": 6_000_000}, "more than one machine can process"),
+        ({"data__columns__age__bins": list(range(5001))}, "more than one machine can process"),
         ({"data__path": "persons.sav"}, "unknown file type"),
         ({"data__geocode": "place"}, "is not a known key"),
         ({"synthesis__attributes": ["sex"]}, "two attributes or more"),
         ({"synthesis__attributes": ["sex", "place"]}, "names no column"),
         ({"synthesis__one_way_share": "1"}, "one_way_share: Input should be less than 1"),
         ({"synthesis__model": "gem"}, "model"),
-        ({"synthesis__model": "tree"}, "`components` says nothing with model tree"),
+        ({"synthesis__model": "tree"}, "`components` has no effect with model tree"),
         ({"synthesis__weighting": "cells"}, "weighting"),
         ({"synthesis": {"share": "1/2", "model": "tree", "weighting": "equal"}},
-         "`weighting` says nothing with model tree"),
-        ({"synthesis__max_model_megabytes": 2}, "`max_model_megabytes` says nothing with model mixture"),
+         "`weighting` has no effect with model tree"),
+        ({"synthesis__max_model_megabytes": 2}, "`max_model_megabytes` has no effect with model mixture"),
         ({"synthesis__strata": {"attributes": ["sex"], "weights": "weights.csv"}},
-         "`n_remeasured_pairs` says nothing with strata"),
+         "`n_remeasured_pairs` has no effect with strata"),
         ({"synthesis__n_remeasured_pairs": None,
           "synthesis__strata": {"attributes": ["sex"], "weights": "weights.csv"}},
          "a second time"),
@@ -652,7 +652,7 @@ def test_weights_that_do_not_fit(das, config, tmp_path, rows, what):
         ({"evaluate": predicting(features=[])}, "attributes other than the one"),
         ({"evaluate": predicting(features=["sex", "income"])}, "attributes other than the one"),
         ({"evaluate": {**predicting(), "groups": []}}, "is required with `predict`"),
-        ({"evaluate": {**predicting(), "groups": [["income", "sex"]]}}, "holds what is predicted"),
+        ({"evaluate": {**predicting(), "groups": [["income", "sex"]]}}, "holds the predicted attribute"),
         ({"evaluate": predicting(), "synthesis": None, "statistics__0__share": "3/4"},
          "compares microdata"),
     ],
@@ -801,7 +801,7 @@ def test_what_a_folder_holds_is_said(das, config, tmp_path):
     assert "release/measurements/part=income" in done(das, "inspect", tmp_path / "out")
     found = json.loads(done(das, "validate", config, "--json"))
     assert [part["cost"] for part in found["parts"]] == ["1", "1", "2"]
-    assert "is the folder of a survey" in refused(
+    assert "is the run folder of a survey" in refused(
         das, "inspect", tmp_path / "out", "--geounit", "1"
     )
     (tmp_path / "run.yaml").rename(tmp_path / "moved.yaml")

@@ -80,7 +80,7 @@ def test_what_is_missing_or_twice_is_said(tmp_path: Path) -> None:
         ("0101,a\n,b\n", "row 2: names no block of the release (1 such rows); got nothing"),
         ("block,a\nx,1\n", "row 2: holds no geocode of the geolevel block"),
         ("101,a\n102,b\n", "drop leading zeros: write them as text"),
-        ("0101,a,1\n0102,b,2\n", "has several columns beside that of the geocodes; got 3"),
+        ("0101,a,1\n0102,b,2\n", "has several columns besides the geocodes; got 3"),
         ("0101,Bay\n0102,Bay, upper\n", "another number of fields than other rows"),
         (b"0101,\xff\n", "is not UTF-8"),
         (

@@ -52,7 +52,7 @@ def test_what_does_not_meet_is_said(tmp_path: Path) -> None:
     assert join_boundaries(path, "ID", NUMBERS)[1] == (
         "2 values of ID have no numbers, such as 09, nothing",
         "1 areas have no feature with their ID, such as 02",
-        "1 values of ID are of several features, such as 01",
+        "1 values of ID occur in several features, such as 01",
     )
 
 

@@ -93,7 +93,7 @@ def test_only_children_point_to_their_parents(tmp_path) -> None:
     two.write_noisy(layout, PLAN, "block", blocks)
     describe(layout, "block")
     notes = inspect_geounit(tmp_path, "111", None)["notes"]
-    assert notes[0] == "an only child: its measurement is that of 11"
+    assert notes[0] == "an only child: measured with its parent, 11"
 
 
 def test_an_unknown_geounit_is_an_error(layout, tmp_path) -> None:

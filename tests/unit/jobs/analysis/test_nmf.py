@@ -202,13 +202,19 @@ FAULTS: dict[str, tuple[Callable[[Path], object], str]] = {
     "negative variance": (edited(with_variance(-4)), "has no noise of this variance"),
     "no variance": (edited(with_variance(0)), "has no noise of this variance"),
     "endless variance": (edited(with_variance(np.inf)), "has no noise of this variance"),
-    "variance too small": (edited(with_variance(1e-9)), "no discrete Gaussian"),
+    "variance too small": (
+        edited(with_variance(1e-9)),
+        "outside the variances of discrete Gaussian",
+    ),
     "two variances": (edited(with_variance(5)), "has several variances"),
     "unknown geolevel": (
         lambda nmf: (nmf / "County.parquet").rename(nmf / "Borough.parquet"),
         "unknown geolevel",
     ),
-    "a geolevel gone": (lambda nmf: shutil.rmtree(nmf / "State.parquet"), "than others imply"),
+    "a geolevel gone": (
+        lambda nmf: shutil.rmtree(nmf / "State.parquet"),
+        "than other variances imply",
+    ),
     "no files": (lambda nmf: shutil.rmtree(nmf / "Block.parquet" / "DPQuery"), "no Parquet files"),
     "no Parquet": (
         lambda nmf: next(nmf.rglob("*.parquet/DPQuery/*.parquet")).write_text("x"),
@@ -222,7 +228,7 @@ FAULTS: dict[str, tuple[Callable[[Path], object], str]] = {
                 pa.array(["shoe_dpq"] * len(table)),
             )
         ),
-        "is none of the schema",
+        "does not fit the schema",
     ),
 }
 
@@ -241,7 +247,7 @@ def test_a_folder_with_other_things_is_kept(tmp_path: Path) -> None:
     nmf = synthetic().write(tmp_path / "nmf")
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "mine.txt").write_text("mine")
-    with pytest.raises(OutputError, match="holds other things"):
+    with pytest.raises(OutputError, match="holds other files"):
         imported(tmp_path, nmf)
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["mine.txt"]
 

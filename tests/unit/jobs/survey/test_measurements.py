@@ -101,7 +101,7 @@ def test_strata_and_selections_cost_what_is_stated():
     tree = measure_tree(truth, Fraction(1), Neighbors.UNBOUNDED, Streams(KEY))
     assert cost_of_answers(tree, Neighbors.UNBOUNDED) == 1
     selections_alone = replace(tree, one_way=(), marginals=())
-    with pytest.raises(OutputError, match=r"selection of .* cost something else"):
+    with pytest.raises(OutputError, match=r"selection of .* cost another amount"):
         cost_of_answers(selections_alone, Neighbors.BOUNDED)
 
 
@@ -118,5 +118,5 @@ def test_less_noise_than_is_paid_for_is_found():
         noise = type(first.mechanism).of(first.mechanism.parameter * Fraction(99, 100))
         quiet = replace(first, mechanism=noise)
         changed = replace(measured, **{phase: (quiet, *others)})
-        with pytest.raises(OutputError, match="cost something else"):
+        with pytest.raises(OutputError, match="cost another amount"):
             cost_of_answers(changed, Neighbors.BOUNDED)

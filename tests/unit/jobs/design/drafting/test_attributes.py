@@ -112,8 +112,8 @@ def test_a_large_schema_gets_ages_in_groups_and_then_fewer_attributes() -> None:
     [
         (Column("id", None), "more than 200 values"),
         (Column("born", fault="has values of type date32[day]"), "date32"),
-        (Column("No", frozenset("abc"), is_unique=True), "another value in every row"),
-        (coded("all", "1"), "one value alone"),
+        (Column("No", frozenset("abc"), is_unique=True), "a different value in every row"),
+        (coded("all", "1"), "a single value"),
         (coded("income", *map(str, range(30))), "more than 20 whole numbers"),
         (coded("text", "a" * 101, "b"), "more than 100 characters"),
     ],
@@ -130,7 +130,7 @@ def test_columns_that_are_asked_for_are_kept_and_others_left_out() -> None:
     made = propose(columns, ("x",), Wanted(("sex",), ("income",)))
     assert [one.name for one in made.attributes] == ["income"]
     assert made.left_out == {
-        "sex": "is left out, as asked for",
+        "sex": "is left out by --leave-out",
         "x": "has one value in every geounit: it belongs to the geography",
     }
 

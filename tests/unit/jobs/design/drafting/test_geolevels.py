@@ -62,7 +62,7 @@ def test_without_a_name_only_one_column_may_look_like_geocodes() -> None:
     )
     with pytest.raises(ConfigError, match=r"got \['a', 'b'\]; .*; name it by --geocode"):
         find_geocode([column("a"), column("b")])
-    with pytest.raises(ConfigError, match="cannot tell which column"):
+    with pytest.raises(ConfigError, match="cannot determine the column"):
         find_geocode([column("text", is_code=False)])
 
 

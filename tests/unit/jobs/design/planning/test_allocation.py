@@ -198,7 +198,7 @@ def test_floors_hold_for_the_shares_that_are_written(plan, tree, tmp_path, infor
     assert 0.99 * limit <= rmse[1, 1] <= limit < without
     assert free.value < found.value
     assert found.bound <= found.value <= 1.2 * found.bound  # which lets chains spend as they like
-    assert "within floors" in found.source
+    assert "within limits" in found.source
     for far in (0.01, 1e-100):
         hard = numbers(plan, tmp_path, {"total": {"county": far}}, float("inf"))
         with pytest.raises(BudgetError, match="cannot be met together"):
@@ -230,7 +230,7 @@ def test_what_is_given_up_is_said(run_file, tmp_path):
     weights.write_text("sex * adult: 1\n")
     words = (run_file, "--weights", weights, "--optimize")
     text = invoke(*words, tmp_path / "a.yaml").output
-    assert "gives nothing up" in text
+    assert "makes no table less accurate" in text
     floors.write_text("total: {block: 50}\n")
     more = ("--max-rmse", floors, "--information", "full")
     result = invoke(*words, tmp_path / "b.yaml", *more, "--json")
@@ -246,7 +246,7 @@ def test_what_is_given_up_is_said(run_file, tmp_path):
         assert row["given_up"] == pytest.approx(max(0, grown), abs=1e-9)
     assert lost["total", "county"] > 0.05
     shown = " ".join(invoke(*words, tmp_path / "c.yaml", *more).output.split())
-    assert "gives up, in root mean squared error" in shown
+    assert "increases root mean squared errors" in shown
     assert "total at county" in shown
 
 

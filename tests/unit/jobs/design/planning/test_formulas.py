@@ -33,7 +33,7 @@ def test_validate_warns_of_a_label_that_is_a_formula(tmp_path, monkeypatch, caps
     assert main() == 0
     said = " ".join(capsys.readouterr().out.split())
     is_formula = label.startswith("=")
-    assert ("a spreadsheet computes text" in said) is is_formula
+    assert ("spreadsheets compute text" in said) is is_formula
     assert (label[:30] in said) is is_formula
     monkeypatch.setattr(sys, "argv", ["das", "validate", str(run), "--json"])
     assert main() == 0

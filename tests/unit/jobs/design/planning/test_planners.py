@@ -44,7 +44,7 @@ def test_own_queries_have_the_errors_of_dense_least_squares(run_file, geolevel):
     plan = load_run(run_file).plan
     level = LEVELS.index(geolevel)
     found = compare(run_file, geolevel=geolevel).methods[0]
-    assert (found.method, found.objective) == ("run", "its own queries")
+    assert (found.method, found.objective) == ("run", "its queries")
     information = sum(
         dense_matrix(one.query).T @ dense_matrix(one.query) / float(one.mechanism.variance())
         for one in plan.noise(level, level)
@@ -79,7 +79,9 @@ def test_objectives_are_fair_as_the_theory_says(run_file):  # noqa: F811
     plain = {objective: one for (method, objective), one in methods.items()
              if method == "residual_planner"}  # fmt: skip
     assert plain["largest variance"].ratio == pytest.approx(1.0, rel=1e-2)
-    sums = [plain[f"sum, {words}"] for words in ("tables alike", "answers alike")]
+    sums = [
+        plain[f"sum, {words}"] for words in ("equal weight per table", "equal weight per answer")
+    ]
     assert plain["largest variance"].ratio < sums[0].ratio < sums[1].ratio
     # Each is best at what it minimizes.
     assert sums[1].rmse == min(one.rmse for one in plain.values())
@@ -88,7 +90,7 @@ def test_objectives_are_fair_as_the_theory_says(run_file):  # noqa: F811
     )
     means = [np.mean([row.rmse**2 for row in one.by_table]) for one in plain.values()]
     assert np.mean([row.rmse**2 for row in sums[0].by_table]) == pytest.approx(min(means))
-    assert ("hdmm", "sum, tables alike") in methods
+    assert ("hdmm", "sum, equal weight per table") in methods
 
 
 def test_twice_the_budget_halves_every_variance(run_file):  # noqa: F811
@@ -110,7 +112,7 @@ def test_a_workload_of_the_allocation_is_what_is_compared(run_file):  # noqa: F8
         "total": 1, "sex * age": 8}  # fmt: skip
     objectives = [(one.method, one.objective) for one in found.methods]
     assert ("orp", "the loss of the allocation") in objectives
-    assert ("residual_planner_plus", "sum, tables alike") in objectives
+    assert ("residual_planner_plus", "sum, equal weight per table") in objectives
     # What the run measures is that plan, in integers.
     own = next(one for one in found.methods if one.method == "run")
     loss = next(one for one in found.methods if one.objective == "the loss of the allocation")
@@ -155,13 +157,13 @@ def test_what_cannot_be_compared(run_file, request_, error, match):  # noqa: F81
 
 def test_too_many_tables_and_other_noise_are_refused(run_file, monkeypatch):  # noqa: F811
     monkeypatch.setattr("jobs.design.planning.planners.MOST_MARGINALS", 3)
-    with pytest.raises(ConfigError, match="asks for too many tables; got 4"):
+    with pytest.raises(ConfigError, match="selects too many tables; got 4"):
         compare(run_file)
     run = yaml.safe_load(run_file.read_text())
     run["privacy"] = {"definition": "pure"}
     run["products"]["persons"]["privacy"] = {"epsilon": "1", "allocation": "old.yaml"}
     run_file.write_text(yaml.safe_dump(run))
-    with pytest.raises(BudgetError, match="comparison of planners: knows only noise"):
+    with pytest.raises(BudgetError, match="comparison of planners: supports only noise"):
         compare(run_file)
 
 

@@ -100,7 +100,7 @@ def test_what_else_there_is_to_say_stands_in_lines(capsys, validated) -> None:
         geounits_source="data",
     )
     text = " ".join(printed(capsys, summary).split())
-    assert "epsilon 9.877 at delta 1/100 by the losses of the noise" in text
+    assert "epsilon 9.877 at delta 1/100 from the losses of the noise" in text
     assert "'=1+1', '-2', '@a', '+b', '=c' and 1 more" in text
     assert "no predicted errors: too many cells" in text
     assert "does not exist yet: data /x" in text

@@ -97,5 +97,5 @@ def test_without_prims_there_is_neither(tmp_path):
 
 def test_prims_are_of_blocks(tmp_path):
     spec = GenerateSpec(blocks=20, schema="census1940", with_prims=True)
-    with pytest.raises(ConfigError, match="prims: are of generated blocks alone"):
+    with pytest.raises(ConfigError, match="prims: need generated blocks"):
         generate(spec, tmp_path / "new")

@@ -75,5 +75,7 @@ def test_sums_with_less_noise_than_the_ledger_states_are_found(tmp_path):
     table, facts = sum_rows([*before, [quiet]], names, Definition.ZCDP, Neighbors.BOUNDED)
     shutil.rmtree(age.dataset)
     publish(age.dataset, [write_part(age.dataset, table)], facts)
-    with pytest.raises(VerificationError, match="age: does not state what its noise costs"):
+    with pytest.raises(
+        VerificationError, match="age: states a cost that differs from that of the noise"
+    ):
         _check_costs(plan)
