@@ -444,8 +444,8 @@ FAULTS = (
     Fault(
         "rows with negative entries are stated as partitions",
         CHANGES,
-        "return changed / sensitivity(query, neighbors, norm)",
-        "return Fraction(2)",
+        "ratio /= sensitivity(entry.query, neighbors, norm)",
+        "ratio = Fraction(2)",
         (
             CHANGES_UNIT + "test_listed_queries_cost_by_their_own_sensitivities"
             "[residual(sex)-zcdp-4]",
@@ -454,8 +454,8 @@ FAULTS = (
     Fault(
         "a planned change of an attribute costs what an added record costs",
         CHANGES,
-        "alone = (min(record, cost * one) for one in joint.attributes)",
-        "alone = (min(record, cost * one / 2) for one in joint.attributes)",
+        "alone = (min(record, cost * change) for change in joint.attributes)",
+        "alone = (min(record, cost * change / 2) for change in joint.attributes)",
         (CHANGES_UNIT + "test_planned_queries_cost_what_their_worst_pair_costs[orp-unbounded]",),
     ),
     Fault(
@@ -519,8 +519,8 @@ FAULTS = (
     Fault(
         "strata may overlap",
         STRATEGY,
-        "if one.group.meets(other.group):",
-        "if one.group is other.group:",
+        "if first.group.meets(second.group):",
+        "if first.group is second.group:",
         ("tests/unit/das/test_strategy_strata.py::test_what_is_no_promise_is_refused",),
     ),
     Fault(

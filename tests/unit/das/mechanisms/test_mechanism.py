@@ -82,7 +82,9 @@ def test_names_are_of_one_mechanism():
         kind = DiscreteLaplace.kind
         norms = DiscreteLaplace.norms
 
-    with pytest.raises(BudgetError, match="has the name of another mechanism; got discrete_laplace"):
+    with pytest.raises(
+        BudgetError, match="has the name of another mechanism; got discrete_laplace"
+    ):
         register(Other)
 
     class Free:
