@@ -143,7 +143,7 @@ def _result(
         int(everybody.absolute[0]),
         floor=grouping.floor,
     )
-    of_all = number(parity.everybody)
+    of_all = number(parity.population)
     return ParityResult(
         geolevel=geolevel,
         kind=found.kind,
