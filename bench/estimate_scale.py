@@ -16,7 +16,6 @@ import time
 from pathlib import Path
 
 from bench.state import das, generated
-from das.queries.query import parse_query
 from jobs.pipeline.config.load import load_run
 from jobs.pipeline.release.estimate import EstimateStage, LevelEstimator
 from jobs.pipeline.storage.dataset import Dataset
@@ -38,7 +37,7 @@ def timed(blocks: int, schema: str) -> dict[str, float]:
         before = time.monotonic() - started
         resolved = load_run(config)
         release = resolved.last.release
-        tables = tuple(parse_query(resolved.plan.schema, t) for t in resolved.last.tables)
+        tables = tuple(resolved.last.tabulated.values())
         with open_tasks(resolved.config) as tasks:
             tasks.run("warm", list(range(8)), abs)
             started = time.monotonic()

@@ -40,7 +40,6 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from bench.scale import markdown
 from bench.state import generated
-from das.queries.query import parse_query
 from jobs.pipeline.config.load import load_run
 from jobs.pipeline.run import run
 from jobs.pipeline.tasks.batches import Sizing
@@ -190,8 +189,7 @@ def run_here(template: str, blocks: int) -> tuple[dict[str, float], dict[str, An
         stages = json.loads((out / "summary.json").read_text())["stages"]
         manifest = json.loads((release_of(out).manifest).read_text())
     geounits = sum(row["geounits"] for row in manifest["geography"])
-    schema = resolved.plan.schema
-    answers = sum(parse_query(schema, table).size for table in resolved.last.tables)
+    answers = sum(query.size for query in resolved.last.tabulated.values())
     return {a: stages[a]["core_seconds"] for a in ACTIVITIES}, manifest, answers * geounits
 
 

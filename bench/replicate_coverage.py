@@ -26,7 +26,6 @@ import yaml
 from bench.accuracy import DATA, blocks_of, resolve
 from bench.state import generated, persons_of
 from das.metrics.accuracy import TRUE_EDGES, TRUE_LABELS, bins_of
-from das.queries.query import parse_query
 from jobs.analysis.replicate import ReplicateSettings, replicate
 from jobs.pipeline.confidential.histograms import read_truth
 from jobs.pipeline.config.load import load_run
@@ -80,8 +79,7 @@ def covered_of(product: Product) -> Iterator[tuple[Cell, int, int]]:
         dataset = Dataset.open(product.confidential.histograms(level.name))
         truth = read_truth(dataset, codes, plan.schema.size).reveal()
         exact = {query.name for query in level.exact}
-        for text in product.tables:
-            query = parse_query(plan.schema, text)
+        for query in product.tabulated.values():
             if query.name in exact:
                 continue
             seen, true = query.answer(counts), query.answer(truth)

@@ -160,8 +160,7 @@ class Strategy:
 
     Raises:
       BudgetError: The population-wide level shares and those of a stratum do not sum to 1; strata
-        overlap or leave cells out; a geolevel measures a query twice; or its queries do not have
-        full column rank, so that the node problem has no unique solution.
+        overlap or leave cells out; or a geolevel measures a query twice.
     """
 
     levels: tuple[LevelStrategy, ...]
@@ -170,9 +169,14 @@ class Strategy:
     asks_last: bool = False
 
     def __post_init__(self) -> None:
-        for level in range(len(self.levels)):
-            self._check_queries(level)
-        self._check_strata()
+        for level, part in enumerate(self.levels):
+            names = [entry.query.name for entry in self.measured(level)]
+            twice = sorted({name for name in names if names.count(name) > 1})
+            if twice:
+                where = f"allocation, geolevel {part.geolevel}"
+                raise BudgetError(where, "lists a query twice", got=twice)
+        if self.strata:
+            self._check_strata()
         for stratum in self.strata or (None,):
             total = self.chain_share(0, len(self.levels) - 1)
             where, what = "allocation", "the shares of the geolevels do not sum to 1"
@@ -182,21 +186,23 @@ class Strategy:
                 what = "its shares and the population-wide shares do not sum to 1"
             _require_whole(where, what, total)
 
-    def _check_queries(self, level: int) -> None:
-        where = f"allocation, geolevel {self.levels[level].geolevel}"
-        queries = [entry.query for entry in self.measured(level)]
-        names = [query.name for query in queries]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise BudgetError(where, "lists a query twice", got=twice)
-        if not has_full_column_rank(queries):
-            raise BudgetError(
-                where,
-                "its queries do not have full column rank: some cell counts would be undetermined",
-                got=names,
-                remedy="give detailed a share, or a weight among the tables of a workload, "
-                "however small",
-            )
+    def require_full_column_rank(self) -> None:
+        """Check that queries determine every cell, so that node problems have a unique solution.
+
+        Raises:
+          BudgetError: The queries of a geolevel do not have full column rank.
+        """
+        for level, part in enumerate(self.levels):
+            queries = [entry.query for entry in self.measured(level)]
+            if not has_full_column_rank(queries):
+                raise BudgetError(
+                    f"allocation, geolevel {part.geolevel}",
+                    "its queries do not have full column rank: some cell counts would be "
+                    "undetermined",
+                    got=[query.name for query in queries],
+                    remedy="give detailed a share, or a weight among the tables of a workload, "
+                    "however small",
+                )
 
     def _check_strata(self) -> None:
         names = [level.geolevel for level in self.levels]
@@ -217,13 +223,12 @@ class Strategy:
                     f"allocation, strata {first.name} and {second.name}",
                     "overlap: a record in both would cost the shares of both",
                 )
-        if self.strata:
-            covered = sum(stratum.group.size for stratum in self.strata)
-            cells = self.levels[0].queries[0].query.n_cells
-            if covered != cells:
-                raise BudgetError(
-                    "allocation, strata", "leave out cells", got=f"{covered} of {cells} cells"
-                )
+        covered = sum(stratum.group.size for stratum in self.strata)
+        cells = self.levels[0].queries[0].query.n_cells
+        if covered != cells:
+            raise BudgetError(
+                "allocation, strata", "leave out cells", got=f"{covered} of {cells} cells"
+            )
 
     def chain_share(self, first: int, last: int, stratum: Stratum | None = None) -> Fraction:
         """Return the sum of the level shares first..last, population-wide or of a stratum.

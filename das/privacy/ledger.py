@@ -115,7 +115,7 @@ class Ledger:
             raise LedgerError("ledger", "does not cover every geolevel", got=self.spine)
         return costs
 
-    def seal(self) -> None:
+    def finalize(self) -> None:
         """Check that every root-to-leaf path spends exactly its budget, in every stratum.
 
         Raises:

@@ -142,10 +142,10 @@ class Loss:
             goal[blocks[j], blocks[i]] = table.T / targets.size
             precision = (targets.size / targets.pair_sd[i, j]) ** 2 / 2.0
             weight[blocks[i], blocks[j]] = weight[blocks[j], blocks[i]] = precision
-        precision = np.repeat((targets.size / targets.one_way_sd) ** 2, sizes)
+        of_shares = np.repeat((targets.size / targets.one_way_sd) ** 2, sizes)
         shares = np.concatenate(targets.one_way) / targets.size
-        most = precision.max()
-        return cls(sizes, starts, goal, weight / most, shares, precision / most)
+        most = of_shares.max()
+        return cls(sizes, starts, goal, weight / most, shares, of_shares / most)
 
     def normalized(self, scores: FloatArray) -> FloatArray:
         """Take the softmax of every attribute: float64[L, K]."""

@@ -287,7 +287,7 @@ def _of_estimates(
     confidence: float,
 ) -> dict[str, Any]:
     """Unbiased estimates, with intervals; null of queries that have none."""
-    unknown = without_estimates(plan, [query.name for query in queries])
+    unknown = without_estimates(plan, queries)
     known = tuple(q for q in queries if plan.leaf.name not in unknown.get(q.name, ()))
     one = AreaEstimator(LevelEstimator(plan, release, known, confidence), known)
     values = [np.full((len(areas), query.size), np.nan) for query in queries]

@@ -101,10 +101,9 @@ def explore(
 
 def _queries(product: Product, asked: Sequence[str]) -> list[Query]:
     """The tables that are asked for, of those whose estimates are stored; small ones first."""
-    known = {name: parse_query(product.plan.schema, name) for name in product.tables}
-    by_name = {query.name: query for query in known.values()}
+    by_name = {query.name: query for query in product.tabulated.values()}
     chosen = []
-    for name in asked or product.tables:
+    for name in asked or product.tabulated:
         query = by_name.get(parse_query(product.plan.schema, name.strip()).name)
         if query is None:
             raise ConfigError(

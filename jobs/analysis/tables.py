@@ -241,7 +241,7 @@ def _table(
     if stem == H1:
         return GeolevelTable(plan, release, geolevel, query, is_h1=True)
     estimates: Estimates | None = ReleasedEstimates.of(release, geolevel, query)
-    unknown = without_estimates(plan, [query.name]).get(query.name, ())
+    unknown = without_estimates(plan, [query]).get(query.name, ())
     is_made = is_published(EstimateLayout.of(release).tables(geolevel))
     if estimates is None and is_made and geolevel not in unknown:
         estimator = LevelEstimator(plan, release, (query,), CONFIDENCE)

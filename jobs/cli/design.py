@@ -51,10 +51,12 @@ def plan(
     from jobs.design.planning.terminal import cost_together, print_summaries
     from jobs.pipeline.confidential.geounits import lattice_of
     from jobs.pipeline.config.load import load_plan
+    from jobs.pipeline.config.runnable import require_runnable
     from jobs.pipeline.tasks.progress import Reporter
 
     wanted = None if request.optimize is None else request.tables or ()
     resolved = load_plan(config, wanted, request.allocation, None, request.product)
+    require_runnable(resolved)
     geounits, reporter = partial(lattice_of, resolved), Reporter(quiet=quiet)
     summaries = explain(resolved, request, geounits, reporter)
     print_summaries(summaries, as_json=as_json, together=cost_together(resolved))

@@ -196,7 +196,7 @@ def answer_rows(found: Answers) -> Rows:
                     "answers": answer.answers.tolist(),
                 }
             )
-    own = found.everybody if isinstance(found, MeasuredStrata) else found
+    own = found.population if isinstance(found, MeasuredStrata) else found
     facts: dict[str, Any] = {
         "holds": _KINDS[type(found)],
         "attributes": dict(zip(own.domain.names, own.domain.sizes, strict=True)),
@@ -225,7 +225,7 @@ def answer_rows(found: Answers) -> Rows:
 def _phases(found: Answers) -> Iterator[tuple[int, Sequence[NoisyAnswer]]]:
     """Answers by the number under which they are written: 1 to 3, and strata from 4 on."""
     if isinstance(found, MeasuredStrata):
-        yield from _phases(found.everybody)
+        yield from _phases(found.population)
         yield from enumerate(found.inside, 4)
     elif isinstance(found, ChosenMarginals):
         yield from ((1, found.one_way), (2, found.marginals))
@@ -292,7 +292,7 @@ def cost_of_answers(found: Answers, neighbors: Neighbors) -> Fraction:
       OutputError: The noise costs more than is stated.
     """
     if isinstance(found, MeasuredStrata):
-        whole = cost_of_answers(found.everybody, neighbors)
+        whole = cost_of_answers(found.population, neighbors)
         return whole + max(_cost_together(answers, neighbors) for answers in found.inside)
     if isinstance(found, ChosenMarginals):
         _check_alone((*found.one_way, *found.marginals), neighbors)

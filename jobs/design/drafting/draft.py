@@ -40,6 +40,7 @@ from jobs.pipeline.confidential.look import Column, Look, look_at, look_at_geoco
 from jobs.pipeline.config.load import load_plan, load_run
 from jobs.pipeline.config.mistakes import at, refuse_unknown
 from jobs.pipeline.config.models.values import GeocodeColumns, GeocodePart, names_of
+from jobs.pipeline.config.runnable import require_runnable
 from jobs.pipeline.input.geounits import list_geounits
 from jobs.pipeline.storage.files import drafted, writing
 from jobs.pipeline.storage.place import Place
@@ -86,7 +87,7 @@ def draft(request: DraftRequest) -> Draft:
     data, listed, guessed = _geocoded_files(request, look, usable)
     levels, of_levels = _geolevels(request, data, listed)
     names = names_of(data.geocode)
-    told = {*names, *data.geography.said}
+    told = {*names, *data.geography.of_geocodes}
     apart = [one for one in usable if is_of_places(one) and one.name not in told]
     notes = [
         f"{data.geocode} does not tell {quoted(one.name)}: if a geocode has both as its parts, "
@@ -424,18 +425,19 @@ def _fill(made: Path, text: RunText) -> None:
         schema.write_text(schema_text(text), encoding="utf-8")
         run.write_text(written.replace(f"{ALLOCATION}\n", ""), encoding="utf-8")
     resolved = load_plan(run, text.tables)
+    require_runnable(resolved)
     public, plan = resolved.config.geography.geounits, resolved.plan
     spine = plan.spine
     lattice = _regular(spine)
     if public is not None:
         lattice = Lattice.from_leaves(spine, list_geounits(public, spine))
     tree, goal = subtree_classes(lattice), Goal(reference=EVEN)
-    best = optimize_allocation(plan, tree, text.tables, Information.OWN, goal)
+    best = optimize_allocation(plan, tree, text.tables, Information.GEOUNIT, goal)
     planned = allocation_head(text.tables, spine.levels) + allocation_text(best, text.name)
     with writing(made):
         allocation.write_text(planned, encoding="utf-8")
         run.write_text(written, encoding="utf-8")
-    load_run(run)
+    require_runnable(load_run(run))
 
 
 def _regular(spine: Spine) -> Lattice:

@@ -62,7 +62,7 @@ def explain(
         if group_goal is not None and request.optimize is None:
             summary = replace(summary, groups=predict_groups(plan, classes, group_goal))
     if request.optimize is not None:
-        wanted = planned.tables if request.tables is None else request.tables
+        wanted = [*planned.tabulated] if request.tables is None else request.tables
         is_even, information = planned.config.privacy.allocation is None, request.information
         with reporter.line("plan", "optimize"):
             if group_goal is None:

@@ -257,7 +257,9 @@ def budget_summary(
         formulas=formulas(plan.schema),
         budget=budget_rows(plan, ledger),
         strata=stratum_statements(plan, ledger, source),
-        without_estimates=without_estimates(plan, product.tables) if plan.lazy else None,
+        without_estimates=without_estimates(plan, product.tabulated.values())
+        if plan.on_demand
+        else None,
     )
 
 
@@ -330,7 +332,7 @@ def plan_summary(
     plan = product.plan
     if tables is None:
         strata = plan.strategy.strata
-        tables = [*product.tables, *(f"total where {stratum.name}" for stratum in strata)]
+        tables = [*product.tabulated, *(f"total where {stratum.name}" for stratum in strata)]
     queries = parse_tables(plan, tables)
     predicted: tuple[PredictedRow, ...] = ()
     not_predicted = None
@@ -420,6 +422,6 @@ def optimized_summary(
 
 
 def _growth(row: PredictedRow, before: PredictedRow, information: Information) -> float:
-    own = information is Information.OWN
+    own = information is Information.GEOUNIT
     new, old = (row.own, before.own) if own else (row.full, before.full)
     return max(0.0, new.rmse / old.rmse - 1) if old.rmse else 0.0

@@ -27,6 +27,7 @@ from jobs.pipeline.config.load import load_run
 from jobs.pipeline.config.models.data import DataConfig
 from jobs.pipeline.config.product import Product, Resolved
 from jobs.pipeline.config.released import document_of
+from jobs.pipeline.config.runnable import require_runnable
 from jobs.pipeline.input.geounits import list_geounits
 from jobs.pipeline.storage.files import writing
 from jobs.pipeline.storage.place import Place, StoredPlace
@@ -58,6 +59,7 @@ def rehearse(run: Path, spec: GenerateSpec, out: Path) -> dict[str, Any]:
         got = f"seed {spec.seed}, {spec.blocks} leaves, {spec.persons} persons"
         raise ConfigError("generate", "cannot invent these data", got=got)
     resolved = load_run(run)
+    require_runnable(resolved)
     for product in resolved.products.values():
         _writer(product)
     leaves = _leaves(resolved, spec.blocks)
@@ -80,7 +82,7 @@ def rehearse(run: Path, spec: GenerateSpec, out: Path) -> dict[str, Any]:
 
 
 def _writer(product: Product) -> TableReader[Any]:
-    where = f"{product.keys}data.format"
+    where = f"{product.keys}data.input_format"
     return writer_of(product.config.input, product.plan.schema, where)
 
 

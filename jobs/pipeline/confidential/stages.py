@@ -1,4 +1,4 @@
-"""The stages that see the truth: plan, read, settle, measure, evaluate."""
+"""The stages that see confidential data: plan, read, resolve_constraints, measure, evaluate."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from jobs.pipeline.confidential.measure import MeasureStage
 from jobs.pipeline.confidential.read.formats import reader_of
 from jobs.pipeline.config.allocation import freeze, planned_parts
 from jobs.pipeline.config.product import Product, account_of, claim_of
-from jobs.pipeline.config.solve import refuse_large_families
+from jobs.pipeline.config.runnable import refuse_large_families
 from jobs.pipeline.documents.document import write_document
 from jobs.pipeline.folder.identity import check_same_input, input_files
 from jobs.pipeline.folder.spending import spending_of
@@ -41,17 +41,17 @@ from jobs.pipeline.storage.dataset import is_published
 from jobs.pipeline.storage.files import read_json, write_json
 from jobs.pipeline.storage.geography import read_geography, write_geography
 from jobs.pipeline.storage.journal import remove_journal
-from jobs.pipeline.storage.ledger import read_ledger, seal_ledger, start_ledger
+from jobs.pipeline.storage.ledger import finalize_ledger, read_ledger, start_ledger
 from jobs.pipeline.storage.place import remove_tree
 
 
 def plan(job: Job) -> None:
     """Write the public geounits and the planned ledgers.
 
-    Without a public list, the geounits are those of the input.
+    Without a public list, the geounits come from the input.
 
     Raises:
-      InputError: The input is not the one that was read before.
+      InputError: The input files changed since they were read.
     """
     config, levels = job.resolved.config, job.resolved.plan.geolevels
     seen = config.output.roots.confidential / "input.json"
@@ -63,7 +63,7 @@ def plan(job: Job) -> None:
     if all(is_published(dataset) for dataset in read):
         return
     if seen.exists() and read_json(seen, "remove the run folder") != input_files(config):
-        # Nothing was measured yet. What an earlier start made of other input must not be mixed in.
+        # Nothing is measured yet. Datasets of an earlier start with other input must not remain.
         remove_tree(job.release.root / "geography")
         for product in job.products:
             remove_tree(product.confidential.root / "histograms")
@@ -90,7 +90,7 @@ def plan(job: Job) -> None:
 
 
 def freeze_strategy(product: Product) -> None:
-    """Keep what was planned, for every machine that works on this folder later."""
+    """Write the planned strategies, so that later starts on any machine use the same ones."""
     plan = product.plan
     planned = planned_parts(plan.strategy)
     if planned:
@@ -116,17 +116,17 @@ def read(job: Job) -> None:
 
 
 def _lattice(product: Product) -> Lattice:
-    """The geounits that were planned."""
+    """Read the planned geounits."""
     spine = product.plan.spine
     leaves = read_geography(product.release, spine.levels[-1], columns=("geocode",))
     codes = leaves.column("geocode").combine_chunks()
     return Lattice.from_leaves(spine, geocode_bytes(codes, spine.digits[-1]))
 
 
-def settle(job: Job) -> None:
-    """Check the input against the invariants, publish what is exact, and what it implies.
+def resolve_constraints(job: Job) -> None:
+    """Check the data against the invariants; publish exact values and the bounds they imply.
 
-    Comes before grants are claimed: a contradiction costs nothing.
+    This stage precedes the reservation of budget, so a contradiction costs nothing.
 
     Raises:
       InfeasibleError, InputError: Invariants contradict each other, or the data break one.
@@ -135,7 +135,7 @@ def settle(job: Job) -> None:
     for product in job.products:
         plan, release, stated = product.plan, product.release, product.config.invariants
         binding = {name: (products[name].plan, products[name].release) for name in product.bound_by}
-        with job.stage("settle", product.label("invariants")):
+        with job.stage("resolve_constraints", product.label("invariants")):
             bound = partial(bound_parts, plan, stated, release, job.tasks)
             publish_given_counts(plan, stated, release, binding, bound)
             with _noted(job, product):
@@ -148,69 +148,73 @@ def settle(job: Job) -> None:
                     confidential=product.confidential,
                     tasks=job.tasks,
                 )
-            if not plan.limits.hang_on_products:  # else once the others are solved
+            if (
+                not plan.limits.depends_on_other_products
+            ):  # else after the other products are solved
                 publish_implied(plan, release, job.tasks)
     for product in job.products:
         if product.plan.limits.ties is not None:
-            with job.stage("settle", product.label("constraints")), _noted(job, product):
+            with (
+                job.stage("resolve_constraints", product.label("constraints")),
+                _noted(job, product),
+            ):
                 check_ties(product, products, job.tasks)
 
 
 def _noted(job: Job, product: Product) -> AbstractContextManager[None]:
-    """Record in the account that a check of the data failed: an error tells something of them."""
+    """Record failed checks of the data in the account: an error reveals facts about the data."""
     claim = claim_of(job.resolved, product, job.identity)
     return noted_failures(account_of(job.resolved.config), claim)
 
 
 def measure(job: Job) -> None:
-    """Measure every geolevel of every product, once; the grants are claimed.
+    """Measure every geolevel of every product once, after budget is reserved.
 
-    All but lazy queries, which are drawn while the geolevels are solved.
+    On-demand queries are drawn later, while the geolevels are solved.
 
     Raises:
-      LedgerError: Measurements that were published before are gone, or a copy of this folder drew
-        them.
+      LedgerError: Published measurements are gone, or a copy of this folder drew them.
     """
     for product in job.products:
         for level in product.plan.levels:
-            _measure_level(job, product, level, is_lazy=False)
-        if not product.plan.lazy:
-            seal_ledger(product.release.ledger)
+            _measure_level(job, product, level, is_on_demand=False)
+        if not product.plan.on_demand:
+            finalize_ledger(product.release.ledger)
 
 
-def measure_lazily(job: Job, product: Product, level: Level) -> None:
-    """Draw the lazy queries of one geolevel, once the one above is solved.
+def measure_on_demand(job: Job, product: Product, level: Level) -> None:
+    """Draw the on-demand queries of a geolevel, after the geolevel above is solved.
 
     Raises:
-      LedgerError: As of `measure`.
-      OutputError: An older version drew them.
+      LedgerError: As for `measure`.
+      OutputError: An older version of this program drew them.
     """
-    if level.lazy:
+    if level.on_demand:
         refuse_mixed(product.release, level.name)
-        _measure_level(job, product, level, is_lazy=True)
+        _measure_level(job, product, level, is_on_demand=True)
 
 
-def _measure_level(job: Job, product: Product, level: Level, *, is_lazy: bool) -> None:
-    """Measure the queries of one geolevel that are drawn now, once.
+def _measure_level(job: Job, product: Product, level: Level, *, is_on_demand: bool) -> None:
+    """Draw the on-demand queries of a geolevel, or all others, once.
 
-    Published answers are final: nothing is drawn. If a driver died before it published, what it
-    left cannot be read, and the answers are drawn under a new key. The account lets one draw of a
-    part be published (`jobs.pipeline.folder.draws`). The key is gone when the call returns.
+    Published answers are final. If a driver dies before publication, its files are unreadable and
+    the answers are drawn under a new key. The account admits one published draw of each part
+    (`jobs.pipeline.folder.draws`). The key is dropped when the call returns.
     """
     spending = spending_of(job.resolved, product, job.identity)
-    part = next(p for p in spending.parts if (p.name, p.is_lazy) == (level.name, is_lazy))
+    part = next(p for p in spending.parts if (p.name, p.is_on_demand) == (level.name, is_on_demand))
 
     def draw(key: NoiseKey) -> Drawn:
         stage = MeasureStage(product.plan, product.release, product.confidential, job.tasks)
         _refuse_other_noise(product, level.index)
         with job.stage("measure", product.label(part.account_name), level.name):
-            return stage.draw(level.index, key, is_lazy=is_lazy)
+            return stage.draw(level.index, key, is_on_demand=is_on_demand)
 
     draw_part(spending, part, draw, moved=job.moved)
 
 
 def _refuse_other_noise(product: Product, level: int) -> None:
-    """Check that a geolevel is about to get the noise that its ledger planned and paid for."""
+    """Check that the noise about to be drawn is that of the ledger."""
     plan, ledger, levels = product.plan, product.release.ledger, product.plan.spine.levels
     entries = [e for e in read_ledger(ledger).planned.entries if e.geolevel == levels[level]]
     for end in {entry.chain_end for entry in entries}:
@@ -230,13 +234,12 @@ def evaluate(job: Job) -> None:
     """Compare the release with the truth, and write the confidential evaluations."""
     for product in job.products:
         with job.stage("evaluate", product.label("against the truth")):
-            invariants = (invariant.query.name for invariant in product.plan.invariants)
             evaluation = write_evaluation(
                 product.release,
                 product.confidential,
                 product.plan,
                 job.tasks,
-                queries=[*invariants, *product.tables],
+                tables=[*product.tabulated.values()],
                 grouping=product.grouping,
             )
             households = household_errors(

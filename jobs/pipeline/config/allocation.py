@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from fractions import Fraction
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from das.errors import ConfigError, DasError, OutputError, SchemaError
+from das.mechanisms.registry import choose_mechanism
 from das.queries.factor import Factor
 from das.queries.group import Group
 from das.queries.query import Query, groups_of, names_groups, parse_query, restricted
@@ -150,7 +151,7 @@ def load_allocation(
     schema: Schema,
     spine: Spine,
     kind: BudgetKind = ZCDP_BOUNDED,
-    frozen: Mapping[str, tuple[QueryShare, ...]] | None = None,
+    frozen: Callable[[], Mapping[str, tuple[QueryShare, ...]]] | None = None,
 ) -> Strategy:
     """Read an allocation file for a schema and a spine.
 
@@ -159,23 +160,29 @@ def load_allocation(
       schema: The schema its queries are about.
       spine: The geolevels it must name.
       kind: Definition and neighbors of the budget that pays; planned strategies depend on them.
-      frozen: What was planned before, as `planned_parts` has it; it is not planned again.
+      frozen: Returns what was planned before, as `planned_parts` has it; it is not planned again.
+        Called only if the file has something to plan.
 
     Raises:
       ConfigError, SchemaError, BudgetError: It cannot be used.
     """
     model = read_model(path, AllocationFile)
-    kind, frozen = replace(kind, mechanism=model.mechanism), frozen or {}
+    kind = replace(kind, mechanism=model.mechanism)
+    of_strata = model.strata.levels.values() if model.strata is not None else ()
+    stated = [level for levels in (model.levels, *of_strata) for level in levels.values()]
+    has_workload = any(level.workload is not None for level in stated)
+    known = frozen() if frozen is not None and has_workload else {}
     with at(str(path)):
-        with at("mechanism"):
-            _ = kind.noise
-        levels = [_level(schema, None, named, kind, frozen) for named in model.levels.items()]
+        if model.mechanism is not None:
+            with at("mechanism"):
+                choose_mechanism(kind.definition, model.mechanism)
+        levels = [_level(schema, None, named, kind, known) for named in model.levels.items()]
         strata = []
         if model.strata is not None:
             for label, group in _strata(schema, model.strata).items():
                 with at(f"stratum {label}"):
                     named_levels = model.strata.levels[label].items()
-                    own = [_level(schema, group, named, kind, frozen) for named in named_levels]
+                    own = [_level(schema, group, named, kind, known) for named in named_levels]
                 strata.append((group, own))
         return strategy_for(levels, spine.levels, model.mechanism, strata)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,8 +17,8 @@ from jobs.pipeline.config.mistakes import at, refuse_unknown
 from jobs.pipeline.config.models.products import (
     AreasFile,
     EvaluateConfig,
-    GeolevelTableConfig,
     ProductConfig,
+    ProductOutputConfig,
 )
 from jobs.pipeline.config.models.run import RunConfig
 from jobs.pipeline.plan import Plan
@@ -27,11 +27,9 @@ from jobs.pipeline.storage.layout import ConfidentialLayout, ReleaseLayout
 from jobs.pipeline.storage.place import Place
 
 MOST_ANSWERS = 4_000_000
-"""Of a geounit to the queries that are not lazy: 32 MB an array, of which a task holds some tens
-(docs/sizes.md, "Schemas of millions of cells"). They have full column rank, so a root without
+"""Of a geounit to the queries that are not on demand: 32 MB an array, of which a task holds some
+tens (docs/sizes.md, "Schemas of millions of cells"). They have full column rank, so a root without
 support has no more cells."""
-# Each is some 200 bytes of the evaluation: 20 MB.
-MOST_ROWS = 100_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,6 +71,8 @@ class Product:
       plan: All that the stages after reading need.
       release: Its publishable half.
       confidential: Its other half.
+      tabulated: Queries of which there are tables at some geolevels, and estimates at all of them,
+        by their texts in the run file.
       grouping: For whom it is compared with the truth.
       seed: Of its noise, if that is no noise for a release; every product has another.
     """
@@ -83,6 +83,7 @@ class Product:
     plan: Plan
     release: ReleaseLayout
     confidential: ConfidentialLayout
+    tabulated: Mapping[str, Query]
     grouping: Grouping
     seed: int | None = None
 
@@ -102,21 +103,14 @@ class Product:
         """What the account calls it."""
         return self.config.privacy.product or self.plan.schema.name
 
-    @property
-    def tables(self) -> list[str]:
-        """Queries of which there are tables at some geolevels, and estimates at all of them."""
-        return tabulated(self.config, self.plan.schema)
-
     def tables_at(self, geolevel: str) -> list[Query]:
         """Queries of which there are tables at a geolevel, each once."""
         output, levels = self.config.output, self.plan.spine.levels
-        texts = self.tables
+        entries = table_entries(output, self.plan.schema)
         if output.tables is None and geolevel == levels[-1] and len(levels) > 1:
-            texts = ["total"]
-        if output.tables is not None:
-            entries = map(entry_of, output.tables)
-            texts = [text for text, where in entries if where is None or geolevel in where]
-        found = (parse_query(self.plan.schema, text) for text in texts)
+            entries = entries[:1]  # the total; of others estimates
+        texts = [text for text, where in entries if where is None or geolevel in where]
+        found = [self.tabulated[text] for text in texts]
         return [*{query.name: query for query in found}.values()]
 
     def label(self, text: str) -> str:
@@ -177,23 +171,24 @@ def account_of(config: RunConfig) -> Place:
 
 def claim_of(resolved: Resolved, product: Product, run: str) -> Claim:
     """Return what a run folder with this identity asks of the account for a product."""
-    grant, folder = resolved.config.privacy.grant, str(resolved.config.output.directory)
+    budget_id, folder = resolved.config.privacy.budget_id, str(resolved.config.output.directory)
     plan = product.plan
     exact = tuple(f"{one.query.name} at {', '.join(one.geolevels)}" for one in plan.invariants)
-    return Claim(product.account_name, grant, plan.budget, run, folder, plan.changed_record, exact)
+    return Claim(
+        product.account_name, budget_id, plan.budget, run, folder, plan.changed_record, exact
+    )
 
 
-def tabulated(config: ProductConfig, schema: Schema) -> list[str]:
-    """Queries of a product of which there are tables at some geolevels."""
-    chosen = config.output.tables
-    if chosen is None:
-        return ["total", *(a.name for a in schema.attributes)]
-    return [*dict.fromkeys(text for text, _ in map(entry_of, chosen))]
-
-
-def entry_of(entry: str | GeolevelTableConfig) -> tuple[str, list[str] | None]:
-    """The query of an entry of `output.tables`, and the geolevels it is for; None for all."""
-    return (entry, None) if isinstance(entry, str) else (entry.query, entry.geolevels)
+def table_entries(
+    output: ProductOutputConfig, schema: Schema
+) -> list[tuple[str, list[str] | None]]:
+    """List the queries of `output.tables`, each with the geolevels it is for; None for all."""
+    if output.tables is None:
+        return [(text, None) for text in ("total", *(a.name for a in schema.attributes))]
+    return [
+        (entry, None) if isinstance(entry, str) else (entry.query, entry.geolevels)
+        for entry in output.tables
+    ]
 
 
 def h1_query(schema: Schema, name: str) -> Query:
@@ -214,7 +209,7 @@ def h1_query(schema: Schema, name: str) -> Query:
 
 
 def grouping(
-    config: EvaluateConfig, schema: Schema, levels: Sequence[str], tabulated: Sequence[str]
+    config: EvaluateConfig, schema: Schema, levels: Sequence[str], tabulated: Iterable[Query]
 ) -> Grouping:
     """Check the section `evaluate` of a product.
 
@@ -226,36 +221,25 @@ def grouping(
 
     Raises:
       SchemaError: A query is unknown, or does not count every record once.
-      ConfigError: A geolevel is unknown, or there are too many groups.
+      ConfigError: A geolevel is unknown.
     """
     wanted = config.groups
     if wanted is None:
         wanted = [attribute.name for attribute in schema.attributes]
     groups = _distinct(_partitions(schema, wanted, "groups"))
     if config.tables is None:
-        parsed = [parse_query(schema, text) for text in tabulated]
-        tables = [query for query in parsed if query.is_partition]
+        tables = [query for query in tabulated if query.is_partition]
     else:
         tables = _partitions(schema, config.tables, "tables")
-    asked = Grouping(
+    for name in config.areas:
+        what = "is no geolevel with types of geounits"
+        refuse_unknown(f"areas.{name}", what, [name], levels[1:])
+    return Grouping(
         groups,
         _distinct([parse_query(schema, "total"), *tables]),
         config.areas,
         config.floor,
     )
-    for name in config.areas:
-        what = "is no geolevel with types of geounits"
-        refuse_unknown(f"areas.{name}", what, [name], levels[1:])
-    rows = len(levels) * sum(pair.groups.size for pair in asked.restrictions)
-    if rows > MOST_ROWS:
-        raise ConfigError(
-            "groups",
-            "are too many for the tables and geolevels",
-            got=f"{rows} rows: groups x tables x geolevels",
-            want=f"at most {MOST_ROWS}",
-            remedy="ask fewer groups or fewer tables",
-        )
-    return asked
 
 
 def _partitions(schema: Schema, texts: Sequence[str], key: str) -> list[Query]:
@@ -341,6 +325,16 @@ def table_query(schema: Schema, text: str) -> Query:
       ConfigError: One geounit has more rows than a task holds, empty cells and all.
     """
     query = parse_query(schema, text)
+    refuse_long_table(query)
+    return query
+
+
+def refuse_long_table(query: Query) -> None:
+    """Refuse a table of which one geounit has more rows than a task holds, empty cells and all.
+
+    Raises:
+      ConfigError: It has.
+    """
     if query.size > MOST_ANSWERS:
         raise ConfigError(
             f"table {query.name}",
@@ -350,7 +344,6 @@ def table_query(schema: Schema, text: str) -> Query:
             remedy="ask fewer attributes or groups of levels; counts and microdata have a row for "
             "what is there alone",
         )
-    return query
 
 
 def file_stems(queries: Sequence[str]) -> list[str]:

@@ -9,41 +9,39 @@ from fractions import Fraction
 from functools import partial
 from itertools import combinations_with_replacement
 
+from pydantic_core import to_json
+
 from das.errors import BudgetError, ConfigError
 from das.privacy.budget import Budget, total_from_epsilon
 from das.privacy.loss_distribution import unit_shift
 from das.privacy.target import rho_from_noise
-from das.queries.query import parse_query
+from das.queries.query import Query, parse_query
 from das.schema import Schema
 from das.strategy import Strategy, noisy_queries
 from geography.lattice import Spine
 from geography.respine import design_spine
+from invariants.constraint import Constraint
+from invariants.constraints import Constraints
+from invariants.exact import Invariant, check_invariants
 from jobs.pipeline.config.allocation import even_strategy, load_allocation, read_frozen
 from jobs.pipeline.config.between import tied_products
 from jobs.pipeline.config.data import check_suffix
-from jobs.pipeline.config.invariants import exact_queries, limits_of
 from jobs.pipeline.config.mistakes import Mistakes, at, refuse_off_spine, refuse_unknown
 from jobs.pipeline.config.models.data import NmfData, WithheldData
-from jobs.pipeline.config.models.products import BudgetConfig
+from jobs.pipeline.config.models.kinds.kind import KindConfig, Setting
+from jobs.pipeline.config.models.kinds.registry import KINDS
+from jobs.pipeline.config.models.products import BudgetConfig, SolveConfig
 from jobs.pipeline.config.models.run import PrivacyConfig, RunConfig
 from jobs.pipeline.config.product import (
     Product,
-    entry_of,
     grouping,
     h1_query,
-    table_query,
-    tabulated,
+    table_entries,
 )
 from jobs.pipeline.config.schema import load_schema
-from jobs.pipeline.config.solve import (
-    check_covariate,
-    lazy_queries,
-    refuse_unsolvable,
-    rounding_passes,
-    solving,
-)
+from jobs.pipeline.config.upgrade import Kind, as_hashed
 from jobs.pipeline.config.workload import BudgetKind
-from jobs.pipeline.plan import Plan, exact_query
+from jobs.pipeline.plan import Covariate, Plan, Solving, exact_query
 from jobs.pipeline.storage.layout import ConfidentialLayout, ReleaseLayout
 from jobs.pipeline.storage.place import Place
 
@@ -111,7 +109,11 @@ def resolve_products(file: RunFile) -> dict[str, Product]:
                     got=other.account_name,
                 )
         products[name] = product
-    return tied_products(file.config, file.path, products)
+    return (
+        tied_products(file.config, file.path, products)
+        if file.config.cross_product_constraints
+        else products
+    )
 
 
 def _resolve(
@@ -139,38 +141,38 @@ def _resolve(
         if own.privacy.epsilon_from == "noise" and own.privacy.epsilon is not None:
             with mistakes.at(f"{keys}privacy"):
                 budget = budget_by_noise(privacy, own.privacy.epsilon, strategy)
-        with mistakes.at(f"{keys}solve"):
-            for key in ("learned_prior", "order"):
-                refuse_off_spine(key, getattr(own.solve, key), levels, census.levels)
-            solved = solving(own.solve, schema, strategy)
-        with mistakes.at(f"{keys}privacy.lazy_queries"):
-            lazy = lazy_queries(own.privacy.lazy_queries, own.solve, schema, strategy)
+    with mistakes.at(f"{keys}solve"):
+        for key in ("empirical_bayes", "l2_passes"):
+            refuse_off_spine(key, getattr(own.solve, key), levels, census.levels)
+            refuse_unknown(key, "names an unknown geolevel", getattr(own.solve, key), levels)
+        solving = _solving(own.solve, schema)
+    with mistakes.at(f"{keys}solve"):
+        passes = tuple(
+            tuple(parse_query(schema, text) for text in one) for one in own.solve.rounding_passes
+        )
+    with mistakes.at(f"{keys}privacy.on_demand_queries"):
+        on_demand = frozenset(
+            parse_query(schema, text).name for text in own.privacy.on_demand_queries
+        )
+    with mistakes.at(f"{keys}privacy.root_support_passes"):
+        support = tuple(parse_query(schema, text) for text in own.privacy.root_support_passes)
     with mistakes.at(f"{keys}invariants"):
         for index, entry in enumerate(own.invariants):
             refuse_off_spine(f"{index}: geolevel", [entry.stated_at], levels, census.levels)
         exact = partial(exact_query, {other: product.plan for other, product in before.items()})
-        invariants = exact_queries(own.invariants, schema, levels)
-        limits = limits_of(own.invariants, schema, levels, invariants, exact)
-        with mistakes.at(f"{keys}solve"):
-            passes = rounding_passes(schema, own.solve.rounding, [*invariants, *limits.bound])
-    with mistakes.at(f"{keys}privacy.root_support"):
-        support = tuple(parse_query(schema, text) for text in own.privacy.root_support)
+        invariants, limits = read_invariants(own.invariants, Setting(schema, levels, exact))
     if own.output.h1 is not None:
         with mistakes.at(f"{keys}output.h1"):
             h1_query(schema, own.output.h1)
-    for index, (text, where) in enumerate(map(entry_of, own.output.tables or [])):
+    known = dict.fromkeys((*levels, *census.levels))
+    tabulated = dict[str, Query]()
+    for index, (text, where) in enumerate(table_entries(own.output, schema)):
         with mistakes.at(f"{keys}output.tables.{index}"):
-            table_query(schema, text)
-            known = dict.fromkeys((*levels, *census.levels))
+            tabulated[text] = parse_query(schema, text)
             refuse_unknown(f"table {text}", "names an unknown geolevel", where or (), known)
     with mistakes.at(f"{keys}evaluate"):
-        asked = grouping(own.evaluate, schema, levels, tabulated(own, schema))
-    with mistakes.at(f"{keys}evaluate.areas"):
-        shared = levels[: spine.shared_with(census)]
-        refuse_unknown("geolevel", "has other geocodes on the spine", own.evaluate.areas, shared)
+        asked = grouping(own.evaluate, schema, levels, tabulated.values())
     mistakes.refuse()
-    with at(f"{keys}solve.housing_units"):
-        check_covariate(own.solve, strategy, limits, own.privacy.lazy_queries)
     plan = Plan(
         schema,
         spine,
@@ -178,18 +180,16 @@ def _resolve(
         budget,
         invariants,
         passes,
-        solved,
+        solving,
         file.not_for_release,
         file.digest,
         limits,
-        lazy,
+        on_demand,
         support,
-        solve_digest=hashlib.sha256(own.solve.model_dump_json().encode()).hexdigest(),
+        solve_digest=solve_digest(own.solve),
         is_elsewhere=isinstance(own.data, NmfData),
         census=None if spine is census else census,
     )
-    with at(f"{file.path}: products.{name}"):
-        refuse_unsolvable(plan)
     # Streams are named by geocode and query: another key for each product, or names would repeat.
     seed = privacy.randomness.seed
     return Product(
@@ -199,9 +199,16 @@ def _resolve(
         plan,
         places.release,
         places.confidential,
+        tabulated,
         asked,
         None if seed is None else seed + place,
     )
+
+
+def solve_digest(solve: SolveConfig) -> str:
+    """SHA-256 of the section `solve`, as the first format of these keys wrote it."""
+    document = as_hashed(Kind.CENSUS, solve.model_dump(mode="json"), "products.*.solve")
+    return hashlib.sha256(to_json(document)).hexdigest()
 
 
 def _check_files(
@@ -245,7 +252,7 @@ def _strategy(file: RunFile, name: str, schema: Schema, spine: Spine, planned: P
     own, privacy = file.config.products[name], file.config.privacy
     if own.privacy.allocation is not None:
         kind = BudgetKind(privacy.definition, privacy.neighbors)
-        frozen = read_frozen(planned, file.digest)
+        frozen = partial(read_frozen, planned, file.digest)
         strategy = load_allocation(own.privacy.allocation, schema, spine, kind, frozen)
     elif file.wanted is None:
         raise ConfigError(
@@ -254,12 +261,67 @@ def _strategy(file: RunFile, name: str, schema: Schema, spine: Spine, planned: P
             remedy="das plan --optimize FILE makes one for the tables and the budget",
         )
     else:
-        ordered = [text for passes in own.solve.order.values() for one in passes for text in one]
-        named_queries = [*own.privacy.lazy_queries, *own.privacy.root_support, *ordered]
-        tables = [*tabulated(own, schema), *file.wanted.get(name, ())]
-        strategy = even_strategy(schema, spine, [*tables, *named_queries])
+        ordered = [
+            text for passes in own.solve.l2_passes.values() for one in passes for text in one
+        ]
+        named_queries = [*own.privacy.on_demand_queries, *own.privacy.root_support_passes, *ordered]
+        tables = [text for text, _ in table_entries(own.output, schema)]
+        texts = [*tables, *file.wanted.get(name, ()), *named_queries]
+        strategy = even_strategy(schema, spine, texts)
     asks_last = isinstance(own.data, NmfData) and own.data.chains == "last"
     return replace(strategy, asks_last=asks_last)
+
+
+def read_invariants(
+    entries: Sequence[KindConfig], setting: Setting
+) -> tuple[tuple[Invariant, ...], Constraints]:
+    """Return the exact queries of the section `invariants`, and its other entries as limits.
+
+    Raises:
+      SchemaError, ConfigError: An entry cannot be used, or two contradict each other; the message
+        says which.
+    """
+    built: dict[type[KindConfig], list[Constraint]] = {kind: [] for kind in (*KINDS[1:], KINDS[0])}
+    exact = list[Constraint]()
+    for index, entry in enumerate(entries):
+        own = exact if entry.is_exact_query else built[type(entry)]
+        if own and entry.limit.is_single:
+            raise ConfigError(f"{index}.{entry.key}", "are stated twice")
+        with at(str(index)):
+            own += entry.build(setting)
+    invariants = tuple(one for one in exact if isinstance(one, Invariant))
+    check_invariants(invariants)
+    stated = tuple(one for kind, own in built.items() if own for one in kind.limit.joined(own))
+    for limit in stated:
+        limit.check(stated, invariants)
+    return invariants, Constraints(stated)
+
+
+def _solving(config: SolveConfig, schema: Schema) -> Solving:
+    """Return how noisy answers become counts; errors as of `parse_query`."""
+    housing = config.housing_units
+    return Solving(
+        config.tolerance,
+        config.fit_to,
+        tuple(config.empirical_bayes),
+        {
+            level: tuple(tuple(parse_query(schema, text).name for text in one) for one in passes)
+            for level, passes in config.l2_passes.items()
+        },
+        config.round_l2_passes,
+        config.method,
+        config.least_squares,
+        config.integers,
+        config.failsafe,
+        None
+        if housing is None
+        else Covariate(
+            tuple(housing.geolevels),
+            housing.expect == "composition",
+            housing.variance_factor,
+            housing.only_if_better,
+        ),
+    )
 
 
 def budget_of(privacy: PrivacyConfig, own: BudgetConfig, where: str) -> Budget:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from das.schema import Attribute, Recode, Schema, written_out
 from jobs.pipeline.config.files import read_model
 from jobs.pipeline.config.mistakes import at, refuse_unknown
-from jobs.pipeline.config.models.schema import RecodeFile, SchemaFile
+from jobs.pipeline.config.models.schema import SchemaFile
 from jobs.pipeline.storage.place import Place
 
 
@@ -17,15 +17,14 @@ def read_schema(path: Place) -> SchemaFile:
     """
     model = read_model(path, SchemaFile)
     levels = {attribute.name: attribute.levels for attribute in model.attributes}
-
-    def groups(recode: RecodeFile) -> dict[str, list[str]]:
-        where, known = f"{path}: recode {recode.name}, group ", levels.get(recode.attribute, [])
-        return {
+    recodes = []
+    for recode in model.recodes:
+        where, known = f"{path}: recode {recode.name}, group ", levels.get(recode.attribute)
+        groups = {
             label: list(written_out(known, listed, where + label)) if known else listed
             for label, listed in recode.groups.items()
         }
-
-    recodes = [one.model_copy(update={"groups": groups(one)}) for one in model.recodes]
+        recodes.append(recode.model_copy(update={"groups": groups}))
     return model.model_copy(update={"recodes": recodes})
 
 

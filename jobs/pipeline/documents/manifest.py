@@ -525,7 +525,7 @@ class Contents:
       format: Version of the document.
       name: Name of the run.
       not_for_release: Whether the noise was seeded; then `NOT_FOR_RELEASE.txt` lies beside it.
-      created: UTC time of sealing.
+      created: UTC time of finalizing.
       software: What made it.
       configuration_digest: SHA-256 of what fixes the measurements, as in `run.json`.
       outputs: Every dataset.
@@ -656,35 +656,38 @@ class Manifest(ReleaseManifest):
         return self.totals[self.records]
 
 
-_UNSEALED = "run `das solve` first; if it was sealed, restore it from a copy of the release"
+_NOT_FINALIZED = (
+    "use `das run RUN --only solve` first; if it was finalized, restore it from a copy of the "
+    "release"
+)
 
 
 def read_manifest(release: ReleaseLayout) -> Manifest:
-    """Read the manifest of a sealed product.
+    """Read the manifest of a finalized product.
 
     Older versions stated the datasets of all products in that of the last; here it has its own.
 
     Raises:
-      OutputError: It is not sealed, or the manifest is damaged or of another format.
+      OutputError: It is not finalized, or the manifest is damaged or of another format.
     """
-    manifest = read_document(Manifest, release.manifest, remedy=_UNSEALED)
+    manifest = read_document(Manifest, release.manifest, remedy=_NOT_FINALIZED)
     own = (output for output in manifest.outputs if release.is_own(release.root / output.path))
     return replace(manifest, outputs=tuple(own))
 
 
 def read_release(root: Place) -> CensusManifest | Manifest:
-    """Read the manifest of the sealed release of a census; of older versions, its last product's.
+    """Read the manifest of a finalized census release; of older versions, its last product's.
 
     Args:
       root: The folder of the release.
 
     Raises:
-      OutputError: It is not sealed, or the manifest is damaged or of another format.
+      OutputError: It is not finalized, or the manifest is damaged or of another format.
     """
     manifest = ReleaseLayout(root).manifest
     if is_of_older_version(root):
-        return read_document(Manifest, manifest, remedy=_UNSEALED)
-    return read_document(CensusManifest, manifest, remedy=_UNSEALED)
+        return read_document(Manifest, manifest, remedy=_NOT_FINALIZED)
+    return read_document(CensusManifest, manifest, remedy=_NOT_FINALIZED)
 
 
 def attacks_of(found: attack.Attacks, basis: Literal["rho", "epsilon", "noise"]) -> Attacks:

@@ -6,12 +6,16 @@ The costs of reading and measuring depend on the truth, so the file stays outsid
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 from jobs.pipeline.documents.document import document, read_document
 from jobs.pipeline.storage import place as storage
 
 SUMMARY = "summary.json"
+
+# Stages under the names that versions before 0.2 gave them.
+_RENAMED = {"settle": "resolve_constraints", "claim": "reserve_budget", "seal": "finalize"}
 
 
 @document
@@ -174,7 +178,9 @@ def _costs(parts: Sequence[Part]) -> dict[str, Any]:
 
 
 def read_summary(folder: storage.Place) -> Summary:
-    """The summary of a run folder; that of no parts before the first is done.
+    """Read the summary of a run folder; it has no parts before the first is done.
+
+    Stages of older versions get the names of today.
 
     Raises:
       OutputError: It is damaged.
@@ -182,4 +188,6 @@ def read_summary(folder: storage.Place) -> Summary:
     path = folder / SUMMARY
     if not path.is_file():
         return summary_of(())
-    return read_document(Summary, path, remedy="remove it: only what the run cost so far is lost")
+    remedy = "remove it: only what the run cost so far is lost"
+    parts = read_document(Summary, path, remedy=remedy).parts
+    return summary_of([replace(part, stage=_RENAMED.get(part.stage, part.stage)) for part in parts])

@@ -46,7 +46,7 @@ class Owner:
       digest: Of the configuration.
       account: Finds the account of the run.
       stated: What the folder remembers of the run file; nothing where its release, or the solution
-        that is meant, was sealed with other settings.
+        that is meant, was finalized with other settings.
       solution: Name of the solution beside the release that is meant.
     """
 
@@ -232,7 +232,8 @@ def refuse_other_configuration(
             "is not the configuration that this folder was begun with",
             got=_changed_files(document, stated) or "another run file",
             want=want,
-            remedy="undo the change, or choose another output.directory and a new privacy.grant",
+            remedy="undo the change, or choose another output.directory and a new "
+            "privacy.budget_id",
         )
 
 

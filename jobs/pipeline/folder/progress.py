@@ -77,7 +77,7 @@ def _is_complete(product: Product, output: Place, recorded: set[Place]) -> bool:
     """Whether an output is as it will stay; `recorded` are the measurements in the ledger."""
     release = product.release
     if output == release.manifest:
-        return is_sealed(release)
+        return is_finalized(release)
     if output.parent in (release.measurements("").parent, release.lazy_measurements("").parent):
         return output in recorded and is_published(output)
     if output == release.ledger:
@@ -85,7 +85,7 @@ def _is_complete(product: Product, output: Place, recorded: set[Place]) -> bool:
     return output.is_file() or is_published(output)
 
 
-def is_sealed(release: ReleaseLayout) -> bool:
+def is_finalized(release: ReleaseLayout) -> bool:
     """Whether the manifest of a product names the datasets that are there."""
     if not release.manifest.is_file():
         return False
@@ -95,10 +95,10 @@ def is_sealed(release: ReleaseLayout) -> bool:
         return False  # damaged: written again
 
 
-def is_census_sealed(resolved: Resolved) -> bool:
-    """Whether all products are sealed, and the manifest of the release names them as they are."""
+def is_census_finalized(resolved: Resolved) -> bool:
+    """Return whether all products are finalized, and the release manifest names them."""
     release, products = resolved.release, resolved.products
-    if not all(is_sealed(product.release) for product in products.values()):
+    if not all(is_finalized(product.release) for product in products.values()):
         return False
     try:
         stated = read_release(release.root)
@@ -111,7 +111,7 @@ def is_census_sealed(resolved: Resolved) -> bool:
 
 
 def _names_all(release: ReleaseLayout, manifest: Contents) -> bool:
-    """Whether a manifest names the datasets that are there, those of replicates left out."""
+    """Return whether a manifest names the datasets that are there, but for those of replicates."""
     named = {release.root / output.path: output.sha256 for output in manifest.outputs}
     found = sorted({path.parent for path in release.root.rglob(MANIFEST)})
     there = [one for one in found if release.is_own(one) and not release.is_of_replicates(one)]

@@ -1,10 +1,10 @@
 """Solutions: with which settings counts were made of noisy answers, and others beside a release.
 
 What follows from measurements may be made again with other settings, as often as one likes: it
-costs nothing. Until a release is sealed, what other settings made is removed and made again in its
-place. A sealed release stays as it is. A further solution then gets a name and a folder of its own,
-OUT/solutions/NAME, which is a whole release: all that was made before solving is in it as hard
-links to the same files, or as copies in a store.
+costs nothing. Until a release is finalized, what other settings made is removed and made again in
+its place. A finalized release stays as it is. A further solution then gets a name and a folder of
+its own, OUT/solutions/NAME, which is a whole release: all that was made before solving is in it as
+hard links to the same files, or as copies in a store.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from das.errors import ConfigError, OutputError
-from das.queries.query import parse_query
 from jobs.pipeline.config.between import joined_settings
 from jobs.pipeline.config.models.products import JoinedConfig, ProductConfig
 from jobs.pipeline.config.models.run import RunConfig
 from jobs.pipeline.config.product import Product, Resolved, TablesWanted, key_beside
+from jobs.pipeline.config.upgrade import Kind, as_current, as_hashed
 from jobs.pipeline.documents.manifest import Settings, Solution, read_manifest
 from jobs.pipeline.plan import without_estimates
 from jobs.pipeline.storage.dataset import MANIFEST, Dataset, is_published, remove_dataset
@@ -40,7 +40,10 @@ _BEFORE_SOLVING = ("measurements", "invariants", "given", "implied", "estimates"
 
 
 def settings_of(config: RunConfig) -> dict[str, Any]:
-    """Everything in a run file that may change after measuring, as JSON values."""
+    """Everything in a run file that may change after measuring, as JSON values.
+
+    Keys are those of format 2, since manifests and digests of earlier releases have them.
+    """
     *others, last = config.products
     own = _settings(config.products[last])
     return own | {key_beside(name, own): _settings(config.products[name]) for name in others}
@@ -48,11 +51,13 @@ def settings_of(config: RunConfig) -> dict[str, Any]:
 
 def _settings(product: ProductConfig) -> dict[str, Any]:
     # As settings were before files could say that passes are rounded.
-    unnamed = set() if product.solve.round_passes else {"round_passes"}
-    return {
+    unnamed = set() if product.solve.round_l2_passes else {"round_l2_passes"}
+    settings = {
         "solve": product.solve.model_dump(mode="json", exclude=unnamed),
         "output": product.output.model_dump(mode="json"),
     }
+    hashed: dict[str, Any] = as_hashed(Kind.CENSUS, settings, "products.*")
+    return hashed
 
 
 def settings_digest(settings: Mapping[str, Any]) -> str:
@@ -60,14 +65,14 @@ def settings_digest(settings: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(settings).encode()).hexdigest()
 
 
-# --- what was sealed -----------------------------------------------------------------------------
+# --- what was finalized ---------------------------------------------------------------------------
 
 
 def other_settings(resolved: Resolved) -> str:
-    """Say in which settings a run differs from those that its release was sealed with.
+    """Say in which settings a run differs from those that its release was finalized with.
 
     Returns:
-      The differences; nothing where there are none, or nothing is sealed.
+      The differences; nothing where there are none, or nothing is finalized.
     """
     release = resolved.last.release
     if not release.manifest.exists():
@@ -75,17 +80,27 @@ def other_settings(resolved: Resolved) -> str:
     manifest = read_manifest(release)
     if manifest.configuration_digest != resolved.plan.digest:
         return ""  # of other measurements, which is said where the folder is claimed
-    sealed, wanted = manifest.solution, settings_of(resolved.config)
-    if sealed.digest == settings_digest(wanted):
+    finalized, wanted = manifest.solution, settings_of(resolved.config)
+    if finalized.digest == settings_digest(wanted):
         return ""
-    return ", ".join(differences(sealed.settings, wanted)) or "others"
+    before, now = _in_current_words(finalized.settings), _in_current_words(wanted)
+    return ", ".join(differences(before, now)) or "others"
 
 
-def refuse_sealed(resolved: Resolved) -> None:
-    """Refuse to make a sealed release again with other settings.
+def _in_current_words(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Name settings as run files do now."""
+    places = {key: f"products.*.{key}" for key in ("solve", "output")}
+    return {
+        key: as_current(Kind.CENSUS, value, places.get(key, "products.*"))
+        for key, value in settings.items()
+    }
+
+
+def refuse_finalized(resolved: Resolved) -> None:
+    """Refuse to make a finalized release again with other settings.
 
     Raises:
-      OutputError: It is sealed, and was made with other settings.
+      OutputError: It is finalized, and was made with other settings.
     """
     changed = other_settings(resolved)
     if not changed:
@@ -93,7 +108,7 @@ def refuse_sealed(resolved: Resolved) -> None:
     name = "another name" if resolved.solution else "NAME"
     raise OutputError(
         str(resolved.release.root),
-        "is sealed, and was made with other settings",
+        "is finalized, and was made with other settings",
         got=changed,
         want="the settings it was made with",
         remedy=f"`das run {resolved.source} --only solve --solution {name}` keeps another solution "
@@ -113,23 +128,23 @@ def differences(one: Mapping[str, Any], other: Mapping[str, Any], under: str = "
     return found
 
 
-# --- what is not sealed yet ----------------------------------------------------------------------
+# --- what is not finalized yet --------------------------------------------------------------------
 
 
 def remove_outdated(products: Sequence[Product]) -> list[Place]:
     """Remove what other settings made of the measurements, so that it is made again.
 
-    Counts under lazy queries stay: the noise of finer geolevels was drawn for them. So do those of
-    products that they must agree with. Geolevels that are not solved yet are solved with the new
-    settings.
+    Counts under on-demand queries stay: the noise of finer geolevels was drawn for them. So do
+    those of products that they must agree with. Geolevels that are not solved yet are solved with
+    the new settings.
 
     Returns:
       The datasets removed.
     """
-    stay = {product.name for product in products if product.plan.lazy}
+    stay = {product.name for product in products if product.plan.on_demand}
     for product in products:
         ties = product.plan.limits.ties
-        if ties is not None and product.plan.lazy:
+        if ties is not None and product.plan.on_demand:
             stay |= {*ties.sizes}
     found = [path for one in products for path in _outdated(one, stays=one.name in stay)]
     for path in found:
@@ -145,7 +160,6 @@ def _outdated(product: Product, *, stays: bool) -> list[Place]:
     microdata = {release.microdata / name: name for name in MICRODATA}
     joined = {release.joined / name: name for name in MICRODATA}
     made, wanted = [*map(release.tables, levels), *joined], TablesWanted.of(product)
-    tables = [parse_query(plan.schema, name).name for name in product.tables]
     tied = [*map(release.tied, plan.spine.levels)]
     solved = {facts["solve_digest"] for path in (*counts, *tied) for facts in _facts(path)}
     if solved - {plan.solve_digest} and not stays:
@@ -158,13 +172,14 @@ def _outdated(product: Product, *, stays: bool) -> list[Place]:
             for level in levels
             for facts in _facts(release.tables(level))
             if not wanted.facts(level).items() <= facts.items()
-            # What an older version sealed stays as it is.
+            # What an older version finalized stays as it is.
             if "format" in facts or not release.manifest.is_file()
         ]
-    unknown = without_estimates(plan, product.tables)
+    unknown = without_estimates(plan, product.tabulated.values())
     for level in levels:
         path = EstimateLayout.of(release).tables(level)
-        asked = [name for name in tables if level not in unknown.get(name, ())]
+        names = (query.name for query in product.tabulated.values())
+        asked = [name for name in names if level not in unknown.get(name, ())]
         outdated += [
             path for facts in _facts(path) if [q["query"] for q in facts["queries"]] != asked
         ]
@@ -181,7 +196,7 @@ def _other_joined(wanted: JoinedConfig | None, joined: Mapping[Place, str]) -> l
     return [
         path
         for path, name in joined.items()
-        if name not in wanted.formats
+        if name not in wanted.file_formats
         or any(facts["settings"] != settings for facts in _facts(path))
     ]
 
@@ -222,22 +237,22 @@ def begin_solution(resolved: Resolved) -> None:
 
     Raises:
       OutputError: The run is not measured completely, or the folder cannot be written.
-      ConfigError: A query is lazy: its noise was drawn for the counts of the first solution.
+      ConfigError: A query is on demand: its noise was drawn for the counts of the first solution.
       LedgerError: The ledger was tampered with.
     """
     out = resolved.config.output.directory
     products = resolved.products.values()
-    if any(product.plan.lazy for product in products):
+    if any(product.plan.on_demand for product in products):
         raise ConfigError(
             "--solution",
-            "needs complete measurements; those of lazy queries were drawn for the counts of the "
-            "release",
-            want="a run without privacy.lazy_queries",
+            "needs complete measurements; those of on-demand queries were drawn for the counts of "
+            "the release",
+            want="a run without privacy.on_demand_queries",
         )
     first = census_release(release_folder(out), [*resolved.products])
     pairs = [(first.product(product.name), product.release) for product in products]
     for release, _ in pairs:
-        if not (is_begun(release.ledger) and read_ledger(release.ledger).is_sealed):
+        if not (is_begun(release.ledger) and read_ledger(release.ledger).is_finalized):
             raise OutputError(
                 str(release.root), "is not measured", remedy="use `das run RUN --only measure`"
             )

@@ -17,8 +17,8 @@ OUT/release/manifest.json                the products, and digests of their mani
 OUT/release/NOT_FOR_RELEASE.txt          only if the noise was seeded
 OUT/release/products/NAME/               a product, such as persons:
   measurements/level=<L>/                noisy measurements
-  lazy_measurements/level=<L>/           noisy answers of lazy queries, those that were drawn
-  support/level=<L>/                     counts of the root that say where its lazy queries are
+  lazy_measurements/level=<L>/           noisy answers of on-demand queries, those that were drawn
+  support/level=<L>/                     counts of the root that say where its on-demand queries are
                                          drawn
   invariants/level=<L>/                  exact answers of the invariants
   given/level=<L>/                       facility counts and published tables, as given
@@ -100,11 +100,11 @@ class ReleaseLayout:
 
     @property
     def whole(self) -> ReleaseLayout:
-        """What all products share; it has no product of its own unless older versions began it."""
+        """Layout of what all products share; in releases of older versions, of the last one too."""
         return ReleaseLayout(self.shared, folders=self.folders)
 
     def product(self, name: str) -> ReleaseLayout:
-        """A product of the same release."""
+        """Return the layout of a product of the same release."""
         return ReleaseLayout(self.shared / self.folders[name], self.shared, self.folders)
 
     @property
@@ -117,12 +117,12 @@ class ReleaseLayout:
         return [self.shared / folder for folder in self.folders.values()]
 
     def is_own(self, path: Place) -> bool:
-        """Whether what lies in this folder does not lie in that of a product within it."""
+        """Return whether a path in this folder lies outside of the products within it."""
         within = [one for one in self._products if one != self.root and lies_in(one, self.root)]
         return not any(lies_in(path, one) for one in within)
 
     def is_of_replicates(self, dataset: Place) -> bool:
-        """Whether a dataset of the product was made of it by replicates, after its seal."""
+        """Return whether replicates of the product made a dataset of it, after it was finalized."""
         return self.is_product and lies_in(dataset, self.root / _INTERVALS)
 
     def geography(self, geolevel: str) -> Place:
@@ -134,7 +134,7 @@ class ReleaseLayout:
         return self.root / "measurements" / f"level={geolevel}"
 
     def lazy_measurements(self, geolevel: str) -> Place:
-        """Dataset of the answers of lazy queries that were drawn at a geolevel."""
+        """Dataset of the answers of on-demand queries that were drawn at a geolevel."""
         return self.root / "lazy_measurements" / f"level={geolevel}"
 
     def measured_part(self, part: str) -> Place:
@@ -247,7 +247,7 @@ class ReleaseLayout:
 
     @property
     def written_later(self) -> set[Place]:
-        """What no manifest names: itself, and what is written when it is there."""
+        """Files that the manifest cannot name: itself, and what is made of it later."""
         of_product = {self.report, IntervalLayout.of(self).document} if self.is_product else set()
         return {self.manifest, self.notice, *of_product}
 
@@ -328,19 +328,20 @@ def is_release(place: Place) -> bool:
 
 
 def is_of_older_version(release: Place) -> bool:
-    """Whether the folder of a census was begun before products had folders of their own each.
+    """Return whether a version before 0.2.0 began the release of a census.
 
-    The last product lies there itself, with its ledger, and every other in one of its name.
+    Its last product then lies in this folder itself, with the ledger. Every other product lies in a
+    folder of its name.
     """
     return is_begun(ReleaseLayout(release).ledger) and not products_folder(release).exists()
 
 
 def census_release(root: Place, names: Sequence[str]) -> ReleaseLayout:
-    """The layout of the release of a census.
+    """Return the layout of the release of a census.
 
     Args:
-      root: Its folder.
-      names: Of its products, in the order of work.
+      root: Folder of the release.
+      names: Names of its products, in the order of work.
     """
     folders = {name: f"{_PRODUCTS}/{name}" for name in names}
     if is_of_older_version(root):
@@ -349,19 +350,19 @@ def census_release(root: Place, names: Sequence[str]) -> ReleaseLayout:
 
 
 def products_folder(release: Place) -> Place:
-    """The folder of the products of a release, each in one of its name."""
+    """Return the folder that holds the folders of the products of a release."""
     return release / _PRODUCTS
 
 
 def release_folder(out: Place, solution: str | None = None) -> Place:
-    """The publishable half of a run folder, or a further solution, which is as complete."""
+    """Return the folder of the release of a run, or of a further solution."""
     return out / "release" if solution is None else out / "solutions" / solution
 
 
 def confidential_layout(
     roots: Roots, solution: str | None = None, folder: str = ""
 ) -> ConfidentialLayout:
-    """The confidential half of a run, or of a product, by its folder in the release."""
+    """Return the confidential layout of a run, or of a product by its folder in the release."""
     return ConfidentialLayout(roots.confidential / folder, solution)
 
 

@@ -152,7 +152,7 @@ def test_two_products_of_the_same_people_under_one_account(here, das, tmp_path):
     assert granted == {"cvap": "1/5", "toy": "1"}
     assert [one["total"] for one in account["composed"]] == ["6/5"]
     release = tmp_path / "out" / "release"
-    code, said = das("verify", release, "--output", tmp_path / "certificate.html")
+    code, said = das("verify", release, "--certificate", tmp_path / "certificate.html")
     assert code == 0, said
     certificate = " ".join((tmp_path / "certificate.html").read_text().split())
     headline = certificate[certificate.index("Whatever they compute") :][:400]
@@ -174,7 +174,7 @@ def test_a_certificate_of_both_definitions_has_the_smallest_epsilon(here, das, t
     real = {"privacy__randomness": {"source": "operating_system"}}
     rho = toy.configuration(tmp_path, **real, privacy__rho="7/125")
     assert das("run", rho)[0] == 0
-    pure = {"definition": "pure", "rho": None, "epsilon": "2", "grant": "2"}
+    pure = {"definition": "pure", "rho": None, "epsilon": "2", "budget_id": "2"}
     changes = {f"privacy__{key}": value for key, value in pure.items()}
     out = tmp_path / "pure"
     config = toy.configuration(tmp_path, **real, **changes, output__directory=str(out))
@@ -182,7 +182,7 @@ def test_a_certificate_of_both_definitions_has_the_smallest_epsilon(here, das, t
     assert code == 0, said
     assert "ε = 4.123 at δ" in (release_of(out).readme).read_text()
     page = tmp_path / "certificate.html"
-    assert das("verify", out / "release", "--output", page)[0] == 0
+    assert das("verify", out / "release", "--certificate", page)[0] == 0
     simple = epsilon_bun_steinke(Fraction(7, 125), Fraction(1, 10**10)) + 2
     assert f"<strong>{odds(simple)}</strong>" in page.read_text()
     assert "this product alone" in page.read_text()

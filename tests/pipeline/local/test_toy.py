@@ -104,7 +104,7 @@ def test_half_written_stage_is_made_again(tmp_path: Path, finished: Path) -> Non
     whole = sparse(counts)
     (counts / "_manifest.json").unlink()
     next(counts.glob("part-*")).write_bytes(b"half of a file")
-    with pytest.raises(OutputError, match=r"level=block: is missing; `das run OUT`"):
+    with pytest.raises(OutputError, match=r"level=block: is missing; `das run`"):
         execute(config)
     repair(load_run(config))
     execute(config)

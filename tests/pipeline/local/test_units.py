@@ -32,6 +32,7 @@ from tests.builders import toy
 from tests.builders.datasets import rows_of, rows_of_csv
 from tests.builders.in_process import execute
 from tests.builders.places import release_of, truth_of
+from tests.builders.run_files import load_runnable
 from tests.builders.units import UNITS, section, write_units
 from tests.pipeline.local.test_canaries import Canaries, sightings
 from tests.pipeline.local.test_toy import forge
@@ -135,7 +136,7 @@ def test_costs_add_up_exactly(folder):
     release = release_of(folder / "out")
     spent = [read_ledger(one.ledger).spent() for one in (release, release.product("units"))]
     for ledger in spent:
-        ledger.seal()
+        ledger.finalize()
     manifest = json.loads(release.manifest.read_text())
     (together,) = manifest["together"]["composed"]
     assert Fraction(together["total"]) == sum(one.granted for one in spent) == Fraction(8, 7)
@@ -233,7 +234,7 @@ def test_facilities_bind_the_persons(tmp_path):
         tmp_path,
         schema=str(toy.ROOT / "conf" / "schema" / "group_quarters.yaml"),
         data={
-            "format": "block_table",
+            "input_format": "block_table",
             "path": str(tmp_path / "people.csv"),
             "columns": {kind: {"hhgq": kind} for kind in kinds},
         },
@@ -330,7 +331,7 @@ def test_a_complete_run_is_not_repeated_and_parts_are_made_again(folder):
     tables = units.tables("block")
     table = rows_of_csv(tables / "h1.csv")
     shutil.rmtree(tables)
-    with pytest.raises(OutputError, match=r"level=tract: is missing; `das run OUT`"):
+    with pytest.raises(OutputError, match=r"level=tract: is missing; `das run`"):
         execute(config)
     repair(load_run(config))
     execute(config)
@@ -436,7 +437,7 @@ def test_large_budgets_give_both_inputs_back(tmp_path):
 def test_seeded_products_do_not_share_their_noise(tmp_path):
     """Equal schemas and data, one seed: the noise of the products is not the same."""
     toy.write_records(tmp_path)
-    data = {"format": "records", "path": str(tmp_path / "records.csv"), "geocode": "block",
+    data = {"input_format": "records", "path": str(tmp_path / "records.csv"), "geocode": "block",
             "columns": {"sex": "sex", "age": "age"}}  # fmt: skip
     twin = {
         "schema": str(toy.ROOT / "conf" / "schema" / "toy.yaml"),
@@ -473,7 +474,7 @@ def test_true_occupancy_shows_nowhere_but_in_the_confidential_folder(tmp_path):
     text[1] = ",".join([first, str(canary), str(rest), *cells[3:]])
     (tmp_path / "units.csv").write_text("\n".join(text) + "\n")
     poor = section(tmp_path)["privacy"] | {"rho": "1/1000000000000"}
-    solve = {"rounding": [["hhgq", "detailed"]], "tolerance": 1e-5}
+    solve = {"rounding_passes": [["hhgq", "detailed"]], "tolerance": 1e-5}
     output = {"microdata": []}  # one row per unit would be billions
     out = execute(real(tmp_path, units=section(tmp_path, privacy=poor, solve=solve, output=output)))
     hidden = Canaries(frozenset({canary, rest}))
@@ -489,13 +490,13 @@ def test_true_occupancy_shows_nowhere_but_in_the_confidential_folder(tmp_path):
         ({"privacy": {"rho": "1"}}, r"units.privacy.allocation: is required"),
         ({"output": {"h1": "hhgq"}}, r"units.output.h1: query hhgq: makes no table H1"),
         ({"invariants": [{"query": "age", "geolevel": "block"}]}, r"units.invariants: .*age"),
-        ({"solve": {"rounding": [["total"]]}}, r"units.solve: .*must be detailed"),
+        ({"solve": {"rounding_passes": [["total"]]}}, r"units.solve: .*must be detailed"),
         ({"surplus": 1}, r"units.surplus: is not a known key"),
     ],
 )
 def test_mistakes_in_the_units_are_named(tmp_path, changes, match):
     with pytest.raises(Exception, match=match) as caught:
-        load_run(toy.configuration(tmp_path, units=section(tmp_path, **changes)))
+        load_runnable(toy.configuration(tmp_path, units=section(tmp_path, **changes)))
     assert caught.type.__module__ == "das.errors"
 
 
@@ -521,7 +522,7 @@ def test_the_digest_knows_the_units_but_not_their_outputs(tmp_path):
     first = digest()
     assert first != plain
     assert digest(output={}) == first
-    assert digest(solve={"targets": "own"}) == first
+    assert digest(solve={"fit_to": "level"}) == first
     assert digest(invariants=[]) != first
     other = section(tmp_path)["privacy"] | {"rho": "1/8"}
     assert digest(privacy=other) != first

@@ -119,5 +119,6 @@ def test_a_geolevel_that_leaves_cells_open_is_refused():
     schema = large()
     queries = residuals(schema)[:-1]
     shares = tuple(QueryShare(one, Fraction(1, len(queries))) for one in queries)
+    strategy = Strategy((LevelStrategy("block", Fraction(1), shares),))
     with pytest.raises(BudgetError, match="do not have full column rank"):
-        Strategy((LevelStrategy("block", Fraction(1), shares),))
+        strategy.require_full_column_rank()

@@ -28,8 +28,7 @@ from jobs.pipeline.config.product import grouping
 from jobs.pipeline.documents.document import json_of, write_document
 from jobs.pipeline.storage.histograms import sparse_table
 from jobs.pipeline.tasks.batches import Sizing, TaskSize
-from jobs.pipeline.tasks.executor import LocalTasks, SparkTasks
-from jobs.pipeline.tasks.session import spark_session
+from jobs.pipeline.tasks.executor import LocalTasks
 from tests.builders.datasets import publish_tables
 from tests.builders.histograms import from_dense
 from tests.builders.places import release_of, truth_of
@@ -118,7 +117,9 @@ def names(queries):
 
 def test_evaluated_are_measured_exact_single_total_detailed_and_asked_queries():
     assert names(evaluated_queries(DESIGN)) == ("total", "sex", "age", "detailed")
-    assert names(evaluated_queries(DESIGN, ["age * sex", "age"])) == (
+    assert names(
+        evaluated_queries(DESIGN, [parse_query(SCHEMA, text) for text in ("age * sex", "age")])
+    ) == (
         "total",
         "sex",
         "age",
@@ -153,8 +154,8 @@ def test_noise_comes_from_the_manifest(folder):
     }
     described = manifest_document()["geography"][0]
     geography = [{**described, "geolevel": name} for name in SPINE.levels]
-    sealed = manifest(budget=[row], geography=geography)
-    write_document(release_of(folder).manifest, sealed)
+    finalized = manifest(budget=[row], geography=geography)
+    write_document(release_of(folder).manifest, finalized)
     document = run_here(folder)
     noise = {(r["geolevel"], r["query"]): r["expected_rmse"] for r in document["results"]}
     assert noise.pop(("state", "sex")) == 2.5
@@ -195,7 +196,9 @@ def test_only_the_rows_of_the_slice_are_compared(folder, start, stop):
     assert describe(merge(found, alone))["answers"] == 2 * 6 * (stop - start)
 
 
-GROUPING = grouping(EvaluateConfig(groups=["sex", "age"]), SCHEMA, SPINE.levels, ["age"])
+GROUPING = grouping(
+    EvaluateConfig(groups=["sex", "age"]), SCHEMA, SPINE.levels, [parse_query(SCHEMA, "age")]
+)
 
 
 def by_group(folder: Path, rows: int = 100) -> list[dict[str, object]]:
@@ -228,7 +231,7 @@ def test_types_of_geounits_stay_with_them_however_files_and_work_are_cut(
     (folder / "types.csv").write_text("\n".join(["geocode,type", *lines[7:], *lines[:7]]) + "\n")
     areas = {"block": {"path": folder / "types.csv"}}
     config = EvaluateConfig.model_validate({"groups": ["sex"], "areas": areas})
-    asked = grouping(config, SCHEMA, SPINE.levels, ["age"])
+    asked = grouping(config, SCHEMA, SPINE.levels, [parse_query(SCHEMA, "age")])
     monkeypatch.setattr(module, "BATCH", batch)
     tasks = LocalTasks(replace(SIZING, evaluate_geounits=TaskSize(rows, rows)), slots=2)
     layouts = release_of(folder), truth_of(folder)
@@ -268,11 +271,3 @@ def test_a_group_that_was_harmed_is_found(folder):
             assert (group["bias"] < 0) == (group["group"] == worst)
             if group["group"] == worst:
                 assert group["to_everybody"] > 1
-
-
-@pytest.mark.spark
-def test_on_spark(folder):
-    with spark_session("evaluate", master="local[2]") as session:
-        tasks = SparkTasks(session, SIZING)
-        found = evaluate(release_of(folder), truth_of(folder), DESIGN, tasks)
-    check(json_of(found))

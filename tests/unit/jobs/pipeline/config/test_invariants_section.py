@@ -14,10 +14,11 @@ from das.queries.query import parse_query
 from das.schema import Attribute, Recode, Schema
 from invariants.facilities import groups_of
 from invariants.quarters import without_quarters
-from jobs.pipeline.config.invariants import exact_queries, limits_of
 from jobs.pipeline.config.load import load_run
+from jobs.pipeline.config.models.kinds.kind import Setting
 from jobs.pipeline.config.models.kinds.registry import KINDS
 from jobs.pipeline.config.models.products import ProductConfig
+from jobs.pipeline.config.resolve import read_invariants
 from jobs.pipeline.plan import exact_query
 from tests.builders import toy
 
@@ -36,9 +37,8 @@ def stated(*entries: dict) -> list:
 
 
 def limits(*entries: dict):
-    section = stated(*entries)
-    exact = exact_queries(section, SCHEMA, SPINE)
-    return limits_of(section, SCHEMA, SPINE, exact, partial(exact_query, {}))
+    setting = Setting(SCHEMA, SPINE, partial(exact_query, {}))
+    return read_invariants(stated(*entries), setting)[1]
 
 
 def test_every_kind_has_a_key_that_no_other_has():
@@ -180,7 +180,7 @@ FACILITIES = {"facilities": "hhgq", "geolevel": "block", "table": TABLE}
         ([{"zero": {"hhgq": []}}], SchemaError, "no known level"),
         ([{"zero": {"hhgq": "nursing..prison"}}], SchemaError, "its ends must be levels; got"),
         ([{"zero": {"age": "adult..minor"}}], SchemaError, "zero.age: has a range that ends"),
-        ([{"zero": {}}], SchemaError, "leaves no cell"),
+        ([{"zero": {}}], SchemaError, "makes every cell impossible"),
         (
             [
                 {
@@ -190,7 +190,7 @@ FACILITIES = {"facilities": "hhgq", "geolevel": "block", "table": TABLE}
                 }
             ],
             SchemaError,
-            "counts nobody",
+            "has no cell with a coefficient",
         ),
         (
             [

@@ -1,6 +1,7 @@
-"""Check how noisy answers become counts, and refuse what would stop only after measuring.
+"""Refuse a run that could not be finished, before anything is spent on it.
 
-Everything here is known from the run file, and of geounits from their public list.
+Everything here is known from the run file, and of geounits from their public list. Commands that
+measure, solve or validate call `require_runnable` once; who reads a finished release need not.
 """
 
 from __future__ import annotations
@@ -10,17 +11,22 @@ from importlib.util import find_spec
 from itertools import pairwise, product
 
 from das.errors import ConfigError, RuntimeSetupError, SchemaError
-from das.queries.query import Query, is_refinement, parse_query
-from das.schema import Schema
-from das.strategy import Strategy
+from das.queries.query import Query, is_refinement
 from das.tree.coordinates import Coordinates
 from geography.lattice import Lattice
-from invariants.constraints import Limits
-from invariants.exact import Invariant
-from jobs.pipeline.config.mistakes import at, refuse_unknown
+from jobs.pipeline.config.between import joining_of
+from jobs.pipeline.config.files import refuse_tangled
+from jobs.pipeline.config.mistakes import Mistakes, at, refuse_unknown
 from jobs.pipeline.config.models.products import SolveConfig
-from jobs.pipeline.config.product import MOST_ANSWERS
-from jobs.pipeline.plan import Covariate, Plan, Solving, plan_terms, why_no_estimates
+from jobs.pipeline.config.product import (
+    MOST_ANSWERS,
+    Grouping,
+    Product,
+    Resolved,
+    refuse_long_table,
+    table_entries,
+)
+from jobs.pipeline.plan import Plan, plan_terms, why_no_estimates
 from solvers.choices import (
     MOST_CELLS_IN_MATRICES,
     MOST_CELLS_OF_PARTITIONS,
@@ -33,56 +39,129 @@ from solvers.choices import (
     Method,
 )
 
+# Each is some 200 bytes of the evaluation: 20 MB.
+MOST_ROWS = 100_000
 
-def lazy_queries(
-    names: Sequence[str], solve: SolveConfig, schema: Schema, strategy: Strategy
-) -> frozenset[str]:
-    """Check which queries are drawn only where the parent has persons.
+
+def require_runnable(resolved: Resolved) -> None:
+    """Refuse a run that could not be finished, whatever its data are.
 
     Raises:
-      ConfigError: One is not measured below the root, or asks more of the solver than it can do
-        while geolevels are measured one by one.
-      SchemaError: One is not a query, or no partition.
+      DasError: Something stands in the way. All independent mistakes of the first such product are
+        named, each with its key.
     """
-    lazy = [parse_query(schema, name) for name in names]
-    below = {
-        entry.query.name
-        for level in range(1, len(strategy.levels))
-        for entry in strategy.measured(level)
-    }
-    for query in lazy:
-        refuse_unknown("query", "is not measured below the root", [query.name], sorted(below))
-        if not query.is_partition:
-            raise SchemaError(f"query {query.name}", "is not a partition of the cells")
-    if lazy and solve.learned_prior:
+    refuse_tangled(resolved.source, resolved.config, resolved.config.output.roots)
+    for made in resolved.products.values():
+        _require_product(made, f"{resolved.source}: {made.keys}")
+    for made in resolved.products.values():
+        with at(f"{resolved.source}: {made.keys}output"):
+            joining_of(made, resolved.products)
+
+
+def _require_product(made: Product, keys: str) -> None:
+    """Refuse a product that could not be made; `keys` stand before those of its section."""
+    plan, own, mistakes = made.plan, made.config, Mistakes()
+    with mistakes.at(str(own.privacy.allocation or "")):
+        plan.strategy.require_full_column_rank()
+    with mistakes.at(f"{keys}solve"):
+        _refuse_missing_solvers(own.solve)
+        _refuse_unmeasured_order(plan)
+    with mistakes.at(f"{keys}privacy.on_demand_queries"):
+        _refuse_not_on_demand(plan)
+    with mistakes.at(f"{keys}solve"):
+        _refuse_crossing_rounding(plan)
+    for index, (text, _) in enumerate(table_entries(own.output, plan.schema)):
+        with mistakes.at(f"{keys}output.tables.{index}"):
+            refuse_long_table(made.tabulated[text])
+    with mistakes.at(f"{keys}evaluate"):
+        _refuse_many_rows(made.grouping, len(plan.spine.levels))
+    with mistakes.at(f"{keys}evaluate.areas"):
+        shared = plan.spine.levels[: plan.spine.shared_with(plan.census_spine)]
+        refuse_unknown("geolevel", "has other geocodes on the spine", own.evaluate.areas, shared)
+    mistakes.refuse()
+    with at(f"{keys}solve.housing_units"):
+        _check_covariate(own.solve, plan)
+    with at(keys.removesuffix(".")):
+        _refuse_unsolvable(plan)
+
+
+def _refuse_missing_solvers(config: SolveConfig) -> None:
+    """Raise a `RuntimeSetupError` if a solver is not installed."""
+    for name in (str(config.least_squares), str(config.integers)):
+        package = PACKAGES.get(name)
+        if package and find_spec(package) is None:
+            raise RuntimeSetupError(
+                f"solver {name}",
+                f"the package {package} is not installed",
+                remedy=f'pip install "topdown-das[{name}]"',
+            )
+
+
+def _refuse_unmeasured_order(plan: Plan) -> None:
+    """Raise a `ConfigError` if a pass has a query twice, or none that its geolevel measures."""
+    for geolevel, passes in plan.solving.l2_passes.items():
+        partitions = [q.name for q in plan.level(geolevel).queries if q.is_partition]
+        chosen = [name for one in passes for name in one]
+        for name in chosen:
+            if name not in partitions or chosen.count(name) > 1:
+                raise ConfigError(
+                    f"l2_passes.{geolevel}",
+                    "lists each partition query that is measured there at most once",
+                    got=name,
+                    want=partitions,
+                )
+
+
+def _refuse_not_on_demand(plan: Plan) -> None:
+    """Refuse queries that cannot be drawn only where the parent has persons.
+
+    Raises:
+      ConfigError: One is not measured below the root, or a prior is learned, which needs all
+        answers to every cell before the first geolevel is solved.
+      SchemaError: One is no partition.
+    """
+    below = {query.name: query for level in plan.levels[1:] for query in level.queries}
+    refuse_unknown("query", "is not measured below the root", sorted(plan.on_demand), sorted(below))
+    for name in sorted(plan.on_demand):
+        if not below[name].is_partition:
+            raise SchemaError(f"query {name}", "is not a partition of the cells")
+    if plan.on_demand and plan.solving.empirical_bayes:
         raise ConfigError(
             "solve",
             "needs all answers to every cell before the first geolevel is solved",
-            got=f"learned_prior {solve.learned_prior}",
-            want="no learned_prior beside lazy_queries",
+            got=f"empirical_bayes {[*plan.solving.empirical_bayes]}",
+            want="no empirical_bayes beside on_demand_queries",
         )
-    return frozenset(query.name for query in lazy)
 
 
-def rounding_passes(
-    schema: Schema, passes: Sequence[Sequence[str]], invariants: Sequence[Invariant]
-) -> tuple[tuple[Query, ...], ...]:
-    """Parse rounding passes and check that they and the invariants form one nested chain.
+def _refuse_crossing_rounding(plan: Plan) -> None:
+    """Refuse rounding passes that do not form one nested chain with the exact queries.
 
     Raises:
-      SchemaError: A query is unknown, two are not nested, or the last is not detailed.
+      SchemaError: Two queries are not nested, or the last is not detailed.
     """
-    parsed = tuple(tuple(parse_query(schema, name) for name in one) for one in passes)
-    chain = [query for one in parsed for query in one]
+    chain = [query for one in plan.passes for query in one]
     if not chain or chain[-1].name != "detailed":
         raise SchemaError("rounding", "the last query must be detailed")
     _refuse_unnested("rounding", chain)
-    for invariant, query in product(invariants, chain):
+    for invariant, query in product([*plan.invariants, *plan.limits.pinned], chain):
         if _cross(query, invariant.query):
             raise SchemaError(
                 "rounding", f"{query.name} and the invariant {invariant.query.name} cross"
             )
-    return parsed
+
+
+def _refuse_many_rows(asked: Grouping, n_levels: int) -> None:
+    """Raise a `ConfigError` if an evaluation would have too many rows."""
+    rows = n_levels * sum(pair.groups.size for pair in asked.restrictions)
+    if rows > MOST_ROWS:
+        raise ConfigError(
+            "groups",
+            "are too many for the tables and geolevels",
+            got=f"{rows} rows: groups x tables x geolevels",
+            want=f"at most {MOST_ROWS}",
+            remedy="ask fewer groups or fewer tables",
+        )
 
 
 def _refuse_unnested(where: str, chain: Sequence[Query]) -> None:
@@ -98,90 +177,33 @@ def _cross(one: Query, other: Query) -> bool:
     return not (is_refinement(one, other) or is_refinement(other, one))
 
 
-def solving(config: SolveConfig, schema: Schema, strategy: Strategy) -> Solving:
-    """Check how noisy answers become counts.
+def _check_covariate(config: SolveConfig, plan: Plan) -> None:
+    """Check that totals can be expected by housing units where the run file says so.
 
     Raises:
-      ConfigError: A geolevel or query is unknown, a query is named twice or is no partition.
-      RuntimeSetupError: A solver is not installed.
-    """
-    for name in (str(config.least_squares), str(config.integers)):
-        package = PACKAGES.get(name)
-        if package and find_spec(package) is None:
-            raise RuntimeSetupError(
-                f"solver {name}",
-                f"the package {package} is not installed",
-                remedy=f'pip install "topdown-das[{name}]"',
-            )
-    geolevels = [level.geolevel for level in strategy.levels]
-    for key, levels in {"learned_prior": config.learned_prior, "order": config.order}.items():
-        refuse_unknown(key, "names an unknown geolevel", levels, geolevels)
-    order = {}
-    for level, passes in config.order.items():
-        queries = {q.query.name: q.query for q in strategy.measured(geolevels.index(level))}
-        parsed = tuple(tuple(parse_query(schema, name).name for name in one) for one in passes)
-        chosen = [name for one in parsed for name in one]
-        for name in chosen:
-            if name not in queries or not queries[name].is_partition or chosen.count(name) > 1:
-                raise ConfigError(
-                    f"order.{level}",
-                    "lists each partition query that is measured there at most once",
-                    got=name,
-                    want=[name for name, query in queries.items() if query.is_partition],
-                )
-        order[level] = parsed
-    return Solving(
-        config.tolerance,
-        config.targets,
-        tuple(config.learned_prior),
-        order,
-        config.round_passes,
-        config.method,
-        config.least_squares,
-        config.integers,
-        config.failsafe,
-        None
-        if config.housing_units is None
-        else Covariate(
-            tuple(config.housing_units.geolevels),
-            config.housing_units.expect == "composition",
-            config.housing_units.kappa,
-            config.housing_units.certified,
-        ),
-    )
-
-
-def check_covariate(
-    config: SolveConfig, strategy: Strategy, limits: Limits, lazy: Sequence[str]
-) -> None:
-    """Check that totals can be expected by housing units where that is asked for.
-
-    Raises:
-      ConfigError: No housing units are given there, nothing is measured of which totals could be
-        told, or another key of `solve` does not go with it.
+      ConfigError: No housing units are given there, nothing is measured that determines totals, or
+        another key of `solve` contradicts it.
     """
     asked = config.housing_units
     if asked is None:
         return
-    quarters = limits.quarters
+    quarters = plan.limits.quarters
     if quarters is None or not quarters.is_housing.any():
         raise ConfigError(
             "housing_units",
             "are not given to the run",
             remedy="add an invariant `living_quarters` that names kinds which are housing units",
         )
-    root = strategy.levels[0].geolevel
-    known = [name for name in quarters.geolevels if name != root]
+    known = [name for name in quarters.geolevels if name != plan.levels[0].name]
     refuse_unknown("geolevels", "are not counted there", asked.geolevels, known)
     for geolevel in asked.geolevels:
-        level = [entry.geolevel for entry in strategy.levels].index(geolevel)
-        kinds = [entry.query.is_partition for entry in strategy.measured(level)]
+        kinds = [query.is_partition for query in plan.level(geolevel).queries]
         if not (all if asked.expect == "composition" else any)(kinds):
             what = "only partitions" if asked.expect == "composition" else "some partition"
             raise ConfigError(
                 "geolevels", f"names one that does not measure {what} of its records", got=geolevel
             )
-        if geolevel in config.learned_prior or geolevel in config.order:
+        if geolevel in config.empirical_bayes or geolevel in config.l2_passes:
             raise ConfigError(
                 "geolevels",
                 "names one with a learned prior or an order of its own, which leave no room for "
@@ -190,11 +212,13 @@ def check_covariate(
             )
     if config.method != "nnls":
         raise ConfigError("method", "goes without housing units", got=config.method, want="nnls")
-    if lazy:
-        raise ConfigError("lazy_queries", "go without housing units", got=list(lazy))
+    if plan.on_demand:
+        raise ConfigError(
+            "on_demand_queries", "go without housing units", got=sorted(plan.on_demand)
+        )
 
 
-def refuse_unsolvable(plan: Plan) -> None:
+def _refuse_unsolvable(plan: Plan) -> None:
     """Refuse what the solver could not take whatever is measured.
 
     Raises:
@@ -202,21 +226,21 @@ def refuse_unsolvable(plan: Plan) -> None:
         number of cells; or noise exceeds what floats resolve.
       SchemaError: The measured queries group the levels in too many ways.
     """
-    with at("privacy.root_support"):
+    with at("privacy.root_support_passes"):
         _check_support(plan)
     _refuse_many_answers(plan)
     solving = plan.solving
-    if solving.targets == "full" or solving.learned_prior:
+    if not plan.on_demand:  # every such run has estimates
+        plan_terms(plan)
+    elif solving.fit_to == "tree" or solving.empirical_bayes:
         why = why_no_estimates(plan)
         if why is not None:
             raise ConfigError(
-                "solve.targets",
-                "full needs estimates, and there are none beside these lazy queries",
+                "solve.fit_to",
+                "tree needs estimates, and there are none beside these on-demand queries",
                 got=why,
-                remedy="choose targets own",
+                remedy="choose fit_to level",
             )
-    if not plan.lazy:  # every such run has estimates
-        plan_terms(plan)
     for level in range(len(plan.spine.levels)):
         _refuse_geolevel(plan, level)
 
@@ -265,7 +289,7 @@ def _refuse_geolevel(plan: Plan, level: int) -> None:
             remedy="choose failsafe exact",
         )
     exact = plan.levels[level].kept
-    if solving.round_passes and geolevel in solving.order:
+    if solving.round_l2_passes and geolevel in solving.l2_passes:
         _refuse_unrounded(plan, level, has_rows)
     if not has_planned:
         _refuse_crossing(plan, level, cells, exact, has_rows)
@@ -292,17 +316,17 @@ def _refuse_unrounded(plan: Plan, level: int, has_rows: bool) -> None:
     others. So the next pass has a solution.
     """
     plan_level = plan.levels[level]
-    where = f"solve.round_passes, geolevel {plan_level.name}"
+    where = f"solve.round_l2_passes, geolevel {plan_level.name}"
     if Method(plan.solving.method) is not Method.NNLS or has_rows:
         raise ConfigError(
             where,
             "goes with exact queries and structural zeros alone, and with method nnls",
             got="linear rows or facilities" if has_rows else f"method {plan.solving.method}",
-            remedy="set round_passes: false",
+            remedy="set round_l2_passes: false",
         )
     queries = {query.name: query for query in plan_level.queries}
     given, rounded = [*plan_level.kept], [query for one in plan.passes for query in one]
-    for names in plan.solving.order[plan_level.name]:
+    for names in plan.solving.l2_passes[plan_level.name]:
         own = [queries[name] for name in names]
         given = _finest([*given, *own])
         if len(given) > 1 or given[0].name not in names:
@@ -310,13 +334,13 @@ def _refuse_unrounded(plan: Plan, level: int, has_rows: bool) -> None:
                 where,
                 "has a pass of which no query refines all others, those before it and exact ones",
                 got=list(names),
-                remedy="name such a query, if one is measured, or set round_passes: false",
+                remedy="name such a query, if one is measured, or set round_l2_passes: false",
             )
         for query in rounded:
             if _cross(given[0], query):
                 raise ConfigError(
                     where,
-                    "has a pass whose finest query crosses one of solve.rounding",
+                    "has a pass whose finest query crosses one of solve.rounding_passes",
                     got=f"{given[0].name}, {query.name}",
                     remedy=f"round {given[0].name} in the place of {query.name}",
                 )
@@ -328,7 +352,7 @@ def _refuse_crossing(
     """Refuse what makes the solver of partitions form matrices over very many cells."""
     geolevel = plan.levels[level].name
     targets = {query.name: query for query in _targets(plan, level)}
-    passes = [[targets[name] for name in one] for one in plan.solving.order.get(geolevel, ())]
+    passes = [[targets[name] for name in one] for one in plan.solving.l2_passes.get(geolevel, ())]
     if Method(plan.solving.method) is Method.SEQUENTIAL:
         coarse = [query for query in targets.values() if query.size < plan.schema.size]
         passes = [[query] for query in sorted(coarse, key=lambda query: query.size)]
@@ -390,7 +414,7 @@ def refuse_large_families(plan: Plan, lattice: Lattice) -> None:
 
 def _targets(plan: Plan, level: int) -> list[Query]:
     """Queries that the counts of a geolevel are fitted to."""
-    from_subtree = plan.solving.targets == "full" and level < plan.leaf.index
+    from_subtree = plan.solving.fit_to == "tree" and level < plan.leaf.index
     asked = plan.levels[level:] if from_subtree else plan.levels[level : level + 1]
     return list({query.name: query for one in asked for query in one.queries}.values())
 
@@ -420,11 +444,11 @@ def _refuse_many_groups(where: str, queries: list[Query]) -> None:
 
 
 def _check_support(plan: Plan) -> None:
-    """Check the queries whose counts at the root say where its lazy queries are drawn.
+    """Check the queries whose counts at the root say where its on-demand queries are drawn.
 
     Raises:
-      ConfigError: One is not measured at the root, nothing lazy is left to draw there, or a limit
-        binds the root.
+      ConfigError: One is not measured at the root, nothing on demand is left to draw there, or a
+        limit binds the root.
       SchemaError: One is not finer than the one before, an invariant of the root is no sum of the
         first, or a rounding query crosses one.
     """
@@ -435,11 +459,11 @@ def _check_support(plan: Plan) -> None:
     what = "is no partition query that is measured at the root"
     refuse_unknown("query", what, [query.name for query in chain], sorted(partitions))
     _refuse_unnested("queries", chain)
-    if not root.lazy:
+    if not root.on_demand:
         raise ConfigError(
             chain[-1].name,
             "leaves nothing to draw below it at the root",
-            want="a query of privacy.lazy_queries that is measured there and no sum of it",
+            want="a query of privacy.on_demand_queries that is measured there and no sum of it",
         )
     if plan.limits.is_implied(root.name) or plan.limits.rows_at(root.name):
         raise ConfigError(
@@ -468,10 +492,10 @@ def _refuse_many_answers(plan: Plan) -> None:
         largest = max(level.whole, key=lambda query: query.size, default=None)
         if answers > MOST_ANSWERS and largest is not None:
             raise ConfigError(
-                f"privacy.lazy_queries, geolevel {level.name}",
+                f"privacy.on_demand_queries, geolevel {level.name}",
                 "would draw more answers in every geounit than a task holds",
                 got=f"{answers} answers, {largest.size} of them of {largest.name}",
                 want=f"at most {MOST_ANSWERS}",
-                remedy="name the query in privacy.lazy_queries, and for the root in "
-                "privacy.root_support queries that say where it is drawn",
+                remedy="name the query in privacy.on_demand_queries, and for the root in "
+                "privacy.root_support_passes queries that say where it is drawn",
             )
