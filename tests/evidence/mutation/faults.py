@@ -1519,8 +1519,8 @@ FAULTS = (
     Fault(
         "digests of confidential data have a key that everybody knows",
         ACCOUNT,
-        "own = uuid.uuid4().bytes if key is None else key",
-        "own = bytes(16) if key is None else key",
+        "key = uuid.uuid4().bytes if key is None else key",
+        "key = bytes(16) if key is None else key",
         (ACCOUNT_UNIT + "test_a_second_account_for_the_same_data_is_refused",),
     ),
     Fault(
