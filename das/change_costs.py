@@ -56,7 +56,7 @@ def change_costs(
     noisy = noisy_queries(strategy, budget, chain.first, chain.last)
     norm = choose_mechanism(budget.definition, strategy.mechanism).norms[budget.definition]
     costs = []
-    for stratum, part in strategy.asked(chain.first, chain.last):
+    for stratum, part in strategy.of_chain(chain.first, chain.last):
         name = "" if stratum is None else stratum.name
         of_stratum = [entry for entry in noisy if entry.stratum == name]
         # A change of an attribute that defines the stratum may lead into another stratum.

@@ -244,7 +244,7 @@ class Strategy:
         of_strata = ((s, s.levels[level]) for s in self.strata if level < len(s.levels))
         return (None, self.levels[level]), *of_strata
 
-    def asked(self, first: int, last: int) -> tuple[tuple[Stratum | None, LevelStrategy], ...]:
+    def of_chain(self, first: int, last: int) -> tuple[tuple[Stratum | None, LevelStrategy], ...]:
         """Return the queries, by stratum, of a chain of only children over geolevels first..last.
 
         Raises:
@@ -359,7 +359,7 @@ def noisy_queries(
     noise = choose_mechanism(budget.definition, strategy.mechanism)
     norm = noise.norms[budget.definition]
     out = []
-    for stratum, level in strategy.asked(first, last):
+    for stratum, level in strategy.of_chain(first, last):
         share = strategy.chain_share(first, last, stratum)
         name = "" if stratum is None else stratum.name
         for entry in level.queries:
