@@ -1,4 +1,4 @@
-"""What changing a record, one attribute of it or its place costs by what a geounit measures."""
+"""Privacy loss of changing a record, one of its attributes or its location, per geounit."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from das.mechanisms.registry import choose_mechanism
 from das.privacy.budget import Budget
 from das.privacy.semantics import ChangeCosts, touched_attributes
 from das.queries.joint_sensitivity import JointSensitivity
-from das.queries.query import Query
 from das.queries.sensitivity import Neighbors, sensitivity
 from das.strategy import NoisyQuery, Strategy, noisy_queries
 
 
 @dataclass(frozen=True)
 class Chain:
-    """A chain of geolevels that is measured once, by position and by name."""
+    """A chain of geolevels that is measured once: positions and names of first and last."""
 
     first: int
     last: int
@@ -28,49 +27,50 @@ class Chain:
 def change_costs(
     strategy: Strategy, budget: Budget, attributes: Sequence[str], chain: Chain
 ) -> tuple[ChangeCosts, ...]:
-    """Return the costs of changes of one record, in what the budget counts, by stratum.
+    """Return the costs of changes of one record, in the unit of the budget, by stratum.
 
-    Changing a record is removing one and adding one. Where the budget is for changed records, its
-    costs are those of a change. Where it is for added ones, a change costs
+    Changing a record means removing one and adding one. Under BOUNDED neighbors the budget covers
+    a change. Under UNBOUNDED neighbors a change costs
 
-    - within one geounit, per query that is charged for itself, the quotient of its sensitivities in
-      the norm that the noise is charged by: for squared L2 sensitivities 2 for partitions and up to
-      4 for rows with negative entries, for L1 sensitivities 2 for all;
-    - for queries that are charged together, their worst pair of cells together;
-    - for a move, twice as much as adding one.
+    - within one geounit, per query that is charged alone, its cost times the ratio of its BOUNDED
+      and UNBOUNDED sensitivities. For squared L2 sensitivities that is 2 for partitions and up to 4
+      for rows with negative entries; for L1 sensitivities it is 2;
+    - for queries that are charged jointly, the joint cost of their worst pair of cells;
+    - for a move to another geounit, twice the cost of adding a record.
 
-    In a stratum a record is counted by the queries for everybody and by those of the stratum, whose
-    costs add up. A change from one stratum into another takes it out of the queries of the one,
-    each of which tells all its attributes apart from those of others, and puts it into those of the
-    other: half of what a change costs in either, so at most what it costs in one of them.
+    In a stratum a record is counted by the population-wide queries and by the queries of the
+    stratum, whose costs add up. A change between strata removes the record from the queries of one
+    stratum and adds it to the queries of the other. It costs half of a change in each, so at most
+    the larger one.
 
     Args:
-      strategy: What is measured.
+      strategy: The measured queries.
       budget: The budget and its neighbors.
       attributes: Names of the schema's attributes, in order.
-      chain: Where it is measured.
+      chain: The chain of geolevels that is measured.
 
     Returns:
-      Exact upper bounds: of everybody's queries, in every stratum, and of those of each stratum;
-      entries of one stratum add up.
+      Exact upper bounds: for the population-wide queries, repeated for every stratum, and for the
+      queries of each stratum. Entries of the same stratum add up.
     """
     noisy = noisy_queries(strategy, budget, chain.first, chain.last)
     norm = choose_mechanism(budget.definition, strategy.mechanism).norms[budget.definition]
-    found = []
-    for stratum, part in strategy.asked(chain.first, chain.last):
+    costs = []
+    for stratum, part in strategy.of_chain(chain.first, chain.last):
         name = "" if stratum is None else stratum.name
-        own = [one for one in noisy if one.stratum == name]
-        # A change of what tells a stratum from others may lead into another one.
+        of_stratum = [entry for entry in noisy if entry.stratum == name]
+        # A change of an attribute that defines the stratum may lead into another stratum.
         labels = ("",) * len(attributes) if stratum is None else stratum.group.labels
-        leaving = [one for one, label in zip(attributes, labels, strict=True) if label]
+        leaving = [axis for axis, label in zip(attributes, labels, strict=True) if label]
         record, touched, place = _costs(
-            own, part.joint, norm, budget.neighbors, attributes, leaving
+            of_stratum, part.joint, norm, budget.neighbors, attributes, leaving
         )
-        found.append(ChangeCosts(*chain.names, record, touched, place, name))
-    everybody, *others = found
+        costs.append(ChangeCosts(*chain.names, record, touched, place, name))
+    population_wide, *by_stratum = costs
     if not strategy.strata:
-        return (everybody,)
-    return (*(replace(everybody, stratum=one.name) for one in strategy.strata), *others)
+        return (population_wide,)
+    repeated = (replace(population_wide, stratum=stratum.name) for stratum in strategy.strata)
+    return (*repeated, *by_stratum)
 
 
 def _costs(
@@ -81,29 +81,24 @@ def _costs(
     attributes: Sequence[str],
     leaving: Collection[str],
 ) -> tuple[Fraction, Mapping[str, Fraction], Fraction]:
-    """Costs of a record, of its attributes and of its place, by queries charged together or not.
+    """Return the costs of changing a record, each attribute, and the location.
 
     A change of an attribute in `leaving` may lead into another stratum. That costs half of `place`
-    here and half there, also where no two cells of the stratum differ in the attribute alone.
+    in each stratum, even if no two cells of the stratum differ in this attribute alone.
     """
-    cost = sum((one.cost for one in noisy), Fraction(0))
+    cost = sum((entry.cost for entry in noisy), Fraction(0))
     place = cost if neighbors is Neighbors.BOUNDED else 2 * cost
     if joint is not None:
         pair = max(place, cost * joint.pair)
         record = place if neighbors is Neighbors.BOUNDED else pair
-        alone = (min(record, cost * one) for one in joint.attributes)
+        alone = (min(record, cost * change) for change in joint.attributes)
         touched = dict(zip(attributes, alone, strict=True))
         return record, touched | {name: max(touched[name], place) for name in leaving}, place
     record, touched = Fraction(0), dict.fromkeys(attributes, Fraction(0))
-    for one in noisy:
-        changed = one.cost * _change_quotient(one.query, neighbors, norm)
-        record += changed
-        for name in touched_attributes(one.query, attributes):
-            touched[name] += changed
+    for entry in noisy:
+        ratio = sensitivity(entry.query, Neighbors.BOUNDED, norm)
+        ratio /= sensitivity(entry.query, neighbors, norm)
+        record += entry.cost * ratio
+        for name in touched_attributes(entry.query, attributes):
+            touched[name] += entry.cost * ratio
     return record, touched, place
-
-
-def _change_quotient(query: Query, neighbors: Neighbors, norm: Norm) -> Fraction:
-    """How much more a changed record costs than the neighbors of the budget."""
-    changed = sensitivity(query, Neighbors.BOUNDED, norm)
-    return changed / sensitivity(query, neighbors, norm)

@@ -1,4 +1,7 @@
-"""Confidential[T]: data that has not been protected yet, wrapped so that it cannot slip out."""
+"""Confidential[T]: a wrapper that keeps unprotected data out of logs, errors and other processes.
+
+Work on such data runs under `redact_errors`, which withholds the texts of unexpected errors.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +16,16 @@ from das.errors import DasError
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_FRAMES = 4  # innermost places named by a redacted error
+_FRAMES = 4  # innermost stack frames in a redacted error
 
 
 class Confidential(Generic[T]):
     """A value that must not leave the privacy core unprotected.
 
-    It prints as its type alone and cannot be pickled, so it cannot reach a log, an exception text
-    or another process by accident. Only the two doors of the firewall call `reveal`:
-    `das.measure` (noisy, costs budget) and the answers of invariants (exact, listed in
-    the manifest); besides them only the internal evaluation, which never enters a release.
+    Its repr shows only the type, and it cannot be pickled. So it cannot reach a log, an error
+    message or another process by accident. Only three trusted entry points call `reveal`:
+    `das.measure` (noisy, costs budget), the answers of invariants (exact, listed in the manifest)
+    and the internal evaluation, which never enters a release.
 
     >>> Confidential([1, 2])
     Confidential[list](redacted)
@@ -49,11 +52,11 @@ class Confidential(Generic[T]):
 
 
 def redact_errors(work: Callable[P, T]) -> Callable[P, T]:
-    """Let an unforeseen exception of work on confidential data say where it arose, not its text.
+    """Withhold the texts of unexpected exceptions raised by work on confidential data.
 
-    The texts of Python, numpy and Arrow may quote a count or a code. Errors raised on purpose quote
-    none and pass as they are. The others become a RuntimeError without a cause, which Spark
-    retries like any other.
+    Messages of Python, numpy and Arrow may quote a count or a code. `DasError` quotes none and
+    passes unchanged. Other exceptions become a RuntimeError without a cause that names the type and
+    the source location. Spark retries it like any other error.
 
     >>> @redact_errors
     ... def parse(count: str) -> int:
@@ -69,15 +72,15 @@ def redact_errors(work: Callable[P, T]) -> Callable[P, T]:
             return work(*args, **kwargs)
         except DasError:
             raise
-        except Exception as error:  # noqa: BLE001 - whatever it is, its text must not get out
+        except Exception as error:  # noqa: BLE001 - the text of any exception must be withheld
             text = without_text(error)
-        raise RuntimeError(text)  # outside of the handler: else the exception itself is its context
+        raise RuntimeError(text)  # after the handler, so that the exception is not its context
 
     return run
 
 
 def without_text(error: Exception) -> str:
-    """Say of what kind an error is and where in the code it arose, without its text."""
+    """Describe an error by its type and its location in the code, without its text."""
     kind = type(error).__name__
     if isinstance(error, OSError) and error.errno is not None:
         kind += f" ({os.strerror(error.errno)})"

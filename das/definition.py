@@ -1,4 +1,4 @@
-"""Definition: the definition of privacy that costs are counted in."""
+"""Definition: the privacy definition whose parameter a cost is."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Literal
 
 
 class Definition(StrEnum):
-    """What a cost is a number of.
+    """A privacy definition, whose parameter a cost is.
 
-    ZCDP counts rho of zero-concentrated differential privacy, PURE counts epsilon of differential
-    privacy. Under both, costs of independent measurements add up.
+    Costs are rho under ZCDP (zero-concentrated differential privacy) and epsilon under PURE
+    (differential privacy). Under both, costs of independent measurements add up.
     """
 
     ZCDP = "zcdp"
@@ -18,10 +18,10 @@ class Definition(StrEnum):
 
     @property
     def is_pure(self) -> bool:
-        """Whether a cost bounds epsilon at delta = 0."""
+        """Return whether a cost bounds epsilon at delta = 0."""
         return self is Definition.PURE
 
     @property
     def unit(self) -> Literal["rho", "epsilon"]:
-        """The name of the number: rho or epsilon."""
+        """Return the name of the privacy parameter: rho or epsilon."""
         return "epsilon" if self.is_pure else "rho"

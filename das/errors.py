@@ -1,20 +1,20 @@
-"""Every error this project raises on purpose.
+"""Every error that this project raises on purpose.
 
 DasError
-├── ConfigError        a configuration file says something it may not say      exit code 2
-├── InputError         a data file does not hold what it should                exit code 2
+├── ConfigError        a configuration file is invalid                         exit code 2
+├── InputError         a data file does not match the configuration            exit code 2
 ├── SchemaError        attributes, recodes, cells or queries do not fit        exit code 2
 ├── GeographyError     geocodes and the spine do not fit                       exit code 2
 ├── OutputError        a folder cannot be written or belongs to another run    exit code 2
-├── BudgetError        a budget, allocation or sigma_sq is not usable          exit code 3
-│   └── LedgerError    what was spent is not what was granted                  exit code 3
+├── BudgetError        a budget, allocation or noise parameter is invalid      exit code 3
+│   └── LedgerError    the spent budget differs from the granted budget        exit code 3
 │       └── SpentError a part failed after its noise was drawn                 exit code 3
 ├── InfeasibleError    a node problem has no solution                          exit code 4
 ├── SolverError        a solver stopped without a certified solution           exit code 5
-├── VerificationError  a result breaks a promise, found by the final check     exit code 6
+├── VerificationError  a release breaks a guarantee, found by the final check  exit code 6
 └── RuntimeSetupError  Java, Spark or a library is missing on this machine     exit code 7
 
-Each carries its facts as attributes and survives pickling, because it crosses process borders.
+Each error has its parts as attributes and can be pickled, because it crosses process borders.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from __future__ import annotations
 from functools import partial
 from typing import ClassVar
 
-# Longest texts of a message, in characters: what was got may be a whole file of somebody else.
+# Longest parts of a message, in characters: the value in "got" may be a whole file.
 _LONGEST_WHERE, _LONGEST_WHAT, _LONGEST_GOT, _LONGEST_VALUE = 600, 4000, 200, 1000
 
 
 class DasError(Exception):
-    """Base of all errors raised on purpose.
+    """Base class of all errors raised on purpose.
 
-    The message reads «where: what; got ...; expected ...; do ...». It never quotes a
-    code, geocode or count of the data: texts of errors end up in logs. Long texts are cut in their
-    middle, and characters that a terminal would obey are written as escapes.
+    The message reads «where: what; got ...; expected ...; do ...». It never quotes a code, geocode
+    or count of the data, since messages are written to logs. Long texts are cut in their middle,
+    and control characters are escaped.
 
     >>> print(ConfigError("run.yaml: privacy.rho", "must be positive", got="0", want="a fraction"))
     run.yaml: privacy.rho: must be positive; got 0; expected a fraction
@@ -71,7 +71,7 @@ class DasError(Exception):
 
 
 def _shown(value: object, longest: int) -> str:
-    r"""A value as one line of printable text of bounded length; shown twice it is the same.
+    r"""Format a value as one line of printable text of bounded length; idempotent.
 
     >>> _shown("a" * 99, 20), _shown("a\x1b[2J", 20)
     ('aaaaaaaa ... aaaaaaa', 'a\\x1b[2J')
@@ -88,7 +88,7 @@ def _shown(value: object, longest: int) -> str:
 
 
 def _cut(text: str, longest: int) -> str:
-    """The beginning and the end of a text that is too long."""
+    """Cut the middle out of a text that is too long."""
     if len(text) <= longest:
         return text
     between = " ... "
@@ -97,13 +97,13 @@ def _cut(text: str, longest: int) -> str:
 
 
 class ConfigError(DasError):
-    """A configuration file says something it may not say."""
+    """A configuration file is invalid."""
 
     exit_code = 2
 
 
 class InputError(DasError):
-    """A data file does not hold what the configuration says it holds."""
+    """A data file does not match the configuration."""
 
     exit_code = 2
 
@@ -133,11 +133,11 @@ class BudgetError(DasError):
 
 
 class LedgerError(BudgetError):
-    """What was spent differs from what was granted."""
+    """The spent budget differs from the granted budget."""
 
 
 class SpentError(LedgerError):
-    """Measuring failed after noise was drawn: the part is spent, and is not drawn again."""
+    """Measuring failed after noise was drawn: the budget of this part of the run is spent."""
 
 
 class InfeasibleError(DasError):
@@ -153,7 +153,7 @@ class SolverError(DasError):
 
 
 class VerificationError(DasError):
-    """A result breaks a promise of the release."""
+    """A result breaks a guarantee of the release."""
 
     exit_code = 6
 

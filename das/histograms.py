@@ -10,8 +10,8 @@ import numpy.typing as npt
 from das.arrays import IntArray
 from das.errors import SchemaError
 
-# No sum of counts may reach it: 100,000 times the people on earth. Sums are then exact in int64 and
-# in floats, and what is measured can be solved: states of 2e17 persons were, one of 2e18 was not.
+# No sum of counts may reach this: 100,000 times the world population. Sums are then exact in int64
+# and in floats, and node problems can be solved: states of 2e17 persons were, one of 2e18 was not.
 TOTAL_LIMIT = 2**50
 
 
@@ -35,11 +35,11 @@ def frozen_array(values: npt.ArrayLike) -> IntArray:
 class Histograms:
     """Counts of G geounits, compressed by rows; a geounit's histogram is x_g in N^n.
 
-    They may be true counts, so it prints as its shape alone.
+    The counts may be confidential, so the repr shows only the shape.
 
     Attributes:
       n_cells: n, the number of cells of the schema.
-      offsets: int64[G + 1]; geounit g owns entries offsets[g]:offsets[g + 1].
+      offsets: int64[G + 1]; geounit g has entries offsets[g]:offsets[g + 1].
       cells: int64[nnz]; cell numbers, strictly increasing within a geounit.
       counts: int64[nnz]; persons, strictly positive.
 
@@ -75,26 +75,26 @@ class Histograms:
 
     @property
     def n_geounits(self) -> int:
-        """G."""
+        """Return G, the number of geounits."""
         return len(self.offsets) - 1
 
     def owners(self) -> IntArray:
-        """int64[nnz]: the geounit of every entry."""
+        """Return int64[nnz]: the geounit of every entry."""
         return np.repeat(np.arange(self.n_geounits), np.diff(self.offsets))
 
     def totals(self) -> IntArray:
-        """int64[G]: persons in each geounit."""
+        """Return int64[G]: the persons in each geounit."""
         sums = np.concatenate(([0], np.cumsum(self.counts)))
         return np.asarray(sums[self.offsets[1:]] - sums[self.offsets[:-1]], np.int64)
 
     def dense(self) -> IntArray:
-        """int64[G, n]: all cells; only for small batches or schemas."""
+        """Return int64[G, n]: all cells; only for small batches or schemas."""
         out = np.zeros((self.n_geounits, self.n_cells), np.int64)
         out[self.owners(), self.cells] = self.counts
         return out
 
     def slice(self, start: int, stop: int) -> Histograms:
-        """The geounits start..stop-1, not checked again."""
+        """Return the histograms of geounits start..stop-1, without checks."""
         low, high = self.offsets[start], self.offsets[stop]
         part = object.__new__(Histograms)
         object.__setattr__(part, "n_cells", self.n_cells)
@@ -107,7 +107,7 @@ class Histograms:
     def from_entries(
         cls, n_cells: int, n_geounits: int, owners: IntArray, cells: IntArray, counts: IntArray
     ) -> Histograms:
-        """Sum entries (geounit, cell, count) in any order, duplicates added, zeros dropped."""
+        """Build histograms from entries (geounit, cell, count) in any order; duplicates add up."""
         order = np.lexsort((cells, owners))
         owners, cells, counts = owners[order], cells[order], counts[order]
         if len(owners):
@@ -122,7 +122,7 @@ class Histograms:
 
 
 def first_difference(found: Histograms, wanted: Histograms) -> int | None:
-    """The first geounit in which two histograms differ, if there is one."""
+    """Return the first geounit in which two histograms differ, or None."""
     if all(
         np.array_equal(getattr(found, name), getattr(wanted, name))
         for name in ("offsets", "cells", "counts")

@@ -1,4 +1,4 @@
-"""The noisy door of the firewall: the only functions that turn truth into a release."""
+"""Noisy measurements: the only functions that turn confidential counts into released answers."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ T = TypeVar("T")
 
 
 def draw_under(key: NoiseKey, draw: Callable[[Streams], T]) -> T:
-    """Draw noise from the streams of a key; what fails after a draw is spent.
+    """Run measuring code with the streams of a key; a failure after a draw spends the budget.
 
-    What a machine does wrong passes as it is, tells nothing of the noise, and the part is drawn
-    anew: full disks and memory, files that are gone, a lost Spark, an interruption.
+    Failures of the machine reveal nothing of the noise. They are raised unchanged, and the part is
+    measured again: full disks or memory, missing files, a lost Spark session, an interruption.
 
     Args:
-      key: The noise key, of one part alone.
-      draw: Measuring code; gets the streams of the key.
+      key: The noise key of one part of the run.
+      draw: Measuring code; receives the streams of the key.
 
     Returns:
-      What `draw` returns.
+      The result of `draw`.
 
     Raises:
-      SpentError: Measuring code failed after a stream was opened. The error says where in the
-        code, and no value: the part must not be drawn again.
+      SpentError: Measuring code failed after a stream was opened, so the part must not be drawn
+        again. The message has the location in the code, and no value.
     """
     streams = Streams(key)
     try:
@@ -43,10 +43,10 @@ def draw_under(key: NoiseKey, draw: Callable[[Streams], T]) -> T:
     except Exception as error:
         if not streams.is_used:
             raise
-        place = without_text(error)
-    raise SpentError(  # outside of the handler: else the exception itself is its context
+        failure = without_text(error)
+    raise SpentError(  # after the handler, so that the exception is not its context
         "measuring",
-        f"failed after noise was drawn, by {place}",
+        f"failed after noise was drawn, by {failure}",
         remedy="report this defect; the budget of this part is spent, and another "
         "privacy.budget_id and output.directory are needed",
     )
@@ -54,12 +54,12 @@ def draw_under(key: NoiseKey, draw: Callable[[Streams], T]) -> T:
 
 @dataclass(frozen=True, eq=False)
 class Measurements:
-    """Answers of one query in G geounits, each answer + independent noise.
+    """Noisy answers of one query in G geounits.
 
     Attributes:
       query: Canonical name of the query.
       mechanisms: The noise of each geounit.
-      answers: int64[G, m].
+      answers: int64[G, m], exact answers plus independent noise.
     """
 
     query: str
@@ -79,7 +79,7 @@ def measure(
     mechanisms: Sequence[Mechanism],
     stream: Stream,
 ) -> Measurements:
-    """Answer a query in every geounit and add noise.
+    """Measure a query in every geounit: evaluate it and add noise.
 
     Args:
       truth: Histograms of G geounits.
@@ -101,11 +101,11 @@ def measure(
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """Some answers in some geounits.
+    """A selection of answers and geounits.
 
     Attributes:
-      rows: The geounits, start and stop given.
-      positions: int64[p], ascending numbers of the answers.
+      rows: The geounits; start and stop are set.
+      positions: int64[p], ascending indices of the answers.
     """
 
     rows: slice
@@ -120,15 +120,15 @@ def measure_at(
     mechanisms: Sequence[Mechanism],
     stream: Stream,
 ) -> Measurements:
-    """Draw some answers of a query in some geounits, and no others ever.
+    """Measure some answers of a query in some geounits; the other answers are never drawn.
 
-    The distribution is that of those columns of `measure`, since noise is independent from
-    answer to answer. The part must not depend on the truth but through what was measured before.
+    The result has the distribution of the same columns of `measure`, since noise is independent
+    between answers. The selection may depend on the truth only through previous measurements.
 
     Args:
       truth: Histograms of geounits.
       query: A partition query.
-      part: What to draw: p answers in G geounits.
+      part: The selected p answers in G geounits.
       mechanisms: The noise of each of the G geounits.
       stream: The noise stream of the query in the G geounits; its draws go to the positions in
         order.
@@ -155,8 +155,8 @@ def _noisy(
 ) -> Measurements:
     if not len(stream) == len(mechanisms) == len(exact):
         raise BudgetError(f"measure {query.name}", "needs one row and one mechanism per geounit")
-    noisy = exact  # made for this, and seen by nobody else
-    # Most rows share one object; comparing its fractions in each row would cost more than noise.
+    noisy = exact  # a new array of the caller, so it is overwritten
+    # Most rows share one object; comparing fractions in each row would take longer than sampling.
     objects = dict(zip(map(id, mechanisms), mechanisms, strict=True))
     distinct = list(dict.fromkeys(objects.values()))
     for mechanism in distinct:

@@ -1,4 +1,4 @@
-"""Exact fractions: parsing, printing, rounding outward."""
+"""Exact fractions: parsing, checks and conversion with safe rounding."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from das.errors import BudgetError
 
 _FRACTION = re.compile(r"[+-]?[0-9]+(/[0-9]+)?|[+-]?[0-9]*\.[0-9]+")
 _LONGEST_STATED = 4000  # characters; Python converts integers of up to 4,300 digits
-_MOST_DIGITS = 100  # of a numerator or denominator; sums of shares have products of denominators
+_MOST_DIGITS = 100  # per numerator or denominator, since sums of shares multiply denominators
 
 
 def parse_fraction(value: object, where: str) -> Fraction:
-    """Read an exact fraction from an integer or from text.
+    """Parse an exact fraction from an integer or from text.
 
     Args:
       value: An int, a Fraction, or text such as "51/36352", "3" or "0.25" (read as 1/4 exactly).
-      where: What the number stands for, for the error message.
+      where: Location of the number, for the error message.
 
     Returns:
       The exact value.
@@ -55,16 +55,16 @@ def parse_fraction(value: object, where: str) -> Fraction:
 
 
 def stated_fraction(text: object) -> Fraction:
-    """Read a fraction that a document states, as `str` wrote it when the document was made.
+    """Parse a fraction in a machine-written document, in the form of `str(Fraction)`.
 
-    `Fraction` reads "1e999999999", too, and does not come back: the length is bounded here, and
-    exponents are refused. Costs that are sums of products have more digits than what people write.
+    `Fraction` would not return for text such as "1e999999999". So exponents are refused and the
+    length is limited. The limit is above that of `parse_fraction`, since exact costs can be long.
 
     Args:
-      text: Such as "13511/5000".
+      text: A fraction such as "13511/5000".
 
     Raises:
-      ValueError: It is no text, no fraction, or longer than 4,000 characters.
+      ValueError: The value is not text, not a fraction, or longer than 4,000 characters.
 
     >>> stated_fraction("-3/7")
     Fraction(-3, 7)
@@ -78,12 +78,12 @@ def stated_fraction(text: object) -> Fraction:
 
 
 def decimal_of(value: Fraction) -> Decimal:
-    """The decimal number next to a fraction, with as many digits as the current context keeps."""
+    """Return the decimal nearest to a fraction, at the precision of the current context."""
     return Decimal(value.numerator) / Decimal(value.denominator)
 
 
 def float_above(value: Fraction | Decimal) -> float:
-    """A float next to a number that is not smaller than it.
+    """Return the smallest float that is at least a number.
 
     >>> float_above(Fraction(1, 10)), float_above(Fraction(1, 4))
     (0.1, 0.25)
@@ -94,10 +94,10 @@ def float_above(value: Fraction | Decimal) -> float:
 
 
 def require_positive(where: str, value: object, *, or_zero: bool = False) -> None:
-    """Check that a number is a fraction, which no rounding has touched, above 0.
+    """Check that a number is an exact fraction above 0, or at least 0.
 
     Raises:
-      BudgetError: It is none; floats are refused.
+      BudgetError: The number is out of range, or a float.
     """
     if not isinstance(value, Fraction) or value < 0 or not (value or or_zero):
         kind = "nonnegative" if or_zero else "positive"
@@ -108,7 +108,7 @@ def require_probability(where: str, value: object) -> None:
     """Check that a number is a fraction above 0 and below 1.
 
     Raises:
-      BudgetError: It is none; floats are refused.
+      BudgetError: The number is out of range, or a float.
     """
     if not isinstance(value, Fraction) or not 0 < value < 1:
         raise BudgetError(where, "must be an exact fraction between 0 and 1", got=repr(value))

@@ -35,40 +35,40 @@ class Attribute:
 
     @property
     def size(self) -> int:
-        """Number of levels, n_i."""
+        """Return the number of levels, n_i."""
         return len(self.levels)
 
     @cached_property
     def level_index(self) -> Mapping[str, int]:
-        """Position of each level."""
+        """Return the position of each level."""
         return {level: index for index, level in enumerate(self.levels)}
 
 
 def written_out(levels: Sequence[str], wanted: Sequence[str], where: str) -> tuple[str, ...]:
-    """Levels by name, ranges of consecutive ones written out.
+    """Expand ranges of consecutive levels, such as "0..14".
 
-    What is a level stays one, whatever dots it has. What is neither stays too, for the caller to
-    refuse as it refuses unknown levels.
+    The label of a level is kept, even if it contains dots. Other text is kept too; callers refuse
+    it as an unknown level.
 
     Args:
-      levels: All there are, in order.
-      wanted: Levels, and ranges such as "0..14": the first, two dots, the last.
-      where: For errors.
+      levels: All levels, in order.
+      wanted: Levels, and ranges: the first level, two dots, the last level.
+      where: Location for error messages.
 
     Raises:
-      SchemaError: A range ends before it begins, or with what is no level.
+      SchemaError: A range ends before it begins, or an end is not a level.
 
     >>> written_out(["0", "1", "2", "3", "old"], ["1..3", "old"], "age")
     ('1', '2', '3', 'old')
     """
-    place = {level: index for index, level in enumerate(levels)}
+    index = {level: number for number, level in enumerate(levels)}
     out: list[str] = []
     for text in wanted:
         first, dots, last = (part.strip() for part in text.partition(".."))
-        if text in place or not dots:
+        if text in index or not dots:
             out.append(text)
             continue
-        unknown = [end for end in (first, last) if end not in place]
+        unknown = [end for end in (first, last) if end not in index]
         if unknown:
             raise SchemaError(
                 where,
@@ -76,21 +76,20 @@ def written_out(levels: Sequence[str], wanted: Sequence[str], where: str) -> tup
                 got=unknown,
                 want=f"some of {list(levels)}",
             )
-        if place[last] < place[first]:
+        if index[last] < index[first]:
             raise SchemaError(where, "has a range that ends before it begins", got=text)
-        out += levels[place[first] : place[last] + 1]
+        out += levels[index[first] : index[last] + 1]
     return tuple(out)
 
 
 @dataclass(frozen=True)
 class Recode:
-    """A many-to-one map of one attribute's levels onto groups.
+    """A grouping of one attribute's levels.
 
-    Every level belongs to exactly one group, so a query over the recode is a partition of the
-    cells.
+    Every level belongs to exactly one group, so a query on the recode is a partition of the cells.
 
     Attributes:
-      name: Name used in queries, distinct from attribute names.
+      name: Name in queries, distinct from attribute names.
       attribute: The attribute whose levels are grouped.
       groups: Group labels in order.
       codes: For each level of the attribute, the index of its group.
@@ -176,24 +175,24 @@ class Schema:
 
     @cached_property
     def shape(self) -> tuple[int, ...]:
-        """(n_1, ..., n_d)."""
+        """Return the numbers of levels, (n_1, ..., n_d)."""
         return tuple(a.size for a in self.attributes)
 
     @cached_property
     def size(self) -> int:
-        """Number of cells, n."""
+        """Return the number of cells, n."""
         return math.prod(self.shape)
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """Cells to step for the next level of each attribute."""
+        """Return the difference of cell numbers between adjacent levels, per attribute."""
         return tuple(math.prod(self.shape[i + 1 :]) for i in range(len(self.shape)))
 
     def attribute(self, name: str) -> Attribute:
-        """Return the attribute of that name.
+        """Return the attribute with this name.
 
         Raises:
-          SchemaError: There is none.
+          SchemaError: The schema has no such attribute.
         """
         for attribute in self.attributes:
             if attribute.name == name:
@@ -206,13 +205,10 @@ class Schema:
         )
 
     def cells_of(self, codes: Mapping[str, npt.NDArray[np.integer]]) -> IntArray:
-        """Number the cells given one code array per attribute.
+        """Return the cell numbers, int64[m], of combinations of levels.
 
         Args:
-          codes: For every attribute, int[m] level positions, already known to be in range.
-
-        Returns:
-          int64[m] cell numbers.
+          codes: For every attribute, int[m] level positions; the range is not checked.
         """
         parts = [
             np.asarray(codes[attribute.name], np.int64) * stride
@@ -221,7 +217,7 @@ class Schema:
         return np.asarray(sum(parts[1:], start=parts[0]), np.int64)
 
     def codes_of(self, cells: IntArray) -> dict[str, IntArray]:
-        """Invert `cells_of`: int64[m] cells to one int64[m] code array per attribute."""
+        """Return the level positions, int64[m] per attribute, of cells, int64[m]."""
         return {
             attribute.name: (cells // stride) % attribute.size
             for attribute, stride in zip(self.attributes, self.strides, strict=True)
@@ -235,9 +231,9 @@ PLAIN_NAME = (
 
 
 def is_plain_name(name: str) -> bool:
-    """Tell whether an attribute of a census or survey may have this name: one rule for all.
+    """Return whether an attribute of a census or survey may have this name.
 
-    The names of several attributes make the name of a query, which must stay unambiguous.
+    Names of attributes form the names of queries, which must be unambiguous.
     """
     looks_like_call = name.endswith(")") and name.partition("(")[0].isidentifier()
     return (

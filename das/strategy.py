@@ -1,9 +1,9 @@
-"""Strategy: which queries are measured at which geolevel, with which exact share of the budget.
+"""Strategy: the measured queries of every geolevel, with exact shares of the budget.
 
-Beside the queries that count everybody, a strategy may have strata: disjoint groups of cells with
-queries and shares of their own. A record lies on one path of geounits and in one stratum, so what
-strata spend does not add up: a path is a list of geounits and a stratum, and each costs what its
-geounits spend on everybody and on that stratum.
+Besides population-wide queries, a strategy may have strata: disjoint groups of cells with separate
+queries and shares. A record lies on one path of geounits and in one stratum, so the costs of
+different strata do not add up. A path in a stratum costs the shares of its geounits for the
+population-wide queries and for the queries of this stratum.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class QueryShare:
 
     Attributes:
       query: The query.
-      share: Positive.
-      sensitivity_sq: For a query of a planned strategy, the squared sensitivity to which its noise
-        is scaled. Its queries are charged together, for the neighbors that are the worst for all of
-        them, and the share is a part of that. None for a query that is charged for itself.
+      share: Exact, > 0.
+      sensitivity_sq: Squared sensitivity that scales the noise of a query in a planned strategy.
+        Such queries are charged jointly, for the worst neighbors, and `share` is a share of the
+        joint cost. None for a query that is charged alone.
     """
 
     query: Query
@@ -44,7 +44,7 @@ class QueryShare:
 
 @dataclass(frozen=True, eq=False)
 class LevelStrategy:
-    """What one geolevel measures.
+    """The measured queries of one geolevel.
 
     Attributes:
       geolevel: Name of the geolevel.
@@ -53,7 +53,7 @@ class LevelStrategy:
 
     Raises:
       BudgetError: A share is not positive, the query shares do not sum to 1, or some queries are
-        charged together and others for themselves.
+        charged jointly and others alone.
     """
 
     geolevel: str
@@ -74,13 +74,13 @@ class LevelStrategy:
         total = sum((entry.share for entry in self.queries), Fraction(0))
         _require_whole(where, "the shares of its queries do not sum to 1", total)
         if len({entry.sensitivity_sq is None for entry in self.queries}) > 1:
-            raise BudgetError(where, "charges some queries together and others for themselves")
+            raise BudgetError(where, "charges some queries jointly and others alone")
 
     @cached_property
     def joint(self) -> JointSensitivity | None:
-        """What neighbors cost by the queries of a planned strategy, together, at cost 1; exact.
+        """Return the exact joint cost of neighbors under a planned strategy of cost 1.
 
-        None if every query is charged for itself.
+        None if every query is charged alone.
         """
         weights = tuple(
             entry.share / entry.sensitivity_sq  # 1 / (2 sigma^2) at cost 1
@@ -90,7 +90,7 @@ class LevelStrategy:
         return _search(tuple(entry.query for entry in self.queries), weights) if weights else None
 
     def check_joint_cost(self, neighbors: Neighbors) -> None:
-        """Check that queries that are charged together cost no more than their shares.
+        """Check that jointly charged queries cost at most the share of the geolevel.
 
         Raises:
           BudgetError: A pair of neighbors costs more.
@@ -111,18 +111,18 @@ def _require_whole(where: str, what: str, total: Fraction) -> None:
 
 @lru_cache(maxsize=64)
 def _search(queries: tuple[Query, ...], weights: tuple[Fraction, ...]) -> JointSensitivity:
-    """Search once for geolevels that measure the same queries."""
+    """Return the joint sensitivity, cached for geolevels with the same queries."""
     return joint_sensitivity(queries, weights)
 
 
 @dataclass(frozen=True, eq=False)
 class Stratum:
-    """What is measured of the records of one group alone.
+    """A group of records with separate measurements.
 
     Attributes:
-      group: The group; it names the stratum.
-      levels: What each geolevel measures of it, from the root down without a gap; geolevels
-        further down measure nothing of it.
+      group: The group; its name is the name of the stratum.
+      levels: The measured queries of each geolevel, from the root down without a gap; further
+        geolevels have no queries on the stratum.
 
     Raises:
       BudgetError: A query counts records of another group.
@@ -143,7 +143,7 @@ class Stratum:
 
     @property
     def name(self) -> str:
-        """What ledgers call it."""
+        """Return the name of the stratum in ledgers."""
         return self.group.name
 
 
@@ -152,16 +152,15 @@ class Strategy:
     """The measured queries of every geolevel, root first; level shares sum to exactly 1.
 
     Attributes:
-      levels: What each geolevel measures of everybody.
-      mechanism: Name of the noise; None for the default of the definition that the budget counts.
-      strata: What is measured of disjoint groups, which hold every cell; none for a strategy that
-        measures everybody alike.
-      asks_last: Whether a chain of only children is asked the queries of its last geolevel, with
-        its shares, as in the Census Bureau's measurements; else those of its first.
+      levels: The population-wide queries of each geolevel.
+      mechanism: Name of the mechanism; None for the default of the budget's definition.
+      strata: Disjoint groups with separate measurements that contain every cell; may be empty.
+      asks_last: Whether a chain of only children measures the queries and shares of its last
+        geolevel, as in the Census Bureau's measurements. Otherwise those of its first geolevel.
 
     Raises:
-      BudgetError: The level shares do not sum to 1, for every stratum together with its own; strata
-        overlap or leave out cells; or a geolevel measures a query twice.
+      BudgetError: The population-wide level shares and those of a stratum do not sum to 1; strata
+        overlap or leave cells out; or a geolevel measures a query twice.
     """
 
     levels: tuple[LevelStrategy, ...]
@@ -184,11 +183,11 @@ class Strategy:
             if stratum is not None:
                 total += self.chain_share(0, len(self.levels) - 1, stratum)
                 where = f"allocation, stratum {stratum.name}"
-                what = "its shares and those for everybody do not sum to 1"
+                what = "its shares and the population-wide shares do not sum to 1"
             _require_whole(where, what, total)
 
     def require_full_column_rank(self) -> None:
-        """Refuse queries that do not determine every cell: node problems have no unique solution.
+        """Check that queries determine every cell, so that node problems have a unique solution.
 
         Raises:
           BudgetError: The queries of a geolevel do not have full column rank.
@@ -198,8 +197,8 @@ class Strategy:
             if not has_full_column_rank(queries):
                 raise BudgetError(
                     f"allocation, geolevel {part.geolevel}",
-                    "its queries do not have full column rank: some counts of cells would stay "
-                    "open",
+                    "its queries do not have full column rank: some cell counts would be "
+                    "undetermined",
                     got=[query.name for query in queries],
                     remedy="give detailed a share, or a weight among the tables of a workload, "
                     "however small",
@@ -208,73 +207,72 @@ class Strategy:
     def _check_strata(self) -> None:
         names = [level.geolevel for level in self.levels]
         for stratum in self.strata:
-            own = [level.geolevel for level in stratum.levels]
-            if own != names[: len(own)]:
+            measured = [level.geolevel for level in stratum.levels]
+            if measured != names[: len(measured)]:
                 raise BudgetError(
                     f"allocation, stratum {stratum.name}",
                     "must be measured from the root down without a gap: an only child passes its "
                     "share on to the geounit above it",
-                    got=own,
+                    got=measured,
                     want=f"a beginning of {names}",
                     remedy="give it a share, however small, at every geolevel above its last one",
                 )
-        for one, other in itertools.combinations(self.strata, 2):
-            if one.group.meets(other.group):
+        for first, second in itertools.combinations(self.strata, 2):
+            if first.group.meets(second.group):
                 raise BudgetError(
-                    f"allocation, strata {one.name} and {other.name}",
+                    f"allocation, strata {first.name} and {second.name}",
                     "overlap: a record in both would cost the shares of both",
                 )
-        held = sum(stratum.group.size for stratum in self.strata)
+        covered = sum(stratum.group.size for stratum in self.strata)
         cells = self.levels[0].queries[0].query.n_cells
-        if held != cells:
+        if covered != cells:
             raise BudgetError(
-                "allocation, strata", "leave out cells", got=f"{held} of {cells} cells"
+                "allocation, strata", "leave out cells", got=f"{covered} of {cells} cells"
             )
 
     def chain_share(self, first: int, last: int, stratum: Stratum | None = None) -> Fraction:
-        """Sum of the level shares first..last, of everybody's queries or those of a stratum.
+        """Return the sum of the level shares first..last, population-wide or of a stratum.
 
-        A geounit that is an only child is not measured; its share goes to the topmost geounit of
+        A geounit that is an only child is not measured. Its share goes to the topmost geounit of
         the chain of only children, so that every root-to-leaf path still sums to 1.
         """
         levels = self.levels if stratum is None else stratum.levels
         return sum((level.share for level in levels[first : last + 1]), Fraction(0))
 
     def parts(self, level: int) -> tuple[tuple[Stratum | None, LevelStrategy], ...]:
-        """What a geolevel measures of everybody, first, and of each stratum that it measures."""
-        own = ((one, one.levels[level]) for one in self.strata if level < len(one.levels))
-        return (None, self.levels[level]), *own
+        """Return the population-wide queries of a geolevel (None), then those of each stratum."""
+        of_strata = ((s, s.levels[level]) for s in self.strata if level < len(s.levels))
+        return (None, self.levels[level]), *of_strata
 
-    def asked(self, first: int, last: int) -> tuple[tuple[Stratum | None, LevelStrategy], ...]:
-        """What a geounit is asked whose chain of only children spans geolevels first..last.
+    def of_chain(self, first: int, last: int) -> tuple[tuple[Stratum | None, LevelStrategy], ...]:
+        """Return the queries, by stratum, of a chain of only children over geolevels first..last.
 
         Raises:
-          BudgetError: The last geolevel of the chain asks other queries than the first.
+          BudgetError: With `asks_last`, the last geolevel has other queries than the first.
         """
-        own = self.parts(first)
+        of_first = self.parts(first)
         if first == last or not self.asks_last:
-            return own
-        theirs = self.parts(last)
+            return of_first
+        of_last = self.parts(last)
         names = [[entry.query.name for entry in self.measured(level)] for level in (first, last)]
-        if sorted(names[0]) != sorted(names[1]) or len(own) != len(theirs):
+        if sorted(names[0]) != sorted(names[1]) or len(of_first) != len(of_last):
             raise BudgetError(
                 f"allocation, geolevel {self.levels[last].geolevel}",
-                "asks other queries than the geolevel on which its chains of only children begin",
+                "measures other queries than the first geolevel of its chains of only children",
                 got=names[1],
                 want=names[0],
             )
-        place = {name: index for index, name in enumerate(names[0])}
 
         def position(entry: QueryShare) -> int:
-            return place[entry.query.name]
+            return names[0].index(entry.query.name)
 
         return tuple(
             (stratum, replace(part, queries=tuple(sorted(part.queries, key=position))))
-            for stratum, part in theirs
+            for stratum, part in of_last
         )
 
     def measured(self, level: int) -> tuple[QueryShare, ...]:
-        """All that a geolevel measures, each query with its share of its part."""
+        """Return all measured queries of a geolevel, population-wide and of strata."""
         return tuple(entry for _, part in self.parts(level) for entry in part.queries)
 
 
@@ -284,16 +282,16 @@ def strategy_for(
     mechanism: str | None = None,
     strata: Sequence[tuple[Group, Sequence[LevelStrategy]]] = (),
 ) -> Strategy:
-    """Order level strategies as the spine, root first.
+    """Build a strategy from level strategies in any order.
 
     Args:
-      levels: What geolevels measure of everybody, in any order.
+      levels: Population-wide queries of the geolevels, in any order.
       spine: Names of geolevels, root first.
-      mechanism: Name of the noise; None for the default of the definition that is charged.
-      strata: Groups, and what geolevels measure of each, in any order.
+      mechanism: Name of the mechanism; None for the default of the budget's definition.
+      strata: Groups with their level strategies, in any order.
 
     Raises:
-      BudgetError: A geolevel of the spine has no strategy, or one is named that the spine lacks.
+      BudgetError: A geolevel of the spine has no strategy, or a geolevel is not on the spine.
     """
     by_name = {level.geolevel: level for level in levels}
     missing = [name for name in spine if name not in by_name]
@@ -305,9 +303,9 @@ def strategy_for(
             want=list(spine),
             remedy="give every geolevel of the run a share and queries under `levels`",
         )
-    own = [(group, {level.geolevel: level for level in some}) for group, some in strata]
+    of_strata = [(group, {level.geolevel: level for level in some}) for group, some in strata]
     for where, named in [("allocation", by_name)] + [
-        (f"allocation, stratum {group.name}", some) for group, some in own
+        (f"allocation, stratum {group.name}", some) for group, some in of_strata
     ]:
         extra = [name for name in named if name not in spine]
         if extra:
@@ -317,24 +315,23 @@ def strategy_for(
         mechanism,
         tuple(
             Stratum(group, tuple(some[name] for name in spine if name in some))
-            for group, some in own
+            for group, some in of_strata
         ),
     )
 
 
 @dataclass(frozen=True, eq=False)
 class NoisyQuery:
-    """A query with the exact noise it is measured with in one class of geounits.
+    """A query with its exact noise in one class of geounits.
 
     Attributes:
       query: The query.
-      share: Its exact share of the geolevel.
-      level_share: The exact share of the budget of the chain of geolevels measured together.
-      cost: Its exact cost, in what the budget counts; in a planned strategy, a part of what its
-        queries cost together.
+      share: Exact share of the geolevel's budget.
+      level_share: Exact share of the budget of the chain of geolevels measured together.
+      cost: Exact cost in the unit of the budget; in a planned strategy, a share of the joint cost.
       mechanism: The noise.
-      sensitivity_sq: As `QueryShare` has it.
-      stratum: Name of the stratum whose records alone it counts; empty if it counts everybody.
+      sensitivity_sq: As in `QueryShare`.
+      stratum: Name of the stratum whose records the query counts; empty if it counts all records.
     """
 
     query: Query
@@ -349,20 +346,20 @@ class NoisyQuery:
 def noisy_queries(
     strategy: Strategy, budget: Budget, first: int, last: int
 ) -> tuple[NoisyQuery, ...]:
-    """Resolve what a geounit measures whose chain of only children spans geolevels first..last.
+    """Return the noisy queries of a chain of only children over geolevels first..last.
 
-    It asks the queries of geolevel `first`, or with `asks_last` with the shares of geolevel `last`;
-    its budget is that of all geolevels of the chain. What
-    counts everybody comes first, then stratum by stratum.
+    They are the queries of geolevel `first`, with the shares of geolevel `last` if `asks_last`. The
+    budget is that of all geolevels of the chain. Population-wide queries come first, then the
+    queries stratum by stratum.
 
     Raises:
-      BudgetError: The noise cannot be charged in the budget's definition, or queries are charged
-        together for noise whose cost is not proportional to squared sensitivities.
+      BudgetError: The budget's definition cannot charge the mechanism, or queries are charged
+        jointly for noise whose cost is not proportional to squared sensitivities.
     """
     noise = choose_mechanism(budget.definition, strategy.mechanism)
     norm = noise.norms[budget.definition]
     out = []
-    for stratum, level in strategy.asked(first, last):
+    for stratum, level in strategy.of_chain(first, last):
         share = strategy.chain_share(first, last, stratum)
         name = "" if stratum is None else stratum.name
         for entry in level.queries:

@@ -62,18 +62,18 @@ class LinearInvariants:
         return cls(equal, equal_to, np.eye(m, dtype=np.int64), np.zeros(m, np.int64))
 
     def hold(self, tables: IntArray) -> BoolArray:
-        """bool[n]: which rows of int64[n, m] are in the set."""
+        """Return bool[n]: which rows of int64[n, m] are in the set."""
         exact = (tables @ self.equal.T == self.equal_to).all(axis=1)
         return np.asarray(exact & (tables @ self.least.T >= self.least_of).all(axis=1))
 
 
 @dataclass(frozen=True, eq=False)
 class Completion:
-    """How the free coordinates determine the rest: denominator s_rest = constant - slope s_free.
+    """Solution of A s = a by free coordinates: denominator s_rest = constant - slope s_free.
 
     Attributes:
-      free: int64[f], coordinates that may be anything.
-      rest: int64[k], the others, k the rank of A.
+      free: int64[f], indices of the free coordinates.
+      rest: int64[k], indices of the determined coordinates, k the rank of A.
       constant: int64[k].
       slope: int64[k, f].
       denominator: Positive; where it does not divide, no integer table exists.
@@ -129,7 +129,7 @@ def solve_for_rest(invariants: LinearInvariants, order: Sequence[int]) -> Comple
 
 @dataclass(frozen=True, eq=False)
 class ConditionalDraws:
-    """States of the chain.
+    """States of the Markov chain.
 
     Attributes:
       tables: int64[n, m]; every row satisfies the invariants exactly.

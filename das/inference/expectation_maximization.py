@@ -23,7 +23,7 @@ _SETTLING = 10  # iterations
 
 
 class AnswerModel(Protocol):
-    """What an analyst says about confidential answers of N independent units, m each."""
+    """A parametric model of the confidential answers of N independent units, m each."""
 
     are_integers: ClassVar[tuple[bool, ...]]  # which of the m answers are whole numbers
 
@@ -50,7 +50,7 @@ class AnswerModel(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class MaximumLikelihood:
-    """An estimate and how sure it is.
+    """A maximum-likelihood estimate and its precision.
 
     Attributes:
       theta: float64[p], mean of the settled Newton iterates.

@@ -37,7 +37,7 @@ class PosteriorDraws:
 
     @property
     def acceptance(self) -> float:
-        """Share of the proposals that were kept."""
+        """Return the share of the proposals that were kept."""
         return len(self.parameters) / self.proposals
 
 

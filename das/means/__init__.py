@@ -1,1 +1,1 @@
-"""Private means of a numeric column, for everybody and by strata."""
+"""Private means of a numeric column, population-wide and by strata."""

@@ -1,7 +1,8 @@
-"""Means of strata from noisy sums: what each step clips to, what is known after it; no data.
+"""Means of strata from noisy sums: the clipping of each step and the estimates after it; no data.
 
-The interval of a small stratum can come out wider than the one before. Both hold the mean, so
-`intersect`, which costs nothing, goes on with what they share and keeps the last mean inside.
+The interval of a small stratum can be wider than in the previous step. Both intervals contain the
+mean. So `intersect`, which costs no budget, continues with their intersection and keeps the last
+mean inside.
 
 References:
   Biswas, Dong, Kamath & Ullman, CoinPress, NeurIPS 2020: UVM and UVMRec in one dimension.
@@ -26,13 +27,13 @@ from das.mechanisms.mechanism import Mechanism, Norm
 from das.mechanisms.registry import choose_mechanism
 from das.queries.sensitivity import Neighbors
 
-# A sum over 2^34 records, twice the people there are, then fits 64 bits with its sign and noise.
+# A sum over 2^34 records, twice the world population, then fits 64 bits with its sign and noise.
 MOST_RADIUS = 1 << 28
 
 
 @dataclass(frozen=True)
 class Clipping:
-    """What the values of a stratum are clipped to.
+    """The interval to which the values of a stratum are clipped.
 
     Attributes:
       lower: Least value.
@@ -57,15 +58,16 @@ class Clipping:
 
     @classmethod
     def around(cls, lower: int, upper: int) -> Clipping:
-        """Return the narrowest clipping that holds both ends and has an integer center."""
+        """Return the narrowest clipping that contains both ends and has an integer center."""
         return cls(lower, upper + (upper - lower) % 2)
 
     @classmethod
     def limited(cls, lower: int, upper: int, middle: int) -> Clipping:
-        """Return the clipping around an interval, cut and moved to where sums can be measured.
+        """Return the clipping around an interval, limited so that sums can always be measured.
 
-        Its radius is at most `MOST_RADIUS`, and so is the distance of its center from the public
-        middle. What a step clips to depends on noisy answers; with this none can make it fail.
+        Its radius, and the distance of its center from the public middle, are at most
+        `MOST_RADIUS`. The interval depends on noisy answers; with these limits no answer can make a
+        step fail.
 
         >>> Clipping.limited(-(10**20), 10**20, middle=0).radius == MOST_RADIUS
         True
@@ -77,27 +79,27 @@ class Clipping:
 
     @property
     def center(self) -> int:
-        """The middle, taken off every value."""
+        """Return the center, which is subtracted from every value."""
         return (self.lower + self.upper) // 2
 
     @property
     def radius(self) -> int:
-        """T, the most that one record adds to a sum."""
+        """Return T, the largest contribution of one record to a sum."""
         return (self.upper - self.lower) // 2
 
     def sensitivity(self, neighbors: Neighbors) -> int:
-        """The most that a record moves the sum of its stratum: T, or 2 T where it is changed."""
+        """Return the sensitivity of a sum: T, or 2 T if a record is changed."""
         return self.radius * (2 if neighbors is Neighbors.BOUNDED else 1)
 
     def noise(self, definition: Definition, cost: Fraction, neighbors: Neighbors) -> Mechanism:
-        """The noise, the default of the definition, with which the sums of all strata cost this."""
+        """Return the default noise of the definition at which the sums of all strata cost this."""
         mechanism = choose_mechanism(definition)
-        return mechanism.costing(definition, cost, self.moved(mechanism, definition, neighbors))
+        return mechanism.costing(definition, cost, self.in_norm(mechanism, definition, neighbors))
 
-    def moved(
+    def in_norm(
         self, mechanism: type[Mechanism], definition: Definition, neighbors: Neighbors
     ) -> Fraction:
-        """The sensitivity as the cost of a mechanism has it: squared where that is of L2."""
+        """Return the sensitivity in the norm of a mechanism, squared for L2."""
         power = 1 if mechanism.norms[definition] is Norm.L1 else 2
         return Fraction(self.sensitivity(neighbors)) ** power
 
@@ -107,9 +109,9 @@ class NoisySum:
     """The noisy sum of one stratum; safe after the firewall.
 
     Attributes:
-      clipping: What values were clipped to; its center was taken off each.
+      clipping: The clipping of the values; its center was subtracted from each.
       mechanism: The noise.
-      answer: Sum and noise.
+      answer: The sum plus noise.
     """
 
     clipping: Clipping
@@ -121,24 +123,24 @@ class NoisySum:
         return self.clipping.center + self.answer / size
 
     def noise_sd(self, size: int) -> float:
-        """Standard deviation of the noise of the mean."""
+        """Return the standard deviation of the noise of the mean of `size` records."""
         return math.sqrt(self.mechanism.variance()) / size
 
     def cost(self, definition: Definition, neighbors: Neighbors) -> Fraction:
-        """Return what the sums of all strata cost if each has such noise, exact."""
-        moved = self.clipping.moved(type(self.mechanism), definition, neighbors)
-        return self.mechanism.cost(definition, moved)
+        """Return the exact cost of the sums of all strata if each has this noise."""
+        sensitivity = self.clipping.in_norm(type(self.mechanism), definition, neighbors)
+        return self.mechanism.cost(definition, sensitivity)
 
 
 @dataclass(frozen=True)
 class Column:
-    """What is public of a numeric column.
+    """Public facts about a numeric column.
 
     Attributes:
-      name: Its name.
-      low: No stratum has a mean below it.
-      high: No stratum has a mean above it.
-      spread: Standard deviation of values within a stratum, about; too small a spread clips the
+      name: Name of the column.
+      low: Lower bound on the means of strata.
+      high: Upper bound on the means of strata.
+      spread: Approximate standard deviation of values within a stratum. A too small value clips
         tails and biases the mean.
 
     Raises:
@@ -162,14 +164,14 @@ class Column:
 
 @dataclass(frozen=True)
 class Strata:
-    """Disjoint groups of records, by public facts.
+    """Disjoint groups of records with public sizes.
 
     Attributes:
       sizes: k names, in order, with public numbers of records. A wrong size n' in place of n biases
-        a mean by (n / n' - 1) (mean - center), which the last step makes small.
-      neighbors: Which data sets count as neighbors.
-      size_sds: k standard deviations of the numbers of records about these sizes, such as those of
-        a sample about its expectation; empty if the sizes are exact.
+        a mean by (n / n' - 1) (mean - center), which is small after the last step.
+      neighbors: The neighboring relation.
+      size_sds: k standard deviations of the errors of the sizes, such as sampling errors; empty if
+        the sizes are exact.
 
     Raises:
       SchemaError: There is no stratum, or one without records; deviations do not fit.
@@ -192,29 +194,29 @@ class Strata:
 
     @property
     def names(self) -> list[str]:
-        """Names of the strata."""
+        """Return the names of the strata."""
         return list(self.sizes)
 
     def shifts(self, sums: Sequence[NoisySum]) -> FloatArray:
-        """Standard deviations of noisy means for sizes that are not exact, float64[k].
+        """Return float64[k], standard deviations of noisy means from inexact sizes.
 
         A size n' in place of n moves a mean by (n / n' - 1) times its distance from the center.
         """
         if not self.size_sds:
             return np.zeros(len(self.sizes))
         sizes = np.array(list(self.sizes.values()))
-        shifts = np.abs(np.array([one.answer for one in sums]) / sizes) * self.size_sds / sizes
+        shifts = np.abs(np.array([s.answer for s in sums]) / sizes) * self.size_sds / sizes
         return np.asarray(shifts, np.float64)
 
 
 @dataclass(frozen=True)
 class Steps:
-    """Costs of the steps and how sure each is.
+    """Costs and failure probability of the steps of an estimate.
 
     Attributes:
-      costs: rho of each step, their sum in total.
-      failure: beta, 0 < beta < 1: shared by the intervals of all steps.
-      intersect: Whether a step keeps to the interval before.
+      costs: rho of each step.
+      failure: beta, the failure probability of the intervals of all steps, 0 < beta < 1.
+      intersect: Whether each interval is intersected with the previous one.
     """
 
     costs: tuple[Fraction, ...]
@@ -229,7 +231,7 @@ class Steps:
     def split(
         cls, rho: Fraction, n_steps: int, *, failure: float = 0.1, intersect: bool = True
     ) -> Steps:
-        """Give three quarters to the last step, the rest in equal shares to those before.
+        """Give three quarters to the last step, the rest in equal shares to the previous steps.
 
         >>> Steps.split(Fraction(1, 2), 3).costs
         (Fraction(1, 16), Fraction(1, 16), Fraction(3, 8))
@@ -245,35 +247,35 @@ class Steps:
         return sum(self.costs, Fraction(0))
 
     def failure_of(self, step: int) -> float:
-        """Return beta of one step: a quarter for the last, as much for all before together."""
+        """Return beta of one step: a quarter for the last, a quarter for all others together."""
         before = len(self.costs) - 1
         return self.failure / 4 if step == before else self.failure / (4 * before)
 
 
 def margin(spread: float, size: int, failure: float) -> float:
-    """L = spread sqrt(2 ln(2 n / beta)): all n values lie so near to their mean but with beta."""
+    """Return L = spread sqrt(2 ln(2 n / beta)), the largest |value - mean| with prob. 1 - beta."""
     return spread * math.sqrt(2.0 * math.log(2.0 * size / failure))
 
 
 def half_width(spread: float, size: int, noise_sd: float, failure: float) -> float:
-    """W = sqrt(2 (spread^2 / n + noise_sd^2) ln(2 / beta)): so near is the noisy mean."""
+    """Return W = sqrt(2 (spread^2 / n + noise_sd^2) ln(2 / beta)), the error of a noisy mean."""
     return math.sqrt(2.0 * (spread**2 / size + noise_sd**2) * math.log(2.0 / failure))
 
 
 @dataclass(frozen=True, eq=False)
 class MeanEstimates:
-    """Means of strata and how far they may be off, after some steps or before the first.
+    """Estimated means of strata with intervals, after some steps or before the first.
 
-    Made of noisy sums and public numbers.
+    A function of noisy sums and public numbers.
 
     Attributes:
       means: float64[k].
       noise_sd: float64[k], standard deviation of the noise of the last step.
-      size_sd: float64[k], that of the last means for sizes that are not exact.
-      low: float64[k], lower ends of intervals that hold the means of the distributions that values
-        are taken to come from, with probability 1 - beta for each stratum.
-      high: float64[k], their upper ends.
-      outside: bool[k], whether the last noisy mean lies outside of the interval before by more than
+      size_sd: float64[k], standard deviation of the last means from inexact sizes.
+      low: float64[k], lower ends of intervals that contain the mean of the distribution of values
+        with probability 1 - beta for each stratum.
+      high: float64[k], upper ends.
+      outside: bool[k], whether the last noisy mean lies outside the previous interval by more than
         three standard deviations of noise and sampling: a bound or the spread is wrong.
       sums: The noisy sums of every step so far.
     """
@@ -288,17 +290,16 @@ class MeanEstimates:
 
     @classmethod
     def begin(cls, column: Column, strata: Strata) -> MeanEstimates:
-        """Return what is known before the first step: the public bounds."""
+        """Return the estimates before the first step, from the public bounds."""
         k = len(strata.sizes)
         low, high = np.full(k, float(column.low)), np.full(k, float(column.high))
         return cls((low + high) / 2, np.zeros(k), np.zeros(k), low, high, np.zeros(k, np.bool_))
 
     def clippings(self, column: Column, steps: Steps, strata: Strata) -> list[Clipping]:
-        """Return what the next step clips to, per stratum.
+        """Return the clippings of the next step, per stratum.
 
         Raises:
-          SchemaError: The public bounds are too wide for a first step. A later step, whose bounds
-            are noisy, never fails.
+          SchemaError: The public bounds are too wide for the first step. Later steps never fail.
         """
         failure = steps.failure_of(len(self.sums))
         middle = (column.low + column.high) // 2
@@ -312,7 +313,7 @@ class MeanEstimates:
     def after(
         self, sums: tuple[NoisySum, ...], column: Column, steps: Steps, strata: Strata
     ) -> MeanEstimates:
-        """Return what is known after the noisy sums of the next step."""
+        """Return the estimates after the noisy sums of the next step."""
         counts, failure = list(strata.sizes.values()), steps.failure_of(len(self.sums))
         noise_sd = np.array(list(map(NoisySum.noise_sd, sums, counts)))
         means = np.array(list(map(NoisySum.mean, sums, counts)))
@@ -337,7 +338,7 @@ class MeanEstimates:
 def estimates_of(
     history: Sequence[tuple[NoisySum, ...]], column: Column, steps: Steps, strata: Strata
 ) -> MeanEstimates:
-    """Return what noisy sums of an earlier measurement say, the same as when they were measured."""
+    """Recompute the estimates from the noisy sums of an earlier measurement."""
     known = MeanEstimates.begin(column, strata)
     for sums in history:
         known = known.after(sums, column, steps, strata)
@@ -347,10 +348,10 @@ def estimates_of(
 def clipped_noise(
     column: Column, step: Steps, strata: Strata, definition: Definition
 ) -> tuple[list[Clipping], list[Mechanism]]:
-    """Return what each stratum is clipped to and its noise; a function of public facts.
+    """Return the clipping and the noise of each stratum; a function of public facts.
 
-    Values of unit variance and a mean in [-R, R] are clipped at R + sqrt(ln(n / gamma)), which is
-    rare but with a probability of about gamma, the `failure` of the step.
+    Values of unit variance and a mean in [-R, R] are clipped at R + sqrt(ln(n / gamma)). Some value
+    is cut with probability about gamma, the `failure` of the step.
 
     Raises:
       SchemaError: The public bounds are too wide.
@@ -367,12 +368,12 @@ def clipped_noise(
 
 
 def refuse_unmeasurable(column: Column, steps: Steps, strata: Strata) -> None:
-    """Refuse a mean of which some step could not be measured, from public facts alone.
+    """Refuse a mean if some step may be impossible to measure; uses public facts only.
 
     Raises:
-      SchemaError: The first step clips to an interval that is too wide.
-      BudgetError: A step costs too little for noise that can be drawn exactly, at the widest
-        clipping that it may come to.
+      SchemaError: The clipping of the first step is too wide.
+      BudgetError: At the widest possible clipping, the cost of a step is too small for noise that
+        can be drawn exactly.
     """
     first = MeanEstimates.begin(column, strata).clippings(column, steps, strata)
     widest = Clipping(-MOST_RADIUS, MOST_RADIUS)
@@ -382,15 +383,15 @@ def refuse_unmeasurable(column: Column, steps: Steps, strata: Strata) -> None:
 
 
 def shrink(means: FloatArray, variances: FloatArray) -> FloatArray:
-    """Draw means of strata together as far as their noise says; post-processing.
+    """Shrink means of strata toward their common mean; post-processing.
 
-    With known variances v_i and the between-variance tau of DerSimonian and Laird, each goes to
-    m + tau / (tau + v_i) (mean_i - m), m the mean weighted by 1 / (tau + v_i). It helps few, noisy
-    strata and harms many that are well measured, for which one mean is a poor target.
+    With known variances v_i and the between-variance tau of DerSimonian and Laird, each becomes
+    m + tau / (tau + v_i) (mean_i - m), m the mean weighted by 1 / (tau + v_i). Shrinkage helps if
+    strata are few and noisy. It harms many well-measured strata without a common mean.
 
     Args:
       means: float64[k].
-      variances: float64[k], positive: noise and sampling.
+      variances: float64[k], positive: noise plus sampling.
 
     References:
       DerSimonian & Laird, Controlled Clinical Trials 7 (1986), 177-188.

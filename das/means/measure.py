@@ -1,8 +1,8 @@
-"""The noisy door for sums of numeric values: clipped, of disjoint strata, with exact noise.
+"""Noisy measurements of sums of clipped numeric values, by disjoint strata, with exact noise.
 
 A sum is sum_j (clip(x_j, lower, upper) - center) over the records of a stratum, an integer. Its
-noise is discrete, so budgets are exact although steps are chosen by floats: what a step clips to
-depends on noisy answers and public numbers only.
+noise is discrete, so budgets are exact although clippings are chosen by floats: these depend on
+noisy answers and public numbers only.
 
 Neighbors. `unbounded`: a record adds at most T = (upper - lower) / 2 to one sum. `bounded`: a
 changed record moves one sum by at most 2 T, or two sums by at most T each, which costs half as
@@ -41,7 +41,7 @@ class StratumValues:
     Attributes:
       values: int64[n], in a public unit such as dollars or years.
       strata: int64[n], 0 <= stratum < n_strata.
-      n_strata: Strata k, whether anybody is in them or not.
+      n_strata: Number of strata k, including empty ones.
 
     Raises:
       SchemaError: Lengths or numbers of strata do not fit.
@@ -76,7 +76,7 @@ def measure_sums(
       clippings: k; public.
       mechanisms: k.
       streams: The noise streams of the statistic.
-      position: Of this step in them; each stratum is a row.
+      position: Position of this step in the streams; each stratum is a row.
 
     Law: the answers are independent, each the exact clipped sum + noise of its mechanism, given
     uniform bits.
@@ -110,9 +110,9 @@ def clipped_sums(
 ) -> tuple[NoisySum, ...]:
     """Clip values to mean +- (R + spread sqrt(ln(n / gamma))) and add discrete Laplace noise.
 
-    Costs epsilon, since strata are disjoint (Proposition 8). Divide by the public sizes
-    (`NoisySum.mean`). Under zCDP the noise is discrete Gaussian, and the cost rho. One step, no
-    narrowing.
+    The total cost is epsilon, since strata are disjoint (Proposition 8). `NoisySum.mean` divides by
+    the public sizes. Under zCDP the noise is discrete Gaussian and the cost is rho. There is one
+    step.
 
     Args:
       truth: Values of k strata.
@@ -120,11 +120,11 @@ def clipped_sums(
       step: One step: its cost, epsilon or rho, and gamma of every stratum.
       strata: Names and public sizes.
       streams: Noise streams, used for nothing else.
-      definition: What the cost is counted in.
+      definition: The privacy definition of the cost.
 
     References:
-      Rosenblatt, Stoyanovich & Musco, Equations 2 to 4 and Proposition 8, with the symmetric
-      interval that is meant there.
+      Rosenblatt, Stoyanovich & Musco, Equations 2 to 4 and Proposition 8, corrected to a symmetric
+      interval.
     """
     clippings, mechanisms = clipped_noise(column, step, strata, definition)
     return measure_sums(truth, clippings, mechanisms, streams=streams, position=(0,))
@@ -137,26 +137,24 @@ def estimate_means(
     strata: Strata,
     streams: Streams,
 ) -> MeanEstimates:
-    """Estimate the mean of a column in every stratum; all of it costs `steps.rho`.
+    """Estimate the mean of a column in every stratum at total cost `steps.rho`.
 
-    A step of Coinpress clips to what the mean may be, widened by the spread of values, adds noise
-    to the sum and knows the mean better afterwards. All strata take their steps at the full budget,
-    since each record is in one of them. What a step does with its noisy sums is
-    `das.means.estimates`.
+    A step of CoinPress clips values to the current interval of the mean, widened by their spread.
+    It adds noise to the sum, which narrows the interval. Every stratum uses the full budget, since
+    each record is in one stratum. `das.means.estimates` has the formulas.
 
     Args:
       truth: Values of k strata.
-      column: What is public of them.
-      steps: Costs.
+      column: Public facts about the values.
+      steps: Costs of the steps.
       strata: Names and public sizes.
       streams: Noise streams, used for nothing else.
 
     Law: every sum has independent exact noise (`measure_sums`); later steps depend on the data
-    only through it.
+    only through previous noisy sums.
 
     Raises:
-      SchemaError, BudgetError: As `estimates.refuse_unmeasurable`; none after the first
-        step.
+      SchemaError, BudgetError: As in `estimates.refuse_unmeasurable`; none after the first step.
 
     References:
       Biswas, Dong, Kamath & Ullman, CoinPress, NeurIPS 2020: UVM and UVMRec in one dimension.

@@ -1,1 +1,1 @@
-"""How far a release is from the truth."""
+"""Error metrics of a release against the true data."""

@@ -23,12 +23,12 @@ TRUE_LABELS = ("0", "1", "2 to 4", "5 to 9", "10 to 49", "50 to 199", "200 or mo
 TOP = 20  # how many most-changed geounits are kept
 
 _GROUPS = len(SIZE_EDGES) * len(TRUE_EDGES)
-_DENSE = 8  # places for each number to be added up, beyond which numbers are sorted instead
+_DENSE = 8  # range per key up to which sums use a dense array, else sorting; not measured
 
 
 @dataclass(frozen=True, order=True, slots=True, repr=False)
 class Change:
-    """How far the answers of one geounit moved. Orders by decreasing `l1`, then by geocode.
+    """The change of the answers of one geounit. Orders by decreasing `l1`, then by geocode.
 
     Attributes:
       rank: -l1, so that the natural order puts the most changed first.
@@ -44,7 +44,7 @@ class Change:
 
     @property
     def l1(self) -> int:
-        """Sum of the absolute errors of all answers."""
+        """Return the sum of the absolute errors of all answers."""
         return -self.rank
 
 
@@ -76,7 +76,7 @@ class ErrorSummary:
 
     @property
     def answers(self) -> int:
-        """Number of answers compared."""
+        """Return the number of compared answers."""
         return int(self.counts.sum())
 
 
@@ -165,8 +165,8 @@ def summarize_query(
         return summarize(geocodes, truth.totals(), query.answer(truth), query.answer(released))
     if len(geocodes) != truth.n_geounits or len(geocodes) != released.n_geounits:
         raise SchemaError("accuracy", "truth and release hold different geounits")
-    found = [h.owners() * query.size + query.rows_of(h.cells) for h in (truth, released)]
-    spots, position = _numbered(np.concatenate(found))
+    keys = [h.owners() * query.size + query.rows_of(h.cells) for h in (truth, released)]
+    spots, position = _numbered(np.concatenate(keys))
     pairs = np.zeros((2, len(spots)), np.int64)
     split = len(truth.cells)
     np.add.at(pairs[0], position[:split], truth.counts)
@@ -217,33 +217,31 @@ def _most_changed(
     wanted = min(TOP, int(np.count_nonzero(l1)))
     if wanted == 0:
         return ()
-    bound = np.partition(l1, -wanted)[-wanted]  # ties at the bound are all looked at
-    found = np.flatnonzero(l1 >= max(int(bound), 1))
-    changes = [
-        Change(-int(l1[g]), str(geocodes[g]), int(totals[g]), int(net[g])) for g in found.tolist()
-    ]
+    bound = np.partition(l1, -wanted)[-wanted]  # includes all ties at the bound
+    changed = np.flatnonzero(l1 >= max(int(bound), 1)).tolist()
+    changes = [Change(-int(l1[g]), str(geocodes[g]), int(totals[g]), int(net[g])) for g in changed]
     return tuple(sorted(changes)[:TOP])
 
 
 def gather(keys: IntArray, counts: IntArray) -> tuple[IntArray, IntArray]:
-    """Sum counts of equal keys; keys come back increasing, those of sum 0 dropped."""
-    found, position = _numbered(keys)
-    sums = np.zeros(len(found), np.int64)
+    """Sum counts of equal keys; return increasing keys and their sums, without sums of 0."""
+    candidates, position = _numbered(keys)
+    sums = np.zeros(len(candidates), np.int64)
     np.add.at(sums, position, counts)
-    return found[sums != 0], sums[sums != 0]
+    return candidates[sums != 0], sums[sums != 0]
 
 
 def _numbered(keys: IntArray) -> tuple[IntArray, IntArray]:
-    """Increasing numbers that all keys are among, and the place of each key among them."""
+    """Return increasing candidates that contain all keys, and the index of each key in them."""
     least, most = (int(keys.min()), int(keys.max())) if len(keys) else (0, 0)
     span = most - least + 1
     if span <= _DENSE * len(keys):
         return np.arange(least, least + span), keys - least
-    found, position = np.unique(keys, return_inverse=True)
-    return found, position.reshape(-1).astype(np.int64)
+    distinct, position = np.unique(keys, return_inverse=True)
+    return distinct, position.reshape(-1).astype(np.int64)
 
 
 def bins_of(values: IntArray, edges: tuple[int, ...]) -> IntArray:
-    """Bin of each value, int64; values below the first edge count in the first bin."""
-    found = np.searchsorted(np.asarray(edges), values, side="right") - 1
-    return np.maximum(found, 0).astype(np.int64)
+    """Return the bin of each value, int64; values below the first edge are in the first bin."""
+    bins = np.searchsorted(np.asarray(edges), values, side="right") - 1
+    return np.maximum(bins, 0).astype(np.int64)

@@ -1,7 +1,7 @@
-"""A classifier that needs no chance: whether a record has some trait, by its other attributes.
+"""Deterministic logistic regression that predicts a binary trait from a record's attributes.
 
-Logistic regression on the levels of attributes, each with an effect of its own, by Newton's method.
-It shows what a use of released microdata does to groups (`das.metrics.microdata`).
+Every level of an attribute has an effect; the fit uses Newton's method. Reports use the classifier
+to show the effect of released microdata on groups (`das.metrics.microdata`).
 
 References:
   Boyd & Vandenberghe, Convex Optimization, 9.5 (Newton's method with backtracking).
@@ -19,17 +19,16 @@ from scipy import linalg, special
 from das.arrays import BoolArray, FloatArray, IntArray
 from das.errors import SchemaError, SolverError
 
-# Of 1/2 |effects|^2, beside the sum of losses over records, as in the usual libraries; of the
-# intercept too, so that there is one optimum whatever the records.
+# Coefficient of 1/2 |effects|^2 in the loss, as in the usual libraries. The intercept has a ridge
+# too, so that the optimum is unique for any records.
 _RIDGE = 1.0
-# Effects are whole multiples of 2^-14. Newton's method leaves some 1e-10 of an effect to the
-# processor: a gradient of 5 million records is a sum with that error, and the ridge keeps the
-# curvature at 1 or more. That one of 100 effects is that near to a boundary of rounding happens
-# about once in 3,000 fits, and then moves the scores of records by 2^-14.
+# Effects are integer multiples of 2^-14. Processors differ by about 1e-10 of an effect: the error
+# of a gradient over 5 million records, with curvature at least 1 from the ridge. Rounding then
+# differs for one of 100 effects about once in 3,000 fits, which moves scores by 2^-14.
 _UNIT = 1 << 14
-_SMALL_STEP = 1e-3  # of a decrement: below it full steps converge, and losses differ by noise
-_CONVERGED = 1e-12  # of a decrement; the step that is then taken squares what is left
-_MOST_STEPS = 200  # 6 to 12 are taken on surveys
+_SMALL_STEP = 1e-3  # decrement below which full steps converge and losses differ by rounding only
+_CONVERGED = 1e-12  # decrement; the final step squares the remaining error
+_MOST_STEPS = 200  # surveys take 6 to 12
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +44,7 @@ class Classifier:
     effects: tuple[IntArray, ...]
 
     def predict(self, codes: IntArray) -> BoolArray:
-        """Whether odds are above one, bool[n], by integers alone.
+        """Return bool[n], whether the odds are above one; in integer arithmetic.
 
         Args:
           codes: int64[n, d].
@@ -59,16 +58,16 @@ class Classifier:
 def train(codes: IntArray, sizes: Sequence[int], positive: BoolArray) -> Classifier:
     """Fit a logistic regression with ridge 1 to records.
 
-    The same records give the same classifier, in whatever order they come: the optimum is unique,
-    and effects are rounded far above the error with which it is found.
+    The classifier does not depend on the order of records: the optimum is unique, and effects are
+    rounded far above the numerical error.
 
     Args:
       codes: int64[n, d]; n may be 0.
       sizes: d numbers of levels, d at least 1.
-      positive: bool[n], what is predicted.
+      positive: bool[n], the trait to predict.
 
     Raises:
-      SchemaError: Shapes do not fit, or a code is no level.
+      SchemaError: Shapes do not fit, or a code is not a level.
       SolverError: The fit does not converge.
     """
     fits = (
@@ -77,7 +76,7 @@ def train(codes: IntArray, sizes: Sequence[int], positive: BoolArray) -> Classif
     if not fits or (len(codes) and ((codes < 0) | (codes >= np.array(sizes))).any()):
         raise SchemaError(
             "classifier",
-            "needs the codes of records, and a flag of each",
+            "needs the codes of records, and one flag per record",
             got=f"{codes.shape} and {positive.shape}",
             want=f"levels of {len(sizes)} attributes",
         )
@@ -116,7 +115,7 @@ def _scores(columns: IntArray, starts: IntArray, effects: FloatArray) -> FloatAr
 
 
 def _sums(columns: IntArray, starts: IntArray, values: FloatArray) -> FloatArray:
-    """Sums of values of records: of all, and by the levels of each attribute."""
+    """Return the sum of values over all records, then sums by the levels of each attribute."""
     parts = [np.array([values.sum()])]
     for i, (low, high) in enumerate(itertools.pairwise(starts.tolist())):
         parts.append(np.bincount(columns[:, i], weights=values, minlength=high - low))
@@ -124,11 +123,11 @@ def _sums(columns: IntArray, starts: IntArray, values: FloatArray) -> FloatArray
 
 
 def _curvature(columns: IntArray, starts: IntArray, weights: FloatArray) -> FloatArray:
-    """Second derivatives: weights of records by the levels of every two attributes, and ridge."""
+    """Return the Hessian: sums of weights by the levels of every two attributes, plus the ridge."""
     n_levels = int(starts[-1])
     out = np.zeros((n_levels, n_levels))
-    own = _sums(columns, starts, weights)
-    out[0] = out[:, 0] = own
+    by_level = _sums(columns, starts, weights)
+    out[0] = out[:, 0] = by_level
     spans = list(itertools.pairwise(starts.tolist()))
     for (i, (low, high)), (j, (first, last)) in itertools.combinations(enumerate(spans), 2):
         spots = columns[:, i] * (last - first) + columns[:, j]
@@ -136,11 +135,11 @@ def _curvature(columns: IntArray, starts: IntArray, weights: FloatArray) -> Floa
         table = np.bincount(spots, weights=weights, minlength=cells).reshape(high - low, -1)
         out[low:high, first:last] = table
         out[first:last, low:high] = table.T
-    np.fill_diagonal(out, own + _RIDGE)
+    np.fill_diagonal(out, by_level + _RIDGE)
     return out
 
 
 def _loss(scores: FloatArray, positive: BoolArray, effects: FloatArray) -> float:
-    """Negative log-likelihood and ridge."""
+    """Return the negative log-likelihood plus the ridge penalty."""
     losses = np.logaddexp(0.0, np.where(positive, -scores, scores))
     return float(losses.sum() + _RIDGE / 2 * (effects @ effects))

@@ -1,6 +1,6 @@
-"""How far released microdata are from the truth, and what a use of them does to groups.
+"""Errors of released microdata against the true records, and effects of their use on groups.
 
-All are functions of both files, so they are confidential unless the truth is public.
+All metrics are functions of the true records, so they are confidential unless these are public.
 
 References:
   Rosenblatt, Stoyanovich & Musco, Stratification against the disparate impact of differential
@@ -17,13 +17,13 @@ import numpy as np
 from das.arrays import BoolArray, FloatArray, IntArray
 from das.errors import SchemaError
 
-_MOST_CELLS = 1 << 27  # of one marginal, a gigabyte of counts
+_MOST_CELLS = 1 << 27  # cells of one marginal: a gigabyte of counts
 
 
 def shares(codes: IntArray, sizes: Sequence[int], attributes: Sequence[int]) -> FloatArray:
-    """Shares of records by the levels of some attributes, float64[product of their sizes].
+    """Return the shares of records by the levels of some attributes, float64[product of sizes].
 
-    Of no records all shares are 0.
+    Without records all shares are 0.
 
     Args:
       codes: int64[n, d].
@@ -53,7 +53,7 @@ def distances_of(
     sizes: Sequence[int],
     marginals: Iterable[tuple[int, ...]],
 ) -> dict[tuple[int, ...], float]:
-    """L1 distance of the shares of each marginal, by its attributes.
+    """Return the L1 distance of the shares of each marginal, keyed by its attributes.
 
     Args:
       truth: int64[n, d], codes.
@@ -64,7 +64,7 @@ def distances_of(
     Raises:
       SchemaError: A marginal is too large.
     """
-    # Columns are read one by one, 455 triples of 15: contiguous ones are read twice as fast.
+    # Columns are read one by one; contiguous columns were twice as fast for 455 triples of 15.
     first, second = np.asfortranarray(truth), np.asfortranarray(released)
     return {
         each: float(np.abs(shares(first, sizes, each) - shares(second, sizes, each)).sum())
@@ -73,7 +73,7 @@ def distances_of(
 
 
 def disparities(truth: FloatArray, released: FloatArray) -> FloatArray:
-    """|released - truth| / |truth|, nan where the truth is 0 or either is undefined.
+    """Return |released - truth| / |truth|; nan if the truth is 0 or a value is undefined.
 
     Args:
       truth: float64[k, m], m values in each of k strata, such as means.
@@ -91,9 +91,9 @@ def disparities(truth: FloatArray, released: FloatArray) -> FloatArray:
 
 
 def demographic_parity_ratio(predicted: BoolArray, groups: IntArray) -> float:
-    """Smallest over largest share of positive predictions among groups that have records (7b).
+    """Return the smallest over the largest share of positive predictions among groups (7b).
 
-    1 is parity; nan if no group has a positive prediction, or there are no records.
+    Groups without records are ignored. 1 is parity; nan if no record has a positive prediction.
 
     Args:
       predicted: bool[n].
@@ -108,7 +108,9 @@ def demographic_parity_ratio(predicted: BoolArray, groups: IntArray) -> float:
 def false_negative_rate_difference(
     truth: BoolArray, predicted: BoolArray, groups: IntArray
 ) -> float:
-    """Largest less smallest false negative rate among groups that have positive records (7c).
+    """Return the largest less the smallest false negative rate among groups (7c).
+
+    Groups without positive records are ignored.
 
     Args:
       truth: bool[n].
@@ -119,15 +121,15 @@ def false_negative_rate_difference(
       0 is parity; nan if no record is positive.
     """
     if not len(truth) == len(predicted) == len(groups):
-        raise SchemaError("false negative rates", "need a truth, a prediction and a group of each")
+        raise SchemaError("false negative rates", "need arrays of equal length")
     rates = _rates(~predicted[truth], groups[truth])
     return float(rates.max() - rates.min()) if len(rates) else math.nan
 
 
 def _rates(flags: BoolArray, groups: IntArray) -> FloatArray:
-    """Share of flags in every group that has records."""
+    """Return the share of flags in every group that has records."""
     if len(flags) != len(groups):
-        raise SchemaError("rates by group", "need a group of each record")
+        raise SchemaError("rates by group", "need one group per record")
     sizes = np.bincount(groups)
     counts = np.bincount(groups, weights=flags)
     return np.asarray(counts[sizes > 0] / sizes[sizes > 0])

@@ -1,8 +1,8 @@
-"""For whom a release is worse: errors of a table by group of persons, counted exactly.
+"""Errors of a table by population group, counted exactly, and the parity error between groups.
 
 A group is an answer of a query, such as one race, or a type of geounits, such as rural ones. Its
-errors are those of the table restricted to it, added up over geounits; all sums are integers, so
-batches merge without rounding, in any order.
+errors are the errors of the table restricted to the group, summed over geounits. All sums are
+integers, so batches merge without rounding, in any order.
 
 References:
   Rosenblatt, Stoyanovich & Musco, Stratification against the disparate impact of differential
@@ -39,34 +39,34 @@ class Restriction:
 
     @cached_property
     def joint(self) -> Query:
-        """All restricted tables in one: an answer for each group and row of the table that meet.
+        """Return the query with one answer per group and row of the table that intersect.
 
         Raises:
-          SchemaError: The groups or the table are no partition.
+          SchemaError: The groups or the table are not a partition.
         """
         return common_refinement(self.groups, self.table)
 
     @cached_property
     def rows(self) -> IntArray:
-        """int64[m]: how many answers the table has in each group."""
+        """Return int64[m]: the number of answers of the table in each group."""
         rows = np.ones(1, np.int64)
         for group, joint in zip(self.groups.factors, self.joint.factors, strict=True):
-            own = np.bincount(group.codes[joint.first_levels], minlength=len(group.labels))
-            rows = np.multiply.outer(rows, own).reshape(-1)
+            counts = np.bincount(group.codes[joint.first_levels], minlength=len(group.labels))
+            rows = np.multiply.outer(rows, counts).reshape(-1)
         return rows
 
     @property
     def is_finer(self) -> bool:
-        """Whether the table says more of a group than its total."""
+        """Return whether the table has more than one answer in some group."""
         return bool((self.rows > 1).any())
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Areas:
-    """Types of the geounits that are compared.
+    """Types of the compared geounits.
 
     Attributes:
-      labels: Name of each of m types.
+      labels: Names of the m types.
       of_geounits: int64[G]; the type of each geounit.
     """
 
@@ -77,7 +77,7 @@ class Areas:
         object.__setattr__(self, "of_geounits", frozen_array(self.of_geounits))
 
     def slice(self, start: int, stop: int) -> Areas:
-        """Those of some geounits."""
+        """Return the types of geounits start..stop-1."""
         return Areas(self.labels, self.of_geounits[start:stop])
 
 
@@ -90,7 +90,7 @@ class GroupErrors:
       truth: int64[m]; true persons.
       released: int64[m]; released persons.
       absolute: int64[m]; sum of |released - true| over the answers.
-      squared: m whole numbers of any size; sum of squares.
+      squared: m Python integers; sum of squared errors.
       largest: int64[m]; largest |released - true|.
     """
 
@@ -120,16 +120,16 @@ def merge_groups(first: GroupErrors, second: GroupErrors) -> GroupErrors:
 
 @dataclass(frozen=True, eq=False)
 class Differences:
-    """Where a release differs from the truth, found once for all groups and tables.
+    """Cells in which a release differs from the truth, computed once for all groups and tables.
 
     Attributes:
       n_geounits: G.
       owners: int64[k]; geounit of each cell that differs.
-      cells: int64[d]; the distinct cells that differ somewhere, increasing.
-      positions: int64[k]; which of `cells` each is.
+      cells: int64[d]; the distinct cells that differ in some geounit, increasing.
+      positions: int64[k]; index into `cells` of each cell that differs.
       errors: int64[k]; released minus true, not 0.
       occupied: int64[c]; the cells in which the truth has persons.
-      persons: int64[c]; how many, in all geounits.
+      persons: int64[c]; true persons in each of these cells, in all geounits.
       totals: int64[G]; true persons of each geounit.
     """
 
@@ -144,10 +144,10 @@ class Differences:
 
     @classmethod
     def between(cls, truth: Histograms, released: Histograms) -> Differences:
-        """Compare the histograms of the same G geounits; work follows their entries.
+        """Compare the histograms of the same G geounits, in time linear in their entries.
 
         Raises:
-          SchemaError: They hold different geounits or cells.
+          SchemaError: The histograms have different geounits or cells.
         """
         if (truth.n_geounits, truth.n_cells) != (released.n_geounits, released.n_cells):
             raise SchemaError("parity", "truth and release hold different geounits or cells")
@@ -161,25 +161,25 @@ class Differences:
             occupied, persons, truth.totals(),
         )  # fmt: skip
 
-    def by_group(self, asked: Restriction) -> GroupErrors:
-        """Errors of a table restricted to groups of persons."""
-        groups, joint = asked.groups, asked.joint
+    def by_group(self, restriction: Restriction) -> GroupErrors:
+        """Return the errors of a table restricted to groups of persons."""
+        groups, joint = restriction.groups, restriction.joint
         n_groups = groups.size
         of_cell = groups.rows_of(self.cells)[self.positions]
         first, errors = self._sums(joint)
         truth = _sums_of(groups.rows_of(self.occupied), self.persons, n_groups)
         net = _sums_of(of_cell, self.errors, n_groups)
-        return _errors(self.n_geounits * asked.rows, truth, net, of_cell[first], errors)
+        return _errors(self.n_geounits * restriction.rows, truth, net, of_cell[first], errors)
 
     def by_area(self, table: Query, areas: Areas) -> GroupErrors:
-        """Errors of a table in the geounits of each type.
+        """Return the errors of a table in the geounits of each type.
 
         Raises:
-          SchemaError: The table is no partition, or the types are those of other geounits.
+          SchemaError: The table is not a partition, or there is not one type per geounit.
         """
         kinds, n_groups = areas.of_geounits, len(areas.labels)
         if len(kinds) != self.n_geounits:
-            raise SchemaError("parity", "the types are those of other geounits")
+            raise SchemaError("parity", "needs one type per geounit")
         first, errors = self._sums(table)
         answers = np.bincount(kinds, minlength=n_groups) * table.size
         truth = _sums_of(kinds, self.totals, n_groups)
@@ -187,7 +187,7 @@ class Differences:
         return _errors(answers, truth, net, kinds[self.owners[first]], errors)
 
     def _sums(self, table: Query) -> tuple[IntArray, IntArray]:
-        """A differing cell of each answer that differs, and the answer's error."""
+        """Return, for each answer that differs, the index of one of its entries, and its error."""
         keys = self.owners * table.size + table.rows_of(self.cells)[self.positions]
         _, first, answer = np.unique(keys, return_index=True, return_inverse=True)
         sums = _sums_of(answer.reshape(-1), self.errors, len(first))
@@ -197,7 +197,7 @@ class Differences:
 def _errors(
     answers: IntArray, truth: IntArray, net: IntArray, of_error: IntArray, errors: IntArray
 ) -> GroupErrors:
-    """Sums by group; `of_error` is the group of each error."""
+    """Return sums by group; `of_error` is the group of each error."""
     size, n_groups = np.abs(errors), len(answers)
     largest = np.zeros(n_groups, np.int64)
     np.maximum.at(largest, of_error, size)
@@ -213,7 +213,7 @@ def _sums_of(groups: IntArray, values: IntArray, n_groups: int) -> IntArray:
 
 
 def _squares_of(groups: IntArray, sizes: IntArray, n_groups: int) -> tuple[int, ...]:
-    """Sums of squares, in numbers of any size where 64 bits might not do."""
+    """Return sums of squares, in Python integers if 64 bits may not suffice."""
     fits = int(sizes.max(initial=0)) ** 2 * len(sizes) < 1 << 63
     wide = sizes.astype(np.int64 if fits else object)
     out = np.zeros(n_groups, wide.dtype)
@@ -223,45 +223,45 @@ def _squares_of(groups: IntArray, sizes: IntArray, n_groups: int) -> tuple[int, 
 
 @dataclass(frozen=True)
 class Parity:
-    """How unequally a table is released for groups.
+    """Inequality of the relative errors of a table between groups.
 
     Attributes:
-      relative: float64[m]; sum of |error| over persons, NaN where they are fewer than the floor.
-      everybody: The same of the table of everybody, not split by group; NaN below the floor.
-      n_groups: k, the groups that reach the floor.
-      error: Parity error, omega everybody + the sum of relative errors over the k groups. It grows
+      relative: float64[m]; sum of |error| over persons, NaN for groups below the floor.
+      population: Relative error of the population-wide table; NaN below the floor.
+      n_groups: k, the number of groups that reach the floor.
+      error: Parity error, omega population + the sum of relative errors over the k groups. It grows
         with k; `mean` does not.
-      worst: Number of the group with the largest relative error, None if k = 0.
+      worst: Index of the group with the largest relative error, None if k = 0.
     """
 
     relative: FloatArray
-    everybody: float
+    population: float
     n_groups: int
     error: float
     worst: int | None
 
     @property
     def mean(self) -> float:
-        """Parity error over k; NaN if no group reaches the floor."""
+        """Return the parity error over k; NaN if no group reaches the floor."""
         return self.error / self.n_groups if self.n_groups else math.nan
 
 
 def parity_of(
     absolute: FloatArray | IntArray,
     persons: IntArray,
-    everybody: float,
+    absolute_population: float,
     *,
     floor: int = 1,
     omega: float | None = None,
 ) -> Parity:
-    """Parity error of Definition 11, of sums of |error|.
+    """Return the parity error of Definition 11, from sums of |error|.
 
     Args:
       absolute: number[m]; sum of |error| of each group, observed or expected.
-      persons: int64[m]; its size. The groups hold everybody once.
-      everybody: Sum of |error| of the table of everybody.
-      floor: Relative errors are taken of groups with at least so many persons, 1 or more.
-      omega: Weight of everybody, 1/k if None.
+      persons: int64[m]; persons of each group. Every person is in one group.
+      absolute_population: Sum of |error| of the population-wide table.
+      floor: Smallest number of persons for which a relative error is computed, 1 or more.
+      omega: Weight of the population-wide error, 1/k if None.
 
     Raises:
       SchemaError: The floor is below 1 or the weight negative.
@@ -269,7 +269,7 @@ def parity_of(
     if floor < 1 or (omega is not None and omega < 0):
         raise SchemaError(
             "parity",
-            "cannot be taken",
+            "cannot be computed",
             got=f"floor {floor}, omega {omega}",
             want="at least 1 and 0",
         )
@@ -277,27 +277,27 @@ def parity_of(
     k, population = int(large.sum()), int(persons.sum())
     relative = np.full(len(large), np.nan)
     relative[large] = absolute[large] / persons[large]
-    of_all = everybody / population if population >= floor else math.nan
+    of_all = absolute_population / population if population >= floor else math.nan
     error = parity_error(relative[large], of_all, omega=omega) if k else math.nan
     worst = int(np.nanargmax(relative)) if k else None
     return Parity(relative, of_all, k, error, worst)
 
 
-def parity_error(relative: FloatArray, everybody: float, *, omega: float | None = None) -> float:
-    """Parity error of Definition 11, of any statistic: omega e + sum_i e_i.
+def parity_error(relative: FloatArray, population: float, *, omega: float | None = None) -> float:
+    """Return the parity error of Definition 11 for any statistic: omega e + sum_i e_i.
 
     Args:
       relative: float64[k]; relative error |f(G_i) - M(G_i)| / |f(G_i)| of each group.
-      everybody: e, that of all of them together.
-      omega: Weight of everybody, 1/k if None.
+      population: e, the relative error of the whole population.
+      omega: Weight of e, 1/k if None.
 
     >>> parity_error(np.array([0.25, 0.5]), 0.5)
     1.0
     """
     weight = 1.0 / len(relative) if omega is None else omega
-    return float(relative.sum()) + weight * everybody
+    return float(relative.sum()) + weight * population
 
 
 def expected_absolute(standard_errors: Sequence[float] | FloatArray) -> FloatArray:
-    """float64[m]: mean |error| of normal errors with these standard errors, s sqrt(2 / pi)."""
+    """Return float64[m]: the mean |error| of normal errors, s sqrt(2 / pi)."""
     return np.asarray(np.sqrt(2.0 / np.pi) * np.asarray(standard_errors, np.float64))

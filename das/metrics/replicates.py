@@ -1,11 +1,10 @@
-"""Errors of a run repeated from its own release, by size class, and the intervals they give.
+"""Parametric bootstrap of a release: errors of replicates by size class, and intervals from them.
 
-A replicate takes a release y for the truth, draws fresh noise of the same laws and solves again to
-y'. Nothing but y enters, so no privacy is lost. Among answers of one class of y', the law of y - y'
-stands for that of truth - y among released answers of the class: the truth given what is
-seen, with the release as the population from which truths come. That is why classes are those of
-the count that is seen, and of the population seen of its geounit: of an answer seen as 0 the error
-can only have one sign.
+A replicate treats a release y as the truth, draws fresh noise with the same laws and solves again
+to y'. Only y enters, so no privacy is lost. Among answers of one class of y', the law of y - y'
+estimates the law of truth - y among released answers of the class. So classes are defined by the
+released count and by the released population of its geounit: the error of an answer released as 0
+can have one sign only.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from das.queries.query import Query
 
 @dataclass(frozen=True, eq=False)
 class ClassErrors:
-    """Errors counted by class of geounit and answer; sums of disjoint ones are exact.
+    """Errors counted by class of geounit and answer; sums over disjoint answers are exact.
 
     Attributes:
       keys: int64[k]; distinct (error, size bin, count bin), packed as in `das.metrics.accuracy`.
@@ -43,28 +42,28 @@ class ClassErrors:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the two arrays."""
+        """Return the bytes of the two arrays."""
         return self.keys.nbytes + self.counts.nbytes
 
     def by_class(self) -> dict[int, tuple[IntArray, IntArray]]:
-        """Class number, size bin x 7 + count bin, to its errors, ascending, and how often each."""
+        """Return the errors, ascending, and their counts by class, size bin x 7 + count bin."""
         errors, size_bins, count_bins = unpack(self.keys)
         classes = size_bins * len(TRUE_EDGES) + count_bins
         return {
-            int(one): (errors[inside], self.counts[inside])
-            for one in np.unique(classes)
-            for inside in [classes == one]
+            int(number): (errors[inside], self.counts[inside])
+            for number in np.unique(classes)
+            for inside in [classes == number]
         }
 
 
 @dataclass(frozen=True, eq=False)
 class Compared:
-    """One query of a release and of a replicate of it, in some geounits.
+    """Errors of one query between a release and its replicate, in some geounits.
 
     Attributes:
-      by_release: replicate - release, by what the release says: what a run does to counts.
-      by_replicate: release - replicate, by what the replicate says: how far from what is seen
-        the truth lies.
+      by_release: replicate - release, by classes of the release: the effect of a run on counts.
+      by_replicate: release - replicate, by classes of the replicate: estimates the error of a
+        released answer.
     """
 
     by_release: ClassErrors
@@ -72,7 +71,7 @@ class Compared:
 
 
 def compare(query: Query, release: Histograms, replicate: Histograms) -> Compared:
-    """Compare a query of the same geounits in a release and in a replicate of it.
+    """Compare a query on the same geounits between a release and its replicate.
 
     Raises:
       SchemaError: The histograms do not fit the query or each other.
@@ -88,28 +87,28 @@ def compare(query: Query, release: Histograms, replicate: Histograms) -> Compare
 
 
 def add_errors(parts: Iterable[ClassErrors]) -> ClassErrors:
-    """Errors of disjoint answers, or of several replicates, together."""
+    """Return the errors of disjoint answers, or of several replicates, together."""
     none = np.zeros(0, np.int64)
-    found = [*parts, ClassErrors(none, none)]
+    padded = [*parts, ClassErrors(none, none)]
     return ClassErrors(
         *gather(
-            np.concatenate([one.keys for one in found]),
-            np.concatenate([one.counts for one in found]),
+            np.concatenate([part.keys for part in padded]),
+            np.concatenate([part.counts for part in padded]),
         )
     )
 
 
 class Mark(IntEnum):
-    """How often the intervals of a class hold the truth, as replicates of replicates tell.
+    """Coverage of the intervals of a class, as estimated by replicates of replicates.
 
     Attributes:
-      WITHIN: As often as they say, within two points.
-      ABOVE: More often: counts are whole numbers, and no narrower ones hold it often enough.
-      BELOW: Less often than they say, by more than two points: the class is not covered.
-      UNKNOWN: There are too few replicates of such answers to tell.
-      SHIFTED: As often as they say among replicates, but the release is no stand-in for the truth:
-        a step further errors have another mean, or the class as many more or fewer answers, by more
-        than chance. Then the truth may be held a few points less often.
+      WITHIN: The nominal coverage, within two percentage points.
+      ABOVE: Higher coverage: counts are integers, and no narrower interval has enough coverage.
+      BELOW: Coverage more than two points below nominal: the class is not covered.
+      UNKNOWN: There are too few replicates of such answers.
+      SHIFTED: Nominal coverage among replicates, but the release is a poor substitute for the
+        truth: from replicates to their replicates the mean error or the number of answers changes
+        by more than chance. Coverage of the truth may then be a few points lower.
     """
 
     WITHIN = 0
@@ -119,29 +118,29 @@ class Mark(IntEnum):
     SHIFTED = 4
 
 
-TOLERANCE = Fraction(2, 100)  # of coverage
+TOLERANCE = Fraction(2, 100)  # tolerance of the coverage; default, not measured
 # Change of the mean error, in standard deviations, and of the logarithm of the number of answers,
-# from one step to the next, beyond which a class counts as shifted. Classes of blocks that are
-# within two points among replicates held 88.4 % of the truths in Delaware and 86.4 % in a generated
-# state of 2,016 cells; those that are not shifted, 89.8 and 87.9 %
+# from one step to the next, above which a class counts as shifted. Classes of blocks within two
+# points among replicates covered 88.4 % of the truths in Delaware and 86.4 % in a generated state
+# of 2,016 cells; classes that are not shifted covered 89.8 and 87.9 %
 # (`python -m bench.replicate_coverage`).
 MOST_DRIFT = 0.02
 MOST_CHANGE = 0.1
-_LEAST_SPREAD = 0.3  # of errors of a class that are nearly all 0
+_LEAST_SPREAD = 0.3  # minimum sd, for classes whose errors are nearly all 0; not measured
 _CHANCE = 2.0  # standard errors
 
 
 @dataclass(frozen=True)
 class ClassInterval:
-    """Where the truth lies relative to an answer that is seen, in one class.
+    """Interval for truth - released answer in one class.
 
     Attributes:
-      low: Least truth - seen of the interval.
-      high: Largest.
-      answers: Answers of replicates it was made of.
-      expected: Share of answers of replicates that intervals made in the same way from replicates
-        of replicates hold; None where there are none.
-      mark: What is known of it.
+      low: Lower end.
+      high: Upper end.
+      answers: Number of answers of replicates behind the interval.
+      expected: Estimated coverage: share of answers of replicates inside intervals computed from
+        replicates of replicates; None if there are none.
+      mark: Assessment of the coverage.
     """
 
     low: int
@@ -152,23 +151,23 @@ class ClassInterval:
 
 
 def central(errors: IntArray, counts: IntArray, confidence: Fraction) -> tuple[int, int] | None:
-    """The interval between two order statistics that holds one more draw with some probability.
+    """Return a prediction interval between two order statistics.
 
-    Of N exchangeable draws and one more, the k-th smallest and k-th largest of the N hold the last
-    with probability (N + 1 - 2 k) / (N + 1) or, with ties, more. k is the largest with at least
-    the confidence; then an end moves inwards while what is outside of both keeps its share.
+    For N exchangeable draws and one more, the k-th smallest and k-th largest of the N contain the
+    last with probability at least (N + 1 - 2 k) / (N + 1). k is the largest with at least the
+    confidence. With ties, an end then moves inwards while the coverage stays sufficient.
 
     Args:
       errors: int64[k], ascending.
       counts: int64[k], positive; N is their sum.
-      confidence: Of the interval, less than 1.
+      confidence: Coverage probability, less than 1.
 
     Returns:
-      The ends; None if there are too few draws for any.
+      The ends; None if there are too few draws for this confidence.
     """
     reached = np.cumsum(counts)
     n = int(reached[-1])
-    outside = math.floor((1 - confidence) * (n + 1))  # draws that may lie outside, in all
+    outside = math.floor((1 - confidence) * (n + 1))  # number of draws that may lie outside
     rank = outside // 2
     if not rank:
         return None
@@ -176,7 +175,7 @@ def central(errors: IntArray, counts: IntArray, confidence: Fraction) -> tuple[i
     high = int(np.searchsorted(reached, n + 1 - rank))
     below = int(reached[low] - counts[low])
     above = n - int(reached[high])
-    while low < high:  # where ties leave room
+    while low < high:  # only with ties
         left, right = below + int(counts[low]), above + int(counts[high])
         if left <= right and left + above <= outside - 2:
             low, below = low + 1, left
@@ -190,7 +189,7 @@ def central(errors: IntArray, counts: IntArray, confidence: Fraction) -> tuple[i
 
 
 def share_inside(errors: IntArray, counts: IntArray, ends: tuple[int, int]) -> float:
-    """Share of errors within two ends, both included."""
+    """Return the share of errors between two ends, both included."""
     inside = (errors >= ends[0]) & (errors <= ends[1])
     return float(counts[inside].sum() / counts.sum())
 
@@ -198,42 +197,42 @@ def share_inside(errors: IntArray, counts: IntArray, ends: tuple[int, int]) -> f
 def class_intervals(
     first: Compared, second: Compared, confidence: Fraction
 ) -> dict[int, ClassInterval]:
-    """Intervals of all classes of one query at one geolevel.
+    """Return the intervals of all classes of one query at one geolevel, by class.
 
     Args:
-      first: A release and all replicates of it.
-      second: The same one step further: replicates and replicates of them.
-      confidence: Of the intervals.
+      first: Errors between a release and all its replicates.
+      second: Errors between the replicates and their replicates.
+      confidence: Coverage probability of the intervals.
     """
-    released = {one: int(counts.sum()) for one, (_, counts) in first.by_release.by_class().items()}
+    released = {c: int(counts.sum()) for c, (_, counts) in first.by_release.by_class().items()}
     deeper = second.by_replicate.by_class()
-    found = {}
-    for one, (errors, counts) in first.by_replicate.by_class().items():
+    out = {}
+    for number, (errors, counts) in first.by_replicate.by_class().items():
         n = int(counts.sum())
         ends = central(errors, counts, confidence)
-        if ends is None:
-            found[one] = ClassInterval(int(errors[0]), int(errors[-1]), n, None, Mark.UNKNOWN)
-            continue
-        checked = central(*deeper[one], confidence) if one in deeper else None
-        if checked is None:
-            found[one] = ClassInterval(*ends, n, None, Mark.UNKNOWN)
+        checked = central(*deeper[number], confidence) if ends and number in deeper else None
+        if ends is None or checked is None:
+            ends = ends or (int(errors[0]), int(errors[-1]))
+            out[number] = ClassInterval(*ends, n, None, Mark.UNKNOWN)
             continue
         expected = share_inside(errors, counts, checked)
         mark = mark_of(expected, confidence)
-        if mark is Mark.WITHIN and is_shifted((errors, counts), deeper[one], released.get(one, 0)):
+        if mark is Mark.WITHIN and is_shifted(
+            (errors, counts), deeper[number], released.get(number, 0)
+        ):
             mark = Mark.SHIFTED
-        found[one] = ClassInterval(*ends, n, expected, mark)
-    return found
+        out[number] = ClassInterval(*ends, n, expected, mark)
+    return out
 
 
 def is_shifted(
     first: tuple[IntArray, IntArray], second: tuple[IntArray, IntArray], released: int
 ) -> bool:
-    """Whether a class changes from a release to its replicates, or from these to the next.
+    """Return whether a class changes from a release to replicates, or from these to the next.
 
     Args:
-      first: Errors of the class among replicates and how often each.
-      second: The same one step further.
+      first: Errors of the class among replicates, and their counts.
+      second: Errors of the class among replicates of replicates, and their counts.
       released: Answers of the class in the release, once for each replicate.
     """
     mean, spread = _moments(*first)
@@ -245,14 +244,14 @@ def is_shifted(
 
 
 def _moments(errors: IntArray, counts: IntArray) -> tuple[float, float]:
-    """Mean and standard deviation, of exact sums."""
+    """Return the mean and the standard deviation, from exact sums."""
     n, total = int(counts.sum()), int((errors * counts).sum())
     squares = int((errors * errors * counts).sum())
     return total / n, math.sqrt(max(0, n * squares - total * total)) / n
 
 
 def mark_of(coverage: float, confidence: Fraction) -> Mark:
-    """What a coverage means for intervals of a confidence."""
+    """Return the assessment of an estimated coverage against the confidence."""
     if coverage < confidence - TOLERANCE:
         return Mark.BELOW
     return Mark.ABOVE if coverage > confidence + TOLERANCE else Mark.WITHIN
@@ -260,13 +259,13 @@ def mark_of(coverage: float, confidence: Fraction) -> Mark:
 
 @dataclass(frozen=True, eq=False)
 class OwnIntervals:
-    """Intervals of answers from replicates of these very answers.
+    """Intervals of single answers from replicates of the same answers.
 
     Attributes:
-      lower: int64[A, m], least true answer that is held.
+      lower: int64[A, m], smallest true answer in the interval.
       upper: int64[A, m], largest.
       bias: float64[A, m], mean of replicate - release.
-      spread: float64[A, m], standard deviation of it.
+      spread: float64[A, m], standard deviation of replicate - release.
     """
 
     lower: IntArray
@@ -276,16 +275,16 @@ class OwnIntervals:
 
 
 def own_intervals(seen: IntArray, replicated: IntArray, confidence: float) -> OwnIntervals:
-    """Intervals of sums over areas, from how far replicates of the same sums are from the release.
+    """Return intervals of sums over areas, from the errors of replicates of the same sums.
 
-    seen -+ t root mean squared error sqrt(1 + 1 / R), t of Student's law with R - 1 degrees of
-    freedom; the integers in it. The mean error widens the interval and does not move it: which way
-    solving leans in an area depends on what was rounded there, and does so the other way as often.
+    The integers in seen -+ t RMSE sqrt(1 + 1 / R), t of Student's law with R - 1 degrees of
+    freedom. The mean error widens the interval and does not move it, because the bias of
+    post-processing in an area depends on rounding there and has either sign equally often.
 
     Args:
       seen: int64[A, m], answers of the release.
       replicated: int64[R, A, m], answers of R replicates, R >= 2.
-      confidence: Of the intervals.
+      confidence: Coverage probability of the intervals.
 
     Raises:
       SchemaError: There are fewer than two replicates.

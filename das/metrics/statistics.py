@@ -1,4 +1,4 @@
-"""Statistics of an ErrorSummary: what the numbers in reports mean, as plain JSON values."""
+"""Statistics of an ErrorSummary for reports, as plain JSON values."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def describe(summary: ErrorSummary) -> dict[str, object]:
       of answers exactly right); l1 (sum of absolute errors) and tvd (l1 / (2 persons), None
       without persons); appeared, vanished; q50..q99 of the absolute error; live (answers not zero
       on both sides) and distribution (share of live answers in each class of ERROR_LABELS);
-      by_size and by_true, one entry per bin with its own means; most_changed.
+      by_size and by_true, one entry per bin with the means of the bin; most_changed.
     """
     errors, size_bins, true_bins = unpack(summary.keys)
     counts = summary.counts

@@ -47,7 +47,7 @@ _EXPECTED_SIZE = math.sqrt(2.0 / math.pi)  # of a normal error, in standard devi
 
 @dataclass(frozen=True)
 class AdaptiveRounds:
-    """How AIM spends and fits.
+    """Parameters of AIM: budget per round, candidates and fitting.
 
     Attributes:
       order: Candidates are the sets of up to so many attributes, weighted by how much of the
@@ -256,9 +256,9 @@ def _choose_fitting(
 ) -> Attributes:
     """Select among sets with which the junction tree stays small enough, and those it has anyway.
 
-    One is drawn of all; if it does not fit it is struck out and another drawn with fresh bits. That
-    is drawing among those that fit, whose sizes are public, without looking at the rest. How many
-    were struck out depends on the records beyond that law, and is told to nobody.
+    A set is drawn from all candidates. If it does not fit, it is removed and another is drawn with
+    fresh bits. This has the law of drawing among the sets that fit, whose sizes are public. The
+    number of removed sets depends on the records beyond this law and is never released.
     """
     left = dict(scores)
     for attempt in itertools.count():

@@ -67,7 +67,7 @@ class JunctionTree:
 
     @cached_property
     def separators(self) -> tuple[Attributes, ...]:
-        """What each clique has in common with its parent."""
+        """Return the attributes that each clique shares with its parent."""
         return tuple(
             tuple(i for i in clique if parent >= 0 and i in self.cliques[parent])
             for clique, parent in zip(self.cliques, self.parents, strict=True)

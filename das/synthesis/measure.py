@@ -1,4 +1,4 @@
-"""The noisy door for survey records: all one- and two-way marginals, measured once.
+"""Noisy measurements of survey records: all one- and two-way marginals.
 
 Measurements are adaptively composed; their costs add up to rho exactly.
 
@@ -6,10 +6,10 @@ Measurements are adaptively composed; their costs add up to rho exactly.
    noisy counts, are merged.
 2. The residual plan for all marginals on up to two attributes of the merged domain, weighted by a
    power of their sizes, the root by default, as integer queries.
-3. If wanted, a second look: half of what phase 2 has goes to the pairs that stand out in its noisy
-   answers, which costs nothing to know.
+3. Optionally, a second measurement: part of the budget of phase 2 goes to the pairs with the
+   strongest dependence in its noisy answers. Selecting these is post-processing.
 
-Whatever is fitted afterwards sees noise only.
+Models are fitted to noisy answers only.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from das.workload.plan import ExactPlan, WorkloadPlan, plan_workload
 from das.workload.workload import AttributeWorkload, Weighting, Workload
 
 # Levels below so many standard deviations of their noise are merged; 3 is that of MST (McKenna,
-# Miklau & Sheldon, 2021), at which a level nobody has survives with probability 1/740.
+# Miklau & Sheldon, 2021), at which an empty level survives with probability 1/740.
 RARE = 3.0
 ONE_WAY_SHARE = Fraction(3, 20)  # 0.3 raised three-way errors on Adult from 0.131 to 0.140
-# Part of rho that measures everybody where there are strata. At epsilon 0.1 the error for everybody
-# is then 15 % above that without strata (bench.strata_synthesis, four seeds); with half of it
-# it was 18 % where two thirds gave 11 % (seed 0, before strata divided their part by size).
+# Part of rho for population-wide queries if there are strata. At epsilon 0.1 the population-wide
+# error is then 15 % above the error without strata (bench.strata_synthesis, four seeds). With one
+# half it was 18 % where two thirds gave 11 % (seed 0, before strata split their part by size).
 POPULATION_SHARE = Fraction(2, 3)
 # Standard deviation of shares of pairs between strata, for which pairs of strata are measured. It
 # was 0.002 to 0.024 on ACS at epsilon 5, about 0.01 in the middle (bench.strata_synthesis).
@@ -56,14 +56,14 @@ _ONE_ROW = np.zeros(1, np.int64)
 
 @dataclass(frozen=True)
 class Spending:
-    """How rho is divided.
+    """Division of rho between the phases.
 
     Attributes:
       one_way: Part of phase 1.
       pairs_again: How many pairs a second look takes; 0 for none.
       again: Part of the rest that the second look takes.
-      weighting: How much each marginal counts in phases 2 and 3, for everybody and in strata.
-      population: Where there are strata: part that measures everybody, without a second look.
+      weighting: Weights of the marginals in phases 2 and 3, population-wide and in strata.
+      population: With strata, the part for population-wide queries, without a second measurement.
 
     Raises:
       BudgetError: A part is out of range.
@@ -174,11 +174,11 @@ def measure_strata(
     streams: Streams,
     spending: Spending = Spending(),
 ) -> MeasuredStrata:
-    """Measure everybody, and all strata in parallel, at zCDP cost rho, exactly.
+    """Measure the population, and all strata in parallel, at exact zCDP cost rho.
 
     Args:
       truth: The records.
-      strata: Public.
+      strata: Public strata.
       rho: The cost, positive.
       neighbors: Which data sets count as neighbors.
       streams: Noise streams, used for nothing else.
@@ -191,7 +191,7 @@ def measure_strata(
       BudgetError: rho is not positive.
       SchemaError: A marginal is too large.
     """
-    everybody = measure_marginals(
+    population = measure_marginals(
         truth,
         rho * spending.population,
         neighbors,
@@ -200,11 +200,11 @@ def measure_strata(
     )
     records = truth.reveal()
     inner = strata.inner(records.domain)
-    domain = everybody.merged.only(inner)
-    codes = everybody.merging.recode(records).codes[:, inner]
+    domain = population.merged.only(inner)
+    codes = population.merging.recode(records).codes[:, inner]
     stratum_of = strata.of_records(records.codes)
-    plan = plan_pairs(domain, neighbors, spending.weighting).measure_exactly(rho - everybody.rho)
-    (counted,) = (int(a.answers[0]) for a in everybody.residuals if not a.query.kept)
+    plan = plan_pairs(domain, neighbors, spending.weighting).measure_exactly(rho - population.rho)
+    (counted,) = (int(a.answers[0]) for a in population.residuals if not a.query.kept)
     inside = []
     for stratum, share in enumerate(strata.shares()):
         part = Records(domain, codes[stratum_of == stratum])
@@ -215,19 +215,19 @@ def measure_strata(
             for i, (query, cost) in enumerate(costs)
         ]
         inside.append(tuple(answers))
-    return MeasuredStrata(strata, everybody, tuple(inside))
+    return MeasuredStrata(strata, population, tuple(inside))
 
 
 def costs_inside(plan: ExactPlan, size: float) -> list[tuple[Query, Fraction]]:
-    """Return what each query of a stratum of about so many records costs; rho of the plan in all.
+    """Return the queries of a stratum with their costs, which sum to rho of the plan.
 
-    Where a stratum is small against the noise, its pairs say less than everybody's model does, so
-    most of what they would cost goes to its size and one-way tables. A pair keeps the part by
-    which its table would be taken over if shares varied by `PAIRS_VARY`.
+    In a stratum that is small relative to the noise, pairs are less accurate than the pooled model.
+    So most of their cost goes to the size and the one-way tables. A pair keeps the weight that
+    shrinkage would give its table if shares varied by `PAIRS_VARY`.
 
     Args:
-      plan: Of the attributes inside a stratum.
-      size: Public, or made of noisy answers.
+      plan: Plan for the attributes inside a stratum.
+      size: Approximate number of records; public, or from noisy answers.
     """
     queries = list(plan.queries())
     costs = []
@@ -235,8 +235,8 @@ def costs_inside(plan: ExactPlan, size: float) -> list[tuple[Query, Fraction]]:
         cost = exact.rho
         if len(exact.query.kept) == 2:
             deviation = residual_deviation(exact.query, exact.mechanism)
-            own = (size * PAIRS_VARY) ** 2
-            cost *= Fraction(max(1, round(64 * own / (own + deviation**2))), 64)
+            between = (size * PAIRS_VARY) ** 2
+            cost *= Fraction(max(1, round(64 * between / (between + deviation**2))), 64)
         costs.append(cost)
     few = sum(cost for exact, cost in zip(queries, costs, strict=True) if len(exact.query.kept) < 2)
     more = (plan.rho - sum(costs)) / few + 1
@@ -271,7 +271,7 @@ def marginal_query(domain: Domain, attributes: Sequence[int]) -> Query:
 def _measure_again(
     recoded: Measurer, measured: Measured, rho: Fraction, spending: Spending
 ) -> tuple[NoisyAnswer, ...]:
-    """Measure the residuals of pairs that stand out; what is left over is not spent."""
+    """Measure the residuals of the most dependent pairs again, at cost rho in total."""
     pairs = strongest_pairs(measured, spending.pairs_again)
     by_pair = {answer.query.kept: answer.query for answer in measured.residuals}
     # Shares that minimize sum_B n_B^e x total variance, with the exponent e of phase 2: the root of

@@ -34,7 +34,7 @@ _LEAST_SHARE = 1e-6  # of a level in the start
 
 @dataclass(frozen=True)
 class Fit:
-    """How a mixture is fitted.
+    """Parameters of the fit of a mixture.
 
     What pairs leave open, a single fit fills by chance; the mean of several does not. Adult's
     three-way error at epsilon 1 fell from 0.124 with 800 components and 800 steps to 0.109 with
@@ -44,7 +44,7 @@ class Fit:
       components: Of each fit. Fewer than 200 lost what epsilon 5 can know.
       steps: Of Adam.
       rate: Its first step.
-      starts: Fits from starts of their own; all their components make up the mixture.
+      starts: Number of fits from random starts; the mixture has the components of all fits.
     """
 
     components: int = 200
@@ -112,7 +112,7 @@ def refit_mixture(
 
 @dataclass(frozen=True, eq=False)
 class Loss:
-    """What a fit minimizes, over L levels of d attributes one below the other.
+    """The loss function of a fit, over the L concatenated levels of d attributes.
 
     Attributes:
       sizes: int64[d], levels of each attribute.
@@ -120,7 +120,7 @@ class Loss:
       goal: float64[L, L], shares of the residuals of all pairs.
       weight: float64[L, L], 0 within an attribute.
       shares: float64[L], of the levels.
-      own: float64[L], weights of the levels.
+      share_weight: float64[L], weights of the levels.
     """
 
     sizes: IntArray
@@ -128,7 +128,7 @@ class Loss:
     goal: FloatArray
     weight: FloatArray
     shares: FloatArray
-    own: FloatArray
+    share_weight: FloatArray
 
     @classmethod
     def of(cls, domain: Domain, targets: Targets) -> Loss:
@@ -142,9 +142,10 @@ class Loss:
             goal[blocks[j], blocks[i]] = table.T / targets.size
             precision = (targets.size / targets.pair_sd[i, j]) ** 2 / 2.0
             weight[blocks[i], blocks[j]] = weight[blocks[j], blocks[i]] = precision
-        own = np.repeat((targets.size / targets.one_way_sd) ** 2, sizes)
+        of_shares = np.repeat((targets.size / targets.one_way_sd) ** 2, sizes)
         shares = np.concatenate(targets.one_way) / targets.size
-        return cls(sizes, starts, goal, weight / own.max(), shares, own / own.max())
+        most = of_shares.max()
+        return cls(sizes, starts, goal, weight / most, shares, of_shares / most)
 
     def normalized(self, scores: FloatArray) -> FloatArray:
         """Take the softmax of every attribute: float64[L, K]."""
@@ -159,7 +160,7 @@ class Loss:
         centered = probability - self._mean(probability)
         error = self.weight * (portable.product(centered, centered.T) / n_components - self.goal)
         slope = 4.0 * portable.product(error, centered)
-        alone = 8.0 * self.own * (probability.sum(1) / n_components - self.shares)
+        alone = 8.0 * self.share_weight * (probability.sum(1) / n_components - self.shares)
         slope -= self._mean(slope)
         slope += alone[:, None]
         moved = np.add.reduceat(probability * slope, self.starts, axis=0)

@@ -1,4 +1,4 @@
-"""What a generator that learns from selected queries costs (GEM), and what it was said to cost.
+"""Privacy cost of GEM, a generator that is fitted to adaptively selected queries.
 
 GEM fits a generator, a mixture of products, in T rounds. Each selects a query by the exponential
 mechanism, whose epsilon is 2 a eps0, and answers it with Gaussian noise of standard deviation
@@ -6,9 +6,9 @@ mechanism, whose epsilon is 2 a eps0, and answers it with Gaussian noise of stan
 
     rho = T eps0^2 (a^2 + (1 - a)^2) / 2.
 
-eps0 is the epsilon of a round. Where the epsilon that was wanted in all is given in its place, as
-has happened, the cost is 1,860 times what it should be at epsilon 1. The generator itself is that
-of `das.synthesis.mixture`, which needs no rounds: it is fitted to all pairs at once.
+eps0 is the epsilon of one round. If the total epsilon is passed in its place by mistake, the cost
+at epsilon 1 is 1,860 times too large. `das.synthesis.mixture` has the generator without rounds: it
+is fitted to all pairs at once.
 
 References:
   Liu, Vietri & Wu, Iterative methods for private synthetic data, NeurIPS 2021 (GEM).
@@ -28,7 +28,7 @@ SELECTION_SHARE = Fraction(67, 100)  # a
 def generator_rho(
     round_epsilon: Fraction, rounds: int = ROUNDS, share: Fraction = SELECTION_SHARE
 ) -> Fraction:
-    """Rho of all rounds, exact, of which each has this epsilon.
+    """Return the exact rho of all rounds from the epsilon of one round.
 
     Args:
       round_epsilon: eps0, positive.
@@ -48,7 +48,7 @@ def generator_rho(
 def generator_round_epsilon(
     rho: Fraction, rounds: int = ROUNDS, share: Fraction = SELECTION_SHARE
 ) -> float:
-    """The largest eps0 of rounds that cost rho in all; rounded down.
+    """Return the largest eps0 of a round at which all rounds cost at most rho, rounded down.
 
     Raises:
       BudgetError: An argument is out of range, or not exact.

@@ -180,7 +180,7 @@ class Merging:
 
 @dataclass(frozen=True, eq=False)
 class _OneWay:
-    """What every model is begun with.
+    """The one-way answers and the merging, with which every model begins.
 
     Attributes:
       domain: Of the records.
@@ -194,13 +194,13 @@ class _OneWay:
 
     @property
     def merged(self) -> Domain:
-        """The domain of what is measured next."""
+        """Return the merged domain, on which the next phase measures."""
         return Domain(self.domain.names, self.merging.sizes())
 
 
 @dataclass(frozen=True, eq=False)
 class Measured(_OneWay):
-    """Everything that was measured.
+    """All measurements of a model of survey records.
 
     Attributes:
       residuals: Phase 2 over the merged domain: the total, one- and two-way residuals.

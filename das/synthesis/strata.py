@@ -1,12 +1,12 @@
-"""A model of everybody, and strata shrunk toward it: microdata that serve small groups too.
+"""Synthetic microdata from a pooled model and from strata that are shrunk toward it.
 
-Part of rho measures everybody. The rest measures every stratum on its own, all at the same time:
-strata are disjoint, so together they cost what one does. In each stratum the model of everybody,
-given the stratum, is what its answers are shrunk toward: large strata keep what is their own, of
-small ones noise leaves the common model.
+Part of rho measures the whole population. The rest measures every stratum in parallel: strata are
+disjoint, so together they cost as much as one. The answers of each stratum are shrunk toward the
+pooled model, conditional on the stratum. So large strata keep their differences from the pooled
+model; small, noisy strata follow it.
 
-Strata and their weights are public. A combination of levels whose weight is too small joins the
-pool of all of these, by its weight alone, so nobody is left out.
+Strata and their weights are public. Combinations of levels with too small weights are pooled in one
+stratum, so every record is in a stratum.
 
 References:
   Rosenblatt, Stoyanovich & Musco, Stratification against the disparate impact of differential
@@ -30,12 +30,12 @@ from das.synthesis.mixture import Fit, draw_records, fit_mixture, products, refi
 from das.synthesis.records import Domain, Generator, Measured, NoisyAnswer, Records, sum_rho
 from das.synthesis.targets import Targets, centered, residual_block, rounded, targets_of
 
-# Everybody's model is where a stratum starts, so it takes fewer and smaller steps.
+# A stratum starts from the pooled model, so it takes fewer and smaller steps.
 STRATUM_FIT = Fit(components=400, steps=200, rate=0.05, starts=1)
 _SURPRISE = 3.0  # standard deviations by which a noisy size must contradict the public one
 _HALVINGS = 60  # of an interval; what remains of it is 10^-18
-# Standard deviations of a sum of squares. With 1, the error for everybody at epsilon 0.1 was 18 %
-# above that without strata, with 2, 15 %; at epsilon 5 it did not matter (four seeds of
+# Standard deviations of a sum of squares. At epsilon 0.1 the population-wide error was 18 % above
+# the error without strata with 1, and 15 % with 2; at epsilon 5 it did not matter (four seeds of
 # bench.strata_synthesis).
 _STRICT = 2.0
 _MOST_VARIANCE = 1e6  # of shares, for that of one record; the noise of a stratum is then all kept
@@ -124,53 +124,53 @@ class Strata:
 
 @dataclass(frozen=True, eq=False)
 class MeasuredStrata:
-    """Noisy answers of everybody and of every stratum; safe after the firewall.
+    """Noisy answers of the whole population and of every stratum; safe after the firewall.
 
     Attributes:
-      strata: Public.
-      everybody: All attributes, merged as its rare levels say.
+      strata: Public strata.
+      population: Population-wide answers on all attributes, with rare levels merged.
       inside: Per stratum the residuals of the other attributes, over their merged levels.
     """
 
     strata: Strata
-    everybody: Measured
+    population: Measured
     inside: tuple[tuple[NoisyAnswer, ...], ...]
 
     @property
     def rho(self) -> Fraction:
-        """Sum all costs; of strata, which are disjoint, that of the dearest.
+        """Return the total cost: the population-wide cost plus the largest cost of a stratum.
 
-        A changed record that moves from one stratum to another pays half in each.
+        A changed record that moves from one stratum to another costs half in each.
         """
-        return self.everybody.rho + max(map(sum_rho, self.inside))
+        return self.population.rho + max(map(sum_rho, self.inside))
 
 
 def synthesize_strata(
     measured: MeasuredStrata, fit: Fit, n_records: int, seed: int, inner_fit: Fit = STRATUM_FIT
 ) -> Records:
-    """Fit everybody, shrink and refit each stratum, draw by public weights.
+    """Fit the pooled model, shrink and refit each stratum, and draw records by public weights.
 
-    A function of noisy answers and public numbers alone.
+    The result is a function of noisy answers and public numbers alone.
 
     Args:
       measured: Noisy answers.
-      fit: Of everybody.
-      n_records: How many records; strata get their public shares of it, or where these are of a
-        sample, these and noisy counts of everybody by precision.
-      seed: Of fits and draws.
-      inner_fit: Of each stratum, from everybody's components on.
+      fit: Parameters of the pooled fit.
+      n_records: Number of records. Strata get their public shares. If these are from a sample, they
+        are combined with noisy population-wide counts by precision.
+      seed: Seed of fits and draws.
+      inner_fit: Parameters of the fit of a stratum, which starts from pooled components.
     """
     rng = np.random.default_rng(seed)  # noqa: TID251 - post-processing
-    strata, everybody = measured.strata, measured.everybody
-    targets = targets_of(everybody)
-    model = fit_mixture(everybody.merged, targets, fit, rng)
-    whole = everybody.domain
+    strata, population = measured.strata, measured.population
+    targets = targets_of(population)
+    model = fit_mixture(population.merged, targets, fit, rng)
+    whole = population.domain
     inner = strata.inner(whole)
-    merging = everybody.merging.only(inner)
-    domain, merged = whole.only(inner), everybody.merged.only(inner)
+    merging = population.merging.only(inner)
+    domain, merged = whole.only(inner), population.merged.only(inner)
     unmerged = []
     for i in strata.attributes:
-        new = everybody.merging.new_level[i]
+        new = population.merging.new_level[i]
         unmerged.append(model.levels[i][:, new] / np.bincount(new)[new])
     joint = products(unmerged)
     weights, variance = _weights(strata, joint.mean(0), targets)
@@ -209,13 +209,13 @@ def synthesize_strata(
 
 @dataclass(frozen=True, eq=False)
 class Prior:
-    """What everybody's model says of a stratum.
+    """Prediction of the pooled model for a stratum.
 
     Attributes:
       levels: Per inner attribute float64[K, n_i].
       chances: float64[K], weights of the components in the stratum, summing to 1.
-      size: Public number of its records, about.
-      size_sd: Standard deviation of it; 0 if weights are exact.
+      size: Approximate public number of records.
+      size_sd: Standard deviation of `size`; 0 if weights are exact.
     """
 
     levels: tuple[FloatArray, ...]
@@ -233,11 +233,11 @@ class Prior:
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """One centered table of a stratum beside what everybody's model says of it.
+    """One centered noisy table of a stratum and its prediction by the pooled model.
 
-    Shares vary as those of records drawn of the model do: rare cells by little, and all cells that
-    are rarer in one stratum than the model says together. So what a block departs by is seen along
-    the axes of the covariance of one record's cell.
+    Between strata, shares are taken to vary like a multinomial draw from the model: rare cells by
+    little, with correlated cells. So departures are measured along the principal axes of the
+    covariance of one record's cell.
 
     Attributes:
       noisy: float64[n_i, ...].
@@ -282,27 +282,27 @@ class Block:
         """Return how far the noisy table is from the model along each axis, float64[freedom]."""
         return np.asarray((self.noisy - self.goal).reshape(-1) @ self.axes)
 
-    def own(self, variance: float) -> FloatArray:
-        """Return the variance along each axis of what is the stratum's own, float64[freedom].
+    def signal_variance(self, variance: float) -> FloatArray:
+        """Return the variance of true departures along each axis, float64[freedom].
 
-        That of `size` records drawn of shares that vary about the model's.
+        It is the variance of `size` records drawn from shares that vary around the model's shares.
         """
         return self.scales * (self.size**2 * variance + self.size)
 
     def shrunk(self, variance: float) -> FloatArray:
-        """Estimate the table if shares of the stratum vary so much about those of the goal."""
-        own = self.own(variance)
-        kept = own / (own + self.deviation**2) * self.departure()
+        """Return the table shrunk toward the goal, given the between-stratum variance of shares."""
+        signal = self.signal_variance(variance)
+        kept = signal / (signal + self.deviation**2) * self.departure()
         out: FloatArray = self.goal + (self.axes @ kept).reshape(self.goal.shape)
         return out
 
 
 def variance_between(blocks: Sequence[Block]) -> float:
-    """Estimate how much shares of strata vary about the pooled model, for that of one record.
+    """Estimate the between-stratum variance of cell shares around the pooled model.
 
-    The variance v at which sum departure^2 / (own(v) + s^2) is what noise and variation would make
-    it, and two standard deviations more; 0 if noise and the draw of records alone explain as much
-    (the method of Paule and Mandel, on the strict side).
+    The unit is the variance of one record's cell. The estimate v solves
+    sum departure^2 / (signal_variance(v) + s^2) = its expectation + two standard deviations. It is
+    0 if noise and sampling of records explain the departures (a strict form of Paule and Mandel).
 
     Args:
       blocks: The same block of every stratum; not empty.
@@ -312,8 +312,11 @@ def variance_between(blocks: Sequence[Block]) -> float:
     most = freedom + _STRICT * math.sqrt(2.0 * freedom)
 
     def is_too_little(variance: float) -> bool:
-        found = zip(squares, blocks, strict=True)
-        return sum(float((s / (b.own(variance) + b.deviation**2)).sum()) for s, b in found) > most
+        total = 0.0
+        for square, block in zip(squares, blocks, strict=True):
+            noise = block.deviation**2
+            total += float((square / (block.signal_variance(variance) + noise)).sum())
+        return total > most
 
     if not is_too_little(0.0):
         return 0.0
@@ -342,10 +345,10 @@ def blocks_of(
         tables[inside] = (table, deviation)
     counted, deviation = tables.pop(())
     public, noisy = prior.size_sd**2, deviation**2
-    own = public / (public + noisy)
+    weight = public / (public + noisy)
     if abs(float(counted) - prior.size) > _SURPRISE * math.sqrt(public + noisy):
-        own = 1.0
-    size = max(1.0, float(rounded(prior.size + own * (float(counted) - prior.size))))
+        weight = 1.0
+    size = max(1.0, float(rounded(prior.size + weight * (float(counted) - prior.size))))
     blocks = {
         inside: Block.of(table, prior.shares(inside), deviation, size)
         for inside, (table, deviation) in sorted(tables.items())
@@ -416,7 +419,7 @@ def _weights(
     places = strata.attributes
     pairs = [targets.pair_sd[pair] for pair in itertools.combinations(places, 2)]
     deviation = max(pairs, default=float(targets.one_way_sd[places[0]]))
-    rest = 1.0 / strata.sample  # of a combination that the sample has nobody of
+    rest = 1.0 / strata.sample  # share of a combination without records in the sample
     of_sample = np.maximum(public * (1.0 - public), rest) / strata.sample
     of_model = (deviation / targets.size) ** 2
     both = (public * of_model + modelled * of_sample) / (of_model + of_sample)

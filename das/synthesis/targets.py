@@ -1,8 +1,8 @@
-"""What a model is fitted to: noisy counts combined, and residuals of pairs without their noise.
+"""Targets of model fits: combined noisy counts, and denoised residuals of pairs of attributes.
 
-A residual of a pair is its table without the parts that one attribute explains. Most pairs are
-nearly independent, so theirs is mostly noise; shrinking its singular values at the known noise
-keeps what stands out.
+The residual of a pair is its table without the parts that one attribute explains. Most pairs are
+nearly independent, so their residual is mostly noise. Shrinking singular values at the known noise
+level keeps the significant part.
 
 References:
   Gavish & Donoho, IEEE Trans. Inf. Theory 63 (2017), 2137-2152 (optimal shrinkage, Frobenius).
@@ -29,7 +29,7 @@ _UNIT = 1024.0
 
 @dataclass(frozen=True, eq=False)
 class Targets:
-    """One- and two-way tables of the merged domain as far as noise lets them be known.
+    """Estimated one- and two-way tables of the merged domain.
 
     All but `departures` are rounded, so that fits to them do not depend on the processor.
 
@@ -38,8 +38,8 @@ class Targets:
       one_way: Per attribute float64[n_i], positive, summing to `size`.
       pairs: Per pair i < j float64[n_i, n_j], its residual: rows and columns sum to 0.
       one_way_sd: Standard deviation of the noise of each one-way residual.
-      pair_sd: That of each pair, per cell before centering.
-      departures: Of everybody, per pair, what of its residual is not that of independent ones.
+      pair_sd: Standard deviation of the noise of each pair, per cell before centering.
+      departures: Per pair the denoised residual, the departure from independence; empty in strata.
     """
 
     size: float
@@ -121,7 +121,7 @@ def targets_of(measured: Measured) -> Targets:
         table, deviation = blocks[(i,)]
         second = table + total / size
         weight = (1.0 / variance) / (1.0 / variance + 1.0 / deviation**2)
-        # Half a record where noise took all: a level that nobody is known to have stays possible.
+        # At least half a record, so that a level with a noisy count of 0 or less stays possible.
         counts = np.maximum(weight * first + (1.0 - weight) * second, 0.5)
         one_way.append(np.maximum(rounded(counts / counts.sum() * total), 1.0 / _UNIT))
         one_way_sd.append(deviation)

@@ -196,7 +196,7 @@ def answer_rows(answers: Answers) -> Rows:
                     "answers": answer.answers.tolist(),
                 }
             )
-    whole = answers.everybody if isinstance(answers, MeasuredStrata) else answers
+    whole = answers.population if isinstance(answers, MeasuredStrata) else answers
     facts: dict[str, Any] = {
         "holds": _KINDS[type(answers)],
         "attributes": dict(zip(whole.domain.names, whole.domain.sizes, strict=True)),
@@ -225,7 +225,7 @@ def answer_rows(answers: Answers) -> Rows:
 def _phases(answers: Answers) -> Iterator[tuple[int, Sequence[NoisyAnswer]]]:
     """Yield (phase number, answers): 1 to 3 for all records, from 4 on one phase per stratum."""
     if isinstance(answers, MeasuredStrata):
-        yield from _phases(answers.everybody)
+        yield from _phases(answers.population)
         yield from enumerate(answers.inside, 4)
     elif isinstance(answers, ChosenMarginals):
         yield from ((1, answers.one_way), (2, answers.marginals))
@@ -292,7 +292,7 @@ def cost_of_answers(answers: Answers, neighbors: Neighbors) -> Fraction:
       OutputError: The noise costs more than the dataset states.
     """
     if isinstance(answers, MeasuredStrata):
-        whole = cost_of_answers(answers.everybody, neighbors)
+        whole = cost_of_answers(answers.population, neighbors)
         return whole + max(_cost_together(stratum, neighbors) for stratum in answers.inside)
     if isinstance(answers, ChosenMarginals):
         _check_alone((*answers.one_way, *answers.marginals), neighbors)

@@ -148,7 +148,7 @@ def _result(
         int(whole.absolute[0]),
         floor=grouping.floor,
     )
-    of_all = number(parity.everybody)
+    of_all = number(parity.population)
     return ParityResult(
         geolevel=geolevel,
         kind=grouped.kind,

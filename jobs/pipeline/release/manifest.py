@@ -488,7 +488,7 @@ def _at(
     return ExpectedAtLevel(
         geolevel=geolevel,
         l1=tuple(float(f"{value:.6g}") for value in absolute.tolist()),
-        everybody=_number(parity.everybody),
+        everybody=_number(parity.population),
         k=parity.n_groups,
         parity=_number(parity.error),
         parity_mean=_number(parity.mean),

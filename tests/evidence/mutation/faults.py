@@ -443,8 +443,8 @@ FAULTS = (
     Fault(
         "rows with negative entries are stated as partitions",
         CHANGES,
-        "return changed / sensitivity(query, neighbors, norm)",
-        "return Fraction(2)",
+        "ratio /= sensitivity(entry.query, neighbors, norm)",
+        "ratio = Fraction(2)",
         (
             CHANGES_UNIT + "test_listed_queries_cost_by_their_own_sensitivities"
             "[residual(sex)-zcdp-4]",
@@ -453,8 +453,8 @@ FAULTS = (
     Fault(
         "a planned change of an attribute costs what an added record costs",
         CHANGES,
-        "alone = (min(record, cost * one) for one in joint.attributes)",
-        "alone = (min(record, cost * one / 2) for one in joint.attributes)",
+        "alone = (min(record, cost * change) for change in joint.attributes)",
+        "alone = (min(record, cost * change / 2) for change in joint.attributes)",
         (CHANGES_UNIT + "test_planned_queries_cost_what_their_worst_pair_costs[orp-unbounded]",),
     ),
     Fault(
@@ -518,8 +518,8 @@ FAULTS = (
     Fault(
         "strata may overlap",
         STRATEGY,
-        "if one.group.meets(other.group):",
-        "if one.group is other.group:",
+        "if first.group.meets(second.group):",
+        "if first.group is second.group:",
         ("tests/unit/das/test_strategy_strata.py::test_what_is_no_promise_is_refused",),
     ),
     Fault(
@@ -1070,7 +1070,7 @@ FAULTS = (
     Fault(
         "strata get all of rho beside what measures everybody",
         MARGINALS,
-        "measure_exactly(rho - everybody.rho)",
+        "measure_exactly(rho - population.rho)",
         "measure_exactly(rho)",
         (STRATA_UNIT + "test_every_pair_of_neighbors_costs_at_most_rho[unbounded]",),
     ),

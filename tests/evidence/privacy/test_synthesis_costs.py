@@ -74,7 +74,7 @@ def test_no_two_neighbors_differ_by_more_than_was_paid(kind, neighbors, seed):
         strata = Strata.of(domain, ["x0"], np.full(sizes[0], 1 / sizes[0]))
         share = Spending(population=Fraction(rng.randint(1, 9), 10))
         within = measure_strata(truth, strata, rho, neighbors, streams, share)
-        everybody = within.everybody
+        everybody = within.population
     elif kind == "tree":
         everybody = measure_tree(truth, rho, neighbors, streams)
     else:

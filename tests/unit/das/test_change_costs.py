@@ -97,7 +97,7 @@ def test_a_strategy_that_costs_more_than_its_share_is_refused():
 def test_queries_are_charged_together_or_not():
     queries = [parse_query(SCHEMA, text) for text in ("detailed", "sex")]
     half = Fraction(1, 2)
-    with pytest.raises(BudgetError, match="charges some queries together"):
+    with pytest.raises(BudgetError, match="charges some queries jointly"):
         LevelStrategy(
             "block",
             Fraction(1),

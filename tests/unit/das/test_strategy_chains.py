@@ -55,5 +55,5 @@ def test_geounits_in_no_chain_are_asked_as_ever() -> None:
 
 def test_a_last_geolevel_that_asks_something_else_is_refused() -> None:
     levels = (STRATEGY.levels[0], level("block", "1/2", detailed="1/3", age="2/3"))
-    with pytest.raises(BudgetError, match="asks other queries"):
+    with pytest.raises(BudgetError, match="measures other queries"):
         noisy_queries(Strategy(levels, asks_last=True), BUDGET, 0, 1)

@@ -52,11 +52,11 @@ def test_queries_for_everybody_come_first_then_stratum_by_stratum():
     [
         (
             (WOMEN, own("sex=m", ("state", "age", "1/4"))),
-            "stratum sex=m: its shares and those for everybody do not sum to 1; got 3/4",
+            "stratum sex=m: its shares and the population-wide shares do not sum to 1; got 3/4",
         ),
         (
             (WOMEN, own("sex=m", ("state", "age", "3/4"))),
-            "stratum sex=m: its shares and those for everybody do not sum to 1; got 5/4",
+            "stratum sex=m: its shares and the population-wide shares do not sum to 1; got 5/4",
         ),
         ((WOMEN,), "strata: leave out cells; got 3 of 6 cells"),
         (

@@ -80,7 +80,7 @@ def test_definition_eleven_by_hand_on_three_strata():
     assert parity.n_groups == 2
     assert parity.relative[:2].tolist() == [0.1, 1.0]
     assert math.isnan(parity.relative[2])
-    assert parity.everybody == pytest.approx(4 / 54)
+    assert parity.population == pytest.approx(4 / 54)
     assert parity.error == pytest.approx(1.1 + 4 / 54 / 2)
     assert parity.mean == pytest.approx(parity.error / 2)
     assert parity.worst == 1
@@ -203,7 +203,7 @@ def test_bad_settings_are_refused(bad):
 def test_geounits_must_fit():
     with pytest.raises(SchemaError, match="different geounits"):
         differences(TRUTH, RELEASED[:1])
-    with pytest.raises(SchemaError, match="other geounits"):
+    with pytest.raises(SchemaError, match="one type per geounit"):
         differences(TRUTH, RELEASED).by_area(
             parse_query(STRATA, "f"), Areas(("a",), np.zeros(3, int))
         )

@@ -120,8 +120,8 @@ def test_epsilons_of_a_budget_are_those_of_the_accountant():
             lambda: Strategy(
                 (level(queries=((TOTAL, Fraction(1, 2)), (SEX, Fraction(1, 2)))),)
             ).require_full_column_rank(),
-            "allocation, geolevel block: its queries do not have full column rank: some counts of "
-            "cells would stay open; got ['total', 'sex']; give detailed a share, or a weight among "
+            "allocation, geolevel block: its queries do not have full column rank: some cell counts "
+            "would be undetermined; got ['total', 'sex']; give detailed a share, or a weight among "
             "the tables of a workload, however small",
         ),
         (

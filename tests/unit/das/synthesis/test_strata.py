@@ -71,8 +71,8 @@ def test_every_pair_of_neighbors_costs_at_most_rho(neighbors):
     result = measured(rho=rho, neighbors=neighbors, least=0.06)
     assert result.rho == rho
     inside = {sum(answer.rho for answer in answers) for answers in result.inside}
-    assert {result.everybody.rho + paid for paid in inside} == {rho}
-    everybody = result.everybody
+    assert {result.population.rho + paid for paid in inside} == {rho}
+    everybody = result.population
     inner_sizes = tuple(everybody.merged.sizes[i] for i in (1, 3))
     inner = Domain(("b", "c"), inner_sizes)
     columns = []

@@ -113,13 +113,13 @@ REFUSED: list[tuple[str, dict[str, Any], type[DasError], str]] = [
         "too little",
         {"aian": {"state": {**STATE, "share": "1/3"}}},
         BudgetError,
-        "stratum race=aian: its shares and those for everybody do not sum to 1; got 5/6",
+        "stratum race=aian: its shares and the population-wide shares do not sum to 1; got 5/6",
     ),
     (
         "too much",
         {"aian": {"state": {**STATE, "share": "2/3"}}},
         BudgetError,
-        "stratum race=aian: its shares and those for everybody do not sum to 1; got 7/6",
+        "stratum race=aian: its shares and the population-wide shares do not sum to 1; got 7/6",
     ),
     (
         "shares of queries",
