@@ -496,7 +496,7 @@ def _publish_exact(product: Product, found: _Found, exact: Exact) -> None:
             writer.write(stored.answer_table(codes[some].tolist(), "total", totals[some, None]))
         publish(dataset, [writer.close()], {"geolevel": level.name, "queries": ["total"]})
     publish_given_counts(plan, product.config.invariants, release, {})
-    if not plan.limits.hang_on_products:
+    if not plan.limits.depends_on_other_products:
         publish_implied(plan, release, LocalTasks(Sizing(1)))
 
 

@@ -1,4 +1,4 @@
-"""What the stages work on, an opened run, and what a stage is."""
+"""An opened run, on which the stages work, and the definition of a stage."""
 
 from __future__ import annotations
 
@@ -15,10 +15,16 @@ from jobs.pipeline.tasks.progress import Line, Recorder, Reporter
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """An opened run: its configuration and identity, what runs its tasks, and who watches it.
+    """An opened run.
 
-    `moved` says that its folder is the one that goes on, wherever else it lies. `refuse_overtaken`
-    raises OutputError once another driver took over the folder.
+    Attributes:
+      resolved: The configuration.
+      identity: Name under which the account knows the run folder.
+      tasks: Runs tasks on Spark or in this process.
+      reporter: Receives progress messages.
+      recorder: Records time and memory of each stage.
+      refuse_overtaken: Raises OutputError once another driver has taken over the folder.
+      moved: Whether the user confirmed that this moved or copied folder continues the run.
     """
 
     resolved: Resolved
@@ -31,26 +37,26 @@ class Job:
 
     @property
     def out(self) -> Place:
-        """Folder of the run."""
+        """Return the run folder."""
         return self.resolved.config.output.directory
 
     @property
     def release(self) -> ReleaseLayout:
-        """The release, or the solution beside it that is worked on: what all products share."""
+        """Return the paths shared by all products, of the release or of a named solution."""
         return self.resolved.release
 
     @property
     def products(self) -> tuple[Product, ...]:
-        """The products, in the order of work."""
+        """Return the products, in the order in which stages process them."""
         return tuple(self.resolved.products.values())
 
     def stage(
         self, name: str, what: str, geolevel: str | None = None
     ) -> AbstractContextManager[Line]:
-        """Show progress of a stage, or of part of it, and record what it costs.
+        """Show progress of a stage or a part of it, and record its time and memory.
 
         Raises:
-          OutputError: Another driver took over.
+          OutputError: Another driver has taken over the run folder.
         """
         self.refuse_overtaken()
         return self.recorder.stage(name, what, geolevel)
@@ -58,14 +64,14 @@ class Job:
 
 @dataclass(frozen=True)
 class Stage:
-    """A step of the pipeline, done once for every product.
+    """A step of the pipeline, done once for each product.
 
     Attributes:
-      name: As progress lines, `das run OUT`, summary.json and the documentation call it.
-      sees_truth: Whether it reads confidential data. Its function then stands in
-        `jobs.pipeline.confidential`, and else in a room that cannot import it.
-      outputs: Folders of the datasets, and files, that complete it for a product.
-      function: Does what is not complete, for all products.
+      name: Name in progress lines, `das run OUT`, summary.json and the documentation.
+      sees_truth: Whether the stage reads confidential data. Only functions of
+        `jobs.pipeline.confidential` may; other packages cannot import them.
+      outputs: Lists the dataset folders and files that the stage writes for a product.
+      function: Produces the missing outputs of all products.
     """
 
     name: str

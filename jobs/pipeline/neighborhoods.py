@@ -1,4 +1,4 @@
-"""What the invariants of a plan leave of its privacy statements, as data and in words."""
+"""How the invariants of a plan limit its privacy statements, as data and in words."""
 
 from __future__ import annotations
 
@@ -22,39 +22,39 @@ from jobs.pipeline.plan import Plan
 # Where the list of geounits comes from, in a manifest.
 PUBLIC_LIST: Final = "public list"
 FROM_DATA: Final = "data"
-# Cells of a schema from which on levels that no invariant tells apart are not all looked at: 0.8 MB
-# an array, of which there are some for each invariant.
+# From this number of cells on, levels that no invariant distinguishes are represented by four of
+# them: each invariant needs some arrays of one number per cell, 0.8 MB each. Default, not measured.
 _MANY_CELLS = 100_000
 
 
 def invariance(plan: Plan, geounits_source: str) -> Invariance:
-    """All that neighboring data sets must have in common under a plan.
+    """Return what neighboring data sets must have in common under a plan.
 
     Args:
       plan: The plan.
-      geounits_source: "data" if the list of geounits is that of the data.
+      geounits_source: "data" if the geounits are listed from the data, else "public list".
     """
     schema, limits, levels = plan.schema, plan.limits, plan.spine.levels
-    # Two records that change are told from one another by four cells at most, so that of levels
-    # that no invariant tells apart four stand for all.
+    # A change of two records involves at most four cells, so four levels represent all levels that
+    # no invariant distinguishes.
     queries = [invariant.query for invariant in plan.invariants]
-    alike = [np.arange(size) for size in schema.shape]
+    kept_levels = [np.arange(size) for size in schema.shape]
     if schema.size >= _MANY_CELLS:
-        alike = limits.levels_told_apart(schema, queries, most=4)
-    cells = cells_at(schema.shape, alike)
-    others = [one for one in limits.stated if one not in limits.rows]
+        kept_levels = limits.representative_levels(schema, queries, most=4)
+    cells = cells_at(schema.shape, kept_levels)
+    others = [limit for limit in limits.stated if limit not in limits.rows]
     return Invariance(
         levels,
         tuple(a.name for a in schema.attributes),
-        tuple(map(len, alike)),
-        [held for one in (*plan.invariants, *limits.rows, *others) for held in one.held(cells)],
+        tuple(map(len, kept_levels)),
+        [held for kind in (*plan.invariants, *limits.rows, *others) for held in kind.held(cells)],
         None if limits.zeros is None else ~limits.zeros.holds(cells),
         places="the list of geounits" if geounits_source == FROM_DATA else "",
     )
 
 
 def geounits_from_data(leaf: str) -> str:
-    """That the list of geounits is not public input, and what to do."""
+    """Return a warning that the list of geounits comes from the data, with a remedy."""
     return (
         f"the list of geounits: which {leaf} exists comes from the data and is published; give "
         "geography.geounits, a list made without the data"
@@ -62,28 +62,28 @@ def geounits_from_data(leaf: str) -> str:
 
 
 def neighborhood(plan: Plan, geounits_source: str) -> Limited:
-    """What is left of the neighbors of the run itself."""
+    """Return how the invariants limit the neighboring relation of the run."""
     kept = invariance(plan, geounits_source)
     neighbors = plan.budget.neighbors
-    found = kept.added() if neighbors is Neighbors.UNBOUNDED else kept.record()
-    return _limited(found, relation_words(neighbors, found))
+    limited = kept.added() if neighbors is Neighbors.UNBOUNDED else kept.record()
+    return _limited(limited, relation_words(neighbors, limited))
 
 
 def nearest(plan: Plan, geounits_source: str) -> Nearest | None:
-    """The nearest data sets that agree on what is exact; None if nothing is."""
+    """Return the distance of the nearest data sets with equal exact values; None without any."""
     kept, budget = invariance(plan, geounits_source), plan.budget
-    if not any(one.is_exact for one in kept.held):
+    if not any(held.is_exact for held in kept.held):
         return None
-    found = kept.distance(budget.neighbors)
+    distance = kept.distance(budget.neighbors)
     cost = None
-    if found.is_least and found.records is not None:
-        cost = replace(budget, total=_of_group(budget, found.records))
+    if distance.is_least and distance.records is not None:
+        cost = replace(budget, total=_of_group(budget, distance.records))
     return Nearest(
-        records=found.records,
-        is_least=found.is_least,
+        records=distance.records,
+        is_least=distance.is_least,
         total=str(cost.total) if cost else None,
         epsilon=cost.epsilon if cost else None,
-        in_words=nearest_words(budget, found, cost),
+        in_words=nearest_words(budget, distance, cost),
     )
 
 
@@ -93,16 +93,16 @@ def _of_group(budget: Budget, records: int) -> Fraction:
     return of_group(ZeroConcentrated(budget.total), records).rho
 
 
-def nearest_words(budget: Budget, found: Distance, cost: Budget | None) -> str:
-    """How far apart the nearest data sets are that agree on what is exact, and what that costs.
+def nearest_words(budget: Budget, distance: Distance, cost: Budget | None) -> str:
+    """Describe the distance of the nearest data sets with equal exact values, and its cost.
 
     Args:
-      budget: Of neighbors.
-      found: How far apart.
-      cost: Of two data sets so far apart, if that is known.
+      budget: Budget of the run, which holds between neighbors.
+      distance: Number of records by which the data sets differ.
+      cost: Privacy loss between data sets at that distance; None if the distance is not known.
     """
     changed = "changed" if budget.neighbors is Neighbors.BOUNDED else "added or removed"
-    k, unit = found.records, budget.definition.unit
+    k, unit = distance.records, budget.definition.unit
     if k is None:
         return (
             "No two data sets agree on what is exact: it determines every count, so nothing is "
@@ -132,41 +132,43 @@ def _upward(cost: Budget) -> str:
 def limited_statements(
     stated: Sequence[Stated], plan: Plan, geounits_source: str
 ) -> tuple[Statement, ...]:
-    """Statements with what the invariants leave of each; empty ones lose their cost.
+    """Return privacy statements with the limits that invariants set.
+
+    A statement without comparable data sets loses its cost.
 
     Args:
-      stated: What changes cost, invariants aside.
+      stated: Cost of each change of a record, ignoring invariants.
       plan: The plan.
-      geounits_source: Where the list of geounits comes from.
+      geounits_source: Source of the list of geounits, "data" or "public list".
     """
-    left = {(one.change, one.name): one for one in invariance(plan, geounits_source).all()}
+    limits = {(n.change, n.name): n for n in invariance(plan, geounits_source).all()}
     statements = []
     for statement in stated:
-        found = left[statement.change, statement.name]
-        if found.comparable is Comparable.NONE:
+        neighborhood = limits[statement.change, statement.name]
+        if neighborhood.comparable is Comparable.NONE:
             statement = replace(statement, total=None, epsilon=None, epsilon_simple=None)
-        limited = _limited(found, statement_words(found))
+        limited = _limited(neighborhood, statement_words(neighborhood))
         statements.append(Statement(**vars(statement), **vars(limited)))
     return tuple(statements)
 
 
-def _limited(found: Neighborhood, in_words: str) -> Limited:
+def _limited(neighborhood: Neighborhood, in_words: str) -> Limited:
     return Limited(
-        comparable=found.comparable,
-        limited_by=found.limited_by,
-        stays_in=found.stays_in,
+        comparable=neighborhood.comparable,
+        limited_by=neighborhood.limited_by,
+        stays_in=neighborhood.stays_in,
         in_words=in_words,
     )
 
 
-def relation_words(neighbors: Neighbors, found: Neighborhood) -> str:
-    """What the invariants leave of the epsilon of a run; empty if all of it.
+def relation_words(neighbors: Neighbors, limited: Neighborhood) -> str:
+    """Describe how the invariants limit the epsilon of a run; empty if they do not.
 
     Args:
-      neighbors: The relation of the run.
-      found: Its neighborhood.
+      neighbors: Neighboring relation of the run.
+      limited: The neighbors that agree on all exact values.
     """
-    by, comparable = listed(found.limited_by), found.comparable
+    by, comparable = listed(limited.limited_by), limited.comparable
     if comparable is Comparable.NONE and neighbors is Neighbors.UNBOUNDED:
         return (
             f"No two neighboring data sets agree on what is exact ({by}): it changes with every "
@@ -187,8 +189,8 @@ def relation_words(neighbors: Neighbors, found: Neighborhood) -> str:
     return ""
 
 
-def statement_words(found: Neighborhood) -> str:
-    """What the invariants leave of one statement; empty if all of it.
+def statement_words(neighborhood: Neighborhood) -> str:
+    """Describe how the invariants limit one privacy statement; empty if they do not.
 
     >>> kind, by = Change.WITHIN, ("total in every tract",)
     >>> statement_words(Neighborhood(kind, "tract", Comparable.NONE, by))
@@ -196,20 +198,20 @@ def statement_words(found: Neighborhood) -> str:
     >>> statement_words(Neighborhood(kind, "state", Comparable.SOME, by, stays_in="tract"))
     'only moves within one tract: others change total in every tract'
     """
-    by, place = listed(found.limited_by), found.stays_in
-    if found.comparable is Comparable.NONE:
+    by, geolevel = listed(neighborhood.limited_by), neighborhood.stays_in
+    if neighborhood.comparable is Comparable.NONE:
         return f"not protected: no such change keeps {by}"
-    if found.comparable is Comparable.ALL:
+    if neighborhood.comparable is Comparable.ALL:
         return ""
-    if found.change is Change.WITHIN and place:
-        return f"only moves within one {place}: others change {by}"
-    if place:
-        return f"only changes that keep {by}, so no move out of one {place}"
+    if neighborhood.change is Change.WITHIN and geolevel:
+        return f"only moves within one {geolevel}: others change {by}"
+    if geolevel:
+        return f"only changes that keep {by}, so no move out of one {geolevel}"
     return f"only changes that keep {by}"
 
 
 def listed(names: Sequence[str]) -> str:
-    """Names in one phrase.
+    """Join names into one phrase.
 
     >>> listed(["a", "b", "c"])
     'a, b and c'

@@ -1,4 +1,4 @@
-"""Plan: all that is public of a run before its data are read, and what each geolevel is to do."""
+"""The plan of a product: everything public before the data are read, by geolevel."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from das.schema import Schema
 from das.strategy import NoisyQuery, Strategy, noisy_queries
 from das.tree.model import GeolevelTerms, partial_terms, spine_terms
 from geography.lattice import Lattice, Spine
-from invariants.constraints import Limits
+from invariants.constraints import Constraints
 from invariants.exact import Invariant, invariants_at
 from invariants.linear import LinearRow
 
 
 @dataclass(frozen=True)
 class Covariate:
-    """Totals that are expected by housing units.
+    """Settings of the housing-unit covariate, which predicts total records.
 
     Attributes:
-      geolevels: Where they are.
-      with_composition: Whether cells are expected too, by the composition of the parent.
-      variance_factor: Factor of the variance that is learned of totals; twice that of composition.
-      only_if_better: Whether they are only used where that lowers the estimated error.
+      geolevels: Geolevels at which the solver uses it.
+      with_composition: Whether cells are predicted too, from the composition of the parent.
+      kappa: Factor of the fitted variance of totals; composition uses twice this factor.
+      is_certified: Whether it is used only where it lowers the estimated error.
     """
 
     geolevels: tuple[str, ...]
@@ -46,21 +46,21 @@ class Covariate:
 
 @dataclass(frozen=True)
 class Solving:
-    """How noisy answers become counts.
+    """Settings of post-processing, from noisy answers to nonnegative integer counts.
 
     Attributes:
       tolerance: Largest accepted residual of a node.
-      fit_to: Whether a geounit is fitted to the estimate from its whole subtree, "tree", or from
-        its own geolevel, "level".
-      empirical_bayes: Geolevels whose cells are fitted to posterior means.
-      l2_passes: Least-squares passes of geolevels, as names of measured queries.
-      round_l2_passes: Whether the answers of a pass are whole numbers before they are fixed.
-      method: What the continuous stage minimises, a `solvers.choices.Method`.
+      targets: "full" fits each geounit to the estimate from its subtree; "own" to the estimate
+        from its geolevel alone.
+      learned_prior: Geolevels whose cells are fitted to empirical Bayes posterior means.
+      order: Least-squares passes by geolevel, each a tuple of names of measured queries.
+      round_passes: Whether the answers of a pass are rounded before later passes keep them.
+      method: Objective of the continuous stage, a `solvers.choices.Method`.
       least_squares: A `solvers.choices.LeastSquaresSolver`.
       integers: A `solvers.choices.IntegerSolver`.
-      failsafe: What happens to a parent whose children cannot satisfy their constraints and add up
-        to it, a `solvers.choices.Failsafe`.
-      covariate: Where totals are expected by housing units; None for nowhere.
+      failsafe: Treatment of a parent whose children cannot meet their constraints and sum to it, a
+        `solvers.choices.Failsafe`.
+      covariate: The housing-unit covariate; None if unused.
     """
 
     tolerance: float = 1e-7
@@ -77,19 +77,19 @@ class Solving:
 
 @dataclass(frozen=True, eq=False)
 class Hint:
-    """What noisy answers of a later product say of one before it, by what ties them.
+    """A cross-product pseudo-measurement: noisy answers of a later product about an earlier one.
 
-    Records of a type are as many as the least number per unit, summed over units, and an unknown
-    surplus in units of open cells, which may hold more than their least.
+    The records of a type number at least the minimum per unit, summed over units. Units of open
+    cells may hold more records than their minimum.
 
     Attributes:
       product: Name of the later product.
-      plan: Its plan.
-      query: Its query that is estimated.
+      plan: Plan of the later product.
+      query: Query of the later product that is estimated; it has m answers.
       types: int64[t, m], 0 or 1: the answers that count records of each type.
-      sums: int64[d, t], 0 or 1: sums of types that its ties bound, and the types themselves.
-      least: int64[t, n], how many of each type a unit of each cell holds at least.
-      is_open: bool[t, n], whether it may hold more.
+      sums: int64[d, t], 0 or 1: sums of types that constraints bound, and the types themselves.
+      least: int64[t, n], minimum number of records of each type in a unit of each cell.
+      is_open: bool[t, n], whether a unit of the cell may hold more than the minimum.
     """
 
     product: str
@@ -103,23 +103,22 @@ class Hint:
 
 @dataclass(frozen=True, eq=False)
 class Level:
-    """A geolevel of a plan, and all that is asked of it and known in it.
+    """A geolevel of a plan, with its measured queries and its constraints.
 
     Attributes:
-      index: Its position; 0 is the root.
-      name: Its name.
-      digits: Length of its geocodes; 0 where the root has the whole prefix to itself.
+      index: Position in the spine; 0 is the root.
+      name: Name of the geolevel.
+      digits: Length of its geocodes; 0 at a root whose geocode is empty.
       queries: Measured queries, in the order of the strategy.
-      on_demand: Those of them whose noise is drawn only for cells where the parent has persons; at
-        the root only for cells where its support has.
-      complete: Those of them that are on demand at no geolevel.
+      on_demand: Measured queries whose noise is drawn only for cells with released records of the
+        parent; at the root, only for cells of its support.
+      complete: Measured queries that are on-demand queries at no geolevel.
       exact: Queries whose answers are published exactly, coarse before fine.
       bound: Queries whose answers must equal those of an earlier release.
       exact_rows: Linear rows whose sums are published exactly.
       bounded_rows: Linear rows with a lower or upper bound only.
-      whole: Measured queries that are not on demand at this geolevel.
-      kept: Every query whose answers the counts must reproduce: `exact` and `bound`, coarse before
-        fine.
+      whole: Measured queries that are not in `on_demand`.
+      kept: Queries whose answers the counts must reproduce, `exact` and `bound`, coarse first.
       published: Queries and rows whose exact answers come from the data of this run.
     """
 
@@ -146,27 +145,27 @@ class Level:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """What the stages after reading need; no path to confidential data.
+    """The plan of a product, used by all stages; it holds no path to confidential data.
 
     Attributes:
       schema: Attributes and cells.
       spine: Geolevels.
       strategy: Measured queries.
-      budget: What every root-to-leaf path may cost.
-      invariants: Exact queries.
+      budget: Budget of each root-to-leaf path.
+      invariants: Queries published exactly.
       passes: Rounding passes, each a tuple of nested queries.
-      solving: How noisy answers become counts.
-      not_for_release: Whether noise is seeded.
-      digest: Digest of what fixes the measurements.
+      solving: Settings of post-processing.
+      not_for_release: Whether the noise is seeded, so that anyone can reproduce it.
+      digest: Digest of all settings that determine the measurements.
       limits: Invariants other than exact queries.
-      on_demand: Names of the queries whose noise is drawn only where the parent has persons.
-      support: Queries of the root, from coarse to fine, whose counts are solved first. On-demand
-        queries of the root are then drawn only within positive answers of the last. Without support
-        they are drawn in full.
-      solve_digest: Digest of how counts are made, which may change after measuring.
-      is_elsewhere: Whether the noisy answers were made elsewhere, and the budget spent there.
-      census: Geolevels of the geocodes of data, microdata and tables, where the spine has others.
-      hints: What noisy answers of later products say of this one.
+      on_demand: Names of on-demand queries, whose noise is drawn only for cells where the parent
+        has records.
+      support: Root queries, coarse to fine, that are solved first. On-demand queries of the root
+        are drawn only within positive answers of the last one; without support, completely.
+      solve_digest: Digest of the post-processing settings, which may change after measuring.
+      is_elsewhere: Whether the noisy answers are imported, so that this run spends no budget.
+      census: Geolevels of the geocodes of data, microdata and tables; None if equal to the spine.
+      hints: Pseudo-measurements from later products.
     """
 
     schema: Schema
@@ -178,7 +177,7 @@ class Plan:
     solving: Solving
     not_for_release: bool
     digest: str
-    limits: Limits = field(default_factory=Limits)
+    limits: Constraints = field(default_factory=Constraints)
     on_demand: frozenset[str] = frozenset()
     support: tuple[Query, ...] = ()
     solve_digest: str = ""
@@ -188,103 +187,103 @@ class Plan:
 
     @property
     def census_spine(self) -> Spine:
-        """Geolevels of the geocodes of data, microdata and tables."""
+        """Return the geolevels of the geocodes of data, microdata and tables."""
         return self.spine if self.census is None else self.census
 
     @cached_property
     def census_digits(self) -> dict[str, int]:
-        """Lengths of geocodes of the census by geolevel, those that only the spine has left out."""
+        """Return the geocode length of each census geolevel."""
         census = self.census_spine
         return dict(zip(census.levels, census.digits, strict=True))
 
     @cached_property
     def off_spine(self) -> tuple[str, ...]:
-        """Census geolevels that are not on the spine; their counts are sums over leaves."""
+        """Return the census geolevels off the spine; their counts are sums over leaves."""
         return tuple(name for name in self.census_spine.levels if name not in self.spine.levels)
 
     @property
     def geolevels(self) -> tuple[str, ...]:
-        """All that have counts: those of the spine, root first, and those off it."""
+        """Return the geolevels with counts: those of the spine, root first, then those off it."""
         return (*self.spine.levels, *self.off_spine)
 
     @cached_property
     def shared_digits(self) -> int:
-        """First digits of a leaf geocode that are the same on the spine and in the census."""
+        """Return how many leading digits a leaf geocode shares with its census geocode."""
         return self.spine.digits[self.spine.shared_with(self.census_spine) - 1]
 
     @cached_property
     def levels(self) -> tuple[Level, ...]:
-        """The geolevels, root first."""
+        """Return the geolevels, root first."""
         spine, limits = self.spine, self.limits
         return tuple(
             Level(
                 index,
                 name,
                 digits,
-                tuple(entry.query for entry in asked),
-                tuple(e.query for e in asked if self._is_on_demand(index, e.query)),
-                tuple(e.query for e in asked if e.query.name not in self.on_demand),
+                tuple(entry.query for entry in measured),
+                tuple(e.query for e in measured if self._is_on_demand(index, e.query)),
+                tuple(e.query for e in measured if e.query.name not in self.on_demand),
                 tuple(invariant.query for invariant in invariants_at(self.invariants, name)),
-                tuple(invariant.query for invariant in invariants_at(limits.bound, name)),
+                tuple(invariant.query for invariant in invariants_at(limits.pinned, name)),
                 tuple(limits.exact_rows_at(name)),
                 tuple(limits.bounded_rows_at(name)),
             )
             for index, (name, digits) in enumerate(zip(spine.levels, spine.digits, strict=True))
-            for asked in (self.strategy.measured(index),)
+            for measured in (self.strategy.measured(index),)
         )
 
     def _is_on_demand(self, level: int, query: Query) -> bool:
-        """Whether a query is drawn only where somebody is known to be."""
+        """Return whether noise of a query is drawn only for cells with released records above."""
         if level or query.name not in self.on_demand:
             return query.name in self.on_demand
         return bool(self.support) and not is_refinement(self.support[-1], query)
 
     @property
     def leaf(self) -> Level:
-        """The last geolevel."""
+        """Return the last geolevel."""
         return self.levels[-1]
 
     def level(self, name: str) -> Level:
-        """A geolevel by its name."""
+        """Return a geolevel by its name."""
         return self.levels[self.spine.levels.index(name)]
 
     @property
     def randomness(self) -> str:
-        """Where noise comes from, as the configuration calls it."""
+        """Return the source of the noise, in the words of the configuration."""
         if self.is_elsewhere:
             return "elsewhere"
         return "seeded_not_for_release" if self.not_for_release else "operating_system"
 
     @property
     def spends(self) -> bool:
-        """Whether the account of the people pays for the noisy answers."""
+        """Return whether the account pays for the noisy answers."""
         return not (self.not_for_release or self.is_elsewhere)
 
     def facts(self, **more: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON facts
-        """Return what every dataset says of the plan that it was made by, and more."""
+        """Return the facts about the plan that every dataset records, and more facts."""
         known = {"configuration_digest": self.digest, "not_for_release": self.not_for_release}
         return {**known, **more}
 
     def noise(self, first: int, last: int) -> tuple[NoisyQuery, ...]:
         """Return queries and exact noise of geounits whose chain spans geolevels first..last.
 
-        A chain is a geounit, its only child, that one's only child, and so on. They hold the same
-        people, so they are measured once, at the first geolevel, with the budget of all.
+        A chain is a geounit, its only child, the only child of that child, and so on. They hold the
+        same records, so the first geolevel is measured once, with the budget of the whole chain.
         """
         return noisy_queries(self.strategy, self.budget, first, last)
 
     def change_costs(self, first: str, last: str) -> tuple[ChangeCosts, ...]:
-        """What changing one record costs by the measurements of a chain, by stratum."""
+        """Return the cost of changing one record in a chain, by stratum."""
         chain = Chain(self.level(first).index, self.level(last).index, (first, last))
         names = [attribute.name for attribute in self.schema.attributes]
         return change_costs(self.strategy, self.budget, names, chain)
 
     @cached_property
     def changed_record(self) -> Fraction:
-        """Cost of any change of one record, in what the budget counts, in every geography.
+        """Return the cost of any change of one record, in the unit of the budget.
 
-        It is the row `record` of `das.privacy.semantics.statements` over all chains of only
-        children that geounits may form, so it is at least that of the chains that occur.
+        This is the row `record` of `das.privacy.semantics.statements` over all possible chains of
+        only children, so it bounds the cost in every geography.
         """
         names, measured = self.spine.levels, list[ChangeCosts]()
         for first, last in itertools.combinations_with_replacement(names, 2):
@@ -298,10 +297,10 @@ class Plan:
 
 @lru_cache(maxsize=4)
 def plan_terms(plan: Plan) -> tuple[GeolevelTerms, ...]:
-    """Return queries of every geolevel as small matrices, without those drawn on demand.
+    """Return the complete queries of each geolevel as small matrices.
 
     Raises:
-      SchemaError: The queries group the levels in too many ways.
+      SchemaError: The queries group attribute levels in too many ways.
     """
     make = partial_terms if plan.on_demand else spine_terms
     return make(
@@ -311,7 +310,7 @@ def plan_terms(plan: Plan) -> tuple[GeolevelTerms, ...]:
 
 
 def why_no_estimates(plan: Plan) -> str | None:
-    """Why there are none of anything, as may be with on-demand queries; None if there are some."""
+    """Return the reason why nothing can be estimated; None if something can."""
     if plan.on_demand and not any(level.complete for level in plan.levels):
         return "no query is measured completely"
     try:
@@ -322,7 +321,10 @@ def why_no_estimates(plan: Plan) -> str | None:
 
 
 def without_estimates(plan: Plan, queries: Iterable[Query]) -> dict[str, tuple[str, ...]]:
-    """Tables that do not follow from what is measured completely, each with the geolevels."""
+    """Return the tables that cannot be estimated, each with the geolevels where it cannot.
+
+    Tables are estimable if complete measured queries determine them.
+    """
     if not plan.on_demand:
         return {}
     levels = plan.geolevels
@@ -330,25 +332,25 @@ def without_estimates(plan: Plan, queries: Iterable[Query]) -> dict[str, tuple[s
         return {query.name: tuple(levels) for query in queries}
     out = {}
     for query in queries:
-        terms = plan_terms(plan)  # what is not on the spine is estimated from leaves
+        terms = plan_terms(plan)  # geolevels off the spine are estimated from leaves
         pairs = zip(levels, (*terms, *terms[-1:] * len(plan.off_spine)), strict=True)
-        without = tuple(level for level, own in pairs if not own.determines(query))
+        without = tuple(level for level, of_level in pairs if not of_level.determines(query))
         if without:
             out[query.name] = without
     return out
 
 
 def exact_query(plans: Mapping[str, Plan], product: str, name: str, geolevel: str) -> Query:
-    """The query of a product that is published exactly at a geolevel.
+    """Find a query that an earlier product publishes exactly at a geolevel.
 
     Args:
-      plans: The plans of the products that come before the one that asks.
-      product: Name of the product whose answers are meant.
-      name: Its query as written in a configuration, such as "hhgq".
-      geolevel: Where its answers are wanted.
+      plans: Plans of the earlier products, by name.
+      product: Name of the earlier product.
+      name: Query as written in a configuration, such as "hhgq".
+      geolevel: Name of the geolevel.
 
     Raises:
-      ConfigError: The product does not come before, or has no such invariant at the geolevel.
+      ConfigError: No earlier product has this name, or it has no such invariant at the geolevel.
     """
     if product not in plans:
         raise ConfigError(
@@ -372,7 +374,7 @@ def exact_query(plans: Mapping[str, Plan], product: str, name: str, geolevel: st
 
 
 def planned_ledger(plan: Plan, lattice: Lattice) -> Ledger:
-    """The ledger that measuring this lattice will produce; checked against the budget.
+    """Compute the ledger of measuring a lattice, checked against the budget.
 
     Raises:
       LedgerError: A path of the tree would not spend exactly the budget.
@@ -387,7 +389,7 @@ def planned_ledger(plan: Plan, lattice: Lattice) -> Ledger:
 
 
 def ordinary_ledger(plan: Plan) -> Ledger:
-    """The ledger of one path of geounits none of which is an only child.
+    """Compute the ledger of one root-to-leaf path without only children.
 
     Raises:
       LedgerError: The path would not spend exactly the budget.
@@ -397,7 +399,7 @@ def ordinary_ledger(plan: Plan) -> Ledger:
 
 
 def _ledger(plan: Plan, geounits: Mapping[tuple[int, int], int]) -> Ledger:
-    """Entries of every chain that occurs, given the number of its geounits."""
+    """Compute the ledger from the number of geounits of each chain, by first and last geolevel."""
     names = plan.spine.levels
     attributes = [attribute.name for attribute in plan.schema.attributes]
     strategy = plan.strategy

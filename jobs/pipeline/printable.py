@@ -1,4 +1,4 @@
-"""Names and texts of others on a terminal: all of them shown, none of them obeyed."""
+"""Print texts from files and users without letting them control the terminal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 def printable(value: T) -> T:
-    r"""A value in whose texts every character that a terminal would obey is written as an escape.
+    r"""Return a value with the control characters of its texts written as escapes.
 
     Args:
       value: A text, or texts and other values in lists, tuples and dictionaries.
@@ -19,23 +19,23 @@ def printable(value: T) -> T:
     >>> printable({"a\x1b[31mb": ["[/x]\n", 1]})
     {'a\\x1b[31mb': ['[/x]\\n', 1]}
     """
-    found: object = value
+    escaped: object = value
     if isinstance(value, str) and not value.isprintable():
-        escaped = (c if c.isprintable() else c.encode("unicode_escape").decode() for c in value)
-        found = "".join(escaped)
+        escapes = (c if c.isprintable() else c.encode("unicode_escape").decode() for c in value)
+        escaped = "".join(escapes)
     elif isinstance(value, dict):
-        found = {printable(key): printable(one) for key, one in value.items()}
+        escaped = {printable(key): printable(item) for key, item in value.items()}
     elif isinstance(value, list):
-        found = [printable(one) for one in value]
+        escaped = [printable(item) for item in value]
     elif isinstance(value, tuple):
-        found = tuple(printable(one) for one in value)
-    return cast("T", found)
+        escaped = tuple(printable(item) for item in value)
+    return cast("T", escaped)
 
 
 def result_console() -> Console:
-    """Console for results on standard output; wide where no terminal sets a width.
+    """Return a console for results on standard output; 140 columns wide without a terminal.
 
-    Brackets and colons in names are no markup.
+    Brackets and colons in names are printed as they are, not as markup.
     """
     width = None if sys.stdout.isatty() else 140
     return Console(highlight=False, markup=False, emoji=False, width=width)

@@ -1,7 +1,7 @@
-"""A product measured and solved again from public counts and a public seed; spends nothing.
+"""Measure and solve a product again from public counts and a public seed, without spending budget.
 
-The counts of a release take the place of the truth. Noise has the laws of the run, and its key is
-made of a seed that anybody may know, so a plan marked as not for release is all that this takes.
+The counts of a release replace the truth. The noise follows the distributions of the run, but its
+key comes from a public seed, so the plan must be marked as not for release.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from jobs.pipeline.tasks.executor import Tasks
 
 @dataclass(frozen=True, eq=False)
 class Repeat:
-    """Measure and solve the counts of a release as if they were the truth.
+    """A replicate: a product measured and solved with released counts as the truth.
 
     Attributes:
       plan: The plan of the run, marked as not for release.
-      truth: Whose counts are measured.
-      made: Where noisy answers, messages and counts go.
-      key: Makes the key of the noise of a geolevel from a public seed, by its position.
-      tasks: What runs the steps.
+      truth: Release whose counts are measured.
+      made: Folder of the noisy answers, estimates and counts of the replicate.
+      key: Makes the noise key of a geolevel from a public seed and the index of the geolevel.
+      tasks: Runs the tasks.
     """
 
     plan: Plan
@@ -43,7 +43,7 @@ class Repeat:
         return MeasureStage(self.plan, self.made, truth, self.tasks)
 
     def measure(self) -> None:
-        """Draw what is drawn completely, and estimate upwards."""
+        """Draw all queries but the on-demand ones, and combine estimates from the leaves up."""
         plan, made = self.plan, self.made
         for level in plan.levels:
             self._stage.measure(level.index, self.key(level.index))
@@ -53,12 +53,12 @@ class Repeat:
                 estimate.climb(level.index)
 
     def solve(self) -> None:
-        """Draw on-demand queries and solve, geolevel by geolevel; all products are measured.
+        """Draw on-demand queries and solve, geolevel by geolevel, after all products are measured.
 
         Counts of census geolevels off the spine are sums over leaves, as in a release.
 
         Raises:
-          SolverError, InfeasibleError: A node failed.
+          SolverError, InfeasibleError: The counts of some geounit could not be solved.
         """
         plan, made = self.plan, self.made
         for level in plan.levels:

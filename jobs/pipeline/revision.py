@@ -1,4 +1,4 @@
-"""Which state of the source this program is: the version alone is the same for many."""
+"""The commit of the source that runs, which is more precise than the version."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from pathlib import Path
 _ROOT = Path(__file__).resolve().parents[2]
 _SOURCES = ("das", "geography", "invariants", "solvers", "jobs", "topdown_das.py")
 CHANGED = ", with changes"
-_SECONDS = 20
+_SECONDS = 20  # time limit of a git command; default, not measured
 
 
 @cache
 def revision() -> str | None:
-    """The commit of a checkout; else what was recorded when this was packed; None if nothing was.
+    """Return the commit of the checkout, or else the one recorded in the package.
 
-    What is not committed in a checkout is said, and not told apart.
+    Uncommitted changes add the suffix ", with changes". None if no commit is known.
     """
     return _of_checkout() or _recorded() or _fetched()
 
@@ -36,12 +36,12 @@ def _of_checkout() -> str | None:
 
 
 def _git(*words: str) -> str | None:
-    """What git prints of this checkout; None if it cannot."""
-    own = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    """Run git in the checkout and return its output; None if it fails."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     try:
         done = subprocess.run(
             ["git", "-C", str(_ROOT), *words],
-            env={**own, "GIT_OPTIONAL_LOCKS": "0"},
+            env={**environment, "GIT_OPTIONAL_LOCKS": "0"},
             capture_output=True,
             text=True,
             check=True,
@@ -53,7 +53,7 @@ def _git(*words: str) -> str | None:
 
 
 def _recorded() -> str | None:
-    """What setup.py or `make zip` wrote into the package."""
+    """Return the commit that setup.py or `make zip` wrote into the package."""
     try:
         return (files("jobs") / "REVISION").read_text("utf-8").strip() or None
     except OSError:
@@ -61,9 +61,9 @@ def _recorded() -> str | None:
 
 
 def _fetched() -> str | None:
-    """The commit that pip fetched, if it installed from a repository."""
+    """Return the commit that pip fetched, if it installed from a repository."""
     try:
-        said = distribution("topdown-das").read_text("direct_url.json")
-        return str(json.loads(said or "{}")["vcs_info"]["commit_id"])
+        origin = distribution("topdown-das").read_text("direct_url.json")
+        return str(json.loads(origin or "{}")["vcs_info"]["commit_id"])
     except (PackageNotFoundError, KeyError, TypeError, ValueError):
         return None

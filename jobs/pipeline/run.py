@@ -1,7 +1,7 @@
-"""The pipeline: its stages in order, and running them.
+"""The pipeline: its stages in order, and the commands that run them.
 
-Every stage is done once. It publishes whole datasets, and skips what is published, so running again
-continues where the last run stopped.
+Each stage publishes whole datasets and skips published ones, so running again continues where the
+last run stopped.
 """
 
 from __future__ import annotations
@@ -49,16 +49,16 @@ from jobs.pipeline.tasks.resources import PeakMemory
 
 
 def _outputs(stage: str, product: Product) -> list[Place]:
-    """Datasets and files that complete a stage for a product."""
+    """Return the datasets and files that a stage writes for a product."""
     plan, release, confidential = product.plan, product.release, product.confidential
     output, levels = product.config.output, plan.levels
     joined = [] if output.joined is None else output.joined.file_formats
     bound = [name for name in plan.spine.levels if plan.limits.is_implied(name)]
     implied = [implied_limits(plan, release, name) for name in bound]
-    # Limits that depend on the solved counts of another product follow in the stage solve.
-    is_tied = plan.limits.hang_on_products
+    # Constraints that depend on solved counts of another product are written by the stage solve.
+    is_tied = plan.limits.depends_on_other_products
     measurable = why_no_estimates(plan) is None
-    known = not plan.is_elsewhere  # else nobody here knows the truth
+    known = not plan.is_elsewhere  # imported noisy answers come without the true data
     return {
         "plan": [*map(release.geography, plan.geolevels), release.ledger],
         "read": [*map(confidential.histograms, plan.geolevels)] if known else [],
@@ -87,7 +87,7 @@ def _outputs(stage: str, product: Product) -> list[Place]:
 
 
 def reserve_budget(job: Job) -> None:
-    """Claim the grants of all products, once."""
+    """Reserve the budget of all products, once."""
     for product in job.products:
         for entry in bound_entries(product.config.invariants) if product.plan.spends else ():
             if entry.released is not None and entry.released.path is not None:
@@ -108,16 +108,16 @@ STAGES = tuple(
         ("reserve_budget", False, reserve_budget),
         ("measure", True, measure),
         ("estimate", False, estimate),
-        # Solving sees noise only. On-demand queries are drawn between its geolevels, by a function
-        # that is handed in, so that `release` need not import `confidential`.
+        # Solving sees noise only. The function that draws on-demand queries between its geolevels
+        # is passed in, so that `release` need not import `confidential`.
         ("solve", False, partial(solve, measure_on_demand=measure_on_demand)),
         ("write", False, write),
         ("finalize", False, finalize),
         ("evaluate", True, evaluate),
     )
 )
-MEASURING = tuple(stage.name for stage in STAGES[:5])  # done once, whatever the settings
-SOLVING = tuple(stage.name for stage in STAGES[5:9])  # follow from measurements, and cost nothing
+MEASURING = tuple(stage.name for stage in STAGES[:5])  # done once
+SOLVING = tuple(stage.name for stage in STAGES[5:9])  # post-processing: spends no budget
 EVALUATING = (STAGES[9].name,)
 
 
@@ -125,19 +125,19 @@ EVALUATING = (STAGES[9].name,)
 def open_job(
     resolved: Resolved, reporter: Reporter, *, moved: bool = False, tasks: Tasks | None = None
 ) -> Iterator[Job]:
-    """Claim the run folder, start Spark, and sum up what the run cost.
+    """Lock the run folder, start Spark, and print the costs of the stages at the end.
 
     Args:
       resolved: The run.
-      reporter: Who watches it.
-      moved: Whether its folder is known to be the one that goes on, wherever else it lies.
-      tasks: What runs its tasks; None starts Spark as the run file wants it.
+      reporter: Receives progress messages.
+      moved: Whether the user confirmed that this moved or copied folder continues the run.
+      tasks: Runs the tasks; None starts Spark as the run file configures it.
 
     Raises:
       OutputError: The folder cannot be written, or belongs to another configuration or driver; or a
         dataset is damaged.
-      LedgerError: A grant was spent by another run, or noisy answers are lost.
-      RuntimeSetupError: This installation makes no releases, or Spark does not start.
+      LedgerError: Another run spent the budget, or published noisy answers are lost.
+      RuntimeSetupError: Packages that a run needs are not installed, or Spark does not start.
     """
     if tasks is None:
         require_run_packages()
@@ -148,7 +148,7 @@ def open_job(
         opened = open_folder(owner_of(resolved), spendings, reporter, moved=moved)
         folder = stack.enter_context(opened)
         for product in resolved.products.values():
-            sweep_shares(product.confidential.keys)  # of keys of a driver that died
+            sweep_shares(product.confidential.keys)  # of the keys of a driver that was killed
         if resolved.solution is not None:
             begin_solution(resolved)
         refuse_damage(resolved)
@@ -171,36 +171,36 @@ def open_job(
 
 
 def do_stages(job: Job, names: Sequence[str]) -> None:
-    """Do some stages, in their order; each skips what is complete.
+    """Run the named stages in pipeline order; each skips its complete outputs.
 
-    Before the first that follows from measurements, what other settings made of them is removed.
+    Before the first stage of post-processing, outputs of other settings are removed.
     """
-    asked = [stage for stage in STAGES if stage.name in names]
-    for number, stage in enumerate(asked, 1):
+    stages = [stage for stage in STAGES if stage.name in names]
+    for number, stage in enumerate(stages, 1):
         if stage.name == SOLVING[0]:
             remove_outdated(job.products)
-        with job.reporter.stages(number, len(asked)):
+        with job.reporter.stages(number, len(stages)):
             stage.function(job)
 
 
 def run(
     resolved: Resolved, reporter: Reporter, *, moved: bool = False, tasks: Tasks | None = None
 ) -> list[Place]:
-    """Do all stages that are not complete; of a solution beside the release, those after measuring.
+    """Run all incomplete stages.
 
-    Where the noisy answers were made elsewhere, those that follow from them.
+    A named solution and a run on imported noisy answers skip the stages up to measuring.
 
     Args:
       resolved: The run.
-      reporter: Who watches it.
+      reporter: Receives progress messages.
       moved: As for `open_job`.
       tasks: As for `open_job`.
 
     Returns:
-      The files of interest, the internal report first.
+      Main output files, the internal report first.
 
     Raises:
-      OutputError: The release is finalized and was made with other settings.
+      OutputError: The release is sealed, with other settings.
     """
     if resolved.plan.is_elsewhere:
         return run_solving(resolved, reporter, tasks)
@@ -232,21 +232,21 @@ def resume(
     check: bool = False,
     moved: bool = False,
 ) -> list[Place]:
-    """Check the folder of a run, make again what is damaged, and finish the run.
+    """Check a run folder, rebuild damaged datasets, and finish the run.
 
     Args:
       resolved: The run.
-      reporter: Who watches it.
-      tell: Prints one line: what is done, what is damaged.
-      check: Whether to change nothing.
+      reporter: Receives progress messages.
+      tell: Prints one line about complete outputs or damage.
+      check: Whether to report only, without changing files.
       moved: As for `open_job`.
 
     Returns:
-      The files of interest; none if nothing was left to do, or with `check`.
+      Main output files; empty if the run was complete, or with `check`.
 
     Raises:
-      OutputError: The release is finalized and was made with other settings; or something
-        is damaged that cannot be made again, with `check` at all.
+      OutputError: The release is sealed, with other settings; or a dataset is damaged that cannot
+        be rebuilt, or with `check` any dataset.
     """
     require_runnable(resolved)
     refuse_finalized(resolved)
@@ -261,7 +261,7 @@ def resume(
         is_complete = all(line.is_complete for line in stage_progress(STAGES, resolved))
         if is_complete and not check:
             claim_as(owner_of(resolved))  # the folder remembers where the run file is now
-    if is_complete and not moved:  # one that moved may have to tell the account of its draws
+    if is_complete and not moved:  # a moved folder may have draws that the account lacks
         datasets, files = count_files(resolved)
         tell(f"complete: {files} files of {datasets} datasets are as they were published")
         return []
@@ -269,18 +269,16 @@ def resume(
 
 
 def _refuse_elsewhere(resolved: Resolved) -> None:
-    """Refuse what needs the confidential data of measurements that were made elsewhere.
+    """Refuse a stage that needs confidential data in a run on imported noisy answers.
 
     Raises:
-      ConfigError: They were.
+      ConfigError: The noisy answers are imported.
     """
     if resolved.plan.is_elsewhere:
         raise ConfigError(
-            f"{resolved.source}: data.input_format nmf",
-            "names noisy answers that were made elsewhere: there is no truth here to measure, or "
-            "to compare with",
-            remedy="`das nmf import` has read them; go on with `das run RUN --only solve` or "
-            "`das estimate`",
+            f"{resolved.source}: data.format nmf",
+            "names imported noisy answers, so there are no true data to measure or compare with",
+            remedy="continue with `das run RUN --only solve` or `das estimate`",
         )
 
 
@@ -290,7 +288,7 @@ def run_measuring(
     """Read the data and draw the noisy answers, once.
 
     Returns:
-      The files of interest.
+      The folders of measurements.
     """
     _refuse_elsewhere(resolved)
     require_runnable(resolved)
@@ -301,13 +299,13 @@ def run_measuring(
 
 
 def run_solving(resolved: Resolved, reporter: Reporter, tasks: Tasks | None = None) -> list[Place]:
-    """From committed measurements to a finalized release, or to a named solution beside it.
+    """Make a sealed release, or a named solution, from published measurements.
 
     Returns:
-      The files of interest.
+      Main output files.
 
     Raises:
-      OutputError: It is finalized and was made with other settings.
+      OutputError: The release is sealed, with other settings.
     """
     require_runnable(resolved)
     refuse_finalized(resolved)
@@ -323,7 +321,7 @@ def run_evaluating(
     """Compare a finalized release with the truth, and write the internal reports.
 
     Returns:
-      The files of interest, all confidential.
+      The reports and evaluations, all confidential.
 
     Raises:
       OutputError: The release is not finalized.

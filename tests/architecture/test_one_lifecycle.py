@@ -58,14 +58,14 @@ def callers(*called: str) -> set[str]:
             "NoiseKey.draw",
             {
                 "jobs.pipeline.confidential.draw.draw_part",
-                "jobs.pipeline.confidential.draw.give_out",
+                "jobs.pipeline.confidential.draw.draw_and_write",
             },
         ),
         (
             "NoiseKey.for_testing",
             {
                 "jobs.pipeline.confidential.draw.draw_part",
-                "jobs.pipeline.confidential.draw.give_out",
+                "jobs.pipeline.confidential.draw.draw_and_write",
                 REPLICATED,
             },
         ),

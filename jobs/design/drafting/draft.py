@@ -87,7 +87,7 @@ def draft(request: DraftRequest) -> Draft:
     data, listed, guessed = _geocoded_files(request, look, usable)
     levels, of_levels = _geolevels(request, data, listed)
     names = names_of(data.geocode)
-    told = {*names, *data.geography.said}
+    told = {*names, *data.geography.of_geocodes}
     apart = [one for one in usable if is_of_places(one) and one.name not in told]
     notes = [
         f"{data.geocode} does not tell {quoted(one.name)}: if a geocode has both as its parts, "
@@ -432,7 +432,7 @@ def _fill(made: Path, text: RunText) -> None:
     if public is not None:
         lattice = Lattice.from_leaves(spine, list_geounits(public, spine))
     tree, goal = subtree_classes(lattice), Goal(reference=EVEN)
-    best = optimize_allocation(plan, tree, text.tables, Information.OWN, goal)
+    best = optimize_allocation(plan, tree, text.tables, Information.GEOUNIT, goal)
     planned = allocation_head(text.tables, spine.levels) + allocation_text(best, text.name)
     with writing(made):
         allocation.write_text(planned, encoding="utf-8")

@@ -199,7 +199,7 @@ def _geography(run: RunText) -> list[str]:
     lines += _source(run, run.listed, 4)
     said = {
         column: {code.zfill(run.digits): text for code, text in of_code.items()}
-        for column, of_code in run.listed.geography.said.items()
+        for column, of_code in run.listed.geography.of_geocodes.items()
     }
     names = propose_names(said, run.levels)
     if names:

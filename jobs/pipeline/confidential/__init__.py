@@ -1,1 +1,1 @@
-"""What sees the truth: reading, histograms, measuring, checks, evaluation."""
+"""Code that sees confidential data: reading, histograms, checks, measuring, evaluation."""

@@ -1,6 +1,6 @@
-"""Check that the confidential data of the products of a run agree as its definition says.
+"""Check the cross-product constraints against the confidential data.
 
-Runs before anything is measured: a contradiction costs no budget.
+The check runs before budget is reserved, so a contradiction costs nothing.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from jobs.pipeline.tasks.executor import Tasks
 
 
 def check_ties(product: Product, products: Mapping[str, Product], tasks: Tasks) -> None:
-    """Check that the records of a product agree with those of the products before it.
+    """Check that the records of a product meet its constraints with earlier products.
 
     Errors name the geounit and the constraint, and quote no number.
 
     Args:
-      product: A product with ties.
-      products: All of the run.
-      tasks: What runs the step.
+      product: A product, with or without cross-product constraints.
+      products: All products of the run, by name.
+      tasks: Runs the tasks.
 
     Raises:
       InputError: The data of a geounit break a constraint.
@@ -40,12 +40,12 @@ def check_ties(product: Product, products: Mapping[str, Product], tasks: Tasks) 
     @redact_errors
     def run(batch: Batch) -> None:
         codes = read_public_geocodes(product.release, level.name, batch.low, batch.high)
-        own, *others = (
-            true_counts(one.plan, one.confidential, level.name, codes).reveal()
-            for one in (product, *(products[name] for name in ties.sizes))
+        counts, *earlier = (
+            true_counts(p.plan, p.confidential, level.name, codes).reveal()
+            for p in (product, *(products[name] for name in ties.sizes))
         )
         for tie in ties.entries:
-            broken = tie.broken(own, dict(zip(ties.sizes, others, strict=True)))
+            broken = tie.broken(counts, dict(zip(ties.sizes, earlier, strict=True)))
             if broken.any():
                 raise InputError(
                     f"{level.name} {codes[int(np.argmax(broken))]}",

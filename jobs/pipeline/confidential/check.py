@@ -1,6 +1,6 @@
-"""Check the confidential data against the invariants that are not made from them.
+"""Check the confidential data against invariants that do not come from them.
 
-Runs before anything is measured: a contradiction costs no budget.
+The check runs before budget is reserved, so a contradiction costs nothing.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from das.errors import InfeasibleError, InputError
 from das.histograms import Histograms
 from das.queries.query import Query
 from invariants.conflict import Statement, smallest_conflict
+from invariants.constraint import Constraint, statements_of
 from invariants.exact import Invariant, invariants_at
 from invariants.facilities import groups_of
-from invariants.limit import Limit, statements_of
 from invariants.linear import LinearRow
 from invariants.quarters import without_quarters
 from invariants.zeros import cells_at
@@ -43,12 +43,12 @@ def check_input(
     confidential: ConfidentialLayout,
     tasks: Tasks,
 ) -> None:
-    """Check that the confidential data keep every invariant that is not made from them.
+    """Check that the confidential data meet every invariant that does not come from them.
 
     Errors name the geounit and the invariants, and quote no number.
 
     Raises:
-      InfeasibleError: The invariants of a geounit contradict each other, whatever the data.
+      InfeasibleError: The invariants of a geounit contradict each other for any data.
       InputError: The data of a geounit break an invariant.
     """
     agreements = _agreements(plan, stated)
@@ -61,8 +61,8 @@ def check_input(
             and entry.geolevel == level.name
         ]
         limits = [*tables, *plan.limits.stated_at(level.name)]
-        if level is not plan.leaf:  # leaves keep what holds everywhere, so all others do
-            limits = [one for one in limits if one.geolevels]
+        if level is not plan.leaf:  # limits of all geolevels hold above if they hold in leaves
+            limits = [limit for limit in limits if limit.geolevels]
         agreed = agreements.get(level.name, [])
         quarters = plan.limits.quarters
         quartered = quarters is not None and quarters.geolevel == level.name
@@ -77,12 +77,12 @@ def check_input(
 
 @dataclass(frozen=True, eq=False)
 class Agreement:
-    """What of the data is the same in an earlier release that the run is bound to.
+    """Sums that must be equal in the data and in an earlier release that the run is pinned to.
 
     Attributes:
-      name: What it is, for the error.
-      query: The query whose answers are those of the release, m answers.
-      groups: int64[m], the sum in which each of them counts; the sums agree.
+      name: Description for error messages.
+      query: Query with m answers in the release.
+      groups: int64[m], index of the sum to which each answer belongs.
     """
 
     name: str
@@ -90,19 +90,19 @@ class Agreement:
     groups: IntArray
 
     def sums(self, answers: IntArray) -> IntArray:
-        """int64[G, e] of int64[G, m] answers of the query."""
+        """Return int64[G, e], the sums of int64[G, m] answers of the query."""
         out = np.zeros((len(answers), int(self.groups.max()) + 1), np.int64)
         np.add.at(out.T, self.groups, answers.T)
         return out
 
 
 def _agreements(plan: Plan, stated: Sequence[KindConfig]) -> dict[str, list[Agreement]]:
-    """What data and earlier releases must agree on, by geolevel.
+    """List the sums on which the data and earlier releases must agree, by geolevel.
 
-    That is what the run itself publishes exactly of the data, and what the release did.
+    These are the exact values that this run publishes, and those that the release published.
     """
-    found: dict[str, list[Agreement]] = {}
-    for bound in plan.limits.bound:
+    agreements: dict[str, list[Agreement]] = {}
+    for bound in plan.limits.pinned:
         for exact in plan.invariants:
             shared = [name for name in exact.geolevels if name in bound.geolevels]
             if shared and exact.query.size <= bound.query.size:
@@ -112,23 +112,24 @@ def _agreements(plan: Plan, stated: Sequence[KindConfig]) -> dict[str, list[Agre
             else:
                 continue
             name = f"the invariant {exact.query.name}"
-            found.setdefault(shared[-1], []).append(Agreement(name, bound.query, groups))
+            agreements.setdefault(shared[-1], []).append(Agreement(name, bound.query, groups))
     for entry in bound_entries(stated):
         if entry.released is None or entry.released.path is None:
             continue
         released = open_released(plan, entry, entry.released)
-        for digits, exact_there in released.exact().items():
-            here = [name for name in plan.spine.levels if plan.census_digits.get(name) == digits]
-            for geolevel in here[:1]:
-                for called, groups in exact_there:
-                    name = f"{called}, which is exact in the release"
-                    found.setdefault(geolevel, []).append(Agreement(name, released.query, groups))
-    return found
+        for digits, exact_sums in released.exact().items():
+            geolevels = [n for n in plan.spine.levels if plan.census_digits.get(n) == digits]
+            for geolevel in geolevels[:1]:
+                agreements.setdefault(geolevel, []).extend(
+                    Agreement(f"{name}, which is exact in the release", released.query, groups)
+                    for name, groups in exact_sums
+                )
+    return agreements
 
 
 def _checker(
     plan: Plan,
-    limits: Sequence[Limit],
+    limits: Sequence[Constraint],
     agreed: Sequence[Agreement],
     release: ReleaseLayout,
     confidential: ConfidentialLayout,
@@ -140,14 +141,14 @@ def _checker(
         truth = true_counts(plan, confidential, geolevel, codes).reveal()
         _refuse_other_release(plan, release, batch, codes, truth, agreed)
         given = [given_counts(release, limit, codes, batch) for limit in limits]
-        broken = [one.broken(truth, own) for one, own in zip(limits, given, strict=True)]
+        broken = [limit.broken(truth, stated) for limit, stated in zip(limits, given, strict=True)]
         first = min((int(np.argmax(mask)) for mask in broken if mask.any()), default=None)
         if first is None:
             return
         cells = _cells(plan, geolevel, limits)
         statements = [*_published(plan, geolevel, truth.slice(first, first + 1), cells, limits)]
-        for limit, own in zip(limits, given, strict=True):
-            statements += limit.statements(cells, own[first])
+        for limit, stated in zip(limits, given, strict=True):
+            statements += limit.statements(cells, stated[first])
         conflict = smallest_conflict(statements)
         where = f"{geolevel} {codes[first]}"
         if conflict:
@@ -158,7 +159,7 @@ def _checker(
                 want="counts of persons that keep all of them",
                 remedy="correct the table one of them comes from, or leave one out",
             )
-        name = next(one.title for one, mask in zip(limits, broken, strict=True) if mask[first])
+        name = next(limit.title for limit, mask in zip(limits, broken, strict=True) if mask[first])
         raise InputError(
             where,
             "the confidential data break an invariant",
@@ -177,32 +178,33 @@ def _refuse_other_release(
     truth: Histograms,
     agreed: Sequence[Agreement],
 ) -> None:
-    """Refuse data that are not those of the release they are bound to.
+    """Refuse data that differ from the earlier release that the run is pinned to.
 
     Raises:
-      InputError: They disagree on what both have exactly; or people of the release are where
-        nobody can live.
+      InputError: An exact value differs; or the release has records in a geounit without living
+        quarters.
     """
     level = plan.levels[batch.level]
     if not level.bound:
         return
     dataset = Dataset.open(release.given(level.name))
     given = dict(zip(level.bound, read_answers(dataset, level.bound, codes), strict=True))
-    for one in agreed:
-        differ = (one.sums(one.query.answer(truth)) != one.sums(given[one.query])).any(1)
+    for agreement in agreed:
+        query = agreement.query
+        differ = (agreement.sums(query.answer(truth)) != agreement.sums(given[query])).any(1)
         if differ.any():
             raise InputError(
                 f"{level.name} {codes[int(np.argmax(differ))]}",
                 "the confidential data contradict the earlier release that the run is bound to",
-                got=one.name,
+                got=agreement.name,
                 want="the people that the release is of",
                 remedy="bind the run to the release of these data",
             )
     quarters = plan.limits.quarters
     if quarters is not None and quarters.geolevel == level.name:
-        nobody = without_quarters(given_counts(release, quarters, codes, batch))
+        is_empty = without_quarters(given_counts(release, quarters, codes, batch))
         for query, answers in given.items():
-            homeless = nobody & (answers.sum(1) > 0)
+            homeless = is_empty & (answers.sum(1) > 0)
             if homeless.any():
                 raise InputError(
                     f"{level.name} {codes[int(np.argmax(homeless))]}",
@@ -212,31 +214,31 @@ def _refuse_other_release(
                 )
 
 
-def _cells(plan: Plan, geolevel: str, limits: Sequence[Limit]) -> IntArray:
-    """int64[k]: one cell of all that no statement tells apart; all beside linear rows."""
-    queries = [query for one in limits for query in one.queries]
-    queries += [one.query for one in invariants_at(plan.invariants, geolevel)]
-    levels = plan.limits.levels_told_apart(plan.schema, queries, most=1)
+def _cells(plan: Plan, geolevel: str, limits: Sequence[Constraint]) -> IntArray:
+    """Return int64[k], one cell of each group of cells that no statement distinguishes."""
+    queries = [query for limit in limits for query in limit.queries]
+    queries += [invariant.query for invariant in invariants_at(plan.invariants, geolevel)]
+    levels = plan.limits.representative_levels(plan.schema, queries, most=1)
     return cells_at(plan.schema.shape, levels)
 
 
 def _published(
-    plan: Plan, geolevel: str, truth: Histograms, cells: IntArray, limits: Sequence[Limit]
+    plan: Plan, geolevel: str, truth: Histograms, cells: IntArray, limits: Sequence[Constraint]
 ) -> Iterator[Statement]:
-    """What is published exactly of one geounit, where no table says it.
+    """Yield the exact values that the run publishes of one geounit, but for public tables.
 
     Args:
       plan: The plan.
       geolevel: The geolevel.
-      truth: Of one geounit.
+      truth: Histogram of one geounit.
       cells: int64[k], as `_cells`.
-      limits: What is compared there, tables among it.
+      limits: Limits checked at the geolevel, including public tables.
     """
-    tables = {one.stored_as for one in limits}
-    for one in plan.level(geolevel).published:
-        answers = one.answer(truth)[0]
-        if isinstance(one, LinearRow):
-            sums = float(answers[0])
-            yield Statement(one.name, one.coefficients[cells], sums, sums)
-        elif one.name not in tables:
-            yield from statements_of(one.name, one, answers, answers, cells)
+    tables = {limit.stored_as for limit in limits}
+    for exact in plan.level(geolevel).published:
+        answers = exact.answer(truth)[0]
+        if isinstance(exact, LinearRow):
+            total = float(answers[0])
+            yield Statement(exact.name, exact.coefficients[cells], total, total)
+        elif exact.name not in tables:
+            yield from statements_of(exact.name, exact, answers, answers, cells)

@@ -1,4 +1,4 @@
-"""Draw a part once: the only place where noise keys are made and noisy answers are given out."""
+"""Draw the noise of a part once; only this module makes noise keys and publishes noisy answers."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ def draw_part(
     cost: Callable[[], Fraction] | None = None,
     moved: bool = False,
 ) -> None:
-    """Have a part measured: drawn now, once, or confirmed if its answers are published.
+    """Draw the noisy answers of a part once, or verify them if they are published.
 
-    The key is made here, for this part and this start of the driver, and lives as long as this
-    call. The account learns of the attempt before the key is drawn, and of the answers before
-    anybody can read them; then the ledger does.
+    The noise key is made for this part and this start of the driver; it is dropped when the call
+    returns. The account records the attempt before the key is drawn, and the digest of the answers
+    before they become readable. The ledger records them last.
 
     Args:
-      spending: What the run spends; its grant is claimed and its ledger begun.
-      part: One of its parts.
+      spending: What the run spends; its budget is reserved and its ledger started.
+      part: The part to draw.
       draw: Draws the noisy answers under a key and writes their part files.
-      cost: What the published noise costs; None if the plan says it.
-      moved: Whether the folder is known to be the one that goes on.
+      cost: Privacy loss of the published noise; None if the plan states it.
+      moved: Whether the user confirmed that this moved or copied folder continues the run.
 
     Raises:
-      LedgerError: Answers that were published are gone, or a copy of this folder drew them.
+      LedgerError: Published answers are gone, or a copy of this folder drew them.
       SpentError: Measuring failed after noise was drawn.
-      OutputError: Something cannot be written.
+      OutputError: A file cannot be written.
     """
 
-    def give_out(attempt: str | None) -> None:
+    def draw_and_write(attempt: str | None) -> None:
         seed = spending.seed
         key = NoiseKey.draw() if seed is None else NoiseKey.for_testing(seed, part.position)
         files, facts = draw(key)
@@ -57,7 +57,7 @@ def draw_part(
         part.dataset,
         spending.draws,
         part.account_name,
-        give_out,
+        draw_and_write,
         is_recorded=lambda: is_recorded(ledger, part.name, is_on_demand=part.is_on_demand),
         moved=moved,
     )

@@ -16,23 +16,24 @@ from jobs.pipeline.storage.histograms import read_counts
 
 
 def errors_of(product: Product) -> Callable[[str, Query], IntArray]:
-    """How far the answers of a release are from the truth.
+    """Return a function that computes released minus true answers.
 
     Args:
-      product: Whose release; its true histograms must be there.
+      product: Product of the release; its true histograms must exist.
 
     Returns:
-      Of a geolevel and a query: released minus true answers, int64[G, m], geounits by geocode.
+      Function of a geolevel and a query with m answers. It returns int64[G, m], geounits sorted by
+      geocode.
 
     Raises:
-      OutputError: The true histograms are not there.
+      OutputError: The true histograms do not exist.
     """
     truth = product.confidential.histograms(product.plan.leaf.name)
     if not is_published(truth):
         raise OutputError(
             str(truth),
-            "is not there: errors are told from the truth",
-            remedy="use the folder of the run, where it was made",
+            "does not exist: errors are computed from the true histograms",
+            remedy="use the run folder in which the release was made",
         )
     plan = product.plan
 

@@ -1,7 +1,7 @@
-"""Evaluation: how far the release is from the truth. Its output is confidential.
+"""Evaluation: errors of the release against the true data. Its output is confidential.
 
-Every task compares the geounits of one range of one geolevel and returns exact, mergeable
-summaries whose size does not grow with the number of geounits.
+Each task compares one range of geounits of one geolevel. It returns exact, mergeable summaries,
+whose size does not grow with the number of geounits.
 """
 
 from __future__ import annotations
@@ -19,7 +19,13 @@ from das.metrics.statistics import describe
 from das.queries.query import Query, parse_query
 from invariants.exact import invariants_at
 from jobs.pipeline.confidential.histograms import read_truth
-from jobs.pipeline.confidential.parity import Asked, Known, asked_at, merged, parity_results
+from jobs.pipeline.confidential.parity import (
+    Comparisons,
+    Known,
+    comparisons_at,
+    merged,
+    parity_results,
+)
 from jobs.pipeline.config.mistakes import at
 from jobs.pipeline.config.product import Grouping
 from jobs.pipeline.documents.document import adapter, write_document
@@ -33,7 +39,7 @@ from jobs.pipeline.storage.histograms import read_histograms
 from jobs.pipeline.storage.layout import ConfidentialLayout, ReleaseLayout
 from jobs.pipeline.tasks.executor import Tasks
 
-BATCH = 4_096  # geounits read and compared at a time by a task
+BATCH = 4_096  # geounits that a task reads and compares at a time; default, not measured
 # Every slice reads part files of two datasets from their start: 25,181 blocks take 0.5 to 0.8 s
 # with two slices a slot, 0.9 to 1.3 s with four (`python -m bench.state`).
 _SLICES_PER_SLOT = 2
@@ -44,14 +50,14 @@ class Slice:
     """The geounits of one task: a range of one geolevel.
 
     Attributes:
-      release: The publishable half of the run.
-      confidential: The other half.
-      queries: What is compared.
+      release: Paths of the release.
+      confidential: Paths of the confidential files.
+      queries: Queries whose answers are compared.
       geolevel: The geolevel.
       low: First geocode.
       high: Last geocode.
       cost: Predicted cost, in geounits.
-      asked: What is compared by group.
+      grouped: Comparisons by population group and by type of geounit.
     """
 
     release: ReleaseLayout
@@ -61,7 +67,7 @@ class Slice:
     low: str
     high: str
     cost: int
-    asked: Asked = field(default_factory=Asked)
+    grouped: Comparisons = field(default_factory=Comparisons)
 
 
 def evaluate(
@@ -73,18 +79,18 @@ def evaluate(
     tables: Sequence[Query] = (),
     grouping: Grouping | None = None,
 ) -> Evaluation:
-    """Compare the protected counts with the truth at every geolevel and write the evaluation.
+    """Compare the released counts with the truth at every geolevel and write the evaluation.
 
-    Evaluated are the listed queries measured at any geolevel, the invariants, every single
-    attribute, the total, the detailed query and `tables`.
+    Evaluated queries: listed queries measured at any geolevel, invariants, each attribute, the
+    total, the detailed query and `tables`.
 
     Args:
-      release: Has the geography and the counts; its manifest, if written, gives the noise.
-      confidential: Has the true histograms and receives the evaluation.
+      release: Paths of geography, counts and manifest; the manifest gives the noise.
+      confidential: Paths of the true histograms and of the evaluation.
       plan: Schema, spine, strategy and invariants of the run.
-      tasks: What runs the step.
+      tasks: Runs the tasks.
       tables: Further queries.
-      grouping: For whom errors are added up; None for everybody alone.
+      grouping: Population groups whose errors are compared; None without groups.
 
     Returns:
       The evaluation written.
@@ -96,24 +102,26 @@ def evaluate(
     compared = evaluated_queries(plan, tables)
     levels = plan.geolevels
     areas = _areas(release, grouping, plan.spine.levels)
-    asked = {name: asked_at(grouping, areas.get(name, {})) for name in levels}
+    grouped = {name: comparisons_at(grouping, areas.get(name, {})) for name in levels}
     slices = [
         piece
         for geolevel in levels
-        for piece in _slices(release, confidential, compared, asked[geolevel], geolevel, tasks)
+        for piece in _slices(release, confidential, compared, grouped[geolevel], geolevel, tasks)
     ]
     slices.sort(key=lambda piece: -piece.cost)
-    found = tasks.run("evaluate", slices, compare)
+    results = tasks.run("evaluate", slices, compare)
     noise = _noise(release)
-    summaries = _merged(slices, [summaries for summaries, _ in found])
+    summaries = _merged(slices, [summaries for summaries, _ in results])
     parity = [
         row
         for name in levels
         if grouping is not None
         for errors in [
-            merged(own for s, (_, own) in zip(slices, found, strict=True) if s.geolevel == name)
+            merged(
+                found for s, (_, found) in zip(slices, results, strict=True) if s.geolevel == name
+            )
         ]
-        for row in parity_results(grouping, name, asked[name], errors, _known(plan, name, noise))
+        for row in parity_results(grouping, name, grouped[name], errors, _known(plan, name, noise))
     ]
     evaluation = _evaluation(plan, compared, summaries, parity, noise)
     write_document(confidential.evaluation, evaluation)
@@ -125,7 +133,7 @@ def evaluated_queries(plan: Plan, tables: Sequence[Query] = ()) -> tuple[Query, 
     texts = ["total", *(a.name for a in plan.schema.attributes), "detailed"]
     every = [*(parse_query(plan.schema, text) for text in texts), *tables]
     for level in range(len(plan.spine.levels)):
-        every += [one.query for one in plan.strategy.measured(level) if one.query.is_listed]
+        every += [m.query for m in plan.strategy.measured(level) if m.query.is_listed]
     every += [invariant.query for invariant in plan.invariants]
     by_name = {query.name: query for query in every}
     return tuple(sorted(by_name.values(), key=lambda query: (query.size, query.name)))
@@ -133,10 +141,10 @@ def evaluated_queries(plan: Plan, tables: Sequence[Query] = ()) -> tuple[Query, 
 
 @redact_errors
 def compare(piece: Slice) -> tuple[Sequence[ErrorSummary], Sequence[GroupErrors]]:
-    """Compare truth and release in one slice.
+    """Compare the true and the released counts of one slice.
 
     Returns:
-      What was found of every query, and of everything that is asked by group.
+      Error summaries, one per query, and errors by group.
     """
     geocodes = [*read_public_geocodes(piece.release, piece.geolevel, piece.low, piece.high)]
     true = RangeReader(Dataset.open(piece.confidential.histograms(piece.geolevel)))
@@ -151,7 +159,7 @@ def compare(piece: Slice) -> tuple[Sequence[ErrorSummary], Sequence[GroupErrors]
         for index, query in enumerate(piece.queries):
             summary = summarize_query(query, batch, truth, released)
             summaries[index] = merge(summaries[index], summary)
-        groups.append(piece.asked.slice(low, low + BATCH).compare(truth, released))
+        groups.append(piece.grouped.slice(low, low + BATCH).compare(truth, released))
     return summaries, merged(groups)
 
 
@@ -159,7 +167,7 @@ def _slices(
     release: ReleaseLayout,
     confidential: ConfidentialLayout,
     queries: tuple[Query, ...],
-    asked: Asked,
+    grouped: Comparisons,
     geolevel: str,
     tasks: Tasks,
 ) -> list[Slice]:
@@ -167,21 +175,21 @@ def _slices(
     geography = Dataset.open(release.geography(geolevel))
     size = tasks.sizing.evaluate_geounits
     step = min(max(-(-geography.rows // (_SLICES_PER_SLOT * tasks.slots)), size.least), size.most)
-    slices, before = [], 0  # geounits of the parts before
+    slices, before = [], 0  # number of geounits in earlier parts
     for part in geography.parts:
         codes = geography.read(part.low, part.high, ("geocode",)).column("geocode").to_pylist()
         for start in range(0, len(codes), step):
             some, first = codes[start : start + step], before + start
-            own = asked.slice(first, first + len(some))
+            here = grouped.slice(first, first + len(some))
             slices.append(
-                Slice(release, confidential, queries, geolevel, some[0], some[-1], len(some), own)
+                Slice(release, confidential, queries, geolevel, some[0], some[-1], len(some), here)
             )
         before += len(codes)
     return slices
 
 
 def _known(plan: Plan, geolevel: str, noise: Mapping[tuple[str, str], float]) -> Known:
-    """What is published at a geolevel."""
+    """Return the queries that are published at a geolevel, noisy or exact."""
     measured = {
         entry.query.name: entry.query for level in plan.strategy.levels for entry in level.queries
     }
@@ -190,14 +198,14 @@ def _known(plan: Plan, geolevel: str, noise: Mapping[tuple[str, str], float]) ->
         for name, query in measured.items()
         if query.is_partition and (geolevel, name) in noise
     ]
-    return Known(noisy, [one.query for one in invariants_at(plan.invariants, geolevel)])
+    return Known(noisy, [exact.query for exact in invariants_at(plan.invariants, geolevel)])
 
 
 def _areas(
     release: ReleaseLayout, grouping: Grouping | None, levels: Sequence[str]
 ) -> dict[str, dict[str, Areas]]:
-    """Geolevel to what has types, the same or one above, to the types of its geounits, in order."""
-    found: dict[str, dict[str, Areas]] = {name: {} for name in levels}
+    """Read the types of geounits: geolevel -> geolevel with types, itself or coarser -> types."""
+    areas: dict[str, dict[str, Areas]] = {name: {} for name in levels}
     for above, file in ({} if grouping is None else grouping.areas).items():
         codes = read_public_geocodes(release, above).astype(np.bytes_)
         with at(f"evaluate.areas.{above}"):
@@ -205,14 +213,14 @@ def _areas(
         for name in levels[levels.index(above) :]:
             below = read_public_geocodes(release, name).astype(np.bytes_)
             within = np.searchsorted(codes, below.astype(codes.dtype))  # geocodes are prefixes
-            found[name][above] = Areas(types.labels, types.of_geounits[within])
-    return found
+            areas[name][above] = Areas(types.labels, types.of_geounits[within])
+    return areas
 
 
 def _merged(
     slices: Sequence[Slice], found: Sequence[Sequence[ErrorSummary]]
 ) -> dict[tuple[str, str], ErrorSummary]:
-    """One summary per (geolevel, query)."""
+    """Merge the summaries of all slices by (geolevel, query)."""
     sums: dict[tuple[str, str], ErrorSummary] = {}
     for piece, summaries in zip(slices, found, strict=True):
         for query, summary in zip(piece.queries, summaries, strict=True):
@@ -256,7 +264,7 @@ def _evaluation(
 
 
 def _noise(release: ReleaseLayout) -> dict[tuple[str, str], float]:
-    """Expected error of the raw noisy answers, as far as a manifest was written."""
+    """Return the expected RMSE of noisy answers by (geolevel, query); empty without a manifest."""
     if not release.manifest.exists():
         return {}
     manifest = read_manifest(release)

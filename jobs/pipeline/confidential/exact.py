@@ -23,14 +23,15 @@ def publish_invariants(
 ) -> None:
     """Write the exact answers of the invariants of one geolevel, if it has any.
 
-    The second door of the firewall, beside noisy answers. What is published is kept.
+    Besides measuring, this is the only code that publishes values computed from confidential data.
+    A published dataset is kept.
 
     Args:
       plan: The plan.
-      index: Position of the geolevel.
-      release: Where the answers go.
-      confidential: Where the truth lies.
-      tasks: What runs the step.
+      index: Index of the geolevel.
+      release: Paths of the release, which receives the answers.
+      confidential: Paths of the true histograms.
+      tasks: Runs the tasks.
     """
     level = plan.levels[index]
     geolevel = level.name

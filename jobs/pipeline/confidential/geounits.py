@@ -1,4 +1,4 @@
-"""The leaf geounits of a run: those of the public list, else those in the data."""
+"""The leaf geounits of a run, from the public list or else from the data."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from jobs.pipeline.tasks.executor import Tasks, open_tasks
 
 
 def planned_geounits(resolved: Resolved, tasks: Tasks) -> tuple[Lattice, Census | None]:
-    """All geounits of a run, and those of the census where the spine has others."""
+    """Return the geounits of the spine, and of the census where its geounits differ."""
     census = resolved.plan.census_spine
     return run_leaves(resolved.config.geography, census, _leaf_geocodes(resolved, tasks))
 
 
 def _leaf_geocodes(resolved: Resolved, tasks: Tasks) -> Geocodes:
-    """Geocodes of the public list; without one, those in the data of all products."""
+    """Return the leaf geocodes of the public list, or else of the data of all products."""
     public, spine = resolved.config.geography.geounits, resolved.plan.census_spine
     if public is not None:
         return list_geounits(public, spine)
@@ -35,10 +35,10 @@ def _leaf_geocodes(resolved: Resolved, tasks: Tasks) -> Geocodes:
 
 
 def lattice_of(resolved: Resolved) -> Lattice:
-    """All geounits of a run that need not have begun; starts Spark if there is no public list.
+    """Return the geounits of a run, started or not; without a public list this starts Spark.
 
     Raises:
-      DasError: A geocode does not fit, or, without a list, an input file.
+      DasError: A geocode does not fit the spine; or, without a list, an input file is invalid.
     """
     geography = resolved.config.geography
     if geography.geounits is not None:

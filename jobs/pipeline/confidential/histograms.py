@@ -1,7 +1,7 @@
-"""The truth: exact histograms of every geolevel, confidential.
+"""The true histograms of every geolevel, confidential.
 
-The leaf geolevel is gathered from the input; every coarser geolevel is the sum of the one below
-it, made by tasks over contiguous ranges of geocodes without any shuffle.
+The leaf geolevel is gathered from the input. Each coarser geolevel is summed from the next finer
+one, by tasks over contiguous ranges of geocodes, without a shuffle.
 """
 
 from __future__ import annotations
@@ -52,17 +52,17 @@ def write_truth(
     """Write the histograms of all geolevels, leaves first; published geolevels are skipped.
 
     Args:
-      reader: Of the input, which is not read if the leaves are published.
+      reader: Reader of the input; not used if the leaves are published.
       lattice: All geounits.
-      schema: Its cells.
-      layout: Where to write; all workers must see the folder.
-      tasks: What runs its steps.
-      census: The leaves under the geocodes of the data, where those of the lattice are others.
+      schema: Schema of the product.
+      layout: Paths of the histograms; all workers must see the folder.
+      tasks: Runs the tasks.
+      census: Geocodes of the leaves in the data, where the lattice has other geocodes.
 
     Raises:
-      InputError: The data breaks its format, or holds a geocode that is not in the lattice.
+      InputError: The data break their format, or hold a geocode that is not in the lattice.
       OutputError: A folder cannot be written.
-      VerificationError: Two geolevels do not hold the same persons.
+      VerificationError: Two geolevels do not have the same number of records.
     """
     levels = lattice.spine.levels
     leaf = levels[-1]
@@ -89,8 +89,8 @@ def read_truth(
     """Read the true histograms of some geounits.
 
     Args:
-      dataset: The true histograms of a geolevel, or what reads them piece by piece.
-      geocodes: G geocodes, sorted, best contiguous in the geolevel.
+      dataset: True histograms of a geolevel, or a reader of ranges of them.
+      geocodes: G sorted geocodes; contiguous ones are read fastest.
       n_cells: n, the number of cells of the schema.
 
     Returns:
@@ -137,7 +137,7 @@ def _roll_up(
 
     @redact_errors
     def roll_up(item: tuple[Dataset, str, str]) -> PartFile:
-        """Sum the children of some geounits and write them; `item` is where they lie."""
+        """Sum the children of some geounits; `item` is their dataset, first and last geocode."""
         within, low, high = item
         table, writer, persons = within.read(low, high), PartWriter(coarse, SPARSE_SCHEMA), 0
         if table.num_rows:
@@ -157,7 +157,9 @@ def _roll_up(
         items.append((fine.within(low, high), low, high))
     written = tasks.run(f"truth {name}", items, roll_up)
     if _persons(written) != _persons(fine.parts):
-        raise VerificationError(str(coarse), "does not hold the persons of the geolevel below")
+        raise VerificationError(
+            str(coarse), "does not have as many records as the next finer geolevel"
+        )
     publish(coarse, written, {"n_cells": schema.size})
 
 
@@ -183,10 +185,10 @@ def _sum_census(
     written = tasks.run("truth census", items, run)
     for name in missing:
         parts = [part for item, part in zip(items, written, strict=True) if item[0] == name]
-        place = layout.histograms(name)
+        dataset = layout.histograms(name)
         if _persons(parts) != _persons(leaves.parts):
-            raise VerificationError(str(place), "does not hold the persons of the leaves")
-        publish(place, parts, {"n_cells": schema.size})
+            raise VerificationError(str(dataset), "does not have as many records as the leaves")
+        publish(dataset, parts, {"n_cells": schema.size})
 
 
 def _persons(parts: Iterable[PartFile]) -> int:

@@ -1,8 +1,8 @@
-"""Who gains and who loses where totals are expected by housing units. Its output is confidential.
+"""Errors of the release with and without the housing-unit covariate. Confidential output.
 
-Families of the geolevel are solved again without what is expected, and released counts and these
-are compared with the truth: by persons per unit over those of the parent, where groups of records
-are concentrated, and in sums of half the children of each parent, which are no geounits.
+Families of a geolevel are solved again without the covariate. Released and new counts are compared
+with the truth: by persons per unit relative to the parent, where population groups are
+concentrated, and in sums of half the children of each parent, which are not geounits.
 """
 
 from __future__ import annotations
@@ -30,23 +30,32 @@ from jobs.pipeline.storage.layout import ConfidentialLayout, ReleaseLayout
 from jobs.pipeline.tasks.batches import Batch, geounit_batches
 from jobs.pipeline.tasks.executor import Tasks
 
-_HOUSEHOLDS = (0.0, 0.5, 0.8, 1.2, 1.5, np.inf)  # persons per unit over those of the parent
-_CONCENTRATED = 1.5  # share of a group over that in the parent, from which it is concentrated
-_FEWEST = 5  # records of a group of which a share is told
+_HOUSEHOLDS = (
+    0.0,
+    0.5,
+    0.8,
+    1.2,
+    1.5,
+    np.inf,
+)  # persons per unit relative to the parent; default, not measured
+_CONCENTRATED = (
+    1.5  # a group counts as concentrated from this share relative to the parent; default
+)
+_FEWEST = 5  # fewer records of a group give no share; default, not measured
 
 
-Found = tuple[str, str, IntArray]
-"""Errors of geounits of a kind with a label; exact and mergeable: int64[6], geounits, records, sums
-of errors as released and without, sums of squares."""
+GroupSums = tuple[str, str, IntArray]
+"""Kind and label of a group of geounits, and int64[6]: geounits, records, sums of errors and of
+squared errors, each as released and without the covariate. Exact and mergeable."""
 
 
 def household_errors(
     plan: Plan, release: ReleaseLayout, confidential: ConfidentialLayout, tasks: Tasks
 ) -> tuple[HouseholdErrors, ...]:
-    """Errors with and without what is expected, of every geolevel where that was asked for.
+    """Compute errors with and without the covariate at every geolevel that uses it.
 
     Raises:
-      OutputError: A dataset is not complete.
+      OutputError: A dataset is incomplete.
     """
     covariate = plan.solving.covariate
     rows: list[HouseholdErrors] = []
@@ -68,18 +77,18 @@ def _of_level(
     share = min(1.0, MOST_CERTIFIED / Dataset.open(release.geography(level.name)).rows)
 
     @redact_errors
-    def run(batch: Batch) -> list[Found]:
+    def run(batch: Batch) -> list[GroupSums]:
         return added_up(_of_batch(plan, release, confidential, batch, share))
 
     parts = tasks.run(f"households {level.name}", batches, run)
-    return [_row(level.name, *one) for one in added_up(one for part in parts for one in part)]
+    return [_row(level.name, *sums) for sums in added_up(sums for part in parts for sums in part)]
 
 
-def added_up(parts: Iterable[Found]) -> list[Found]:
-    """One of each kind and label, in the order in which they are seen first."""
+def added_up(parts: Iterable[GroupSums]) -> list[GroupSums]:
+    """Add up the sums by kind and label, and sort them by both."""
     sums: dict[tuple[str, str], IntArray] = {}
-    for kind, label, own in parts:
-        sums[kind, label] = sums.get((kind, label), np.zeros(6, np.int64)) + own
+    for kind, label, part in parts:
+        sums[kind, label] = sums.get((kind, label), np.zeros(6, np.int64)) + part
     return [(kind, label, total) for (kind, label), total in sorted(sums.items())]
 
 
@@ -89,10 +98,10 @@ def _of_batch(
     confidential: ConfidentialLayout,
     batch: Batch,
     share: float,
-) -> Iterator[Found]:
+) -> Iterator[GroupSums]:
     solving = LevelSolving.of(plan, batch.level)
     level, n_cells = solving.template.level, plan.schema.size
-    attributes = [parse_query(plan.schema, one.name) for one in plan.schema.attributes]
+    attributes = [parse_query(plan.schema, a.name) for a in plan.schema.attributes]
     truth = Dataset.open(confidential.histograms(level.name))
     for piece in read_pieces(LevelReader(plan, release, batch.level), batch):
         for family in piece.families:
@@ -110,7 +119,7 @@ def _of_batch(
 
 
 def _usual_units(plan: Plan, piece: Piece, family: Family) -> IntArray:
-    """int64[C]: housing units of children without facilities, else 0."""
+    """Return int64[C], housing units of children without facilities, else 0."""
     limits, quarters = piece.constraints.limits, plan.limits.quarters
     if limits is None or limits.quarters is None or quarters is None:
         raise ValueError("no living quarters are known")
@@ -124,33 +133,35 @@ def compared(
     plain: Histograms,
     units: IntArray,
     attributes: Sequence[Query],
-) -> Iterator[Found]:
-    """Errors of one family.
+) -> Iterator[GroupSums]:
+    """Compute the errors of one family.
 
     Args:
-      truth: Of the C children.
-      released: Their released counts.
-      plain: Their counts without what is expected.
-      units: int64[C], housing units; 0 for children whose records they do not count.
-      attributes: In whose answers groups are concentrated.
+      truth: True histograms of the C children.
+      released: Released counts of the children.
+      plain: Counts of the children solved without the covariate.
+      units: int64[C], housing units; 0 for children that the covariate does not predict.
+      attributes: Queries of single attributes, whose levels are the population groups.
     """
-    totals = [_totals(one) for one in (truth, released, plain)]
-    yield _found("totals", "all", *totals)
+    totals = [_totals(counts) for counts in (truth, released, plain)]
+    yield _sums("totals", "all", *totals)
     half = slice(0, len(units) // 2)
-    yield _found("sums", "first half of the children", *(one[half].sum()[None] for one in totals))
+    yield _sums(
+        "sums", "first half of the children", *(total[half].sum()[None] for total in totals)
+    )
     is_usual = (units > 0) & (totals[0] > 0)
     per_unit = totals[0][is_usual].sum() / max(1, units[is_usual].sum())
     ratio: FloatArray = totals[0] / np.maximum(units, 1) / max(per_unit, 1e-9)
     for low, high in pairwise(_HOUSEHOLDS):
         here: BoolArray = is_usual & (ratio >= low) & (ratio < high)
         label = f"{low:g} to {high:g}" if np.isfinite(high) else f"{low:g} and more"
-        yield _found("persons per unit", label, *(one[here] for one in totals))
+        yield _sums("persons per unit", label, *(total[here] for total in totals))
     for query in attributes:
-        true, *others = (query.answer(one) for one in (truth, released, plain))
+        true, *others = (query.answer(counts) for counts in (truth, released, plain))
         shares = true.sum(0) / max(1, true.sum())
-        own = true / np.maximum(totals[0], 1)[:, None]
-        many = (true >= _FEWEST) & (own > _CONCENTRATED * shares) & (shares <= 1 / 2)
-        yield _found("concentrated groups", query.name, true[many], *(o[many] for o in others))
+        within = true / np.maximum(totals[0], 1)[:, None]
+        many = (true >= _FEWEST) & (within > _CONCENTRATED * shares) & (shares <= 1 / 2)
+        yield _sums("concentrated groups", query.name, true[many], *(o[many] for o in others))
 
 
 def _totals(counts: Histograms) -> IntArray:
@@ -159,7 +170,7 @@ def _totals(counts: Histograms) -> IntArray:
     return sums
 
 
-def _found(kind: str, label: str, truth: IntArray, released: IntArray, plain: IntArray) -> Found:
+def _sums(kind: str, label: str, truth: IntArray, released: IntArray, plain: IntArray) -> GroupSums:
     off = [released - truth, plain - truth]
     sums = [len(truth), truth.sum(), *(o.sum() for o in off), *((o**2).sum() for o in off)]
     return kind, label, np.array(sums, np.int64)

@@ -1,9 +1,8 @@
-"""Input files before anything is read: whether they are there, and fit the run file.
+"""Check input files before a run: that they exist and fit the run file.
 
-Opens no more than the names of columns of confidential files, and of public ones the list of
-geounits and tables of counts. What can be told here is told before Spark is started. Whatever opens
-files is imported where it is used: a run file whose files are not there yet is checked without
-Arrow.
+Of confidential files only the column names are read; of public ones, the list of geounits and the
+tables of counts. The checks run before Spark starts. Modules that open files are imported
+where they are used, so that a run file is checked without Arrow while its input files do not exist.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ from jobs.pipeline.storage.place import Place
 
 
 def absent_files(resolved: Resolved) -> list[str]:
-    """What a run file names and is not there, each with its key.
+    """List the files that a run file names and that do not exist, each with its key.
 
     Raises:
-      InputError: The store that one lies in does not let this process see it.
+      InputError: The store of a file denies access.
     """
     return [f"{key}: {path}" for key, path in _named_files(resolved) if not _is_there(key, path)]
 
@@ -40,14 +39,14 @@ def _is_there(key: str, path: Place) -> bool:
 
 
 def check_geounits(resolved: Resolved) -> None:
-    """Check the public list of geounits against the spine, if there is one.
+    """Check the public list of geounits against the spine, if a list is given.
 
     Raises:
       InputError, GeographyError: A geocode does not fit, appears twice, or has another root; or a
         geounit has two names.
       ConfigError: A family of geounits is too large for the method that solves it.
-      InputError: An earlier release that is there and binds a product has other geounits, or a
-        public table of counts has some that the list has not.
+      InputError: An earlier release to which a product is pinned has other geounits, or a public
+        table of counts has geounits that are not in the list.
     """
     public = resolved.config.geography.geounits
     if public is not None and _is_open(public.path):
@@ -71,7 +70,7 @@ def check_geounits(resolved: Resolved) -> None:
 
 
 def check_areas(product: Product, lattice: Lattice) -> None:
-    """Check the types of geounits by which a product is evaluated; files not there are skipped.
+    """Check the types of geounits for the evaluation of a product; missing files are skipped.
 
     Raises:
       InputError: A file does not fit the geounits.
@@ -87,7 +86,7 @@ def check_areas(product: Product, lattice: Lattice) -> None:
 
 
 def refuse_unreadable(resolved: Resolved) -> None:
-    """Check the input of a run that has not read it yet.
+    """Check the input of a run, unless it was read before.
 
     Raises:
       DasError: As `check_inputs`.
@@ -104,37 +103,36 @@ def check_inputs(resolved: Resolved) -> None:
     """Check that all input files are there, readable and have the columns that the run file names.
 
     Raises:
-      DasError: Some are not; all are named.
+      DasError: A check fails; the error names all failures.
     """
     _raise_all([partial(_refuse_absent, absent_files(resolved)), *_present_checks(resolved)])
 
 
 def check_present(resolved: Resolved) -> list[str]:
-    """Check the columns of the input files that are there, and the list of geounits.
+    """Check the columns of existing input files, and the list of geounits.
 
-    Of confidential files no more is read than the names of columns. Who checks a run file need not
-    have the right to do that.
+    Of confidential files only the column names are read; files without read permission are skipped.
 
     Returns:
       Files that this user may not read, each with its key.
 
     Raises:
-      DasError: Files do not fit the run file; all are named.
+      DasError: Files do not fit the run file; the error names all of them.
     """
     _raise_all(_present_checks(resolved))
     return [f"{key}: {path}" for key, path in _named_files(resolved) if _is_closed(path)]
 
 
 def _is_closed(path: Place) -> bool:
-    """Whether a file of this machine is there and not readable; a store says so when asked."""
+    """Return whether a local file exists but is not readable; stores are not checked."""
     return isinstance(path, Path) and path.exists() and not os.access(path, os.R_OK)
 
 
 def _raise_all(checks: Iterable[Callable[[], object]]) -> None:
-    """Do all checks, and raise their errors as one.
+    """Run all checks, and raise their errors as one.
 
     Raises:
-      DasError: Some fail; of the kind of the first.
+      DasError: Some checks fail; the type is that of the first error.
     """
     errors = []
     for check in checks:
@@ -144,8 +142,8 @@ def _raise_all(checks: Iterable[Callable[[], object]]) -> None:
             errors.append(error)
     if len(errors) > 1:
         first, *others = errors
-        own = str(first).removeprefix(f"{first.where}: ")
-        raise type(first)(first.where, " | ".join([own, *map(str, others)]))
+        text = str(first).removeprefix(f"{first.where}: ")
+        raise type(first)(first.where, " | ".join([text, *map(str, others)]))
     if errors:
         raise errors[0]
 
@@ -161,7 +159,7 @@ def _refuse_absent(absent: list[str]) -> None:
 
 
 def _present_checks(resolved: Resolved) -> Iterator[Callable[[], object]]:
-    """One check of names and columns for every input that is there, cheap however large it is."""
+    """Yield one check per existing input: names and columns only, so cheap for large files."""
     inputs = [(p, p.config.input) for p in resolved.products.values()]
     if any(_is_open(data.path) for _, data in inputs):
         from jobs.pipeline.confidential.read.formats import check_columns
@@ -178,7 +176,7 @@ def _present_checks(resolved: Resolved) -> Iterator[Callable[[], object]]:
 
 
 def _tables(product: Product) -> Iterator[tuple[str, str, PublicTable]]:
-    """Public tables among the invariants that are there, each with its key and geolevel."""
+    """Yield the existing public tables of the invariants, each with its key and geolevel."""
     for index, entry in enumerate(product.config.invariants):
         table = entry.public_table
         if table is not None and _is_open(table.path):
@@ -194,22 +192,22 @@ def _check_table_columns(table: PublicTable) -> None:
 
 
 def _check_table_geounits(where: str, geolevel: str, table: PublicTable, lattice: Lattice) -> None:
-    """Read a public table of counts, and check that the list has all of its geounits."""
+    """Check that the list of geounits has all geounits of a public table of counts."""
     from jobs.pipeline.input.public_tables import read_public
     from jobs.pipeline.release.given import refuse_strange
 
     try:
         _check_table_columns(table)
-    except DasError:  # told by the check of the columns
+    except DasError:  # reported by the check of columns
         return
-    place = lattice.spine.levels.index(geolevel)
+    index = lattice.spine.levels.index(geolevel)
     with at(where):
-        codes, _ = read_public(table, [*table.columns], lattice.spine.digits[place])
-        refuse_strange(str(table.path), codes, lattice.codes[place], geolevel)
+        codes, _ = read_public(table, [*table.columns], lattice.spine.digits[index])
+        refuse_strange(str(table.path), codes, lattice.codes[index], geolevel)
 
 
 def _bound_entries(product: Product) -> Iterator[tuple[InvariantConfig, ReleasedCounts]]:
-    """Invariants that are counts of earlier releases, those that are there."""
+    """Yield the invariants that come from existing earlier releases."""
     for entry in product.config.invariants:
         if isinstance(entry, InvariantConfig) and entry.released is not None:
             path = entry.released.path
@@ -220,7 +218,7 @@ def _bound_entries(product: Product) -> Iterator[tuple[InvariantConfig, Released
 def _check_bound(
     resolved: Resolved, product: Product, entry: InvariantConfig, config: ReleasedCounts
 ) -> None:
-    """Check that an earlier release is whole, has the answers of an invariant, and its account."""
+    """Check that an earlier release is complete, has the answers, and uses the same account."""
     from jobs.pipeline.config.product import account_of
     from jobs.pipeline.release.bound import check_released, open_released, refuse_other_account
 
@@ -234,13 +232,13 @@ def _check_bound(
 def _check_bound_geounits(
     product: Product, entry: InvariantConfig, config: ReleasedCounts, lattice: Lattice
 ) -> None:
-    """Check that an earlier release has the geounits of the run."""
+    """Check that an earlier release has the same geounits as the run."""
     from jobs.pipeline.release.bound import check_geounits as check_bound_geounits
     from jobs.pipeline.release.bound import open_released
 
     try:
         released = open_released(product.plan, entry, config)
-    except DasError:  # told by the check of the release
+    except DasError:  # reported by the check of the release
         return
     codes = lattice.codes[lattice.spine.levels.index(entry.geolevel)]
     with at(f"{product.keys}invariants"):

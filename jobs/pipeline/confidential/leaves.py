@@ -1,9 +1,9 @@
-"""Gather: entries in any order to leaf histograms sorted by geocode, in two steps of tasks.
+"""External sort: turn unordered input entries into leaf histograms sorted by geocode.
 
-First each task reads one piece of the input, adds up equal entries and writes runs sorted by
-geocode. Then each task reads one range of geocodes from all runs and adds them up. Both steps are
-committed datasets, so the input is read once whatever is retried, and nothing passes through the
-driver but descriptors.
+First, each task reads one piece of the input, adds up equal entries and writes runs sorted by
+geocode. Then each task reads one range of geocodes from all runs and adds them up. Both steps
+write committed datasets, so retries do not read the input again. Only descriptors pass through the
+driver.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from jobs.pipeline.storage.histograms import SPARSE_SCHEMA, sparse_arrays, spars
 from jobs.pipeline.storage.place import Place, remove_tree
 from jobs.pipeline.tasks.executor import Tasks
 
-_RUN_ENTRIES = 4_000_000  # entries sorted at once in a task
-_ROWS = 200_000  # entries per Arrow table of a run
+_RUN_ENTRIES = 4_000_000  # entries sorted in memory by a task; default, not measured
+_ROWS = 200_000  # entries per Arrow table of a run; default, not measured
 
 
 def gather_leaves(
@@ -40,18 +40,18 @@ def gather_leaves(
     tasks: Tasks,
     census: CensusCodes | None = None,
 ) -> None:
-    """Write the histograms of all leaf geounits that have persons, and publish them.
+    """Write the histograms of all leaf geounits with records, and publish them.
 
     Args:
-      reader: Of the input.
+      reader: Reader of the input.
       codes: bytes[G], all leaf geocodes, sorted.
-      n_cells: Cells of the schema.
-      dataset: Where to write; its sibling `runs` holds the first step until this is published.
-      tasks: What runs both steps; all workers see the folders.
-      census: The leaves under the geocodes of the input, where those of `codes` are others.
+      n_cells: Number of cells of the schema.
+      dataset: Output folder; its sibling folder `runs` holds the sorted runs until publication.
+      tasks: Runs the tasks; all workers see the folders.
+      census: Geocodes of the leaves in the input, where `codes` differ from them.
 
     Raises:
-      InputError: The input breaks its format, or holds a geocode that is not of a leaf.
+      InputError: The input breaks its format, or holds an unknown leaf geocode.
       OutputError: A folder cannot be written.
     """
     runs = _runs_of(dataset)
@@ -64,8 +64,8 @@ def gather_leaves(
             return list(_sorted_runs(reader.entries(piece), n_cells, runs))
 
         written = tasks.run("read input", reader.pieces(), sort_piece)
-        found = [part for parts in written for part in parts]
-        if sum(int(part.facts["persons"]) for part in found) >= TOTAL_LIMIT:
+        sorted_parts = [part for parts in written for part in parts]
+        if sum(int(part.facts["persons"]) for part in sorted_parts) >= TOTAL_LIMIT:
             remove_runs(dataset)
             raise InputError(
                 "data.path",
@@ -73,7 +73,7 @@ def gather_leaves(
                 want=f"fewer than {TOTAL_LIMIT} in all",
                 remedy="correct the counts; none can be that large",
             )
-        publish(runs, found, {"n_cells": n_cells})
+        publish(runs, sorted_parts, {"n_cells": n_cells})
     entries = Dataset.open(runs)
     if census is not None:
         try:
@@ -91,12 +91,12 @@ def gather_leaves(
         if census is None:
             _refuse_unknown(dataset, leaves, codes, reader.places)
         publish(dataset, leaves, {"n_cells": n_cells})
-    finally:  # whoever mends the input must not find what was read before
+    finally:  # after the input is corrected, it must be read again
         remove_runs(dataset)
 
 
 def remove_runs(dataset: Place) -> None:
-    """Remove the first step's output, which a driver that died may have left."""
+    """Remove the sorted runs, which a killed driver may have left."""
     remove_tree(_runs_of(dataset))
 
 
@@ -105,14 +105,14 @@ def _runs_of(dataset: Place) -> Place:
 
 
 def _ranges(codes: Geocodes, slots: int, most: int) -> list[tuple[str, str]]:
-    """Contiguous ranges of geocodes that cover every possible code, in order.
+    """Return contiguous ranges that cover every possible geocode, in order.
 
-    One a slot, since each opens every sorted run; more where one would hold more than `most` codes.
+    One range per slot, since each range opens every sorted run; more if one exceeds `most` codes.
     """
     n_ranges = max(1, min(len(codes), max(slots, -(-len(codes) // most))))
     starts = [codes[i * len(codes) // n_ranges].decode() for i in range(n_ranges)]
     lows = ["", *starts[1:]]
-    # A range ends just before the next one starts: the greatest string below it of that length.
+    # A range ends at the greatest string of that length below the start of the next range.
     highs = [start[:-1] + chr(ord(start[-1]) - 1) + "\x7f" for start in starts[1:]]
     return list(zip(lows, [*highs, "\x7f"], strict=True))
 
@@ -120,7 +120,7 @@ def _ranges(codes: Geocodes, slots: int, most: int) -> list[tuple[str, str]]:
 def _sorted_runs(
     batches: Iterator[pa.RecordBatch], n_cells: int, runs: Place
 ) -> Iterator[PartFile]:
-    """Write sorted runs of bounded size, equal entries added up."""
+    """Write sorted runs of bounded size, with equal entries added up."""
     waiting: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
@@ -139,7 +139,7 @@ def _write_run(batches: Sequence[pa.RecordBatch], n_cells: int, runs: Place) -> 
 
 
 def _write_added(writer: PartWriter, entries: pa.Table, n_cells: int) -> int:
-    """Write the histograms of some entries; returns how many persons."""
+    """Write the histograms of some entries, and return their number of records."""
     codes, histograms = _added_up(entries, n_cells)
     for start in range(0, len(codes), _ROWS):
         stop = min(start + _ROWS, len(codes))
@@ -148,7 +148,7 @@ def _write_added(writer: PartWriter, entries: pa.Table, n_cells: int) -> int:
 
 
 def _added_up(entries: pa.Table, n_cells: int) -> tuple[npt.NDArray[np.object_], Histograms]:
-    """Sorted unique geocodes and their histograms."""
+    """Return the sorted unique geocodes of some entries, and their histograms."""
     encoded = entries.column("geocode").combine_chunks().dictionary_encode()
     values = encoded.dictionary.to_numpy(zero_copy_only=False)
     order = np.argsort(values.astype(np.str_), kind="stable")
@@ -177,8 +177,8 @@ def _merge_range(
     table = runs.read(*bounds)
     if table.num_rows:
         codes, lengths, cells, counts = sparse_arrays(table)
-        own = pa.array(np.repeat(codes, lengths), pa.string())
-        entries = pa.table({"geocode": own, "cell": cells, "n": counts})
+        geocodes = pa.array(np.repeat(codes, lengths), pa.string())
+        entries = pa.table({"geocode": geocodes, "cell": cells, "n": counts})
         if census is not None:
             entries = _on_the_spine(entries, *census.read(*bounds))
         persons = _write_added(writer, entries, n_cells)
@@ -186,7 +186,7 @@ def _merge_range(
 
 
 def _on_the_spine(entries: pa.Table, spine: Geocodes, census: Geocodes) -> pa.Table:
-    """Entries under the geocodes of the spine; all are known."""
+    """Replace census geocodes of entries, all of them known, by those of the spine."""
     known = pa.array(census.astype(np.str_), pa.string())
     at = pc.index_in(entries.column("geocode"), value_set=known)
     codes = pa.array(spine.astype(np.str_), pa.string()).take(at.combine_chunks())
@@ -197,15 +197,15 @@ def _on_the_spine(entries: pa.Table, spine: Geocodes, census: Geocodes) -> pa.Ta
 def _refuse_unknown(
     dataset: Place, leaves: Sequence[PartFile], codes: Geocodes, places: Callable[[str], list[str]]
 ) -> None:
-    """Stop if a leaf of some parts of the data is not among the known geounits."""
+    """Raise InputError if a leaf of some part files is not among the known geounits."""
     for part in leaves:
         if not part.rows:
             continue
-        found = Dataset(dataset, (part,), {}).read(columns=("geocode",)).column("geocode")
-        present = found.to_numpy(zero_copy_only=False).astype(codes.dtype)
+        column = Dataset(dataset, (part,), {}).read(columns=("geocode",)).column("geocode")
+        present = column.to_numpy(zero_copy_only=False).astype(codes.dtype)
         at = np.minimum(np.searchsorted(codes, present), len(codes) - 1)
         unknown = present[codes[at] != present]
-        if unknown.size:  # which ones, and how many, is confidential: it says where somebody lives
+        if unknown.size:  # further geocodes, and their number, are confidential
             raise InputError(
                 places(unknown[0].decode())[0],
                 "geocode is not in the list of geounits",

@@ -1,7 +1,7 @@
-"""What a file of person records looks like: columns, their codes, its geocodes. Nothing is counted.
+"""Inspect a file of person records: columns, their codes and geocodes. Nothing is counted.
 
-`das init` proposes a run file from it. What is found comes from confidential data: it is shown to
-whoever may read the file, and proposed, never published.
+`das init` drafts a run file from the result. The result comes from confidential data: it is shown
+to users who may read the file, and is never published.
 """
 
 from __future__ import annotations
@@ -28,31 +28,31 @@ from jobs.pipeline.input.files import (
 from jobs.pipeline.input.lines import read_line, split_fields, without_end
 from jobs.pipeline.storage.place import Place
 
-MOST_CODES = 200  # of a column that is proposed as an attribute
+MOST_CODES = 200  # most codes of a column that `das init` proposes as an attribute; default
 _DELIMITERS = (",", ";", "\t", "|")
-_LONGEST_NUMBER = 100  # digits
-_LONGEST_NAME = 200  # characters
-_FEW_ROWS = 20  # of so many, columns without repetition may be anything
-_ROWS_PER_GEOCODE = 5  # with fewer, a column may follow from the geocode by chance
+_LONGEST_NUMBER = 100  # digits; longer texts count as no numbers
+_LONGEST_NAME = 200  # characters of a column name
+_FEW_ROWS = 20  # with fewer rows, unique values do not show that a column is a key; default
+_ROWS_PER_GEOCODE = 5  # with fewer rows, a column may follow from geocodes by chance; default
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column as the rows that were looked at have it.
+    """A column, as seen in the inspected rows.
 
     Attributes:
-      name: In the header.
-      codes: Its values as text, "" for what is missing; None if there are too many for levels.
-      fault: Why no run can read it; empty if one can.
-      has_missing: Some row has no value.
-      is_unique: No value comes twice.
-      shortest: Characters of its shortest value that is not missing.
-      longest: Of its longest.
-      is_code: All values that are there consist of ASCII letters and digits.
-      is_number: They are whole numbers.
-      least: The least of these numbers.
-      most: The largest.
-      is_text: Of a CSV file, or text in a Parquet file.
+      name: Name in the header.
+      codes: Values as text, "" if missing; None if there are too many for an attribute.
+      fault: Reason why a run cannot read the column; empty if it can.
+      has_missing: Whether some row has no value.
+      is_unique: Whether no value repeats.
+      shortest: Characters of the shortest value that is not missing.
+      longest: Characters of the longest value.
+      is_code: Whether no value is missing and all consist of ASCII letters and digits.
+      is_number: Whether all values that are not missing are integers.
+      least: Smallest of these integers.
+      most: Largest of these integers.
+      is_text: Whether the column is in a CSV file, or is text in a Parquet file.
     """
 
     name: str
@@ -71,12 +71,12 @@ class Column:
 
 @dataclass(frozen=True)
 class Look:
-    """A file of records.
+    """The columns of an inspected file.
 
     Attributes:
-      delimiter: Separates the columns of a CSV file; None of a Parquet file.
-      columns: In the order of the file.
-      is_whole: Whether all rows were looked at.
+      delimiter: Delimiter of a CSV file; None for a Parquet file.
+      columns: Columns in the order of the file.
+      is_whole: Whether all rows were inspected.
     """
 
     delimiter: str | None
@@ -84,39 +84,39 @@ class Look:
     is_whole: bool
 
     def column(self, name: str) -> Column | None:
-        """A column by name; None if there is no such."""
-        return next((one for one in self.columns if one.name == name), None)
+        """Return a column by name; None if the file lacks it."""
+        return next((column for column in self.columns if column.name == name), None)
 
 
 @dataclass(frozen=True)
 class Geography:
-    """The geocodes of a file, and what other columns say of them.
+    """The geocodes of an inspected file, and the columns that depend on them.
 
     Attributes:
-      geocodes: All that were looked at, as text.
-      following: Columns with one value in every geounit.
-      prefixes: Columns that repeat the beginning of the geocode, to its length.
-      said: Columns whose values do not contradict that they follow from the geocode, to these.
+      geocodes: Geocodes of the inspected rows, as text.
+      following: Columns with one value per geounit.
+      prefixes: Columns that repeat the first digits of the geocode, with the number of digits.
+      of_geocodes: Columns with at most one value per inspected geocode: column -> geocode -> value.
     """
 
     geocodes: frozenset[str]
     following: frozenset[str] = frozenset()
     prefixes: Mapping[str, int] = field(default_factory=dict)
-    said: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
+    of_geocodes: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
 
 
 @redact_errors
 def look_at(path: Place, rows: int, delimiter: str | None = None, *, alone: bool = False) -> Look:
-    """Look at the columns of a file, or of a folder of files.
+    """Inspect the columns of a file, or of a folder of files.
 
     Args:
-      path: CSV or Parquet.
-      rows: How many to look at, from the first on.
-      delimiter: Of a CSV file; found out if None.
+      path: CSV or Parquet file, or a folder of them.
+      rows: Number of rows to inspect, from the first on.
+      delimiter: Delimiter of a CSV file; detected if None.
       alone: Whether one column is enough, as in a list of geounits.
 
     Raises:
-      InputError: It cannot be read, is not UTF-8, or has one column, no row or no header.
+      InputError: The file cannot be read, is not UTF-8, or has one column, no row or no header.
     """
     first = find_files(path)[0]
     is_csv = FILE_KINDS[first.suffix.lower()] == "csv"
@@ -128,24 +128,24 @@ def look_at(path: Place, rows: int, delimiter: str | None = None, *, alone: bool
     else:
         delimiter, schema = None, parquet_schema(first)
         header = tuple(schema.names)
-        for one in schema:
-            if not _is_readable(one.type):
-                faults[one.name] = f"has values of type {one.type}"
+        for column in schema:
+            if not _is_readable(column.type):
+                faults[column.name] = f"has values of type {column.type}"
     for name in header:
         if header.count(name) > 1:
-            faults[name] = "stands in the header twice"
+            faults[name] = "occurs twice in the header"
         elif not name.strip() or not name.isprintable() or len(name) > _LONGEST_NAME:
-            faults[name] = "has no name that a run file can hold"
+            faults[name] = "has a name that a run file cannot hold"
     usable = [name for name in header if name not in faults]
-    seen = {name: _Seen() for name in usable}
+    summaries = {name: _ColumnSummary() for name in usable}
     batches = _Batches(Table(path, tuple(usable), delimiter or ",", "--delimiter"), rows)
     for batch in batches:
-        for name, one in seen.items():
-            one.add(values.distinct(batch, name))
-    text = {} if is_csv else {one.name: _is_text(one.type) for one in schema}
+        for name, summary in summaries.items():
+            summary.add(values.distinct(batch, name))
+    text = {} if is_csv else {column.name: _is_text(column.type) for column in schema}
     columns = [
-        seen[name].column(name, batches.done, text.get(name, True))
-        if name in seen
+        summaries[name].column(name, batches.done, text.get(name, True))
+        if name in summaries
         else Column(name, fault=faults[name])
         for name in dict.fromkeys(header)
     ]
@@ -156,30 +156,30 @@ def look_at(path: Place, rows: int, delimiter: str | None = None, *, alone: bool
 def look_at_geocodes(
     path: Place, look: Look, geocode: GeocodeColumns, others: Sequence[str], rows: int
 ) -> Geography:
-    """Look at the geocodes of a file, and at which other columns say something about geounits.
+    """Inspect the geocodes of a file, and find the columns that depend on them.
 
     Args:
       path: The file.
-      look: What `look_at` found.
-      geocode: Column of the geocodes, or the columns that are put together.
-      others: Columns that may.
-      rows: How many to look at.
+      look: Result of `look_at`.
+      geocode: Column of geocodes, or the columns that are concatenated to geocodes.
+      others: Columns that may depend on the geocode.
+      rows: Number of rows to inspect.
 
     Raises:
-      InputError: It cannot be read.
+      InputError: The file cannot be read.
     """
     columns = (*names_of(geocode), *others)
     table = Table(path, columns, look.delimiter or ",", "--delimiter")
-    found: set[str] = set()
+    geocodes: set[str] = set()
     following: dict[str, dict[str, str]] = {name: {} for name in others}
     batches = _Batches(table, rows)
     for batch in batches:
         codes: pa.Array | None = None
         if isinstance(geocode, str):
-            found |= values.distinct(batch, geocode)
+            geocodes |= values.distinct(batch, geocode)
         else:
             codes = values.put_together(batch, geocode)
-            found |= {*codes.unique().to_pylist()}
+            geocodes |= {*codes.unique().to_pylist()}
         for name in [*following]:
             codes = values.texts(batch, names_of(geocode)[0]) if codes is None else codes
             if not _follows(following[name], codes, values.texts(batch, name)):
@@ -187,20 +187,20 @@ def look_at_geocodes(
     if batches.done < _FEW_ROWS:
         following = {}
     prefixes = {}
-    longest = max((len(code) for code in found), default=0)
+    longest = max((len(code) for code in geocodes), default=0)
     for name, of_code in following.items():
         digits = max(len(text) for text in of_code.values())
         if 0 < digits < longest and all(
             code.zfill(longest)[:digits] == text.zfill(digits) for code, text in of_code.items()
         ):
             prefixes[name] = digits
-    is_sure = batches.done >= _ROWS_PER_GEOCODE * len(found)
+    is_sure = batches.done >= _ROWS_PER_GEOCODE * len(geocodes)
     sure = frozenset(following if is_sure else prefixes)
-    return Geography(frozenset(found), sure, prefixes, following)
+    return Geography(frozenset(geocodes), sure, prefixes, following)
 
 
 def _follows(of_code: dict[str, str], codes: pa.Array, texts: pa.Array) -> bool:
-    """Whether every geocode has one value of a column, with those before it in `of_code`."""
+    """Return whether every geocode has one value, also with earlier rows; updates `of_code`."""
     pairs = pa.table([codes, texts], ["geocode", "text"])
     for pair in pairs.group_by(["geocode", "text"], use_threads=False).aggregate([]).to_pylist():
         if of_code.setdefault(pair["geocode"], pair["text"]) != pair["text"]:
@@ -212,8 +212,8 @@ class _Batches:
     """The first rows of a table, batch by batch.
 
     Attributes:
-      done: Rows that were handed out.
-      is_whole: Whether these were all.
+      done: Number of rows yielded so far.
+      is_whole: Whether no row was left out.
     """
 
     def __init__(self, table: Table, rows: int) -> None:
@@ -232,8 +232,8 @@ class _Batches:
                 yield batch
 
 
-class _Seen:
-    """What was seen of a column so far."""
+class _ColumnSummary:
+    """Summary of the rows of a column that were read so far."""
 
     def __init__(self) -> None:
         self._codes: set[str] | None = set()  # None once there are too many for levels
@@ -242,9 +242,9 @@ class _Seen:
         self._lengths: tuple[int, int] | None = None
         self._numbers: tuple[int, int] | None = None
 
-    def add(self, found: set[str]) -> None:
+    def add(self, texts: set[str]) -> None:
         """Add the distinct values of some rows."""
-        new = found - (self._codes or set())
+        new = texts - (self._codes or set())
         if self._codes is not None:
             self._codes |= new
             if len(self._codes) > MOST_CODES:
@@ -264,7 +264,7 @@ class _Seen:
             )
 
     def column(self, name: str, rows: int, is_text: bool) -> Column:
-        """The column, after that many rows."""
+        """Return the column after that many rows."""
         codes = None if self._codes is None else frozenset(self._codes)
         fault = ""
         if not self._is_utf8:
@@ -312,7 +312,7 @@ def _is_readable(kind: pa.DataType) -> bool:
 
 
 def _delimiter_of(file: Place, *, alone: bool) -> str:
-    """The separator that makes most columns of the first line."""
+    """Return the separator that splits the first line into most columns."""
     try:
         with file.open("rb") as handle:
             line = read_line(handle, f"{file}, row 1")
@@ -328,30 +328,30 @@ def _delimiter_of(file: Place, *, alone: bool) -> str:
             f"{file}, row 1",
             "is not UTF-8 text",
             got="UTF-16" if is_wide else "another encoding, such as Windows-1252",
-            remedy="save it as CSV in UTF-8: spreadsheets offer it, and so does `iconv`",
+            remedy="save it as CSV in UTF-8, from a spreadsheet or with `iconv`",
         )
     if not text.strip():
         raise InputError(str(file), "is empty", want="a header line")
     first = without_end(text.encode())
     sizes = {mark: len(split_fields(first, mark, quotes=True) or []) for mark in _DELIMITERS}
-    found = max(_DELIMITERS, key=lambda mark: sizes[mark])
-    if sizes[found] < 2 and not alone:
+    delimiter = max(_DELIMITERS, key=lambda mark: sizes[mark])
+    if sizes[delimiter] < 2 and not alone:
         raise InputError(
             str(file),
-            f"has one column, if any of {list(_DELIMITERS)} separates them",
+            f"has one column, with any separator of {list(_DELIMITERS)}",
             want="a geocode and at least one attribute",
             remedy="name another separator by --delimiter, or remove lines above the header",
         )
-    return found
+    return delimiter
 
 
 def _refuse_no_header(file: Place, header: Sequence[str]) -> None:
-    """Refuse a first line that is one of data; it is not quoted."""
+    """Refuse a first line that looks like data; the error does not quote it."""
     bare = [name for name in header if not name.strip() or _is_number(name.strip())]
     if 2 * len(bare) >= len(header):
         raise InputError(
             f"{file}, row 1",
             "looks like data: half of its fields are numbers or empty",
-            want="names of columns",
-            remedy="put a line with the names of the columns before it",
+            want="column names",
+            remedy="insert a header line with the column names",
         )

@@ -1,4 +1,4 @@
-"""Measure: noisy answers of every geounit, written once."""
+"""Draw the noisy answers of every geounit, and write them once."""
 
 from __future__ import annotations
 
@@ -48,19 +48,19 @@ from jobs.pipeline.storage.place import Place
 from jobs.pipeline.tasks.batches import Batch, geounit_batches
 from jobs.pipeline.tasks.executor import Tasks
 
-_CHUNK_NUMBERS = 4_000_000  # numbers held at once in a task
+_CHUNK_NUMBERS = 4_000_000  # noisy numbers held in memory by a task; default, not measured
 
 
 @dataclass(frozen=True, eq=False)
 class MeasureTask:
-    """All that a measuring task knows.
+    """The data that are shipped to each measuring task.
 
     Attributes:
       plan: The plan.
       level: The geolevel.
-      release: Where noisy answers go.
-      confidential: Where the truth lies.
-      key: Of the noise.
+      release: Paths of the release, which receives the noisy answers.
+      confidential: Paths of the true histograms.
+      key: The task's share of the noise key.
       is_on_demand: Whether the on-demand queries are drawn, or all others.
     """
 
@@ -73,12 +73,12 @@ class MeasureTask:
 
     @property
     def queries(self) -> tuple[Query, ...]:
-        """What is drawn."""
+        """Return the queries to draw."""
         return self.level.on_demand if self.is_on_demand else self.level.whole
 
     @property
     def dataset(self) -> Place:
-        """Where it goes."""
+        """Return the folder of the noisy answers."""
         layout = self.release
         return (layout.lazy_measurements if self.is_on_demand else layout.measurements)(
             self.level.name
@@ -87,13 +87,13 @@ class MeasureTask:
 
 @dataclass(frozen=True, eq=False)
 class MeasureStage:
-    """The stage, with all it works on.
+    """The stage that measures one product.
 
     Attributes:
       plan: The plan.
-      release: Where measurements go.
-      confidential: Where the truth lies.
-      tasks: What runs its steps; whether they are open to others is stated with the measurements.
+      release: Paths of the release, which receives the noisy answers.
+      confidential: Paths of the true histograms.
+      tasks: Runs the tasks; measurements record whether the Spark session admits other users.
     """
 
     plan: Plan
@@ -104,28 +104,30 @@ class MeasureStage:
     def draw(self, index: int, key: NoiseKey, *, is_on_demand: bool = False) -> Drawn:
         """Draw the noisy answers of one geolevel, and write them to part files.
 
-        The key is lent to the tasks and cannot be put together again when they are done. A task
-        that is run again draws the same noise.
+        The key is split into two shares for the tasks and cannot be rebuilt after they end. A
+        retried task draws the same noise.
 
-        On-demand queries are drawn once the geolevel above is solved, for answers about cells in
-        which the published counts of the parent are positive; at the root for those below the
-        positive counts of its support.
+        On-demand queries are drawn after the geolevel above is solved, for cells where the released
+        counts of the parent are positive; at the root, for cells of its support.
 
         Args:
-          index: Position of the geolevel.
-          key: Of this part alone.
+          index: Index of the geolevel.
+          key: Noise key of this part alone.
           is_on_demand: Whether the on-demand queries are drawn, or all others.
 
+        Returns:
+          The part files, and facts about them.
+
         Raises:
-          ConfigError: The key can be guessed, and the plan is not marked as not for release.
-          OutputError: On-demand queries are wanted, and the geolevel above is not solved.
+          ConfigError: The key is public, and the plan is not marked as not for release.
+          OutputError: On-demand queries are drawn, and the geolevel above is not solved.
           SpentError: Measuring failed after noise was drawn.
         """
         plan, level = self.plan, self.plan.levels[index]
         if key.is_for_testing and not plan.not_for_release:
             raise ConfigError(
                 "noise key",
-                "can be made again by anyone, so it must not protect what is to be released",
+                "can be reproduced by anyone, so it must not protect a release",
                 remedy="give no key; or a run file with `privacy.randomness: {source: "
                 "seeded_not_for_release, seed: ...}`",
             )
@@ -135,14 +137,14 @@ class MeasureStage:
             Dataset.open(self.release.support(level.name))
         with lent(key, self.confidential.keys) as lent_key:
             task = MeasureTask(plan, level, self.release, self.confidential, lent_key, is_on_demand)
-            asked = sum(query.size for query in task.queries)
+            n_answers = sum(query.size for query in task.queries)
             size = self.tasks.sizing.measure_numbers
-            # How many answers of on-demand queries are drawn is not known before: as many as of
-            # the others is assumed.
+            # The number of answers of on-demand queries is unknown before; that of the others
+            # serves as an estimate.
             drawn = sum(query.size for query in level.whole)
             largest = max(1, size.most // max(1, drawn))
-            batches = self._batches(level, largest, size.least // max(1, asked))
-            label = f"measure {level.name}{' lazily' if is_on_demand else ''}"
+            batches = self._batches(level, largest, size.least // max(1, n_answers))
+            label = f"measure {level.name}{' on_demand' if is_on_demand else ''}"
             parts = self.tasks.run(label, batches, _measurer(task))
         facts = {
             "format": MEASUREMENTS_FORMAT,
@@ -156,17 +158,17 @@ class MeasureStage:
         return parts, facts
 
     def measure(self, index: int, key: NoiseKey, *, is_on_demand: bool = False) -> None:
-        """Draw a geolevel and publish it, outside of any account; what is published is kept.
+        """Draw a geolevel and publish it without an account, for replicates only.
 
-        For replicates, whose truth is a release. Runs go through `draw_part`.
+        The truth of a replicate is a release; runs use `draw_part`. A published dataset is kept.
 
         Args:
-          index: Position of the geolevel.
-          key: Nothing secret: the plan is marked as not for release.
-          is_on_demand: As of `draw`; a geolevel without on-demand queries is left as it is.
+          index: Index of the geolevel.
+          key: Public noise key; the plan is marked as not for release.
+          is_on_demand: As for `draw`; nothing happens at a geolevel without on-demand queries.
 
         Raises:
-          ConfigError, OutputError, SpentError: As of `draw`.
+          ConfigError, OutputError, SpentError: As for `draw`.
         """
         level = self.plan.levels[index]
         layout = self.release
@@ -187,7 +189,7 @@ def _measurer(task: MeasureTask) -> Callable[[Batch], PartFile]:
 
 @redact_errors
 def measure_batch(batch: Batch, task: MeasureTask) -> PartFile:
-    """Measure the geounits of one range that are not only children."""
+    """Draw the noisy answers of a range of geounits, but for only children."""
     plan, level = task.plan, task.level
     table = read_geography(task.release, level.name, batch.low, batch.high)
     measured = table.filter(pc.invert(table.column("only_child")))
@@ -236,10 +238,10 @@ def measure_batch(batch: Batch, task: MeasureTask) -> PartFile:
 
 
 def _measured_numbers(batch: Batch, geography: pa.Table) -> IntArray:
-    """int64[G]: numbers in their geolevel of the geounits of a range that are no only children.
+    """Return int64[G], the positions in the geolevel of all geounits but only children.
 
     Raises:
-      ConfigError: Nobody counted the geounits before the range.
+      ConfigError: The position of the first geounit of the batch is unknown.
     """
     if batch.first is None:
         raise ConfigError(
@@ -250,18 +252,18 @@ def _measured_numbers(batch: Batch, geography: pa.Table) -> IntArray:
 
 
 def _open_rows(streams: Streams, number: int, rows: IntArray, some: slice) -> Stream:
-    """Open the streams of some geounits of a chunk for a query of the plan."""
+    """Open the noise streams of some geounits of a chunk for a query."""
     return streams.open((number,), rows[some])
 
 
 @dataclass(frozen=True, eq=False)
 class _Above:
-    """The published counts of the parents of some geounits, where on-demand queries are drawn.
+    """The released counts of the parents, which select the cells of on-demand queries.
 
     Attributes:
-      counts: Of the parents, or a person in each cell of the support of the root; none where all
-        others are.
-      parent: int64[G], its number for each geounit, rising.
+      counts: Counts of the parents; at the root, one record in each cell of its support. None for
+        queries that are drawn completely.
+      parent: int64[G], index of the parent of each geounit, not decreasing.
     """
 
     counts: Histograms | None
@@ -280,17 +282,17 @@ class _Above:
         return cls(read_counts(task.release, above, parents[starts], plan.schema.size), number)
 
     def live_cells(self) -> IntArray:
-        """int64[G]: positive cells of the parent of each geounit."""
+        """Return int64[G], the number of positive cells of the parent of each geounit."""
         if self.counts is None:
             return np.zeros(len(self.parent), np.int64)
         return np.diff(self.counts.offsets)[self.parent]
 
     def part(self, start: int, stop: int) -> _Above:
-        """The geounits start..stop-1."""
+        """Return the geounits start..stop-1."""
         return _Above(self.counts, self.parent[start:stop])
 
     def families(self) -> Iterator[tuple[slice, IntArray]]:
-        """Geounits of one parent, and its positive cells."""
+        """Yield the geounits of each parent, and its positive cells."""
         for start, stop in families(self.parent):
             if self.counts is not None:
                 number = int(self.parent[start])
@@ -298,7 +300,7 @@ class _Above:
 
 
 def _alive(cells: IntArray, n_cells: int) -> Histograms:
-    """One geounit with a person in each of some cells."""
+    """Return the histogram of one geounit with one record in each given cell."""
     return Histograms(n_cells, np.array([0, len(cells)]), cells, np.ones(len(cells), np.int64))
 
 
@@ -310,15 +312,15 @@ def _on_demand_table(
     mechanisms: Sequence[Mechanism],
     open_rows: Callable[[slice], Stream],
 ) -> pa.Table:
-    """One row per geounit: the answers about positive cells of the parent, and their positions."""
-    answers, places, lengths = [], [], []
+    """Return one row per geounit: answers for positive cells of the parent, and their indices."""
+    answers, indices, lengths = [], [], []
     for rows, cells in above.families():
         positions = np.unique(query.rows_of(cells))
         part = Part(rows, positions)
         noisy = measure_at(truth, query, part, mechanisms=mechanisms[rows], stream=open_rows(rows))
         answers.append(noisy.answers.ravel())
-        places.append(np.tile(positions, len(noisy.answers)))
+        indices.append(np.tile(positions, len(noisy.answers)))
         lengths.append(np.full(len(noisy.answers), len(positions)))
     offsets = np.concatenate([[0], *lengths]).cumsum()
-    drawn = DrawnAnswers(offsets, np.concatenate(places), np.concatenate(answers))
+    drawn = DrawnAnswers(offsets, np.concatenate(indices), np.concatenate(answers))
     return measurement_table(codes, query.name, mechanisms, drawn, LAZY_MEASUREMENTS)

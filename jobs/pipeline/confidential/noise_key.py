@@ -1,9 +1,9 @@
-"""How tasks are lent the noise key: in two shares, which meet only while a task draws.
+"""Give the noise key to tasks in two shares, which are joined only while a task draws.
 
-Spark keeps what it ships to tasks for as long as it likes, in memory and on ports of its own; files
-leave traces on disks and in backups. So a key goes neither way. One share travels inside the task,
-the other lies in a file of the confidential folder, which is removed when the tasks are done. Each
-share alone is 32 uniform bytes and says nothing about the key.
+Spark may keep data shipped to tasks in memory and serve them on its ports; files leave traces
+on disks and in backups. So neither carries the key. One share is shipped with the task; the other
+is in a file of the confidential folder, which is removed when the tasks end. Each share alone is 32
+uniform bytes, independent of the key.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _SUFFIX = ".share"
 
 @dataclass(frozen=True)
 class LentKey:
-    """What a task holds of the noise key. Pickles; never prints its bytes.
+    """One share of the noise key and the path of the other. Can be pickled; never prints bytes.
 
     Attributes:
       share: 32 bytes, one share of the key.
-      file: Where the other share lies.
-      is_for_testing: Whether the key can be guessed.
+      file: File with the other share.
+      is_for_testing: Whether the key comes from a public seed.
     """
 
     share: bytes = field(repr=False)
@@ -36,10 +36,10 @@ class LentKey:
     is_for_testing: bool
 
     def key(self) -> NoiseKey:
-        """Put the key together; its holder drops it when it is done.
+        """Join the shares to the key, which the caller drops after drawing.
 
         Raises:
-          OutputError: The other share is gone or cannot be read: the key exists no more.
+          OutputError: The other share is gone or cannot be read, so the key no longer exists.
         """
         try:
             other = self.file.read_bytes()
@@ -47,7 +47,7 @@ class LentKey:
             raise OutputError(
                 str(self.file),
                 "is gone: its geolevel was measured, or the driver that drew the key ended",
-                remedy="nothing, if another attempt of this task was done; else go on with "
+                remedy="none needed if another attempt of this task succeeded; else continue with "
                 "`das run OUT`",
             ) from None
         except OSError as error:
@@ -62,18 +62,18 @@ class LentKey:
 
 @contextmanager
 def lent(key: NoiseKey, folder: Place) -> Iterator[LentKey]:
-    """Lend a key to tasks of the block. After it nobody can put it together again.
+    """Split a key for the tasks of the block. Afterwards the key cannot be rebuilt.
 
     Args:
-      key: The key.
-      folder: Inside the confidential folder, seen by driver and workers; made if absent.
+      key: The noise key.
+      folder: Subfolder of the confidential folder, seen by driver and workers; made if absent.
 
     Raises:
       OutputError: The share cannot be written.
     """
     share, other = key.split()
     is_for_testing = key.is_for_testing
-    del key  # this frame lives as long as the block
+    del key  # else this frame would keep it during the block
     file = folder / f"{uuid.uuid4().hex}{_SUFFIX}"
     with writing(file, file):
         make_closed_folder(folder)
@@ -88,6 +88,6 @@ def lent(key: NoiseKey, folder: Place) -> Iterator[LentKey]:
 
 
 def sweep_shares(folder: Place) -> None:
-    """Remove the shares that drivers left which were killed; the caller is the only driver."""
+    """Remove key shares left by killed drivers; the caller must be the only driver."""
     for file in folder.glob(f"*{_SUFFIX}"):
         file.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Errors by group of records, added up over batches and geolevels, as rows of the evaluation."""
+"""Errors by population group, added up over batches, as rows of the evaluation."""
 
 from __future__ import annotations
 
@@ -24,55 +24,54 @@ from jobs.pipeline.documents.evaluation import GroupError, ParityResult
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
-    """What is compared by group at a geolevel.
+class Comparisons:
+    """The comparisons by group at a geolevel.
 
     Attributes:
-      restrictions: Tables of everybody, then tables in groups of records.
-      tables: Tables in the geounits of each type.
-      areas: Geolevel that has types to the types of the geounits, which are those of what they
-        lie in.
+      restrictions: Tables of the whole population, then tables of each population group.
+      tables: Tables compared by type of geounit.
+      areas: Geolevel with types -> types of the geounits, inherited from that geolevel.
     """
 
     restrictions: tuple[Restriction, ...] = ()
     tables: tuple[Query, ...] = ()
     areas: Mapping[str, Areas] = field(default_factory=dict)
 
-    def slice(self, start: int, stop: int) -> Asked:
-        """The same of some geounits."""
+    def slice(self, start: int, stop: int) -> Comparisons:
+        """Return the comparisons for geounits start..stop-1."""
         areas = {name: types.slice(start, stop) for name, types in self.areas.items()}
-        return Asked(self.restrictions, self.tables, areas)
+        return Comparisons(self.restrictions, self.tables, areas)
 
     def compare(self, truth: Histograms, released: Histograms) -> list[GroupErrors]:
-        """Errors of every restriction, then of every table by type."""
+        """Compute errors of every restriction, then of every table by type of geounit."""
         if not self.restrictions:
             return []
-        found = Differences.between(truth, released)
-        errors = [found.by_group(asked) for asked in self.restrictions]
+        differences = Differences.between(truth, released)
+        errors = [differences.by_group(restriction) for restriction in self.restrictions]
         for types in self.areas.values():
-            errors += [found.by_area(table, types) for table in self.tables]
+            errors += [differences.by_area(table, types) for table in self.tables]
         return errors
 
 
 def merged(parts: Iterable[Sequence[GroupErrors]]) -> list[GroupErrors]:
-    """The sums of batches that were asked the same; empty without batches."""
+    """Add up the errors of batches with equal comparisons; empty without batches."""
     return [reduce(merge_groups, column) for column in zip(*parts, strict=True)]
 
 
-def asked_at(grouping: Grouping | None, areas: Mapping[str, Areas]) -> Asked:
-    """What is compared at a geolevel."""
+def comparisons_at(grouping: Grouping | None, areas: Mapping[str, Areas]) -> Comparisons:
+    """Return the comparisons at a geolevel."""
     if grouping is None:
-        return Asked()
+        return Comparisons()
     restrictions = (*grouping.everybody, *grouping.restrictions)
-    return Asked(restrictions, grouping.tables, areas)
+    return Comparisons(restrictions, grouping.tables, areas)
 
 
 @dataclass(frozen=True, eq=False)
 class Known:
-    """What is published of the answers at a geolevel.
+    """The queries that are published at a geolevel.
 
     Attributes:
-      noisy: Measured partition queries, each with the expected error of a raw noisy answer.
+      noisy: Measured partition queries, each with the expected RMSE of a noisy answer.
       exact: Queries whose answers are exact.
     """
 
@@ -80,46 +79,52 @@ class Known:
     exact: Sequence[Query]
 
     def noise(self, joint: Query) -> float | None:
-        """Expected error of a raw noisy answer of a query that is the same; None without one."""
+        """Return the expected RMSE of a noisy answer of an equivalent query; None without one."""
         same = (n for q, n in self.noisy if is_refinement(q, joint) and is_refinement(joint, q))
         return next(same, None)
 
     def is_exact(self, joint: Query) -> bool:
-        """Whether exact answers of one query give those of another."""
+        """Return whether some exact query determines the answers of a query."""
         return any(is_refinement(query, joint) for query in self.exact)
 
 
 def parity_results(
-    grouping: Grouping, geolevel: str, asked: Asked, errors: Sequence[GroupErrors], known: Known
+    grouping: Grouping,
+    geolevel: str,
+    compared: Comparisons,
+    errors: Sequence[GroupErrors],
+    known: Known,
 ) -> list[ParityResult]:
-    """Rows of the evaluation for one geolevel.
+    """Compute the rows of the evaluation for one geolevel.
 
     Args:
-      grouping: Who is compared.
+      grouping: Population groups and types of geounits.
       geolevel: The geolevel.
-      asked: What was compared there.
-      errors: What `Asked.compare` found, of all geounits.
-      known: What is published there.
+      compared: Comparisons at the geolevel.
+      errors: Result of `Comparisons.compare`, summed over all geounits.
+      known: Queries published at the geolevel.
     """
-    n_tables, n_restrictions = len(grouping.tables), len(asked.restrictions)
-    everybody = dict(zip(grouping.tables, errors[:n_tables], strict=True))
-    found = [
-        _Found("query", r.groups.name, r.table, r.groups.labels(), own, r.joint)
-        for r, own in zip(
-            asked.restrictions[n_tables:], errors[n_tables:n_restrictions], strict=True
+    n_tables, n_restrictions = len(grouping.tables), len(compared.restrictions)
+    whole = dict(zip(grouping.tables, errors[:n_tables], strict=True))
+    tables = [
+        _GroupedTable("query", r.groups.name, r.table, r.groups.labels(), of_groups, r.joint)
+        for r, of_groups in zip(
+            compared.restrictions[n_tables:], errors[n_tables:n_restrictions], strict=True
         )
     ]
-    by_type = [(name, a.labels, table) for name, a in asked.areas.items() for table in asked.tables]
-    found += [
-        _Found("areas", f"types of {name}", table, labels, own, table)
-        for (name, labels, table), own in zip(by_type, errors[n_restrictions:], strict=True)
+    by_type = [
+        (name, a.labels, table) for name, a in compared.areas.items() for table in compared.tables
     ]
-    return [_result(grouping, geolevel, one, everybody[one.table], known) for one in found]
+    tables += [
+        _GroupedTable("areas", f"types of {name}", table, labels, of_types, table)
+        for (name, labels, table), of_types in zip(by_type, errors[n_restrictions:], strict=True)
+    ]
+    return [_result(grouping, geolevel, t, whole[t.table], known) for t in tables]
 
 
 @dataclass(frozen=True, eq=False)
-class _Found:
-    """Errors of a table in groups, which are answers of a query or types of areas."""
+class _GroupedTable:
+    """Errors of a table by population group or by type of geounit."""
 
     kind: Literal["query", "areas"]
     groups: str
@@ -132,24 +137,24 @@ class _Found:
 def _result(
     grouping: Grouping,
     geolevel: str,
-    found: _Found,
-    everybody: GroupErrors,
+    grouped: _GroupedTable,
+    whole: GroupErrors,
     known: Known,
 ) -> ParityResult:
-    errors, labels = found.errors, found.labels
+    errors, labels = grouped.errors, grouped.labels
     parity = parity_of(
         errors.absolute,
         errors.truth,
-        int(everybody.absolute[0]),
+        int(whole.absolute[0]),
         floor=grouping.floor,
     )
     of_all = number(parity.everybody)
     return ParityResult(
         geolevel=geolevel,
-        kind=found.kind,
-        groups=found.groups,
-        table=found.table.name,
-        expected_rmse=known.noise(found.joint),
+        kind=grouped.kind,
+        groups=grouped.groups,
+        table=grouped.table.name,
+        expected_rmse=known.noise(grouped.joint),
         floor=grouping.floor,
         population_weight=1.0 / parity.n_groups if parity.n_groups else None,
         everybody=of_all,
@@ -161,12 +166,12 @@ def _result(
             _row(label, errors, index, number(float(parity.relative[index])), of_all)
             for index, label in enumerate(labels)
         ),
-        exact=known.is_exact(found.joint),
+        exact=known.is_exact(grouped.joint),
     )
 
 
 def _row(
-    label: str, errors: GroupErrors, index: int, relative: float | None, everybody: float | None
+    label: str, errors: GroupErrors, index: int, relative: float | None, of_all: float | None
 ) -> GroupError:
     answers, truth, released, absolute, squared, largest = (
         int(getattr(errors, name)[index]) for name in errors.__slots__
@@ -182,10 +187,10 @@ def _row(
         bias=(released - truth) / answers if answers else None,
         max=largest if answers else None,
         relative=relative,
-        to_everybody=relative / everybody if relative is not None and everybody else None,
+        to_everybody=relative / of_all if relative is not None and of_all else None,
     )
 
 
 def number(value: float) -> float | None:
-    """A number as documents have it: None where it is not defined."""
+    """Return a number for documents, with None for NaN."""
     return None if math.isnan(value) else value

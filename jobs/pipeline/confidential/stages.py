@@ -1,4 +1,4 @@
-"""The stages that see the truth: plan, read, resolve_constraints, measure, evaluate."""
+"""The stages that see confidential data: plan, read, resolve_constraints, measure, evaluate."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ from jobs.pipeline.storage.place import remove_tree
 def plan(job: Job) -> None:
     """Write the public geounits and the planned ledgers.
 
-    Without a public list, the geounits are those of the input.
+    Without a public list, the geounits come from the input.
 
     Raises:
-      InputError: The input is not the one that was read before.
+      InputError: The input files changed since they were read.
     """
     config, levels = job.resolved.config, job.resolved.plan.geolevels
     seen = config.output.roots.confidential / "input.json"
@@ -63,7 +63,7 @@ def plan(job: Job) -> None:
     if all(is_published(dataset) for dataset in read):
         return
     if seen.exists() and read_json(seen, "remove the run folder") != input_files(config):
-        # Nothing was measured yet. What an earlier start made of other input must not be mixed in.
+        # Nothing is measured yet. Datasets of an earlier start with other input must not remain.
         remove_tree(job.release.root / "geography")
         for product in job.products:
             remove_tree(product.confidential.root / "histograms")
@@ -90,7 +90,7 @@ def plan(job: Job) -> None:
 
 
 def freeze_strategy(product: Product) -> None:
-    """Keep what was planned, for every machine that works on this folder later."""
+    """Write the planned strategies, so that later starts on any machine use the same ones."""
     plan = product.plan
     planned = planned_parts(plan.strategy)
     if planned:
@@ -116,7 +116,7 @@ def read(job: Job) -> None:
 
 
 def _lattice(product: Product) -> Lattice:
-    """The geounits that were planned."""
+    """Read the planned geounits."""
     spine = product.plan.spine
     leaves = read_geography(product.release, spine.levels[-1], columns=("geocode",))
     codes = leaves.column("geocode").combine_chunks()
@@ -124,9 +124,9 @@ def _lattice(product: Product) -> Lattice:
 
 
 def resolve_constraints(job: Job) -> None:
-    """Check the input against the invariants, publish what is exact, and what it implies.
+    """Check the data against the invariants; publish exact values and the bounds they imply.
 
-    Comes before grants are claimed: a contradiction costs nothing.
+    This stage precedes the reservation of budget, so a contradiction costs nothing.
 
     Raises:
       InfeasibleError, InputError: Invariants contradict each other, or the data break one.
@@ -148,7 +148,9 @@ def resolve_constraints(job: Job) -> None:
                     confidential=product.confidential,
                     tasks=job.tasks,
                 )
-            if not plan.limits.hang_on_products:  # else once the others are solved
+            if (
+                not plan.limits.depends_on_other_products
+            ):  # else after the other products are solved
                 publish_implied(plan, release, job.tasks)
     for product in job.products:
         if product.plan.limits.ties is not None:
@@ -160,19 +162,18 @@ def resolve_constraints(job: Job) -> None:
 
 
 def _noted(job: Job, product: Product) -> AbstractContextManager[None]:
-    """Record in the account that a check of the data failed: an error tells something of them."""
+    """Record failed checks of the data in the account: an error reveals facts about the data."""
     claim = claim_of(job.resolved, product, job.identity)
     return noted_failures(account_of(job.resolved.config), claim)
 
 
 def measure(job: Job) -> None:
-    """Measure every geolevel of every product, once; the grants are claimed.
+    """Measure every geolevel of every product once, after budget is reserved.
 
-    All but on-demand queries, which are drawn while the geolevels are solved.
+    On-demand queries are drawn later, while the geolevels are solved.
 
     Raises:
-      LedgerError: Measurements that were published before are gone, or a copy of this folder drew
-        them.
+      LedgerError: Published measurements are gone, or a copy of this folder drew them.
     """
     for product in job.products:
         for level in product.plan.levels:
@@ -182,11 +183,11 @@ def measure(job: Job) -> None:
 
 
 def measure_on_demand(job: Job, product: Product, level: Level) -> None:
-    """Draw the on-demand queries of one geolevel, once the one above is solved.
+    """Draw the on-demand queries of a geolevel, after the geolevel above is solved.
 
     Raises:
-      LedgerError: As of `measure`.
-      OutputError: An older version drew them.
+      LedgerError: As for `measure`.
+      OutputError: An older version of this program drew them.
     """
     if level.on_demand:
         refuse_mixed(product.release, level.name)
@@ -194,11 +195,11 @@ def measure_on_demand(job: Job, product: Product, level: Level) -> None:
 
 
 def _measure_level(job: Job, product: Product, level: Level, *, is_on_demand: bool) -> None:
-    """Measure the queries of one geolevel that are drawn now, once.
+    """Draw the on-demand queries of a geolevel, or all others, once.
 
-    Published answers are final: nothing is drawn. If a driver died before it published, what it
-    left cannot be read, and the answers are drawn under a new key. The account lets one draw of a
-    part be published (`jobs.pipeline.folder.draws`). The key is gone when the call returns.
+    Published answers are final. If a driver dies before publication, its files are unreadable and
+    the answers are drawn under a new key. The account admits one published draw of each part
+    (`jobs.pipeline.folder.draws`). The key is dropped when the call returns.
     """
     spending = spending_of(job.resolved, product, job.identity)
     part = next(p for p in spending.parts if (p.name, p.is_on_demand) == (level.name, is_on_demand))
@@ -213,7 +214,7 @@ def _measure_level(job: Job, product: Product, level: Level, *, is_on_demand: bo
 
 
 def _refuse_other_noise(product: Product, level: int) -> None:
-    """Check that a geolevel is about to get the noise that its ledger planned and paid for."""
+    """Check that the noise about to be drawn is that of the ledger."""
     plan, ledger, levels = product.plan, product.release.ledger, product.plan.spine.levels
     entries = [e for e in read_ledger(ledger).planned.entries if e.geolevel == levels[level]]
     for end in {entry.chain_end for entry in entries}:

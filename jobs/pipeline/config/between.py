@@ -12,8 +12,14 @@ from das.arrays import BoolArray, IntArray
 from das.errors import ConfigError
 from das.queries.query import Query, parse_query
 from das.schema import Schema
-from invariants.between import Form, Tie, Ties, caps_of, tie_types
-from invariants.joining import NO_CODE, Order, Places, places_of
+from invariants.between import (
+    CrossProductConstraint,
+    CrossProductConstraints,
+    Form,
+    build_constraints,
+    caps_of,
+)
+from invariants.joining import NO_CODE, JoinOrder, UnitBounds, unit_bounds
 from invariants.linear import LinearRow, cells_in
 from jobs.pipeline.config.mistakes import at, refuse_off_spine, refuse_unknown
 from jobs.pipeline.config.models.kinds.row import coefficients_of
@@ -44,7 +50,7 @@ def tied_products(
         product after the other, or might contradict others.
     """
     plans = {name: product.plan for name, product in products.items()}
-    stated: dict[str, list[tuple[BetweenConfig, Tie]]] = {}
+    stated: dict[str, list[tuple[BetweenConfig, CrossProductConstraint]]] = {}
     for number, entry in enumerate(config.cross_product_constraints):
         with at(f"{path}: cross_product_constraints.{number}"):
             later, tie = _tie(entry, plans)
@@ -61,7 +67,7 @@ def tied_products(
     return {name: replace(product, plan=plans[name]) for name, product in products.items()}
 
 
-def _tie(entry: BetweenConfig, plans: Mapping[str, Plan]) -> tuple[str, Tie]:
+def _tie(entry: BetweenConfig, plans: Mapping[str, Plan]) -> tuple[str, CrossProductConstraint]:
     """The product that a constraint binds, the later of the two, and the constraint."""
     order = [*plans]
     for name, side in (("left", entry.left), ("right", entry.right)):
@@ -87,7 +93,7 @@ def _tie(entry: BetweenConfig, plans: Mapping[str, Plan]) -> tuple[str, Tie]:
     form = Form({other.product: _coefficients(other, plans)})
     least = form if relation in ("equals", "at_least") else None
     most = form if relation in ("equals", "at_most") else None
-    return own.product, Tie(entry.name, counted == 1, least, most)
+    return own.product, CrossProductConstraint(entry.name, counted == 1, least, most)
 
 
 def _coefficients(side: SideConfig, plans: Mapping[str, Plan]) -> IntArray:
@@ -95,7 +101,9 @@ def _coefficients(side: SideConfig, plans: Mapping[str, Plan]) -> IntArray:
 
 
 def _tied(
-    later: str, stated: Sequence[tuple[BetweenConfig, Tie]], plans: Mapping[str, Plan]
+    later: str,
+    stated: Sequence[tuple[BetweenConfig, CrossProductConstraint]],
+    plans: Mapping[str, Plan],
 ) -> dict[str, Plan]:
     """The plans with the ties of a product, and what its exact answers demand of others."""
     plan, order = plans[later], [*plans]
@@ -117,17 +125,17 @@ def _tied(
             got=plan.limits.facilities.query.name,
             remedy="state what facilities hold as constraints too, at_least and at_most",
         )
-    if plan.limits.bound:
+    if plan.limits.pinned:
         raise ConfigError(
             f"constraints of the {later}",
             "stand beside counts of an earlier release",
-            got=[one.query.name for one in plan.limits.bound],
+            got=[one.query.name for one in plan.limits.pinned],
             want="one of both",
         )
     possible = np.zeros(plan.schema.size, np.bool_)
     possible[plan.limits.possible(plan.schema)] = True
     held = tuple(levels[: levels.index(geolevels.pop()) + 1])
-    ties = tie_types([tie for _, tie in stated], held, possible)
+    ties = build_constraints([tie for _, tie in stated], held, possible)
     changed = dict(plans)
     before = order[: order.index(later)]
     rows: dict[str, list[LinearRow]] = {}
@@ -148,7 +156,7 @@ def _tied(
     return changed
 
 
-def _hints_of(later: str, plan: Plan, ties: Ties) -> dict[str, Hint]:
+def _hints_of(later: str, plan: Plan, ties: CrossProductConstraints) -> dict[str, Hint]:
     """By the name of a product before, what noisy answers say of it.
 
     None where records have no estimates, where no small query tells the types apart, or where
@@ -190,7 +198,7 @@ def _hints_of(later: str, plan: Plan, ties: Ties) -> dict[str, Hint]:
     return out
 
 
-def _telling(plan: Plan, ties: Ties) -> Query | None:
+def _telling(plan: Plan, ties: CrossProductConstraints) -> Query | None:
     """The smallest query of the product that tells its types apart and is estimated."""
     cells, types = np.arange(plan.schema.size), ties.query.codes
     terms = plan_terms(plan)
@@ -226,8 +234,8 @@ class Joining:
     """
 
     config: JoinedConfig
-    places: Places
-    order: Order
+    places: UnitBounds
+    order: JoinOrder
     units: Schema
     number: str
     columns: tuple[str, ...]
@@ -267,7 +275,7 @@ def joining_of(product: Product, products: Mapping[str, Product]) -> Joining | N
             got=f"constraints at {ties.geolevel}",
             want=plan.leaf.name,
         )
-    places = places_of(ties, product.name)
+    places = unit_bounds(ties, product.name)
     units = products[places.product].plan.schema
     first = np.zeros(plan.schema.size, np.bool_)
     if config.householder_first:
@@ -279,7 +287,9 @@ def joining_of(product: Product, products: Mapping[str, Product]) -> Joining | N
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise ConfigError(f"joined {product.name}", "would have a column twice", got=twice)
-    order = Order(first, *_codes(plan.schema, units, config.match_on, product.name), config.seed)
+    order = JoinOrder(
+        first, *_codes(plan.schema, units, config.match_on, product.name), config.seed
+    )
     return Joining(config, places, order, units, number, columns)
 
 

@@ -20,9 +20,9 @@ from das.schema import Schema
 from das.strategy import Strategy, noisy_queries
 from geography.lattice import Spine
 from geography.respine import design_spine
-from invariants.constraints import Limits
+from invariants.constraint import Constraint
+from invariants.constraints import Constraints
 from invariants.exact import Invariant, check_invariants
-from invariants.limit import Limit
 from jobs.pipeline.config.allocation import even_strategy, load_allocation, read_frozen
 from jobs.pipeline.config.between import tied_products
 from jobs.pipeline.config.data import check_suffix
@@ -274,15 +274,15 @@ def _strategy(file: RunFile, name: str, schema: Schema, spine: Spine, planned: P
 
 def read_invariants(
     entries: Sequence[KindConfig], setting: Setting
-) -> tuple[tuple[Invariant, ...], Limits]:
+) -> tuple[tuple[Invariant, ...], Constraints]:
     """Return the exact queries of the section `invariants`, and its other entries as limits.
 
     Raises:
       SchemaError, ConfigError: An entry cannot be used, or two contradict each other; the message
         says which.
     """
-    built: dict[type[KindConfig], list[Limit]] = {kind: [] for kind in (*KINDS[1:], KINDS[0])}
-    exact = list[Limit]()
+    built: dict[type[KindConfig], list[Constraint]] = {kind: [] for kind in (*KINDS[1:], KINDS[0])}
+    exact = list[Constraint]()
     for index, entry in enumerate(entries):
         own = exact if entry.is_exact_query else built[type(entry)]
         if own and entry.limit.is_single:
@@ -294,7 +294,7 @@ def read_invariants(
     stated = tuple(one for kind, own in built.items() if own for one in kind.limit.joined(own))
     for limit in stated:
         limit.check(stated, invariants)
-    return invariants, Limits(stated)
+    return invariants, Constraints(stated)
 
 
 def _solving(config: SolveConfig, schema: Schema) -> Solving:

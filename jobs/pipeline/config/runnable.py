@@ -144,7 +144,7 @@ def _refuse_crossing_rounding(plan: Plan) -> None:
     if not chain or chain[-1].name != "detailed":
         raise SchemaError("rounding", "the last query must be detailed")
     _refuse_unnested("rounding", chain)
-    for invariant, query in product([*plan.invariants, *plan.limits.bound], chain):
+    for invariant, query in product([*plan.invariants, *plan.limits.pinned], chain):
         if _cross(query, invariant.query):
             raise SchemaError(
                 "rounding", f"{query.name} and the invariant {invariant.query.name} cross"

@@ -111,7 +111,7 @@ def bound_entries(stated: Sequence[KindConfig]) -> list[InvariantConfig]:
 def bound_query(plan: Plan, entry: InvariantConfig) -> Query:
     """Return the query of the plan that belongs to a pinned invariant."""
     name = parse_query(plan.schema, entry.query).name
-    return next(one.query for one in plan.limits.bound if one.query.name == name)
+    return next(one.query for one in plan.limits.pinned if one.query.name == name)
 
 
 def open_released(plan: Plan, entry: InvariantConfig, config: ReleasedCounts) -> Released:

@@ -13,7 +13,7 @@ import numpy as np
 
 from das.arrays import Geocodes, IntArray, ObjectArray
 from das.errors import InputError
-from invariants.limit import Limit
+from invariants.constraint import Constraint
 from jobs.pipeline.config.models.kinds.kind import ExactAnswers, KindConfig, PublicTable, Setting
 from jobs.pipeline.input.public_tables import read_public
 from jobs.pipeline.plan import Level, Plan, exact_query
@@ -31,7 +31,7 @@ class Given:
     """Public counts of some geounits.
 
     Attributes:
-      name: Name of the counted quantity, as `Limit.stored_as`.
+      name: Name of the counted quantity, as `Constraint.stored_as`.
       codes: object[G] geocodes, sorted.
       counts: int64[G, m].
       is_whole: Whether every geounit gets a row; geounits without a count get 0.
@@ -186,7 +186,7 @@ def _publish(
 
 
 def given_counts(
-    release: ReleaseLayout, limit: Limit, codes: ObjectArray, batch: Batch
+    release: ReleaseLayout, limit: Constraint, codes: ObjectArray, batch: Batch
 ) -> IntArray:
     """Read int64[G, m], given counts of a limit in geounits of a range; 0 where none is given."""
     size = len(limit.counted)

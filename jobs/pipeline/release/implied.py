@@ -16,7 +16,7 @@ import pyarrow as pa
 from das.arrays import IntArray, ObjectArray
 from das.errors import OutputError
 from das.histograms import Histograms
-from invariants.between import Cap, Ties
+from invariants.between import Cap, CrossProductConstraints
 from invariants.facilities import Facilities, binding_totals, groups_of
 from invariants.leaves import Leaves, LeavesTable, add_up, limit_totals
 from invariants.quarters import without_quarters
@@ -91,14 +91,14 @@ def publish_implied(plan: Plan, release: ReleaseLayout, tasks: Tasks) -> None:
 
         parts = tasks.run(f"implied {level.name}", batches, run)
         facts = {"geolevel": level.name}
-        if plan.limits.hang_on_products:  # made of counts, which other settings make anew
+        if plan.limits.depends_on_other_products:  # made of counts, which other settings make anew
             facts["solve_digest"] = plan.solve_digest
         publish(dataset, parts, facts)
 
 
 def implied_limits(plan: Plan, release: ReleaseLayout, geolevel: str) -> Place:
     """Return the path of the implied constraints of a geolevel."""
-    tied = plan.limits.hang_on_products
+    tied = plan.limits.depends_on_other_products
     return release.tied(geolevel) if tied else release.implied(geolevel)
 
 
@@ -165,7 +165,10 @@ def _write_implied(plan: Plan, release: ReleaseLayout, level: Level, batch: Batc
 
 
 def _boxes(
-    bound: Facilities | Ties, release: ReleaseLayout, codes: ObjectArray, batch: Batch
+    bound: Facilities | CrossProductConstraints,
+    release: ReleaseLayout,
+    codes: ObjectArray,
+    batch: Batch,
 ) -> Leaves:
     """Return the bounds by type of geounits of the geolevel at which bounds are stated."""
     if isinstance(bound, Facilities):
@@ -197,7 +200,7 @@ def _quarters(
 def _with_totals(
     plan: Plan,
     release: ReleaseLayout,
-    bound: Facilities | Ties,
+    bound: Facilities | CrossProductConstraints,
     leaves: LeavesTable,
     codes: ObjectArray,
     batch: Batch,

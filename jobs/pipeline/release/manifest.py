@@ -346,7 +346,7 @@ def _records(release: ReleaseLayout) -> int | None:
 # --- the codebook ---------------------------------------------------------------------------------
 
 
-def codebook_of(plan: Plan, manifest: Manifest, tables: Sequence[str]) -> Codebook:
+def codebook_of(plan: Plan, manifest: Manifest, tables: Sequence[Query]) -> Codebook:
     """Make the codebook: the meaning of codes and names in the files of a release.
 
     Args:
@@ -392,13 +392,13 @@ def _recode(schema: Schema, recode: Recode) -> CodedRecode:
     )
 
 
-def _queries(plan: Plan, tables: Sequence[str]) -> tuple[CodedQuery, ...]:
+def _queries(plan: Plan, tables: Sequence[Query]) -> tuple[CodedQuery, ...]:
     """List tabulated queries first, then queries that are only measured or only exact."""
-    tabulated = {query.name: query for query in (parse_query(plan.schema, t) for t in tables)}
-    found: dict[str, Query] = dict(tabulated)
+    tabulated = {query.name: query for query in tables}
+    coded = dict(tabulated)
     for level in plan.levels:
         for query in (*level.exact, *level.queries):
-            found.setdefault(query.name, query)
+            coded.setdefault(query.name, query)
     return tuple(
         CodedQuery(
             query=name,
@@ -408,7 +408,7 @@ def _queries(plan: Plan, tables: Sequence[str]) -> tuple[CodedQuery, ...]:
             exact=tuple(v.name for v in plan.levels if name in {q.name for q in v.exact}),
             tabulated=name in tabulated,
         )
-        for name, query in found.items()
+        for name, query in coded.items()
     )
 
 

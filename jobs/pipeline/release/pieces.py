@@ -31,8 +31,8 @@ from jobs.pipeline.plan import Hint, Level, Plan
 from jobs.pipeline.release.estimate import subtree_estimates
 from jobs.pipeline.release.level import LevelRange, LevelReader
 from jobs.pipeline.release.problems import (
+    BatchConstraints,
     CellEstimates,
-    Constraints,
     Family,
     Targets,
     ToldSum,
@@ -61,7 +61,7 @@ class Piece:
     codes: ObjectArray
     families: tuple[Family, ...]
     targets: Targets
-    constraints: Constraints
+    constraints: BatchConstraints
     cells: CellEstimates | None
 
 
@@ -102,7 +102,7 @@ def read_pieces(
             some.codes,
             tuple(families),
             _read_targets(reader, some, hints, with_on_demand=with_on_demand),
-            Constraints(
+            BatchConstraints(
                 [exact[query] for query in level.kept],
                 [exact[row] for row in level.exact_rows],
                 reader.limits(some.codes),
@@ -147,7 +147,7 @@ def without_empty(level: Level, piece: Piece) -> Piece:
         piece.codes[kept],
         tuple(families),
         targets,
-        Constraints(
+        BatchConstraints(
             [answers[kept] for answers in constraints.exact],
             [answers[kept] for answers in constraints.sums],
             None if limits is None else limits.take(kept),

@@ -197,7 +197,7 @@ class Targets:
 
 
 @dataclass(frozen=True, eq=False)
-class Constraints:
+class BatchConstraints:
     """Constraints of the counts of the geounits of a range.
 
     Attributes:
@@ -297,7 +297,7 @@ class NodeTemplate:
 
 
 def node_problem(
-    template: NodeTemplate, family: Family, targets: Targets, constraints: Constraints
+    template: NodeTemplate, family: Family, targets: Targets, constraints: BatchConstraints
 ) -> NodeProblem:
     """Assemble the node problem of a family of at least two children, or of the root.
 
@@ -336,7 +336,7 @@ def node_problem(
     )
 
 
-def may_be_empty(template: NodeTemplate, family: Family, constraints: Constraints) -> bool:
+def may_be_empty(template: NodeTemplate, family: Family, constraints: BatchConstraints) -> bool:
     """Return whether empty children keep the linear rows, for an empty parent.
 
     Exact queries and bounds of leaves have no negative terms, so an empty parent satisfies them.
@@ -374,7 +374,7 @@ def _order(
 
 
 def _row_terms(
-    template: NodeTemplate, cells: IntArray, rows: slice, constraints: Constraints
+    template: NodeTemplate, cells: IntArray, rows: slice, constraints: BatchConstraints
 ) -> tuple[RowsTerm, ...]:
     """Return the linear rows of some children; both bounds of an exact row are its sum."""
     linear = [*template.level.exact_rows, *template.level.bounded_rows]
@@ -391,7 +391,7 @@ def _row_terms(
 
 
 def _leaves_term(
-    template: NodeTemplate, cells: IntArray, rows: slice, constraints: Constraints
+    template: NodeTemplate, cells: IntArray, rows: slice, constraints: BatchConstraints
 ) -> LeavesTerm | None:
     """Return the capacities of the leaves below some children; None without bounds."""
     if template.types is None or constraints.limits is None or constraints.limits.leaves is None:

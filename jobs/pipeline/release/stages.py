@@ -62,7 +62,7 @@ def solve(job: Job, measure_on_demand: Callable[[Job, Product, Level], None]) ->
     """
     note_solve(job.release, settings_of(job.resolved.config))
     for product in job.products:
-        if product.plan.limits.hang_on_products:
+        if product.plan.limits.depends_on_other_products:
             with job.stage("solve", product.label("constraints")):
                 publish_implied(product.plan, product.release, job.tasks)
         for level in product.plan.levels:

@@ -17,7 +17,7 @@ from das.arrays import IntArray, ObjectArray
 from das.errors import OutputError, VerificationError
 from das.histograms import Histograms, first_difference
 from das.schema import Schema
-from invariants.between import Form, Tie
+from invariants.between import CrossProductConstraint, Form
 from jobs.pipeline.config.between import Joining
 from jobs.pipeline.plan import Plan
 from jobs.pipeline.release.census import census_codes
@@ -124,7 +124,9 @@ def _verify_range(
     return len(cells)
 
 
-def _broken(tie: Tie, product: str, cells: IntArray, held: IntArray) -> np.typing.NDArray[np.bool_]:
+def _broken(
+    tie: CrossProductConstraint, product: str, cells: IntArray, held: IntArray
+) -> np.typing.NDArray[np.bool_]:
     """Return bool[u], units with fewer or more records than the constraint allows their cell."""
 
     def of(form: Form) -> IntArray:

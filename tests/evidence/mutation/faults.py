@@ -765,15 +765,15 @@ FAULTS = (
     Fault(
         "too little of the parent's covariance goes down",
         TREE_PASS,
-        "own + own @ (inverse @ given @ inverse - inverse) @ own",
-        "own + 0.9 * own @ (inverse @ given @ inverse - inverse) @ own",
+        "subtree + subtree @ change_of_information @ subtree",
+        "subtree + 0.9 * subtree @ change_of_information @ subtree",
         (ESTIMATION + "test_every_kind_of_strategy_with_every_kind_of_invariant",),
     ),
     Fault(
         "what invariants fix is left out",
         TREE_PASS,
-        "values.append(known + _apply(covariance, place, moved))",
-        "values.append(_apply(covariance, place, moved))",
+        "values.append(known + _apply(covariance, numbers, moved))",
+        "values.append(_apply(covariance, numbers, moved))",
         (ESTIMATION + "test_every_kind_of_strategy_with_every_kind_of_invariant",),
     ),
     Fault(
@@ -821,8 +821,8 @@ FAULTS = (
     Fault(
         "counts beyond the prior are fitted to its largest",
         POSTERIOR,
-        "own = np.flatnonzero((bins == index) & (flat <= _largest(self.variance)))",
-        "own = np.flatnonzero(bins == index)",
+        "rows = np.flatnonzero((bins == index) & (flat <= _largest(self.variance)))",
+        "rows = np.flatnonzero(bins == index)",
         (POSTERIOR_UNIT + "test_large_counts_stay_where_they_were_measured",),
     ),
     Fault(
@@ -1366,7 +1366,7 @@ FAULTS = (
         "            if False:",
         (
             BETWEEN_UNIT
-            + "test_ties_that_might_contradict_each_other_are_refused[entries2-may demand more than it allows]",
+            + "test_ties_that_might_contradict_each_other_are_refused[entries2-may have a lower bound above the upper one]",
         ),
     ),
     Fault(
@@ -1400,8 +1400,8 @@ FAULTS = (
     Fault(
         "of many structural zeros the last count",
         "invariants/zeros.py",
-        "            found |= bits != 0",
-        "            found = bits != 0",
+        "            is_zero |= bits != 0",
+        "            is_zero = bits != 0",
         ("tests/unit/invariants/test_zeros.py::test_more_boxes_than_bits_of_a_word",),
     ),
     # --- objectives ---
@@ -1443,7 +1443,7 @@ FAULTS = (
     Fault(
         "nobody checks whether leaves can hold what they get",
         NODE_CHECK,
-        "            if not can_be_assigned(one, persons):",
+        "            if not can_be_assigned(below, persons):",
         "            if False:",
         (NODE_CHECK_UNIT + "test_types_of_persons_that_no_leaf_takes",),
     ),

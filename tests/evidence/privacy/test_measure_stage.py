@@ -153,7 +153,7 @@ def test_a_key_that_can_be_guessed_is_refused_where_a_release_is_planned(stage, 
     (tmp_path / "run.yaml").write_text(yaml.safe_dump(document))
     real = replace(stage, plan=load_run(tmp_path / "run.yaml").plan)
     assert not real.plan.not_for_release
-    with pytest.raises(ConfigError, match="can be made again by anyone"):
+    with pytest.raises(ConfigError, match="can be reproduced by anyone"):
         real.measure(0, NoiseKey.for_testing(5))
     assert not stage.release.measurements("state").exists()
     stage.measure(0, NoiseKey.for_testing(5))

@@ -401,7 +401,7 @@ def test_constraints_that_cannot_be_kept_are_refused(
 
 def test_the_digest_of_a_run_without_constraints_is_what_it_was(tmp_path: Path, data: Path) -> None:
     without = load_run(written(tmp_path, data, lambda run: run.pop("cross_product_constraints")))
-    empty = load_run(written(tmp_path, data, lambda run: run.update(between=[])))
+    empty = load_run(written(tmp_path, data, lambda run: run.update(cross_product_constraints=[])))
     full = load_run(written(tmp_path, data))
     assert without.plan.digest == empty.plan.digest != full.plan.digest
 
@@ -566,7 +566,7 @@ def _no_facilities(run: dict[str, Any]) -> None:
         (_join_open, "state one lower and one upper bound of the same cells", _close),
         (_join_too_few, "count what lies within a bound in that bound, too", _equal),
         (_open_without_least, "count what lies within a bound in that bound, too", _of_seven),
-        (_join_alone, "state what the two must agree on under `between`", _state),
+        (_join_alone, "state what the two must agree on under `cross_product_constraints`", _state),
         (_either, "state one lower and one upper bound of the same cells", _leave_out(0)),
     ],
     ids=lambda value: getattr(value, "__name__", "")[:12],
@@ -626,15 +626,38 @@ MORE = "only a household of 7 or more may have more, and no more than 97"
 @pytest.mark.parametrize(
     ("mistake", "said"),
     [
-        (_alone, ["between.0: right.product: is unknown; got dwellings", "['persons']"]),
-        (_joined_alone, ["products.persons.output: joined persons", "under `between`"]),
-        (_join_units, ["products.dwellings.output: joined dwellings", "under `between`"]),
-        (_other_units, ["between.1: row of dwellings.unit", "names an unknown level", "1_person"]),
+        (
+            _alone,
+            [
+                "cross_product_constraints.0: right.product: is unknown; got dwellings",
+                "['persons']",
+            ],
+        ),
+        (
+            _joined_alone,
+            ["products.persons.output: joined persons", "under `cross_product_constraints`"],
+        ),
+        (
+            _join_units,
+            ["products.dwellings.output: joined dwellings", "under `cross_product_constraints`"],
+        ),
+        (
+            _other_units,
+            [
+                "cross_product_constraints.1: row of dwellings.unit",
+                "names an unknown level",
+                "1_person",
+            ],
+        ),
         (_at_tracts, ["joined persons", "got constraints at tract; expected block"]),
         (_no_most, ["joined persons", "1 lower, 0 upper bounds", SIZED]),
         (
             _open_without_least,
-            [f"between: between {SIZED} and {MORE}", "demands fewer", "count what lies within"],
+            [
+                f"cross_product_constraints: between {SIZED} and {MORE}",
+                "demands fewer",
+                "count what lies within",
+            ],
         ),
         (_open_joined, ["joined persons", f"got between {SIZED}", "count what lies within"]),
         (
@@ -660,6 +683,6 @@ def test_what_cannot_be_joined_is_refused_by_validate(
 def test_a_second_section_of_constraints_is_refused(tmp_path: Path, data: Path) -> None:
     """YAML itself would take the last one and say nothing."""
     config = written(tmp_path, data)
-    config.write_text(config.read_text() + "between: []\n")
-    with pytest.raises(ConfigError, match="'between' appears twice"):
+    config.write_text(config.read_text() + "cross_product_constraints: []\n")
+    with pytest.raises(ConfigError, match="'cross_product_constraints' appears twice"):
         load_run(config)

@@ -354,7 +354,7 @@ def test_rows_beside_an_earlier_release_are_refused(finished, tmp_path):
     cells = [{"cells": {"sex": ["male"]}}]
     entries.append({"name": "men", "row": cells, "geolevel": "county", "at_most": 5})
     config.write_text(yaml.safe_dump(document))
-    with pytest.raises(ConfigError, match="beside it stand facilities or rows"):
+    with pytest.raises(ConfigError, match="may contradict the facilities or rows"):
         load_run(config)
     entries.pop()
     config.write_text(yaml.safe_dump(document))

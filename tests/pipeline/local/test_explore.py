@@ -199,7 +199,7 @@ def test_errors_stay_where_the_truth_is(das: Das, out: Path, tmp_path: Path) -> 
     release = Path(shutil.copytree(out / "release", tmp_path / "published"))
     code, printed = das("explore", release, "--internal", "-o", tmp_path / "page.html")
     assert code == 2
-    assert "is not there: errors are told from the truth" in printed
+    assert "does not exist: errors are computed from the true histograms" in printed
     assert not (tmp_path / "page.html").exists()
     assert das("explore", out, "--internal", "-o", tmp_path / "page.html")[0] == 0
 

@@ -123,7 +123,7 @@ GOOD = "village,sex,age\n" + "".join(
 @pytest.mark.parametrize(
     ("data", "words", "refusal", "mended", "options"),
     [
-        (GOOD.partition("\n")[2], (), "put a line with the names of the columns before it", GOOD, ()),
+        (GOOD.partition("\n")[2], (), "insert a header line with the column names", GOOD, ()),
         (GOOD.encode("utf-16"), (), "got UTF-16; save it as CSV in UTF-8", GOOD, ()),
         (
             GOOD.replace("sex", "größe").encode("latin-1"),
@@ -135,7 +135,7 @@ GOOD = "village,sex,age\n" + "".join(
         (
             GOOD.replace(",", "~"),
             (),
-            "has one column, if any of [',', ';', '\\t', '|'] separates them",
+            "has one column, with any separator of [',', ';', '\\t', '|']",
             GOOD.replace(",", "~"),
             ("--delimiter", "~"),
         ),

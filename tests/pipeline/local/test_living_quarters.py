@@ -175,7 +175,7 @@ def test_the_manifest_and_the_report_say_so(finished: Finished) -> None:
         row["path"] for row in manifest["outputs"]
     }
     report = (release_of(out).report).read_text()
-    assert "Counts of living quarters are public; nobody lives where there are none." in report
+    assert "Counts of living quarters are public. Geounits without any have no persons." in report
 
 
 def test_validate_says_so(finished: Finished) -> None:

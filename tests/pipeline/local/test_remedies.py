@@ -1141,16 +1141,16 @@ ENTRIES: dict[Key, Entry] = {
      "missing"): no_blank_line,
     ("jobs/pipeline/input/files.py", "the first line of a CSV file must hold the names of its columns"):
         a_header,
-    ("jobs/pipeline/confidential/read/records.py", "say under data.columns.{}.codes what each code of the file means"):
+    ("jobs/pipeline/confidential/read/records.py", "map each code of the file to a level, under data.columns.{}.codes"):
         codes_of_the_file,
     ("jobs/pipeline/input/values.py", "programs that read geocodes as numbers drop leading zeros: write "
      "them as text, or say `leading_zeros: lost` beside the path"): leading_zeros,
     **{(f"jobs/{module}.py", text): TriedIn(f"{_INIT}::{test}") for module, text, test in (
-        ("pipeline/confidential/look", "save it as CSV in UTF-8: spreadsheets offer it, and so does `iconv`",
+        ("pipeline/confidential/look", "save it as CSV in UTF-8, from a spreadsheet or with `iconv`",
          _REFUSED),
         ("pipeline/confidential/look", "name another separator by --delimiter, or remove lines above the header",
          _REFUSED),
-        ("pipeline/confidential/look", "put a line with the names of the columns before it", _REFUSED),
+        ("pipeline/confidential/look", "insert a header line with the column names", _REFUSED),
         ("design/drafting/geolevels", "name it by --geocode, or, root first, all columns that make it, with commas",
          _REFUSED),
         ("design/drafting/geolevels", "call it {} in this list, as in the data",
@@ -1183,9 +1183,9 @@ ENTRIES: dict[Key, Entry] = {
         NotTried("needs input of more than 2^50 persons in several files"),
     ("jobs/pipeline/confidential/read/block_table.py", "correct the data, or the configuration of data.checks"):
         sums_that_are_checked,
-    ("jobs/pipeline/confidential/read/pl94.py", "unpack it and pack it anew"): NotTried("the standard library packs no "
+    ("jobs/pipeline/confidential/read/pl94.py", "unpack it and compress it again"): NotTried("the standard library packs no "
      "archive by a method that it cannot read"),
-    ("jobs/pipeline/confidential/read/pl94.py", "unpack it and name the folder"): NotTried("the standard library writes "
+    ("jobs/pipeline/confidential/read/pl94.py", "unpack it and give the folder"): NotTried("the standard library writes "
      "no encrypted archive; folders are read in tests/unit/jobs/pipeline/confidential/read/test_pl94.py"),
     ("jobs/pipeline/confidential/check.py", "correct the data or the invariant"): data_that_break_an_invariant,
     ("jobs/pipeline/confidential/check.py", "correct the table one of them comes from, or leave one out"):
@@ -1203,13 +1203,13 @@ ENTRIES: dict[Key, Entry] = {
         TriedIn(f"{_BOUND}::test_answers_go_by_the_names_they_have_in_the_release"),
     ("jobs/pipeline/release/bound.py", "state the same structural zeros when the release is made, or leave "
      "them out"): TriedIn(f"{_BOUND}::test_persons_whom_structural_zeros_leave_no_cell_are_refused"),
-    ("invariants/exact.py", "leave one of them out"):
+    ("invariants/exact.py", "leave out the pinned query, or the facilities and rows"):
         TriedIn(f"{_BOUND}::test_rows_beside_an_earlier_release_are_refused"),
     ("jobs/pipeline/folder/identity.py", "give another output.directory; noise must not be drawn for other data here"):
         input_that_changed,
     ("jobs/pipeline/folder/identity.py", "choose another output.directory"): a_folder_of_another_configuration,
     ("jobs/pipeline/folder/open.py", "choose another place for the log"): a_log_in_the_release,
-    ("jobs/pipeline/run.py", "`das nmf import` has read them; go on with `das run RUN --only solve` or `das estimate`"):
+    ("jobs/pipeline/run.py", "continue with `das run RUN --only solve` or `das estimate`"):
         TriedIn(f"{_NMF}::test_files_become_counts_estimates_and_files_again"),
     ("jobs/analysis/import_nmf.py", "choose a new folder for the import"):
         TriedIn(f"{_NMF}::test_a_full_folder_is_not_imported_into"),
@@ -1268,7 +1268,7 @@ ENTRIES: dict[Key, Entry] = {
      "-f GeoJSON`"): NotTried("the programs that convert shapes are not installed for tests"),
     ("jobs/analysis/explore.py", "add a property with geocodes of the release, and name it with --join"):
         TriedIn(f"{_EXPLORE}::test_geoparquet_and_outlines_that_do_not_fit"),
-    ("jobs/pipeline/confidential/errors.py", "use the folder of the run, where it was made"):
+    ("jobs/pipeline/confidential/errors.py", "use the run folder in which the release was made"):
         TriedIn(f"{_EXPLORE}::test_errors_stay_where_the_truth_is"),
     ("jobs/pipeline/release/intervals.py", "remove it, and run `das replicate` again"):
         TriedIn(f"{_REPLICATE}::test_damaged_errors_are_named"),
@@ -1398,8 +1398,8 @@ ENTRIES: dict[Key, Entry] = {
         "tests/pipeline/local/test_surveys.py::test_a_release_without_its_configuration_needs_the_run_file"),
     ("jobs/pipeline/storage/files.py", "put it on a file system with permissions, in a folder of the user of the "
      "run"): MACHINE,
-    ("jobs/pipeline/confidential/noise_key.py", "nothing, if another attempt of this task was done; else go on with "
-     "`das run OUT`"): MACHINE,
+    ("jobs/pipeline/confidential/noise_key.py", "none needed if another attempt of this task succeeded; else continue "
+     "with `das run OUT`"): MACHINE,
     ("jobs/pipeline/tasks/java.py", "install a Java runtime 17 or 21, or `pip install 'topdown-das[java]'`"):
         INSTALLS,
     ("jobs/pipeline/tasks/connect_session.py", "`pip install 'topdown-das[{}]'`, or '.[{}]' in a clone"): INSTALLS,
@@ -1453,12 +1453,9 @@ ENTRIES: dict[Key, Entry] = {
     ("das/inference/rejection.py", "use fewer answers at a time, or maximize_likelihood"): LIBRARY,
     ("das/mechanisms/entropy.py", "run on a machine with getrandom(2) or /dev/urandom"): MACHINE,
     ("das/workload/plan.py", "raise rho, or plan with orp"): LARGE,
-    ("das/workload/plan.py", "allow more memory, or ask for a marginal with fewer answers"):
-        LIBRARY,
     ("das/workload/plan.py", "plan with orp, or ask for marginals on fewer attributes"): LARGE,
     ("das/workload/residual/bases.py", "choose the planner for general base matrices"): LIBRARY,
     ("das/workload/bounds.py", "use separate_bound, or fewer levels"): LIBRARY,
-    ("das/workload/residual/convex_loss.py", "allow a larger gap"): LIBRARY,
     ("das/workload/residual/convex_loss.py", "raise all limits by the factor {}"): LIBRARY,
     ("das/workload/residual/integer_rows.py", "choose a higher resolution"): LIBRARY,
     ("das/workload/residual/integer_rows.py", "scale its rows to integers"): LIBRARY,
@@ -1471,8 +1468,8 @@ ENTRIES: dict[Key, Entry] = {
      "answers"): LIBRARY,
     ("das/tree/components.py", "measure fewer recodes, prefixes or ranges"): LARGE,
     ("das/tree/errors.py", "measure fewer or coarser recodes"): LARGE,
-    ("das/workload/losses.py", "1 is the weighted mean of variances; larger powers heed the worst "
-     "more"): powers_below_one_are_not_convex,
+    ("das/workload/losses.py", "1 is the weighted mean of variances; larger powers weigh the "
+     "largest more"): powers_below_one_are_not_convex,
     ("das/workload/losses.py", "use the loss largest_variance"): high_powers_are_the_largest,
     ("das/workload/losses.py", "give each table of the workload a small weight in one of the "
      "means"): every_table_is_in_a_mean,
@@ -1480,7 +1477,7 @@ ENTRIES: dict[Key, Entry] = {
         powers_need_weights,
     ("das/workload/workload.py", "add a row of ones"): rows_determine_the_total,
     ("das/workload/workload.py", "leave the attribute out"): rows_tell_levels_apart,
-    ("das/workload/workload.py", "leave the attribute out; it holds nothing to plan for"):
+    ("das/workload/workload.py", "leave the attribute out: one level needs no plan"):
         LIBRARY,
     ("das/privacy/cost.py", "convert to the weaker one with to_zero_concentrated"): LIBRARY,
     ("das/privacy/loss_distribution.py", "use the epsilon that follows from rho"): LARGE,

@@ -77,7 +77,7 @@ def test_a_group_without_a_number_is_refused(monkeypatch):
 
 def test_a_new_geolevel_takes_no_name_that_is_taken():
     spine = Spine(("state", "tract", "tract_group", "block"), (1, 2, 3, 4))
-    with pytest.raises(GeographyError, match="as one that there is; got tract_group"):
+    with pytest.raises(GeographyError, match="a name that is taken; got tract_group"):
         design_spine(spine, SpineDesign(regroup=None, split_children="state"))
 
 

@@ -1,1 +1,1 @@
-"""Readers of confidential input, one module a format."""
+"""Readers of confidential input, one module per format."""

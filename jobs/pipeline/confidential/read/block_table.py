@@ -20,13 +20,13 @@ from jobs.pipeline.input.geounits import table_of
 
 
 class BlockTableReader(TableReader[BlockTableData]):
-    """Reads block tables."""
+    """Reader of block tables."""
 
     def table(self) -> Table:
         """Name the files and columns that hold the table.
 
         Raises:
-          ConfigError, SchemaError: As in `BlockTableData.check`.
+          ConfigError, SchemaError: As for `BlockTableData.check`.
         """
         data, schema = self.data, self.schema
         columns = [*data.cells_of_columns(schema), *data.sums(schema)]
@@ -56,7 +56,7 @@ class BlockTableReader(TableReader[BlockTableData]):
         dense = persons.histograms(self.schema.size).dense().T
         columns, done = written_geocodes(persons.geocodes, self.data), set[int]()
         for name, cell in self.data.cells_of_columns(self.schema).items():
-            # Several columns may add to one cell: the first has all of it.
+            # Several columns may belong to one cell: the first gets all its records.
             columns[name] = pa.array(dense[cell] if cell not in done else 0 * dense[cell])
             done.add(cell)
         for name, mask in self.data.sums(self.schema).items():

@@ -1,4 +1,4 @@
-"""The input formats there are, by their names in run files."""
+"""The input formats, by their names in run files."""
 
 from __future__ import annotations
 
@@ -33,40 +33,40 @@ _READERS: Mapping[str, type[Reader[Any, Any]]] = {
 
 
 def reader_of(data: DataConfig, schema: Schema, digits: int) -> Reader[Any, Any]:
-    """Return what reads an input.
+    """Return the reader of an input.
 
     Args:
-      data: Format and place of the input.
-      schema: Numbers the cells.
+      data: Format and path of the input.
+      schema: Schema of the product.
       digits: Length of a leaf geocode.
 
     Raises:
-      ConfigError: The input holds no counts of records.
+      ConfigError: The input holds noisy answers, not records or counts.
     """
     if data.input_format not in _READERS:
         raise ConfigError(
             f"data.path {data.path}",
-            "holds noisy answers, which are read by `das nmf import` alone",
+            "holds noisy answers, which only `das nmf import` reads",
         )
     return _READERS[data.input_format](data, schema, digits)
 
 
 def writer_of(data: DataConfig, schema: Schema, where: str) -> TableReader[Any]:
-    """Return what writes invented persons as an input has them.
+    """Return the writer of synthetic persons in an input format.
 
     Raises:
-      ConfigError: The format is not written.
+      ConfigError: The format has no writer.
     """
     kind = _READERS.get(data.input_format)
     if kind is None or not issubclass(kind, TableReader):
-        written = [name for name, one in _READERS.items() if issubclass(one, TableReader)]
+        written = [name for name, reader in _READERS.items() if issubclass(reader, TableReader)]
         want = " or ".join([", ".join(written[:-1]), written[-1]])
         raise ConfigError(where, "is not invented", got=data.input_format, want=want)
     return kind(data, schema, 0)
 
 
 def check_columns(data: DataConfig, schema: Schema) -> None:
-    """Check that the files of an input are there and have the columns that it needs; read no row.
+    """Check that the files of an input exist and have the required columns; reads no row.
 
     Raises:
       ConfigError, SchemaError: The configuration does not fit the schema.
@@ -78,18 +78,18 @@ def check_columns(data: DataConfig, schema: Schema) -> None:
 
 @redact_errors
 def read_geocodes(reader: Reader[Any, Any], tasks: Tasks) -> Geocodes:
-    """List the geocodes of all leaf geounits in an input, empty ones of tables included.
+    """List the leaf geocodes of an input, including empty geounits of tables.
 
     Args:
-      reader: Of the input.
-      tasks: What runs the step.
+      reader: Reader of the input.
+      tasks: Runs the tasks.
 
     Returns:
       bytes[G], sorted, unique.
 
     Raises:
-      InputError: A geocode is missing, has the wrong length, or appears twice where each row is a
-        geounit.
+      InputError: A geocode is missing, has the wrong length, or appears twice in a
+        format with one row per geounit.
     """
     digits = reader.digits
 
@@ -99,8 +99,8 @@ def read_geocodes(reader: Reader[Any, Any], tasks: Tasks) -> Geocodes:
         for codes in reader.geocodes(piece):
             kept = pc.unique(codes) if reader.has_repeats else codes
             parts.append(values.geocode_bytes(kept, digits))
-        found = np.concatenate(parts)
-        return np.unique(found) if reader.has_repeats else found
+        geocodes = np.concatenate(parts)
+        return np.unique(geocodes) if reader.has_repeats else geocodes
 
     codes = np.sort(np.concatenate(tasks.run("list geounits", reader.pieces(), listed)))
     if reader.has_repeats:

@@ -21,7 +21,7 @@ Integers = npt.NDArray[np.integer]
 
 
 class HistogramsReader(TableReader[HistogramsData]):
-    """Reads sparse histograms."""
+    """Reader of sparse histograms."""
 
     def table(self) -> Table:
         """Name the files and columns that hold the histograms."""
@@ -49,16 +49,16 @@ class HistogramsReader(TableReader[HistogramsData]):
             )
 
     def write(self, persons: Invented) -> pa.Table:
-        """Make one row per leaf, of empty ones too."""
-        found = persons.histograms(self.schema.size)
-        offsets = pa.array(found.offsets, pa.int32())
-        columns = {"cells": pa.array(found.cells), "counts": pa.array(found.counts)}
-        lists = {name: pa.ListArray.from_arrays(offsets, own) for name, own in columns.items()}
+        """Make one row per leaf, including empty leaves."""
+        sparse = persons.histograms(self.schema.size)
+        offsets = pa.array(sparse.offsets, pa.int32())
+        columns = {"cells": pa.array(sparse.cells), "counts": pa.array(sparse.counts)}
+        lists = {name: pa.ListArray.from_arrays(offsets, flat) for name, flat in columns.items()}
         return pa.table({"geocode": pa.array(persons.geocodes, pa.string()), **lists})
 
 
 def _faults(batch: Batch, *, size: int) -> list[values.Fault]:
-    """Everything that can be wrong with the lists of a row."""
+    """List the possible faults of the lists of cells and counts, with the rows that have each."""
     (cells, of_cells), (counts, of_counts) = _lists(batch, "cells"), _lists(batch, "counts")
     return [
         ("cells and counts differ in length", of_cells != of_counts),
@@ -72,15 +72,15 @@ def _faults(batch: Batch, *, size: int) -> list[values.Fault]:
 
 
 def _rows_with(mask: npt.NDArray[np.bool_], lengths: IntArray) -> npt.NDArray[np.bool_]:
-    """bool[m]: the rows whose list has an entry of the mask."""
-    found = np.zeros(len(lengths), np.bool_)
+    """Return bool[m], the rows whose list has a masked entry."""
+    rows = np.zeros(len(lengths), np.bool_)
     if mask.any():
-        found[np.repeat(np.arange(len(lengths)), lengths)[mask]] = True
-    return found
+        rows[np.repeat(np.arange(len(lengths)), lengths)[mask]] = True
+    return rows
 
 
 def _lists(batch: Batch, column: str) -> tuple[Integers, IntArray]:
-    """Flat values, of the file's integer type, and the length of every row's list."""
+    """Return the flat values, in the integer type of the file, and the list length of each row."""
     array = batch.table.column(column).combine_chunks()
     kind = array.type
     is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)

@@ -1,7 +1,7 @@
 """Official 2020 PL 94-171 summary files: a geographic header and three segments per state.
 
 The files are pipe-delimited Latin-1 text without a header line, all four in the order of the
-logical record number; they are streamed side by side, straight from the zip.
+logical record number; they are streamed together, directly from the zip.
 
 References:
   U.S. Census Bureau, 2020 Census State Redistricting Data (Public Law 94-171) Summary File,
@@ -38,7 +38,7 @@ from jobs.pipeline.input.lines import count_rows, parse_line, read_blocks, read_
 from jobs.pipeline.storage.place import Place, StoredPlace
 
 BLOCK = "750"  # summary level of blocks
-BATCH_ROWS = 4096
+BATCH_ROWS = 4096  # lines read from each of the four files at a time; default, not measured
 _NAME = re.compile(
     r"(?P<state>[a-z]{2})(?:geo|0000(?P<segment>[123]))(?P<rest>\d{4}.*)\.pl", re.IGNORECASE
 )
@@ -53,15 +53,15 @@ class StateFiles:
     """The four files of one state.
 
     Attributes:
-      holder: The zip, or the folder.
-      names: File names in it: geographic header, segments 1, 2, 3.
+      holder: Zip file or folder that holds the files.
+      names: File names: geographic header, segments 1, 2, 3.
     """
 
     holder: Place
     names: tuple[str, str, str, str]
 
     def where(self, file: int) -> str:
-        """Path of one of the files, for messages."""
+        """Return the path of a file for messages; 0 is the header, 1 to 3 are segments."""
         return f"{self.holder}/{self.names[file]}"
 
 
@@ -69,7 +69,7 @@ def find_files(path: Place) -> list[StateFiles]:
     """Find the files of every state: in a zip, in a folder, or in the zips of a folder.
 
     Raises:
-      InputError: There is nothing there, a zip is damaged, or a state lacks one of its files.
+      InputError: The path does not exist, a zip is damaged, or a state lacks one of its files.
     """
     if path.is_file():
         return _states_of(path, _zip_names(path))
@@ -78,25 +78,25 @@ def find_files(path: Place) -> list[StateFiles]:
     names = sorted(file.name for file in path.iterdir() if file.is_file())
     zips = [path / name for name in names if name.lower().endswith(".zip")]
     plain = [name for name in names if name.lower().endswith(".pl")]
-    found = [state for file in zips for state in _states_of(file, _zip_names(file))]
+    states = [state for file in zips for state in _states_of(file, _zip_names(file))]
     if plain or not zips:
-        found += _states_of(path, plain)
-    headers = [state.names[0].rpartition("/")[2].lower() for state in found]
+        states += _states_of(path, plain)
+    headers = [state.names[0].rpartition("/")[2].lower() for state in states]
     twice = sorted({name for name in headers if headers.count(name) > 1})
     if twice:
         raise InputError(str(path), "holds a state twice", got=twice)
-    return found
+    return states
 
 
 class Pl94Reader(Reader[Pl94Data, StateFiles]):
-    """Reads the block records of summary files."""
+    """Reader of the block records of summary files."""
 
     def pieces(self) -> Sequence[StateFiles]:
         """Find the files of every state, as `find_files` does.
 
         Raises:
           ConfigError: The schema is not that of the product.
-          InputError: There is nothing there, a zip is damaged, or a state lacks one of its files.
+          InputError: The path does not exist, a zip is damaged, or a state lacks one of its files.
         """
         self.data.check(self.schema)
         return find_files(self.data.path)
@@ -141,15 +141,15 @@ class Pl94Reader(Reader[Pl94Data, StateFiles]):
             raise InputError(piece.where(0), f"has no block records (SUMLEV {BLOCK})")
 
     def places(self, geocode: str) -> list[str]:
-        """Find the line of a geographic header that holds a block; the path if none does."""
+        """Find the line of the geographic header that holds a block; the path if there is none."""
         for state in find_files(self.data.path):
             for first, geo, _ in _side_by_side(state, ()):
                 is_block = pc.and_(
                     pc.equal(geo["GEOCODE"], geocode), pc.equal(geo["SUMLEV"], BLOCK)
                 )
-                found = np.flatnonzero(np.asarray(is_block))
-                if len(found):
-                    return [f"{state.where(0)}, row {first + found[0]}"]
+                rows = np.flatnonzero(np.asarray(is_block))
+                if len(rows):
+                    return [f"{state.where(0)}, row {first + rows[0]}"]
         return [str(self.data.path)]
 
 
@@ -172,7 +172,7 @@ def _states_of(holder: Place, names: Sequence[str]) -> list[StateFiles]:
             key = (folder, match["state"].lower(), match["rest"])
             of_state = sets.setdefault(key, {})
             segment = int(match["segment"] or 0)
-            if segment in of_state:  # one of them would not be read
+            if segment in of_state:  # else one of them would be ignored
                 raise InputError(str(holder), "has a file twice", got=[of_state[segment], name])
             of_state[segment] = name
     wanted = ("{}geo{}.pl", "{}00001{}.pl", "{}00002{}.pl", "{}00003{}.pl")
@@ -207,11 +207,11 @@ def _opened(state: StateFiles, file: int) -> Iterator[IO[bytes]]:
 
 
 def _openable(path: Place) -> Path | IO[bytes]:
-    """What zipfile reads: the path, or ranges of a stored file."""
+    """Return an argument for zipfile: the path, or a handle of a file in a store."""
     return path.open("rb") if isinstance(path, StoredPlace) else path
 
 
-# What the library raises for a zip that is damaged, encrypted or packed by another method.
+# Raised by zipfile for a zip that is damaged, encrypted or compressed by an unknown method.
 _UNREADABLE = (
     OSError,
     EOFError,
@@ -228,16 +228,16 @@ _UNREADABLE = (
 
 def _unreadable(state: StateFiles, file: int, error: BaseException) -> InputError:
     if isinstance(error, NotImplementedError):
-        got, remedy = "a method of compression that is not known", "unpack it and pack it anew"
+        got, remedy = "an unknown compression method", "unpack it and compress it again"
     elif isinstance(error, RuntimeError):
-        got, remedy = "an encrypted file", "unpack it and name the folder"
+        got, remedy = "an encrypted file", "unpack it and give the folder"
     else:
         got, remedy = type(error).__name__, None
     return InputError(state.where(file), "cannot be read", got=got, remedy=remedy)
 
 
 class _Checked(io.RawIOBase):
-    """A file of a zip or folder; what goes wrong while it is read is said of that file."""
+    """A file of a zip or folder, whose read errors name the file."""
 
     def __init__(self, handle: IO[bytes], state: StateFiles, file: int) -> None:
         super().__init__()
@@ -256,7 +256,7 @@ class _Checked(io.RawIOBase):
 
 
 def _fields(file: int) -> tuple[str, ...]:
-    """Names of all fields of a file."""
+    """Return the names of all fields of a file."""
     if file == 0:
         return _GEO + tuple(f"field {i + 1}" for i in range(len(_GEO), _GEO_FIELDS))
     sizes = pl94_tables.SIZES[file]
@@ -304,7 +304,7 @@ def _check_step(
     )
     raise InputError(
         f"{state.where(file)}, row {first + row}",
-        "is not of the same record as that row of the geographic header",
+        "is of another record than the same row of the geographic header",
         got="another LOGRECNO" if row < len(got) else "the end of the file",
         want="the same LOGRECNO" if row < len(want) else "the end of the file",
     )
@@ -328,7 +328,7 @@ def _rows(state: StateFiles, file: int, handle: IO[bytes]) -> Iterator[pa.Table]
 
 
 def _parse(file: int, block: bytes) -> pa.Table | None:
-    """The needed fields of whole lines; None if there is one that is no row."""
+    """Parse the needed fields of whole lines; None if a line is malformed."""
     n_rows, n_blank = count_rows(block, "|", quotes=False) or (-1, 0)
     if n_rows < 0 or n_blank:
         return None
@@ -341,7 +341,7 @@ def _parse(file: int, block: bytes) -> pa.Table | None:
 
 
 def _explain(state: StateFiles, file: int) -> None:
-    """Raise for the first malformed line; its content is not quoted."""
+    """Raise InputError for the first malformed line, without quoting it."""
     fields = _fields(file)
     size = 0
     with _opened(state, file) as handle:
@@ -361,7 +361,7 @@ def _explain(state: StateFiles, file: int) -> None:
 
 
 def _blocks(state: StateFiles, geo: pa.Table, first: int, digits: int) -> tuple[IntArray, pa.Array]:
-    """Rows of a part of a header that are blocks, and their geocodes, checked."""
+    """Return the rows of blocks in a part of the header, and their checked geocodes."""
     rows = np.flatnonzero(np.asarray(pc.equal(geo["SUMLEV"], BLOCK)))
     array = geo["GEOCODE"].combine_chunks().take(pa.array(rows))
     fits = pc.and_(pc.equal(pc.binary_length(array), digits), pc.ascii_is_alnum(array))
@@ -378,7 +378,7 @@ def _blocks(state: StateFiles, geo: pa.Table, first: int, digits: int) -> tuple[
 def _table(
     state: StateFiles, file: int, part: pa.Table, name: str, rows: IntArray, first: int
 ) -> IntArray:
-    """int64[blocks, columns] of one table."""
+    """Return one table as int64[blocks, columns]."""
     columns = []
     for index in range(pl94_tables.SIZES[file][name]):
         variable = pl94_tables.variable(name, index)

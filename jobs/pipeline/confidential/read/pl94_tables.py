@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from das.arrays import IntArray
 
-# Called with (segment, index of the block, "variable: what is wrong"); raises.
+# Raises InputError for (segment, index of the block, "variable: fault").
 Wrong = Callable[[int, int, str], None]
 
 SIZES: Mapping[int, Mapping[str, int]] = {
@@ -33,7 +33,7 @@ SEGMENTS: Mapping[str, tuple[int, ...]] = {
 
 
 def _race_columns() -> tuple[IntArray, list[tuple[int, list[int]]]]:
-    """Columns of the 63 combinations after the total, and every subtotal with its parts."""
+    """Return the columns of the 63 race combinations, and every subtotal with its parts."""
     sizes = [comb(6, k) for k in range(2, 7)]
     heads = list(accumulate(sizes, lambda head, size: head + size + 1, initial=9))[:-1]
     combos = [list(range(h + 1, h + 1 + s)) for h, s in zip(heads, sizes, strict=True)]
@@ -51,22 +51,22 @@ SUBTOTALS: Mapping[str, list[tuple[int, list[int]]]] = {
     "H1": [(0, [1, 2])],
 }
 _SAME = {"P3": "P1", "P4": "P2"}
-_LARGEST_COUNT = 10**15  # of a block; then sums of a table are exact in int64
+_LARGEST_COUNT = 10**15  # in a block; sums of a table then stay exact in int64
 _TYPES = [2, 3, 4, 5, 7, 8, 9]  # columns of P5 in the order of the levels of hhgq
 
 
 def variable(table: str, column: int) -> str:
-    """Official name of a column: table, then the column counted from 1, such as P0010001."""
+    """Return the official name of a column: table, then column from 1, such as P0010001."""
     return f"{table[0]}{int(table[1:]):03d}{column + 1:04d}"
 
 
 def cells_of(product: str, tables: Mapping[str, IntArray], wrong: Wrong) -> IntArray:
-    """Derive the cells of a product, checking every subtotal on the way.
+    """Derive the cells of a product, and check every subtotal.
 
     Args:
-      product: As in `Pl94Data`.
-      tables: int64[G, columns] of every table of the product's segments.
-      wrong: Raises the error for a block.
+      product: Product name, as in `Pl94Data`.
+      tables: Table name -> int64[G, columns], for all tables of the segments of the product.
+      wrong: Raises InputError for a block.
 
     Returns:
       int64[G, n], nonnegative.
@@ -123,6 +123,6 @@ def _check_table(name: str, counts: IntArray, wrong: Callable[[int, str], None])
 
 
 def _refuse(mask: npt.NDArray[np.bool_], what: str, segment: int, wrong: Wrong) -> None:
-    found = np.flatnonzero(mask)
-    if len(found):
-        wrong(segment, int(found[0]), what)
+    rows = np.flatnonzero(mask)
+    if len(rows):
+        wrong(segment, int(rows[0]), what)

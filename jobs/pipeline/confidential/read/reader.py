@@ -1,7 +1,7 @@
-"""What reads an input format: pieces of files that tasks turn into entries (geocode, cell, n).
+"""Readers of input formats: tasks turn pieces of files into entries (geocode, cell, n).
 
-All that the rest of the project does with an input is a member of `Reader`, so a further format is
-a model in `jobs.pipeline.config.models.data` and one class that `formats` lists.
+Other code uses an input only through `Reader`. A new format needs a model in
+`jobs.pipeline.config.models.data` and one class that `formats` lists.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ Legal = Mapping[str, Mapping[str, Mapping[str, int]]]
 
 @dataclass(frozen=True, eq=False)
 class Invented:
-    """Invented persons of some leaves.
+    """Synthetic persons of some leaf geounits, for rehearsals.
 
     Attributes:
-      geocodes: Of G leaves.
-      rows: int64[n], leaf of every person, not decreasing.
-      cells: int64[n], cell of every person.
-      texts: Text of every person in each column of `TableReader.legal`.
+      geocodes: Geocodes of G leaves.
+      rows: int64[n], index of the leaf of each person, not decreasing.
+      cells: int64[n], cell of each person.
+      texts: Column of `TableReader.legal` -> text of each person.
     """
 
     geocodes: Sequence[str]
@@ -45,20 +45,20 @@ class Invented:
     texts: Mapping[str, pa.Array]
 
     def histograms(self, n_cells: int) -> Histograms:
-        """How many of them are in each leaf and cell."""
+        """Count the persons by leaf and cell."""
         ones = np.ones(len(self.rows), np.int64)
         return Histograms.from_entries(n_cells, len(self.geocodes), self.rows, self.cells, ones)
 
 
 @dataclass(frozen=True, eq=False)
 class Reader(ABC, Generic[Data, Piece]):
-    """Reads an input of one format.
+    """Reader of an input of one format.
 
     Attributes:
-      data: Format and place of the input.
-      schema: Numbers the cells.
+      data: Format and path of the input.
+      schema: Schema of the product.
       digits: Length of a leaf geocode.
-      has_repeats: Whether a geounit can stand in several rows, as in records.
+      has_repeats: Whether several rows can have the same geounit, as in records.
     """
 
     data: Data
@@ -69,9 +69,9 @@ class Reader(ABC, Generic[Data, Piece]):
 
     @abstractmethod
     def pieces(self) -> Sequence[Piece]:
-        """Cut the input into pieces that tasks read on their own: small, picklable descriptors.
+        """Cut the input into pieces, one per task: small descriptors that can be pickled.
 
-        Nothing is read apart from names of files and columns.
+        Only names of files and columns are read.
 
         Raises:
           ConfigError, SchemaError: The configuration does not fit the schema.
@@ -82,31 +82,31 @@ class Reader(ABC, Generic[Data, Piece]):
     def entries(self, piece: Piece) -> Iterator[pa.RecordBatch]:
         """Stream a piece as batches (geocode: string, cell: int64, n: int64), n > 0.
 
-        They come in any order; equal (geocode, cell) add up.
+        Entries may come in any order; equal (geocode, cell) are added up later.
 
         Raises:
-          InputError: A value does not fit; names file and row.
+          InputError: A value does not fit; the error names file and row.
         """
 
     @abstractmethod
     def geocodes(self, piece: Piece) -> Iterator[pa.Array]:
-        """Stream the leaf geocodes of all rows of a piece, of those without persons too.
+        """Stream the leaf geocodes of all rows of a piece, including rows without records.
 
         Raises:
-          InputError: One is missing or does not fit.
+          InputError: A geocode is missing or does not fit.
         """
 
     @abstractmethod
     def places(self, geocode: str) -> list[str]:
-        """Find the files and rows in which a geocode stands, for error messages; may be slow."""
+        """Find the files and rows that hold a geocode, for error messages; may be slow."""
 
 
 class TableReader(Reader[Data, Chunk]):
-    """Reads a format whose files are tables, and writes one of invented persons."""
+    """Reader of a format whose files are tables; it also writes tables of synthetic persons."""
 
     @abstractmethod
     def table(self) -> Table:
-        """Name the files and columns that are read.
+        """Return the files and columns to read.
 
         Raises:
           ConfigError, SchemaError: The configuration does not fit the schema.
@@ -114,23 +114,23 @@ class TableReader(Reader[Data, Chunk]):
 
     @abstractmethod
     def write(self, persons: Invented) -> pa.Table:
-        """Make a table of invented persons that would be read as these."""
+        """Make the table from which these synthetic persons would be read."""
 
     def legal(self) -> Legal:
-        """Map each column of codes to its attributes, and these from legal texts to levels."""
-        return {one.name: {one.name: one.level_index} for one in self.schema.attributes}
+        """Map each column of codes to its attributes, and each attribute from texts to levels."""
+        return {a.name: {a.name: a.level_index} for a in self.schema.attributes}
 
     def pieces(self) -> Sequence[Chunk]:
-        """Cut the files into chunks, as `Reader.pieces` says."""
+        """Cut the files into chunks, as for `Reader.pieces`."""
         return plan_chunks(self.table())
 
     def geocodes(self, piece: Chunk) -> Iterator[pa.Array]:
-        """Stream the geocodes of a chunk, as `Reader.geocodes` says."""
+        """Stream the geocodes of a chunk, as for `Reader.geocodes`."""
         for batch in read_chunk(piece, self._geocode_table()):
             yield values.geocodes(batch, self.data.geocodes, self.digits)
 
     def places(self, geocode: str) -> list[str]:
-        """Find the first two rows in which a geocode stands."""
+        """Find the first two rows that hold a geocode."""
         return rows_of(self._geocode_table(), self.data.geocodes, geocode, self.digits)
 
     def _geocode_table(self) -> Table:
@@ -138,7 +138,7 @@ class TableReader(Reader[Data, Chunk]):
 
 
 def written_geocodes(geocodes: Sequence[str], data: GeocodedFile) -> dict[str, pa.Array]:
-    """Write geocodes as a file has them: by column, without leading zeros where those are lost."""
+    """Split geocodes into the columns of a file, without leading zeros if the file lost them."""
     parts = {data.geocode: [*geocodes]} if isinstance(data.geocode, str) else {}
     start = 0
     for part in () if isinstance(data.geocode, str) else data.geocode:

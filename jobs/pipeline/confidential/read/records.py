@@ -21,7 +21,7 @@ from jobs.pipeline.input.geounits import table_of
 
 
 class RecordsReader(TableReader[RecordsData]):
-    """Reads person records."""
+    """Reader of person records."""
 
     has_repeats: ClassVar[bool] = True
 
@@ -63,7 +63,7 @@ class RecordsReader(TableReader[RecordsData]):
             yield from pa.table(columns, schema=values.ENTRIES).to_batches()
 
     def legal(self) -> Legal:
-        """Map each column to the attributes that are read from it, with the legal texts of each."""
+        """Map each column to its attributes, and each attribute from legal texts to levels."""
         columns: dict[str, dict[str, Mapping[str, int]]] = {}
         legal = self.data.legal_codes(self.schema)
         for name in self.data.columns:
@@ -73,9 +73,9 @@ class RecordsReader(TableReader[RecordsData]):
     def write(self, persons: Invented) -> pa.Table:
         """Make one row per person."""
         written = written_geocodes(persons.geocodes, self.data)
-        own = {name: array.take(pa.array(persons.rows)) for name, array in written.items()}
-        return pa.table(own | dict(persons.texts))
+        geocodes = {name: array.take(pa.array(persons.rows)) for name, array in written.items()}
+        return pa.table(geocodes | dict(persons.texts))
 
 
 def _remedy(attribute: str) -> str:
-    return f"say under data.columns.{attribute}.codes what each code of the file means"
+    return f"map each code of the file to a level, under data.columns.{attribute}.codes"

@@ -146,7 +146,7 @@ def test_variances_of_every_hdmm_family(workload, family, monkeypatch):
     strategy = family(workload)
     if workload is SEPARATE and family is optimize_union:
         assert len(strategy.parts) == 2
-    monkeypatch.setattr(auto, "_list_hdmm", lambda _: [strategy])
+    monkeypatch.setattr(auto, "list_hdmm", lambda _: [strategy])
     plan = plan_workload(workload, Method.HDMM, LossKind.LARGEST_VARIANCE)
     means = certify(plan, dense_cells=0).average_variances
     largest = []

@@ -20,7 +20,7 @@ from das.workload.choices import LossKind
 from das.workload.hdmm.attribute import AttributeStrategy
 from das.workload.hdmm.marginals import optimize_marginals, optimize_marginals_l1
 from das.workload.hdmm.strategies import optimize_kronecker, optimize_union
-from das.workload.losses import loss_of
+from das.workload.losses import evaluate_loss
 from das.workload.pure import (
     PurePlan,
     evaluate_p_identity_l1,
@@ -218,7 +218,7 @@ def test_the_best_family_by_the_loss_is_returned(kind):
     best = plan_pure(WORKLOAD, kind)
     for family in FAMILIES:
         other = planned(family)
-        mine, theirs = (loss_of(kind, WORKLOAD, p.strategy) for p in (best, other))
+        mine, theirs = (evaluate_loss(kind, WORKLOAD, p.strategy) for p in (best, other))
         assert mine <= theirs * (1 + 2e-6)
 
 
@@ -249,5 +249,5 @@ def test_rounded_columns_of_overlapping_sums_have_one_norm_and_keep_their_levels
 
 def test_too_many_attributes_for_the_bits_are_refused():
     workload = Workload.k_way([AGES, AttributeWorkload.prefix("other", 20)], [2])
-    with pytest.raises(SchemaError, match="too many attributes with rows beside"):
+    with pytest.raises(SchemaError, match="too many attributes with more rows"):
         plan_pure(workload, bits=3)

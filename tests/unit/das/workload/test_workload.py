@@ -60,8 +60,8 @@ def test_the_ones_vector_must_be_answerable():
         (lambda: partition("a", [0, 0, 0]), "tells no two levels apart"),
         (lambda: AttributeWorkload.from_matrix("a", np.array([[1, np.nan]])), "not finite"),
         (lambda: AttributeWorkload.from_matrix("a", np.ones(3)), "needs a matrix"),
-        (lambda: AttributeWorkload("a", BaseKind.GIVEN, 3), "exactly if its kind is given"),
-        (lambda: AttributeWorkload("a", BaseKind.PREFIX, 2, np.eye(2)), "exactly if its kind"),
+        (lambda: AttributeWorkload("a", BaseKind.GIVEN, 3), "if, and only if, its kind is given"),
+        (lambda: AttributeWorkload("a", BaseKind.PREFIX, 2, np.eye(2)), "only if, its kind"),
         (lambda: AttributeWorkload("a", BaseKind.GIVEN, 3, np.eye(2)), "wrong shape"),
     ],
 )

@@ -16,7 +16,7 @@ from das.queries.sensitivity import Neighbors
 from das.schema import Attribute, Schema
 from das.strategy import LevelStrategy, QueryShare, Strategy
 from geography.lattice import Lattice, Spine
-from invariants.constraints import Limits
+from invariants.constraints import Constraints
 from invariants.exact import Invariant
 from invariants.linear import LinearRow
 from jobs.pipeline.plan import Level, Plan, planned_ledger
@@ -141,7 +141,7 @@ def test_levels_say_what_is_asked_at_each():
     whole = replace(
         plan(),
         invariants=(Invariant(DETAILED, ("nation",)), Invariant(TOTAL, ("nation", "state"))),
-        limits=Limits((row, sums)),
+        limits=Constraints((row, sums)),
         on_demand=frozenset({"detailed"}),
     )
     nation, state, block = whole.levels

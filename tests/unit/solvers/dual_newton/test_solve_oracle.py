@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from solvers.dual_newton.climb import solve_compiled
+from solvers.dual_newton.dual_ascent import solve_compiled
 from solvers.dual_newton.projected import solve_projected
 from solvers.least_squares.passes import solve_in_passes
 from solvers.least_squares.solve import solve_quadratic

@@ -212,7 +212,7 @@ def test_heavy_families_are_left_out_where_children_have_weights_of_their_own(
     packed, problems = draw(how, 1)
     solved = [packed.solve(number) is not None for number in range(len(problems))]
     most = max(C * p.n_cells**2 for C, p in zip(packed.parents.n_children, problems, strict=True))
-    monkeypatch.setattr(families, "CLIMBING_CELLS", 1)
+    monkeypatch.setattr(families, "DUAL_ASCENT_CELLS", 1)
     for limit, expected in ((most, solved), (0, [one and not own_weights for one in solved])):
         monkeypatch.setattr(families, "MOST_NUMBERS", limit)
         packed, _ = draw(how, 1)

@@ -219,7 +219,7 @@ def test_contradictions_are_recognized_and_explained(kind):
     estimate = solve_quadratic(problem, TOLERANCE)
     assert estimate.status is Status.INFEASIBLE
     assert estimate.evidence.startswith(
-        "no table keeps every constraint: together they are off by at"
+        "no table keeps every constraint: the violations add up to at"
     )
     assert estimate.certificate.residual > TOLERANCE
 

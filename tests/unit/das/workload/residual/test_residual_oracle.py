@@ -275,7 +275,7 @@ def test_discrete_noise_has_the_stated_law_after_reconstruction():
         noisy.append(add_noise(answers, mechanism=mechanism, stream=stream(key, draws, (i,))))
     values = np.concatenate(noisy, axis=1).astype(float)
     for names in (["age"], ["sex", "income"]):
-        members = tuple(exact.plan.members_of(names).tolist())
+        members = tuple(exact.plan.workload.members_of(names).tolist())
         wanted = marginal_matrix(exact.plan.workload, members) @ histogram
         found = np.array([reconstruct(ResidualAnswers(exact.plan, row), names) for row in values])
         errors = found.reshape(draws, -1) - wanted

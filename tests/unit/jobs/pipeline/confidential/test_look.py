@@ -61,8 +61,8 @@ def test_text_that_no_run_can_read_has_a_fault(tmp_path: Path) -> None:
     text = "place,name,twice,twice,,n\x07\n01,M\xfcller,1,2,3,4\n02,b\x07,1,2,3,4\n"
     faults = {one.name: one.fault for one in look(tmp_path, text.encode("latin-1")).columns}
     assert faults["name"] == "holds text that is not UTF-8"
-    assert faults["twice"] == "stands in the header twice"
-    assert faults[""] == faults["n\x07"] == "has no name that a run file can hold"
+    assert faults["twice"] == "occurs twice in the header"
+    assert faults[""] == faults["n\x07"] == "has a name that a run file cannot hold"
     assert faults["place"] == ""
 
 
@@ -126,7 +126,7 @@ def test_prefixes_are_found_where_zeros_are_lost(tmp_path: Path) -> None:
     [
         ("", "is empty"),
         ("a,b\n", "is empty; expected at least one data row"),
-        ("a\n1\n", "has one column, if any of"),
+        ("a\n1\n", "has one column, with any separator of"),
         ("1,2,x\n1,2,3\n", "row 1: looks like data"),
         ("a,b\n".encode("utf-16-le"), "is not UTF-8 text; got UTF-16"),
         ("ä,b\n1,2\n".encode("latin-1"), "got another encoding"),

@@ -208,7 +208,7 @@ def test_weights_move_the_budget():
         ({"loss": {"max_weighted_mean": []}}, "loss, weights of means: cannot be used"),
         (
             {"loss": {"max_weighted_mean": [{"total": 1}]}},
-            "loss, weights of means: leave something out",
+            "loss, weights of means: have a mean",
         ),
         (
             {"loss": {"max_weighted_mean": [{"total": 0}]}},

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from das.tree.covariate import TotalVariance, merge
-from invariants.constraints import Limits
+from invariants.constraints import Constraints
 from invariants.quarters import LivingQuarters
 from jobs.pipeline.plan import Covariate
 from jobs.pipeline.release.covariate import (
@@ -44,7 +44,7 @@ LEARNED = Learned(
 def prepared(folder, quarters=QUARTERS):
     """Counties are solved, blocks are measured without noise."""
     known = LivingQuarters(("homes", "gq"), np.array([True, False]), two.SPINE.levels)
-    plan = two.plan(limits=Limits((known,)))
+    plan = two.plan(limits=Constraints((known,)))
     release = two.release(folder, BLOCKS)
     table = answer_table(sorted(quarters), "living quarters", np.array(list(quarters.values())))
     two.write(release.given("block"), [table], ANSWERS, {"queries": ["living quarters"]})

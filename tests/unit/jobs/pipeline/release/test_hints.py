@@ -14,7 +14,7 @@ from jobs.pipeline.config.product import Resolved
 from jobs.pipeline.plan import Hint
 from jobs.pipeline.release.pieces import _LEAST_VARIANCE, weights_of
 from jobs.pipeline.release.problems import (
-    Constraints,
+    BatchConstraints,
     Family,
     NodeTemplate,
     Targets,
@@ -130,7 +130,7 @@ def told_node(
     exact[:, 0] = 3
     family = Family("0", slice(0, 4), from_dense(PARENT[None]))
     template = replace(NodeTemplate.of(plan, level), order=order)
-    return node_problem(template, family, targets, Constraints([exact], [], None))
+    return node_problem(template, family, targets, BatchConstraints([exact], [], None))
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 
 from das.errors import OutputError
 from geography.lattice import Lattice
-from invariants.constraints import Limits
+from invariants.constraints import Constraints
 from invariants.linear import LinearRow
 from jobs.pipeline.config.product import TablesWanted
 from jobs.pipeline.documents.manifest import Environment, Solution
@@ -32,7 +32,7 @@ LATTICE = Lattice.from_leaves(two.SPINE, sorted(BLOCKS))
 ROW = LinearRow("men", np.array([0, 0, 1, 1]), two.SPINE.levels, 0, 99)
 PLAN = two.plan(
     invariants=(two.exact("total", "county"),),
-    limits=Limits((ROW,)),
+    limits=Constraints((ROW,)),
 )
 FACTS = RunFacts(
     "tiny",

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from das.errors import OutputError, VerificationError
-from invariants.constraints import Limits
+from invariants.constraints import Constraints
 from jobs.pipeline.plan import Plan
 from jobs.pipeline.release.level import LevelReader
 from jobs.pipeline.release.pieces import read_pieces
@@ -60,7 +60,7 @@ def test_the_root_has_lazy_queries_only_with_a_support():
 
 
 def test_cells_below_positive_counts_are_live_and_no_others(tmp_path):
-    plan = supported(limits=Limits((two.zeros(3),)))
+    plan = supported(limits=Constraints((two.zeros(3),)))
     men = {code: (*counts[:3], 0) for code, counts in MEN.items()}
     release = measured(tmp_path, plan, men)
     solve_support(plan=plan, release=release, tasks=two.TASKS)

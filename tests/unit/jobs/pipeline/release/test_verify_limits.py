@@ -9,7 +9,7 @@ import pytest
 
 from das.errors import LedgerError, VerificationError
 from geography.lattice import Lattice
-from invariants.constraints import Limits
+from invariants.constraints import Constraints
 from invariants.facilities import Facilities
 from invariants.linear import LinearRow
 from jobs.pipeline.plan import planned_ledger
@@ -26,7 +26,7 @@ AGES = Facilities(
     two.query("age"), two.SPINE.levels, np.array([1, 1]), np.array([4, 4]), np.array([True] * 2)
 )
 MEN = LinearRow("men", np.array([0, 0, 1, 1]), ("state", "county"), 1, 5)
-PLAN = two.plan(limits=Limits((AGES, two.zeros(2), MEN)))
+PLAN = two.plan(limits=Constraints((AGES, two.zeros(2), MEN)))
 # No male minors; counties have 2 and 4 men.
 KEPT = {"111": (3, 0, 0, 0), "112": (0, 1, 0, 2), "121": (0, 0, 0, 0), "122": (2, 1, 0, 4)}
 

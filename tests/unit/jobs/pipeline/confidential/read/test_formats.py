@@ -22,7 +22,7 @@ def test_every_format_is_read_but_noisy_answers():
 def test_noisy_answers_are_no_input():
     data = NmfData(input_format="nmf", path=Path("measured"))
     formats.check_columns(data, TOY)
-    with pytest.raises(ConfigError, match="read by `das nmf import` alone"):
+    with pytest.raises(ConfigError, match="which only `das nmf import` reads"):
         formats.reader_of(data, TOY, 4)
     with pytest.raises(ConfigError, match="got nmf; expected records, block_table or histograms"):
         formats.writer_of(data, TOY, "data.input_format")

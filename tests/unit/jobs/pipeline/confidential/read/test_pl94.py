@@ -185,7 +185,7 @@ def message(path: Path, product: str = "persons") -> str:
         (1, 2, 20, "", "pr000012020.pl, row 2, P0010016: count is missing"),
         (1, 2, 20, "77777.5", "pr000012020.pl, row 2, P0010016: count is not an integer"),
         (2, 3, 20, "77777x", "pr000022020.pl, row 3, P0030016: count is not an integer"),
-        (2, 3, 4, "0077777", "pr000022020.pl, row 3: is not of the same record"),
+        (2, 3, 4, "0077777", "pr000022020.pl, row 3: is of another record"),
         (0, 2, 9, "7277777", "prgeo2020.pl, row 2, GEOCODE: geocode does not fit"),
         (0, 2, 9, "", "prgeo2020.pl, row 2, GEOCODE: geocode does not fit"),
         (1, 2, 20, "7|77777", "pr000012020.pl, row 2: has the wrong number of fields; got 150"),
@@ -220,7 +220,7 @@ def test_files_of_different_lengths(tmp_path: Path) -> None:
         files = lines()
         del files[file][-1]
         path = write_zip(tmp_path / "pr2020.pl.zip", files)
-        assert ", row 3: is not of the same record" in message(path)
+        assert ", row 3: is of another record" in message(path)
 
 
 def test_zip_without_a_member_or_damaged(tmp_path: Path) -> None:
@@ -253,7 +253,7 @@ def test_zips_that_are_encrypted_or_packed_otherwise(tmp_path: Path) -> None:
     path = flagged(write_zip(tmp_path / "pr2020.pl.zip", lines()), 6, 1)
     assert "prgeo2020.pl: cannot be read; got an encrypted file; unpack it" in message(path)
     path = flagged(write_zip(tmp_path / "pr2020.pl.zip", lines()), 8, 97)
-    assert "prgeo2020.pl: cannot be read; got a method of compression" in message(path)
+    assert "prgeo2020.pl: cannot be read; got an unknown compression method" in message(path)
 
 
 @pytest.mark.parametrize("method", [8, 12, 14], ids=["deflate", "bzip2", "lzma"])

@@ -13,11 +13,11 @@ from numba.core.dispatcher import Dispatcher
 
 from bench.l2_nodes import node
 from bench.large_node import large_node
-from solvers.dual_newton import climb, elimination_kernels
-from solvers.dual_newton.climb import solve_compiled
+from solvers.dual_newton import dual_ascent, elimination_kernels
+from solvers.dual_newton.dual_ascent import solve_compiled
 from solvers.dual_newton.layers import FORBIDDEN, lift
 from solvers.dual_newton.projected import solve_projected
-from solvers.least_squares.machine_code import CLIMBING, kernels
+from solvers.least_squares.machine_code import DUAL_ASCENT, kernels
 from solvers.least_squares.solve import solve_quadratic
 from solvers.node import NodeSettings, estimate_node
 from solvers.problem import ExactTerm, LeastSquaresTerm, NodeProblem, Status, group_sums
@@ -98,7 +98,7 @@ def nested_node(children: int, seed: int, exact: bool) -> NodeProblem:
 def test_layers_in_both_parts_of_the_chain_and_outside_it(exact):
     for seed in range(4):
         problem = nested_node(6, seed, exact)
-        roles = climb._roles(lift(problem))
+        roles = dual_ascent._roles(lift(problem))
         assert roles is not None
         chain, lower, crossing, *_ = roles
         assert 0 < lower < len(chain)
@@ -132,17 +132,17 @@ def test_many_given_sums_under_much_noise(monkeypatch):
     for problem in nodes:
         values = solve_quadratic(problem, 1e-9).values
         close(solved(problem), values)
-    monkeypatch.setattr(climb, "_dampings", lambda _: (0.0,))
+    monkeypatch.setattr(dual_ascent, "_dampings", lambda _: (0.0,))
     undamped = [solve_compiled(problem, 1e-8) for problem in nodes]
     assert any(one is not None and one.status is Status.LIMIT for one in undamped)
 
 
 def test_one_given_sum_is_damped_where_nothing_else_arrives(monkeypatch):
     nodes = [bound_node(8, seed, 1) for seed in range(6)]
-    monkeypatch.setattr(climb, "_stiffnesses", lambda _: (1.0,))
+    monkeypatch.setattr(dual_ascent, "_stiffnesses", lambda _: (1.0,))
     for problem in nodes:
         close(solved(problem), solve_quadratic(problem, 1e-9).values)
-    monkeypatch.setattr(climb, "_dampings", lambda _: (0.0,))
+    monkeypatch.setattr(dual_ascent, "_dampings", lambda _: (0.0,))
     undamped = [solve_compiled(problem, 1e-8) for problem in nodes]
     assert any(one is not None and one.status is Status.LIMIT for one in undamped)
 
@@ -151,7 +151,7 @@ def test_under_much_noise_stiffer_nodes_lead_there_in_few_steps(monkeypatch):
     """To the same solution, which the one without the detour takes at least twice the steps for."""
     nodes = [bound_node(30, seed, persons=0.08) for seed in range(2)]
     led = [solve_compiled(problem, 1e-8) for problem in nodes]
-    monkeypatch.setattr(climb, "_stiffnesses", lambda _: (1.0,))
+    monkeypatch.setattr(dual_ascent, "_stiffnesses", lambda _: (1.0,))
     alone = [solve_compiled(problem, 1e-8) for problem in nodes]
     for one, other in zip(led, alone, strict=True):
         assert one is not None
@@ -167,7 +167,7 @@ def test_stiffer_nodes_are_for_noise_alone():
         (bound_node(30, 0), False),
         (node("block", 3, 200, 900, 0.103), False),
     ):
-        assert (len(climb._stiffnesses(lift(problem))) > 1) == is_noisy
+        assert (len(dual_ascent._stiffnesses(lift(problem))) > 1) == is_noisy
 
 
 def test_a_large_node_is_solved_as_by_projected_steps():
@@ -191,7 +191,7 @@ def test_a_node_without_solution_ends_at_a_limit():
 
 
 def projection(field, change, t, unit, parent, level):
-    code, (C, k) = kernels(CLIMBING), field.shape
+    code, (C, k) = kernels(DUAL_ASCENT), field.shape
     none, wide = np.zeros((C, 0)), np.zeros((0, k))
     start, nothing = np.zeros(1, np.int64), np.zeros(0, np.int64)
     whole, rows = np.zeros(k) if parent is None else parent, (wide, none, none, none)
@@ -233,7 +233,7 @@ def test_a_root_is_projected_onto_what_is_not_negative():
 def test_what_is_not_taken_is_left_to_others(monkeypatch):
     problem = node("block", 3, 200, 900, 0.103)
     wanted = solved(problem)
-    monkeypatch.setattr(climb, "_CROSSING", 3)
+    monkeypatch.setattr(dual_ascent, "_CROSSING", 3)
     assert solve_compiled(problem, 1e-8) is None
     estimate = estimate_node(problem, NodeSettings())
     assert estimate.status is Status.SOLVED
@@ -242,7 +242,7 @@ def test_what_is_not_taken_is_left_to_others(monkeypatch):
 
 def test_no_kernel_may_reorder_or_fuse_what_it_adds():
     """So that all processors find the same bits; nor is a library called that chooses by them."""
-    modules = kernels(CLIMBING), elimination_kernels
+    modules = kernels(DUAL_ASCENT), elimination_kernels
     functions = [f for m in modules for f in vars(m).values() if isinstance(f, Dispatcher)]
     assert len(functions) > 20
     assert not any(f.targetoptions.get("fastmath") for f in functions)
