@@ -870,8 +870,8 @@ FAULTS = (
     Fault(
         "a file of entities may name blocks that nobody listed",
         SPINE_FILES,
-        "unknown = np.flatnonzero(leaves[at] != own)",
-        "unknown = np.flatnonzero(leaves[at] > own)",
+        "unknown = np.flatnonzero(leaves[at] != of_batch)",
+        "unknown = np.flatnonzero(leaves[at] > of_batch)",
         (SPINE_FILES_UNIT + "test_every_leaf_is_named_once",),
     ),
     Fault(
@@ -1519,8 +1519,8 @@ FAULTS = (
     Fault(
         "digests of confidential data have a key that everybody knows",
         ACCOUNT,
-        "own = uuid.uuid4().bytes if key is None else key",
-        "own = bytes(16) if key is None else key",
+        "key = uuid.uuid4().bytes if key is None else key",
+        "key = bytes(16) if key is None else key",
         (ACCOUNT_UNIT + "test_a_second_account_for_the_same_data_is_refused",),
     ),
     Fault(
