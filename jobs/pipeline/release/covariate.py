@@ -271,10 +271,10 @@ def _composed(
     """Yield the number and composition problem of each family whose cells are expected."""
     start = 0
     for number, family in enumerate(families):
-        own = slice(start, start + family.n_children)
-        start = own.stop
+        rows = slice(start, start + family.n_children)
+        start = rows.stop
         cells = template.live_cells(family)
-        if family.parent is None or len(cells) > MOST_COMPOSED or not found.totals[own].any():
+        if family.parent is None or len(cells) > MOST_COMPOSED or not found.totals[rows].any():
             continue
         k, measured = len(cells), targets.measured(family.rows)
         information = np.zeros((family.n_children, k, k))
@@ -293,8 +293,8 @@ def _composed(
                 np.array([template.groups.present(query, cells)[1] for query in chain]),
                 information,
                 adjoint,
-                found.totals[own],
-                found.flat[own],
+                found.totals[rows],
+                found.flat[rows],
             ),
         )
 
@@ -344,14 +344,14 @@ def _estimated(
         raise ValueError("no dispersion was learned")
     variance = 1 / np.where(precision > 0, precision, 1.0)
     left = precision.copy()
-    out = [own if isinstance(own, DrawnAnswers) else own.astype(float) for own in targets.answers]
+    out = [a if isinstance(a, DrawnAnswers) else a.astype(float) for a in targets.answers]
     starts = np.concatenate(([0], np.cumsum([family.n_children for family in families])))
     composed = _composed(template, chain_of(plan), targets, families, found)
-    for number, own in composed:
+    for number, of_cells in composed:
         rows = slice(int(starts[number]), int(starts[number + 1]))
         cells = template.live_cells(families[number])
         measured = targets.measured(families[number].rows)
-        estimate = posterior(own, variance[rows], dispersion, kappa)
+        estimate = posterior(of_cells, variance[rows], dispersion, kappa)
         for query, into in zip(targets.queries, out, strict=True):
             present, group = template.groups.present(query, cells)
             if not isinstance(into, DrawnAnswers):
@@ -455,7 +455,7 @@ def _risks_of_family(
                 _STEP,
             )
             sums[way][index] = int(np.rint(np.clip(found.sum(), -(2.0**40), 2.0**40) * STEPS))
-    squares = {way: ((own - sums[PLAIN]) / STEPS) ** 2 for way, own in sums.items()}
+    squares = {way: ((of_way - sums[PLAIN]) / STEPS) ** 2 for way, of_way in sums.items()}
     return Risks(tuple(query.name for query in queries), counted, sums, squares)
 
 
@@ -493,11 +493,11 @@ def _shifted(piece: Piece) -> Targets:
     is_measured = np.diff(targets.row, prepend=-1) > 0
     codes = piece.codes[is_measured]
     answers = []
-    for query, own, weights in targets.each():
-        if isinstance(own, DrawnAnswers):
+    for query, noisy, weights in targets.each():
+        if isinstance(noisy, DrawnAnswers):
             raise TypeError("on-demand answers cannot be perturbed")
         deviation = np.where(weights > 0, 1 / np.sqrt(np.maximum(weights, 1e-300)), 0.0)
-        answers.append(own + _STEP * deviation[:, None] * signs(codes, query, own.shape[1]))
+        answers.append(noisy + _STEP * deviation[:, None] * signs(codes, query, noisy.shape[1]))
     return replace(targets, answers=answers)
 
 

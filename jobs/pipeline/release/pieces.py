@@ -90,12 +90,12 @@ def read_pieces(
     numbers = np.diff(edges) * (whole_answers(level) + len(level.on_demand) * live)
     for first, last in _cuts(numbers.tolist()):
         some = rows.slice(int(edges[first]), int(edges[last]))
-        own = pairwise((edges[first : last + 1] - edges[first]).tolist())
+        ranges = pairwise((edges[first : last + 1] - edges[first]).tolist())
         families = [
             Family("root", slice(*ends), None, support)
             if parents is None
             else Family(names[number], slice(*ends), parents.slice(number, number + 1))
-            for number, ends in enumerate(own, first)
+            for number, ends in enumerate(ranges, first)
         ]
         exact = reader.exact(some.codes)
         piece = Piece(

@@ -290,7 +290,7 @@ class NodeTemplate:
         return replace(self, passes=passes, order=())
 
     def live_cells(self, family: Family) -> IntArray:
-        """Return int64[k], the live cells of the parent: its children have no persons elsewhere."""
+        """Return int64[k], the live cells of the parent, to which its children are limited."""
         if family.parent is not None:
             return family.parent.cells
         return self.possible() if family.support is None else family.support.cells

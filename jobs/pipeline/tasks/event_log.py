@@ -111,5 +111,5 @@ class EventLog:
         if self._is_behind:
             try:
                 self._write()
-            except OSError:  # was told before, or nobody is left to be told
+            except OSError:  # reported before, or the process ends
                 return

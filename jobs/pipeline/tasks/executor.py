@@ -171,7 +171,7 @@ def _polled(context: SparkContext, label: str, show: Callable[[int], None]) -> I
                     for stage in info.stageIds if info else ():
                         tasks = tracker.getStageInfo(stage)
                         n_started += tasks.numCompletedTasks + tasks.numActiveTasks if tasks else 0
-            except (Py4JError, OSError):  # Java is lost, as the tasks' own call will report
+            except (Py4JError, OSError):  # Java is lost; the call that runs the tasks reports it
                 return
             show(n_started)
 

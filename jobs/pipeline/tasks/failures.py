@@ -30,7 +30,7 @@ def machine_failure(error: BaseException | None) -> DasError | None:
         if isinstance(error, OSError) and "://" in str(error.filename):
             return OutputError(
                 str(error.filename),
-                "does not do what is asked of it",
+                "fails",
                 got=error.strerror,
                 remedy="see to the store, then go on with `das run OUT`, or start again",
             )

@@ -29,8 +29,8 @@ _ARCHIVE_AT_EXIT = "DAS_ARCHIVE_CLASSES_AT_EXIT"
 # Java prints errors, on standard error, and nothing else.
 _LOG_SETTINGS: Traversable = files("jobs.pipeline.tasks") / "log4j2.properties"
 _OF_SPARK = "/org/apache/spark/log4j2-"  # settings that Spark brings, for whoever gives none
-# Spark's launcher always asks for this module, for MLlib only. The packaged runtime lacks it and
-# would not start; others print a warning. Delete the shim when Spark no longer asks.
+# Spark's launcher always requests this module, for MLlib only. The packaged runtime lacks it and
+# would not start; others print a warning. Delete the shim when Spark no longer requests it.
 _SHIM_FIRST_LINES = "#!/bin/sh\n# Java without the module that only MLlib uses.\n"
 _SHIM = (
     _SHIM_FIRST_LINES

@@ -1,4 +1,4 @@
-"""The project's own files: their byte code here, and what the workers of a server have of them.
+"""Compile the project's files, compare them with those of workers, and send them.
 
 Workers import what tasks are made of. Those of a server of somebody else have no project, or
 another version of it, and would then do something else than was asked.
@@ -64,8 +64,8 @@ def looker() -> Callable[[], tuple[str | None, tuple[str, ...]]]:
                     raise FileNotFoundError(package)
                 folder = spec.loader.get_resource_reader(package).files()
                 for name, content in sorted(sources(folder)):
-                    own = hashlib.sha256(content).hexdigest()
-                    whole.update(f"{package} {name} {own}\n".encode())
+                    of_file = hashlib.sha256(content).hexdigest()
+                    whole.update(f"{package} {name} {of_file}\n".encode())
             digest = whole.hexdigest()
         except (OSError, zipfile.BadZipFile):
             pass
@@ -76,7 +76,7 @@ def looker() -> Callable[[], tuple[str | None, tuple[str, ...]]]:
 
 
 def compile_packages() -> bool:
-    """Compile what is not compiled yet; return whether all of it is kept beside the sources.
+    """Compile missing byte code; return whether all of it is stored with the sources.
 
     Installing does this. In a checkout Python does it at the first import of each module, unless
     the environment says PYTHONDONTWRITEBYTECODE, as images of containers often do; then every
