@@ -594,7 +594,7 @@ def table_plan(config: TableConfig, run: SurveyConfig, budget: Fraction) -> Tabl
 
     Raises:
       ConfigError: It names what is not there, or its promise would be empty.
-      BudgetError: It is too large to be drawn exactly.
+      BudgetError: The table is too large for exact sampling.
     """
     _check_promise(run)
     check_each(config.attributes, run.data.columns, "query")

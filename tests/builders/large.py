@@ -33,7 +33,7 @@ class Large:
       sizes: Levels of each attribute.
       groups: Of recodes, named after the attribute and the number of groups of consecutive levels.
       asked: Measured in every geounit, all answers of them.
-      lazy: Measured where the parent has records; the last of them is detailed.
+      on_demand: Measured where the parent has records; the last of them is detailed.
       support: Queries of the root that say where the on-demand ones finer than the last are drawn.
       zero: Levels that do not go together.
       records: Of a block, on average.
@@ -43,7 +43,7 @@ class Large:
     sizes: Mapping[str, int]
     groups: Mapping[str, Sequence[int]]
     asked: Sequence[str]
-    lazy: Sequence[str]
+    on_demand: Sequence[str]
     support: Sequence[str]
     zero: Mapping[str, Sequence[int]]
     records: int

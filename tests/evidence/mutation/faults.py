@@ -1122,8 +1122,8 @@ FAULTS = (
     Fault(
         "a selection is decided before its bits decide it",
         EXPONENTIAL,
-        "if found < len(scores) and beyond <= low[found]:",
-        "if found < len(scores):",
+        "if candidate < len(scores) and beyond <= low[candidate]:",
+        "if candidate < len(scores):",
         (
             EXPONENTIAL_UNIT
             + "test_a_uniform_number_next_to_a_boundary_is_decided_on_the_right_side",
@@ -1471,8 +1471,8 @@ FAULTS = (
     Fault(
         "grants are stated at the largest delta",
         BUDGET,
-        "delta, neighbors = min(one.delta for one in budgets), budgets[0].neighbors",
-        "delta, neighbors = max(one.delta for one in budgets), budgets[0].neighbors",
+        "delta, neighbors = min(budget.delta for budget in budgets), budgets[0].neighbors",
+        "delta, neighbors = max(budget.delta for budget in budgets), budgets[0].neighbors",
         (ACCOUNT_UNIT + "test_grants_of_several_deltas_are_stated_at_the_smallest",),
     ),
     Fault(

@@ -150,7 +150,9 @@ def test_a_failure_before_the_first_draw_leaves_the_grant_to_the_run(tmp_path, m
 
     with monkeypatch.context() as patched:
         patched.setattr(entropy, "os", SimpleNamespace(urandom=no_entropy))
-        with pytest.raises(RuntimeSetupError, match="gives no random bytes"):
+        with pytest.raises(
+            RuntimeSetupError, match="entropy: is not available from the operating system"
+        ):
             execute(config)
     assert not list((tmp_path / "out" / "release").rglob("measurements/*/_manifest.json"))
     assert len(read_account(account_of(load_run(config).config))) == 1

@@ -131,7 +131,7 @@ def test_what_is_as_large_as_the_schema_is_refused_with_what_to_do(tmp_path: Pat
     wide.write_text(
         yaml.safe_dump({**document, "cross_product_constraints": [entry]}, sort_keys=False)
     )
-    assert "between.0: row of others" in (said := refused(wide))
+    assert "cross_product_constraints.0: row of others" in (said := refused(wide))
     assert "leave it out; structural zeros" in said
     wide.write_text(yaml.safe_dump(document, sort_keys=False))
     CliRunner().invoke(app, ["validate", str(wide)], catch_exceptions=False)

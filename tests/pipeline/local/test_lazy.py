@@ -235,7 +235,7 @@ def test_answers_that_were_not_drawn_are_missed(both):
     ("lazy", "solve", "message"),
     [
         (["age"], {"fit_to": "level"}, "is not measured below the root; got age"),
-        (["total", "sex", "detailed"], {}, "full needs estimates, and there are none"),
+        (["total", "sex", "detailed"], {}, "tree needs estimates, and there are none"),
         (["detailed"], {"empirical_bayes": ["block"]}, "needs all answers to every cell"),
     ],
 )

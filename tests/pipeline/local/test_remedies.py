@@ -1433,7 +1433,7 @@ ENTRIES: dict[Key, Entry] = {
     ("das/measure.py", "report this defect; the budget of this part is spent, and another privacy.budget_id and output.directory are needed"): TriedIn("tests/unit/jobs/survey/confidential/test_measure.py::test_an_error_after_a_draw_shows_no_value"),
     ("jobs/survey/folder.py", "undo the change, or make a further solution with --only solve --solution NAME"): TriedIn("tests/pipeline/local/test_surveys.py::test_other_settings_make_another_solution_without_data_or_noise"),
     ("jobs/survey/manifest.py", "restore it from a backup"): TriedIn("tests/pipeline/local/test_surveys.py::test_a_lost_account_is_said"),
-    ("das/mechanisms/conditional.py", "keep fewer marginals, or ask for a table of fewer cells"): TriedIn("tests/pipeline/local/test_survey_tables.py::test_a_table_that_is_too_large_is_refused_and_with_fewer_marginals_drawn"),
+    ("das/mechanisms/conditional.py", "keep fewer marginals, or request a table with fewer cells"): TriedIn("tests/pipeline/local/test_survey_tables.py::test_a_table_that_is_too_large_is_refused_and_with_fewer_marginals_drawn"),
     ("das/means/estimates.py", "pool small strata by their public sizes"): TriedIn(
         "tests/unit/das/means/test_coinpress.py::"
         "test_a_stratum_of_nobody_is_refused_and_pooled_with_another_estimated"
@@ -1479,9 +1479,9 @@ ENTRIES: dict[Key, Entry] = {
     ("das/workload/workload.py", "leave the attribute out"): rows_tell_levels_apart,
     ("das/workload/workload.py", "leave the attribute out: one level needs no plan"):
         LIBRARY,
-    ("das/privacy/cost.py", "convert to the weaker one with to_zero_concentrated"): LIBRARY,
+    ("das/privacy/cost.py", "convert the pure costs with to_zero_concentrated"): LIBRARY,
     ("das/privacy/loss_distribution.py", "use the epsilon that follows from rho"): LARGE,
-    ("das/privacy/target.py", "let epsilon_from be rho"): TriedIn(
+    ("das/privacy/target.py", "set epsilon_from to rho"): TriedIn(
         "tests/unit/das/privacy/test_target_oracle.py::"
         "test_it_refuses_noise_whose_cost_is_not_inverse_to_its_parameter"
     ),

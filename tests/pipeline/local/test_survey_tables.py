@@ -198,7 +198,7 @@ def test_another_promise_in_the_manifest_is_found(das, tmp_path):
     ("table", "changes", "what"),
     [
         ({"query": "sex * group", "exact": ["sex"]}, {"privacy": {"rho": "1"}},
-         "keeps no promise of zCDP"),
+         "gives no guarantee under zCDP"),
         ({"query": "sex * group", "exact": ["sex"]},
          {"privacy": {**PURE, "neighbors": "unbounded"}}, "unbounded neighbors are to protect"),
         ({"query": "sex * group", "exact": ["age"]}, {}, "names what is not in the table"),
@@ -263,8 +263,8 @@ def test_a_table_that_is_too_large_is_refused_and_with_fewer_marginals_drawn(das
     table = {"query": "age * income", "exact": ["age", "income"]}
     config = one_table(tmp_path, table)
     text = refused(das, "validate", config)
-    assert "may be too large to be drawn exactly" in text
-    assert "keep fewer marginals, or ask for a table of fewer cells" in text
+    assert "may be too large for exact sampling" in text
+    assert "keep fewer marginals, or request a table with fewer cells" in text
     config = one_table(tmp_path, {**table, "exact": ["age"]})
     done(das, "run", config)
 

@@ -189,5 +189,5 @@ def test_a_stratum_cannot_spend_what_another_leaves():
 
 
 def test_entries_of_a_stratum_that_is_not_listed_are_refused():
-    with pytest.raises(LedgerError, match=r"has entries of unknown strata; got \['m'\]"):
+    with pytest.raises(LedgerError, match=r"has entries of unlisted strata; got \['m'\]"):
         Ledger(SPINE, ONE, (*EVERYBODY, *MEN), ("f",))

@@ -353,7 +353,9 @@ def test_it_refuses_a_delta(delta):
 
 @pytest.mark.parametrize("chains", [{}, {(0, 0): ()}, {(0, 1): ONE[0]}])
 def test_it_refuses_to_account_for_nothing(chains):
-    with pytest.raises(BudgetError, match="chains: must tile a path and each measure something"):
+    with pytest.raises(
+        BudgetError, match="chains: must tile a path, and each chain must measure a query"
+    ):
         losses_of_paths(1, [chains], Neighbors.BOUNDED, DELTA)
 
 

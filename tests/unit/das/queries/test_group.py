@@ -131,7 +131,7 @@ def test_answers_that_overlap_make_no_groups():
 
 def test_a_query_is_restricted_once():
     women = parse_group(SCHEMA, "sex=f")
-    with pytest.raises(SchemaError, match="asks of a group already; got sex=f"):
+    with pytest.raises(SchemaError, match="is restricted to a group already; got sex=f"):
         restricted(parse_query(SCHEMA, "age where sex=m"), women)
 
 
