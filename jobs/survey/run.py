@@ -1,4 +1,4 @@
-"""Runs of surveys: claim, measure once, make means, tables and microdata, finalize, evaluate.
+"""Runs of surveys: reserve, measure once, make means, tables and microdata, finalize, evaluate.
 
 What is measured is never measured again; what follows from it costs nothing and is made again
 where it is missing.
@@ -73,7 +73,7 @@ class SurveyJob:
             check_same_files(files, plan.config.data.path, seen)
         else:
             write_json(seen, files)
-        noted = noted_failures(plan.account(), self.spending.claim)
+        noted = noted_failures(plan.account(), self.spending.reservation)
         with self.reporter.line("read", str(plan.config.data.path)), noted:
             return read_survey(plan)
 
