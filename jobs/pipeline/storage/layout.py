@@ -1,7 +1,7 @@
-"""Where everything of a run lies. Two roots: what may be published, and what may not.
+"""Paths of all files of a run, under two roots: publishable and confidential files.
 
-The second is OUT/confidential, unless the run file names another place for it: then all that stands
-under OUT/confidential here lies there, beside OWNER.json, which says whose it is.
+The confidential root is OUT/confidential, or the folder that the run file names. Such a folder
+holds everything listed here under OUT/confidential, and OWNER.json, which names the run.
 
 OUT/run.json                             identity; digest of the configuration, run file and files
 OUT/driver.lock                          held by the one driver at work
@@ -22,20 +22,20 @@ OUT/release/products/NAME/               a product, such as persons:
                                          drawn
   invariants/level=<L>/                  exact answers of the invariants
   given/level=<L>/                       facility counts and published tables, as given
-  implied/level=<L>/                     what they imply for every geounit
-  tied/level=<L>/                        the same where counts of other products imply something
+  implied/level=<L>/                     constraints that they imply for every geounit
+  tied/level=<L>/                        implied constraints that include counts of other products
   counts/level=<L>/                      protected counts
   microdata/{parquet,csv}/               one row per person
   joined/{parquet,csv}/                  one row per person, with the unit it lives in
   tables/level=<L>/                      a file for each table and format
-  ledger.jsonl                           what was granted, what every query costs, what is measured
+  ledger.jsonl                           granted budget, cost of every query, measured datasets
   planned.json                           planned strategies, once they are measured
   README.md                              what this is and how to read it
   codebook.json, codebook.md             what names, codes and labels stand for
   manifest.json, report.html
   NOT_FOR_RELEASE.txt                    only if the noise was seeded
   intervals/level=<L>/                   intervals of released counts, from replicates
-  intervals/intervals.json               what replicates say of errors, by size class
+  intervals/intervals.json               errors and intervals by size class, from replicates
 OUT/replicates/release/                  errors of each replicate, and replicates at work
 OUT/solutions/NAME/                      another solution of the same measurements, like release
 OUT/confidential/input.json              size and time of change of the input files
@@ -47,18 +47,14 @@ OUT/confidential/products/NAME/          a product:
   evaluation.json, report.html
   solutions/NAME/                        the same two of another solution
 
-A survey is one product, which lies at the roots themselves. So did the last product of a census in
-versions before 0.2.0, and each of the others in a folder of its name there: a folder that such a
-version began stays as it is.
+A survey is one product at the roots themselves. Before 0.2.0 the last product of a census was at
+the root, and each other product in a folder of its name there. Such a folder keeps its layout.
 
-The folder of a release that others may have made: what lies in it must be plain files.
-
-A release is copied from hand to hand, so it is read as hostile input. A link in it could lead a
-command to any file of the reader, to be read into a table or written over; a pipe or a device could
-keep it waiting for ever. Both are refused before anything in the folder is opened. Names that
-documents of the release give are checked where documents are read
-(`jobs.pipeline.documents.document`, `jobs.pipeline.config.released`), so together nothing outside
-of the folder is named or reached.
+A release can come from an untrusted source, so it must consist of plain files. A link could lead a
+command to read or overwrite any file of the user, and a pipe or device could block it forever. Both
+are refused before any file is opened. Names within documents are checked where documents are read
+(`jobs.pipeline.documents.document`, `jobs.pipeline.config.released`), so nothing outside of the
+folder is reached.
 """
 
 from __future__ import annotations

@@ -120,7 +120,7 @@ def probe(store: Store, folder: str) -> None:
     if created != [True, False] or found != first:
         raise UnsafeStoreError(
             errno.ENOTSUP,
-            "it writes over a file that is there, though told to create it only if it is absent"
+            "it overwrites an existing file despite the condition to create it only if it is absent"
             if created[0]
             else "it refuses to create a file that is absent",
         )
