@@ -100,7 +100,7 @@ def spending_of(plan: SurveyPlan, identity: str | None = None) -> Spending:
         for index, name in enumerate(plan.costs)
     ]
     return Spending(
-        claim=plan.claim(identity),
+        reservation=plan.reservation(identity),
         account=None if plan.not_for_release else plan.account(),
         data=plan.config.data.path,
         folder=plan.out,

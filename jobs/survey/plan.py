@@ -42,7 +42,7 @@ from jobs.pipeline.config.models.values import SURVEY
 from jobs.pipeline.config.resolve import budget_of
 from jobs.pipeline.config.upgrade import Kind, as_hashed
 from jobs.pipeline.folder.identity import stated_files
-from jobs.pipeline.storage.account import Claim, default_account
+from jobs.pipeline.storage.account import Reservation, default_account
 from jobs.pipeline.storage.layout import (
     ConfidentialLayout,
     ReleaseLayout,
@@ -214,12 +214,14 @@ class SurveyPlan:
         """
         return self.config.privacy.account or default_account(self.config.data.path)
 
-    def claim(self, run: str) -> Claim:
+    def reservation(self, run: str) -> Reservation:
         """Return the reservation that a run folder with this identity makes in the account."""
         privacy, changed = self.config.privacy, changed_record_bound(self.budget)
         exact = tuple(f"{what} in {one.name}" for one in self.tables for what in one.exact_names)
         out = str(self.out)
-        return Claim(privacy.product, privacy.budget_id, self.budget, run, out, changed, exact)
+        return Reservation(
+            privacy.product, privacy.budget_id, self.budget, run, out, changed, exact
+        )
 
     def settings(self, part: str) -> dict[str, Any]:
         """Return the settings of a part that may change after measuring.

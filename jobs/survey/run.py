@@ -73,7 +73,7 @@ class SurveyJob:
             check_same_files(files, plan.config.data.path, seen)
         else:
             write_json(seen, files)
-        noted = noted_failures(plan.account(), self.spending.claim)
+        noted = noted_failures(plan.account(), self.spending.reservation)
         with self.reporter.line("read", str(plan.config.data.path)), noted:
             return read_survey(plan)
 

@@ -18,7 +18,7 @@ JOURNALS = {
     "jobs.pipeline.folder.draws.note_account_line",
     "jobs.pipeline.folder.draws.record",
     "jobs.pipeline.folder.solutions.note_solve",
-    "jobs.pipeline.storage.account.make_claim",
+    "jobs.pipeline.storage.account.make_reservations",
     "jobs.pipeline.storage.account.note_failed_check",
     "jobs.pipeline.storage.journal.begin_journal",
     "jobs.pipeline.storage.ledger.record_measured",
@@ -53,7 +53,7 @@ def callers(*called: str) -> set[str]:
 @pytest.mark.parametrize(
     ("called", "expected"),
     [
-        ("make_claim", {"jobs.pipeline.folder.spending.reserve_budgets"}),
+        ("make_reservations", {"jobs.pipeline.folder.spending.reserve_budgets"}),
         (
             "NoiseKey.draw",
             {

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from jobs.design.planning.summary import PlanSummary
 from jobs.design.planning.tables import plan_tables
-from jobs.pipeline.config.product import Resolved, claim_of, key_beside
+from jobs.pipeline.config.product import Resolved, key_beside, reservation_of
 from jobs.pipeline.documents.account import Account, account_of_grants
 from jobs.pipeline.documents.document import json_of
 from jobs.pipeline.neighborhoods import FROM_DATA, geounits_from_data
@@ -56,8 +56,8 @@ def print_summaries(
 
 def cost_together(resolved: Resolved) -> Account | None:
     """Return the joint cost of the products of a run; None for one product."""
-    claims = [claim_of(resolved, product, "") for product in resolved.products.values()]
-    return account_of_grants(claims) if len(claims) > 1 else None
+    reservations = [reservation_of(resolved, product, "") for product in resolved.products.values()]
+    return account_of_grants(reservations) if len(reservations) > 1 else None
 
 
 def _print_summary(console: Console, summary: PlanSummary) -> None:

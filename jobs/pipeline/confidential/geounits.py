@@ -8,7 +8,7 @@ from das.arrays import Geocodes
 from geography.lattice import Lattice
 from jobs.pipeline.confidential.inputs import check_inputs
 from jobs.pipeline.confidential.read.formats import read_geocodes, reader_of
-from jobs.pipeline.config.product import Resolved, account_of, claim_of
+from jobs.pipeline.config.product import Resolved, account_of, reservation_of
 from jobs.pipeline.input.geounits import list_geounits
 from jobs.pipeline.input.spine import public_lattice, run_leaves
 from jobs.pipeline.storage.account import noted_failures
@@ -44,6 +44,6 @@ def lattice_of(resolved: Resolved) -> Lattice:
     if geography.geounits is not None:
         return public_lattice(geography, resolved.plan.census_spine)[0]
     check_inputs(resolved)
-    noted = noted_failures(account_of(resolved.config), claim_of(resolved, resolved.last, ""))
+    noted = noted_failures(account_of(resolved.config), reservation_of(resolved, resolved.last, ""))
     with open_tasks(resolved.config) as tasks, noted:
         return planned_geounits(resolved, tasks)[0]

@@ -21,7 +21,7 @@ from jobs.pipeline.confidential.inputs import check_areas
 from jobs.pipeline.confidential.measure import MeasureStage
 from jobs.pipeline.confidential.read.formats import reader_of
 from jobs.pipeline.config.allocation import freeze, planned_parts
-from jobs.pipeline.config.product import Product, account_of, claim_of
+from jobs.pipeline.config.product import Product, account_of, reservation_of
 from jobs.pipeline.config.runnable import refuse_large_families
 from jobs.pipeline.documents.document import write_document
 from jobs.pipeline.folder.identity import check_same_input, input_files
@@ -163,8 +163,8 @@ def resolve_constraints(job: Job) -> None:
 
 def _noted(job: Job, product: Product) -> AbstractContextManager[None]:
     """Record failed checks of the data in the account: an error reveals facts about the data."""
-    claim = claim_of(job.resolved, product, job.identity)
-    return noted_failures(account_of(job.resolved.config), claim)
+    reservation = reservation_of(job.resolved, product, job.identity)
+    return noted_failures(account_of(job.resolved.config), reservation)
 
 
 def measure(job: Job) -> None:

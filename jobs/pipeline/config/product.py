@@ -22,7 +22,7 @@ from jobs.pipeline.config.models.products import (
 )
 from jobs.pipeline.config.models.run import RunConfig
 from jobs.pipeline.plan import Plan
-from jobs.pipeline.storage.account import Claim, default_account
+from jobs.pipeline.storage.account import Reservation, default_account
 from jobs.pipeline.storage.layout import ConfidentialLayout, ReleaseLayout
 from jobs.pipeline.storage.place import Place
 
@@ -169,12 +169,12 @@ def account_of(config: RunConfig) -> Place:
     return config.privacy.account or default_account(*inputs)
 
 
-def claim_of(resolved: Resolved, product: Product, run: str) -> Claim:
+def reservation_of(resolved: Resolved, product: Product, run: str) -> Reservation:
     """Return what a run folder with this identity asks of the account for a product."""
     budget_id, folder = resolved.config.privacy.budget_id, str(resolved.config.output.directory)
     plan = product.plan
     exact = tuple(f"{one.query.name} at {', '.join(one.geolevels)}" for one in plan.invariants)
-    return Claim(
+    return Reservation(
         product.account_name, budget_id, plan.budget, run, folder, plan.changed_record, exact
     )
 

@@ -9,7 +9,7 @@ from das.definition import Definition
 from das.privacy.budget import Budget
 from das.queries.sensitivity import Neighbors
 from jobs.pipeline.documents.document import ExactText, document
-from jobs.pipeline.storage.account import Claim, Spent, composed
+from jobs.pipeline.storage.account import Reservation, Spent, composed
 
 
 @document
@@ -103,7 +103,7 @@ def guarantee_of(budget: Budget) -> Guarantee:
     )
 
 
-def account_of_grants(spent: Sequence[Spent | Claim]) -> Account:
+def account_of_grants(spent: Sequence[Spent | Reservation]) -> Account:
     """What may be published of grants: the grants and what they compose to, without folders."""
     return Account(
         grants=tuple(

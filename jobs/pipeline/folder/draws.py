@@ -37,9 +37,9 @@ from jobs.pipeline.storage.account import (
     FAILED_CHECK,
     FAILED_DRAW,
     MEASURED,
-    Claim,
-    claims_among,
+    Reservation,
     now,
+    reservations_among,
 )
 from jobs.pipeline.storage.dataset import (
     Dataset,
@@ -84,13 +84,13 @@ class Draws:
     """The draws of one product of a run, in the account and in its folder.
 
     Attributes:
-      account: The account; the grant must be claimed there.
-      claim: The claim.
+      account: The account; the grant must be reserved there.
+      reservation: The reserved grant of the run.
       folder: Folder of the run as it is now.
     """
 
     account: Place
-    claim: Claim
+    reservation: Reservation
     folder: Place
 
     @property
@@ -117,9 +117,9 @@ class Draws:
         known = [
             str(line.get("attempt"))
             for line in read_journal(self.journal)
-            if (line.get("product"), line.get("geolevel")) == (self.claim.product, part)
+            if (line.get("product"), line.get("geolevel")) == (self.reservation.product, part)
         ]
-        own = {"product": self.claim.product, "geolevel": part, "attempt": attempt}
+        own = {"product": self.reservation.product, "geolevel": part, "attempt": attempt}
         line = {**self._line(DRAWING, part, attempt), **({"moved": True} if moved else {})}
 
         def decide(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -198,7 +198,7 @@ class Draws:
                 return [{**self._line(MEASURED, part, attempt), "sha256": sha256}]
             if measured.sha256 != sha256:
                 raise LedgerError(
-                    f"{self.folder}, {self.claim.product}, part {part}",
+                    f"{self.folder}, {self.reservation.product}, part {part}",
                     "holds other measurements than those recorded under this grant; both together "
                     "tell more than it allows",
                     got=f"recorded for {measured.folder}, {measured.at}",
@@ -219,23 +219,28 @@ class Draws:
         *,
         moved: bool,
     ) -> None:
-        claim, draws = self.claim, self._of(lines, part)
-        where = f"{self.folder}, {claim.product}, part {part}"
-        claims = [one for one in claims_among(self.account, lines) if one.run == claim.run]
-        if not any((one.product, one.grant) == (claim.product, claim.grant) for one in claims):
+        reservation, draws = self.reservation, self._of(lines, part)
+        where = f"{self.folder}, {reservation.product}, part {part}"
+        reservations = [
+            one for one in reservations_among(self.account, lines) if one.run == reservation.run
+        ]
+        if not any(
+            (one.product, one.grant) == (reservation.product, reservation.grant)
+            for one in reservations
+        ):
             self._unknown()
         measured = _measured(draws)
         if measured is not None:
             raise LedgerError(
                 where,
-                f"was measured under grant {claim.grant!r} before, and the measurements are not "
-                "in this folder: it is a copy, or was restored from a backup that is older",
+                f"was measured under grant {reservation.grant!r} before, and the measurements are "
+                "not in this folder: it is a copy, or was restored from a backup that is older",
                 got=f"measured in {measured.folder}, {measured.at}",
                 remedy="go on there, or restore the measurements from a later backup; "
                 + _NEW_GRANT,
             )
         failed = [line for line in lines if line.get("event") == FAILED_DRAW]
-        names = (claim.product, claim.grant, part)
+        names = (reservation.product, reservation.grant, part)
         if any((line["product"], line["grant"], line["geolevel"]) == names for line in failed):
             raise LedgerError(
                 where,
@@ -254,9 +259,9 @@ class Draws:
         places = [
             line["folder"]
             for line in lines
-            if line.get("run") == claim.run and line.get("event") != FAILED_CHECK
+            if line.get("run") == reservation.run and line.get("event") != FAILED_CHECK
         ]
-        if places and _is_other_run(place_of(places[-1]), self.folder, claim.run):
+        if places and _is_other_run(place_of(places[-1]), self.folder, reservation.run):
             raise LedgerError(
                 where,
                 "is to be drawn in a copy of the folder that the run was begun in",
@@ -267,14 +272,14 @@ class Draws:
     def _unknown(self) -> NoReturn:
         raise LedgerError(
             str(self.account),
-            f"does not hold the claim of this run on grant {self.claim.grant!r} of "
-            f"{self.claim.product!r}, or its draws",
+            f"does not hold the reservation of this run on grant {self.reservation.grant!r} of "
+            f"{self.reservation.product!r}, or its draws",
             remedy="restore it from a backup, or name the account that the run was begun with",
         )
 
     def _of(self, lines: Sequence[Mapping[str, Any]], part: str) -> list[Draw]:
         """Attempts and measurements of a part, oldest first."""
-        wanted = (self.claim.product, self.claim.grant, part)
+        wanted = (self.reservation.product, self.reservation.grant, part)
         about = [line for line in lines if line.get("event") in (DRAWING, MEASURED)]
         try:
             return [
@@ -289,10 +294,10 @@ class Draws:
     def _line(self, event: str, part: str, attempt: str) -> dict[str, Any]:
         return {
             "event": event,
-            "product": self.claim.product,
-            "grant": self.claim.grant,
+            "product": self.reservation.product,
+            "grant": self.reservation.grant,
             "geolevel": part,
-            "run": self.claim.run,
+            "run": self.reservation.run,
             "folder": str(self.folder),
             "attempt": attempt,
             "at": now(),
@@ -434,7 +439,7 @@ def draw_once(
     if other is not None:
         withdraw(dataset, attempt)
         raise LedgerError(
-            f"{draws.folder}, {draws.claim.product}, part {part}",
+            f"{draws.folder}, {draws.reservation.product}, part {part}",
             "was drawn by a copy of this folder at the same time; what was drawn here was removed, "
             "and nobody could read it",
             got=f"{other.folder}, {other.at}",

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from das.errors import LedgerError, OutputError
 from das.mechanisms.entropy import Position
-from jobs.pipeline.config.product import Product, Resolved, account_of, claim_of
+from jobs.pipeline.config.product import Product, Resolved, account_of, reservation_of
 from jobs.pipeline.documents.account import account_of_grants
 from jobs.pipeline.documents.document import write_document
 from jobs.pipeline.folder.draws import Draws, lost_answers, note_account_line, refuse_rolled_back
@@ -26,11 +26,11 @@ from jobs.pipeline.folder.identity import (
     remembered_run,
 )
 from jobs.pipeline.storage.account import (
-    Claim,
+    Reservation,
     check_account,
-    check_claim,
+    check_reservation,
     keyed,
-    make_claim,
+    make_reservations,
     read_account,
     refuse_second_account,
 )
@@ -68,7 +68,7 @@ class Spending:
     """What a run spends on one product.
 
     Attributes:
-      claim: What it asks of the account.
+      reservation: The reservation to make in the account.
       account: The account; None if nothing is spent: noise is seeded, or was drawn elsewhere.
       data: The input.
       folder: The run folder.
@@ -77,7 +77,7 @@ class Spending:
       seed: Of noise that is for no release.
     """
 
-    claim: Claim
+    reservation: Reservation
     account: Place | None
     data: Place
     folder: Place
@@ -88,7 +88,7 @@ class Spending:
     @property
     def draws(self) -> Draws | None:
         """What the account knows of the draws; None if nothing is spent."""
-        return None if self.account is None else Draws(self.account, self.claim, self.folder)
+        return None if self.account is None else Draws(self.account, self.reservation, self.folder)
 
     @property
     def measured(self) -> list[Part]:
@@ -97,7 +97,7 @@ class Spending:
 
 
 def refuse_spent_grants(spendings: Sequence[Spending], *, is_new: bool = False) -> None:
-    """Refuse a run that could not claim its grants.
+    """Refuse a run that could not reserve its grants.
 
     Args:
       spendings: Of all products.
@@ -111,7 +111,7 @@ def refuse_spent_grants(spendings: Sequence[Spending], *, is_new: bool = False) 
         if spending.account is not None:
             if is_new:
                 check_account(spending.account)
-            check_claim(spending.account, spending.claim)
+            check_reservation(spending.account, spending.reservation)
 
 
 def refuse_older_account(spendings: Sequence[Spending], *, moved: bool = False) -> None:
@@ -132,7 +132,7 @@ def refuse_older_account(spendings: Sequence[Spending], *, moved: bool = False) 
 
 
 def reserve_budgets(spendings: Sequence[Spending]) -> None:
-    """Claim the grants of all products, once; they stay spent whatever happens after.
+    """Reserve the grants of all products, once; they stay spent whatever happens after.
 
     The release keeps the account as it was then: later grants are not of its manifest. The account
     and the run folder keep a keyed digest of each input, by which a second account for the same
@@ -146,17 +146,17 @@ def reserve_budgets(spendings: Sequence[Spending]) -> None:
         return
     refuse_other_account(last.folder, last.account)
     known = {(one.product, one.grant) for one in read_account(last.account)}
-    claims = []
+    reservations = []
     for spending in spendings:
-        claim = spending.claim
-        if (claim.product, claim.grant) not in known:
+        reservation = spending.reservation
+        if (reservation.product, reservation.grant) not in known:
             digest = input_digest(spending.data, last.account)
             refuse_second_account(last.account, spending.data, digest)
-            claim = replace(claim, input=keyed(digest))
-        claims.append(claim)
-    inputs = {one.product: one.input for one in claims if one.input is not None}
+            reservation = replace(reservation, input=keyed(digest))
+        reservations.append(reservation)
+    inputs = {one.product: one.input for one in reservations if one.input is not None}
     note_account(last.folder, last.account, inputs)
-    spent = make_claim(last.account, *claims)
+    spent = make_reservations(last.account, *reservations)
     note_account_line(last.folder, last.account)
     if not last.release.account.exists():
         write_document(last.release.account, account_of_grants(spent))
@@ -187,7 +187,7 @@ def refuse_lost_ledger(spending: Spending) -> None:
     if is_begun(ledger):
         recorded_draws(spending.release)
         return
-    run, account = spending.claim.run, spending.account
+    run, account = spending.reservation.run, spending.account
     is_claimed = account is not None and any(g.run == run for g in read_account(account))
     if is_claimed or spending.measured:
         raise LedgerError(
@@ -255,7 +255,7 @@ def spending_of(resolved: Resolved, product: Product, identity: str | None = Non
             lazily = release.lazy_measurements(name)
             parts.append(Part(name, lazily, (level.index, 1), is_on_demand=True))
     return Spending(
-        claim=claim_of(resolved, product, identity),
+        reservation=reservation_of(resolved, product, identity),
         account=account_of(resolved.config) if plan.spends else None,
         data=product.config.input.path,
         folder=folder,

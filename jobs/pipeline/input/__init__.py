@@ -1,1 +1,1 @@
-"""Input files before anything confidential is read: chunks, columns, checks, public lists."""
+"""Read and check input files and public lists: chunks, columns, geocodes."""

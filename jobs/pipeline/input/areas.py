@@ -10,7 +10,7 @@ from das.metrics.parity import Areas
 from jobs.pipeline.config.models.products import AreasFile
 from jobs.pipeline.input.spine import read_columns
 
-# Types are groups of many geounits. A file of more has another column where its types should be.
+# A type groups many geounits. A column with more values holds something else. Not measured.
 MOST_TYPES = 1_000
 
 
@@ -18,15 +18,15 @@ def read_areas(file: AreasFile, geocodes: Geocodes) -> Areas:
     """Read the types of all geounits of a geolevel.
 
     Args:
-      file: Where they stand.
-      geocodes: bytes[G]; the geounits, sorted.
+      file: The file of types.
+      geocodes: bytes[G], the geounits, sorted.
 
     Returns:
-      The types in the order of the geounits; labels sorted.
+      The types in the order of the geounits, with sorted labels.
 
     Raises:
-      InputError: The file cannot be read, names a geounit twice or one that there is not, or lacks
-        one or its type.
+      InputError: The file cannot be read, repeats a geounit, has an unknown geounit, or lacks a
+        geounit or its type.
     """
     types = read_columns(file, geocodes, geocodes.dtype.itemsize, (file.type,))[file.type]
     where = f"{file.path}, column {file.type}"

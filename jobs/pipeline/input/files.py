@@ -1,8 +1,8 @@
-"""CSV and Parquet files as chunks that tasks read on their own, with row numbers for errors.
+"""Read CSV and Parquet files in independent chunks, with row numbers for errors.
 
-Row numbers count from 1: for CSV they are line numbers, the header being line 1; for Parquet they
-are data rows. Every row of a CSV file is one line: a file with another is refused, whatever chunk
-or block the row lies in, and so is a file whose readers find fewer rows than it says or shows.
+Row numbers count from 1: lines of a CSV file, with the header as line 1, or data rows of a Parquet
+file. Every row of a CSV file must be one line; other files are refused, in any chunk. A file whose
+parser finds fewer rows than it states or shows is refused too.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 @dataclass(frozen=True)
 class Table:
-    """Which columns to read, from where.
+    """Columns to read, and their file or folder.
 
     Attributes:
       path: A CSV or Parquet file, or a folder of such files.
@@ -68,7 +68,7 @@ class Table:
 
     @property
     def quotes(self) -> bool:
-        """Whether a quotation mark at the start of a field opens it."""
+        """Return whether a quotation mark at the start of a field opens a quoted field."""
         return self.quoting == "double"
 
 
@@ -101,9 +101,9 @@ class Batch:
 
     Attributes:
       table: The rows.
-      chunk: Where they come from.
-      offset: How many data rows of the chunk come before them.
-      source: The table they are read from.
+      chunk: The chunk that contains the rows.
+      offset: Number of data rows of the chunk before these.
+      source: The table that is read.
     """
 
     table: pa.Table = field(repr=False)
@@ -112,11 +112,11 @@ class Batch:
     source: Table
 
     def where(self, index: int) -> str:
-        """File and row number of the row at `index`; for errors only, as it may be slow."""
+        """Return file and row number of the row at `index`; slow, for errors only."""
         return f"{self.chunk.path}, row {self.row_number(index)}"
 
     def row_number(self, index: int) -> int:
-        """Row number in the file of the row at `index`."""
+        """Return the row number in the file of the row at `index`."""
         chunk, before = self.chunk, self.offset + int(index)
         if chunk.kind == "parquet":
             return chunk.first_row + before
@@ -132,8 +132,8 @@ def find_files(path: Place) -> list[Place]:
     """List the data files of a file or folder, in order of their names.
 
     Raises:
-      InputError: There is no such file, no data file in the folder, or both formats in it;
-        or it cannot be listed.
+      InputError: The path is absent or cannot be listed, or the folder has no data files or files
+        of both formats.
     """
     if path.is_file():
         if path.suffix.lower() not in FILE_KINDS:
@@ -171,7 +171,7 @@ def find_files(path: Place) -> list[Place]:
 
 
 def _refuse_closed(folder: Place) -> None:
-    """Raise OSError for a folder that may not be listed, which a search passes over."""
+    """Raise OSError for a folder that cannot be listed, which `rglob` would skip."""
 
     def refuse(error: OSError) -> NoReturn:
         raise error
@@ -182,7 +182,7 @@ def _refuse_closed(folder: Place) -> None:
 
 
 def _is_unread(file: Place) -> bool:
-    """Whether something in a folder of data looks like data and is not read."""
+    """Return whether an entry of a data folder looks like data and would not be read."""
     if file.suffix.lower() in _OTHER_DATA:
         return file.is_file()
     if not isinstance(file, Path) or not file.is_symlink():
@@ -239,10 +239,10 @@ def read_table(table: Table) -> Iterator[Batch]:
 
 
 def header_of(file: Place, delimiter: str) -> tuple[str, ...]:
-    """Names of the columns of a file; nothing else of it is read.
+    """Read the names of the columns of a file, and nothing else.
 
     Raises:
-      InputError: It cannot be read, or a CSV file is empty or not UTF-8.
+      InputError: The file cannot be read, or a CSV file is empty or not UTF-8.
     """
     if FILE_KINDS[file.suffix.lower()] == "parquet":
         return tuple(field.name for field in parquet_schema(file))
@@ -250,10 +250,10 @@ def header_of(file: Place, delimiter: str) -> tuple[str, ...]:
 
 
 def parquet_schema(file: Place) -> pa.Schema:
-    """Names and types of the columns of a Parquet file.
+    """Read names and types of the columns of a Parquet file.
 
     Raises:
-      InputError: It is not readable.
+      InputError: The file is not readable.
     """
     try:
         with pq.ParquetFile(open_input(file)) as parquet:
@@ -265,7 +265,7 @@ def parquet_schema(file: Place) -> pa.Schema:
 
 
 def _csv_header(file: Place, table: Table) -> tuple[tuple[str, ...], int]:
-    """Names of the columns, and where the line after them begins."""
+    """Read the names of the columns, and the byte position of the next line."""
     where = f"{file}, row 1"
     try:
         with file.open("rb") as handle:
@@ -323,7 +323,7 @@ def _check_columns(file: Place, present: Sequence[str], table: Table) -> None:
 
 
 def _other_delimiter(line: str, table: Table) -> str | None:
-    """The separator that makes wanted columns of a header line which is one column, if any."""
+    """Find a separator that splits a header of one column into wanted columns; None if none."""
     for delimiter in (",", ";", "\t", "|"):
         fields = split_fields(line.encode(), delimiter, quotes=table.quotes) or []
         if {name.decode() for name in fields} & set(table.columns):
@@ -446,7 +446,7 @@ def parse_block(
     quotes: bool,
     encoding: str = "utf8",
 ) -> pa.Table | None:
-    """Parse whole lines of a file without a header; None if one is no row.
+    """Parse whole lines without a header; None if a line is no row.
 
     Args:
       block: The lines.
@@ -454,7 +454,7 @@ def parse_block(
       kinds: Fields wanted, with the types of their values.
       delimiter: Field separator.
       quotes: Whether fields may stand in quotation marks.
-      encoding: Of the file.
+      encoding: Encoding of the file.
     """
     try:
         return pa_csv.read_csv(
@@ -475,7 +475,7 @@ def parse_block(
 
 
 def _lines(file: Place, start: int) -> Iterator[tuple[int, bytes]]:
-    """Line numbers and lines from a byte on."""
+    """Yield line numbers and lines from byte `start` on."""
     with file.open("rb") as handle:
         left, number = start, 1
         while left:
@@ -488,7 +488,7 @@ def _lines(file: Place, start: int) -> Iterator[tuple[int, bytes]]:
 
 
 def _explain_csv(chunk: Chunk, table: Table, text: pa.DataType, start: int) -> NoReturn:
-    """Raise for the first line of a chunk, from the start of a block on, that is no row."""
+    """Raise InputError for the first line of a chunk, from byte `start` on, that is no row."""
     wanted = [] if text == pa.binary() else [chunk.header.index(name) for name in table.columns]
     for number, line in _lines(chunk.path, start):
         where = f"{chunk.path}, row {number}"

@@ -1,4 +1,4 @@
-"""The public list of leaf geounits, and the checks of any column of geocodes."""
+"""Read the public list of leaf geounits, and check columns of geocodes."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ _DELIMITER = "geography.geounits.delimiter"
 
 
 class GeocodedFile(Protocol):
-    """What run files say of any file with a column of geocodes."""
+    """Keys of a run file about any file with a column of geocodes."""
 
     @property
     def path(self) -> Place:
-        """Where it is."""
+        """Return the path of the file."""
 
     @property
     def geocode(self) -> GeocodeColumns:
-        """Its column of geocodes, or several."""
+        """Return the column of geocodes, or several columns."""
 
     @property
     def delimiter(self) -> str:
-        """Field separator of a CSV file."""
+        """Return the field separator of a CSV file."""
 
     @property
     def leading_zeros(self) -> str:
-        """Whether geocodes are numbers, `lost`, or `kept`."""
+        """Return `lost` if geocodes are numbers without leading zeros, else `kept`."""
 
 
 def list_geounits(geounits: GeounitsFile, spine: Spine) -> Geocodes:
@@ -62,8 +62,8 @@ def table_of(
     """Name the columns of a file to read: its geocodes and others.
 
     Args:
-      file: As a run file states it.
-      columns: The others.
+      file: The keys of the run file.
+      columns: The other columns.
       setting: Key of the run file that sets the delimiter, for errors.
     """
     names = dict.fromkeys((*names_of(file.geocode), *columns))
@@ -73,14 +73,14 @@ def table_of(
 
 
 def list_names(geounits: GeounitsFile, lattice: Lattice) -> dict[str, ObjectArray]:
-    """Names of geounits in the public list, by geolevel.
+    """Read the names of geounits in the public list, by geolevel.
 
     Args:
       geounits: The list.
-      lattice: Its geounits.
+      lattice: The geounits of the list.
 
     Returns:
-      Per geolevel that has names, object[G] of str, by geocode; empty where the list has none.
+      Per geolevel with names, object[G] of str, sorted by geocode; "" without a name.
 
     Raises:
       InputError: A geounit has two names, or a column is missing.
@@ -98,9 +98,9 @@ def list_names(geounits: GeounitsFile, lattice: Lattice) -> dict[str, ObjectArra
         for level, column in geounits.names.items():
             index = spine.levels.index(level)
             digits = spine.digits[index]
-            # A root without digits is the only one.
-            own = codes.astype(f"S{digits}") if digits else np.zeros(len(codes), np.int64)
-            spots = np.searchsorted(lattice.codes[index], own) if digits else own
+            # A geolevel without digits is the root, which has one geounit.
+            cut = codes.astype(f"S{digits}") if digits else np.zeros(len(codes), np.int64)
+            spots = np.searchsorted(lattice.codes[index], cut) if digits else cut
             _note_names(found[level], named[level], spots, batch, column)
     return found
 
@@ -108,7 +108,7 @@ def list_names(geounits: GeounitsFile, lattice: Lattice) -> dict[str, ObjectArra
 def _note_names(
     known: ObjectArray, named: BoolArray, spots: IntArray, batch: Batch, column: str
 ) -> None:
-    """Note the names of some rows, which must be those of other rows of the same geounits."""
+    """Record the names of some rows; rows of the same geounit must have the same name."""
     texts = pc.utf8_trim_whitespace(batch.table.column(column).cast(pa.string()))
     names = np.asarray(pc.fill_null(texts, "").to_numpy(zero_copy_only=False), object)
     places, first = np.unique(spots, return_index=True)
@@ -127,10 +127,10 @@ def _note_names(
 
 
 def geocode_column(table: Table, column: GeocodeColumns, digits: int) -> list[Geocodes]:
-    """Read the geocodes of a table: bytes[m] for each of its batches, in order.
+    """Read the geocodes of a table: bytes[m] per batch, in order.
 
     Raises:
-      InputError: One is missing or has the wrong length.
+      InputError: A geocode is missing or has the wrong length.
     """
     return [
         values.geocode_bytes(values.geocodes(batch, column, digits), digits)
@@ -141,10 +141,10 @@ def geocode_column(table: Table, column: GeocodeColumns, digits: int) -> list[Ge
 def sorted_unique(
     parts: list[Geocodes], table: Table, column: GeocodeColumns, digits: int
 ) -> Geocodes:
-    """Geocodes of a table with one row per geounit: bytes[G], sorted.
+    """Return bytes[G], the sorted geocodes of a table with one row per geounit.
 
     Raises:
-      InputError: One appears twice.
+      InputError: A geocode appears twice.
     """
     codes = np.sort(np.concatenate(parts))
     refuse_twice(codes, lambda code: rows_of(table, column, code, digits))
@@ -152,10 +152,10 @@ def sorted_unique(
 
 
 def refuse_twice(codes: Geocodes, places: Callable[[str], list[str]]) -> None:
-    """Check that sorted geocodes are unique; `places` says where one stands, at most two places.
+    """Check that sorted geocodes are unique; `places` finds up to two rows of a geocode.
 
     Raises:
-      InputError: One appears twice.
+      InputError: A geocode appears twice.
     """
     twice = np.flatnonzero(codes[1:] == codes[:-1])
     if len(twice):
@@ -169,7 +169,7 @@ def refuse_twice(codes: Geocodes, places: Callable[[str], list[str]]) -> None:
 
 
 def rows_of(table: Table, column: GeocodeColumns, code: str, digits: int) -> list[str]:
-    """First two places of a geocode."""
+    """Find the first two rows of a geocode."""
     found: list[str] = []
     for batch in read_table(table):
         codes = values.geocodes(batch, column, digits)

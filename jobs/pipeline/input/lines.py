@@ -1,8 +1,8 @@
-"""Lines of CSV files: read in blocks, counted, split into fields, and what can be wrong with one.
+"""Read lines of CSV files in blocks, count them, split them into fields, and explain faults.
 
-Every row of a CSV file is one line. So no line may hold a part of a row, and the rows that a parser
-finds in a block must be as many as the lines that are not blank: a quotation mark that opens a
-field, and closes it lines later or never, would swallow the records in between.
+Every row of a CSV file must be one line. So the number of rows that a parser finds in a block must
+equal the number of lines that are not blank. Otherwise a quotation mark that closes lines later, or
+never, would swallow the records in between.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 
 from das.errors import InputError
 
-BLOCK_BYTES = 1 << 20  # what is parsed at once; a longer line is a block of its own
+BLOCK_BYTES = 1 << 20  # bytes parsed at once; a longer line is a separate block; not measured
 _LONGEST_LINE = 8 << 20  # bytes; a header of a million columns fits
 _NEWLINE, _RETURN = b"\n\r"
 _QUOTED = re.compile(rb'"([^"]*+(?:""[^"]*+)*+)"')
@@ -33,7 +33,7 @@ def read_line(handle: IO[bytes], where: str) -> bytes:
     """Read a line with its end; b"" after the last.
 
     Raises:
-      InputError: It is longer than 8 MiB, which no line of a table is; memory stays bounded.
+      InputError: The line is longer than 8 MiB; the limit bounds memory.
     """
     line = handle.readline(_LONGEST_LINE + 1)
     if len(line) > _LONGEST_LINE:
@@ -44,15 +44,15 @@ def read_line(handle: IO[bytes], where: str) -> bytes:
 def read_blocks(handle: IO[bytes], where: str, size: int | None = None) -> Iterator[bytes]:
     """Stream a file from the start of a line on, in blocks of whole lines.
 
-    Only a line of more than 8 MiB is cut, which `count_rows` refuses.
+    A line of more than 8 MiB is cut; `count_rows` refuses it.
 
     Args:
       handle: The file.
-      where: Its name, for messages.
-      size: How many bytes to read, up to the end of a line; all if None.
+      where: Name of the file, for messages.
+      size: Number of bytes to read, up to the end of a line; None reads to the end.
 
     Raises:
-      InputError: The file does not have so many bytes any more.
+      InputError: The file has fewer bytes than before.
     """
     done = 0
     while size is None or done < size:
@@ -68,7 +68,7 @@ def read_blocks(handle: IO[bytes], where: str, size: int | None = None) -> Itera
 
 
 def count_rows(block: bytes, delimiter: str, *, quotes: bool) -> tuple[int, int] | None:
-    """Count the lines of a block that hold a row, and those that are blank.
+    """Count the lines of a block with a row, and the blank lines.
 
     Args:
       block: Whole lines, at least one.
@@ -96,7 +96,7 @@ def count_rows(block: bytes, delimiter: str, *, quotes: bool) -> tuple[int, int]
 
 
 def _is_open(block: bytes, delimiter: str) -> bool:
-    """Whether the last line that is not blank leaves a quotation mark open."""
+    """Return whether the last line that is not blank leaves a quotation mark open."""
     lines = block.rstrip(b"\r\n")
     last = lines[lines.rfind(b"\n") + 1 :]
     return split_fields(last, delimiter, quotes=True) is None
@@ -133,7 +133,7 @@ def split_fields(line: bytes, delimiter: str, *, quotes: bool) -> list[bytes] | 
 
 
 def without_end(line: bytes) -> bytes:
-    """A line without the line feed, or carriage return and line feed, that ends it."""
+    """Return a line without its final line feed, or carriage return and line feed."""
     return line[: -2 if line.endswith(b"\r\n") else -1] if line.endswith(b"\n") else line
 
 

@@ -1,4 +1,4 @@
-"""Public tables of counts, such as facilities by type or persons by county, read from files."""
+"""Read public tables of counts, such as facilities by type or persons by county."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from jobs.pipeline.input import values
 from jobs.pipeline.input.files import read_table
 from jobs.pipeline.input.geounits import table_of
 
-# So that no number that is made of it leaves int64: the sum of a table times the most persons of
-# a facility.
+# Keeps products in int64: the sum of a table times the most persons of a facility.
 _LARGEST_SUM = 10**12
 
 
@@ -24,15 +23,15 @@ def read_public(
     """Read a public table of counts.
 
     Args:
-      table: Where it is.
-      labels: What its columns may count, in the order wanted; 0 for those without a column.
-      digits: Length of its geocodes.
+      table: The file and its columns.
+      labels: Labels of the counts, in the order wanted; labels without a column get 0.
+      digits: Length of the geocodes.
 
     Returns:
       object[G] geocodes, sorted, and int64[G, len(labels)] counts.
 
     Raises:
-      InputError: It cannot be read, or has a geounit twice.
+      InputError: The table cannot be read, or repeats a geounit.
     """
     codes, counts, total = [], [], 0.0
     for batch in read_table(table_of(table, table.columns.values())):

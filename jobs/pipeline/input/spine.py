@@ -1,4 +1,4 @@
-"""The spine of a run that is not that of its geocodes: made of public facts about the leaves."""
+"""Design the spine of a run from public facts about leaves, if it is not the census hierarchy."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ from jobs.pipeline.storage.geography import Census
 def run_leaves(
     geography: GeographyConfig, census: Spine, leaves: Geocodes
 ) -> tuple[Lattice, Census | None]:
-    """The geounits that a run is measured and solved on.
+    """Return the geounits at which a run is measured and solved.
 
     Args:
-      geography: The section of the run file.
-      census: Its geolevels.
-      leaves: bytes[G] geocodes of the census, sorted, unique.
+      geography: The section `geography` of the run file.
+      census: The census geolevels.
+      leaves: bytes[G] census geocodes, sorted, unique.
 
     Returns:
-      The geounits, and those of the census where they are others.
+      The geounits of the spine, and the census geounits if they differ.
 
     Raises:
       InputError: The file of entities cannot be read, or does not have every leaf once.
@@ -54,11 +54,11 @@ def run_leaves(
 
 
 def public_lattice(geography: GeographyConfig, census: Spine) -> tuple[Lattice, Census | None]:
-    """The same of the public list of leaves.
+    """Return the geounits of `run_leaves` for the public list of leaves.
 
     Raises:
       InputError, GeographyError: As `run_leaves`; or the list does not fit the geolevels.
-      ValueError: There is no list.
+      ValueError: The run file names no list.
     """
     if geography.geounits is None:
         raise ValueError("there is no public list of geounits")
@@ -68,38 +68,38 @@ def public_lattice(geography: GeographyConfig, census: Spine) -> tuple[Lattice, 
 def respined(
     geography: GeographyConfig, census: Spine, leaves: Geocodes
 ) -> tuple[Respined, Entities]:
-    """Leaves under the spine that a run file designs, and what they lie in.
+    """Design a spine from a run file, and return its leaves with their entities.
 
     Args:
-      geography: Its section, with a design.
-      census: Its geolevels.
-      leaves: bytes[G] geocodes of the census, sorted, unique.
+      geography: The section `geography` of the run file, with a design.
+      census: The census geolevels.
+      leaves: bytes[G] census geocodes, sorted, unique.
 
     Returns:
-      The leaves in the order given, and the entities that come nearer.
+      The leaves in the given order, and the entities with which the spine is aligned.
 
     Raises:
-      InputError: As `run_leaves`; or a mark divides nothing, or a column names no entity.
+      InputError: As `run_leaves`; or a split divides nothing, or a column names no entity.
       GeographyError: The design does not fit the leaves.
     """
-    asked, file = geography.spine, geography.geounits
-    if asked is None or file is None:
+    wanted, file = geography.spine, geography.geounits
+    if wanted is None or file is None:
         raise ValueError("there is no design of another spine")
-    listed = asked.entities or file
-    texts = read_columns(listed, leaves, census.digits[-1], asked.columns)
-    for kind in asked.align_with:
+    listed = wanted.entities or file
+    texts = read_columns(listed, leaves, census.digits[-1], wanted.columns)
+    for kind in wanted.align_with:
         if not (texts[kind] != "").any():
             raise InputError(
                 f"{listed.path}, column {kind}",
                 "names no entity, so that geography.spine.align_with brings nothing nearer",
                 want="a text for some leaves",
             )
-    entities = _entities(texts, asked.align_with)
+    entities = _entities(texts, wanted.align_with)
     marked = None
-    if asked.split is not None:
-        marked = _marked(texts[asked.split.by], asked.split.codes)
-        _refuse_undivided(listed, asked.split, texts[asked.split.by], marked)
-    return optimize_spine(census, leaves, entities, asked.design, marked), entities
+    if wanted.split is not None:
+        marked = _marked(texts[wanted.split.by], wanted.split.codes)
+        _refuse_undivided(listed, wanted.split, texts[wanted.split.by], marked)
+    return optimize_spine(census, leaves, entities, wanted.design, marked), entities
 
 
 def read_columns(
@@ -108,31 +108,31 @@ def read_columns(
     """Read columns of a table with one row per leaf.
 
     Args:
-      file: The table; public.
+      file: The public table.
       leaves: bytes[G] geocodes, sorted, unique.
-      digits: Length of each.
-      columns: Which columns.
+      digits: Length of a geocode.
+      columns: Names of the columns.
 
     Returns:
-      Per column, str[G] in the order of `leaves`, without white space around; "" for null.
+      Per column, str[G] in the order of `leaves`, stripped; "" for null.
 
     Raises:
-      InputError: The file cannot be read, lacks a column, has a leaf twice or one that is unknown,
-        or lacks a leaf.
+      InputError: The file cannot be read, lacks a column or a leaf, or has a leaf twice or an
+        unknown leaf.
     """
     names, table = names_of(file.geocode), table_of(file, columns)
     codes, texts = [], dict[str, list[npt.NDArray[np.str_]]]((name, []) for name in columns)
     for batch in read_table(table):
-        own = values.geocode_bytes(values.geocodes(batch, file.geocode, digits), digits)
-        at = np.minimum(np.searchsorted(leaves, own), len(leaves) - 1)
-        unknown = np.flatnonzero(leaves[at] != own)
+        of_batch = values.geocode_bytes(values.geocodes(batch, file.geocode, digits), digits)
+        at = np.minimum(np.searchsorted(leaves, of_batch), len(leaves) - 1)
+        unknown = np.flatnonzero(leaves[at] != of_batch)
         if len(unknown):
             raise InputError(
                 f"{batch.where(int(unknown[0]))}, {', '.join(names)}",
                 f"geocode is not in the list of geounits ({len(unknown)} such in these rows)",
-                got=own[unknown[0]].decode(),
+                got=of_batch[unknown[0]].decode(),
             )
-        codes.append(own)
+        codes.append(of_batch)
         for name in columns:
             texts[name].append(_texts(batch.table, name, str(file.path)))
     rows = np.concatenate(codes) if codes else np.zeros(0, leaves.dtype)
@@ -158,7 +158,7 @@ def _texts(table: pa.Table, column: str, where: str) -> npt.NDArray[np.str_]:
 
 
 def _entities(texts: dict[str, npt.NDArray[np.str_]], kinds: Sequence[str]) -> Entities:
-    """Entities of some kinds, numbered by sorted text."""
+    """Number the entities of each kind by sorted text."""
     size = len(next(iter(texts.values())))
     members = np.full((size, len(kinds)), NO_ENTITY, np.int64)
     for column, kind in enumerate(kinds):
@@ -173,7 +173,7 @@ def _refuse_undivided(
     texts: npt.NDArray[np.str_],
     marked: BoolArray,
 ) -> None:
-    """Refuse a mark that no leaf has, or every leaf: another column was meant, or other codes."""
+    """Refuse a split whose codes mark no leaf or every leaf; column or codes are wrong then."""
     if marked.any() and not marked.all():
         return
     there = np.unique(texts[texts != ""])
@@ -189,7 +189,7 @@ def _refuse_undivided(
 
 
 def _marked(texts: npt.NDArray[np.str_], codes: Sequence[str]) -> BoolArray:
-    """bool[G]: leaves of the marked part."""
+    """Return bool[G], the leaves of the marked part."""
     if not codes:
         return np.asarray(texts != "", np.bool_)
     marked = np.zeros(len(texts), np.bool_)

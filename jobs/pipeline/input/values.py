@@ -1,7 +1,7 @@
 """Check and convert columns: geocodes, counts, codes.
 
-Errors name file, row and column. They quote no value of the input and count no rows: a geocode
-tells where somebody lives, a code who they are, and a count how many are like them.
+Errors name file, row and column. They quote no value and count no rows, since geocodes, codes and
+numbers of rows disclose facts about persons.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ def refuse(
     want: str | None = None,
     remedy: str | None = None,
 ) -> NoReturn:
-    """Say which row of a file is the first faulty one.
+    """Raise for the first faulty row of a file.
 
-    How many rows have the fault is not told: it would be an exact count of records.
+    The error does not state the number of faulty rows, which would be an exact count of records.
 
     Args:
-      batch: Rows with a fault; their file is read again, up to the first.
+      batch: Rows with a fault; the file is read again up to the first.
       column: The column or columns, for the message.
       faults: Finds the faults of any batch of the file.
       want: What would be legal.
@@ -78,7 +78,7 @@ def refuse(
 
 
 def geocodes(batch: Batch, column: GeocodeColumns, digits: int) -> pa.Array:
-    """Read geocodes; where the table says that they lost leading zeros, with these.
+    """Read geocodes, with leading zeros restored if the table states that they were lost.
 
     Args:
       batch: Rows of a file.
@@ -100,7 +100,7 @@ def geocodes(batch: Batch, column: GeocodeColumns, digits: int) -> pa.Array:
 
 
 def _geocodes(batch: Batch, column: str, digits: int, of: str) -> pa.Array:
-    """A column of geocodes, or of parts of them, checked; `of` says what they have to fit."""
+    """Read and check a column of geocodes or parts of them; `of` names the required length."""
     array = _geocode_texts(batch, column, digits)
     if not pa.types.is_string(array.type):
         raise InputError(
@@ -139,7 +139,7 @@ _NUMBERS = (
 
 
 def _geocode_texts(batch: Batch, column: str, digits: int) -> pa.Array:
-    """A column of geocodes; numbers with their zeros where the table says that they lost them."""
+    """Read a column of geocodes, with leading zeros restored if they were lost."""
     array = _plain(batch.table.column(column))
     if not batch.source.zeros_lost:
         return array
@@ -151,13 +151,13 @@ def _geocode_texts(batch: Batch, column: str, digits: int) -> pa.Array:
 
 
 def _with_zeros(array: pa.Array, digits: int) -> pa.Array:
-    """Texts, those that are numbers with zeros before them up to so many digits."""
+    """Pad texts that are numbers with leading zeros to `digits` digits."""
     number = pc.match_substring_regex(array, "^[0-9]+$")
     return pc.if_else(number, pc.utf8_lpad(array, digits, "0"), array)
 
 
 def _all_fit(array: pa.Array, digits: int) -> bool:
-    """Whether no geocode is wrong, by their bytes: a scalar of Arrow would import pandas."""
+    """Return whether all geocodes are valid, from their bytes: Arrow scalars import pandas."""
     if array.null_count or not len(array):
         return not len(array)
     _, ends, text = array.buffers()
@@ -251,15 +251,15 @@ def add_rows(
     where: Callable[[int], str],
     limit: int = TOTAL_LIMIT,
 ) -> float:
-    """Add the counts of some rows to those before them, or refuse the row that is too much.
+    """Add the counts of some rows to a running sum, and refuse the row that reaches the limit.
 
-    Floats are enough: below the limit they hold every sum exactly, and above it none comes back.
+    Floats suffice: below the limit every sum is exact, and sums only grow.
 
     Args:
       before: Sum of the rows before.
       rows: float64[m] sum of every row.
-      where: File and row of a row, for the message.
-      limit: What the sum may not reach.
+      where: Returns file and row number of a row, for the message.
+      limit: Smallest refused sum.
 
     Returns:
       The sum of all rows.
@@ -361,7 +361,7 @@ def _numbers(
 
 
 def _number_texts(array: pa.Array) -> pa.Array:
-    """Values as text, "" where null; floats that are whole without a fraction or an exponent."""
+    """Format values as text, "" for null; whole floats without fraction or exponent."""
     if not pa.types.is_floating(array.type):
         return pc.fill_null(array.cast(pa.string()), "")
     values = np.asarray(array.cast(pa.float64()).to_numpy(zero_copy_only=False), np.float64)
@@ -373,7 +373,7 @@ def _number_texts(array: pa.Array) -> pa.Array:
 
 
 def _positions(batch: Batch, column: str, legal: Mapping[str, int]) -> IntArray:
-    """int64[m]: level positions; _UNKNOWN and _MISSING for what is no level."""
+    """Return int64[m], level positions; `_UNKNOWN` or `_MISSING` for other values."""
     encoded = _one(batch.table.column(column))
     if not pa.types.is_dictionary(encoded.type):
         _check_codes(batch, column, encoded.type)
@@ -403,9 +403,9 @@ def _check_codes(batch: Batch, column: str, kind: pa.DataType) -> None:
 
 
 def distinct(batch: Batch, column: str) -> set[str]:
-    """Values of a column of codes as text, "" for what is missing.
+    """Return the distinct values of a column of codes as text, "" for missing values.
 
-    Text that is not UTF-8 comes with surrogates, which no code of a run file has.
+    Text that is not UTF-8 has surrogates, which no code of a run file has.
     """
     encoded = _encoded(batch, column)
     found = {text or "" for text in _texts(encoded.dictionary)}
@@ -413,7 +413,7 @@ def distinct(batch: Batch, column: str) -> set[str]:
 
 
 def texts(batch: Batch, column: str) -> pa.Array:
-    """string[m]: a column of codes as text, "" for what is missing; what is not UTF-8 is "?"."""
+    """Return string[m], a column of codes as text; "" for missing values, "?" for non-UTF-8."""
     encoded = _encoded(batch, column)
     known = [(text or "").encode(errors="replace").decode() for text in _texts(encoded.dictionary)]
     missing = len(known)
@@ -422,7 +422,7 @@ def texts(batch: Batch, column: str) -> pa.Array:
 
 
 def put_together(batch: Batch, parts: Sequence[GeocodePart]) -> pa.Array:
-    """string[m]: what columns make of geocodes, numbers with leading zeros; nothing is checked."""
+    """Return string[m], geocodes joined from columns, zero-padded; nothing is checked."""
     arrays = [_with_zeros(texts(batch, part.column), part.digits) for part in parts]
     return pc.binary_join_element_wise(*arrays, "")
 
@@ -435,7 +435,7 @@ def _encoded(batch: Batch, column: str) -> pa.DictionaryArray:
 
 
 def _texts(array: pa.Array) -> list[str | None]:
-    """Values as text; integers in decimal. Text that is not UTF-8 becomes no legal code."""
+    """Format values as text; text that is not UTF-8 gets surrogates and is no legal code."""
     numeric = pa.types.is_primitive(array.type) or pa.types.is_null(array.type)
     found = (array if numeric else array.cast(pa.binary())).to_pylist()
     return [
@@ -445,7 +445,7 @@ def _texts(array: pa.Array) -> list[str | None]:
 
 
 def _one(column: pa.ChunkedArray) -> pa.Array:
-    """The chunks as one array."""
+    """Combine the chunks into one array."""
     array = column.combine_chunks()
     if isinstance(array, pa.ChunkedArray):
         array = array.chunk(0) if array.num_chunks else pa.array([], array.type)
@@ -453,7 +453,7 @@ def _one(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _plain(column: pa.ChunkedArray) -> pa.Array:
-    """One array; text as string, dictionaries decoded."""
+    """Combine the chunks into one array, with text as string and dictionaries decoded."""
     array = _one(column)
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()

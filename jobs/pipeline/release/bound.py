@@ -62,15 +62,15 @@ class Released:
         return np.sort(read_both_geocodes(self.source.release, self.geolevel)[1].astype(np.bytes_))
 
     def read(self, codes: ObjectArray) -> IntArray:
-        """Read int64[G, m], released answers in census geounits; 0 where nobody was released."""
+        """Read int64[G, m], released answers in census geounits; 0 without released persons."""
         plan, release = self.source.plan, self.source.release
         low, high = min(codes), max(codes)
         if plan.census is not None:  # further digits may be other ones on the spine
             low, high = low[: plan.shared_digits], high[: plan.shared_digits] + LAST
-        own, census = read_both_geocodes(release, self.geolevel, low, high)
+        on_spine, census = read_both_geocodes(release, self.geolevel, low, high)
         by_census = np.argsort(census)
         spots = np.sort(by_census[np.searchsorted(census[by_census], codes)])
-        counts = read_counts(release, self.geolevel, own[spots], plan.schema.size)
+        counts = read_counts(release, self.geolevel, on_spine[spots], plan.schema.size)
         answers = self.there.answer_at(counts, np.sort(self.answers))[:, _ranks(self.answers)]
         by_census = np.argsort(census[spots])
         return answers[by_census[np.searchsorted(census[spots][by_census], codes)]]
@@ -142,7 +142,7 @@ def open_released(plan: Plan, entry: InvariantConfig, config: ReleasedCounts) ->
         )
     digits = plan.census_digits[entry.geolevel]
     theirs = source.plan.census_digits
-    geolevel = next((name for name, own in theirs.items() if own == digits), None)
+    geolevel = next((name for name, length in theirs.items() if length == digits), None)
     if geolevel is None:
         raise ConfigError(
             where,

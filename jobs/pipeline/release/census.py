@@ -203,13 +203,13 @@ def _leaves(
     plan: Plan, release: ReleaseLayout, geolevel: str, codes: ObjectArray, within: tuple[str, str]
 ) -> list[Geocodes]:
     """List the spine geocodes of the leaves of each census geounit; `codes` are sorted."""
-    own, census = read_both_geocodes(release, plan.leaf.name, within[0], within[1] + LAST)
+    on_spine, census = read_both_geocodes(release, plan.leaf.name, within[0], within[1] + LAST)
     above = census.astype(f"S{plan.census_digits[geolevel]}")
     order = np.argsort(above, kind="stable")
-    sorted_own, sorted_above = own[order].astype(np.bytes_), above[order]
+    sorted_codes, sorted_above = on_spine[order].astype(np.bytes_), above[order]
     starts = np.searchsorted(sorted_above, codes.astype(np.bytes_))
     ends = np.searchsorted(sorted_above, codes.astype(np.bytes_), side="right")
-    return [sorted_own[start:end] for start, end in zip(starts, ends, strict=True)]
+    return [sorted_codes[start:end] for start, end in zip(starts, ends, strict=True)]
 
 
 _LEAVES_AT_ONCE = 20_000  # leaves read at a time; default, not measured
@@ -250,8 +250,8 @@ class CensusCodes:
         Raises:
           OutputError: The geography is not complete, or a file cannot be read.
         """
-        own, census = read_both_geocodes(self.release, self.leaf, low, high)
-        return own.astype(np.bytes_), census.astype(np.bytes_)
+        on_spine, census = read_both_geocodes(self.release, self.leaf, low, high)
+        return on_spine.astype(np.bytes_), census.astype(np.bytes_)
 
     def sums(
         self, leaves: Dataset, geolevel: str, low: str, high: str, n_cells: int
@@ -271,11 +271,12 @@ class CensusCodes:
         Raises:
           OutputError: A file is missing or cannot be read.
         """
-        own, census = self.read(low, high)
+        on_spine, census = self.read(low, high)
         size = self.digits[geolevel]
         above = census.astype(f"S{size}") if size else np.full(len(census), ROOT_CODE, "S1")
         codes, owners = np.unique(above, return_inverse=True)
-        parts = [*_partial_sums(leaves, own.astype(np.str_).astype(object), owners, n_cells)]
+        spine_codes = on_spine.astype(np.str_).astype(object)
+        parts = [*_partial_sums(leaves, spine_codes, owners, n_cells)]
         columns = (np.concatenate(column) for column in zip(*parts, strict=True))
         found = Histograms.from_entries(n_cells, len(codes), *columns)
         return codes.astype(np.str_).astype(object), found

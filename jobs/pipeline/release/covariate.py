@@ -73,7 +73,7 @@ class Learned:
 
 
 @dataclass(frozen=True, eq=False)
-class Seen:
+class SufficientStats:
     """Tallies of noisy answers against expected ones; mergeable in any order.
 
     Attributes:
@@ -86,14 +86,16 @@ class Seen:
     groups: Deviations | None
 
 
-def merge_seen(parts: Sequence[Seen], chain: int) -> Seen:
+def merge_stats(parts: Sequence[SufficientStats], chain: int) -> SufficientStats:
     """Sum tallies; `chain` is the number of steps of the chain of queries."""
     groups = [part.groups for part in parts if part.groups is not None]
-    return Seen(merge(part.totals for part in parts), merge(groups, chain) if groups else None)
+    return SufficientStats(
+        merge(part.totals for part in parts), merge(groups, chain) if groups else None
+    )
 
 
 @dataclass(frozen=True, eq=False)
-class Risks:
+class SureEstimate:
     """Estimated squared errors of ways to solve, by way and marginal; mergeable in any order.
 
     Attributes:
@@ -121,10 +123,10 @@ class Risks:
         return float(np.mean(self.mean(way) / np.maximum(self.mean(PLAIN), 1 / STEPS)))
 
 
-def merge_risks(parts: Sequence[Risks]) -> Risks:
+def merge_risks(parts: Sequence[SureEstimate]) -> SureEstimate:
     """Sum estimated squared errors of several batches."""
     first = parts[0]
-    return Risks(
+    return SureEstimate(
         first.names,
         np.sum([part.answers for part in parts], axis=0),
         {way: np.sum([part.sums[way] for part in parts], axis=0) for way in first.sums},
@@ -133,7 +135,10 @@ def merge_risks(parts: Sequence[Risks]) -> Risks:
 
 
 def expected_totals(
-    covariate: Covariate, seen: Deviations, variance: TotalVariance | None, risks: Risks | None
+    covariate: Covariate,
+    seen: Deviations,
+    variance: TotalVariance | None,
+    risks: SureEstimate | None,
 ) -> ExpectedTotals:
     """Summarize the learned model, and choose the way to solve.
 
@@ -154,7 +159,7 @@ def expected_totals(
     )
 
 
-def best_way(risks: Risks) -> str:
+def best_way(risks: SureEstimate) -> str:
     """Choose the way whose totals err less than the plain way, and all marginals least."""
     if not risks.answers.any():
         return PLAIN
@@ -163,7 +168,7 @@ def best_way(risks: Risks) -> str:
     return min({PLAIN: 1.0, **scores}.items(), key=lambda item: item[1])[0]
 
 
-def _errors(risks: Risks) -> tuple[EstimatedError, ...]:
+def _errors(risks: SureEstimate) -> tuple[EstimatedError, ...]:
     return tuple(
         EstimatedError(query=query, way=way, error=error, difference_error=spread)
         for way in risks.sums
@@ -246,7 +251,7 @@ def chain_of(plan: Plan) -> list[Query]:
 
 def tally(
     plan: Plan, template: NodeTemplate, pieces: Iterable[Piece], *, with_groups: bool
-) -> Iterator[Seen]:
+) -> Iterator[SufficientStats]:
     """Tally deviations of noisy answers of children from expected ones, piece by piece."""
     chain = chain_of(plan)
     for piece in pieces:
@@ -258,7 +263,7 @@ def tally(
         if with_groups:
             composed = _composed(template, chain, piece.targets, families, expect(children))
             groups = merge((residuals(one) for _, one in composed), len(chain))
-        yield Seen(deviations(children), groups)
+        yield SufficientStats(deviations(children), groups)
 
 
 def _composed(
@@ -271,10 +276,10 @@ def _composed(
     """Yield the number and composition problem of each family whose cells are expected."""
     start = 0
     for number, family in enumerate(families):
-        own = slice(start, start + family.n_children)
-        start = own.stop
+        rows = slice(start, start + family.n_children)
+        start = rows.stop
         cells = template.live_cells(family)
-        if family.parent is None or len(cells) > MOST_COMPOSED or not found.totals[own].any():
+        if family.parent is None or len(cells) > MOST_COMPOSED or not found.totals[rows].any():
             continue
         k, measured = len(cells), targets.measured(family.rows)
         information = np.zeros((family.n_children, k, k))
@@ -293,8 +298,8 @@ def _composed(
                 np.array([template.groups.present(query, cells)[1] for query in chain]),
                 information,
                 adjoint,
-                found.totals[own],
-                found.flat[own],
+                found.totals[rows],
+                found.flat[rows],
             ),
         )
 
@@ -324,7 +329,7 @@ def with_expected(
         (*noisy, expected),
         (*targets.weights, precision),
         targets.row,
-        targets.told,
+        targets.pseudo_measurements,
     )
     return replace(piece, targets=more)
 
@@ -344,14 +349,14 @@ def _estimated(
         raise ValueError("no dispersion was learned")
     variance = 1 / np.where(precision > 0, precision, 1.0)
     left = precision.copy()
-    out = [own if isinstance(own, DrawnAnswers) else own.astype(float) for own in targets.answers]
+    out = [a if isinstance(a, DrawnAnswers) else a.astype(float) for a in targets.answers]
     starts = np.concatenate(([0], np.cumsum([family.n_children for family in families])))
     composed = _composed(template, chain_of(plan), targets, families, found)
-    for number, own in composed:
+    for number, of_cells in composed:
         rows = slice(int(starts[number]), int(starts[number + 1]))
         cells = template.live_cells(families[number])
         measured = targets.measured(families[number].rows)
-        estimate = posterior(own, variance[rows], dispersion, kappa)
+        estimate = posterior(of_cells, variance[rows], dispersion, kappa)
         for query, into in zip(targets.queries, out, strict=True):
             present, group = template.groups.present(query, cells)
             if not isinstance(into, DrawnAnswers):
@@ -376,7 +381,7 @@ def certify(
     learned: Learned,
     share: float,
     settings: NodeSettings,
-) -> Risks:
+) -> SureEstimate:
     """Estimate squared errors of families solved with and without expected totals.
 
     Args:
@@ -391,7 +396,11 @@ def certify(
     names, ways = tuple(query.name for query in queries), learned.ways
     m = len(names)
     nothing = {way: np.zeros(m) for way in ways}
-    found = [Risks(names, np.zeros(m, np.int64), {w: np.zeros(m, np.int64) for w in ways}, nothing)]
+    found = [
+        SureEstimate(
+            names, np.zeros(m, np.int64), {w: np.zeros(m, np.int64) for w in ways}, nothing
+        )
+    ]
     for piece in pieces:
         chosen = [f for f in _families(piece) if is_certified(f.geocode, share)]
         if not chosen:
@@ -423,7 +432,7 @@ def _risks_of_family(
     pairs: Mapping[str, tuple[Piece, Piece]],
     number: int,
     settings: NodeSettings,
-) -> Risks | None:
+) -> SureEstimate | None:
     """Estimate squared errors of one family; None if a way fails to solve it."""
     problems = {
         way: [node_problem(template, p.families[number], p.targets, p.constraints) for p in pair]
@@ -455,8 +464,8 @@ def _risks_of_family(
                 _STEP,
             )
             sums[way][index] = int(np.rint(np.clip(found.sum(), -(2.0**40), 2.0**40) * STEPS))
-    squares = {way: ((own - sums[PLAIN]) / STEPS) ** 2 for way, own in sums.items()}
-    return Risks(tuple(query.name for query in queries), counted, sums, squares)
+    squares = {way: ((of_way - sums[PLAIN]) / STEPS) ** 2 for way, of_way in sums.items()}
+    return SureEstimate(tuple(query.name for query in queries), counted, sums, squares)
 
 
 def noisy_sums(problem: NodeProblem, groups: IntArray, size: int) -> tuple[FloatArray, FloatArray]:
@@ -493,11 +502,11 @@ def _shifted(piece: Piece) -> Targets:
     is_measured = np.diff(targets.row, prepend=-1) > 0
     codes = piece.codes[is_measured]
     answers = []
-    for query, own, weights in targets.each():
-        if isinstance(own, DrawnAnswers):
+    for query, noisy, weights in targets.each():
+        if isinstance(noisy, DrawnAnswers):
             raise TypeError("on-demand answers cannot be perturbed")
         deviation = np.where(weights > 0, 1 / np.sqrt(np.maximum(weights, 1e-300)), 0.0)
-        answers.append(own + _STEP * deviation[:, None] * signs(codes, query, own.shape[1]))
+        answers.append(noisy + _STEP * deviation[:, None] * signs(codes, query, noisy.shape[1]))
     return replace(targets, answers=answers)
 
 

@@ -114,8 +114,8 @@ def _read(
     codes, counts = read_public(table, labels, plan.census_digits[level.name])
     if plan.census is None:
         return codes, counts
-    own, census = read_both_geocodes(release, level.name)
-    known = dict(zip(census, own, strict=True))
+    on_spine, census = read_both_geocodes(release, level.name)
+    known = dict(zip(census, on_spine, strict=True))
     codes = np.array([known.get(code, code) for code in codes], object)
     order = np.argsort(codes)
     return codes[order], counts[order]

@@ -138,12 +138,12 @@ def _write_implied(plan: Plan, release: ReleaseLayout, level: Level, batch: Batc
         ranges = list(families(parents))
         owners = np.repeat(np.arange(len(ranges)), [stop - start for start, stop in ranges])
         codes = parents[[start for start, _ in ranges]]
-    own = Batch(level.index, str(codes[0]), str(codes[-1]), len(codes))
-    quarters = _quarters(plan, release, below, owners, codes, own)
+    covered = Batch(level.index, str(codes[0]), str(codes[-1]), len(codes))
+    quarters = _quarters(plan, release, below, owners, codes, covered)
     bound, leaves = plan.limits.by_type, None
     if bound is not None and geolevel in bound.geolevels:
         if geolevel == bound.geolevel:
-            boxes = _boxes(bound, release, codes, own)
+            boxes = _boxes(bound, release, codes, covered)
             if quarters is not None:
                 boxes = boxes.nobody_in(without_quarters(quarters))
             leaves = add_up(boxes, np.arange(len(codes)), len(codes))
@@ -151,11 +151,11 @@ def _write_implied(plan: Plan, release: ReleaseLayout, level: Level, batch: Batc
             finer = below.leaves
             leaves = add_up(finer.leaves, owners[finer.owners()], len(codes))
         if leaves is not None:
-            leaves = _with_totals(plan, release, bound, leaves, codes, own)
-    least, most = _row_bounds(plan, release, below, owners, codes, own)
+            leaves = _with_totals(plan, release, bound, leaves, codes, covered)
+    least, most = _row_bounds(plan, release, below, owners, codes, covered)
     if quarters is not None:
-        nobody = without_quarters(quarters)
-        least[nobody], most[nobody] = 0, 0
+        is_empty = without_quarters(quarters)
+        least[is_empty], most[is_empty] = 0, 0
     table = _implied_table(codes, leaves, least, most)
     if quarters is not None:
         table = table.append_column(_QUARTERS, lists(quarters))
@@ -264,7 +264,7 @@ def _demanded(
     """Return int64[G] lower and upper bounds of a row from exact answers of another product."""
     dataset = Dataset.open(release.product(cap.product).invariants(geolevel))
     answers = read_answers(dataset, [cap.query], codes)[0][:, list(cap.answers)].sum(1)
-    sizes = {name: len(own) for name, own in cap.others.parts.items()}
+    sizes = {name: len(part) for name, part in cap.others.parts.items()}
     taken = cap.others.answer(other_counts(release, sizes, geolevel, codes), len(codes))
     none = np.full(len(codes), NO_LIMIT)
     return (-none, answers - taken) if cap.is_most else (answers - taken, none)

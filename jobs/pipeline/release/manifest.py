@@ -15,7 +15,7 @@ from das.privacy.ledger import Ledger
 from das.queries.query import Query, parse_query
 from das.schema import Recode, Schema
 from jobs.pipeline.config.models.run import AboutConfig
-from jobs.pipeline.config.product import Grouping, Product, Resolved, claim_of
+from jobs.pipeline.config.product import Grouping, Product, Resolved, reservation_of
 from jobs.pipeline.documents.account import Account, account_of_grants
 from jobs.pipeline.documents.codebook import (
     Codebook,
@@ -145,9 +145,9 @@ def product_facts(
     is_older = resolved.release.is_product
     if len(resolved.products) == 1 or (is_older and product is not resolved.last):
         return facts
-    claims = [claim_of(resolved, each, "") for each in resolved.products.values()]
+    reservations = [reservation_of(resolved, each, "") for each in resolved.products.values()]
     others = dict(finalized) if is_older else None
-    return replace(facts, products=others, composition=account_of_grants(claims))
+    return replace(facts, products=others, composition=account_of_grants(reservations))
 
 
 def manifest_of(plan: Plan, ledger: Ledger, release: ReleaseLayout, facts: RunFacts) -> Manifest:

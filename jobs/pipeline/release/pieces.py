@@ -34,8 +34,8 @@ from jobs.pipeline.release.problems import (
     BatchConstraints,
     CellEstimates,
     Family,
+    PseudoMeasurement,
     Targets,
-    ToldSum,
 )
 from jobs.pipeline.storage.answers import DrawnAnswers
 from jobs.pipeline.storage.histograms import read_counts
@@ -90,12 +90,12 @@ def read_pieces(
     numbers = np.diff(edges) * (whole_answers(level) + len(level.on_demand) * live)
     for first, last in _cuts(numbers.tolist()):
         some = rows.slice(int(edges[first]), int(edges[last]))
-        own = pairwise((edges[first : last + 1] - edges[first]).tolist())
+        ranges = pairwise((edges[first : last + 1] - edges[first]).tolist())
         families = [
             Family("root", slice(*ends), None, support)
             if parents is None
             else Family(names[number], slice(*ends), parents.slice(number, number + 1))
-            for number, ends in enumerate(own, first)
+            for number, ends in enumerate(ranges, first)
         ]
         exact = reader.exact(some.codes)
         piece = Piece(
@@ -199,8 +199,8 @@ def _read_targets(
         queries += noisy
         answers += [found[query] for query in noisy]
         weights += [inverse[level.queries.index(query)] for query in noisy]
-    told = [weighted for hint in hints for weighted in hint.read(rows)]
-    return Targets(queries, answers, weights, np.cumsum(~rows.is_only) - 1, told)
+    pseudo_measurements = [weighted for hint in hints for weighted in hint.read(rows)]
+    return Targets(queries, answers, weights, np.cumsum(~rows.is_only) - 1, pseudo_measurements)
 
 
 def _weights(plan: Plan, level: Level, chain_ends: ObjectArray) -> list[FloatArray]:
@@ -243,7 +243,7 @@ class HintReader:
     later: LevelReader
     beyond: FloatArray
 
-    def read(self, rows: LevelRange) -> list[ToldSum]:
+    def read(self, rows: LevelRange) -> list[PseudoMeasurement]:
         """Read the pseudo-measurements of geounits that are not only children."""
         hint, parts = self.hint, []
         for values, covariances, kind in subtree_estimates(self.later, rows, hint.query):
@@ -253,7 +253,7 @@ class HintReader:
         is_known = np.isfinite(self.beyond) | ~hint.is_open.any(1)
         mean = np.where(hint.is_open.any(1) & is_known, self.beyond, 0.0)[:, None] * hint.is_open
         return [
-            ToldSum(
+            PseudoMeasurement(
                 members @ (hint.least + mean),
                 members @ mean,
                 members @ (mean * (1 + mean)),

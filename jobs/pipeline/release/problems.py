@@ -51,7 +51,7 @@ from solvers.problem import (
 _KEPT_CELLS = 50_000
 # Live cells up to which weighted sums are targets: each needs a dense matrix over the live cells
 # (`solvers.node`), 8 MB at this size. Default, not measured.
-_MOST_TOLD = 1_000
+_MOST_PSEUDO_MEASURED = 1_000
 # Relative standard deviation between geounits of the mean persons of an open unit beyond its least.
 # Measured on public counts of persons other than the householder per occupied unit: 0.35 between
 # tracts, 0.37 between block groups and 0.43 between blocks of Cook County in 2010, chance
@@ -103,7 +103,7 @@ class Family:
 
 
 @dataclass(frozen=True, eq=False)
-class ToldSum:
+class PseudoMeasurement:
     """Cross-product pseudo-measurement: an estimated weighted sum of the cells of M geounits.
 
     Attributes:
@@ -120,7 +120,7 @@ class ToldSum:
     answers: FloatArray
     weights: FloatArray
 
-    def take(self, measured: IntArray) -> ToldSum:
+    def take(self, measured: IntArray) -> PseudoMeasurement:
         """Return the pseudo-measurement of some of the geounits."""
         answers, weights = self.answers[measured], self.weights[measured]
         return replace(self, answers=answers, weights=weights)
@@ -152,14 +152,14 @@ class Targets:
       answers: Per query, numbers[M, m] of the M measured geounits, or answers drawn on demand.
       weights: Per query, float64[M], inverse variances.
       row: int64[G], row of each geounit among the measured; undefined for only children.
-      told: Cross-product pseudo-measurements.
+      pseudo_measurements: Cross-product pseudo-measurements.
     """
 
     queries: Sequence[Query]
     answers: Sequence[FloatArray | IntArray | DrawnAnswers]
     weights: Sequence[FloatArray]
     row: IntArray
-    told: Sequence[ToldSum] = ()
+    pseudo_measurements: Sequence[PseudoMeasurement] = ()
 
     def each(self) -> Iterator[tuple[Query, FloatArray | IntArray | DrawnAnswers, FloatArray]]:
         """Iterate over (query, answers, weights)."""
@@ -177,7 +177,7 @@ class Targets:
             queries=[self.queries[at] for at in kept],
             answers=[self.answers[at] for at in kept],
             weights=[self.weights[at] for at in kept],
-            told=(),
+            pseudo_measurements=(),
         )
 
     def take(self, geounits: IntArray) -> tuple[Targets, IntArray]:
@@ -192,7 +192,7 @@ class Targets:
             ],
             [weights[measured] for weights in self.weights],
             np.cumsum(is_measured[geounits]) - 1,
-            [weighted.take(measured) for weighted in self.told],
+            [weighted.take(measured) for weighted in self.pseudo_measurements],
         ), measured
 
 
@@ -290,7 +290,7 @@ class NodeTemplate:
         return replace(self, passes=passes, order=())
 
     def live_cells(self, family: Family) -> IntArray:
-        """Return int64[k], the live cells of the parent: its children have no persons elsewhere."""
+        """Return int64[k], the live cells of the parent, to which its children are limited."""
         if family.parent is not None:
             return family.parent.cells
         return self.possible() if family.support is None else family.support.cells
@@ -321,8 +321,8 @@ def node_problem(
         tuple(RoundingQuery(groups.present(query, cells)[1]) for query in queries)
         for queries in template.passes
     )
-    if targets.told and len(cells) <= _MOST_TOLD:
-        terms += _told_terms(family, targets, measured, cells, exact)
+    if targets.pseudo_measurements and len(cells) <= _MOST_PSEUDO_MEASURED:
+        terms += _pseudo_measurement_terms(family, targets, measured, cells, exact)
     return NodeProblem(
         family.geocode,
         len(cells),
@@ -401,7 +401,7 @@ def _leaves_term(
     return LeavesTerm(types, tuple(leaves.of(child) for child in range(rows.start, rows.stop)))
 
 
-def _told_terms(
+def _pseudo_measurement_terms(
     family: Family,
     targets: Targets,
     measured: slice,
@@ -410,13 +410,13 @@ def _told_terms(
 ) -> list[Term]:
     """Return the pseudo-measurements of a family, except those that exact answers determine."""
     found: list[Term] = []
-    for told in targets.told:
-        row, weights = told.coefficients[cells], told.weights[measured]
+    for weighted in targets.pseudo_measurements:
+        row, weights = weighted.coefficients[cells], weighted.weights[measured]
         if not weights.any() or any(_is_fixed_by(term.groups, row) for term in exact):
             continue
         if family.parent is not None:
-            weights = told.of_family(family.parent.counts, cells, measured)
-        adjoint = told.answers[measured][:, None] * row
+            weights = weighted.of_family(family.parent.counts, cells, measured)
+        adjoint = weighted.answers[measured][:, None] * row
         found.append(GeneralTerm(np.outer(row, row), adjoint, weights))
     return found
 
@@ -631,5 +631,7 @@ def fit_to_posterior(
     weights = [1 / child.variance for child in children]
     cells = np.arange(problem.n_cells)
     term = LeastSquaresTerm(cells, np.array(means), np.array(weights))
-    told = (term for term in problem.terms if isinstance(term, GeneralTerm))  # of other records
-    return replace(problem, terms=(term, *told), order=())
+    pseudo_measurements = (
+        term for term in problem.terms if isinstance(term, GeneralTerm)
+    )  # of other records
+    return replace(problem, terms=(term, *pseudo_measurements), order=())

@@ -36,13 +36,13 @@ from jobs.pipeline.release.covariate import (
     MOST_CERTIFIED,
     PLAIN,
     Learned,
-    Risks,
-    Seen,
+    SufficientStats,
+    SureEstimate,
     certify,
     chain_of,
     expected_totals,
     merge_risks,
-    merge_seen,
+    merge_stats,
     tally,
     with_expected,
 )
@@ -210,11 +210,11 @@ def learn_covariate(
     def pieces(batch: Batch) -> Iterator[Piece]:
         return read_pieces(LevelReader(plan, release, level.index), batch)
 
-    def accumulate(batch: Batch) -> Seen:
+    def accumulate(batch: Batch) -> SufficientStats:
         with_groups = covariate.with_composition
-        return merge_seen([*tally(plan, template, pieces(batch), with_groups=with_groups)], chain)
+        return merge_stats([*tally(plan, template, pieces(batch), with_groups=with_groups)], chain)
 
-    seen = merge_seen(tasks.run(f"expect {level.name}", batches, accumulate), chain)
+    seen = merge_stats(tasks.run(f"expect {level.name}", batches, accumulate), chain)
     variance = learn_variance(seen.totals)
     if variance is None:
         return None, expected_totals(covariate, seen.totals, None, None)
@@ -222,7 +222,7 @@ def learn_covariate(
     learned = Learned(covariate, PLAIN, variance, dispersion)
     share = min(1.0, MOST_CERTIFIED / Dataset.open(release.geography(level.name)).rows)
 
-    def evaluate_both(batch: Batch) -> Risks:
+    def evaluate_both(batch: Batch) -> SureEstimate:
         return certify(plan, template, pieces(batch), learned, share, settings)
 
     risks = merge_risks(tasks.run(f"certify {level.name}", batches, evaluate_both))

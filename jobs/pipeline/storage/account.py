@@ -43,7 +43,7 @@ _REMEDY = "make it writable for those who measure, or name another file under pr
 
 
 @dataclass(frozen=True)
-class Claim:
+class Reservation:
     """Reservation of a grant by a run. Earlier versions stated less.
 
     Attributes:
@@ -70,7 +70,7 @@ class Claim:
 
 
 @dataclass(frozen=True)
-class Spent(Claim):
+class Spent(Reservation):
     """One reserved grant, which counts as spent in full.
 
     Attributes:
@@ -273,7 +273,7 @@ def read_account(path: Place) -> tuple[Spent, ...]:
     Raises:
       LedgerError: The file was tampered with.
     """
-    return claims_among(path, read_journal(path))
+    return reservations_among(path, read_journal(path))
 
 
 def read_failed_checks(path: Place) -> tuple[FailedCheck, ...]:
@@ -290,18 +290,20 @@ def read_failed_checks(path: Place) -> tuple[FailedCheck, ...]:
     )
 
 
-def note_failed_check(path: Place, claim: Claim, geounit: str) -> None:
+def note_failed_check(path: Place, reservation: Reservation, geounit: str) -> None:
     """Record a failed check of the input, before its error is shown.
 
     Raises:
       OutputError: The account cannot be written; then the error must not be shown.
     """
-    failed = FailedCheck(claim.product, claim.grant, claim.run, claim.folder, geounit, now())
+    failed = FailedCheck(
+        reservation.product, reservation.grant, reservation.run, reservation.folder, geounit, now()
+    )
     append_to_journal(path, lambda _: [{"event": FAILED_CHECK, **asdict(failed)}])
 
 
 @contextmanager
-def noted_failures(path: Place, claim: Claim) -> Iterator[None]:
+def noted_failures(path: Place, reservation: Reservation) -> Iterator[None]:
     """Record in the account that the input failed a check, before the error names the place.
 
     The error is an exact answer about the data that no budget pays for, even with seeded noise.
@@ -309,20 +311,20 @@ def noted_failures(path: Place, claim: Claim) -> Iterator[None]:
     try:
         yield
     except (InfeasibleError, InputError) as error:
-        note_failed_check(path, claim, error.where)
+        note_failed_check(path, reservation, error.where)
         raise
 
 
-def check_claim(path: Place, claim: Claim) -> None:
-    """Check a reservation as `make_claim` would, without making it.
+def check_reservation(path: Place, reservation: Reservation) -> None:
+    """Check a reservation as `make_reservations` would, without making it.
 
     Raises:
       LedgerError: The grant was spent by another run.
     """
-    _is_new(path, claim, read_account(path))
+    _is_new(path, reservation, read_account(path))
 
 
-def make_claim(path: Place, *claims: Claim) -> tuple[Spent, ...]:
+def make_reservations(path: Place, *reservations: Reservation) -> tuple[Spent, ...]:
     """Reserve grants for a run, all or none; earlier reservations of the same run are kept.
 
     Returns:
@@ -334,13 +336,15 @@ def make_claim(path: Place, *claims: Claim) -> tuple[Spent, ...]:
     """
 
     def decide(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        spent = claims_among(path, lines)
-        return [_line(claim) for claim in claims if _is_new(path, claim, spent)]
+        spent = reservations_among(path, lines)
+        return [
+            _line(reservation) for reservation in reservations if _is_new(path, reservation, spent)
+        ]
 
-    return claims_among(path, append_to_journal(path, decide))
+    return reservations_among(path, append_to_journal(path, decide))
 
 
-def claims_among(path: Place, lines: Sequence[Mapping[str, Any]]) -> tuple[Spent, ...]:
+def reservations_among(path: Place, lines: Sequence[Mapping[str, Any]]) -> tuple[Spent, ...]:
     """Return the reserved grants among the lines of an account.
 
     Raises:
@@ -358,7 +362,7 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def composed(spent: Sequence[Claim]) -> tuple[Composition, ...]:
+def composed(spent: Sequence[Reservation]) -> tuple[Composition, ...]:
     """Compose all grants of an account: the total privacy loss of its people.
 
     Every grant states the cost of a changed record. A grant for bounded neighbors states nothing
@@ -378,37 +382,40 @@ def composed(spent: Sequence[Claim]) -> tuple[Composition, ...]:
     return tuple(compose_budgets(budgets) for budgets in sums if budgets)
 
 
-def _is_new(path: Place, claim: Claim, spent: Sequence[Spent]) -> bool:
+def _is_new(path: Place, reservation: Reservation, spent: Sequence[Spent]) -> bool:
     for one in spent:
-        if (one.product, one.grant) != (claim.product, claim.grant):
+        if (one.product, one.grant) != (reservation.product, reservation.grant):
             continue
-        if one.run != claim.run:
+        if one.run != reservation.run:
             raise LedgerError(
                 str(path),
-                f"grant {claim.grant!r} of {claim.product!r} was spent by another run",
+                f"grant {reservation.grant!r} of {reservation.product!r} was spent by another run",
                 got=f"{one.folder}, {one.claimed}",
                 remedy="go on in that folder; or grant a new budget for the same people by another "
                 "privacy.budget_id, and its cost is added to what they have lost",
             )
-        if one.budget != claim.budget:
+        if one.budget != reservation.budget:
             raise LedgerError(
-                str(path), "holds another budget for this run", got=one.budget, want=claim.budget
+                str(path),
+                "holds another budget for this run",
+                got=one.budget,
+                want=reservation.budget,
             )
         return False
     return True
 
 
-def _line(claim: Claim) -> dict[str, Any]:
+def _line(reservation: Reservation) -> dict[str, Any]:
     return {
-        "product": claim.product,
-        "grant": claim.grant,
-        **claim.budget.exact(),
-        "run": claim.run,
-        "folder": claim.folder,
+        "product": reservation.product,
+        "grant": reservation.grant,
+        **reservation.budget.exact(),
+        "run": reservation.run,
+        "folder": reservation.folder,
         "claimed": now(),
-        "changed_record": str(claim.changed_record),
-        "exact": [*(claim.exact or ())],
-        **({} if claim.input is None else {"input": claim.input}),
+        "changed_record": str(reservation.changed_record),
+        "exact": [*(reservation.exact or ())],
+        **({} if reservation.input is None else {"input": reservation.input}),
     }
 
 

@@ -128,7 +128,7 @@ def refuse_mixed(release: ReleaseLayout, geolevel: str) -> None:
     if lazy:
         raise OutputError(
             str(dataset.path),
-            "holds answers of on-demand queries, which lie in a dataset of their own since; "
+            "holds answers of on-demand queries, which lie in a separate dataset since; "
             "nothing is drawn twice",
             got=list(lazy),
             remedy="go on with the version that drew them",

@@ -260,16 +260,16 @@ def _copied(path: Path) -> list[Path]:
     return sorted(file for file in folder.glob("*.jsonl") if _NUMBERED.fullmatch(file.name))
 
 
-def _longer(path: Path, own: bytes, copied: Sequence[Path]) -> bytes:
+def _longer(path: Path, content: bytes, copied: Sequence[Path]) -> bytes:
     """Return the longer of a journal's file and its copied files, if one continues the other.
 
     Raises:
       LedgerError: File and copy continue differently.
     """
     if not copied:
-        return own
+        return content
     joined = b"".join(file.read_bytes() for file in copied)
-    short, long = sorted((own, joined), key=len)
+    short, long = sorted((content, joined), key=len)
     if not long.startswith(short):
         raise LedgerError(
             str(path),
@@ -279,13 +279,13 @@ def _longer(path: Path, own: bytes, copied: Sequence[Path]) -> bytes:
     return long
 
 
-def _write(handle: int, own: bytes, added: bytes) -> None:
-    os.ftruncate(handle, len(own))
+def _write(handle: int, complete: bytes, added: bytes) -> None:
+    os.ftruncate(handle, len(complete))
     try:
         _write_all(handle, added)
         os.fsync(handle)
     except OSError:
-        os.ftruncate(handle, len(own))
+        os.ftruncate(handle, len(complete))
         raise
 
 

@@ -1,7 +1,7 @@
-"""Where everything of a run lies. Two roots: what may be published, and what may not.
+"""Paths of all files of a run, under two roots: publishable and confidential files.
 
-The second is OUT/confidential, unless the run file names another place for it: then all that stands
-under OUT/confidential here lies there, beside OWNER.json, which says whose it is.
+The confidential root is OUT/confidential, or the folder that the run file names. Such a folder
+holds everything listed here under OUT/confidential, and OWNER.json, which names the run.
 
 OUT/run.json                             identity; digest of the configuration, run file and files
 OUT/driver.lock                          held by the one driver at work
@@ -22,20 +22,20 @@ OUT/release/products/NAME/               a product, such as persons:
                                          drawn
   invariants/level=<L>/                  exact answers of the invariants
   given/level=<L>/                       facility counts and published tables, as given
-  implied/level=<L>/                     what they imply for every geounit
-  tied/level=<L>/                        the same where counts of other products imply something
+  implied/level=<L>/                     constraints that they imply for every geounit
+  tied/level=<L>/                        implied constraints that include counts of other products
   counts/level=<L>/                      protected counts
   microdata/{parquet,csv}/               one row per person
   joined/{parquet,csv}/                  one row per person, with the unit it lives in
   tables/level=<L>/                      a file for each table and format
-  ledger.jsonl                           what was granted, what every query costs, what is measured
+  ledger.jsonl                           granted budget, cost of every query, measured datasets
   planned.json                           planned strategies, once they are measured
   README.md                              what this is and how to read it
   codebook.json, codebook.md             what names, codes and labels stand for
   manifest.json, report.html
   NOT_FOR_RELEASE.txt                    only if the noise was seeded
   intervals/level=<L>/                   intervals of released counts, from replicates
-  intervals/intervals.json               what replicates say of errors, by size class
+  intervals/intervals.json               errors and intervals by size class, from replicates
 OUT/replicates/release/                  errors of each replicate, and replicates at work
 OUT/solutions/NAME/                      another solution of the same measurements, like release
 OUT/confidential/input.json              size and time of change of the input files
@@ -47,18 +47,14 @@ OUT/confidential/products/NAME/          a product:
   evaluation.json, report.html
   solutions/NAME/                        the same two of another solution
 
-A survey is one product, which lies at the roots themselves. So did the last product of a census in
-versions before 0.2.0, and each of the others in a folder of its name there: a folder that such a
-version began stays as it is.
+A survey is one product at the roots themselves. Before 0.2.0 the last product of a census was at
+the root, and each other product in a folder of its name there. Such a folder keeps its layout.
 
-The folder of a release that others may have made: what lies in it must be plain files.
-
-A release is copied from hand to hand, so it is read as hostile input. A link in it could lead a
-command to any file of the reader, to be read into a table or written over; a pipe or a device could
-keep it waiting for ever. Both are refused before anything in the folder is opened. Names that
-documents of the release give are checked where documents are read
-(`jobs.pipeline.documents.document`, `jobs.pipeline.config.released`), so together nothing outside
-of the folder is named or reached.
+A release can come from an untrusted source, so it must consist of plain files. A link could lead a
+command to read or overwrite any file of the user, and a pipe or device could block it forever. Both
+are refused before any file is opened. Names within documents are checked where documents are read
+(`jobs.pipeline.documents.document`, `jobs.pipeline.config.released`), so nothing outside of the
+folder is reached.
 """
 
 from __future__ import annotations
@@ -81,7 +77,7 @@ _PRODUCTS = "products"
 
 @dataclass(frozen=True)
 class ReleaseLayout:
-    """Places of one product under OUT/release. All that the stages after measuring are given.
+    """Places of one product under OUT/release, the only paths of the stages after measuring.
 
     Attributes:
       root: Folder of the product.
@@ -95,12 +91,12 @@ class ReleaseLayout:
 
     @property
     def shared(self) -> Place:
-        """Folder of what all products share."""
+        """Return the folder that all products share."""
         return self.public or self.root
 
     @property
     def whole(self) -> ReleaseLayout:
-        """Layout of what all products share; in releases of older versions, of the last one too."""
+        """Return the layout of the shared folder; in older releases, also of the last product."""
         return ReleaseLayout(self.shared, folders=self.folders)
 
     def product(self, name: str) -> ReleaseLayout:
@@ -109,7 +105,7 @@ class ReleaseLayout:
 
     @property
     def is_product(self) -> bool:
-        """Whether a product lies in this folder itself; a survey is one."""
+        """Return whether the folder itself is that of a product, as for a survey."""
         return not self.folders or self.root in self._products
 
     @property
@@ -118,130 +114,130 @@ class ReleaseLayout:
 
     def is_own(self, path: Place) -> bool:
         """Return whether a path in this folder lies outside of the products within it."""
-        within = [one for one in self._products if one != self.root and lies_in(one, self.root)]
-        return not any(lies_in(path, one) for one in within)
+        within = [p for p in self._products if p != self.root and lies_in(p, self.root)]
+        return not any(lies_in(path, product) for product in within)
 
     def is_of_replicates(self, dataset: Place) -> bool:
         """Return whether replicates of the product made a dataset of it, after it was finalized."""
         return self.is_product and lies_in(dataset, self.root / _INTERVALS)
 
     def geography(self, geolevel: str) -> Place:
-        """Dataset of the geounits of a geolevel."""
+        """Return the dataset of geounits of a geolevel."""
         return self.shared / "geography" / f"level={geolevel}"
 
     def measurements(self, geolevel: str) -> Place:
-        """Dataset of the noisy measurements of a geolevel."""
+        """Return the dataset of noisy measurements of a geolevel."""
         return self.root / "measurements" / f"level={geolevel}"
 
     def lazy_measurements(self, geolevel: str) -> Place:
-        """Dataset of the answers of on-demand queries that were drawn at a geolevel."""
+        """Return the dataset of drawn on-demand answers of a geolevel."""
         return self.root / "lazy_measurements" / f"level={geolevel}"
 
     def measured_part(self, part: str) -> Place:
-        """Dataset of the noisy measurements of a part of a survey."""
+        """Return the dataset of noisy measurements of a part of a survey."""
         return self.root / "measurements" / f"part={part}"
 
     def support(self, geolevel: str) -> Place:
-        """Dataset of the counts of the root by the last query of its support."""
+        """Return the dataset of root counts by the last query of the support."""
         return self.root / "support" / f"level={geolevel}"
 
     def invariants(self, geolevel: str) -> Place:
-        """Dataset of the exact answers at a geolevel."""
+        """Return the dataset of exact answers of a geolevel."""
         return self.root / "invariants" / f"level={geolevel}"
 
     def given(self, geolevel: str) -> Place:
-        """Dataset of public counts that were given for the geounits of a geolevel."""
+        """Return the dataset of given public counts of a geolevel."""
         return self.root / "given" / f"level={geolevel}"
 
     def implied(self, geolevel: str) -> Place:
-        """Dataset of what given counts imply for the geounits of a geolevel."""
+        """Return the dataset of constraints implied by given counts of a geolevel."""
         return self.root / "implied" / f"level={geolevel}"
 
     def tied(self, geolevel: str) -> Place:
-        """Dataset of what is implied for a geolevel, where other products are part of it."""
+        """Return the dataset of constraints implied also by other products for a geolevel."""
         return self.root / "tied" / f"level={geolevel}"
 
     def counts(self, geolevel: str) -> Place:
-        """Dataset of the protected counts of a geolevel."""
+        """Return the dataset of protected counts of a geolevel."""
         return self.root / "counts" / f"level={geolevel}"
 
     def tables(self, geolevel: str) -> Place:
-        """Dataset of the tables of a geolevel."""
+        """Return the dataset of tables of a geolevel."""
         return self.root / "tables" / f"level={geolevel}"
 
     @property
     def microdata(self) -> Place:
-        """Folder of the microdata."""
+        """Return the folder of the microdata."""
         return self.root / "microdata"
 
     @property
     def joined(self) -> Place:
-        """Folder of the joined microdata."""
+        """Return the folder of the joined microdata."""
         return self.root / "joined"
 
     @property
     def ledger(self) -> Place:
-        """The ledger of the run."""
+        """Return the ledger of the product."""
         return self.root / "ledger.jsonl"
 
     @property
     def planned(self) -> Place:
-        """The planned strategies, as they were when the run was begun."""
+        """Return the file of the planned strategies, written when the run begins."""
         return self.root / "planned.json"
 
     @property
     def solves(self) -> Place:
-        """The settings with which counts were made, oldest first."""
+        """Return the journal of settings with which counts were made, oldest first."""
         return self.shared / "solves.jsonl"
 
     @property
     def account(self) -> Place:
-        """All budgets granted for the same people when the run measured them."""
+        """Return the document of all budgets granted for the same people at measuring time."""
         return self.shared / "account.json"
 
     @property
     def configuration(self) -> Place:
-        """Folder of the public part of the configuration, of all products."""
+        """Return the folder of the public configuration of all products."""
         return self.shared / "configuration"
 
     @property
     def schemas(self) -> Place:
-        """Folder of the JSON Schemas of the documents, of all products."""
+        """Return the folder of the JSON Schemas of the documents."""
         return self.shared / "schemas"
 
     @property
     def readme(self) -> Place:
-        """What people read first."""
+        """Return the README file."""
         return self.root / "README.md"
 
     @property
     def codebook(self) -> Place:
-        """What names, codes and labels stand for."""
+        """Return the codebook, the meaning of names, codes and labels, as JSON."""
         return self.root / "codebook.json"
 
     @property
     def codebook_page(self) -> Place:
-        """The same for people."""
+        """Return the codebook as a readable page."""
         return self.root / "codebook.md"
 
     @property
     def manifest(self) -> Place:
-        """The manifest."""
+        """Return the manifest."""
         return self.root / "manifest.json"
 
     @property
     def report(self) -> Place:
-        """The public report."""
+        """Return the public report."""
         return self.root / "report.html"
 
     @property
     def notice(self) -> Place:
-        """What says that the noise was seeded, if it was."""
+        """Return the notice that exists only if the noise was seeded."""
         return self.root / "NOT_FOR_RELEASE.txt"
 
     @property
     def documents(self) -> tuple[Place, ...]:
-        """What a census may write beside datasets, but for configuration, schemas and manifest."""
+        """Return the files outside datasets, except configuration, schemas and manifest."""
         of_run = (self.solves, self.account, self.whole.readme)
         return (*of_run, self.ledger, self.planned, self.readme, self.codebook, self.codebook_page)
 
@@ -257,8 +253,8 @@ class Roots:
     """The two roots of a run.
 
     Attributes:
-      out: The run folder, with what may be published.
-      confidential: What may not.
+      out: The run folder, with everything publishable.
+      confidential: The folder of confidential files.
     """
 
     out: Place
@@ -266,12 +262,12 @@ class Roots:
 
     @classmethod
     def of(cls, out: Place, confidential: Place | None = None) -> Roots:
-        """The roots of a run folder; by default the confidential one lies in it."""
+        """Return the roots of a run folder; by default it contains the confidential root."""
         return cls(out, _within(out) if confidential is None else confidential)
 
     @property
     def are_apart(self) -> bool:
-        """Whether the confidential root is a place of its own."""
+        """Return whether the confidential root lies outside of the run folder."""
         return self.confidential != _within(self.out)
 
 
@@ -281,7 +277,7 @@ def _within(out: Place) -> Place:
 
 @dataclass(frozen=True)
 class ConfidentialLayout:
-    """Places of one product under OUT/confidential. Never given to the stages after measuring.
+    """Places of one product under OUT/confidential, unknown to the stages after measuring.
 
     Attributes:
       root: Folder of the product.
@@ -293,37 +289,37 @@ class ConfidentialLayout:
 
     @property
     def compared(self) -> Place:
-        """Folder of what compares a solution with the truth."""
+        """Return the folder of the comparison of a solution with the truth."""
         return self.root if self.solution is None else self.root / "solutions" / self.solution
 
     def histograms(self, geolevel: str) -> Place:
-        """Dataset of the true histograms of a geolevel."""
+        """Return the dataset of true histograms of a geolevel."""
         return self.root / "histograms" / f"level={geolevel}"
 
     @property
     def keys(self) -> Place:
-        """Where one share of the noise key lies while a geolevel is measured."""
+        """Return the folder of one share of the noise key while a geolevel is measured."""
         return self.root / "keys"
 
     @property
     def evaluation(self) -> Place:
-        """Error metrics against the truth."""
+        """Return the document of errors against the truth."""
         return self.compared / "evaluation.json"
 
     @property
     def report(self) -> Place:
-        """The internal report."""
+        """Return the internal report."""
         return self.compared / "report.html"
 
 
 def is_publishable(place: Place, out: Place) -> bool:
-    """Whether a place lies, or would lie, in a release or solution of a run folder."""
+    """Return whether a place, existing or not, lies in a release or solution of a run folder."""
     public = (release_folder(out), out / "solutions")
     return any(lies_in(place.resolve(), folder.resolve()) for folder in public)
 
 
 def is_release(place: Place) -> bool:
-    """Whether a place is itself the folder of a finished release, or of a solution beside one."""
+    """Return whether a place is the folder of a finished release or solution."""
     return bool(ReleaseLayout(place).manifest.is_file())
 
 
@@ -367,7 +363,7 @@ def confidential_layout(
 
 
 def solutions_of(out: Place) -> list[str]:
-    """Names of the solutions beside the release of a run folder."""
+    """List the names of further solutions in a run folder."""
     return sorted(path.name for path in (out / "solutions").glob("*") if path.is_dir())
 
 
@@ -379,97 +375,97 @@ class EstimateLayout:
 
     @classmethod
     def of(cls, release: ReleaseLayout) -> EstimateLayout:
-        """The layout inside a release."""
+        """Return the layout within a release."""
         return cls(release.root / "estimates")
 
     def subtree(self, geolevel: str) -> Place:
-        """Messages up the tree: estimates from the subtree, or what lies below an only child."""
+        """Return the dataset of messages up the tree: estimates from the subtree."""
         return self.root / "subtree" / f"level={geolevel}"
 
     def whole(self, geolevel: str) -> Place:
-        """Estimates from all answers of the tree."""
+        """Return the dataset of estimates from all answers of the tree."""
         return self.root / "whole" / f"level={geolevel}"
 
     def tables(self, geolevel: str) -> Place:
-        """Tables of estimates."""
+        """Return the dataset of tables of estimates."""
         return self.root / "tables" / f"level={geolevel}"
 
 
 @dataclass(frozen=True)
 class ReplicateLayout(ReleaseLayout):
-    """Places of a replicate: its noisy answers and counts; what is exact is that of the release.
+    """Places of a replicate: noisy answers and counts; exact files are those of the release.
 
     Attributes:
-      exact: The release; a replicate keeps its geounits, invariants and given counts.
-      made: Where replicates of the products are that were made with this one, by their names.
+      exact: The release, whose geounits, invariants and given counts the replicate keeps.
+      made: Folders of the replicates of all products of the same replication, by product name.
     """
 
     exact: ReleaseLayout = field(kw_only=True)
     made: Mapping[str, Place] = field(kw_only=True)
 
     def product(self, name: str) -> ReleaseLayout:
-        """The replicate of another product that was made with this one."""
+        """Return the layout of another product of the same replication."""
         return ReplicateLayout(self.made[name], exact=self.exact.product(name), made=self.made)
 
     def geography(self, geolevel: str) -> Place:
-        """Dataset of the geounits of a geolevel."""
+        """Return the dataset of geounits of a geolevel."""
         return self.exact.geography(geolevel)
 
     def invariants(self, geolevel: str) -> Place:
-        """Dataset of the exact answers at a geolevel."""
+        """Return the dataset of exact answers of a geolevel."""
         return self.exact.invariants(geolevel)
 
     def given(self, geolevel: str) -> Place:
-        """Dataset of public counts that were given for the geounits of a geolevel."""
+        """Return the dataset of given public counts of a geolevel."""
         return self.exact.given(geolevel)
 
     def implied(self, geolevel: str) -> Place:
-        """Dataset of what given counts imply for the geounits of a geolevel."""
+        """Return the dataset of constraints implied by given counts of a geolevel."""
         return self.exact.implied(geolevel)
 
     def tied(self, geolevel: str) -> Place:
-        """Dataset of what is implied for a geolevel, where other products are part of it."""
+        """Return the dataset of constraints implied also by other products for a geolevel."""
         return self.exact.tied(geolevel)
 
 
 @dataclass(frozen=True)
 class ReleasedTruth(ConfidentialLayout):
-    """A release, or a replicate, taken for the truth. Nothing of it is confidential.
+    """A release or replicate whose counts take the place of the truth; not confidential.
 
     Attributes:
-      released: Whose counts are the truth; `root` is where a replicate of it is at work.
+      released: The release with these counts; `root` is the working folder of its replicate.
     """
 
     released: ReleaseLayout = field(kw_only=True)
 
     def histograms(self, geolevel: str) -> Place:
-        """Dataset of the histograms of a geolevel."""
+        """Return the dataset of histograms of a geolevel."""
         return self.released.counts(geolevel)
 
 
 @dataclass(frozen=True)
 class IntervalLayout:
-    """Places of what replicates of a release say."""
+    """Places of the intervals from replicates of a release."""
 
     root: Place
 
     @classmethod
     def of(cls, release: ReleaseLayout) -> IntervalLayout:
-        """The layout inside a release."""
+        """Return the layout within a release."""
         return cls(release.root / _INTERVALS)
 
     @property
     def document(self) -> Place:
-        """Errors and intervals by size class."""
+        """Return the document of errors and intervals by size class."""
         return self.root / "intervals.json"
 
     def tables(self, geolevel: str) -> Place:
-        """Intervals of the tables of a geolevel."""
+        """Return the dataset of intervals of the tables of a geolevel."""
         return self.root / f"level={geolevel}"
 
 
 def replicates_folder(out: Place, solution: str | None) -> Place:
-    """Where replicates of a release, or of a solution of it, are at work."""
+    """Return the working folder of replicates of a release or solution."""
     return out / "replicates" / (solution or "release")
 
 
@@ -482,15 +478,15 @@ _COPY = "copy the release with `cp -rL`, if you trust whoever made it"
 def received_release(root: Place) -> ReleaseLayout:
     """Return the layout of a release folder after checking that only plain files lie in it.
 
-    The folder itself may be reached by a link: whoever types the command chose it. Nothing is
-    opened. The check is no protection from a process that changes the folder while it is read.
+    The folder itself can be a link, since the user chose it. No file is opened. The check does not
+    protect from a process that changes the folder while it is read.
 
     Args:
-      root: The folder, a path or an address; a store has neither links nor devices. What has no
-        manifest is no release, which is for the caller to refuse.
+      root: The folder, a path or an address; a store has neither links nor devices. A folder
+        without manifest is no release, and is returned unchecked for the caller to refuse.
 
     Raises:
-      OutputError: A link, pipe, socket or device lies in it at any depth, or it cannot be listed.
+      OutputError: The folder contains a link, pipe, socket or device, or cannot be listed.
     """
     release = ReleaseLayout(root)
     if isinstance(root, Path) and release.manifest.is_file():
@@ -502,7 +498,7 @@ def received_release(root: Place) -> ReleaseLayout:
 
 
 def _strange(root: Path) -> Iterator[str]:
-    """All below a folder that is neither a file nor a folder; links are not followed."""
+    """Yield everything below a folder that is neither file nor folder; links are not followed."""
     waiting = [str(root)]
     while waiting:
         folder = waiting.pop()

@@ -1,1 +1,1 @@
-"""Running tasks: Spark, its session and cluster, progress. Alone knows pyspark."""
+"""Run tasks on Spark or in this process, with progress. The only package that imports pyspark."""

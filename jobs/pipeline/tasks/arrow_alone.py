@@ -1,8 +1,7 @@
-"""Arrow without pandas: processes of this project start half a second sooner.
+"""Keep Arrow from importing pandas, so that processes start half a second sooner.
 
-At the first array of a process Arrow imports pandas, to know its types when it meets them. Here it
-never does. Only for processes that are ours from start to end: in one that Arrow was told there is
-no pandas, tables are not converted to its frames.
+Arrow imports pandas at the first array of a process to recognize its types. This module prevents
+that, only for processes that this project starts: Arrow then cannot convert tables to data frames.
 """
 
 from __future__ import annotations
@@ -14,16 +13,16 @@ _PANDAS = "pandas"
 
 
 class _NoPandas:
-    """A finder to which pandas is not installed."""
+    """Import finder that hides pandas."""
 
     @staticmethod
     def find_spec(name: str, path: Sequence[str] | None = None, target: object = None) -> None:
         if name == _PANDAS:
-            raise ModuleNotFoundError(f"{name} is not asked for", name=name)
+            raise ModuleNotFoundError(f"{name} is hidden", name=name)
 
 
 def leave_pandas_out() -> None:
-    """Let Arrow ask for pandas now and find none; others import it as ever."""
+    """Let Arrow look for pandas now and find none; other imports of pandas still work."""
     if _PANDAS in sys.modules:
         return
     finder = _NoPandas()

@@ -1,6 +1,6 @@
-"""How much work a task gets, one table for all steps; and the ranges of geounits it is cut into.
+"""Amounts of work per task for all steps, and cuts of geolevels into ranges of geounits.
 
-docs/sizes.md says why each size is what it is, and what was measured.
+docs/sizes.md has the reason and the measurement of each size.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ Piece = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class TaskSize:
-    """The work of one task of a step, in a unit that the field of `Sizing` names.
+    """Bounds of the work of one task of a step, in the unit of the field of `Sizing`.
 
     Attributes:
-      least: Less is not worth a task of its own, nor a part file.
-      most: More is cut: memory of a task, time until a retry has caught up, steps of progress.
+      least: Less work is not worth a separate task or part file.
+      most: Upper bound, for memory of a task, time of a retry, and granularity of progress.
     """
 
     least: int
@@ -37,12 +37,12 @@ class TaskSize:
 
 @dataclass(frozen=True)
 class Sizing:
-    """How every step is cut into tasks; changes no result, only how long it takes.
+    """Sizes by which steps are cut into tasks; they change times but no result.
 
-    A step with work enough has `batches_per_slot` tasks for each slot, each within its bounds.
+    A step with enough work has `batches_per_slot` tasks per slot, within the bounds of its size.
 
     Attributes:
-      batches_per_slot: Wanted tasks for each that runs at the same time.
+      batches_per_slot: Wanted tasks per slot.
       merge_leaves: Leaf geounits whose sorted runs are merged.
       truth_children: Geounits whose histograms are added up to those of the geolevel above.
       check_geounits: Geounits whose true histograms are compared with the invariants.
@@ -100,7 +100,7 @@ def geounit_batches(
       level: The geolevel.
       n_batches: Wanted number of ranges.
       largest: Most geounits in a range, unless one family is larger.
-      smallest: Geounits that are worth a range of their own; fewer ranges are made for it.
+      smallest: Fewest geounits of a range, which takes precedence over `n_batches`.
     """
     table = read_geography(layout, level.name, columns=("geocode", "parent"))
     codes = table.column("geocode")
@@ -115,7 +115,7 @@ def geounit_batches(
 def first_rows(column: pa.ChunkedArray) -> IntArray:
     """Return the first row of every run of equal texts.
 
-    In Arrow's memory: as Python strings, the blocks of a nation would take a gigabyte here.
+    Comparison stays in Arrow: as Python strings, the blocks of a nation would take a gigabyte.
     """
     texts = column.combine_chunks()
     is_first = np.asarray(pc.not_equal(texts[1:], texts[:-1]), np.bool_)
@@ -123,7 +123,7 @@ def first_rows(column: pa.ChunkedArray) -> IntArray:
 
 
 def cut_groups(starts: IntArray, rows: int, most: int) -> list[tuple[int, int]]:
-    """Cut rows into ranges that divide no group, of at most so many rows or of one larger group.
+    """Cut rows into ranges of at most `most` rows, or one larger group, that divide no group.
 
     Args:
       starts: int64[U], the first row of every group, ascending.
@@ -131,7 +131,7 @@ def cut_groups(starts: IntArray, rows: int, most: int) -> list[tuple[int, int]]:
       most: Most rows of a range.
 
     Returns:
-      First rows, and those after the last.
+      (first row, row after the last) of each range.
 
     >>> cut_groups(np.array([0, 2, 4, 9]), 10, 4)
     [(0, 4), (4, 9), (9, 10)]
@@ -145,7 +145,7 @@ def cut_groups(starts: IntArray, rows: int, most: int) -> list[tuple[int, int]]:
 
 
 def even_pieces(release: ReleaseLayout, geolevel: str, most: int) -> Iterator[Piece]:
-    """Cut all geounits of a geolevel into ranges of `most`, in order."""
+    """Yield ranges of `most` geounits that cover a geolevel, in order."""
     dataset = Dataset.open(release.geography(geolevel))
     for part in dataset.parts:
         codes = dataset.read(part.low, part.high, ("geocode",)).column("geocode")

@@ -1,13 +1,12 @@
-"""Tasks on a Spark Connect server, which has neither RDDs, accumulators nor a status tracker.
+"""Run tasks on a Spark Connect server, which has no RDDs, accumulators or status tracker.
 
-A step is a range of the numbers of its tasks, cut by the server into as many partitions, mapped by
-a function that carries the items. No rows are shuffled: which partition a row lands in after
-`repartition` is left to chance, and n rows would leave some of n partitions empty.
+A step is a range of task numbers in as many partitions, mapped by a function that carries the
+items. No rows are shuffled: `repartition` distributes rows at random, and would leave some of n
+partitions empty for n rows.
 
-Tasks give their results as JSON: a server that answers for them can name data, and no code to run.
-Unpickling runs what the bytes say. Here a text names values alone: numbers, texts, arrays, and
-dataclasses, named tuples, enumerations and errors of this project that are imported already. Their
-fields are set as they stand; no constructor of theirs runs but that of errors.
+Tasks return their results as JSON, so a malicious server can return data but no code, as unpickling
+would run. Values are numbers, texts, arrays, and dataclasses, named tuples, enumerations and errors
+of this project that are already imported. Fields are set directly; only constructors of errors run.
 """
 
 from __future__ import annotations
@@ -47,10 +46,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 R = TypeVar("R")
 
-# A server sends rows in messages of 4 MiB, and none larger than 128 MiB gets through: results are
-# cut into rows that fit with room to spare.
+# A server sends rows in messages of 4 MiB, at most 128 MiB: results are cut into smaller rows.
 _PIECE_BYTES = 1 << 20
-# What a job carries goes to each of its tasks; a step of more is cut into several jobs.
+# Items of a job go to each of its tasks; a larger step is cut into jobs. Default, not measured.
 _JOB_BYTES = 16 << 20
 
 
@@ -63,14 +61,14 @@ class ConnectTasks(Tasks):
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """Return the version of the server's Spark; it does not say its Java."""
+        """Return the version of the server's Spark; its Java is unknown."""
         return {"spark": self.session.version, "java": "of the cluster"}
 
     def run(self, label: str, items: Sequence[T], task: Callable[[T], R]) -> list[R]:
         """Implement `Tasks.run`; the label is a tag of the job.
 
         Raises:
-          RuntimeSetupError: The server gave no result, or several, for an item, or something else.
+          RuntimeSetupError: The server did not return exactly one valid result per item.
         """
         from pyspark import cloudpickle
 
@@ -79,7 +77,7 @@ class ConnectTasks(Tasks):
         shown = _Shown(Step(label, items))
         outcomes: list[tuple[int, Any]] = []
         with _followed(self.session, label, shown):
-            for numbers in _jobs([len(one) for one in carried]):
+            for numbers in _jobs([len(item) for item in carried]):
                 shown.begin(numbers)
                 part = {number: carried[number] for number in numbers}
                 for number, content in self._contents(call, part):
@@ -94,22 +92,22 @@ class ConnectTasks(Tasks):
         return results_of(by_number[number] for number in range(len(items)))
 
     def _contents(self, call: bytes, items: Mapping[int, bytes]) -> Iterator[tuple[int, bytes]]:
-        """Run the tasks of one job; give number and encoded outcome of each, as they come."""
+        """Run the tasks of one job; yields number and encoded outcome of each."""
         schema = "task long, pieces long, content binary"
         first = min(items)
         numbers = self.session.range(first, first + len(items), 1, len(items))
         pieces: dict[int, list[bytes]] = {}
         for row in numbers.mapInArrow(_mapper(call, items), schema).toLocalIterator():
-            own = pieces.setdefault(row.task, [])
-            own.append(bytes(row.content))
-            if len(own) == row.pieces:
+            of_task = pieces.setdefault(row.task, [])
+            of_task.append(bytes(row.content))
+            if len(of_task) == row.pieces:
                 yield row.task, b"".join(pieces.pop(row.task))
 
 
 def _mapper(
     call: bytes, items: Mapping[int, bytes]
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Make the function of a job, from numbers of tasks to pieces of what the tasks give."""
+    """Make the function of a job, from task numbers to pieces of encoded outcomes."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         task = pickle.loads(call)
@@ -122,7 +120,7 @@ def _mapper(
 
 
 def _pieces(number: int, content: bytes) -> Iterator[pa.RecordBatch]:
-    """Cut what a task gives into rows."""
+    """Cut the encoded outcome of a task into rows."""
     import pyarrow as pa
 
     whole, n_pieces = memoryview(content), max(1, -(-len(content) // _PIECE_BYTES))
@@ -133,7 +131,7 @@ def _pieces(number: int, content: bytes) -> Iterator[pa.RecordBatch]:
 
 
 def _jobs(sizes: Sequence[int]) -> Iterator[range]:
-    """Cut items into runs of consecutive ones that one job can carry.
+    """Cut items into consecutive runs that one job can carry.
 
     >>> [*_jobs([10 << 20, 5 << 20, 2 << 20, 99 << 20])]
     [range(0, 2), range(2, 3), range(3, 4)]
@@ -149,10 +147,10 @@ def _jobs(sizes: Sequence[int]) -> Iterator[range]:
 
 
 class _Shown:
-    """Shows the watch how far a step is, by reports and by what the server says of its tasks.
+    """Progress of a step from task reports and from the counts of the server.
 
-    Reports come in the order of the tasks: when the first of them takes long, others have finished
-    that are not told of yet.
+    Reports come in the order of the tasks. While the first task runs long, later tasks can have
+    finished whose reports are still missing.
     """
 
     def __init__(self, step: Step) -> None:
@@ -163,11 +161,11 @@ class _Shown:
         self._finished = 0
 
     def begin(self, numbers: range) -> None:
-        """Another job begins, of these tasks."""
+        """Begin another job, of these tasks."""
         self._before = self._started = self._finished = numbers.start
 
     def take(self, report: TaskReport) -> None:
-        """Take in what a task says of itself."""
+        """Add the report of a task."""
         self._started = max(self._started, report.index + 1)
         self._look([report])
 
@@ -177,7 +175,7 @@ class _Shown:
         inflight_tasks: int = 0,
         **_: object,
     ) -> None:
-        """Take in what the server says of the job."""
+        """Add the task counts of the server, as a progress handler of PySpark."""
         done = sum(stage.num_completed_tasks for stage in stages or ())
         self._finished = max(self._finished, self._before + done)
         self._started = max(self._started, self._finished + inflight_tasks)
@@ -191,7 +189,7 @@ class _Shown:
 
 @contextmanager
 def _followed(session: Any, label: str, shown: _Shown) -> Iterator[None]:  # noqa: ANN401
-    """Give jobs a tag that the server shows, and let it say how far it is, if it can."""
+    """Tag jobs on the server, and follow their progress if the session supports it."""
     tag = re.sub(r"\W+", "-", f"das {label}")
     has_progress = hasattr(session, "registerProgressHandler")  # sessions of some makers have not
     session.addTag(tag)
@@ -212,7 +210,7 @@ _NUMBERS = "biufUS"  # kinds of arrays: numbers and texts, no objects
 
 
 def encode(value: object) -> bytes:
-    """Write a value that a task gives.
+    """Encode the result of a task as JSON.
 
     Args:
       value: None, numbers, texts, bytes, fractions, paths, arrays of numbers or texts; dataclasses,
@@ -220,16 +218,16 @@ def encode(value: object) -> bytes:
         such.
 
     Raises:
-      TypeError: It holds something else.
+      TypeError: The value has another type.
     """
     return json.dumps(_written(value)).encode()
 
 
 def decode(content: bytes) -> Any:  # noqa: ANN401 - whatever a task gives
-    """Read what `encode` wrote; runs nothing that the content names.
+    """Decode a result of `encode`, without running code that the content names.
 
     Raises:
-      RuntimeSetupError: `encode` wrote no such thing.
+      RuntimeSetupError: The content is no result of `encode`.
     """
     try:
         return _read(json.loads(content))
@@ -242,14 +240,14 @@ def decode(content: bytes) -> Any:  # noqa: ANN401 - whatever a task gives
 
 
 def _written(value: Any) -> Any:  # noqa: ANN401
-    """A value as JSON has it: what is no plain value is a list whose first entry is its kind."""
+    """Convert a value to JSON; other than plain values become lists that begin with their kind."""
     kind = type(value)
     if value is None or kind in (bool, int, float, str):
         return value
     if kind in (list, tuple, set, frozenset):
         return [kind.__name__, *map(_written, value)]
     if isinstance(value, dict):
-        return ["dict", *([_written(key), _written(own)] for key, own in value.items())]
+        return ["dict", *([_written(key), _written(item)] for key, item in value.items())]
     if isinstance(value, bytes):
         return ["bytes", base64.b64encode(value).decode()]
     if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in _NUMBERS:
@@ -285,10 +283,10 @@ def _is_ours(kind: type) -> bool:
 
 
 def _ours(module: str, qualname: str, parent: type | None) -> Any:  # noqa: ANN401
-    """A class of this project by its name.
+    """Find a class of this project by name.
 
     Raises:
-      ValueError: There is none of this name and kind among the modules that are imported.
+      ValueError: No imported module has such a class.
     """
     found: Any = sys.modules.get(module)
     for part in qualname.split("."):

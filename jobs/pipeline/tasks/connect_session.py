@@ -1,7 +1,7 @@
-"""Sessions of Spark Connect: reaching a server, whether it is closed, and what its workers have.
+"""Open sessions of Spark Connect: reach a server, check its protection, equip its workers.
 
-A server takes programs over one port (gRPC), as Databricks and others offer it. There is no Java
-here, and nothing of Spark's own properties can be given: they belong to who starts the server.
+A server accepts programs over one port (gRPC), as offered by Databricks and others. No Java runs
+here, and static Spark properties cannot be set, since the server is already started.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
 # Packages of the extra `connect`, by the names that are imported.
 _PACKAGES = ("google.rpc", "grpc", "grpc_status", "zstandard")
-# A server takes some seconds to start: it is looked for every two seconds, 21 in all. In a step,
-# waits grow fourfold to a minute, three minutes in all: a network that comes back by then is waited
-# for, and a server that is started again has lost the session anyway.
+# A server takes some seconds to start: it is tried every two seconds for 21 seconds. In a step,
+# waits grow fourfold to a minute, three minutes in all, for a network that comes back. A restarted
+# server has lost the session anyway.
 _TO_REACH = {"max_retries": 12, "max_backoff": 2000}
 _IN_WORK = {"max_retries": 8, "max_backoff": 60_000}
 _AT_THE_END = {"max_retries": 1, "max_backoff": 1000}
@@ -52,8 +52,8 @@ class Server:
 
     Attributes:
       session: The session.
-      slots: Tasks that the server would run at the same time, as it cuts data of its own.
-      doors: By what others could get in or overhear, as far as the server shows it.
+      slots: Parallel tasks of the server, from the partitions of its default range.
+      doors: Ways in which others could connect or overhear, as far as the server shows them.
     """
 
     session: SparkSession
@@ -62,7 +62,7 @@ class Server:
 
 
 def is_connect_wanted(master: str | None) -> bool:
-    """Say whether tasks run on a Connect server: one in use already, or the one that is named."""
+    """Return whether tasks run on a Connect server, already in use or named."""
     return _active_session() is not None or _url(master) is not None
 
 
@@ -73,18 +73,18 @@ def connect_session(
     properties: Mapping[str, str] | None = None,
     allow_open: bool = False,
 ) -> Iterator[Server]:
-    """Reach a Connect server, and leave it afterwards.
+    """Connect to a server, and disconnect afterwards.
 
-    A session that is already in use, such as a notebook's, is used as it is and left open.
+    An active session, such as a notebook's, is used unchanged and left open.
 
     Args:
-      master: URL of the server; None takes the one of the environment.
+      master: URL of the server; None takes the URL of the environment.
       properties: Properties to set in the session.
-      allow_open: Whether others may be able to get in or overhear.
+      allow_open: Whether the server may be open to others.
 
     Raises:
-      RuntimeSetupError: Packages are missing here, the server cannot be reached or refuses, is
-        open to others, or its workers cannot run the tasks.
+      RuntimeSetupError: Packages are missing, the server cannot be reached, refuses, is open to
+        others, or its workers cannot run the tasks.
     """
     active = _active_session()
     if active is None:
@@ -118,7 +118,7 @@ def _url(master: str | None) -> str | None:
 
 
 def _active_session() -> Any:  # noqa: ANN401 - a session, or None
-    """Return the Connect session that this process uses already; None if it uses none."""
+    """Return the active Connect session of this process; None if there is none."""
     module: Any = sys.modules.get("pyspark.sql.connect.session")
     if module is None:
         return None
@@ -130,13 +130,12 @@ def _active_session() -> Any:  # noqa: ANN401 - a session, or None
 
 
 def _reach(url: str, *, allow_open: bool) -> tuple[Any, list[str]]:
-    """Open a session on the server of a URL; return it, and how strangers could get in besides.
+    """Open a session on a server; returns the session, and ways in which others could connect.
 
-    The token is in the first call of a session, so the server is checked before.
+    The first call of a session sends the token, so the server is checked before.
 
     Raises:
-      RuntimeSetupError: The server cannot be reached or refuses, or it is open to others and may
-        not be.
+      RuntimeSetupError: The server cannot be reached, refuses, or is open without permission.
     """
     problem = remote_problem(url)
     if problem is not None:
@@ -158,7 +157,7 @@ def _reach(url: str, *, allow_open: bool) -> tuple[Any, list[str]]:
     except PySparkException as error:
         session.release_session_on_close = False  # would wait for it again
         session.stop()
-        raise _unreachable(session.client.host, said(error)) from None
+        raise _unreachable(session.client.host, error_text(error)) from None
     if version.split(".")[0] != "4":
         session.stop()
         raise RuntimeSetupError(
@@ -172,17 +171,17 @@ def _unreachable(host: str, got: str) -> RuntimeSetupError:
         f"Spark Connect server {host}",
         "cannot be reached, or refuses",
         got=got,
-        remedy="see that it runs and listens there, that the token is the one it asks for, and "
-        "that `use_ssl=true` is given if it speaks TLS, and only then (docs/cluster.md)",
+        remedy="see that it runs and listens there, that the token is correct, and that "
+        "`use_ssl=true` is given if it speaks TLS, and only then (docs/cluster.md)",
     )
 
 
 def require_packages(where: str, what: str, names: Iterable[str], extra: str) -> None:
-    """Refuse to go on without packages; nothing is imported.
+    """Check that packages are installed, without importing them.
 
     Args:
-      where: What lacks them.
-      what: What it is like without them.
+      where: Subject of the error.
+      what: Predicate of the error, such as "needs packages".
       names: Packages, by the names that are imported.
       extra: The extra of this project that installs them.
 
@@ -206,15 +205,15 @@ def require_packages(where: str, what: str, names: Iterable[str], extra: str) ->
 
 
 def _be_patient(session: Any, tries: Mapping[str, int]) -> None:  # noqa: ANN401 - of PySpark
-    """Set how often, and after how many milliseconds, a call is tried that had no answer."""
+    """Set number and waits (milliseconds) of retries of a call without answer."""
     from pyspark.sql.connect.client import retries
 
     policy: Any = retries.DefaultPolicy
     session.client.set_retry_policies([policy(**tries)])
 
 
-def said(error: BaseException) -> str:
-    """Return what a server answered, or why it did not, as one line."""
+def error_text(error: BaseException) -> str:
+    """Return the answer of a server, or the reason of its absence, as one line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     details = [line for line in lines if line.startswith("details = ")]  # of a call without answer
     return [*details, *lines, type(error).__name__][0].removeprefix("details = ")[:300]
@@ -224,10 +223,10 @@ def said(error: BaseException) -> str:
 
 
 def _refuse_doors(doors: Sequence[str]) -> None:
-    """Refuse a server by whose doors others could get in or overhear.
+    """Refuse a server that is open to others.
 
     Raises:
-      RuntimeSetupError: There is such a door.
+      RuntimeSetupError: `doors` is not empty.
     """
     if doors:
         raise RuntimeSetupError(
@@ -241,10 +240,10 @@ def _refuse_doors(doors: Sequence[str]) -> None:
 
 
 def _doors(builder: Any) -> list[str]:  # noqa: ANN401 - of PySpark
-    """List how strangers could get in, or overhear, on the way to the server. Sends no token.
+    """List ways in which others could connect or overhear, without sending the token.
 
     Args:
-      builder: Of the channel to the server.
+      builder: Builder of the channel to the server.
 
     Raises:
       RuntimeSetupError: The server does not answer.
@@ -261,7 +260,7 @@ def _doors(builder: Any) -> list[str]:  # noqa: ANN401 - of PySpark
     is_by_localhost = not builder.use_ssl and builder.host == "localhost"
     if not builder.use_ssl and not is_by_localhost:
         found.append("the way to it is not encrypted")
-    # As somebody who has no token.
+    # Connect without a token.
     channel = (
         grpc.secure_channel(builder.endpoint, grpc.ssl_channel_credentials())
         if builder.use_ssl
@@ -269,10 +268,10 @@ def _doors(builder: Any) -> list[str]:  # noqa: ANN401 - of PySpark
     )
     stub = calls.SparkConnectServiceStub(channel)
     identity = {"session_id": str(uuid.uuid4()), "user_context": {"user_id": "stranger"}}
-    asked = messages.ConfigRequest(**identity, operation={"get_all": {}})
+    request = messages.ConfigRequest(**identity, operation={"get_all": {}})
     how = {"metadata": [*builder.metadata()], "timeout": _ANSWER_SECONDS, "wait_for_ready": True}
     try:
-        stub.Config(asked, **how)
+        stub.Config(request, **how)
         stub.ReleaseSession(messages.ReleaseSessionRequest(**identity), **how)
         found.append("it lets in who has no token")
     except grpc.RpcError as error:
@@ -283,7 +282,7 @@ def _doors(builder: Any) -> list[str]:  # noqa: ANN401 - of PySpark
             found.append(f"it was not seen to refuse who has no token ({error.code().name})")
     finally:
         channel.close()
-    # No certificate says who answers: a program of this machine, which the kernel knows.
+    # Without a certificate, the kernel identifies the listening program of this machine.
     stranger = stranger_at(_port(builder)) if is_by_localhost else None
     return [*found, *([stranger] if stranger else [])]
 
@@ -295,14 +294,14 @@ def _port(builder: Any) -> int:  # noqa: ANN401 - of PySpark
 def listeners(port: int, tables: Iterable[Path] = _SOCKETS) -> frozenset[int] | None:
     """Return the users whose programs listen at a port, at any address of this machine.
 
-    All addresses count, since `localhost` may lead to 127.0.0.1 and to ::1.
+    All addresses count, since `localhost` can be 127.0.0.1 or ::1.
 
     Args:
-      port: Of TCP.
-      tables: The kernel's lists of sockets, of IPv4 and IPv6.
+      port: TCP port.
+      tables: The kernel's tables of IPv4 and IPv6 sockets.
 
     Returns:
-      Numbers of users; None where the system has no such list, as other systems than Linux.
+      User ids; None on systems without these tables (other than Linux).
     """
     users: set[int] = set()
     seen = False
@@ -321,24 +320,22 @@ def listeners(port: int, tables: Iterable[Path] = _SOCKETS) -> frozenset[int] | 
 
 
 def stranger_at(port: int) -> str | None:
-    """Say why who listens at a port of this machine cannot be trusted; None if it can.
+    """Return why the listener at a local port cannot be trusted; None if it can.
 
-    Ports above 1024 are free for all users of a machine, so a stranger could take one before the
-    server does.
-
-    Trusted are programs of this user and of root. A port where nobody listens is free to be taken:
-    a stranger could answer, stop listening before this look, and listen again after it.
+    Every user can listen at ports above 1024, so another user could take the port before the
+    server does. Programs of this user and root are trusted. A port without listener is not: another
+    user could listen before and after this check.
     """
     users = listeners(port)
     if users is None:
         return "this system does not show whose program listens there"
     if users - {os.getuid(), _ROOT}:
         return "a program of another user listens there"
-    return None if users else "nobody listens there now, so that anybody could"
+    return None if users else "no program listens there now, so that any user could"
 
 
 def _listener_check(port: int) -> Any:  # noqa: ANN401 - an interceptor of gRPC
-    """Look who listens before every call: a server may end, and a stranger take its port."""
+    """Make an interceptor that checks the listener before every call, in case the server ended."""
     import grpc
 
     class Check(
@@ -359,7 +356,7 @@ def _listener_check(port: int) -> Any:  # noqa: ANN401 - an interceptor of gRPC
 
 @contextmanager
 def _no_classes_from_servers() -> Iterator[None]:
-    """Let no server name a class in a schema: PySpark would import or unpickle it."""
+    """Refuse classes in schemas from servers, which PySpark would import or unpickle."""
     from pyspark.sql.connect import types
 
     module: Any = types
@@ -378,7 +375,7 @@ def _no_classes_from_servers() -> Iterator[None]:
 
 
 def _unprotected(session: SparkSession) -> list[str]:
-    """List properties that would protect what is behind the server, and are not seen to be on."""
+    """List the protecting properties of the server that are not seen to be on."""
     from pyspark.errors import PySparkException
 
     properties: dict[str, str] = {}
@@ -391,7 +388,7 @@ def _set_properties(session: SparkSession, properties: Mapping[str, str]) -> Non
     """Set properties of the session.
 
     Raises:
-      RuntimeSetupError: One cannot be set in a session.
+      RuntimeSetupError: A property cannot be set in a session.
     """
     from pyspark.errors import PySparkException
 
@@ -402,7 +399,7 @@ def _set_properties(session: SparkSession, properties: Mapping[str, str]) -> Non
             raise RuntimeSetupError(
                 f"runtime.spark.{name}",
                 "cannot be set in a session of a Spark Connect server",
-                got=said(error),
+                got=error_text(error),
                 remedy="leave it out, and give it where the server is started",
             ) from None
 
@@ -411,14 +408,14 @@ def _set_properties(session: SparkSession, properties: Mapping[str, str]) -> Non
 
 
 def _equip(session: SparkSession) -> int:
-    """Send the project to the workers if theirs is not this one; returns the slots.
+    """Send the project to workers that have another version; returns the slots.
 
     Raises:
-      RuntimeSetupError: They cannot run Python, or lack libraries, or hold on to another project.
+      RuntimeSetupError: Workers cannot run Python, lack libraries, or keep another version.
     """
-    own = own_equipment()
+    ours = own_equipment()
     workers = _look(session)
-    absent = sorted({name for one in workers for name in one.absent})
+    absent = sorted({name for worker in workers for name in worker.absent})
     if absent:
         raise RuntimeSetupError(
             "Spark Connect server",
@@ -426,14 +423,14 @@ def _equip(session: SparkSession) -> int:
             got=f"no {', '.join(absent)}",
             remedy="give its Python those of requirements/run.txt (docs/cluster.md)",
         )
-    if any(one.digest != own.digest for one in workers):
+    if any(worker.digest != ours.digest for worker in workers):
         with tempfile.TemporaryDirectory(prefix="topdown-das-") as folder:
-            archive = project_archive(Path(folder), str(own.digest))
+            archive = project_archive(Path(folder), str(ours.digest))
             session.addArtifacts(str(archive), pyfile=True)
             if str(archive) in sys.path and archive.parent == Path(folder):
                 sys.path.remove(str(archive))  # here it is imported from where it is
         workers = _look(session)
-    if any(one.digest != own.digest for one in workers):
+    if any(worker.digest != ours.digest for worker in workers):
         raise RuntimeSetupError(
             "Spark Connect server",
             "has workers that hold on to another version of this project",
@@ -443,10 +440,10 @@ def _equip(session: SparkSession) -> int:
 
 
 def _look(session: SparkSession) -> list[Equipment]:
-    """Return what workers have, one for each partition that the server makes of its own data.
+    """Return the equipment of the workers, one entry per partition of the server's default range.
 
     Raises:
-      RuntimeSetupError: They cannot run Python.
+      RuntimeSetupError: The workers cannot run Python.
     """
     from pyspark.errors import PySparkException
 
@@ -470,7 +467,7 @@ def _look(session: SparkSession) -> list[Equipment]:
         raise RuntimeSetupError(
             "Spark Connect server",
             "cannot run Python tasks",
-            got=said(error),
+            got=error_text(error),
             want=f"workers with Python {sys.version_info.major}.{sys.version_info.minor}, pyarrow "
             "and pandas",
         ) from error

@@ -1,7 +1,7 @@
 """The log of a run, one JSON object a line: appended to a file, or kept in a store.
 
-A log that cannot be begun is an error, before anything was done. One that cannot be continued is
-told once, and the run goes on without it: nothing of a release hangs on it.
+A log that cannot be begun is an error at the start of a run. A log that cannot be continued gives
+one warning, and the run goes on without it, since no release depends on the log.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ from jobs.pipeline.storage.stores.store import OWNER_ONLY
 
 _KIND = "a log of runs"
 _START = b'{"time": '  # other files of a run hold JSON lines as well: accounts, ledgers, journals
-_IDLE = 10  # times what it takes to write a stored log passes before it is written again
+_IDLE = 10  # pause after writing a stored log, in multiples of its time; default, not measured
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT
 
 
 class EventLog:
-    """A file that is appended to, readable by its owner only; or a terminal, a pipe, a stored file.
+    """Log of events: a file readable by its owner only, a terminal, a pipe, or a stored file.
 
-    In a store nothing can be appended: all of it is written again, now and then. What it holds of
-    earlier runs stays before what is added.
+    Stores cannot append, so a stored log is rewritten from time to time. Lines of earlier runs are
+    kept.
     """
 
     def __init__(self, place: Place, tell: Callable[[str], None], every_seconds: float) -> None:
-        """Begin.
+        """Open a log.
 
         Args:
-          place: Where.
-          tell: Shows a line.
-          every_seconds: Between two writings of a stored log at least; ten times what the last one
-            took, if that is more, so that a slow store holds up no run.
+          place: The file.
+          tell: Shows a line to the user.
+          every_seconds: Least seconds between two writes of a stored log. A slow store is written
+            less often: after ten times the time of the last write.
 
         Raises:
-          OutputError: It is another file, or cannot be read.
+          OutputError: The file is of another kind, or cannot be read.
         """
         self._place = place
         self._tell = tell
@@ -62,14 +62,14 @@ class EventLog:
         atexit.register(self._end)
 
     def add(self, line: str, *, last: bool = False) -> None:
-        """Keep a line; a stored log is written if it is time.
+        """Append a line; a stored log is written if it is due.
 
         Args:
-          line: Without its end.
-          last: The run ends with it.
+          line: The line, without line feed.
+          last: Whether it is the last line of the run.
 
         Raises:
-          OutputError: It is the first one, and cannot be written.
+          OutputError: The first line cannot be written.
         """
         try:
             self._add(line.encode() + b"\n", last=last)
@@ -107,9 +107,9 @@ class EventLog:
             self._next = ended + max(self._every, _IDLE * (ended - began))
 
     def _end(self) -> None:
-        """Write what is left when the process ends by another way than the end of a run."""
+        """Write unsaved lines when the process ends before the end of the run."""
         if self._is_behind:
             try:
                 self._write()
-            except OSError:  # was told before, or nobody is left to be told
+            except OSError:  # reported before, or the process ends
                 return

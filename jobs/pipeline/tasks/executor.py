@@ -1,6 +1,6 @@
-"""Running one step of a stage: the same function on every item, on Spark or in this process.
+"""Run one step of a stage: the same function on every item, on Spark or in this process.
 
-Spark Connect, which knows neither RDDs nor accumulators, is in `jobs.pipeline.tasks.connect`.
+Spark Connect, without RDDs and accumulators, is in `jobs.pipeline.tasks.connect`.
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ __all__ = ["LocalTasks", "SparkTasks", "Tasks", "open_tasks", "require_run_packa
 T = TypeVar("T")
 R = TypeVar("R")
 
-_OF_RUNS = ("numba", "ortools", "pyspark")  # heavy packages that reading a release does without
-_POLL_SECONDS = 0.25  # between looks at how many tasks Spark has started
+_OF_RUNS = ("numba", "ortools", "pyspark")  # heavy packages that readers of a release do not need
+_POLL_SECONDS = 0.25  # seconds between polls of started Spark tasks; default, not measured
 
 
 class LocalTasks(Tasks):
-    """Tasks in this process, one after the other: no Java, and errors with all their frames.
+    """Tasks in this process, one after the other, without Java and with full tracebacks.
 
     Steps are cut as if `slots` tasks ran at the same time.
     """
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """Return that neither Spark nor Java is used."""
+        """Return "none" for Spark and Java."""
         return {"spark": "none", "java": "none"}
 
     def run(self, label: str, items: Sequence[T], task: Callable[[T], R]) -> list[R]:
-        """Implement `Tasks.run`; what tasks cost is part of what this process costs."""
+        """Implement `Tasks.run`; costs of tasks are part of the costs of this process."""
         step, watch = Step(label, items), current_watch()
         results: list[R] = []
         for index, item in enumerate(items):
@@ -110,7 +110,7 @@ class SparkTasks(Tasks):
 
 
 def require_run_packages() -> None:
-    """Refuse to begin a run that could not go on; nothing is imported.
+    """Check that the packages of runs are installed, without importing them.
 
     Raises:
       RuntimeSetupError: The extra `run` is not installed.
@@ -122,16 +122,16 @@ def require_run_packages() -> None:
 def open_tasks(
     config: RunConfig, tell: Callable[[str], None] = lambda text: None
 ) -> Iterator[Tasks]:
-    """Start Spark as a run file wants it, or go to its server, and stop or leave it afterwards.
+    """Start Spark by the run file, or connect to its server, and stop or leave it afterwards.
 
     Args:
-      config: Of the run.
-      tell: Is told what is waited for, if a cluster takes long.
+      config: The run file.
+      tell: Called with the reason if a cluster takes long to start.
 
     Raises:
       RuntimeSetupError: Java or packages are missing, Spark does not start, the session lacks
-        protection, the cluster cannot give it what it asks, or the server cannot be reached or run
-        the tasks.
+        protection, the cluster cannot fulfill the request, or the server cannot be reached or
+        cannot run the tasks.
     """
     require_run_packages()
     runtime = config.runtime
@@ -155,7 +155,7 @@ def open_tasks(
 
 @contextmanager
 def _polled(context: SparkContext, label: str, show: Callable[[int], None]) -> Iterator[None]:
-    """Name the Spark jobs of the block, and show how many of their tasks were started."""
+    """Name the Spark jobs of the block, and poll the number of their started tasks."""
     from py4j.protocol import Py4JError
 
     group = f"{label}-{time.monotonic_ns()}"
@@ -171,7 +171,7 @@ def _polled(context: SparkContext, label: str, show: Callable[[int], None]) -> I
                     for stage in info.stageIds if info else ():
                         tasks = tracker.getStageInfo(stage)
                         n_started += tasks.numCompletedTasks + tasks.numActiveTasks if tasks else 0
-            except (Py4JError, OSError):  # Java is lost, as the tasks' own call will report
+            except (Py4JError, OSError):  # Java is lost; the call that runs the tasks reports it
                 return
             show(n_started)
 

@@ -1,4 +1,4 @@
-"""What the machine did wrong, as errors for the user: a full disk, a store, a lost Spark."""
+"""Turn failures of the machine into errors for the user: a full disk, a store, a lost Spark."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from das.errors import DasError, OutputError, RuntimeSetupError
-from jobs.pipeline.tasks.connect_session import said
+from jobs.pipeline.tasks.connect_session import error_text
 
 
 def hide_bridge_logs() -> None:
-    """Keep the frames of a lost Java off the screen; `machine_failure` says it in one line."""
-    # They come by loggers of the bridge's own or by the root.
+    """Hide tracebacks of a lost Java, which `machine_failure` reports in one line."""
+    # They come from loggers of the bridge or from the root logger.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     logging.getLogger().addFilter(lambda record: Path(record.pathname).parent.name != "py4j")
 
 
 def machine_failure(error: BaseException | None) -> DasError | None:
-    """Find the full disk, store or lost Spark behind an error; None if it is a defect of ours."""
+    """Find the full disk, store or lost Spark behind an error; None for a defect of the program."""
     from py4j.protocol import Py4JError
 
     while error is not None:
@@ -30,7 +30,7 @@ def machine_failure(error: BaseException | None) -> DasError | None:
         if isinstance(error, OSError) and "://" in str(error.filename):
             return OutputError(
                 str(error.filename),
-                "does not do what is asked of it",
+                "fails",
                 got=error.strerror,
                 remedy="see to the store, then go on with `das run OUT`, or start again",
             )
@@ -39,13 +39,13 @@ def machine_failure(error: BaseException | None) -> DasError | None:
             first = next((line for line in lines if line.startswith(": ")), lines[0])
             return _lost(first.removeprefix(": ") or type(error).__name__)
         if _is_of_server(error):
-            return _lost(said(error))
+            return _lost(error_text(error))
         error = error.__cause__ or error.__context__
     return None
 
 
 def _is_of_server(error: BaseException) -> bool:
-    """Whether a Spark Connect server says that it lost something, not that a task is defective."""
+    """Return whether a Spark Connect error is of the server, not of a defective task."""
     module: Any = sys.modules.get("pyspark.errors.exceptions.connect")
     return (
         module is not None
@@ -55,10 +55,10 @@ def _is_of_server(error: BaseException) -> bool:
     )
 
 
-def _lost(told: str) -> RuntimeSetupError:
+def _lost(text: str) -> RuntimeSetupError:
     return RuntimeSetupError(
         "Spark",
         "was lost, or gave up a task whose processes were lost time and again",
-        got=told[:300],
+        got=text[:300],
         remedy="see to memory, disks and machines, then go on with `das run OUT`",
     )

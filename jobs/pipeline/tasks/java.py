@@ -1,8 +1,8 @@
-"""The Java that Spark runs on: finding one, a shim before it, its log, an archive of its classes.
+"""Java for Spark: find it, wrap it in a shim, set its log, archive its classes.
 
-The archive is worth its upkeep since every command of a small run waits for Java: an embedded
-session took 3.7 processor seconds of Java to start with it and 7.5 without, and half the time
-(`python -m bench.tasks`, medians of three).
+The class archive saves time in every command of a small run: an embedded session took 3.7 processor
+seconds of Java to start with it and 7.5 without, and half the elapsed time (`python -m
+bench.tasks`, medians of three).
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _ARCHIVE_AT_EXIT = "DAS_ARCHIVE_CLASSES_AT_EXIT"
 # Java prints errors, on standard error, and nothing else.
 _LOG_SETTINGS: Traversable = files("jobs.pipeline.tasks") / "log4j2.properties"
 _OF_SPARK = "/org/apache/spark/log4j2-"  # settings that Spark brings, for whoever gives none
-# Spark's launcher always asks for this module, for MLlib only. The packaged runtime lacks it and
-# would not start; others print a warning. Delete the shim when Spark no longer asks.
+# Spark's launcher always requests this module, for MLlib only. The packaged runtime lacks it and
+# would not start; others print a warning. Delete the shim when Spark no longer requests it.
 _SHIM_FIRST_LINES = "#!/bin/sh\n# Java without the module that only MLlib uses.\n"
 _SHIM = (
     _SHIM_FIRST_LINES
@@ -62,7 +62,7 @@ def find_java_home() -> Path:
       A folder with bin/java.
 
     Raises:
-      RuntimeSetupError: There is none; says how to get one.
+      RuntimeSetupError: No suitable Java was found; says how to install one.
     """
     home, on_path = os.environ.get("JAVA_HOME"), shutil.which("java")
     candidates = [Path(home) / "bin" / "java"] if home else []
@@ -87,7 +87,7 @@ def find_java_home() -> Path:
 def _shimmed(java: Path) -> Path:
     """Make a Java home whose bin/java is the shim.
 
-    It lies in the user's cache, not in a shared /tmp, where another user could take its place.
+    It is written to the user's cache, since another user could replace it in a shared /tmp.
     """
     digest = hashlib.sha256(bytes(java)).hexdigest()[:12]
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
@@ -110,10 +110,10 @@ def _write_shim(home: Path, java: Path) -> Path:
 
 
 def class_archive() -> Path:
-    """Return where the class archive of this environment lies, whether or not it exists.
+    """Return the path of the class archive of this environment, existing or not.
 
-    The archive holds Spark's classes as the Java virtual machine wants them in memory; with it an
-    embedded session starts in about half the time. It fits one Java and one Spark.
+    The archive holds Spark's classes in the memory format of the Java virtual machine; with it an
+    embedded session starts in about half the time. It fits one version of Java and Spark.
     """
     import pyspark
 
@@ -137,7 +137,7 @@ def make_class_archive() -> Path | None:
     if subprocess.run(
         [java, "-Xshare:on", "-version"], capture_output=True, check=False
     ).returncode:
-        # The packaged runtime comes without the archive of Java's own classes that ours extends.
+        # The packaged runtime lacks the base archive of Java classes that this archive extends.
         subprocess.run([java, "-Xshare:dump"], capture_output=True, check=False)
     code = (
         "from jobs.pipeline.tasks.batches import Sizing\n"
@@ -161,10 +161,10 @@ def make_class_archive() -> Path | None:
 
 @cache
 def private_folder() -> Path:
-    """Make the folder of temporary files of this process's Java and Spark; gone when it ends.
+    """Make a private temporary folder for Java and Spark, removed when the process ends.
 
-    Java would use the shared folder of the machine, and Spark's own folders there, or the libraries
-    it unpacks to load them, are as open as the process's mask.
+    By default Java uses the shared temporary folder of the machine, where files and unpacked
+    libraries of Spark would be as open as the mask of the process allows.
     """
     folder = Path(tempfile.mkdtemp(prefix="topdown-das-spark-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -172,7 +172,7 @@ def private_folder() -> Path:
 
 
 def driver_options(archive: Path) -> str:
-    """List options of an embedded session's Java; with the archive of classes if there is one."""
+    """Return the Java options of an embedded session, with the class archive if it exists."""
     options = [
         f"-Dlog4j2.configurationFile=file:{log_settings(private_folder())}",
         "-XX:TieredStopAtLevel=1",
@@ -189,17 +189,17 @@ def driver_options(archive: Path) -> str:
 
 
 def java_in_use() -> str:
-    """Return the major version of the Java that the embedded session runs on, as text."""
+    """Return the major version of the Java of the embedded session, as text."""
     home = os.environ.get("JAVA_HOME")
     version = java_version(Path(home) / "bin" / "java") if home else None
     return str(version) if version is not None else "of the cluster"
 
 
 def log_settings(folder: Path) -> Path:
-    """Return the settings of Java's log as a file that it can read.
+    """Return the log settings as a file that Java can read.
 
     Args:
-      folder: Takes a copy where the package is not on a file system, such as in a zip.
+      folder: Folder for a copy, if the package is in a zip.
     """
     if isinstance(_LOG_SETTINGS, Path):
         return _LOG_SETTINGS
@@ -209,10 +209,10 @@ def log_settings(folder: Path) -> Path:
 
 
 def quiet_submitted_java() -> None:
-    """Let the Java that spark-submit has started print errors only, unless it has other settings.
+    """Let the Java of spark-submit print errors only, unless the user configured its log.
 
-    Under spark-submit Java runs before this program does, with settings that Spark has for whoever
-    gives none; they are replaced as soon as Python starts. Settings that somebody gave stay.
+    Under spark-submit Java starts before this program, with default log settings of Spark. They are
+    replaced when Python starts; settings of the user are kept.
     """
     from py4j.protocol import Py4JError
     from pyspark import SparkContext

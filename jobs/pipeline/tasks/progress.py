@@ -1,8 +1,8 @@
 """Progress: lines on the terminal while a run works, events for machines, costs of its stages.
 
-Standard error gets one line per stage and geolevel, live where the terminal allows, there above one
-for the whole run; standard output stays for results. A log, if wanted, gets one JSON object per
-line; docs/operations.md lists them. Neither says anything of the data but how long work on it took.
+Standard error gets one line per stage and geolevel, live on a terminal, there above one line for
+the whole run; standard output is for results. An optional log gets one JSON object per line
+(docs/operations.md). Both disclose nothing about the data but times.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _LAST = {"run_finished", "run_failed"}
 
 
 class Line:
-    """One line of progress: part of a stage. Called with (finished, all) by work without Spark.
+    """One line of progress of a part of a stage. Work without Spark calls it with (done, total).
 
     Attributes:
-      place: The stage, what of it, and the geolevel if it is about one.
+      place: Stage, part of the stage, and geolevel if there is one.
       steps: The steps run so far.
     """
 
@@ -50,16 +50,16 @@ class Line:
         self.show: Callable[[int, int, str], None] = lambda done, total, speed: None
 
     def __call__(self, finished: int, total: int) -> None:
-        """Show how far work without Spark is."""
+        """Show the progress of work without Spark."""
         self.show(finished, total, "")
 
     @property
     def geounits(self) -> int:
-        """Count geounits that steps have finished; one that two steps work on counts twice."""
+        """Count finished geounits; a geounit of two steps counts twice."""
         return sum(step.done for step in self.steps if step.in_geounits)
 
     def watch(self, step: Step) -> None:
-        """Show how far a step is, and its stragglers, each once."""
+        """Show the progress of a step, and each straggler once."""
         if not self.steps or self.steps[-1] is not step:
             self.steps.append(step)
         for straggler in step.stragglers():
@@ -94,16 +94,16 @@ class Line:
 
 
 class Reporter:
-    """Writes progress to standard error, and events to a log if one is given.
+    """Writer of progress to standard error, and of events to an optional log.
 
     Args:
-      quiet: No lines on standard error.
-      log: File to which events are added, made readable by its owner only where there are modes.
-      every_seconds: Between two reports of one line, where lines are not live; and between two
-        writings of a log in a store.
+      quiet: Whether standard error gets no lines.
+      log: File of events, readable by its owner only if the file system has permissions.
+      every_seconds: Seconds between reports of a line that is not live, and between writes of a
+        log in a store.
 
     Raises:
-      OutputError: The log is another file, or its store does not answer.
+      OutputError: The log is a file of another kind, or its store does not answer.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class Reporter:
 
     @contextmanager
     def stages(self, number: int, total: int) -> Iterator[None]:
-        """Say below the lines of the block which stage of the whole run it is, from 1."""
+        """Show the number of the stage in the run, from 1, with the lines of the block."""
         self._stage = number, total
         try:
             yield
@@ -126,10 +126,10 @@ class Reporter:
             self._stage = None
 
     def so_far(self) -> str:
-        """Say which stage of the run it is, and how long the run takes so far; else nothing.
+        """Format the number of the stage and the elapsed time of the run; "" outside a run.
 
-        How long it will run is not said: stages differ, and which takes longest hangs on schema,
-        budget and machine.
+        The remaining time is not estimated, since times of stages depend on schema, budget and
+        machine.
         """
         if self._stage is None:
             return ""
@@ -144,13 +144,13 @@ class Reporter:
         geolevel: str | None = None,
         memory: Callable[[], int | None] = lambda: None,
     ) -> Iterator[Line]:
-        """Show one line while the block runs, with the steps that are run in it.
+        """Show one line of progress for the steps of the block.
 
         Args:
           stage: Name of the stage.
-          what: What of it.
-          geolevel: The geolevel it is about, if one.
-          memory: Gives the bytes in use, for events.
+          what: Name of the part of the stage.
+          geolevel: The geolevel, if there is one.
+          memory: Returns the bytes in use, for events.
         """
         place = {"stage": stage, "what": what, "geolevel": geolevel}
         line = Line(self, place, memory)
@@ -167,7 +167,7 @@ class Reporter:
             self.say(f"{stage:<20}{what:<34}{seconds:8.1f} s{rate if line.geounits else ''}")
 
     def solved(self, place: Mapping[str, str | None], statistics: SolveStatistics) -> None:
-        """Tell how the nodes of a geolevel were solved, from its published statistics."""
+        """Report how the nodes of a geolevel were solved, from its published statistics."""
         document = json_of(statistics)
         self.event("solved", **place, **{key: document[key] for key in _SOLVED})
         if statistics.nodes:
@@ -183,14 +183,14 @@ class Reporter:
         """Add an event to the log; docs/operations.md lists all.
 
         Raises:
-          OutputError: It is the first one, and the log cannot be written.
+          OutputError: The first event cannot be written.
         """
         if self._events is not None:
             document = {"time": datetime.now(UTC).isoformat(), "event": event, **facts}
             self._events.add(json.dumps(document), last=event in _LAST)
 
     def warn(self, text: str) -> None:
-        """Print a line even where progress is not wanted."""
+        """Print a warning, even if progress is off."""
         warnings = Console(stderr=True, highlight=False, markup=False, emoji=False)
         warnings.print(printable(f"das: {text}"), soft_wrap=True)
 
@@ -200,7 +200,7 @@ class Reporter:
 
 
 class Recorder:
-    """Records what the stages of a run cost, when each is done."""
+    """Recorder of the costs of finished stages of a run."""
 
     def __init__(self, out: Place, reporter: Reporter, memory: PeakMemory) -> None:
         self._out = out
@@ -210,10 +210,10 @@ class Recorder:
 
     @contextmanager
     def stage(self, stage: str, what: str = "", geolevel: str | None = None) -> Iterator[Line]:
-        """Show the progress of a stage, or of a part of it, and add its costs to the summary.
+        """Show the progress of a stage or part of it, and add its costs to the summary.
 
-        Core seconds are those of all processes of the run on this machine and of all executors
-        that did its tasks, as the tasks report them. A part that fails adds nothing.
+        Core seconds include all processes of the run on this machine, and the executors of its
+        tasks. A failed part adds nothing.
         """
         core_seconds, began = self._meter.core_seconds(), time.monotonic()
         self._memory.take()
@@ -240,7 +240,7 @@ class Recorder:
             stragglers=tuple(straggler for step in line.steps for straggler in step.stragglers()),
         )
         costs = json_of(part)
-        del costs["core_hours"]  # an event has it in seconds alone
+        del costs["core_hours"]  # events state seconds only
         self._reporter.event("stage_finished", **costs)
         write_document(self._out / SUMMARY, summary_of([*read_summary(self._out).parts, part]))
 
@@ -249,13 +249,14 @@ class Recorder:
 def _live(
     console: Console, stage: str, what: str, whole: tuple[int, int, float] | None
 ) -> Iterator[Callable[[int, int, str], None]]:
-    """Draw a line again and again, above one of the whole run.
+    """Draw a live line of a stage above a line of the whole run.
 
     Args:
-      console: Where.
+      console: The terminal.
       stage: Name of the stage.
-      what: What of it.
-      whole: Number of the stage, how many there are, and when the run began.
+      what: Name of the part of the stage.
+      whole: Number of the stage, number of stages, and monotonic start of the run; None for one
+        line.
     """
     columns = (
         TextColumn("{task.fields[stage]:<20}{task.description:<34}", markup=False),
@@ -289,7 +290,7 @@ def _live(
 
 
 def speed_text(rate: float | None, remaining_seconds: float | None) -> str:
-    """Write rate and remaining time, or nothing before they are known.
+    """Format rate and remaining time; "" before they are known.
 
     >>> speed_text(123.4, 90.0)
     ', 123/s, 1:30 left'
@@ -300,7 +301,7 @@ def speed_text(rate: float | None, remaining_seconds: float | None) -> str:
 
 
 def clock_text(seconds: float) -> str:
-    """Write seconds as a clock shows them.
+    """Format seconds as minutes and seconds, with hours if necessary.
 
     >>> clock_text(90.0), clock_text(3700.0)
     ('1:30', '1:01:40')

@@ -1,4 +1,4 @@
-"""What a run costs: processor time and memory of its processes, on this machine and on workers."""
+"""Measure processor time and memory of a run, on this machine and on workers."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import psutil
 
-_REST = 50  # times a sample of memory takes, until the next
-# Seconds by which a process may seem older than it is: the system counts births from its own start,
+_REST = 50  # pause after a memory sample in multiples of its time: at most 2 percent of a core
+# Seconds by which a process can seem older than it is: the system counts births from its start,
 # which it knows in whole seconds. Without them the start of Java, 2.4 core seconds, was left out on
 # a machine that had started at the end of a second.
 _EARLY = 1.0
@@ -27,8 +27,8 @@ class Reading(NamedTuple):
     """Processor time of one process.
 
     Attributes:
-      born: When it started, seconds since the epoch.
-      seconds: User and system seconds so far, of all its threads.
+      born: Start time, seconds since the epoch.
+      seconds: User and system seconds of all threads so far.
     """
 
     born: float
@@ -39,10 +39,10 @@ Readings = Mapping[str, Reading]  # by machine and process number
 
 
 class Meter:
-    """Processor seconds of a run since the meter was made, wherever its processes are.
+    """Meter of the processor seconds of a run since its creation, on all machines.
 
-    Readings only grow, so any may be taken twice or late. A process older than the run, such as a
-    notebook's session, counts from when it was first seen.
+    Readings only grow, so they may be repeated or late. A process older than the run, such as a
+    session of a notebook, counts from its first reading.
     """
 
     def __init__(self) -> None:
@@ -52,19 +52,19 @@ class Meter:
         self._spent: dict[str, float] = {}
 
     def note(self, readings: Readings) -> None:
-        """Take readings in."""
+        """Add readings of processes."""
         for name, (born, seconds) in readings.items():
             before = self._before.setdefault(name, seconds if born < self._began else 0.0)
             self._spent[name] = max(self._spent.get(name, 0.0), seconds - before)
 
     def core_seconds(self) -> float:
-        """Sum processor seconds so far of this machine's processes and of all that were noted."""
+        """Sum processor seconds so far of local processes and of all added readings."""
         self.note(read_processes(family()))
         return sum(self._spent.values())
 
 
 def read_processes(processes: Iterable[psutil.Process]) -> dict[str, Reading]:
-    """Read processor time of processes of this machine; those that ended meanwhile are left out."""
+    """Read processor times of local processes; ended processes are left out."""
     host, found = socket.gethostname(), {}
     for process in processes:
         with suppress(psutil.Error):
@@ -75,7 +75,7 @@ def read_processes(processes: Iterable[psutil.Process]) -> dict[str, Reading]:
 
 
 def family() -> list[psutil.Process]:
-    """List this process, those below it, and the Java process above it under spark-submit."""
+    """List this process, its descendants and, under spark-submit, its Java parent."""
     this = psutil.Process()
     try:
         parent = this.parent() if "PYSPARK_GATEWAY_PORT" in os.environ else None
@@ -86,7 +86,7 @@ def family() -> list[psutil.Process]:
 
 
 def executor_family() -> list[psutil.Process]:
-    """List the process of this task, the daemon that forked it and the Java of its executor."""
+    """List the process of this task, the daemon that forked it, and the Java of its executor."""
     found = [psutil.Process()]
     with suppress(psutil.Error):
         while len(found) < _ABOVE and (above := found[-1].parent()) is not None:
@@ -97,13 +97,13 @@ def executor_family() -> list[psutil.Process]:
 
 
 def forget_task_peak() -> None:
-    """Let `task_peak_bytes` speak of what comes now, where the system can forget (Linux)."""
+    """Reset the peak of `task_peak_bytes`, if the system can (Linux)."""
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
 
 
 def task_peak_bytes() -> int:
-    """Return the largest resident size of this process since `forget_task_peak`, else its start."""
+    """Return the largest resident size of this process since the last reset, or since its start."""
     with suppress(OSError):
         for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
             if line.startswith("VmHWM:"):
@@ -113,11 +113,10 @@ def task_peak_bytes() -> int:
 
 
 class PeakMemory:
-    """Samples the memory of all processes of a run on this machine in the background.
+    """Background sampler of the memory of all processes of a run on this machine.
 
-    Shared pages are counted once where the system tells (proportional set size on Linux), else
-    resident sizes are added. The system walks through all pages for it, so samples are as far
-    apart as keeps that below a fiftieth of one core.
+    Shared pages are counted once if the system can (proportional set size on Linux), else resident
+    sizes are summed. A sample walks through all pages, so sampling is limited to 1/50 of a core.
     """
 
     def __init__(self, interval_seconds: float = 1.0) -> None:
@@ -137,7 +136,7 @@ class PeakMemory:
         self._thread.join()
 
     def take(self) -> int:
-        """Return the largest sample since the last call; the one before if none was due since."""
+        """Return the largest sample since the last call, or the latest if there is none."""
         self._sample()
         peak, self._peak_bytes = self._peak_bytes, 0
         return peak or self.latest_bytes
@@ -157,7 +156,7 @@ class PeakMemory:
 
 
 def memory_bytes() -> int:
-    """Sum the bytes in memory of this run's processes on this machine."""
+    """Return the bytes in memory of all local processes of this run."""
     total = 0
     for process in family():
         try:

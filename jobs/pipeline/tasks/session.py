@@ -1,7 +1,7 @@
-"""Spark sessions: their settings, what keeps them closed to others, and executors of a cluster.
+"""Open Spark sessions: settings, protection, and executors of a cluster.
 
-Spark itself says little of a cluster: it looks a minute for a master that is not there, and waits
-for ever for executors that no worker has room for. Here both are checked, and explained.
+Spark looks a minute for an absent master, and waits forever for executors that fit no worker. This
+module checks and explains both.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-# A worker takes some seconds to start and to register, and so does an executor. With the start of
-# Java, 6 seconds here, what hinders them is said within 30.
+# Workers and executors take some seconds to start and register. With the start of Java, 6 seconds
+# here, an obstacle is reported within 30 seconds.
 PATIENCE_SECONDS = 20
-# Queues, images and machines that are yet to be started take minutes.
+# Queues, images and machines can take minutes to start. Default, not measured.
 _LONGEST_SECONDS = 600.0
 _ANSWER_SECONDS = 5.0
 _ALLOWED = "spark.scheduler.maxRegisteredResourcesWaitingTime"
@@ -63,22 +63,21 @@ def spark_session(
 ) -> Iterator[SparkSession]:
     """Open a Spark session and close it afterwards.
 
-    Under spark-submit the master and memory come from its command line; otherwise an embedded
-    session is started on `master`, by default on all local cores. It authenticates whoever
-    connects to it, and encrypts what crosses the network or is spilled to disk; for local threads
-    Spark makes the secret, in memory.
+    Under spark-submit, master and memory come from its command line. Otherwise an embedded session
+    starts on `master`, by default on all local cores. It authenticates connections, and encrypts
+    network traffic and spilled data. For local threads Spark makes the secret in memory.
 
     Args:
       name: Application name.
       master: Spark master; None leaves it to spark-submit or uses all local cores.
       driver_memory: Heap of an embedded driver.
-      properties: Further Spark properties; they win.
+      properties: Further Spark properties, which take precedence.
       allow_open: Whether the session may lack protection. A cluster is then used as it is set up.
-      tell: Is told what is waited for, if executors of a cluster are long in coming.
+      tell: Called with the state of the cluster if executors take long to register.
 
     Raises:
       RuntimeSetupError: Java is missing, Spark does not start, the session lacks protection, or the
-        cluster cannot give it what it asks.
+        cluster cannot fulfill the request.
     """
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -89,7 +88,7 @@ def spark_session(
     from pyspark.sql import SparkSession
 
     active = SparkSession.getActiveSession()
-    if active is not None:  # somebody else's, such as a notebook's: use it and leave it open
+    if active is not None:  # a session of the caller, such as a notebook: use it, leave it open
         if not allow_open:
             refuse_open(session_properties(active))
         yield active
@@ -102,7 +101,7 @@ def spark_session(
         "spark.speculation": "false",
         "spark.python.worker.reuse": "true",
         "spark.task.maxFailures": "4",
-        # Batches are made for the slots there are: see that (nearly) all have come.
+        # Batches are cut for the available slots: wait until nearly all have registered.
         "spark.scheduler.minRegisteredResourcesRatio": "0.9",
         "spark.scheduler.maxRegisteredResourcesWaitingTime": f"{PATIENCE_SECONDS}s",
     }
@@ -117,9 +116,9 @@ def spark_session(
             _add_to_python_path(Path(__file__).resolve().parents[3])
     elif master is not None:
         settings["spark.master"] = master
-    own = properties or {}
-    settings |= protection_of(settings.get("spark.master", ""), own, allow_open=allow_open)
-    settings |= own
+    more = properties or {}
+    settings |= protection_of(settings.get("spark.master", ""), more, allow_open=allow_open)
+    settings |= more
     builder = SparkSession.builder.appName(name).config(map={**settings})
     refuse_absent_master(settings.get("spark.master") or _submitted_master())
     remote = os.environ.pop(REMOTE_VARIABLE, None)  # the caller chose another master
@@ -144,12 +143,12 @@ def spark_session(
 
 
 def session_properties(spark: SparkSession) -> dict[str, str]:
-    """Return the properties that a running session was started with."""
+    """Return the properties with which a session was started."""
     return dict(spark.sparkContext.getConf().getAll())
 
 
 def _root_cause(error: Exception) -> str:
-    """Return the innermost cause that Java gives; other errors describe themselves."""
+    """Return the innermost cause of a Java error, or the text of another error."""
     java: Any = getattr(error, "java_exception", None)
     if java is None:
         return f"{type(error).__name__}: {error}"
@@ -159,7 +158,7 @@ def _root_cause(error: Exception) -> str:
 
 
 def _submitted_master() -> str:
-    """Return the master that spark-submit was given."""
+    """Return the master given to spark-submit."""
     from pyspark import SparkConf, SparkContext
 
     SparkContext._ensure_initialized()
@@ -167,7 +166,7 @@ def _submitted_master() -> str:
 
 
 def _keep_quiet(context: SparkContext) -> None:
-    """Let PySpark print no frames where Java is lost: the command says so in one line."""
+    """Hide PySpark's traceback of a lost Java, which the command reports in one line."""
     server: Any = getattr(context, "_accumulatorServer", None)
     if server is None:
         return
@@ -181,7 +180,7 @@ def _keep_quiet(context: SparkContext) -> None:
 
 
 def _add_to_python_path(folder: Path) -> None:
-    """Let the Python processes that Spark starts import the project from where it is."""
+    """Add the folder of the project to PYTHONPATH, for the Python processes of Spark."""
     paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     if str(folder) not in paths:
         os.environ["PYTHONPATH"] = os.pathsep.join(p for p in (str(folder), *paths) if p)
@@ -192,14 +191,14 @@ def _add_to_python_path(folder: Path) -> None:
 
 @dataclass(frozen=True)
 class Standalone:
-    """What the master of a standalone cluster says of it and of one application.
+    """State of a standalone cluster and of one application, from its master.
 
     Attributes:
-      workers: Those that live: host, cores and MB that each offers in all.
+      workers: Live workers: host, total cores and total MB.
       others: Names of the other applications.
-      cores: Of an executor, as the master counts; 1 if it may have any number.
-      mebibytes: Memory of an executor, as the master counts.
-      most_cores: Of all executors together; None without a limit.
+      cores: Cores of an executor by the master; 1 if it may have any number.
+      mebibytes: Memory of an executor by the master.
+      most_cores: Limit of cores of all executors together; None without a limit.
     """
 
     workers: Sequence[tuple[str, int, int]]
@@ -210,7 +209,7 @@ class Standalone:
 
     @property
     def hindrance(self) -> str | None:
-        """Say why no executor can ever start, whatever else happens; None if one can."""
+        """Return why no executor can ever start; None if one can."""
         if not self.workers:
             return "has no worker"
         if self.most_cores is not None and self.most_cores < self.cores:
@@ -231,13 +230,13 @@ class Standalone:
 
 
 def refuse_absent_master(master: str) -> None:
-    """Refuse a standalone master at whose address nothing answers; others are Spark's to find.
+    """Refuse a standalone master whose addresses do not answer; other masters are not checked.
 
     Args:
-      master: As Spark has it, such as `spark://host:7077` or `spark://a:7077,b:7077`.
+      master: URL of the master, such as `spark://host:7077` or `spark://a:7077,b:7077`.
 
     Raises:
-      RuntimeSetupError: None of the addresses answers.
+      RuntimeSetupError: No address answers.
     """
     refusals = []
     for host, port in _addresses(master):
@@ -258,24 +257,24 @@ def refuse_absent_master(master: str) -> None:
 
 
 def await_executors(context: SparkContext, tell: Callable[[str], None]) -> None:
-    """Wait until the first executors have come, or say why none can.
+    """Wait until the first executors have registered, or explain why none can.
 
     Args:
-      context: Of a session on a cluster.
-      tell: Is told once if it takes long, with what is waited for.
+      context: Context of a session on a cluster.
+      tell: Called once with the state of the cluster if it takes long.
 
     Raises:
-      RuntimeSetupError: The cluster can start none, or did not for so long that it is given up.
+      RuntimeSetupError: The cluster cannot start an executor, or did not in time.
     """
-    started, told = int(context.startTime) / 1000, False  # Spark itself may have waited since
+    started, is_reported = int(context.startTime) / 1000, False  # Spark may have waited since
     java: Any = context._jsc
-    allowed = int(java.sc().conf().getTimeAsMs(_ALLOWED, "0s")) / 1000  # by who opened the session
+    allowed = int(java.sc().conf().getTimeAsMs(_ALLOWED, "0s")) / 1000  # set by the caller
     while not _executors(context):
         waited = time.time() - started
         is_over = waited >= max(_LONGEST_SECONDS, allowed)
-        if is_over or (waited >= PATIENCE_SECONDS and not told):
+        if is_over or (waited >= PATIENCE_SECONDS and not is_reported):
             cluster = _standalone(context)
-            hindrance = cluster.hindrance if cluster is not None and not told else None
+            hindrance = cluster.hindrance if cluster is not None and not is_reported else None
             none = f"no executor of application {context.applicationId} has registered"
             state = f"{_requested(context)}; {cluster or none}"
             if hindrance is not None:
@@ -287,9 +286,9 @@ def await_executors(context: SparkContext, tell: Callable[[str], None]) -> None:
                     "conf/cluster/small-cluster.yaml, or start workers that offer more (--cores "
                     "and --memory of a worker)",
                 )
-            if not told:
+            if not is_reported:
                 tell(f"{'':<20}no executor yet; {state}")
-                told = True
+                is_reported = True
             if is_over:
                 raise RuntimeSetupError(
                     str(context.master),
@@ -300,11 +299,11 @@ def await_executors(context: SparkContext, tell: Callable[[str], None]) -> None:
                     f"{_ALLOWED}",
                 )
         time.sleep(_POLL_SECONDS)
-    context.parallelize([None], 1).count()  # starts when as many have come as batches are made for
+    context.parallelize([None], 1).count()  # starts when enough executors have registered
 
 
 def _requested(context: SparkContext) -> str:
-    """Describe what the session requests, in the words of its properties."""
+    """Describe the requested executors by Spark properties."""
     conf = context.getConf()
     names = ("instances", "cores", "memory", "memoryOverhead", "memoryOverheadFactor")
     values = {f"spark.executor.{name}": conf.get(f"spark.executor.{name}") for name in names}
@@ -314,10 +313,10 @@ def _requested(context: SparkContext) -> str:
 
 
 def _executors(context: SparkContext) -> int:
-    """Count the executors that have come.
+    """Count the registered executors.
 
     Raises:
-      RuntimeSetupError: Spark has given up, since the cluster ended the application.
+      RuntimeSetupError: The cluster ended the application.
     """
     java: Any = context._jsc
     spark = java.sc()
@@ -333,10 +332,9 @@ def _executors(context: SparkContext) -> int:
 
 
 def _standalone(context: SparkContext) -> Standalone | None:
-    """Read the state of a standalone cluster; None of another cluster, or if none is seen.
+    """Read the state of a standalone cluster; None for other clusters, or if it is not visible.
 
-    Its master writes it as JSON on its page, which is looked for where the session's
-    `spark.master.ui.port` says, by default at 8080.
+    The master serves it as JSON on its page at `spark.master.ui.port`, by default 8080.
     """
     conf = context.getConf()
     page = int(conf.get("spark.master.ui.port", "8080"))
@@ -349,20 +347,20 @@ def _standalone(context: SparkContext) -> Standalone | None:
             if not state["url"].endswith(f":{port}") or state["status"] != "ALIVE":
                 continue  # the page of another master, or of one that stands by
             applications = {app["id"]: app for app in state["activeapps"]}
-            own, most = applications.pop(context.applicationId), conf.get("spark.cores.max")
+            this, most = applications.pop(context.applicationId), conf.get("spark.cores.max")
             return Standalone(
                 [
-                    (one["host"], int(one["cores"]), int(one["memory"]))
-                    for one in state["workers"]
-                    if one["state"] == "ALIVE"
+                    (worker["host"], int(worker["cores"]), int(worker["memory"]))
+                    for worker in state["workers"]
+                    if worker["state"] == "ALIVE"
                 ],
                 [app["name"] for app in applications.values()],
                 int(conf.get("spark.executor.cores", "1")),
-                int(own["memoryperexecutor"]),
+                int(this["memoryperexecutor"]),
                 int(most) if most else None,
             )
         except (OSError, HTTPException, ValueError, KeyError, TypeError):
-            continue  # no page, or that of another program
+            continue  # no page, or the page of another program
     return None
 
 

@@ -1,7 +1,7 @@
-"""The project's own files: their byte code here, and what the workers of a server have of them.
+"""Compile the project's files, compare them with those of workers, and send them.
 
-Workers import what tasks are made of. Those of a server of somebody else have no project, or
-another version of it, and would then do something else than was asked.
+Workers import the code of tasks. Workers of a remote server have no copy of the project or another
+version, which would compute other results.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 PACKAGES = ("das", "geography", "invariants", "solvers", "jobs")
-# What tasks import of other projects, by the names that are imported.
+# Libraries that tasks import, by module name.
 _LIBRARIES = (
     *("cryptography", "numba", "numpy", "ortools", "pandas", "psutil", "pyarrow", "pydantic"),
     *("scipy", "yaml"),
@@ -24,11 +24,11 @@ _LIBRARIES = (
 
 @dataclass(frozen=True)
 class Equipment:
-    """What a process can import.
+    """Project and libraries that a process can import.
 
     Attributes:
-      digest: Hexadecimal SHA-256 of the sources of the project; None if a package is not there.
-      absent: Libraries of other projects that tasks need and that are not there.
+      digest: Hexadecimal SHA-256 of the sources of the project; None if a package is missing.
+      absent: Missing libraries that tasks need.
     """
 
     digest: str | None
@@ -36,9 +36,9 @@ class Equipment:
 
 
 def looker() -> Callable[[], tuple[str | None, tuple[str, ...]]]:
-    """Give a function that finds `Equipment` of the process it runs in.
+    """Return a function that finds the `Equipment` of the process that runs it.
 
-    It is sent to workers that may have nothing of this project: it carries all it needs.
+    The function is sent to workers without the project, so it is self-contained.
     """
     packages, libraries = PACKAGES, _LIBRARIES
 
@@ -48,7 +48,7 @@ def looker() -> Callable[[], tuple[str | None, tuple[str, ...]]]:
         import zipfile
 
         def sources(folder: Any, prefix: str = "") -> Iterator[tuple[str, bytes]]:  # noqa: ANN401
-            """Python files of a package, by their paths in it; of a folder or a zip."""
+            """Yield path and content of the Python files of a package, in a folder or a zip."""
             for entry in folder.iterdir():
                 if entry.is_dir():
                     yield from sources(entry, f"{prefix}{entry.name}/")
@@ -64,8 +64,8 @@ def looker() -> Callable[[], tuple[str | None, tuple[str, ...]]]:
                     raise FileNotFoundError(package)
                 folder = spec.loader.get_resource_reader(package).files()
                 for name, content in sorted(sources(folder)):
-                    own = hashlib.sha256(content).hexdigest()
-                    whole.update(f"{package} {name} {own}\n".encode())
+                    of_file = hashlib.sha256(content).hexdigest()
+                    whole.update(f"{package} {name} {of_file}\n".encode())
             digest = whole.hexdigest()
         except (OSError, zipfile.BadZipFile):
             pass
@@ -76,11 +76,11 @@ def looker() -> Callable[[], tuple[str | None, tuple[str, ...]]]:
 
 
 def compile_packages() -> bool:
-    """Compile what is not compiled yet; return whether all of it is kept beside the sources.
+    """Compile missing byte code; return whether all of it is stored with the sources.
 
-    Installing does this. In a checkout Python does it at the first import of each module, unless
-    the environment says PYTHONDONTWRITEBYTECODE, as images of containers often do; then every
-    process compiles every module that it imports, which is a third of what a short command takes.
+    Installing compiles. In a checkout Python compiles at the first import of each module, unless
+    PYTHONDONTWRITEBYTECODE is set, as in many container images. Then every process compiles every
+    module it imports, which takes a third of the time of a short command.
     """
     done = True
     for name in PACKAGES:
@@ -88,22 +88,22 @@ def compile_packages() -> bool:
         folder = Path(str(spec.origin)).parent if spec else Path(name)
         try:
             done &= folder.is_dir() and bool(compileall.compile_dir(folder, quiet=2, force=False))
-        except OSError:  # a folder of somebody else's
+        except OSError:  # a folder that this user cannot write
             done = False
     return done
 
 
 def own_equipment() -> Equipment:
-    """Find what this process can import."""
+    """Return the equipment of this process."""
     return Equipment(*looker()())
 
 
 def project_archive(folder: Path, digest: str) -> Path:
-    """Write the five packages as a zip, from where they are.
+    """Write the five packages as a zip.
 
     Args:
-      folder: Where to write it.
-      digest: Of the sources; part of its name, since a server keeps the archives it is given.
+      folder: Folder of the zip.
+      digest: Digest of the sources, part of the file name, since a server keeps archives.
     """
     roots = [Path(str(importlib.import_module(name).__file__)).parent for name in PACKAGES]
     if not roots[0].is_dir():  # this process itself has them from a zip

@@ -1,4 +1,4 @@
-"""The tasks of one step: what each gives back and costs, how far they are, which lag behind."""
+"""Tasks of one step: results, costs, progress and stragglers."""
 
 from __future__ import annotations
 
@@ -27,18 +27,19 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 R = TypeVar("R")
 
-_FACTOR = 3.0  # times its predicted seconds after which a task lags
-_LEAST_SECONDS = 10.0  # beyond the predicted ones, so that short tasks are left alone
-_LEAST_FINISHED = 3  # tasks from which seconds are predicted
+# A task lags if it exceeds both limits. Defaults, not measured.
+_FACTOR = 3.0  # times its predicted seconds
+_LEAST_SECONDS = 10.0  # seconds beyond the predicted ones, so that short tasks are left alone
+_LEAST_FINISHED = 3  # finished tasks needed to predict seconds
 
 
 class Tasks(ABC):
-    """What runs the tasks of a stage; all that a stage knows of it.
+    """Runner of the tasks of a stage, on Spark or in this process.
 
     Attributes:
-      sizing: How much work a task gets.
-      slots: Tasks that run at the same time.
-      is_open: Whether what the tasks send each other lacks authentication or encryption.
+      sizing: Amounts of work per task.
+      slots: Number of tasks that run at the same time.
+      is_open: Whether traffic between tasks lacks authentication or encryption.
     """
 
     def __init__(self, sizing: Sizing, slots: int = 1, *, is_open: bool = False) -> None:
@@ -48,7 +49,7 @@ class Tasks(ABC):
 
     @property
     def batches(self) -> int:
-        """Return how many tasks a step is cut into where there is work enough."""
+        """Return the number of tasks into which a step with enough work is cut."""
         return self.slots * self.sizing.batches_per_slot
 
     @property
@@ -60,28 +61,28 @@ class Tasks(ABC):
     def run(self, label: str, items: Sequence[T], task: Callable[[T], R]) -> list[R]:
         """Run a function on every item, one task each, first item first.
 
-        Exactly one result per item comes back, in their order, whatever was retried. How far the
-        tasks are and what they cost is shown to the watch of `jobs.pipeline.tasks.step.watching`.
+        Exactly one result per item is returned, in order, despite retries. Progress and costs of
+        the tasks go to the watch of `jobs.pipeline.tasks.step.watching`.
 
         Args:
           label: Name of the step.
           items: Small picklable values; tasks read their data themselves.
-          task: Plain function of one item.
+          task: A function of one item.
 
         Raises:
-          DasError: The one a task raised on purpose, first item first.
+          DasError: The error of the first item whose task raised one.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class TaskReport:
-    """What a finished task cost. Tells nothing of what it read or wrote.
+    """Costs of a finished task, without facts about the data.
 
     Attributes:
-      index: Which task of its step.
-      seconds: How long it took.
-      processors: Processor time of its process and those of its executor.
-      peak_bytes: Largest resident size of its process.
+      index: Number of the task in its step.
+      seconds: Elapsed seconds.
+      processors: Processor time of the processes of the task and its executor.
+      peak_bytes: Largest resident size of the process.
     """
 
     index: int
@@ -92,18 +93,18 @@ class TaskReport:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A task's own error, sent back as a value so that its type and facts survive."""
+    """Error of a task, returned as a value so that its type and facts survive."""
 
     error: DasError
 
 
 def outcome_of(task: Callable[[T], R], index: int, item: T) -> tuple[R | Failure, TaskReport]:
-    """Run one task where it is: errors raised on purpose are values, costs are measured.
+    """Run one task and measure its costs; a DasError is returned as a value.
 
     Args:
-      task: What to do.
-      index: Which task of its step.
-      item: Its descriptor.
+      task: The function.
+      index: Number of the task in its step.
+      item: The item of the task.
     """
     forget_task_peak()
     began = time.monotonic()
@@ -119,7 +120,7 @@ def results_of(outcomes: Iterable[R | Failure]) -> list[R]:
     """Return the results of the tasks of a step, in the order of their items.
 
     Raises:
-      DasError: The one a task raised on purpose, first item first.
+      DasError: The error of the first item whose task raised one.
     """
     results: list[R] = []
     for outcome in outcomes:
@@ -132,17 +133,17 @@ def results_of(outcomes: Iterable[R | Failure]) -> list[R]:
 class Step:
     """One Spark job of one task per descriptor, as the driver sees it.
 
-    Progress counts geounits where descriptors have a `cost`, else tasks. Spark starts tasks in
-    order, so when n were started, these are the first n. Where reports come in the order of the
-    tasks, as from a server, some that finished have not told yet: `unseen` of those started.
+    Progress counts geounits if descriptors have a `cost`, else tasks. Spark starts tasks in order,
+    so n started tasks are the first n. A Connect server sends reports in the order of the tasks,
+    so some tasks have finished whose reports are still missing (`unseen`).
     """
 
     def __init__(self, label: str, descriptors: Sequence[object]) -> None:
         self.label = label
-        self.in_geounits = all(hasattr(one, "cost") for one in descriptors)
-        self.costs = [max(1, int(getattr(one, "cost", 1))) for one in descriptors]
+        self.in_geounits = all(hasattr(item, "cost") for item in descriptors)
+        self.costs = [max(1, int(getattr(item, "cost", 1))) for item in descriptors]
         self._ranges = [
-            (str(getattr(one, "low", "")), str(getattr(one, "high", ""))) for one in descriptors
+            (str(getattr(item, "low", "")), str(getattr(item, "high", ""))) for item in descriptors
         ]
         self.reports: dict[int, TaskReport] = {}
         self._since: list[float] = []
@@ -156,7 +157,7 @@ class Step:
 
     @property
     def done(self) -> int:
-        """Count finished geounits or tasks; of tasks without a report, the least they can be."""
+        """Count finished geounits or tasks; a lower bound for tasks without a report."""
         reported = sum(self.costs[index] for index in self.reports)
         waiting = sorted(self.costs[index] for index in self._waiting()[1:])
         return reported + sum(waiting[: self._unseen])
@@ -168,19 +169,19 @@ class Step:
 
     @property
     def remaining_seconds(self) -> float | None:
-        """Estimate what the rest takes at this rate; None before the first task has finished."""
+        """Estimate the remaining seconds; None before the first task has finished."""
         return None if self.rate is None else (self.total - self.done) / self.rate
 
     def look(
         self, reports: Iterable[TaskReport], n_started: int, now: float, n_finished: int = 0
     ) -> None:
-        """Take in what is known of the tasks.
+        """Update the state of the tasks.
 
         Args:
-          reports: Of tasks that finished.
-          n_started: Tasks started by now.
+          reports: Reports of finished tasks.
+          n_started: Number of started tasks.
           now: Monotonic seconds.
-          n_finished: Tasks that finished by now, if more than reports have come of.
+          n_finished: Number of finished tasks, if larger than the number of reports.
         """
         for report in reports:
             self.reports[report.index] = report
@@ -189,18 +190,18 @@ class Step:
         self.now = now
 
     def _waiting(self) -> list[int]:
-        """List started tasks without a report, first task first. The first of them runs."""
+        """List started tasks without a report in order; the first one is running."""
         return [index for index in range(len(self._since)) if index not in self.reports]
 
     def stragglers(self) -> list[Straggler]:
-        """List tasks that lag, finished ones and running ones, first task first."""
+        """List lagging tasks, finished or running, in order."""
         if len(self.reports) < _LEAST_FINISHED:
             return []
-        each = median(one.seconds / self.costs[one.index] for one in self.reports.values())
-        # Where some have finished and not told, only the first is known to run.
+        each = median(r.seconds / self.costs[r.index] for r in self.reports.values())
+        # If reports of finished tasks are missing, only the first waiting task surely runs.
         running = self._waiting()[: 1 if self._unseen else None]
         seconds = {index: self.now - self._since[index] for index in running}
-        seconds |= {index: one.seconds for index, one in self.reports.items()}
+        seconds |= {index: report.seconds for index, report in self.reports.items()}
         expected = {index: each * self.costs[index] for index in seconds}
         return [
             Straggler(
@@ -224,7 +225,7 @@ _WATCH: ContextVar[Watch | None] = ContextVar("watch", default=None)
 
 @contextmanager
 def watching(watch: Watch) -> Iterator[None]:
-    """Let every step that is run inside the block be shown to `watch`, again and again."""
+    """Call `watch` repeatedly with every step that runs inside the block."""
     token = _WATCH.set(watch)
     try:
         yield
@@ -233,5 +234,5 @@ def watching(watch: Watch) -> Iterator[None]:
 
 
 def current_watch() -> Watch | None:
-    """Return what steps are shown to here and now."""
+    """Return the watch of the current context; None without one."""
     return _WATCH.get()

@@ -1,7 +1,7 @@
 """The process Spark forks its Python workers from, with the libraries already imported.
 
-Without it every worker imports numpy, pyarrow and the solvers anew, seconds at a time. Speed only:
-set as spark.python.daemon.module for embedded sessions, where the project is importable.
+Without it every worker would import numpy, pyarrow and the solvers, which takes seconds. It only
+saves time: `spark.python.daemon.module` of embedded sessions, where the project is importable.
 """
 
 import gc
@@ -15,8 +15,8 @@ _LIBRARIES = (
     "scipy.linalg",
     "ortools.graph.python.min_cost_flow",
 )
-# Where the functions of tasks stand; above this room, so by name. All of `jobs.pipeline.run` takes
-# twice as long to import (1.3 against 0.7 s), and workers need none of the rest.
+# Modules with the functions of tasks, by name, since this package may not import them. All of
+# `jobs.pipeline.run` takes twice as long to import (1.3 against 0.7 s).
 _TASKS = (
     "jobs.pipeline.confidential.read.formats",
     "jobs.pipeline.confidential.histograms",
@@ -32,7 +32,7 @@ gc.disable()  # imports make no garbage
 leave_pandas_out()
 for name in (*_LIBRARIES, *_TASKS):
     importlib.import_module(name)
-# Half a second in each worker otherwise. What is not compiled yet is compiled by who solves first.
+# Saves half a second in each worker. Missing kernels are compiled by the first task that solves.
 machine_code = importlib.import_module("solvers.least_squares.machine_code")
 if machine_code.is_kept():
     machine_code.load_kernels()

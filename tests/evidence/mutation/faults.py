@@ -870,8 +870,8 @@ FAULTS = (
     Fault(
         "a file of entities may name blocks that nobody listed",
         SPINE_FILES,
-        "unknown = np.flatnonzero(leaves[at] != own)",
-        "unknown = np.flatnonzero(leaves[at] > own)",
+        "unknown = np.flatnonzero(leaves[at] != of_batch)",
+        "unknown = np.flatnonzero(leaves[at] > of_batch)",
         (SPINE_FILES_UNIT + "test_every_leaf_is_named_once",),
     ),
     Fault(
@@ -1282,8 +1282,8 @@ FAULTS = (
     Fault(
         "the account is not told which marginals of a survey are exact",
         SURVEY_PLAN,
-        "self.budget, run, out, changed, exact)",
-        "self.budget, run, out, changed, ())",
+        "self.budget, run, out, changed, exact\n",
+        "self.budget, run, out, changed, ()\n",
         (SURVEY_PLAN_UNIT + "test_a_claim_names_the_marginals_that_are_exact",),
     ),
     Fault(
@@ -1488,15 +1488,15 @@ FAULTS = (
     Fault(
         "a grant can be spent by every run",
         ACCOUNT,
-        "        if one.run != claim.run:",
+        "        if one.run != reservation.run:",
         "        if False:",
         (ACCOUNT_UNIT + "test_another_run_needs_another_grant[disk]",),
     ),
     Fault(
         "a run may change the neighbors of its grant",
         ACCOUNT,
-        "        if one.budget != claim.budget:",
-        "        if one.budget.total != claim.budget.total:",
+        "        if one.budget != reservation.budget:",
+        "        if one.budget.total != reservation.budget.total:",
         (ACCOUNT_UNIT + "test_the_same_run_may_not_change_its_budget[disk]",),
     ),
     Fault(
@@ -1533,7 +1533,7 @@ FAULTS = (
     Fault(
         "a failed check tells where before the account knows",
         ACCOUNT,
-        "        note_failed_check(path, claim, error.where)\n        raise",
+        "        note_failed_check(path, reservation, error.where)\n        raise",
         "        raise",
         (ACCOUNT_UNIT + "test_failed_checks_are_kept_beside_the_claims[disk]",),
     ),

@@ -213,7 +213,7 @@ def test_lazy_answers_among_the_others_are_refused_by_name(both, tmp_path):
     release = release_of(tmp_path)
     parts = [PartWriter(release.measurements("county"), MEASUREMENTS).close()]
     publish(release.measurements("county"), parts, {"lazy_queries": ["detailed"]})
-    with pytest.raises(OutputError, match="lie in a dataset of their own since"):
+    with pytest.raises(OutputError, match="lie in a separate dataset since"):
         refuse_mixed(release, "county")
 
 

@@ -1403,8 +1403,8 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/pipeline/tasks/java.py", "install a Java runtime 17 or 21, or `pip install 'topdown-das[java]'`"):
         INSTALLS,
     ("jobs/pipeline/tasks/connect_session.py", "`pip install 'topdown-das[{}]'`, or '.[{}]' in a clone"): INSTALLS,
-    ("jobs/pipeline/tasks/connect_session.py", "see that it runs and listens there, that the token is the one it asks "
-     "for, and that `use_ssl=true` is given if it speaks TLS, and only then (docs/cluster.md)"): TriedIn(
+    ("jobs/pipeline/tasks/connect_session.py", "see that it runs and listens there, that the token is correct, and that "
+     "`use_ssl=true` is given if it speaks TLS, and only then (docs/cluster.md)"): TriedIn(
         f"{_CONNECT}::test_who_does_not_know_the_token_is_told_so_before_anything_is_read"),
     ("jobs/pipeline/tasks/connect_session.py", "start it with a token and with these properties on, and reach it by TLS, or "
      "as localhost on its own machine (docs/cluster.md); or accept the risk by "

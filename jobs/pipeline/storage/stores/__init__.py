@@ -1,1 +1,1 @@
-"""Stores of files: what a run needs of one, and each kind behind that."""
+"""Stores of files: the protocol that a run needs, and its implementations."""

@@ -1,7 +1,7 @@
-"""HDFS, by hdfs-native, which speaks its protocol without Java.
+"""HDFS by hdfs-native, a client without Java.
 
-Settings are those of Hadoop's own files, found by HADOOP_CONF_DIR; Kerberos tickets are those of
-the process. Encryption zones are not supported by the client.
+Settings come from Hadoop's files under HADOOP_CONF_DIR, Kerberos tickets from the process. The
+client does not support encryption zones.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from jobs.pipeline.storage.stores.store import OWNER_ONLY, Stat, Store
 
 _FOLDER_MODE = 0o700
 _PIECE = 4 << 20  # bytes written at a time
-# A name node that refuses connections is told in a second; with the defaults it took 178 s.
+# With these, a name node that refuses connections fails in a second; with the defaults in 178 s.
 _PATIENCE = {
     "dfs.client.failover.max.attempts": "3",
     "dfs.client.failover.sleep.base.millis": "100",
@@ -30,7 +30,7 @@ _PATIENCE = {
 
 
 class HdfsFiles(Store):
-    """The files of one cluster, as `Store`; names without the first slash."""
+    """Store of the files of one HDFS cluster; names have no leading slash."""
 
     def __init__(self, root: str) -> None:
         """Connect.
@@ -42,13 +42,13 @@ class HdfsFiles(Store):
           OSError: The address cannot be understood.
         """
         self._root = root
-        with _told(root):
+        with _as_os_error(root):
             self._client = Client(root, _PATIENCE)
 
     def create(self, name: str, data: bytes, *, mode: int = OWNER_ONLY) -> bool:
         """Implement `Store.create`: a draft is renamed, which fails where there is a file."""
         draft = self._draft(name, [data], mode)
-        with _told(self._root):
+        with _as_os_error(self._root):
             try:
                 self._client.rename(draft, f"/{name}", overwrite=False)
             except Exception:
@@ -71,12 +71,12 @@ class HdfsFiles(Store):
 
     def _write(self, name: str, data: Iterable[bytes], mode: int) -> None:
         draft = self._draft(name, data, mode)
-        with _told(self._root):
+        with _as_os_error(self._root):
             self._client.rename(draft, f"/{name}", overwrite=True)
 
     def rename(self, name: str, other: str) -> None:
         """Implement `Store.rename`."""
-        with _told(self._root):
+        with _as_os_error(self._root):
             try:
                 self._client.rename(f"/{name}", f"/{other}", overwrite=True)
             except FileNotFoundError:
@@ -85,7 +85,7 @@ class HdfsFiles(Store):
     def _draft(self, name: str, data: Iterable[bytes], mode: int) -> str:
         folder, base = posixpath.split(f"/{name}")
         draft = f"{folder}/.{base}.{uuid.uuid4().hex}"
-        with _told(self._root):
+        with _as_os_error(self._root):
             self._client.mkdirs(folder, _FOLDER_MODE, True)
             options = WriteOptions(overwrite=False, permission=mode)
             try:
@@ -101,21 +101,21 @@ class HdfsFiles(Store):
 
     def read(self, name: str) -> bytes:
         """Implement `Store.read`."""
-        with _told(self._root), self._client.read(f"/{name}") as file:
+        with _as_os_error(self._root), self._client.read(f"/{name}") as file:
             return bytes(file.read())
 
     def read_range(self, name: str, start: int, stop: int) -> bytes:
         """Implement `Store.read_range`."""
         if stop <= start:
             return b""
-        with _told(self._root), self._client.read(f"/{name}") as file:
+        with _as_os_error(self._root), self._client.read(f"/{name}") as file:
             if stop > len(file):  # the client would panic, which no handler of errors catches
                 raise OSError(errno.EIO, f"it has {len(file)} bytes, not {stop}")
             return bytes(file.read_range(start, stop - start))
 
     def stat(self, name: str) -> Stat:
         """Implement `Store.stat`."""
-        with _told(self._root):
+        with _as_os_error(self._root):
             found = self._client.get_file_info(f"/{name}")
         if found.isdir:
             raise FileNotFoundError(errno.ENOENT, "it is a folder", name)
@@ -133,7 +133,7 @@ class HdfsFiles(Store):
             yield found.path.lstrip("/"), found.isdir
 
     def _listed(self, folder: str, *, recursive: bool) -> Iterator[FileStatus]:
-        with suppress(FileNotFoundError), _told(self._root):
+        with suppress(FileNotFoundError), _as_os_error(self._root):
             for found in self._client.list_status(f"/{folder}", recursive):
                 if found.path.lstrip("/") != folder:  # a file is listed as itself
                     yield found
@@ -141,7 +141,7 @@ class HdfsFiles(Store):
     def remove(self, names: Sequence[str]) -> None:
         """Implement `Store.remove`."""
         for name in names:
-            with suppress(FileNotFoundError), _told(self._root):
+            with suppress(FileNotFoundError), _as_os_error(self._root):
                 self._client.delete(f"/{name}")
 
 
@@ -150,8 +150,8 @@ def _stat(found: FileStatus) -> Stat:
 
 
 @contextmanager
-def _told(root: str) -> Iterator[None]:
-    """Make what hdfs-native raises an OSError in words."""
+def _as_os_error(root: str) -> Iterator[None]:
+    """Turn exceptions of hdfs-native into an OSError in words."""
     try:
         yield
     except OSError as error:

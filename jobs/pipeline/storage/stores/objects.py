@@ -1,8 +1,8 @@
-"""Object stores, by obstore: Amazon S3 and what speaks its language, Google Cloud, Azure.
+"""Object stores by obstore: Amazon S3 and compatible stores, Google Cloud, Azure.
 
-Credentials are those of each process's own environment or role; nothing here carries them. A client
-must not be used before a process forks: its threads do not survive that. So clients are kept per
-process, and no process that forks workers uses one.
+Credentials come from the environment or role of each process, and are never passed on. The threads
+of a client do not survive a fork. So clients are kept per process, and a process that forks workers
+uses none.
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ if TYPE_CHECKING:
     from obstore import ObjectMeta
     from obstore.store import ObjectStore
 
-# Waits before a create is tried again whose answer was lost or that the store put off, seconds.
+# Seconds before a create is tried again after a lost answer or a delay by the store. All limits
+# here are defaults, not measured.
 _WAITS = (0.1, 0.3, 1.0, 3.0, 10.0, 20.0)
-_PATIENCE = 120.0  # seconds after which it is not tried again; each try may itself take a minute
-_REFUSALS = 4  # of a name that is absent each time; a race for it is over by then
+_PATIENCE = 120.0  # seconds after which a create is not tried again; a try can take a minute
+_REFUSALS = 4  # refusals to create an absent name; a race for the name is over by then
 _REQUEST = timedelta(seconds=120)  # a part of 100 MB at 1 MB/s
 _CONNECT = timedelta(seconds=10)
 _RETRIES = timedelta(seconds=60)  # of reads, lists and removals, which obstore repeats itself
@@ -42,20 +43,20 @@ _COPIED_AT_ONCE = 5_000_000_000  # bytes; Amazon S3 copies 5 GiB, and larger one
 
 
 class ObjectStoreFiles(Store):
-    """The objects of one bucket or container, as `Store`."""
+    """Store of the objects of one bucket or container."""
 
     def __init__(self, root: str) -> None:
-        """Make a client; nothing is asked of the store yet.
+        """Make a client, without a request to the store.
 
         Args:
-          root: Scheme and bucket, such as `s3://bucket`; `memory://NAME` is a store that this
-            process alone sees, for tests.
+          root: Scheme and bucket, such as `s3://bucket`; `memory://NAME` is a store of this process
+            for tests.
 
         Raises:
-          OSError: The address, or the environment, is not one that makes a client.
+          OSError: Address or environment are not valid.
         """
         self._root = root
-        with _told(root):
+        with _as_os_error(root):
             self._store = _client(root)
 
     def create(self, name: str, data: bytes, *, mode: int = OWNER_ONLY) -> bool:
@@ -85,17 +86,17 @@ class ObjectStoreFiles(Store):
 
     def replace(self, name: str, data: bytes, *, mode: int = OWNER_ONLY) -> None:
         """Implement `Store.replace`: a PUT, which is one step for readers."""
-        with _told(self._root):
+        with _as_os_error(self._root):
             obstore.put(self._store, name, data, use_multipart=False)
 
     def upload(self, name: str, file: Path, *, mode: int = OWNER_ONLY) -> None:
         """Implement `Store.upload`: in several parts, which become an object together."""
-        with _told(self._root), file.open("rb") as handle:
+        with _as_os_error(self._root), file.open("rb") as handle:
             obstore.put(self._store, name, handle)
 
     def rename(self, name: str, other: str) -> None:
         """Implement `Store.rename`: the store copies; what is too large goes through this disk."""
-        with _told(self._root):
+        with _as_os_error(self._root):
             try:
                 size = obstore.head(self._store, name)["size"]
             except FileNotFoundError:
@@ -113,31 +114,31 @@ class ObjectStoreFiles(Store):
 
     def read(self, name: str) -> bytes:
         """Implement `Store.read`."""
-        with _told(self._root):
+        with _as_os_error(self._root):
             return bytes(obstore.get(self._store, name).bytes())
 
     def read_range(self, name: str, start: int, stop: int) -> bytes:
         """Implement `Store.read_range`."""
         if stop <= start:
             return b""
-        with _told(self._root):
+        with _as_os_error(self._root):
             return bytes(obstore.get_range(self._store, name, start=start, end=stop))
 
     def stat(self, name: str) -> Stat:
         """Implement `Store.stat`."""
-        with _told(self._root):
+        with _as_os_error(self._root):
             found = obstore.head(self._store, name)
         return _stat(found)
 
     def stats(self, folder: str) -> Iterator[tuple[str, Stat]]:
         """Implement `Store.stats`."""
-        with _told(self._root):
+        with _as_os_error(self._root):
             for page in obstore.list(self._store, folder or None):
                 yield from ((found["path"], _stat(found)) for found in page)
 
     def entries(self, folder: str) -> Iterator[tuple[str, bool]]:
         """Implement `Store.entries`."""
-        with _told(self._root):
+        with _as_os_error(self._root):
             found = obstore.list_with_delimiter(self._store, folder or None)
         yield from ((name, True) for name in found["common_prefixes"])
         yield from ((one["path"], False) for one in found["objects"])
@@ -146,7 +147,7 @@ class ObjectStoreFiles(Store):
         """Implement `Store.remove`."""
         for start in range(0, len(names), _AT_ONCE):
             some = list(names[start : start + _AT_ONCE])
-            with _told(self._root):
+            with _as_os_error(self._root):
                 try:
                     obstore.delete(self._store, some)
                 except FileNotFoundError:
@@ -180,8 +181,8 @@ def _client(root: str) -> ObjectStore:
 
 
 @contextmanager
-def _told(root: str) -> Iterator[None]:
-    """Make what obstore raises an OSError in words."""
+def _as_os_error(root: str) -> Iterator[None]:
+    """Turn exceptions of obstore into an OSError in words."""
     try:
         yield
     except (BaseError, FileNotFoundError, PermissionError, ValueError) as error:
@@ -189,7 +190,7 @@ def _told(root: str) -> Iterator[None]:
 
 
 def _in_words(error: Exception, root: str) -> OSError:
-    """Say what a store answered, without the addresses and dumps that obstore adds."""
+    """Make an OSError from the answer of a store, without addresses and dumps of obstore."""
     meaning = _meaning(error)
     if meaning is not None:
         number, words = meaning
@@ -198,14 +199,14 @@ def _in_words(error: Exception, root: str) -> OSError:
 
 
 def _meaning(error: Exception) -> tuple[int, str] | None:
-    """Return number and words of an error that is known; None of others."""
+    """Return number and words of a known error; None for others."""
     text = f"{type(error).__name__}: {error}"
     known = ((number, words) for sign, number, words in _MEANINGS if re.search(sign, text))
     return next(known, None)
 
 
 def _core(text: str) -> str:
-    """Return the sentence of an error of obstore that says what happened."""
+    """Return the sentence of an obstore error that describes the failure."""
     text = text.split("\n\nDebug source")[0]
     message = re.search(r"<Code>(.*?)</Code>(?:<Message>(.*?)</Message>)?", text, re.DOTALL)
     if message:

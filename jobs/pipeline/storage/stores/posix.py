@@ -13,7 +13,7 @@ from jobs.pipeline.storage.stores.store import OWNER_ONLY, Stat, Store
 
 
 class PosixStore(Store):
-    """Files by their paths. Needs hard links with an atomic create, as local disks and NFS have."""
+    """Store of local files by path. It needs atomic hard links, as on local disks and NFS."""
 
     def create(self, name: str, data: bytes, *, mode: int = OWNER_ONLY) -> bool:
         """Implement `Store.create`: a draft is linked to its name."""
@@ -88,7 +88,7 @@ class PosixStore(Store):
 
 @contextmanager
 def _draft(path: Path, data: bytes, mode: int) -> Iterator[Path]:
-    """Write data under another name of the folder; nothing of that name is left after the block."""
+    """Write data to a temporary file of the folder, which is removed after the block."""
     draft = path.parent / f".{path.name}.{uuid.uuid4().hex}"
     draft.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -104,7 +104,7 @@ def _draft(path: Path, data: bytes, mode: int) -> Iterator[Path]:
 
 
 def sync_folder(folder: Path) -> None:
-    """Let the names of a folder's files survive a crash of the machine."""
+    """Sync a folder, so that the names of its files survive a crash of the machine."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

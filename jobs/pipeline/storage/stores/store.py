@@ -1,8 +1,8 @@
-"""What a run needs of a place to keep files: the protocol that every kind of store fulfils.
+"""Protocol of file stores.
 
-Everything that must hold across drivers, tasks and crashes rests on one operation, `create`: of all
-who create the same name, one succeeds, and what it wrote is there whole or not at all. Stores that
-do not hold to it are found by `probe`.
+All guarantees across drivers, tasks and crashes rest on one operation, `create`: of concurrent
+creations of the same name exactly one succeeds, and its file is complete or absent. `probe` finds
+stores that violate it.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ OWNER_ONLY = 0o600
 
 @dataclass(frozen=True, slots=True)
 class Stat:
-    """What a store says of a file, under the names that `os.stat_result` has for it.
+    """Size and time of a file, with the names of `os.stat_result`.
 
     Attributes:
-      st_size: Bytes.
-      st_mtime_ns: When it was written, by the store's clock.
+      st_size: Size in bytes.
+      st_mtime_ns: Time of writing by the clock of the store, in nanoseconds.
     """
 
     st_size: int
@@ -31,43 +31,43 @@ class Stat:
 
 
 class Store(Protocol):
-    """Files by name, `/` between folders; folders are there as long as something is in them.
+    """Files by name, with `/` between folders; a folder exists while it contains a file.
 
-    Every method raises FileNotFoundError, PermissionError or another OSError whose `strerror` says
-    in words what the store answered.
+    Every method raises FileNotFoundError, PermissionError or another OSError whose `strerror` is
+    the answer of the store in words.
     """
 
     def create(self, name: str, data: bytes, *, mode: int = OWNER_ONLY) -> bool:
-        """Write a whole file unless there is one; of all who do so at once, one succeeds.
+        """Create a whole file atomically; of concurrent writers exactly one succeeds.
 
-        It survives a crash of whoever wrote it. Where an answer was lost, the file is read back:
-        contents that nobody else can have written, as by a random number in them, say whose it is.
+        The file survives a crash of the writer. If the answer is lost, the file is read back, so
+        `data` should contain a random token to identify the writer.
 
         Args:
           name: The file.
-          data: All of it.
-          mode: Permissions, where the store has such.
+          data: Its content.
+          mode: Permissions, if the store has any.
 
         Returns:
           Whether the file now holds `data`.
         """
 
     def replace(self, name: str, data: bytes, *, mode: int = OWNER_ONLY) -> None:
-        """Write a file so that readers find the old one or the new one, whole."""
+        """Write a file atomically: readers find the old or the new content."""
 
     def upload(self, name: str, file: Path, *, mode: int = OWNER_ONLY) -> None:
-        """Write a copy of a file of this machine, piece by piece; whole or not at all.
+        """Copy a local file to the store, completely or not at all.
 
         Args:
-          name: One that nobody else writes.
-          file: What is copied.
-          mode: Permissions, where the store has such.
+          name: The new file, which no other writer uses.
+          file: The local file.
+          mode: Permissions, if the store has any.
         """
 
     def rename(self, name: str, other: str) -> None:
-        """Give a file another name of the same folder, in the place of the file that has it.
+        """Rename a file within its folder, replacing an existing file.
 
-        Where it has been done, and the answer was lost, doing it again is no error.
+        Repeating a rename after a lost answer is no error.
         """
 
     def read(self, name: str) -> bytes:
@@ -84,43 +84,43 @@ class Store(Protocol):
         return (name for name, _ in self.stats(folder))
 
     def stats(self, folder: str) -> Iterator[tuple[str, Stat]]:
-        """List the same with size and time of each, from the listing: no request for every file."""
+        """List names of all files of a folder with size and time, without a request per file."""
 
     def entries(self, folder: str) -> Iterator[tuple[str, bool]]:
-        """List (name, whether it is a folder) of what lies directly in a folder."""
+        """List (name, whether it is a folder) of the direct entries of a folder."""
 
     def remove(self, names: Sequence[str]) -> None:
-        """Remove files; those that are not there are passed by."""
+        """Remove files; absent files are skipped."""
 
 
 class UnsafeStoreError(OSError):
-    """A store that lets a name be created twice, or refuses the condition."""
+    """Raised for a store that creates a name twice, or refuses conditional creation."""
 
 
 def probe(store: Store, folder: str) -> None:
-    """Try on a file of its own whether a store does what all safety rests on.
+    """Test with a temporary file whether a store creates atomically.
 
     Args:
       store: The store.
-      folder: Where a run will write.
+      folder: The folder to which the run will write.
 
     Raises:
-      UnsafeStoreError: A file was created twice, or not at all though there was none.
+      UnsafeStoreError: A file was created twice, or an absent file was not created.
       OSError: The store cannot be written, read or listed there.
     """
-    own = "/".join(part for part in (folder, f".probe-{uuid.uuid4().hex}") if part)
-    name = f"{own}/file"
-    first, second = (f"{one} {uuid.uuid4().hex}\n".encode() for one in ("first", "second"))
+    probes = "/".join(part for part in (folder, f".probe-{uuid.uuid4().hex}") if part)
+    name = f"{probes}/file"
+    first, second = (f"{word} {uuid.uuid4().hex}\n".encode() for word in ("first", "second"))
     try:
         created = [store.create(name, first), store.create(name, second)]
         found = store.read(name)
-        listed = [*store.files(own)] == [name]
+        listed = [*store.files(probes)] == [name]
     finally:
         store.remove([name])
     if created != [True, False] or found != first:
         raise UnsafeStoreError(
             errno.ENOTSUP,
-            "it writes over a file that is there, though told to create it only if it is absent"
+            "it overwrites an existing file despite the condition to create it only if it is absent"
             if created[0]
             else "it refuses to create a file that is absent",
         )

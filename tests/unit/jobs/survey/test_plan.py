@@ -75,9 +75,9 @@ def test_costs_are_shares_of_the_budget_exactly(tmp_path):
 
 def test_a_claim_states_what_a_changed_record_costs(tmp_path):
     """Twice a neighbor is four times the rho where neighbors are added or removed."""
-    assert load_survey(write_survey(tmp_path)).claim("run").changed_record == 4
+    assert load_survey(write_survey(tmp_path)).reservation("run").changed_record == 4
     unbounded = load_survey(configure(tmp_path, privacy__neighbors="unbounded"))
-    assert unbounded.claim("run").changed_record == 16
+    assert unbounded.reservation("run").changed_record == 16
 
 
 def test_a_claim_names_the_marginals_that_are_exact(tmp_path):
@@ -86,7 +86,7 @@ def test_a_claim_names_the_marginals_that_are_exact(tmp_path):
     file = write_survey(
         tmp_path, privacy=pure, synthesis=None, statistics=[], contingency_tables=[table]
     )
-    assert load_survey(file).claim("run").exact == ("sex in sex_group",)
+    assert load_survey(file).reservation("run").exact == ("sex in sex_group",)
 
 
 def test_defaults_of_run_files_are_those_that_were_measured():

@@ -23,7 +23,7 @@ from jobs.pipeline.config.load import load_run
 from jobs.pipeline.documents.account import account_of_grants
 from jobs.pipeline.report.console import terminal_table
 from jobs.pipeline.report.table import Cell, Column, Table, label
-from jobs.pipeline.storage.account import Claim, FailedCheck
+from jobs.pipeline.storage.account import FailedCheck, Reservation
 from tests.builders import toy
 
 BUDGET = Budget(Fraction(1, 2), Fraction(1, 10**10), Neighbors.BOUNDED)
@@ -135,10 +135,11 @@ def test_headings_have_their_hints_and_plain_names_come_first() -> None:
 
 
 def test_an_account_is_its_grants_their_sum_and_the_failed_checks(capsys, tmp_path) -> None:
-    claims = [
-        Claim(name, "1", BUDGET, "run", "/folder", BUDGET.total) for name in ("persons", "units")
+    reservations = [
+        Reservation(name, "1", BUDGET, "run", "/folder", BUDGET.total)
+        for name in ("persons", "units")
     ]
-    account = account_of_grants(claims)
+    account = account_of_grants(reservations)
     failed = [FailedCheck("persons", "1", "run", "/folder", "99001", "2026-01-02")]
     print_account(tmp_path, account, failed, as_json=False)
     text = " ".join(capsys.readouterr().out.split())

@@ -14,7 +14,7 @@ from das.errors import LedgerError
 from das.privacy.budget import Budget
 from das.queries.sensitivity import Neighbors
 from jobs.pipeline.folder.draws import Draws
-from jobs.pipeline.storage.account import Claim, make_claim, read_account
+from jobs.pipeline.storage.account import Reservation, make_reservations, read_account
 from jobs.pipeline.storage.journal import read_journal
 
 BUDGET = Budget(Fraction(1), Fraction(1, 10**10), Neighbors.BOUNDED)
@@ -26,16 +26,16 @@ def first(tmp_path) -> Draws:
     folder = tmp_path / "first"
     folder.mkdir()
     (folder / "run.json").write_text(json.dumps({"run": "r"}))
-    claim = Claim("persons", "1", BUDGET, "r", str(folder), BUDGET.total)
-    make_claim(tmp_path / "account", claim)
-    return Draws(tmp_path / "account", claim, folder)
+    reservation = Reservation("persons", "1", BUDGET, "r", str(folder), BUDGET.total)
+    make_reservations(tmp_path / "account", reservation)
+    return Draws(tmp_path / "account", reservation, folder)
 
 
 def copied(draws: Draws, name: str) -> Draws:
     """The same run in a copy of its folder."""
     folder = draws.folder.parent / name
     shutil.copytree(draws.folder, folder)
-    return replace(draws, folder=folder, claim=replace(draws.claim, folder=str(folder)))
+    return replace(draws, folder=folder, reservation=replace(draws.reservation, folder=str(folder)))
 
 
 def gone(draws: Draws) -> None:
@@ -131,18 +131,21 @@ def test_an_older_backup_is_refused_with_the_reason(first):
 
 
 def test_products_and_grants_are_apart(first):
-    for claim in (replace(first.claim, product="units"), replace(first.claim, grant="2")):
-        other = replace(first, claim=claim)
-        with pytest.raises(LedgerError, match="does not hold the claim of this run"):
+    for reservation in (
+        replace(first.reservation, product="units"),
+        replace(first.reservation, grant="2"),
+    ):
+        other = replace(first, reservation=reservation)
+        with pytest.raises(LedgerError, match="does not hold the reservation of this run"):
             other.begin("state")
-        make_claim(first.account, claim)
-        assert other.record("state", other.begin("state"), claim.product) is None
+        make_reservations(first.account, reservation)
+        assert other.record("state", other.begin("state"), reservation.product) is None
     assert first.measured("state") is None
     first.begin("state")
 
 
 def test_measurements_the_account_does_not_know_are_told_to_it(first):
-    """An account of an older version holds claims only, and one from a backup fewer lines."""
+    """An account of an older version holds reservations only, and one from a backup fewer lines."""
     first.confirm("state", "digest", "", write=False)
     assert first.measured("state") is None
     first.confirm("state", "digest", "attempt", write=True)
@@ -158,9 +161,9 @@ def test_measurements_the_account_does_not_know_are_told_to_it(first):
 def test_an_account_that_vanished_while_it_was_drawn_stops_the_run(first):
     attempt = first.begin("state")
     first.account.unlink()
-    with pytest.raises(LedgerError, match="does not hold the claim"):
+    with pytest.raises(LedgerError, match="does not hold the reservation"):
         first.record("state", attempt, "digest")
-    with pytest.raises(LedgerError, match="does not hold the claim"):
+    with pytest.raises(LedgerError, match="does not hold the reservation"):
         first.begin("state")
     assert first.measured("state") is None
 

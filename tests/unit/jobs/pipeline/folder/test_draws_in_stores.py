@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from das.privacy.budget import Budget
 from das.queries.sensitivity import Neighbors
 from jobs.pipeline.folder.draws import Draws, measure_once
-from jobs.pipeline.storage.account import Claim, make_claim
+from jobs.pipeline.storage.account import Reservation, make_reservations
 from jobs.pipeline.storage.dataset import (
     Dataset,
     PartWriter,
@@ -44,9 +44,9 @@ class Folder:
     def __init__(self) -> None:
         self.root = StoredPlace(f"memory://{uuid.uuid4().hex}", "run")
         self.account = self.root.parent / "account.jsonl"
-        self.claim = Claim("persons", "1", BUDGET, "r", str(self.root), BUDGET.total)
+        self.reservation = Reservation("persons", "1", BUDGET, "r", str(self.root), BUDGET.total)
         self.readable: set[str] = set()
-        make_claim(self.account, self.claim)
+        make_reservations(self.account, self.reservation)
 
     @property
     def dataset(self) -> StoredPlace:
@@ -54,7 +54,7 @@ class Folder:
 
     @property
     def draws(self) -> Draws:
-        return Draws(self.account, self.claim, self.root)
+        return Draws(self.account, self.reservation, self.root)
 
     def measure(self) -> None:
         """What each driver does."""

@@ -19,7 +19,7 @@ from das.errors import LedgerError
 from das.privacy.budget import Budget
 from das.queries.sensitivity import Neighbors
 from jobs.pipeline.folder.draws import Draws, draw_once
-from jobs.pipeline.storage.account import Claim, make_claim
+from jobs.pipeline.storage.account import Reservation, make_reservations
 from jobs.pipeline.storage.dataset import (
     MANIFEST,
     PartWriter,
@@ -47,7 +47,7 @@ class World:
         self.readable: set[str] = set()
         (root / "a").mkdir()
         (root / "a" / "run.json").write_text(json.dumps({"run": "r"}))
-        make_claim(self.account, self.claim("a"))
+        make_reservations(self.account, self.reservation("a"))
         for name in ("begin", "record"):
             patch.setattr(Draws, name, self.mortal(name, getattr(Draws, name)))
         patch.setattr(
@@ -56,8 +56,8 @@ class World:
             self.mortal("accept", jobs.pipeline.folder.draws.accept),
         )
 
-    def claim(self, place: str) -> Claim:
-        return Claim("persons", "1", BUDGET, "r", str(self.root / place), BUDGET.total)
+    def reservation(self, place: str) -> Reservation:
+        return Reservation("persons", "1", BUDGET, "r", str(self.root / place), BUDGET.total)
 
     def dataset(self, place: str) -> Path:
         return self.root / place / "measurements"
@@ -88,7 +88,7 @@ class World:
             writer.write(pa.table({"geocode": [uuid.uuid4().hex]}))
             propose(dataset, attempt, [writer.close()], {})
 
-        draws = Draws(self.account, self.claim(place), folder)
+        draws = Draws(self.account, self.reservation(place), folder)
         try:
             draw_once(dataset, draws, "state", draw, moved=moved)
             self.die("end")
@@ -157,7 +157,7 @@ def test_one_draw_is_ever_readable_and_some_folder_goes_on(tmp_path_factory, act
             act(world, action, list(during))
             world.look()
             assert len(world.readable) <= 1
-        recorded = Draws(world.account, world.claim("a"), world.root / "a").measured("state")
+        recorded = Draws(world.account, world.reservation("a"), world.root / "a").measured("state")
         if world.readable:
             assert recorded is not None
             assert world.readable == {recorded.sha256}

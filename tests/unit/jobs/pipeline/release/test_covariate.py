@@ -15,7 +15,7 @@ from jobs.pipeline.release.covariate import (
     PLAIN,
     TOTALS,
     Learned,
-    Risks,
+    SureEstimate,
     certify,
     expected_totals,
     is_certified,
@@ -108,7 +108,7 @@ def test_the_certificate_looks_at_what_is_measured(tmp_path):
 
 def chosen(plain, expected, *, only_if_better=True):
     """The way that is taken by estimated errors of totals and cells."""
-    risks = Risks(
+    risks = SureEstimate(
         ("total", "detailed"),
         np.array([10, 100]),
         {PLAIN: np.array(plain) * 1024, TOTALS: np.array(expected) * 1024},

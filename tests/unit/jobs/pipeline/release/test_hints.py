@@ -17,8 +17,8 @@ from jobs.pipeline.release.problems import (
     BatchConstraints,
     Family,
     NodeTemplate,
+    PseudoMeasurement,
     Targets,
-    ToldSum,
     node_problem,
 )
 from solvers.problem import GeneralTerm, NodeProblem
@@ -107,7 +107,7 @@ PARENT = np.array([4, 0, 6, 0, 0, 0, 0, 2] + [0] * 7)  # four vacant, six of two
 def told_terms(
     resolved: Resolved, coefficients: np.ndarray, beyond: np.ndarray, spread: np.ndarray
 ) -> list[GeneralTerm]:
-    """Terms of a family of four children that are told of one sum."""
+    """Terms of a family of four children with one pseudo-measurement."""
     problem = told_node(resolved, coefficients, beyond, spread)
     return [term for term in problem.terms if isinstance(term, GeneralTerm)]
 
@@ -119,13 +119,13 @@ def told_node(
     spread: np.ndarray,
     order: tuple[tuple[str, ...], ...] = (),
 ) -> NodeProblem:
-    """The node of a family of four children that are told of one sum."""
+    """The node of a family of four children with one pseudo-measurement."""
     plan = resolved.products["dwellings"].plan
     level = plan.levels[-1]
     detailed, kinds = level.queries[-1], level.exact[0]
     answers, weights = np.array([5.0, 10, -1, 5]), np.array([1.0, 1, 1, 0])
-    told = ToldSum(coefficients, beyond, spread, answers, weights)
-    targets = Targets([detailed], [np.zeros((4, 15))], [np.ones(4)], np.arange(4), [told])
+    weighted = PseudoMeasurement(coefficients, beyond, spread, answers, weights)
+    targets = Targets([detailed], [np.zeros((4, 15))], [np.ones(4)], np.arange(4), [weighted])
     exact = np.zeros((4, kinds.size), np.int64)
     exact[:, 0] = 3
     family = Family("0", slice(0, 4), from_dense(PARENT[None]))

@@ -18,13 +18,13 @@ from jobs.pipeline.documents.account import account_of_grants
 from jobs.pipeline.documents.document import json_of
 from jobs.pipeline.report.budget import account_table
 from jobs.pipeline.storage.account import (
-    Claim,
+    Reservation,
     check_account,
-    check_claim,
+    check_reservation,
     composed,
     default_account,
     keyed,
-    make_claim,
+    make_reservations,
     noted_failures,
     read_account,
     read_failed_checks,
@@ -35,7 +35,7 @@ from jobs.pipeline.storage.place import place_of
 
 DELTA = Fraction(1, 10**10)
 RHO = Fraction(64, 25)
-PERSONS = Claim("persons", "2030", Budget(RHO, DELTA, Neighbors.BOUNDED), "run a", "/a", RHO)
+PERSONS = Reservation("persons", "2030", Budget(RHO, DELTA, Neighbors.BOUNDED), "run a", "/a", RHO)
 UNITS = replace(
     PERSONS,
     product="units",
@@ -47,30 +47,30 @@ UNITS = replace(
 
 @pytest.fixture
 def path(folder):
-    make_claim(folder / "account", PERSONS)
+    make_reservations(folder / "account", PERSONS)
     return folder / "account"
 
 
 def test_a_run_may_go_on_under_its_own_grant(path):
     before = read_journal(path)
-    check_claim(path, PERSONS)
-    (spent,) = make_claim(path, PERSONS)
+    check_reservation(path, PERSONS)
+    (spent,) = make_reservations(path, PERSONS)
     assert (spent.product, spent.grant, spent.budget) == ("persons", "2030", PERSONS.budget)
     assert read_journal(path) == before
 
 
 def test_another_run_needs_another_grant(path):
     other = replace(PERSONS, run="run c", folder="/c")
-    for ask in (check_claim, make_claim):
+    for ask in (check_reservation, make_reservations):
         with pytest.raises(
             LedgerError, match=r"'2030' of 'persons' was spent.*got /a, .*privacy.budget_id"
         ):
             ask(path, other)
     assert len(read_account(path)) == 1
     again = replace(other, grant="2031")
-    check_claim(path, again)
+    check_reservation(path, again)
     assert len(read_account(path)) == 1
-    assert [s.grant for s in make_claim(path, again)] == ["2030", "2031"]
+    assert [s.grant for s in make_reservations(path, again)] == ["2030", "2031"]
 
 
 def test_the_same_run_may_not_change_its_budget(path):
@@ -80,10 +80,10 @@ def test_the_same_run_may_not_change_its_budget(path):
         replace(PERSONS.budget, definition=Definition.PURE),
     ):
         with pytest.raises(LedgerError, match="holds another budget for this run"):
-            make_claim(path, replace(PERSONS, budget=budget))
+            make_reservations(path, replace(PERSONS, budget=budget))
 
 
-def granted(total: Fraction, changed: Fraction, neighbors: Neighbors, **other) -> Claim:
+def granted(total: Fraction, changed: Fraction, neighbors: Neighbors, **other) -> Reservation:
     """A grant for a product of its own, with what a changed record costs."""
     budget = Budget(total, DELTA, neighbors, **other)
     product = f"{neighbors} {budget.definition} {total}"
@@ -91,7 +91,7 @@ def granted(total: Fraction, changed: Fraction, neighbors: Neighbors, **other) -
 
 
 def test_products_of_the_same_people_add_up(path):
-    (total,) = composed(make_claim(path, UNITS))
+    (total,) = composed(make_reservations(path, UNITS))
     assert total.budget.total == Fraction(263, 100)
     assert round(total.epsilon, 2) == 17.43
 
@@ -111,14 +111,14 @@ def test_grants_of_both_relations_add_up_to_what_a_changed_record_costs(folder):
         granted(Fraction(1), Fraction(1), Neighbors.BOUNDED),
         granted(Fraction(1), Fraction(5, 2), Neighbors.UNBOUNDED),
     ]
-    (total,) = composed(make_claim(folder / "account", *grants))
+    (total,) = composed(make_reservations(folder / "account", *grants))
     assert total.budget == Budget(Fraction(7, 2), DELTA, Neighbors.BOUNDED)
     assert total.epsilon == total.budget.epsilon
 
 
 def test_grants_for_added_records_have_both_sums(folder):
     grants = [granted(Fraction(n), Fraction(3 * n), Neighbors.UNBOUNDED) for n in (1, 2)]
-    added, changed = composed(make_claim(folder / "account", *grants))
+    added, changed = composed(make_reservations(folder / "account", *grants))
     assert added.budget == Budget(Fraction(3), DELTA, Neighbors.UNBOUNDED)
     assert changed.budget == Budget(Fraction(9), DELTA, Neighbors.BOUNDED)
 
@@ -128,7 +128,7 @@ def test_a_claim_without_the_cost_of_a_changed_record_counts_at_the_bound(
     folder, definition, bound
 ):
     """Earlier versions did not write it: a change is at most two neighbors apart."""
-    make_claim(
+    make_reservations(
         folder / "new",
         granted(Fraction(2), Fraction(4), Neighbors.UNBOUNDED, definition=Definition(definition)),
     )
@@ -159,7 +159,7 @@ def test_both_definitions_compose_to_the_smallest_that_holds(folder):
 
 
 def test_the_published_document_names_no_folder(path):
-    account = account_of_grants(make_claim(path, UNITS))
+    account = account_of_grants(make_reservations(path, UNITS))
     assert [grant.product for grant in account.grants] == ["persons", "units"]
     assert account.composed[0].total == "263/100"
     document = json_of(account)
@@ -170,7 +170,7 @@ def test_the_published_document_names_no_folder(path):
 def test_the_account_names_what_was_exact(path):
     """Sums hold between data sets that agree on it; an earlier version did not say."""
     exact = ("total at state",)
-    granted = account_of_grants(make_claim(path, replace(UNITS, exact=exact)))
+    granted = account_of_grants(make_reservations(path, replace(UNITS, exact=exact)))
     assert [grant.exact for grant in granted.grants] == [(), exact]
     note = account_table(granted).note
     assert "agree on what is exact. units: total at state." in note
@@ -191,16 +191,16 @@ def test_a_foreign_journal_is_refused(folder):
 def test_two_grants_are_claimed_together_or_not_at_all(path):
     other = replace(UNITS, run="run c")
     with pytest.raises(LedgerError, match="'2030' of 'persons' was spent by another run"):
-        make_claim(path, other, replace(PERSONS, run="run c"))
+        make_reservations(path, other, replace(PERSONS, run="run c"))
     assert len(read_account(path)) == 1
-    assert len(make_claim(path, other, replace(PERSONS, grant="2031", run="run c"))) == 3
+    assert len(make_reservations(path, other, replace(PERSONS, grant="2031", run="run c"))) == 3
 
 
 def test_a_second_account_for_the_same_data_is_refused(tmp_path):
     """Told by a digest under a key of its own, which nobody without the data can compare."""
     assert keyed(b"digest") != keyed(b"digest")
     data, second = tmp_path / "persons.csv", tmp_path / "second"
-    make_claim(default_account(data), replace(PERSONS, input=keyed(b"digest")))
+    make_reservations(default_account(data), replace(PERSONS, input=keyed(b"digest")))
     refuse_second_account(default_account(data), data, b"digest")
     refuse_second_account(second, data, b"digest of other data")
     with pytest.raises(LedgerError, match=r"second account: .*grant '2030' of 'persons'"):
@@ -232,7 +232,7 @@ def test_an_account_of_an_earlier_version_is_read(folder):
     append_to_journal(folder / "account", lambda _: [line])
     (spent,) = read_account(folder / "account")
     assert (spent.budget.total, spent.run) == (Fraction(1, 2), "r")
-    make_claim(folder / "account", replace(PERSONS, grant="2"))
+    make_reservations(folder / "account", replace(PERSONS, grant="2"))
     assert read_journal(folder / "account")[0] == line
     assert read_journal(folder / "account")[1].keys() == {*line, "changed_record", "exact"}
 
@@ -248,7 +248,7 @@ class TestDefault:
         (data / "deep").mkdir(parents=True)
         (data / "deep" / "part-0.parquet").touch()
         account = default_account(data)
-        make_claim(account, PERSONS)
+        make_reservations(account, PERSONS)
         for file in (data, data / "deep", data / "deep" / "part-0.parquet", data / "part-1.csv"):
             assert default_account(file) == account
 
@@ -256,7 +256,7 @@ class TestDefault:
         data = tmp_path / "records"
         data.mkdir()
         account = default_account(data / "part-0.parquet")
-        make_claim(account, PERSONS)
+        make_reservations(account, PERSONS)
         with pytest.raises(ConfigError, match=r"account: is needed: .*part-0.parquet.das-account"):
             default_account(data)
         assert default_account(data / "part-0.parquet") == account
@@ -265,7 +265,7 @@ class TestDefault:
         data = tmp_path / "records"
         data.mkdir()
         for account in (f"{data}.das-account.jsonl", f"{data}/a.csv.das-account.jsonl"):
-            make_claim(tmp_path / account, PERSONS)
+            make_reservations(tmp_path / account, PERSONS)
         for spelled in (data, data / "a.csv"):
             with pytest.raises(ConfigError, match="more than one account"):
                 default_account(spelled)
@@ -274,14 +274,16 @@ class TestDefault:
         units, records = tmp_path / "units.csv", tmp_path / "records.csv"
         for began, others in ((units, (records,)), (records, (units,))):
             account = default_account(began)
-            make_claim(account, PERSONS)
+            make_reservations(account, PERSONS)
             assert default_account(*others, began) == default_account(began, *others) == account
             account.unlink()
 
     def test_beside_another_input_must_be_named(self, tmp_path):
         """A run of the products `units` and `persons`, and then one of the units alone."""
-        make_claim(default_account(tmp_path / "units.csv", tmp_path / "records.csv"), PERSONS)
-        with pytest.raises(ConfigError, match=r"is needed: an account lies there.*records.csv"):
+        make_reservations(
+            default_account(tmp_path / "units.csv", tmp_path / "records.csv"), PERSONS
+        )
+        with pytest.raises(ConfigError, match=r"is needed: an account near one input.*records.csv"):
             default_account(tmp_path / "units.csv")
 
     def test_of_inputs_in_two_folders_must_be_named(self, tmp_path):
@@ -289,13 +291,13 @@ class TestDefault:
         here, there = tmp_path / "a" / "units.csv", tmp_path / "b" / "records.csv"
         with pytest.raises(ConfigError, match="is needed: the inputs of the products lie in sev"):
             default_account(here, there)
-        make_claim(default_account(there), PERSONS)
-        with pytest.raises(ConfigError, match="is needed: an account lies there"):
+        make_reservations(default_account(there), PERSONS)
+        with pytest.raises(ConfigError, match="is needed: an account near one input"):
             default_account(here, there)
 
     def test_of_inputs_in_two_folders_is_that_of_a_folder_of_both(self, tmp_path):
         account = default_account(tmp_path / "all")
-        make_claim(account, PERSONS)
+        make_reservations(account, PERSONS)
         inputs = tmp_path / "all" / "a" / "units.csv", tmp_path / "all" / "b" / "records.csv"
         assert default_account(*inputs) == account
 
@@ -309,7 +311,7 @@ class TestDefault:
 
     def test_in_a_store_is_found_beside_another_input(self):
         root = place_of(f"memory://{uuid.uuid4().hex}/data")
-        make_claim(default_account(root / "units", root / "records"), PERSONS)
+        make_reservations(default_account(root / "units", root / "records"), PERSONS)
         with pytest.raises(ConfigError, match=r"is needed: .*records.das-account"):
             default_account(root / "units")
 

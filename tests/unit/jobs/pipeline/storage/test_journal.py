@@ -243,9 +243,9 @@ def test_a_copy_that_goes_on_differently_is_refused(copy, tmp_path):
     add(other, {"n": 0}, {"n": 1})
     add(other, {"n": 2, "text": "another"}, {"n": 3})
     copy.write_bytes(other.read_bytes())
-    with pytest.raises(LedgerError, match="go on differently"):
+    with pytest.raises(LedgerError, match="continue differently"):
         read_journal(copy)
-    with pytest.raises(LedgerError, match="go on differently"):
+    with pytest.raises(LedgerError, match="continue differently"):
         add(copy, {"n": 4})
 
 

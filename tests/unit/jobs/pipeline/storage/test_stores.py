@@ -243,7 +243,7 @@ def test_a_store_that_lies_is_found_by_the_probe(lie, monkeypatch):
             monkeypatch.setenv(name, value)
         place = StoredPlace(server.url, "folder")
         words, kind = {
-            Lie.IGNORES: ("writes over a file that is there", UnsafeStoreError),
+            Lie.IGNORES: ("overwrites an existing file", UnsafeStoreError),
             Lie.INVERTED: ("refuses to create a file that is absent", UnsafeStoreError),
             Lie.REFUSES: ("does not know how to create an object only if it is absent", OSError),
         }[lie]

@@ -46,7 +46,7 @@ def test_own_sockets_are_found() -> None:
 @pytest.mark.parametrize(
     ("users", "said"),
     [
-        (frozenset(), "nobody listens there now, so that anybody could"),
+        (frozenset(), "no program listens there now, so that any user could"),
         (frozenset({0}), None),
         (frozenset({0, os.getuid()}), None),
         (frozenset({0, os.getuid() + 1}), "a program of another user listens there"),
