@@ -226,7 +226,7 @@ def test_lazy_geolevels_are_drawn_once_each(tmp_path, das):
     assert len(recorded(config)) == 4
     code, printed = das("run", "--only", "solve", config, "--out", copy, "--quiet")
     assert code == LedgerError.exit_code
-    assert "county, lazy queries: is to be drawn in a copy of the folder" in printed
+    assert "county, lazy queries: would be drawn in a copy of the folder" in printed
     assert das("run", "--only", "solve", config, "--quiet")[0] == 0
     assert published(out) == recorded(config)
     assert (
