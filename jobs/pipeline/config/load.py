@@ -254,7 +254,7 @@ def run_digest(written: RunConfig, config: RunConfig) -> str:
 
 
 def _contents(written: ProductConfig, config: ProductConfig) -> dict[str, Any]:
-    """A product, with what schema and allocation say in the place of their paths."""
+    """Return a product with the contents of schema and allocation in place of their paths."""
     later = {"solve", "output", "evaluate"}
     document = written.model_dump(mode="json", by_alias=True, exclude=later)
     document["schema"] = read_schema(config.schema_).model_dump(mode="json")
@@ -266,7 +266,7 @@ def _contents(written: ProductConfig, config: ProductConfig) -> dict[str, Any]:
 
 
 def _as_in_format_1(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """An invariant; facilities that the units count as format 1 wrote them."""
+    """Return an invariant as format 1 wrote it, for the digest."""
     exact = entry.get("exact")
     if "facilities" not in entry or (exact is not None and exact["product"] != _UNITS_OF_FORMAT_1):
         return dict(entry)
