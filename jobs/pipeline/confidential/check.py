@@ -117,12 +117,12 @@ def _agreements(plan: Plan, stated: Sequence[KindConfig]) -> dict[str, list[Agre
         if entry.released is None or entry.released.path is None:
             continue
         released = open_released(plan, entry, entry.released)
-        for digits, exact in released.exact().items():
+        for digits, published in released.exact().items():
             geolevels = [n for n in plan.spine.levels if plan.census_digits.get(n) == digits]
             for geolevel in geolevels[:1]:
                 agreements.setdefault(geolevel, []).extend(
                     Agreement(f"{name}, which is exact in the release", released.query, groups)
-                    for name, groups in exact
+                    for name, groups in published
                 )
     return agreements
 
