@@ -15,7 +15,7 @@ demo: $(VENV)/.run
 	$(BIN)/das demo . --blocks $(BLOCKS)
 
 test: $(VENV)/.test
-	$(BIN)/python -m pytest $(PARALLEL)
+	$(BIN)/python -m pytest $(PARALLEL) --durations=20
 
 test-fast: $(VENV)/.test
 	$(BIN)/python -m pytest $(PARALLEL) -m "not long and not slow and not spark"

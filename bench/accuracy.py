@@ -70,11 +70,11 @@ class Way:
 
 
 WAYS = {
-    "own": Way({"targets": "own"}),
-    "full": Way({"targets": "full"}),
-    "optimised": Way({"targets": "full"}, None),
-    "optimised_t": Way({"targets": "full", "housing_units": {"geolevels": ["block"]}}, None),
-    "learned": Way({"targets": "full", "learned_prior": ["block"]}),
+    "own": Way({"fit_to": "level"}),
+    "full": Way({"fit_to": "tree"}),
+    "optimised": Way({"fit_to": "tree"}, None),
+    "optimised_t": Way({"fit_to": "tree", "housing_units": {"geolevels": ["block"]}}, None),
+    "learned": Way({"fit_to": "tree", "empirical_bayes": ["block"]}),
 }
 QUICK = ("own", "full", "optimised", "optimised_t")
 HEADLINE = ("own", "optimised", "optimised_t")
@@ -122,7 +122,7 @@ def resolve(
     given = allocation or WAYS[way].allocation or source.parent / persons["privacy"]["allocation"]
     persons["privacy"]["allocation"] = str(given.resolve())
     document["privacy"] = {"randomness": {"source": "seeded_not_for_release", "seed": seed}}
-    persons["solve"] = {"rounding": persons["solve"]["rounding"], **WAYS[way].solve}
+    persons["solve"] = {"rounding_passes": persons["solve"]["rounding_passes"], **WAYS[way].solve}
     persons["output"] = {"microdata": []}
     document["output"] = {"directory": str(out)}
     path = out.parent / "run.yaml"
@@ -151,7 +151,7 @@ def _of_one_noise(blocks: Path, seed: int, ways: Sequence[str]) -> dict[str, Err
         )  # in this process: small states are done before Spark has begun
         with open_job(first, Reporter(quiet=True), tasks=tasks) as job:
             do_stages(job, ("plan", "read"))
-            do_stages(job, ("settle", "claim", "measure"))
+            do_stages(job, ("resolve_constraints", "reserve_budget", "measure"))
             do_stages(job, ("estimate",))
             for way in ways:
                 other = replace(job, resolved=resolve(blocks, way, seed, out))

@@ -47,13 +47,15 @@ RUN = ROOT / "conf" / "run" / "ri-2010.yaml"
 GROUPS = ("hisp", "white", "black", "aian", "asian", "nhpi", "other", "two")
 CELLS = tuple(f"{age}_{group}" for age in "ma" for group in GROUPS)
 WAYS: Mapping[str, Mapping[str, Any]] = {
-    "own": {"targets": "own"},
+    "own": {"fit_to": "level"},
     "a": {},
     "a0": {},
-    "b": {"learned_prior": ["block"]},
-    "b0": {"learned_prior": ["block"]},
-    "t": {"housing_units": {"geolevels": ["block"], "certified": False}},
-    "c2": {"housing_units": {"geolevels": ["block"], "expect": "composition", "certified": False}},
+    "b": {"empirical_bayes": ["block"]},
+    "b0": {"empirical_bayes": ["block"]},
+    "t": {"housing_units": {"geolevels": ["block"], "only_if_better": False}},
+    "c2": {
+        "housing_units": {"geolevels": ["block"], "expect": "composition", "only_if_better": False}
+    },
 }
 SOLVED = {"plain": "a0", "totals": "t", "composition": "c2"}  # as the manifest calls them
 WITHOUT_QUARTERS = ("own", "a", "b")
@@ -187,7 +189,7 @@ def resolve(way: str, seed: int, folder: Path, blocks: Path) -> Resolved:
         }
         quarters = {"living_quarters": ["housing_units"], "geolevel": "block", "table": table}
         persons["invariants"].append(quarters)
-    persons["solve"] = {"rounding": persons["solve"]["rounding"], **WAYS[way]}
+    persons["solve"] = {"rounding_passes": persons["solve"]["rounding_passes"], **WAYS[way]}
     persons["output"] = {"microdata": []}
     out = folder / ("out" if way in WITHOUT_QUARTERS else "out0")
     document["output"] = {"directory": str(out)}
@@ -206,7 +208,14 @@ def released(blocks: Blocks, seed: int) -> tuple[dict[str, np.ndarray], Expected
             first = resolve(ways[0], seed, folder, folder / "blocks.parquet")
             tasks = LocalTasks(Sizing(1))  # in this process, without a session
             with open_job(first, Reporter(quiet=True), tasks=tasks) as job:
-                for stage in ("plan", "read", "settle", "claim", "measure", "estimate"):
+                for stage in (
+                    "plan",
+                    "read",
+                    "resolve_constraints",
+                    "reserve_budget",
+                    "measure",
+                    "estimate",
+                ):
                     do_stages(job, (stage,))
                 for way in ways:
                     resolved = resolve(way, seed, folder, folder / "blocks.parquet")

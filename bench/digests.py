@@ -133,17 +133,17 @@ def _on_grid(value: Any) -> Any:
 AFTER_MEASURING = ("counts", "tables", "microdata")
 CHOICES: dict[str, dict[str, Any]] = {
     "full": {},
-    "own": {"targets": "own"},
-    "order": {"order": {"county": [["total"]], "tract": [["total"], ["sex"]]}},
+    "own": {"fit_to": "level"},
+    "order": {"l2_passes": {"county": [["total"]], "tract": [["total"], ["sex"]]}},
     "sequential": {"method": "sequential"},
-    "sequential-own": {"method": "sequential", "targets": "own"},
+    "sequential-own": {"method": "sequential", "fit_to": "level"},
     "reweighted": {"method": "reweighted"},
-    "reweighted-own": {"method": "reweighted", "targets": "own"},
+    "reweighted-own": {"method": "reweighted", "fit_to": "level"},
     "maxfit": {"method": "maxfit"},
-    "maxfit-own": {"method": "maxfit", "targets": "own"},
+    "maxfit-own": {"method": "maxfit", "fit_to": "level"},
     "piqp": {"least_squares": "piqp"},
-    "learned-prior": {"learned_prior": ["tract", "block"]},
-    "crossing-rounding": {"rounding": [["sex"], ["detailed"]], "targets": "own"},
+    "learned-prior": {"empirical_bayes": ["tract", "block"]},
+    "crossing-rounding": {"rounding_passes": [["sex"], ["detailed"]], "fit_to": "level"},
 }
 PLANNERS = ("residual_planner", "residual_planner_plus", "orp", "hdmm", "auto")
 
@@ -241,7 +241,7 @@ def of_cells(folder: Path) -> Path:
         folder,
         schema=str(schema),
         data={
-            "format": "records",
+            "input_format": "records",
             "path": str(folder / "records.csv"),
             "geocode": "block",
             "columns": {name: name for name in names},
@@ -255,7 +255,7 @@ def of_cells(folder: Path) -> Path:
             "allocation": str(allocation),
             "randomness": {"source": "seeded_not_for_release", "seed": 16},
         },
-        solve={"learned_prior": ["block"]},
+        solve={"empirical_bayes": ["block"]},
     )
 
 
@@ -293,7 +293,9 @@ CASES: dict[str, Case] = {
             }
         )
     ),
-    "toy-lazy": Case(on_toy(privacy__lazy_queries=["detailed", "sex"], solve={"targets": "own"})),
+    "toy-lazy": Case(
+        on_toy(privacy__on_demand_queries=["detailed", "sex"], solve={"fit_to": "level"})
+    ),
     **{
         f"toy-solve/{name}": Case(
             on_toy(privacy__rho="1/10", solve=solve), ("measurements", *AFTER_MEASURING)

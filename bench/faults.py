@@ -53,7 +53,7 @@ HELD = {
     "solve": "counts/level=block",
     "write": "microdata/parquet",
 }
-STAGES = (*HELD, "seal")
+STAGES = (*HELD, "finalize")
 SPECULATION = {
     "spark.speculation": "true",
     "spark.speculation.interval": "100ms",
@@ -73,7 +73,7 @@ def _hold(self, **facts):
     return _close(self, **facts)
 PartWriter.close = _hold
 """
-_HOLD_SEAL = """
+_HOLD_FINALIZE = """
 import time as _time
 _write = write_manifest
 def write_manifest(*arguments):
@@ -129,7 +129,10 @@ class Bench:
         document = {
             "name": name,
             "schema": str(ROOT / "conf" / "schema" / "toy.yaml"),
-            "data": {"format": "histograms", "path": str(self.folder / "nation" / "histograms")},
+            "data": {
+                "input_format": "histograms",
+                "path": str(self.folder / "nation" / "histograms"),
+            },
             "geography": {
                 "levels": [{"name": level, "digits": n} for level, n in LEVELS.items()],
                 "geounits": {"path": str(self.folder / "nation" / "geounits.parquet")},
@@ -211,7 +214,7 @@ class Case:
         """Whether the stage is in its midst."""
         self.watch()
         release = release_of(self.out)
-        if self.stage == "seal":
+        if self.stage == "finalize":
             return is_published(release.tables("block")) and not release.manifest.exists()
         return faults.under_way(self.dataset, 1)
 
@@ -355,7 +358,7 @@ def kill_spark_worker(case: Case) -> None:
 def kill_driver(case: Case) -> None:
     """SIGKILL of the whole driver; then `das run OUT`."""
     case.begin()
-    if case.stage != "seal":
+    if case.stage != "finalize":
         case.hit()
     case.driver.kill()
     case.watch()
@@ -469,7 +472,7 @@ def damage(case: Case, harm: Callable[[Path], None], *, manifest: bool = False) 
     case.out.parent.mkdir()
     shutil.copytree(reference / "out", case.out)
     release = release_of(case.out)
-    if case.stage == "seal":
+    if case.stage == "finalize":
         harm(release.manifest)
     else:
         datasets = {
@@ -581,7 +584,7 @@ def cases(*, quick: bool, disks: bool) -> list[tuple[Callable[[Case], None], str
         (fault, stage)
         for fault in FILE_FAULTS
         for stage in STAGES
-        if stage != "seal" or fault in (remove_part, truncate_part)
+        if stage != "finalize" or fault in (remove_part, truncate_part)
     ]
     chosen = [case for case in found if not quick or case in QUICK]
     fresh = {kill_python_worker, kill_executor, kill_spark_worker, stop_task, fill_disk}
@@ -648,7 +651,7 @@ def table(outcomes: list[Outcome]) -> str:
 
 
 def hold_archives(folder: Path) -> dict[str, Path]:
-    """The project by stage, with tasks or the sealing driver taking their time there."""
+    """The project by stage, with tasks or the finalizing driver taking their time there."""
     archives = {}
     for stage in STAGES:
         home = folder / f"hold-{stage}"
@@ -659,8 +662,8 @@ def hold_archives(folder: Path) -> dict[str, Path]:
                 held=HELD.get(stage, "nowhere"), seconds=HOLD_SECONDS
             ),
         }
-        if stage == "seal":
-            appended["jobs/pipeline/release/sealing.py"] = _HOLD_SEAL.format(
+        if stage == "finalize":
+            appended["jobs/pipeline/release/finalizing.py"] = _HOLD_FINALIZE.format(
                 seconds=4 * HOLD_SECONDS
             )
         archives[stage] = build_zip(home, appended)
@@ -679,7 +682,7 @@ def bench(seed: int, patience: float) -> Iterator[Bench]:
         (folder / "allocation.yaml").write_text(yaml.safe_dump(allocation))
         held = hold_archives(folder)
         with standalone_cluster(folder) as cluster:
-            made = Bench(folder, cluster, held["seal"], held, random.Random(seed), patience)
+            made = Bench(folder, cluster, held["finalize"], held, random.Random(seed), patience)
             config, log = made.configure("reference"), folder / "reference" / "log"
             run = faults.Submitted(cluster.start(made.archive, "run", config, log=log), log)
             if run.finish(patience):

@@ -66,10 +66,10 @@ def allocations(
     def for_groups(**more: float) -> Optimized:
         path = folder / "groups.yaml"
         path.write_text(yaml.safe_dump(asked | more))
-        return optimize_for_groups(plan, tree, TABLES, Information.FULL, read_groups(plan, path))
+        return optimize_for_groups(plan, tree, TABLES, Information.TREE, read_groups(plan, path))
 
     searches = {
-        "optimized": lambda: optimize_weights(plan, tree, TABLES, Information.FULL),
+        "optimized": lambda: optimize_weights(plan, tree, TABLES, Information.TREE),
         "groups": lambda: for_groups(others=others),
         "free": for_groups,
     }
@@ -98,7 +98,7 @@ def predicted(resolved: Resolved, tree: SubtreeClasses, allocation: Path | None)
     total = parse_query(plan.schema, "total")
     rows = [restricted(total, group) for group in groups]
     tables = parse_tables(plan, TABLES)
-    found = predict(plan, strategy, tree, [*rows, *tables]).errors[Information.FULL].mean
+    found = predict(plan, strategy, tree, [*rows, *tables]).errors[Information.TREE].mean
     errors: Errors = {"groups": {}}
     for level, name in enumerate(plan.spine.levels):
         errors["groups"][name] = found[: len(rows), level]
@@ -110,7 +110,15 @@ def predicted(resolved: Resolved, tree: SubtreeClasses, allocation: Path | None)
 def run(resolved: Resolved) -> None:
     """All stages from reading to counts."""
     with open_job(resolved, Reporter(quiet=True)) as job:
-        stages = ("plan", "read", "settle", "claim", "measure", "estimate", "solve")
+        stages = (
+            "plan",
+            "read",
+            "resolve_constraints",
+            "reserve_budget",
+            "measure",
+            "estimate",
+            "solve",
+        )
         do_stages(job, stages)
 
 

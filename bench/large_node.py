@@ -5,7 +5,7 @@
 
 The parent is a state of the 2020 person schema (relationship or group quarters 42, sex 2, age 116,
 Hispanic 2, race 63: 1,227,744 cells), its children are counties, asked the ten production queries
-with the production precisions. By climbing, and by projected steps. Peers (Clarabel, OSQP) get the lifted problem and S seconds.
+with the production precisions. By dual ascent, and by projected steps. Peers (Clarabel, OSQP) get the lifted problem and S seconds.
 --counties solves redistricting states of many counties, whose queries have weights of their own in
 every county and whose totals were fixed before, without matrices and with them.
 """
@@ -26,7 +26,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from bench.l2_nodes import node
-from solvers.dual_newton.climb import solve_compiled
+from solvers.dual_newton.dual_ascent import solve_compiled
 from solvers.dual_newton.projected import solve_projected
 from solvers.least_squares.blocks import Fixed
 from solvers.least_squares.passes import Solve, solve_in_passes
@@ -275,7 +275,7 @@ def main() -> None:
     if chosen.counties:
         for counties, cells in COUNTIES:
             problem = state_of_counties(counties, cells)
-            print(json.dumps({"solver": "climbing", **run_alone(problem, solve_compiled)}))
+            print(json.dumps({"solver": "dual ascent", **run_alone(problem, solve_compiled)}))
             if counties * cells**2 <= _MOST_NUMBERS:
                 print(json.dumps({"solver": "structured", **run_alone(problem, solve_quadratic)}))
         return

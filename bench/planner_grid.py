@@ -2,8 +2,8 @@
 
     python -m bench.planner_grid [--quick | --full]
 
-A case is a planner, a schema, exact totals or none, targets, whether every geolevel is planned, and
-the neighbors. It runs in this process on a few generated blocks, from the run file to the sealed
+A case is a planner, a schema, exact totals or none, fit_to, whether every geolevel is planned, and
+the neighbors. It runs in this process on a few generated blocks, from the run file to the finalized
 release. Prints a table, then one line of JSON. `rmse_ratio_to_hdmm` is of PL 94's own workload at
 equal rho and bounded neighbors, from predicted errors of one geounit.
 """
@@ -57,7 +57,7 @@ class Case:
       schema: Name of a schema under conf/schema.
       method: A planner, or "listed" for a list of queries.
       is_exact: Whether the total of the root is exact.
-      targets: As in `solve.targets`.
+      fit_to: As in `solve.fit_to`.
       planned: "all" geolevels, or "some": the last is listed.
       neighbors: As in `privacy.neighbors`.
     """
@@ -65,7 +65,7 @@ class Case:
     schema: str
     method: str
     is_exact: bool
-    targets: str
+    fit_to: str
     planned: str
     neighbors: str
 
@@ -76,7 +76,7 @@ class Case:
 def every_case() -> Iterator[Case]:
     """The whole grid."""
     for one in itertools.product(
-        TABLES, METHODS, (True, False), ("full", "own"), ("all", "some"), ("bounded", "unbounded")
+        TABLES, METHODS, (True, False), ("tree", "level"), ("all", "some"), ("bounded", "unbounded")
     ):
         case = Case(*one)
         if not (case.method == "listed" and case.planned == "some"):
@@ -85,15 +85,15 @@ def every_case() -> Iterator[Case]:
 
 def quick_cases() -> list[Case]:
     """Every planner in the standard setting on every schema, and each other choice once."""
-    standard = [Case(s, m, True, "full", "all", "bounded") for s in TABLES for m in METHODS]
+    standard = [Case(s, m, True, "tree", "all", "bounded") for s in TABLES for m in METHODS]
     small = ("pl94_tables", "residual_planner")
     return [
         *standard,
-        Case(*small, False, "full", "all", "bounded"),
-        Case(*small, True, "own", "all", "bounded"),
-        Case(*small, True, "full", "some", "bounded"),
-        Case(*small, True, "full", "all", "unbounded"),
-        Case("pl94_tables", "orp", False, "own", "some", "unbounded"),
+        Case(*small, False, "tree", "all", "bounded"),
+        Case(*small, True, "level", "all", "bounded"),
+        Case(*small, True, "tree", "some", "bounded"),
+        Case(*small, True, "tree", "all", "unbounded"),
+        Case("pl94_tables", "orp", False, "level", "some", "unbounded"),
     ]
 
 
@@ -127,7 +127,7 @@ def write_case(case: Case, folder: Path) -> Path:
         "name": "grid",
         "schema": str(ROOT / "conf" / "schema" / f"{case.schema}.yaml"),
         "data": {
-            "format": "records",
+            "input_format": "records",
             "path": str(folder / "records.csv"),
             "geocode": "block",
             "columns": {name: name for name in names},
@@ -146,7 +146,7 @@ def write_case(case: Case, folder: Path) -> Path:
             "randomness": {"source": "seeded_not_for_release", "seed": 5},
         },
         "invariants": [{"query": "total", "geolevel": "state"}] if case.is_exact else [],
-        "solve": {"targets": case.targets},
+        "solve": {"fit_to": case.fit_to},
         "output": {"directory": str(folder / "out"), "tables": ["total"]},
         "runtime": {"master": "local[1]", "driver_memory": "1g"},
     }
@@ -169,8 +169,8 @@ def run_case(case: Case, folder: Path) -> tuple[str, str]:
         out = execute(resolved)
     except Exception as error:  # noqa: BLE001 - whatever it is, it came too late
         return FAILED, f"{type(error).__name__}: {error}"
-    sealed = release_of(out).manifest.exists()
-    return (SOLVED, "") if sealed else (FAILED, "no manifest")
+    finalized = release_of(out).manifest.exists()
+    return (SOLVED, "") if finalized else (FAILED, "no manifest")
 
 
 def rmse_ratios() -> dict[str, float]:
@@ -180,7 +180,7 @@ def rmse_ratios() -> dict[str, float]:
         for method in METHODS[:-1]:
             folder = Path(name) / method
             folder.mkdir()
-            case = Case("pl94_tables", method, False, "own", "all", "bounded")
+            case = Case("pl94_tables", method, False, "level", "all", "bounded")
             found[method] = _rmse(load_run(write_case(case, folder)))
     return {method: value / found["hdmm"] for method, value in found.items()}
 

@@ -37,7 +37,7 @@ import solvers.node
 from das.histograms import Histograms
 from das.queries.query import parse_query
 from das.schema import Schema
-from invariants.between import Ties
+from invariants.between import CrossProductConstraints
 from invariants.joining import Order, join
 from jobs.design.synthetic.generate import GenerateSpec, generate
 from jobs.pipeline.config.between import Joining, joining_of
@@ -69,12 +69,12 @@ def resolved(folder: Path, data: Path, way: str, seed: int, *, with_sizes: bool 
         allocation = Path(product["privacy"]["allocation"]).name
         product["privacy"]["allocation"] = str(ROOT / "conf" / "allocation" / allocation)
         product["data"]["path"] = str(data / Path(product["data"]["path"]).name)
-    for constraint, persons in zip(run["between"][1:3], (1, 97), strict=True):
+    for constraint, persons in zip(run["cross_product_constraints"][1:3], (1, 97), strict=True):
         if not with_sizes:
             occupied = {"cells": {"occupancy": ["occupied"]}, "coefficient": persons}
             constraint["right"]["row"] = [occupied]
     if way == "apart":
-        del run["between"], run["products"]["persons"]["output"]["joined"]
+        del run["cross_product_constraints"], run["products"]["persons"]["output"]["joined"]
     out = folder / way
     out.mkdir()
     run["output"]["directory"] = str(out / "out")
@@ -107,7 +107,7 @@ def counts(product: Product, geolevel: str, *, truth: bool = False) -> Histogram
     return read_counts(product.release, geolevel, codes, size)
 
 
-def inconsistent(run: Resolved, ties: Ties, geolevel: str) -> dict[str, int]:
+def inconsistent(run: Resolved, ties: CrossProductConstraints, geolevel: str) -> dict[str, int]:
     """Geounits that break each constraint, and some, of `geounits`."""
     others = {name: counts(run.products[name], geolevel) for name in ties.sizes}
     own = counts(run.last, geolevel)
@@ -131,7 +131,7 @@ def squared_errors(run: Resolved) -> dict[str, float]:
     return out
 
 
-def solved(run: Resolved, ties: Ties | None) -> dict[str, Any]:
+def solved(run: Resolved, ties: CrossProductConstraints | None) -> dict[str, Any]:
     """One way, from its input to its counts; `ties` are those of the other way."""
     stated = run.plan.limits.ties if ties is None else ties
     with counted_cuts() as cuts, open_job(run, Reporter(quiet=True), tasks=tasks()) as job:

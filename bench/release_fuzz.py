@@ -3,7 +3,7 @@
     python -m bench.release_fuzz [--seed N] [--count M] [--quick] [--only INDEX]
 
 Each case is a finished release (of a census with two products, of a survey with microdata, of one
-with exact tables) that was changed in one or two places and sealed again, and a command that reads
+with exact tables) that was changed in one or two places and finalized again, and a command that reads
 releases, run on it in one process through the command line. A case is a function of seed and
 number. `--only` runs one case and leaves its folder for a look. Prints a table by kind of release,
 one line per cause of failure, and one line of JSON.

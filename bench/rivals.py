@@ -76,13 +76,16 @@ QUERIES = {
     "DETAILED": "detailed",
 }
 PASSES: dict[str, Any] = {
-    "order": {level: [["total"]] for level in ("state", "county", "tract", "block_group")},
-    "rounding": [["total"], ["hhgq", "hhgq * hispanic", "hhgq * hispanic * cenrace", "detailed"]],
+    "l2_passes": {level: [["total"]] for level in ("state", "county", "tract", "block_group")},
+    "rounding_passes": [
+        ["total"],
+        ["hhgq", "hhgq * hispanic", "hhgq * hispanic * cenrace", "detailed"],
+    ],
 }
 SETTINGS: dict[str, dict[str, Any]] = {
-    "ours": {"targets": "full"},
-    "own": {"targets": "own", **PASSES},
-    "least_squares": {"targets": "full"},
+    "ours": {"fit_to": "tree"},
+    "own": {"fit_to": "level", **PASSES},
+    "least_squares": {"fit_to": "tree"},
 }
 STATES = ("01", "02")
 FEW = 64  # blocks up to which all persons live in households
@@ -162,7 +165,7 @@ def measured(folder: Path, blocks: int, seed: int) -> Path:
     schema = load_schema(schema_file)
     write_truth(folder, schema, blocks, seed)
     document = {
-        "format": 2,
+        "format": 3,
         "name": "rivals",
         "geography": {
             "levels": [{"name": name, "digits": digits} for name, digits in DIGITS.items()],
@@ -172,7 +175,7 @@ def measured(folder: Path, blocks: int, seed: int) -> Path:
         "products": {
             "persons": {
                 "schema": str(schema_file),
-                "data": {"format": "histograms", "path": "histograms.parquet"},
+                "data": {"input_format": "histograms", "path": "histograms.parquet"},
                 "privacy": {
                     "rho": str(PUBLISHED["pl94-2020-us"]),
                     "allocation": str(ROOT / "conf" / "allocation" / "pl94-2020-us.yaml"),

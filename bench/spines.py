@@ -58,8 +58,8 @@ DESIGNS: Mapping[str, Mapping[str, Any]] = {
     "census": {},
     "split": {"split": SPLIT},
     "regrouped": {"regroup": "block_group"},
-    "gathered": {"regroup": "block_group", "gather": "county"},
-    "all": {"split": SPLIT, "regroup": "block_group", "gather": "county"},
+    "gathered": {"regroup": "block_group", "split_children": "county"},
+    "all": {"split": SPLIT, "regroup": "block_group", "split_children": "county"},
 }
 RUN_OF_BLOCKS = 60  # of a made-up area
 MARKED_TRACTS = 12  # the second half of every so manieth tract is marked
@@ -168,11 +168,11 @@ def write_run(folder: Path, name: str, kinds: Sequence[str], seed: int) -> Path:
     design = DESIGNS[name]
     spine = census
     if design:
-        near = {"near": [*kinds]} if "regroup" in design else {}
+        near = {"align_with": [*kinds]} if "regroup" in design else {}
         geography["spine"] = {**design, **near}
         split = SPLIT["geolevel"] if "split" in design else None
         spine = design_spine(
-            census, SpineDesign(split, design.get("regroup"), design.get("gather"))
+            census, SpineDesign(split, design.get("regroup"), design.get("split_children"))
         )
     written = (RUN.parent / persons["privacy"]["allocation"]).resolve()
     allocation = yaml.safe_load(production_of(written).read_text())
@@ -208,10 +208,18 @@ def released(blocks: Blocks, name: str, seed: int) -> dict[str, Any]:
         plan, layout = resolved.plan, resolved.last.release
         started, seconds = time.process_time(), dict[str, float]()
         with open_job(resolved, Reporter(quiet=True), tasks=LocalTasks(Sizing(1))) as job:
-            for stage in ("plan", "read", "settle", "claim", "measure", "estimate", "solve"):
+            for stage in (
+                "plan",
+                "read",
+                "resolve_constraints",
+                "reserve_budget",
+                "measure",
+                "estimate",
+                "solve",
+            ):
                 do_stages(job, (stage,))
                 seconds[stage] = time.process_time() - started - sum(seconds.values())
-            do_stages(job, ("write", "seal"))
+            do_stages(job, ("write", "finalize"))
         verify_release(plan, layout)
         own, census = read_both_geocodes(layout, "block")
         back = np.argsort(census)

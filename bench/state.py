@@ -77,7 +77,7 @@ def generated(
     das("generate", folder / "data", "--states", states, *shape, *wanted)
 
     def put(document: dict[str, Any]) -> None:
-        data = {"format": "histograms", "path": str(folder / "data" / "histograms")}
+        data = {"input_format": "histograms", "path": str(folder / "data" / "histograms")}
         persons_of(document)["data"] = data
         geounits = folder / "data" / "geounits.parquet"
         document["geography"]["geounits"] = {"path": str(geounits), "geocode": "geocode"}

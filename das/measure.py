@@ -47,8 +47,8 @@ def draw_under(key: NoiseKey, draw: Callable[[Streams], T]) -> T:
     raise SpentError(  # outside of the handler: else the exception itself is its context
         "measuring",
         f"failed after noise was drawn, by {place}",
-        remedy="report this defect; the budget of this part is spent, and another privacy.grant "
-        "and output.directory are needed",
+        remedy="report this defect; the budget of this part is spent, and another "
+        "privacy.budget_id and output.directory are needed",
     )
 
 

@@ -1,7 +1,7 @@
 """Spine and lattice: the geolevels and all geounits, as arrays.
 
 A geounit's geocode is a prefix of the geocodes of the leaves below it. The spine names the
-geolevels, root first, with the prefix length of each; the lattice holds, per geolevel, the sorted
+geolevels, root first, with the prefix length of each. The lattice holds, per geolevel, the sorted
 geocodes, the parent of each geounit and the range of its children.
 """
 
@@ -49,14 +49,14 @@ class Spine:
             )
 
     def shared_with(self, other: Spine) -> int:
-        """How many first geolevels are the same as those of another spine of the same leaves."""
+        """Count the first geolevels that are the same as in another spine of the same leaves."""
         ours = zip(self.levels, self.digits, strict=True)
         theirs = zip(other.levels, other.digits, strict=True)
         pairs = zip(ours, theirs, strict=False)
         return len([*takewhile(lambda pair: pair[0] == pair[1], pairs)])
 
     def code_at(self, leaf: str, level: int) -> str:
-        """Geocode at a geolevel of the leaf's ancestor."""
+        """Return the geocode, at a geolevel, of the leaf's ancestor."""
         return leaf[: self.digits[level]] or ROOT_CODE
 
 
@@ -130,14 +130,14 @@ class Lattice:
         return cls(spine, tuple(levels), tuple(parents), tuple(first_child))
 
     def n_children(self, level: int) -> IntArray:
-        """int64[G_l]: number of children of every geounit; zeros at the leaf geolevel."""
+        """Return int64[G_l]: the number of children of each geounit; zeros at the leaf geolevel."""
         if level == len(self.spine.levels) - 1:
             return np.zeros(len(self.codes[level]), np.int64)
         return np.diff(self.first_child[level])
 
     @cached_property
     def is_only_child(self) -> tuple[BoolArray, ...]:
-        """Per geolevel, bool[G_l]: the parent has no other child."""
+        """Return per geolevel bool[G_l]: whether the parent has no other child."""
         out = [np.array([False])]
         for level in range(1, len(self.spine.levels)):
             out.append(self.n_children(level - 1)[self.parents[level]] == 1)
@@ -145,7 +145,7 @@ class Lattice:
 
     @cached_property
     def chain_end(self) -> tuple[IntArray, ...]:
-        """Per geolevel, int64[G_l]: the deepest geolevel reached through only children.
+        """Return per geolevel int64[G_l]: the deepest geolevel reached through only children.
 
         An only child has the same persons as its parent, so the chain is measured once, at its
         top, with the budget of all its geolevels.
@@ -153,11 +153,11 @@ class Lattice:
         last = len(self.spine.levels) - 1
         out: list[IntArray] = [np.full(len(self.codes[last]), last, np.int64)]
         for level in range(last - 1, -1, -1):
-            one = self.n_children(level) == 1
+            has_one_child = self.n_children(level) == 1
             below = out[0][self.first_child[level][:-1]]
-            out.insert(0, np.where(one, below, level).astype(np.int64))
+            out.insert(0, np.where(has_one_child, below, level).astype(np.int64))
         return tuple(out)
 
     def sizes(self) -> dict[str, int]:
-        """Number of geounits at each geolevel."""
+        """Return the number of geounits at each geolevel."""
         return {name: len(codes) for name, codes in zip(self.spine.levels, self.codes, strict=True)}

@@ -25,7 +25,7 @@ NO_ENTITY = -1
 
 @dataclass(frozen=True, eq=False)
 class Entities:
-    """Which entity of each kind every leaf lies in.
+    """Table of the off-spine entities, by kind, in which each leaf lies.
 
     Attributes:
       kinds: Names such as ("place", "county_subdivision"), K of them.
@@ -52,34 +52,34 @@ class Entities:
             raise GeographyError("entities", "have a negative number", got=members.min())
 
     def take(self, leaves: IntArray) -> Entities:
-        """Return the rows of some leaves, in the order given."""
+        """Return the rows of the given leaves, in the order given."""
         return Entities(self.kinds, self.members[leaves])
 
     def numbered(self) -> IntArray:
-        """int64[n, K]: entities numbered through all kinds, 0..E-1; `NO_ENTITY` stays."""
+        """Return int64[n, K]: entities numbered 0..E-1 through all kinds; `NO_ENTITY` stays."""
         out = np.full(self.members.shape, NO_ENTITY, np.int64)
         first = 0
         for kind in range(len(self.kinds)):
-            held = self.members[:, kind] != NO_ENTITY
-            values, index = np.unique(self.members[held, kind], return_inverse=True)
-            out[held, kind] = first + index
+            is_member = self.members[:, kind] != NO_ENTITY
+            values, index = np.unique(self.members[is_member, kind], return_inverse=True)
+            out[is_member, kind] = first + index
             first += len(values)
         return out
 
 
 @dataclass(frozen=True, eq=False)
 class Coverage:
-    """How many geounits give the part of an entity inside, and outside, a geounit.
+    """Numbers of geounits that give the parts of an entity inside and outside a geounit.
 
-    Only pairs where the geounit holds a leaf of the entity are listed. Where it holds none,
-    `inside` is 0 and `outside` is 1: the geounit itself.
+    Only pairs where the geounit contains a leaf of the entity are listed. For other pairs `inside`
+    is 0 and `outside` is 1: the geounit itself.
 
     Attributes:
       geounits: int64[P], sorted.
       entities: int64[P], sorted within a geounit.
       inside: int64[P], least number of geounits at or below this one that give the part of the
         entity in it.
-      outside: int64[P], the same for the rest of the geounit.
+      outside: int64[P], least number of geounits that give the rest of the geounit.
     """
 
     geounits: IntArray
@@ -89,7 +89,7 @@ class Coverage:
 
 
 def combine(inside: IntArray, outside: IntArray) -> tuple[IntArray, IntArray]:
-    """Least numbers for a geounit, given the sums over its children.
+    """Return the least numbers of geounits for a geounit, from the sums over its children.
 
     The part inside comes from the children alone, or as the geounit itself minus the part outside:
     inside = min(sum inside, 1 + sum outside), and likewise outside.
@@ -101,7 +101,7 @@ def combine(inside: IntArray, outside: IntArray) -> tuple[IntArray, IntArray]:
 
 
 def coverage(lattice: Lattice, entities: Entities) -> tuple[Coverage, ...]:
-    """Count geounits for every entity and every geounit it touches, from the leaves up.
+    """Count the geounits needed for each entity and geounit that it touches, leaves first.
 
     Args:
       lattice: The geounits.
@@ -122,8 +122,8 @@ def coverage(lattice: Lattice, entities: Entities) -> tuple[Coverage, ...]:
         )
     numbered = entities.numbered()
     leaf, kind = np.nonzero(numbered != NO_ENTITY)
-    one = np.ones(len(leaf), np.int64)
-    here = Coverage(leaf, numbered[leaf, kind], one, np.zeros_like(one))
+    ones = np.ones(len(leaf), np.int64)
+    here = Coverage(leaf, numbered[leaf, kind], ones, np.zeros_like(ones))
     levels = [here]
     for level in range(len(lattice.spine.levels) - 2, -1, -1):
         parents = lattice.parents[level + 1][here.geounits]
@@ -141,7 +141,7 @@ def coverage(lattice: Lattice, entities: Entities) -> tuple[Coverage, ...]:
 
 
 def offspine_distances(lattice: Lattice, entities: Entities) -> dict[str, IntArray]:
-    """Least number of geounits whose sums and differences give each entity.
+    """Return the least number of geounits whose sums and differences give each entity.
 
     Args:
       lattice: The geounits.

@@ -1,13 +1,13 @@
-"""Another spine for the same leaves, on which off-spine entities are closer.
+"""Respining: another spine for the same leaves, on which off-spine entities are closer.
 
 Three steps, each a pure function of the geocodes and a public table of entities:
 
 1. split a geolevel and all below by a mark of the leaves, such as lying in a tribal area;
 2. replace a geolevel (block groups) by groups of equal or similar entities;
-3. gather the children of a geolevel (tracts of a county) into groups, a new geolevel.
+3. split the children of a geolevel (tracts of a county) into groups, a new geolevel.
 
 Steps insert digits into geocodes, so a geounit's geocode stays a prefix of those of its leaves.
-Counts are never looked at: a spine made of public facts costs no privacy.
+The steps use public facts only and no counts, so they cost no privacy.
 
 References:
   Cumings-Menon et al., J. Privacy and Confidentiality 14(3), 2024, arXiv:2203.16654.
@@ -38,7 +38,7 @@ _NEVER = np.iinfo(np.int64).max
 
 @dataclass(frozen=True, eq=False)
 class Respined:
-    """Leaves under another spine.
+    """Leaves under the new spine.
 
     Attributes:
       spine: The new geolevels.
@@ -51,21 +51,22 @@ class Respined:
 
 @dataclass(frozen=True)
 class SpineDesign:
-    """What to change.
+    """Steps that change a spine.
 
     Attributes:
       split: Geolevel whose geounits, and all below them, are split by the mark of the leaves; None
-        leaves them whole. The halves are a geolevel of their own, `<split>_part`, and the geolevels
-        below are parts too: `<name>_part`, but for the leaves.
+        splits nothing. The halves are a new geolevel, `<split>_part`. The geolevels below, except
+        the leaves, are renamed to `<name>_part`.
       regroup: Geolevel whose geounits are replaced by groups of geounits of the geolevel below, as
         geolevel `<regroup>_regrouped`.
-      gather: Geolevel whose children are gathered into groups, a new geolevel `<child>_group`.
-      fan_out_cutoff: A geounit with n items below gets groups of at most ceil(sqrt(n)) + this.
+      split_children: Geolevel whose children are gathered into groups, a new geolevel
+        `<child>_group`.
+      fan_out_cutoff: Added to ceil(sqrt(n)), the largest group of a geounit with n items below.
     """
 
     split: str | None = None
     regroup: str | None = "block_group"
-    gather: str | None = None
+    split_children: str | None = None
     fan_out_cutoff: int = FAN_OUT_CUTOFF
 
     def __post_init__(self) -> None:
@@ -112,10 +113,10 @@ class Step:
     """A geolevel that a design inserts.
 
     Attributes:
-      before: The geolevels without it, and without one that it replaces.
-      after: The geolevels with it.
-      level: Position of the geolevel above it, in both.
-      is_split: Whether its geounits are the halves of those above.
+      before: The geolevels without the new one and without a geolevel that it replaces.
+      after: The geolevels with the new one.
+      level: Index of the geolevel above the new one, in both spines.
+      is_split: Whether the new geounits are the halves of the geounits above.
     """
 
     before: Spine
@@ -125,9 +126,9 @@ class Step:
 
 
 def design_spine(spine: Spine, design: SpineDesign) -> Spine:
-    """The geolevels of a design, whatever the leaves are.
+    """Return the geolevels that a design gives, which do not depend on the leaves.
 
-    A geolevel that has the name of one of `spine` has the same geounits.
+    A geolevel with a name of `spine` has the same geounits as in `spine`.
 
     Raises:
       GeographyError: A geolevel of the design is unknown or at the wrong place.
@@ -143,7 +144,7 @@ def design_spine(spine: Spine, design: SpineDesign) -> Spine:
 def _steps(spine: Spine, design: SpineDesign) -> Iterator[Step]:
     census = spine
     if design.split is not None:
-        level = _position(spine, design.split)
+        level = _level_index(spine, design.split)
         if level == len(spine.levels) - 1:
             raise GeographyError("spine design, split", "cannot split leaves", got=design.split)
         made = _with_geolevel(spine, level, f"{design.split}_part", 1, census)
@@ -153,7 +154,7 @@ def _steps(spine: Spine, design: SpineDesign) -> Iterator[Step]:
         yield Step(spine, split, level, is_split=True)
         spine = split
     if design.regroup is not None:
-        level = _position(spine, design.regroup)
+        level = _level_index(spine, design.regroup)
         if not 0 < level < len(spine.levels) - 1:
             raise GeographyError(
                 "spine design, regroup", "needs a geolevel above and one below", got=design.regroup
@@ -162,21 +163,21 @@ def _steps(spine: Spine, design: SpineDesign) -> Iterator[Step]:
         made = _with_geolevel(bare, level - 1, name, GROUP_DIGITS, census)
         yield Step(bare, made, level - 1)
         spine = made
-    if design.gather is not None:
-        level = _position(spine, design.gather)
+    if design.split_children is not None:
+        level = _level_index(spine, design.split_children)
         if level == len(spine.levels) - 1:
             raise GeographyError(
-                "spine design, gather", "needs a geolevel below", got=design.gather
+                "spine design, split_children", "needs a geolevel below", got=design.split_children
             )
         name = f"{spine.levels[level + 1]}_group"
         yield Step(spine, _with_geolevel(spine, level, name, GROUP_DIGITS, census), level)
 
 
 def _with_geolevel(spine: Spine, level: int, name: str, width: int, census: Spine) -> Spine:
-    """The spine with a geolevel below one, of geocodes `width` digits longer."""
+    """Return the spine with a new geolevel below `level`, its geocodes `width` digits longer."""
     if name in census.levels or name in spine.levels:
         raise GeographyError(
-            "spine design", "would name a new geolevel as one that there is", got=name
+            "spine design", "would give a new geolevel a name that is taken", got=name
         )
     start = spine.digits[level]
     above, below = slice(level + 1), slice(level + 1, None)
@@ -187,7 +188,7 @@ def _with_geolevel(spine: Spine, level: int, name: str, width: int, census: Spin
 
 
 def without_geolevel(spine: Spine, level: int) -> Spine:
-    """Return the spine without one of its geolevels; geocodes stay as they are."""
+    """Return the spine without one of its geolevels; geocodes do not change."""
     keep = [index for index in range(len(spine.levels)) if index != level]
     return Spine(
         tuple(spine.levels[index] for index in keep), tuple(spine.digits[index] for index in keep)
@@ -198,7 +199,7 @@ def group_children(made: Respined, entities: Entities, step: Step, cutoff: int) 
     """Insert a geolevel of groups between the geounits of a geolevel and their children.
 
     Args:
-      made: Leaves and their spine; a geolevel that the step replaces is left out of it.
+      made: Leaves and their spine; it may include a geolevel that the step replaces.
       entities: One row per leaf, in the order of `made.codes`.
       step: The geolevel.
       cutoff: See `SpineDesign.fan_out_cutoff`.
@@ -220,7 +221,7 @@ def group_children(made: Respined, entities: Entities, step: Step, cutoff: int) 
 
 
 def _counts_of(below: Coverage, first: int, last: int) -> tuple[IntArray, IntArray]:
-    """Dense int64[items, E] counts inside and outside, of the entities that the items divide."""
+    """Return dense int64[items, E] counts, inside and outside, of entities that items divide."""
     pairs = slice(*np.searchsorted(below.geounits, (first, last)))
     touching, column = np.unique(below.entities[pairs], return_inverse=True)
     inside = np.zeros((last - first, len(touching)), np.int64)
@@ -233,7 +234,7 @@ def _counts_of(below: Coverage, first: int, last: int) -> tuple[IntArray, IntArr
 
 
 def most_children(n_items: int, cutoff: int) -> int:
-    """Largest size of a group of items, ceil(sqrt(n_items)) + cutoff.
+    """Return the largest size of a group of items, ceil(sqrt(n_items)) + cutoff.
 
     >>> most_children(100, 12), most_children(101, 12)
     (22, 23)
@@ -245,14 +246,14 @@ def group_items(inside: IntArray, outside: IntArray, cutoff: int) -> IntArray:
     """Group the children of one geounit so that its off-spine entities need few geounits.
 
     Items that the same entities touch in the same way start in one group, cut into even pieces of
-    at most L = `most_children` items. Then the two groups whose union lowers the sum of the
-    off-spine distances most, or raises it least, are united, as long as that lowers the sum or
-    there are more than L groups; of equal choices the smallest union. No union has more than L
+    at most L = `most_children` items. Then two groups are united repeatedly: the pair that lowers
+    the sum of off-spine distances most, or raises it least, and among equals the smallest union.
+    This ends when no union lowers the sum and there are at most L groups. No union has more than L
     items, so there are at most max(L, 2 n / L + 1) groups.
 
     Args:
       inside: int64[n, E], geounits needed for the part of each entity in each item.
-      outside: int64[n, E], the same for the rest of the item.
+      outside: int64[n, E], geounits needed for the rest of the item.
       cutoff: See `SpineDesign.fan_out_cutoff`.
 
     Returns:
@@ -263,20 +264,20 @@ def group_items(inside: IntArray, outside: IntArray, cutoff: int) -> IntArray:
     [0, 0, 1, 1, 1]
     """
     limit = most_children(len(inside), cutoff)
-    labels = _alike(inside, outside, limit)
+    labels = _groups_of_equal_pattern(inside, outside, limit)
     labels = _unite(labels, inside, outside, limit)
     _, first, index = np.unique(labels, return_index=True, return_inverse=True)
     return np.argsort(np.argsort(first))[index].astype(np.int64)
 
 
-def _alike(inside: IntArray, outside: IntArray, limit: int) -> IntArray:
-    """Items touched alike, in even pieces of at most `limit` consecutive ones."""
+def _groups_of_equal_pattern(inside: IntArray, outside: IntArray, limit: int) -> IntArray:
+    """Label items that the same entities touch, in even pieces of at most `limit` items."""
     touched = np.concatenate((inside > 0, outside > 0), axis=1)
-    _, alike = np.unique(touched, axis=0, return_inverse=True)
+    _, patterns = np.unique(touched, axis=0, return_inverse=True)
     labels = np.empty(len(inside), np.int64)
     n_groups = 0
-    for one in range(int(alike.max()) + 1):
-        items = np.flatnonzero(alike == one)
+    for pattern in range(int(patterns.max()) + 1):
+        items = np.flatnonzero(patterns == pattern)
         for piece in np.array_split(items, -(-len(items) // limit)):
             labels[piece] = n_groups
             n_groups += 1
@@ -284,7 +285,7 @@ def _alike(inside: IntArray, outside: IntArray, limit: int) -> IntArray:
 
 
 def _unite(labels: IntArray, inside: IntArray, outside: IntArray, limit: int) -> IntArray:
-    """Unite groups greedily; labels name one of the groups united."""
+    """Unite groups greedily; the label of a union is that of one of its groups."""
     n_groups = int(labels.max()) + 1
     sums = np.zeros((2, n_groups, inside.shape[1]), np.int64)
     np.add.at(sums[0], labels, inside)
@@ -300,17 +301,17 @@ def _unite(labels: IntArray, inside: IntArray, outside: IntArray, limit: int) ->
         if not fits.any():
             break
         keys = np.where(fits, change * (limit + 1) + union, _NEVER)
-        one, other = np.unravel_index(np.argmin(keys), keys.shape)
-        if change[one, other] >= 0 and alive.sum() <= limit:
+        kept, other = np.unravel_index(np.argmin(keys), keys.shape)
+        if change[kept, other] >= 0 and alive.sum() <= limit:
             break
-        sums[:, one] += sums[:, other]
-        sizes[one] += sizes[other]
+        sums[:, kept] += sums[:, other]
+        sizes[kept] += sizes[other]
         alive[other] = False
         sums[:, other] = 0
-        target[target == other] = one
+        target[target == other] = kept
         now = _comes_from_inside(sums)
         flipped = now != direct
-        change[one] = change[:, one] = _changes(sums, int(one), direct)
+        change[kept] = change[:, kept] = _changes(sums, int(kept), direct)
         if flipped.any():
             part = sums[:, :, flipped]
             for row in np.flatnonzero(alive):
@@ -321,13 +322,13 @@ def _unite(labels: IntArray, inside: IntArray, outside: IntArray, limit: int) ->
 
 
 def _comes_from_inside(sums: IntArray) -> BoolArray:
-    """bool[E]: the entity is cheaper as a sum of groups than as the geounit minus the rest."""
+    """Return bool[E]: whether a sum of groups is cheaper than the geounit minus the rest."""
     inside, outside = combine(*sums)
     return np.asarray(inside.sum(axis=0) <= 1 + outside.sum(axis=0))
 
 
 def _changes(sums: IntArray, row: int, direct: BoolArray) -> IntArray:
-    """int64[k]: what uniting one group with each adds to the sum of distances, at most."""
+    """Return int64[k]: upper bounds of the change of all distances if `row` joins each group."""
     alone = combine(*sums)
     united = combine(sums[0] + sums[0, row], sums[1] + sums[1, row])
     change = np.where(
@@ -354,7 +355,7 @@ def _insert(made: Respined, step: Step, numbers: IntArray) -> Respined:
 
 
 def _digits(codes: Geocodes) -> npt.NDArray[np.uint8]:
-    """uint8[n, length]: the characters of geocodes of one length."""
+    """Return uint8[n, length]: the characters of geocodes of one length."""
     codes = np.ascontiguousarray(codes)
     return codes.view(np.uint8).reshape(len(codes), codes.dtype.itemsize)
 
@@ -363,8 +364,8 @@ def _joined(digits: npt.NDArray[np.uint8]) -> Geocodes:
     return np.ascontiguousarray(digits).view(f"S{digits.shape[1]}").ravel()
 
 
-def _position(spine: Spine, geolevel: str) -> int:
-    """The position of a geolevel, or of the parts that a split made of it."""
+def _level_index(spine: Spine, geolevel: str) -> int:
+    """Return the index of a geolevel, or of the parts made by splitting it."""
     for name in (geolevel, f"{geolevel}_part"):
         if name in spine.levels:
             return spine.levels.index(name)

@@ -1,17 +1,18 @@
-"""Ties: what the counts of one product must keep of those of others, in the same geounits.
+"""Cross-product constraints: bounds on the counts of one product from those of earlier ones.
 
-A tie says that the records in some cells of a product are as many, at least or at most as a
-weighted sum of the cells of products before it: householders are the occupied units; persons in
-households are at least the sum of size x households. Products are solved one after the other, so
-when a product is solved the others are integers, and its ties are bounds on sums of its own cells.
+A constraint states that the records in some cells of a product are as many as, at least or at most
+a weighted sum of cells of earlier products, in every geounit. Examples: householders are as many as
+occupied units; persons in households are at least the sum of size x households. Products are
+solved one after the other, so the earlier counts are integers, and the constraints of a product are
+bounds on sums of its cells.
 
-The cells of the ties of a product must be nested or apart, and what lies within others must be an
-equality. Then the parts that no tie divides, the types, have bounds of their own: of a set G with
-sets E_1.. within it that are equalities to e_1.., the rest of G has those of G less the sum of the
+The cells of the constraints of a product must be nested or disjoint, and constraints within others
+must be equalities. Then the parts that no constraint divides, the types, have bounds: if a set G
+contains sets E_1, ... that equal e_1, ..., the rest of G has the bounds of G less the sum of the
 e_i. Bounds by type are a box, boxes of leaves add up to a box, and counts by type in the sum of
-boxes can be assigned to them in integers (`invariants.implied`), so no node below can fail. What
-may empty a box is refused. What would contradict answers of the later product that are published
-exactly is put on the products before it as a row (`caps_of`).
+boxes can be assigned to the leaves in integers (`invariants.implied`), so no node below is
+infeasible. Constraints that may empty a box are refused. If exact answers of the later product
+could contradict a constraint, a row on the earlier products prevents it (`caps_of`).
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ Counts = Mapping[str, Histograms]
 
 @dataclass(frozen=True, eq=False)
 class Form:
-    """A weighted sum of cells of some products.
+    """Weighted sum of cells of some products.
 
     Attributes:
       parts: Product to int64[n], the coefficient of each of its cells.
@@ -45,57 +46,57 @@ class Form:
 
     @classmethod
     def sum_of(cls, forms: Sequence[Form]) -> Form:
-        """The sum; of none it is 0."""
+        """Return the sum of several weighted sums; 0 if there are none."""
         parts: dict[str, IntArray] = {}
         for form in forms:
-            for product, own in form.parts.items():
-                parts[product] = parts[product] + own if product in parts else own
+            for product, weights in form.parts.items():
+                parts[product] = parts[product] + weights if product in parts else weights
         return cls(parts)
 
     def __neg__(self) -> Form:
-        return Form({product: -own for product, own in self.parts.items()})
+        return Form({product: -weights for product, weights in self.parts.items()})
 
     def __sub__(self, other: Form) -> Form:
         return Form.sum_of([self, -other])
 
     @property
     def is_nonnegative(self) -> bool:
-        """Whether it is so for all counts."""
-        return all(bool((own >= 0).all()) for own in self.parts.values())
+        """Return whether the sum is nonnegative for all counts."""
+        return all(bool((weights >= 0).all()) for weights in self.parts.values())
 
     @property
     def products(self) -> tuple[str, ...]:
-        """Products of which some cell counts."""
-        return tuple(product for product, own in self.parts.items() if own.any())
+        """Return the products with a nonzero coefficient."""
+        return tuple(product for product, weights in self.parts.items() if weights.any())
 
     def of(self, products: Sequence[str]) -> Form:
-        """What some products count in it."""
-        return Form({name: own for name, own in self.parts.items() if name in products})
+        """Return the part of the sum that counts the given products."""
+        return Form({name: self.parts[name] for name in self.parts if name in products})
 
     def answer(self, counts: Counts, n_geounits: int) -> IntArray:
-        """int64[G], exact."""
+        """Return int64[G]: the exact sum in each geounit."""
         out = np.zeros(n_geounits, np.int64)
-        for product, own in self.parts.items():
-            out += weighted_sums(own, counts[product])
+        for product, weights in self.parts.items():
+            out += weighted_sums(weights, counts[product])
         return out
 
 
 def weighted_sums(coefficients: IntArray, histograms: Histograms) -> IntArray:
-    """int64[G]: the weighted sum of the cells of every geounit, by int64[n] coefficients."""
+    """Return int64[G]: the sum of the cells of each geounit, weighted by int64[n] coefficients."""
     out = np.zeros(histograms.n_geounits, np.int64)
     np.add.at(out, histograms.owners(), coefficients[histograms.cells] * histograms.counts)
     return out
 
 
 @dataclass(frozen=True, eq=False)
-class Tie:
-    """least(others) <= records in some cells <= most(others), in every geounit.
+class CrossProductConstraint:
+    """Constraint least(others) <= records in some cells <= most(others), in every geounit.
 
     Attributes:
       name: Its name in the configuration.
       cells: bool[n], cells of the later product.
-      least: Of the products before it; None without limit.
-      most: Likewise; the same as `least` for an equality.
+      least: Lower bound, a sum over products solved before; None for no bound.
+      most: Upper bound, likewise; the same object as `least` for an equality.
     """
 
     name: str
@@ -105,13 +106,13 @@ class Tie:
 
     @property
     def equality(self) -> Form | None:
-        """What its records are as many as; None if it is an inequality."""
+        """Return the sum that the records must equal; None for an inequality."""
         return self.least if self.least is self.most else None
 
-    def broken(self, own: Histograms, others: Counts) -> BoolArray:
-        """bool[G]: geounits that do not keep it, in integers."""
-        n_geounits = own.n_geounits
-        records = weighted_sums(self.cells.astype(np.int64), own)
+    def broken(self, counts: Histograms, others: Counts) -> BoolArray:
+        """Return bool[G]: geounits whose integer counts break the constraint."""
+        n_geounits = counts.n_geounits
+        records = weighted_sums(self.cells.astype(np.int64), counts)
         out = np.zeros(n_geounits, np.bool_)
         if self.least is not None:
             out |= records < self.least.answer(others, n_geounits)
@@ -121,18 +122,19 @@ class Tie:
 
 
 @dataclass(frozen=True, eq=False)
-class Ties:
-    """All ties of a product to those before it.
+class CrossProductConstraints:
+    """All cross-product constraints of a product with the products solved before it.
 
     Attributes:
-      entries: As stated.
+      entries: The constraints as configured.
       geolevels: Geolevels at which they hold, root first; stated at the last.
-      query: Records by type: parts that no tie divides, and last the rest if there is one.
-      least: By type, the sums its records are no fewer than.
-      most: By type, the sums its records are no more than.
+      query: Records by type. Types are the parts that no constraint divides, and last the
+        unconstrained cells if there are some.
+      least: By type, the sums that bound its records from below.
+      most: By type, the sums that bound its records from above.
     """
 
-    entries: tuple[Tie, ...]
+    entries: tuple[CrossProductConstraint, ...]
     geolevels: tuple[str, ...]
     query: Types
     least: tuple[tuple[Form, ...], ...]
@@ -140,26 +142,26 @@ class Ties:
 
     @property
     def geolevel(self) -> str:
-        """Where they are stated."""
+        """Return the geolevel at which the constraints are stated."""
         return self.geolevels[-1]
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Products before this one that they name, with the number of cells of each."""
-        found = [form for tie in self.entries for form in (tie.least, tie.most) if form is not None]
-        return {name: len(own) for form in found for name, own in form.parts.items()}
+        """Return the products in the constraints, with the number of cells of each."""
+        bounds = [bound for tie in self.entries for bound in (tie.least, tie.most) if bound]
+        return {name: len(cells) for bound in bounds for name, cells in bound.parts.items()}
 
-    def named(self, one: int) -> str:
-        """What a type is called in errors: the ties that bound it."""
-        cells = self.query.codes == one
+    def named(self, kind: int) -> str:
+        """Return the name of a type in errors: the constraints that bound it."""
+        cells = self.query.codes == kind
         return _named([tie for tie in self.entries if (tie.cells & cells).any()])
 
     def boxes(self, counts: Counts, n_geounits: int) -> Leaves:
-        """One row per geounit of their geolevel, totals free.
+        """Return bounds of records by type, one row per geounit, without bounds of the total.
 
         Args:
-          counts: Of the products before this one.
-          n_geounits: G.
+          counts: Counts of the products solved before this one.
+          n_geounits: G, geounits of the geolevel of the constraints.
         """
         least = np.zeros((n_geounits, self.query.size), np.int64)
         most = np.full((n_geounits, self.query.size), MANY)
@@ -173,14 +175,14 @@ class Ties:
 
 @dataclass(frozen=True, eq=False)
 class Cap:
-    """What exact answers of a later product demand of one before it.
+    """Bound on an earlier product that the exact answers of a later product require.
 
     Attributes:
       product: Name of the later product.
-      query: Its query, whose answers are published.
-      answers: Those that are added up.
-      is_most: Whether they bound from above.
-      others: What other products before it count, which they leave no room for.
+      query: Query of the later product, whose answers are published.
+      answers: Numbers of the answers whose sum is the bound.
+      is_most: Whether the bound is an upper one.
+      others: Sum over other earlier products that is subtracted from the bound.
     """
 
     product: str
@@ -190,19 +192,21 @@ class Cap:
     others: Form
 
 
-# --- reading what was stated ---------------------------------------------------------------------
+# --- types and bounds of stated constraints ------------------------------------------------------
 
 
-def tie_types(entries: Sequence[Tie], geolevels: tuple[str, ...], possible: BoolArray) -> Ties:
-    """The types of some ties of a product and their bounds, checked.
+def build_constraints(
+    entries: Sequence[CrossProductConstraint], geolevels: tuple[str, ...], possible: BoolArray
+) -> CrossProductConstraints:
+    """Build the types and bounds of the cross-product constraints of a product, and check them.
 
     Args:
-      entries: The ties.
-      geolevels: Where they hold.
-      possible: bool[n], cells of the product in which somebody may be.
+      entries: The constraints.
+      geolevels: Geolevels at which they hold.
+      possible: bool[n], cells of the product that are not structural zeros.
 
     Raises:
-      ConfigError: They cross, leave types without cells, or may contradict one another.
+      ConfigError: The constraints cross, leave types without cells, or may contradict one another.
     """
     groups = _groups(entries)
     _refuse_crossing(groups)
@@ -212,31 +216,31 @@ def tie_types(entries: Sequence[Tie], geolevels: tuple[str, ...], possible: Bool
     for number, group in enumerate(groups):
         within = _directly_within(group, groups)
         equal = Form.sum_of([_equality_within(inner, group) for inner in within])
-        own = group[0].cells & ~np.logical_or.reduce([np.zeros_like(possible), *_cells(within)])
-        if not (own & possible).any():
-            what = "counts nobody who can be" if not within else "follows from those within it"
+        rest = group[0].cells & ~np.logical_or.reduce([np.zeros_like(possible), *_cells(within)])
+        if not (rest & possible).any():
+            what = "follows from those within it" if within else "counts no possible cell"
             raise ConfigError(_named(group), what, remedy="leave it out")
-        codes[own] = number
+        codes[rest] = number
         lows = [tie.least - equal for tie in group if tie.least is not None]
         highs = [tie.most - equal for tie in group if tie.most is not None]
         _refuse_empty(group, lows, highs)
         least.append(_undominated(lows))
         most.append(tuple(-form for form in _undominated([-high for high in highs])))
-    if (codes == len(groups)).any():  # the rest, as many as they like
+    if (codes == len(groups)).any():  # the other cells, without bounds
         least.append(())
         most.append(())
     types = Types("types of the ties", codes, len(least))
-    return Ties(tuple(entries), geolevels, types, tuple(least), tuple(most))
+    return CrossProductConstraints(tuple(entries), geolevels, types, tuple(least), tuple(most))
 
 
-Group = Sequence[Tie]  # ties of the same cells
+Group = Sequence[CrossProductConstraint]  # ties of the same cells
 
 
-def _groups(entries: Sequence[Tie]) -> list[Group]:
-    found: dict[bytes, list[Tie]] = {}
+def _groups(entries: Sequence[CrossProductConstraint]) -> list[Group]:
+    groups: dict[bytes, list[CrossProductConstraint]] = {}
     for tie in entries:
-        found.setdefault(np.packbits(tie.cells).tobytes(), []).append(tie)
-    return sorted(found.values(), key=lambda ties: int(ties[0].cells.sum()))
+        groups.setdefault(np.packbits(tie.cells).tobytes(), []).append(tie)
+    return sorted(groups.values(), key=lambda ties: int(ties[0].cells.sum()))
 
 
 def _named(group: Group) -> str:
@@ -255,22 +259,22 @@ def _refuse_crossing(groups: Sequence[Group]) -> None:
                 _named(second),
                 "has cells in common with another, and neither lies within the other",
                 got=_named(first),
-                want="cells that are nested or apart",
+                want="cells that are nested or disjoint",
             )
 
 
 def _directly_within(group: Group, groups: Sequence[Group]) -> list[Group]:
-    """The largest groups within one; all are nested or apart."""
+    """Return the largest groups within a group; all groups are nested or disjoint."""
     inside = [
         other
         for other in groups
         if other is not group and not (other[0].cells & ~group[0].cells).any()
     ]
     return [
-        one
-        for one in inside
+        inner
+        for inner in inside
         if not any(
-            other is not one and not (one[0].cells & ~other[0].cells).any() for other in inside
+            other is not inner and not (inner[0].cells & ~other[0].cells).any() for other in inside
         )
     ]
 
@@ -282,30 +286,30 @@ def _equality_within(inner: Group, outer: Group) -> Form:
     raise ConfigError(
         _named(inner),
         f"lies within the cells of {_named(outer)}, and only equalities may",
-        want="relation equals, or cells that are apart",
+        want="relation equals, or disjoint cells",
     )
 
 
 def _refuse_empty(group: Group, lows: Sequence[Form], highs: Sequence[Form]) -> None:
-    """Refuse bounds that some counts of the products before would make contradict each other."""
+    """Refuse bounds that contradict each other for some counts of the earlier products."""
     for high in highs:
         if not high.is_nonnegative:
             raise ConfigError(
                 _named(group),
-                "may leave fewer than none, whatever is counted within it",
+                "may leave a negative upper bound, after subtracting the constraints within it",
                 remedy="state what bounds the others by the same cells",
             )
         for low in lows:
             if not (high - low).is_nonnegative:
                 raise ConfigError(
                     _named(group),
-                    "may demand more than it allows, for some counts of the products before",
+                    "may have a lower bound above the upper one, for some earlier counts",
                     remedy="raise what is at most, or leave one of them out",
                 )
 
 
 def _undominated(lows: Sequence[Form]) -> tuple[Form, ...]:
-    """Lower bounds without those that others imply for all counts."""
+    """Return the lower bounds that no other lower bound implies for all counts."""
     kept: list[Form] = []
     for low in lows:
         if any((other - low).is_nonnegative for other in kept):
@@ -315,25 +319,26 @@ def _undominated(lows: Sequence[Form]) -> tuple[Form, ...]:
     return tuple(kept)
 
 
-# --- what exact answers of the later product demand ----------------------------------------------
+# --- rows that exact answers of the later product require ----------------------------------------
 
 
 def caps_of(
-    later: str, ties: Ties, invariants: Sequence[Invariant], order: Sequence[str]
+    later: str, ties: CrossProductConstraints, invariants: Sequence[Invariant], order: Sequence[str]
 ) -> Iterator[tuple[str, IntArray, tuple[str, ...], Cap]]:
-    """Rows on the products before, without which exact answers could not be kept.
+    """Yield rows on earlier products, without which exact answers of this one are infeasible.
 
     The records of the types in an exact answer T are at least the sum of their lower bounds, and at
-    most that of the upper ones; boxes and T leave counts iff T lies between.
+    most the sum of their upper bounds. The bounds and T have a solution iff T lies between these
+    sums.
 
     Args:
-      later: Name of the product that has the ties.
-      ties: They.
-      invariants: Its exact queries.
-      order: The products before it, in the order of work.
+      later: Name of the product with the constraints.
+      ties: The cross-product constraints of the product.
+      invariants: The exact queries of the product.
+      order: The earlier products, in the order in which they are solved.
 
     Yields:
-      Name of the product before it, coefficients, geolevels, and where the bounds come from.
+      Name of the earlier product, coefficients, geolevels, and source of the bounds.
 
     Raises:
       ConfigError: An exact query crosses the types, or bounds do not add up over geounits.
@@ -359,29 +364,29 @@ def caps_of(
                     yield name, largest.parts[name], geolevels, cap
 
 
-def _refuse_unsummable(ties: Ties, types: Sequence[int], query: Query) -> None:
-    """Refuse bounds of types that do not add up over geounits to those of an exact answer."""
-    for one in types:
-        lows, highs = ties.least[one], ties.most[one]
+def _refuse_unsummable(ties: CrossProductConstraints, types: Sequence[int], query: Query) -> None:
+    """Refuse bounds of types whose sum over geounits differs from that of an exact answer."""
+    for kind in types:
+        lows, highs = ties.least[kind], ties.most[kind]
         if max(len(lows), len(highs)) > 1:
             raise ConfigError(
-                ties.named(one),
-                "bounds records by sums of which either may bind, beside an answer that is exact",
+                ties.named(kind),
+                "has several lower or several upper bounds on records with an exact answer",
                 got=query.name,
                 remedy="state one lower and one upper bound of the same cells",
             )
         if not all(low.is_nonnegative for low in lows):
             raise ConfigError(
-                ties.named(one),
-                "demands fewer than what lies within it counts, for some counts of the products "
-                "before, beside an answer that is exact",
+                ties.named(kind),
+                "may have a negative lower bound on records with an exact answer, after the "
+                "constraints within it are subtracted",
                 got=query.name,
                 remedy="count what lies within a bound in that bound, too",
             )
 
 
 def _sums_of(query: Query, types: Types) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Sets of types and of exact answers that count the same cells, the smallest of them."""
+    """Yield the smallest sets of types and of exact answers that count the same cells."""
     rows = query.rows_of(np.arange(len(types.codes)))
     pairs = np.unique(np.stack([types.codes, rows], axis=1), axis=0)
     n_types, n_answers = (len(np.unique(column)) for column in pairs.T)

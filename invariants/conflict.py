@@ -1,4 +1,4 @@
-"""Contradictions between invariants of one geounit: a set of them of which none can be left out."""
+"""Irreducible sets of contradicting invariants of one geounit."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _INFEASIBLE = 2  # status of scipy.optimize.milp
 
 @dataclass(frozen=True, eq=False)
 class Statement:
-    """least <= c'x <= most, for the counts x of one geounit.
+    """Linear inequality least <= c'x <= most for the counts x of one geounit.
 
     Attributes:
-      name: What a message calls it.
+      name: Name in messages.
       coefficients: int64[n], c.
-      least: -inf without limit.
-      most: inf without limit.
+      least: Lower bound; -inf for none.
+      most: Upper bound; inf for none.
     """
 
     name: str
@@ -33,11 +33,11 @@ class Statement:
 def smallest_conflict(statements: Sequence[Statement]) -> tuple[str, ...]:
     """Find an irreducible set of statements that no counts in N^n satisfy.
 
-    Deletion filter: statements are left out one by one as long as the others still contradict each
-    other. No statement of the result can be left out; other conflicts may be smaller.
+    Deletion filter: statements are removed one by one as long as the others still contradict each
+    other. Every statement of the result is needed; other conflicts may have fewer statements.
 
     Returns:
-      Names in the order given; () if some counts satisfy all.
+      Names of the statements in the order given; () if some counts satisfy all.
 
     References:
       Chinneck & Dravnieks, Locating Minimal Infeasible Constraint Sets in Linear Programs, ORSA
@@ -46,11 +46,11 @@ def smallest_conflict(statements: Sequence[Statement]) -> tuple[str, ...]:
     if _has_solution(statements):
         return ()
     kept = list(statements)
-    for one in statements:
-        others = [other for other in kept if other is not one]
+    for statement in statements:
+        others = [other for other in kept if other is not statement]
         if not _has_solution(others):
             kept = others
-    return tuple(dict.fromkeys(one.name for one in kept))
+    return tuple(dict.fromkeys(statement.name for statement in kept))
 
 
 def _has_solution(statements: Sequence[Statement]) -> bool:
@@ -58,15 +58,15 @@ def _has_solution(statements: Sequence[Statement]) -> bool:
 
     if not statements:
         return True
-    # Cells that all statements treat alike need one variable.
-    matrix = np.unique(np.array([one.coefficients for one in statements]), axis=1)
+    # Cells with equal coefficients in all statements need one variable.
+    matrix = np.unique(np.array([row.coefficients for row in statements]), axis=1)
     constraint = LinearConstraint(
-        matrix, [one.least for one in statements], [one.most for one in statements]
+        matrix, [row.least for row in statements], [row.most for row in statements]
     )
     n = matrix.shape[1]
-    found = milp(
+    result = milp(
         np.zeros(n), integrality=np.ones(n), bounds=Bounds(0, np.inf), constraints=constraint
     )
-    if found.status not in (0, _INFEASIBLE):
-        raise SolverError("invariants", "could not be compared", got=found.message)
-    return bool(found.status == 0)
+    if result.status not in (0, _INFEASIBLE):
+        raise SolverError("invariants", "could not be compared", got=result.message)
+    return bool(result.status == 0)

@@ -1,4 +1,4 @@
-"""Limits: invariants other than exact queries. What they say is public."""
+"""Constraints of a product: invariants other than exact queries. Their content is public."""
 
 from __future__ import annotations
 
@@ -12,139 +12,141 @@ import numpy as np
 from das.arrays import BoolArray, IntArray
 from das.queries.query import Query
 from das.schema import Schema
-from invariants.between import Ties
-from invariants.exact import BoundQuery
+from invariants.between import CrossProductConstraints
+from invariants.constraint import Constraint
+from invariants.exact import PinnedQuery
 from invariants.facilities import Facilities
-from invariants.limit import Limit
 from invariants.linear import LinearRow
 from invariants.quarters import LivingQuarters
 from invariants.zeros import StructuralZeros, representative_levels
 
-Kind = TypeVar("Kind", bound=Limit)
+Kind = TypeVar("Kind", bound=Constraint)
 
 
 @dataclass(frozen=True, eq=False)
-class Limits:
-    """All that counts must keep beside the exact queries of a plan.
+class Constraints:
+    """All constraints on the counts of a product besides the exact queries of its plan.
 
     Attributes:
-      stated: Invariants of the product; linear rows that other products demand come last.
-      ties: What counts of products before this one bound; then there are no facilities.
+      stated: Invariants of the product. Linear rows that other products require come last.
+      ties: Bounds from the counts of products solved before; then there are no facilities.
     """
 
-    stated: tuple[Limit, ...] = ()
-    ties: Ties | None = None
+    stated: tuple[Constraint, ...] = ()
+    ties: CrossProductConstraints | None = None
 
     def of(self, kind: type[Kind]) -> tuple[Kind, ...]:
-        """All of one kind."""
-        return tuple(one for one in self.stated if isinstance(one, kind))
+        """Return all constraints of one kind."""
+        return tuple(limit for limit in self.stated if isinstance(limit, kind))
 
-    def stated_at(self, geolevel: str) -> list[Limit]:
-        """Those that are stated at a geolevel, or at every one, and can be broken by counts."""
-        return [one for one in self.stated if one.is_compared and one.geolevel in ("", geolevel)]
+    def stated_at(self, geolevel: str) -> list[Constraint]:
+        """Return constraints stated at `geolevel` or at every geolevel that counts can break."""
+        stated = [limit for limit in self.stated if limit.geolevel in ("", geolevel)]
+        return [limit for limit in stated if limit.is_compared]
 
     @cached_property
     def facilities(self) -> Facilities | None:
-        """Facility counts by type, or none."""
+        """Return the facility counts by type, or None."""
         return next(iter(self.of(Facilities)), None)
 
     @cached_property
     def zeros(self) -> StructuralZeros | None:
-        """Cells in which nobody can be, or none."""
+        """Return the structural zeros, or None."""
         return next(iter(self.of(StructuralZeros)), None)
 
     @cached_property
     def quarters(self) -> LivingQuarters | None:
-        """Living quarters, without which nobody lives in a geounit, or none."""
+        """Return the living quarters, or None; geounits without any have no persons."""
         return next(iter(self.of(LivingQuarters)), None)
 
     @cached_property
     def rows(self) -> tuple[LinearRow, ...]:
-        """Linear rows."""
+        """Return the linear rows."""
         return self.of(LinearRow)
 
     @cached_property
-    def bound(self) -> tuple[BoundQuery, ...]:
-        """Queries whose answers are those of an earlier release."""
-        return self.of(BoundQuery)
+    def pinned(self) -> tuple[PinnedQuery, ...]:
+        """Return queries whose answers are taken from an earlier release."""
+        return self.of(PinnedQuery)
 
     @property
-    def by_type(self) -> Facilities | Ties | None:
-        """What bounds counts by type in the leaves, or none."""
+    def by_type(self) -> Facilities | CrossProductConstraints | None:
+        """Return the constraint that bounds counts by type in the leaves, or None."""
         return self.facilities or self.ties
 
     @property
-    def hang_on_products(self) -> bool:
-        """Whether what they imply is known only once other products are counted."""
+    def depends_on_other_products(self) -> bool:
+        """Return whether implied bounds are known only after other products are solved."""
         return self.ties is not None or any(row.cap is not None for row in self.rows)
 
     def possible(self, schema: Schema) -> IntArray:
-        """int64[k]: cells in which somebody may be, sorted; a number for each of them."""
+        """Return int64[k]: sorted cells that are not structural zeros."""
         cells = np.arange(schema.size)
         return cells if self.zeros is None else cells[~self.zeros.holds(cells)]
 
     def possible_answers(self, query: Query) -> BoolArray:
-        """bool[m]: answers of a partition query that count a cell in which somebody may be.
+        """Return bool[m]: answers of a partition query that count a possible cell.
 
-        Memory follows the answers, not the cells.
+        Memory is proportional to the answers, not to the cells.
         """
         if self.zeros is None:
             return np.ones(query.size, np.bool_)
         return self.zeros.first_outside(query, np.arange(query.size)) >= 0
 
     def n_possible(self, schema: Schema) -> int:
-        """k, the number of cells in which somebody may be."""
+        """Return k, the number of cells that are not structural zeros."""
         return schema.size - (0 if self.zeros is None else len(self.zeros))
 
     def rows_at(self, geolevel: str) -> list[LinearRow]:
-        """Rows imposed at a geolevel."""
+        """Return the rows imposed at a geolevel."""
         return [row for row in self.rows if geolevel in row.geolevels]
 
     def bounded_rows_at(self, geolevel: str) -> list[LinearRow]:
-        """Rows with stated bounds imposed at a geolevel."""
+        """Return the rows with stated bounds imposed at a geolevel."""
         return [row for row in self.rows_at(geolevel) if not row.is_exact]
 
     def exact_rows_at(self, geolevel: str) -> list[LinearRow]:
-        """Rows whose sums are published exactly at a geolevel."""
+        """Return the rows whose sums are published exactly at a geolevel."""
         return [row for row in self.rows_at(geolevel) if row.is_exact]
 
     def binds(self, geolevel: str) -> bool:
-        """Whether geounits of a geolevel have leaves or bounded rows to keep."""
+        """Return whether bounds by type or bounded rows hold at a geolevel."""
         counted = self.by_type is not None and geolevel in self.by_type.geolevels
         return counted or bool(self.bounded_rows_at(geolevel))
 
     def quarters_at(self, geolevel: str) -> LivingQuarters | None:
-        """Living quarters, if they are known at a geolevel."""
+        """Return the living quarters if they are known at a geolevel, else None."""
         known = self.quarters is not None and geolevel in self.quarters.geolevels
         return self.quarters if known else None
 
     def is_implied(self, geolevel: str) -> bool:
-        """Whether geounits of a geolevel keep something that follows from given counts."""
+        """Return whether geounits of a geolevel have constraints implied by public counts."""
         return self.binds(geolevel) or self.quarters_at(geolevel) is not None
 
-    def levels_told_apart(
+    def representative_levels(
         self, schema: Schema, queries: Sequence[Query], most: int
     ) -> list[IntArray]:
-        """Levels of each attribute that stand for all that no limit and no query tells apart.
+        """Return representative levels of each attribute, for all constraints and queries.
 
-        Coefficients of rows tell all apart.
+        With linear rows, all levels are returned, since each cell may have another coefficient.
 
         Args:
           schema: Attributes and cells.
           queries: Partition queries.
-          most: How many levels stand for those that are alike.
+          most: Number of representatives of each set of equivalent levels.
         """
         if self.rows:
             return [np.arange(size) for size in schema.shape]
-        asked = [*queries, *(query for one in self.stated for query in one.queries)]
-        return representative_levels(schema.shape, asked, self.zeros, most)
+        distinguishing = [*queries, *(query for limit in self.stated for query in limit.queries)]
+        return representative_levels(schema.shape, distinguishing, self.zeros, most)
 
     def document(self, schema: Schema) -> list[dict[str, object]]:
-        """What a manifest says of each: its kind, its name, where it holds, and types."""
-        stated = [one.document(schema) for one in self.stated if not isinstance(one, LinearRow)]
+        """Return the manifest entries of all constraints."""
+        others = [limit for limit in self.stated if not isinstance(limit, LinearRow)]
+        stated = [limit.document(schema) for limit in others]
         if self.ties is not None:
             geolevels = list(self.ties.geolevels)
             for tie in self.ties.entries:
                 stated.append({"kind": "between", "name": tie.name, "geolevels": geolevels})
-        # What other products demand follows from what is stated.
+        # Rows with a cap follow from constraints of other products, which their manifests list.
         return stated + [row.document(schema) for row in self.rows if row.cap is None]

@@ -1,4 +1,4 @@
-"""Invariants: queries whose exact answers are published, and what follows from them.
+"""Exact queries: invariants whose answers are published as they are in the data.
 
 An invariant lies outside the differential privacy guarantee; the manifest lists each one.
 """
@@ -18,63 +18,63 @@ from das.privacy.neighborhoods import Held
 from das.queries.query import Query, is_refinement, parse_query
 from das.schema import Schema
 from invariants.conflict import Statement
-from invariants.limit import Limit, statements_of
+from invariants.constraint import Constraint, statements_of
 
 
 @dataclass(frozen=True, eq=False)
-class Invariant(Limit):
-    """A partition query that is exact at a geolevel.
+class Invariant(Constraint):
+    """Partition query whose answers are published exactly at a geolevel.
 
-    The answers of a parent are the sums of its children's, so it is exact at all coarser
-    geolevels as well, and is imposed there: otherwise a parent could be given an answer that its
-    children cannot add up to.
+    The answers of a parent are the sums of the answers of its children, so the query is exact at
+    all coarser geolevels as well. It is imposed there too: otherwise a parent could receive an
+    answer that its children cannot add up to.
 
     Attributes:
-      query: The query.
-      geolevels: Geolevels at which it holds, root first.
+      query: The partition query.
+      geolevels: Geolevels at which it is exact, root first.
     """
 
     kind: ClassVar[str] = "exact"
-    is_kept_beside_releases: ClassVar[bool] = True
+    is_compatible_with_releases: ClassVar[bool] = True
 
     query: Query
     geolevels: tuple[str, ...]
 
     @property
     def title(self) -> str:
-        """What errors call the table of its answers."""
+        """Return the name of the table of answers in errors."""
         return f"table of {self.query.name}"
 
     @property
     def stored_as(self) -> str:
-        """The name of the query."""
+        """Return the name of the query."""
         return self.query.name
 
     @property
     def counted(self) -> tuple[str, ...]:
-        """Its answers."""
+        """Return the labels of the answers."""
         return tuple(self.query.labels())
 
     @property
     def queries(self) -> tuple[Query, ...]:
-        """The query itself."""
+        """Return the query."""
         return (self.query,)
 
     def broken(self, counts: Histograms, given: IntArray) -> BoolArray:
-        """bool[G]: geounits whose answers are not those of its table."""
+        """Return bool[G]: geounits whose answers differ from the table of answers."""
         return np.asarray((self.query.answer(counts) != given).any(1), np.bool_)
 
     def statements(self, cells: IntArray, given: IntArray) -> Iterator[Statement]:
-        """Its answers, as its table has them."""
+        """Yield the answers in the table as equations."""
         return statements_of(self.title, self.query, given, given, cells)
 
     def held(self, cells: IntArray) -> list[Held]:
-        """Its answers, which may not change."""
+        """Return the answers, which are the same in neighboring data sets."""
         name, deepest = f"{self.query.name} in every {self.geolevel}", len(self.geolevels) - 1
         return [Held(name, deepest, self.query.rows_of(cells), np.zeros(len(cells), np.bool_))]
 
     def described(self, schema: Schema) -> str:
-        """The name of the query."""
+        """Return the name of the query."""
         return self.query.name
 
     @classmethod
@@ -92,57 +92,57 @@ class Invariant(Limit):
         return cls(parsed, tuple(spine[: list(spine).index(geolevel) + 1]))
 
 
-class BoundQuery(Invariant):
-    """A partition query whose answers are those of an earlier release, and not of the data."""
+class PinnedQuery(Invariant):
+    """Partition query whose answers are taken from an earlier release, not from the data."""
 
     kind: ClassVar[str] = "released before"
     is_whole: ClassVar[bool] = True
 
     @property
     def is_compared(self) -> bool:
-        """No: its answers are compared with exact ones."""
+        """Return False: the answers of the data may differ from those of the release."""
         return False
 
     def held(self, cells: IntArray) -> list[Held]:
-        """Nothing: its answers are protected."""
+        """Return nothing: the answers of the earlier release are protected."""
         return []
 
-    def check(self, others: Sequence[Limit], invariants: Sequence[Limit]) -> None:
-        """Check that counts of a release can be kept beside all others.
+    def check(self, others: Sequence[Constraint], invariants: Sequence[Constraint]) -> None:
+        """Check that counts can agree with the earlier release and all other constraints.
 
         Raises:
-          SchemaError: It is no partition, or crosses an exact query or another bound one.
-          ConfigError: Beside it stand kinds which nothing shows to be possible with the release.
+          SchemaError: The query is no partition, or crosses an exact query or another such query.
+          ConfigError: The plan has kinds of constraints that may be infeasible with the release.
         """
         if not self.query.is_partition:
             raise SchemaError(f"query {self.query.name}", "is no partition of the records")
-        kept = [one for one in (*invariants, *others) if isinstance(one, Invariant)]
-        check_invariants(kept)
-        if not all(one.is_kept_beside_releases for one in others):
+        queries = [limit for limit in (*invariants, *others) if isinstance(limit, Invariant)]
+        check_invariants(queries)
+        if not all(limit.is_compatible_with_releases for limit in others):
             raise ConfigError(
                 f"query {self.query.name}",
-                "is bound to an earlier release, and beside it stand facilities or rows, with "
-                "which the counts of that release may be impossible",
-                want="exact queries, living quarters and structural zeros",
-                remedy="leave one of them out",
+                "is pinned to an earlier release; the counts of that release may contradict the "
+                "facilities or rows of this product",
+                want="only exact queries, living quarters and structural zeros",
+                remedy="leave out the pinned query, or the facilities and rows",
             )
 
 
 def invariants_at(invariants: Sequence[Invariant], geolevel: str) -> list[Invariant]:
-    """The invariants that hold at a geolevel, coarse query before fine."""
-    held = [i for i in invariants if geolevel in i.geolevels]
-    return sorted(held, key=lambda i: i.query.size)
+    """Return the invariants that hold at a geolevel, coarse query before fine."""
+    exact = [i for i in invariants if geolevel in i.geolevels]
+    return sorted(exact, key=lambda i: i.query.size)
 
 
 def check_invariants(invariants: Sequence[Invariant]) -> None:
-    """Check that every node problem will be feasible whatever the noise.
+    """Check that every node problem will be feasible for any noise.
 
-    Sufficient: at each geolevel the invariant queries are nested (each refines the coarser).
-    Then each parent cell can be assigned to children as in a transportation problem whose margins
-    agree. Crossing queries can contradict each other in integers.
+    It is sufficient that the exact queries of each geolevel are nested: each refines the coarser
+    one. Then each parent cell can be assigned to children as in a transportation problem whose
+    margins agree. Crossing queries can contradict each other in integers.
 
     Raises:
-      SchemaError: Two invariants held at the same geolevel are not nested, or one is stated twice.
+      SchemaError: Two invariants of one geolevel are not nested, or one is stated twice.
     """
     for index, first in enumerate(invariants):
         for second in invariants[index + 1 :]:

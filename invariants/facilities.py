@@ -1,4 +1,4 @@
-"""Facilities: how many of each type a geounit has, exactly, and how many persons each may hold."""
+"""Facilities: public counts of facilities by type, and bounds on the persons in one facility."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from das.privacy.neighborhoods import Held
 from das.queries.query import Query, is_refinement
 from das.schema import Schema
 from invariants.conflict import Statement
+from invariants.constraint import Constraint, statements_of
 from invariants.exact import Invariant, invariants_at
 from invariants.leaves import MANY, Leaves
-from invariants.limit import Limit, statements_of
 from invariants.quarters import LivingQuarters
 
 
 @dataclass(frozen=True, eq=False)
 class Types:
-    """A partition of the cells of a schema into types that no query need name.
+    """Partition of the cells of a schema into types, which need not be a query.
 
     Attributes:
-      name: What a message calls it.
+      name: Name in messages.
       codes: int64[n], the type of each cell; every type has some.
       size: Number of types, t.
     """
@@ -37,29 +37,29 @@ class Types:
 
     @property
     def n_cells(self) -> int:
-        """N."""
+        """Return N, the number of cells."""
         return len(self.codes)
 
     def first_cells(self, positions: IntArray) -> IntArray:
-        """int64[p]: the first cell of some types."""
+        """Return int64[p]: the first cell of each given type."""
         return np.asarray(np.unique(self.codes, return_index=True)[1][positions], np.int64)
 
     def rows_of(self, cells: IntArray) -> IntArray:
-        """int64[k]: the type of each of some cells."""
+        """Return int64[k]: the type of each given cell."""
         return np.asarray(self.codes[cells], np.int64)
 
 
 @dataclass(frozen=True, eq=False)
-class Facilities(Limit):
+class Facilities(Constraint):
     """Facility counts by type, published exactly at a geolevel.
 
-    A geounit with f_i facilities of type i holds f_i least_i to f_i most_i persons of that type. A
-    type that is not counted holds any number.
+    A geounit with f_i facilities of type i can have f_i least_i to f_i most_i persons of that type.
+    A type that is not counted can have any number.
 
     Attributes:
       query: Persons by type, t answers.
-      geolevels: Geolevels whose geounits must be able to hold what is assigned to them, root first;
-        facilities are counted at the last.
+      geolevels: Geolevels at which the bounds of persons hold, root first; facilities are counted
+        at the last.
       least: int64[t], fewest persons of one facility.
       most: int64[t], most persons of one facility.
       is_counted: bool[t], types whose facilities are counted.
@@ -79,31 +79,31 @@ class Facilities(Limit):
 
     @property
     def title(self) -> str:
-        """What errors and files of given counts call them."""
+        """Return the name of the facilities in errors and files of public counts."""
         return f"facilities {self.query.name}"
 
     @property
     def counted(self) -> tuple[str, ...]:
-        """All types; facilities of those that are not counted are 0."""
+        """Return all types; the counts of types that are not counted are 0."""
         return tuple(self.query.labels())
 
     @property
     def queries(self) -> tuple[Query, ...]:
-        """Persons by type."""
+        """Return the query of persons by type."""
         return (self.query,)
 
     def broken(self, counts: Histograms, given: IntArray) -> BoolArray:
-        """bool[G]: geounits with more or fewer persons of a type than facilities hold."""
+        """Return bool[G]: geounits with more or fewer persons of a type than facilities allow."""
         boxes, persons = self.boxes(given), self.query.answer(counts)
         return np.asarray(((persons < boxes.least) | (persons > boxes.most)).any(1), np.bool_)
 
     def statements(self, cells: IntArray, given: IntArray) -> Iterator[Statement]:
-        """How many persons of each type facilities hold."""
+        """Yield the bounds of persons of each type."""
         boxes = self.boxes(given[None])
         return statements_of(self.title, self.query, boxes.least[0], boxes.most[0], cells)
 
     def held(self, cells: IntArray) -> list[Held]:
-        """Persons by type: within limits, or fixed where a facility holds one number of them."""
+        """Return persons by type: bounded, or fixed where least and most are the same."""
         types, deepest = self.query.rows_of(cells), len(self.geolevels) - 1
         limited = self.is_counted | (self.least > 0)
         if not limited.any():
@@ -113,27 +113,27 @@ class Facilities(Limit):
         held = [Held(name, deepest, labels, ~limited[types], is_exact=False)]
         for kind in np.flatnonzero(self.is_counted & (self.least == self.most)):
             is_kind = types == kind
-            called = f"{self.query.name} {self.query.labels()[kind]} in every {self.geolevel}"
-            held.append(Held(called, deepest, is_kind.astype(np.int64), ~is_kind))
+            name = f"{self.query.name} {self.query.labels()[kind]} in every {self.geolevel}"
+            held.append(Held(name, deepest, is_kind.astype(np.int64), ~is_kind))
         return held
 
     def described(self, schema: Schema) -> str:
-        """The name of the query."""
+        """Return the name of the query."""
         return self.query.name
 
     @property
     def types(self) -> tuple[str, ...]:
-        """The types whose facilities are counted."""
-        return tuple(name for name, own in zip(self.counted, self.is_counted, strict=True) if own)
+        """Return the types whose facilities are counted."""
+        return tuple(np.array(self.counted)[self.is_counted].tolist())
 
-    def check(self, others: Sequence[Limit], invariants: Sequence[Limit]) -> None:
-        """Check them against exact queries and living quarters.
+    def check(self, others: Sequence[Constraint], invariants: Sequence[Constraint]) -> None:
+        """Check the facilities against exact queries and living quarters.
 
         Raises:
           SchemaError: As in `check_facilities`.
           ConfigError: Living quarters are counted at a coarser geolevel.
         """
-        check_facilities(self, [one for one in invariants if isinstance(one, Invariant)])
+        check_facilities(self, [exact for exact in invariants if isinstance(exact, Invariant)])
         for quarters in others:
             if isinstance(quarters, LivingQuarters) and self.geolevel not in quarters.geolevels:
                 raise ConfigError(
@@ -144,7 +144,7 @@ class Facilities(Limit):
                 )
 
     def boxes(self, counts: IntArray) -> Leaves:
-        """One row per geounit, totals free.
+        """Return bounds of persons by type, one row per geounit, without bounds of the total.
 
         Args:
           counts: int64[G, t] facilities; 0 for types that are not counted.
@@ -157,32 +157,33 @@ class Facilities(Limit):
 def binding_totals(leaf: str, invariants: Sequence[Invariant], geolevel: str) -> Query | None:
     """Return the finest invariant at a geolevel, if its answers are not exact one geolevel down.
 
-    These are the totals that bind types there, which have bounds at the geolevel `leaf`; those that
-    are exact further down already bind the leaves.
+    Such totals restrict the types at this geolevel. Totals that are exact further down already
+    restrict the leaves, at the geolevel `leaf`.
     """
-    held = invariants_at(invariants, geolevel)
-    if not held:
+    exact = invariants_at(invariants, geolevel)
+    if not exact:
         return None
-    last = held[-1].geolevels.index(geolevel) == len(held[-1].geolevels) - 1
-    return held[-1].query if geolevel == leaf or last else None
+    finest = exact[-1]
+    return finest.query if geolevel in (leaf, finest.geolevel) else None
 
 
 def check_facilities(facilities: Facilities, invariants: Sequence[Invariant]) -> None:
-    """Check that implied constraints describe exactly what can be assigned to the leaves.
+    """Check that implied constraints describe exactly which counts the leaves can have.
 
-    They do if at each geolevel the exact totals are sums of types or tell types apart, and a finer
-    query of sums of types is exact as far down as a coarser one. Otherwise two families of sums
-    cross, and integers may contradict each other in ways that no bounds on types show.
+    They do if two conditions hold at each geolevel. The exact totals are sums of types, or the
+    types are sums of the exact totals. A finer query of sums of types is exact as far down as a
+    coarser one. Otherwise two families of sums cross, and integers may be infeasible although all
+    bounds on types hold.
 
     Raises:
       SchemaError: An invariant crosses the types, or stops above a coarser one.
     """
     name, types = facilities.query.name, facilities.query
     shared = [i for i in invariants if set(i.geolevels) & set(facilities.geolevels)]
-    for one in shared:
-        if not (is_refinement(types, one.query) or is_refinement(one.query, types)):
+    for query in (invariant.query for invariant in shared):
+        if not (is_refinement(types, query) or is_refinement(query, types)):
             raise SchemaError(
-                f"facilities {name}", "crosses an invariant", got=one.query.name, want="nested"
+                f"facilities {name}", "crosses an invariant", got=query.name, want="nested"
             )
     sums = [i for i in shared if is_refinement(types, i.query)]
     for coarse in sums:
@@ -200,5 +201,5 @@ def check_facilities(facilities: Facilities, invariants: Sequence[Invariant]) ->
 
 
 def groups_of(types: Query | Types, totals: Query | Types) -> IntArray:
-    """int64[t]: the answer of a coarser partition in which each type counts."""
+    """Return int64[t]: the answer of a coarser partition that counts each type."""
     return totals.rows_of(types.first_cells(np.arange(types.size)))

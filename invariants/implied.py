@@ -1,4 +1,4 @@
-"""Implied constraints: what the leaves below a geounit demand of its counts by type.
+"""Implied constraints: bounds on the counts of a geounit by type, from the leaves below it.
 
 For every set S of types, with least(S) the sum of `least` over S, and sums over the rows of leaves,
 
@@ -9,11 +9,11 @@ Counts s can be assigned to the leaves iff LB(S) <= s(S) <= UB(S) for every S, a
 
 Proof. Assigning is a flow: s_i persons enter at type i, go on to row R within
 [least_Ri, most_Ri] and leave it within [low_R, high_R]. By Hoffman's theorem a flow within these
-bounds exists iff for every set of nodes what must enter does not exceed what may leave. A set of
-nodes is a set S of types and a set of rows; given S, each row stands on the side where the
-condition is tightest, which is the max or min above. Integer bounds give integer flows.
+bounds exists iff for every set of nodes the least flow that enters does not exceed the most that
+leaves. A set of nodes is a set S of types and a set of rows. Given S, each row is on the side where
+the condition is tightest, which is the max or min above. Integer bounds give integer flows.
 
-With an exact total T and f_i facilities of one person at least and no upper limit, a leaf of types
+With an exact total T and f_i facilities of at least one person without upper bound, a leaf of types
 P has max(...) = T if S contains P, else f(S), and min(...) = 0 if S and P are disjoint, else
 T - f(not S): the bounds (14) and (15) of Leclerc.
 
@@ -46,11 +46,11 @@ from das.arrays import BoolArray, FloatArray, IntArray
 from das.errors import SolverError
 from invariants.leaves import Leaves, tighten
 
-_SCALE = 2**20  # fractional counts become integers of this unit
+_SCALE = 2**20  # fractional counts become integers, in units of 1 / _SCALE
 
 
 class Side(StrEnum):
-    """Which bound a cut is."""
+    """Lower or upper bound."""
 
     LEAST = "at least"
     MOST = "at most"
@@ -58,13 +58,13 @@ class Side(StrEnum):
 
 @dataclass(frozen=True, eq=False)
 class Cut:
-    """A bound on the persons of a set of types.
+    """Bound on the persons of a set of types.
 
     Attributes:
       chosen: bool[t], the set S.
-      side: Which bound.
+      side: Whether the bound is a lower or an upper one.
       bound: LB(S) or UB(S).
-      violation: By how much the counts miss it, in persons; 0 if they keep every bound.
+      violation: Distance of the counts from the bound, in persons; 0 if no bound is violated.
     """
 
     chosen: BoolArray
@@ -75,7 +75,7 @@ class Cut:
 
 @dataclass(frozen=True, eq=False)
 class Selection:
-    """Minimise sum_i cost_i b_i - sum_R gain_R b_R + sum_Ri link_Ri b_R (1 - b_i) over binary b.
+    """Problem: minimise cost'b - gain'b + sum_Ri link_Ri b_R (1 - b_i) over binary b_i, b_R.
 
     Attributes:
       cost: float64[t].
@@ -92,13 +92,13 @@ Separation = Callable[[Selection], BoolArray]
 
 
 def lower_bounds(leaves: Leaves, chosen: BoolArray) -> IntArray:
-    """int64[m]: LB of m sets, given as bool[m, t]."""
+    """Return int64[m]: LB of m sets, given as bool[m, t]."""
     inside, outside = leaves.least @ chosen.T, leaves.most @ ~chosen.T
     return np.asarray(np.maximum(inside, leaves.low[:, None] - outside).sum(0), np.int64)
 
 
 def upper_bounds(leaves: Leaves, chosen: BoolArray) -> IntArray:
-    """int64[m]: UB of m sets, given as bool[m, t]."""
+    """Return int64[m]: UB of m sets, given as bool[m, t]."""
     inside, outside = leaves.most @ chosen.T, leaves.least @ ~chosen.T
     return np.asarray(np.minimum(inside, leaves.high[:, None] - outside).sum(0), np.int64)
 
@@ -106,12 +106,12 @@ def upper_bounds(leaves: Leaves, chosen: BoolArray) -> IntArray:
 def most_violated(
     leaves: Leaves, counts: npt.NDArray[np.number], separate: Separation | None = None
 ) -> Cut:
-    """Find the set of types whose bound the counts miss by most.
+    """Find the set of types whose bound the counts violate most.
 
     Args:
       leaves: The leaves below a geounit; every row fits some counts.
       counts: number[t], persons by type.
-      separate: How to minimise; default `cut_by_flow`.
+      separate: Function that solves a `Selection`; default `cut_by_flow`.
 
     Returns:
       The cut; its violation is 0 iff the counts can be assigned to the leaves.
@@ -135,7 +135,7 @@ def most_violated(
 
 
 def can_be_assigned(leaves: Leaves, counts: IntArray) -> bool:
-    """Whether integer counts by type can be assigned to the leaves."""
+    """Return whether integer counts by type can be assigned to the leaves."""
     if leaves.n_rows == 1:
         inside = (leaves.least[0] <= counts) & (counts <= leaves.most[0])
         return bool(inside.all() and leaves.low[0] <= counts.sum() <= leaves.high[0])
@@ -143,10 +143,12 @@ def can_be_assigned(leaves: Leaves, counts: IntArray) -> bool:
 
 
 def cut_by_flow(selection: Selection) -> BoolArray:
-    """Minimise as a minimum cut, by push-relabel; polynomial in the numbers of types and rows.
+    """Solve a `Selection` as a minimum cut, by push-relabel.
+
+    The time is polynomial in the numbers of types and rows.
 
     Args:
-      selection: Its numbers are taken as multiples of 2^-20.
+      selection: The problem; its numbers are rounded to multiples of 2^-20.
 
     Returns:
       bool[t]: b of the smallest minimiser.
@@ -162,7 +164,7 @@ def cut_by_flow(selection: Selection) -> BoolArray:
     types = n_rows + np.arange(t)
     rows, columns = np.nonzero(link)
     earning, paying = np.flatnonzero(cost < 0), np.flatnonzero(cost > 0)
-    # The last arc carries nothing; it makes both ends known where no other arc does.
+    # The last arc has capacity 0; it adds source and sink where no other arc does.
     tails = [
         np.full(n_rows, source),
         rows,

@@ -1,8 +1,8 @@
-"""What the leaves below a geounit can hold, by type: the source of implied constraints."""
+"""Bounds of counts by type in the leaves below a geounit: the source of implied constraints."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,13 +11,13 @@ import numpy.typing as npt
 from das.arrays import IntArray
 from das.errors import InfeasibleError
 
-NO_LIMIT = 2**62  # of a linear row: most without upper limit, and -least without lower
+NO_LIMIT = 2**62  # of a linear row: `most` without upper bound, and -`least` without lower bound
 MANY = 10**11  # more persons than there are; sums over all leaves of a nation fit in 63 bits
 
 
 @dataclass(frozen=True, eq=False)
 class Leaves:
-    """The leaves below one geounit, alike ones added up.
+    """Bounds of counts by type in the leaves below one geounit; similar leaves are added up.
 
     Counts s in N^t by type can be assigned to the leaves iff some z in N^(R x t) has
     least <= z <= most, low <= sum_i z[:, i] <= high and sum_R z = s.
@@ -25,8 +25,8 @@ class Leaves:
     Attributes:
       least: int64[R, t], fewest persons of each type.
       most: int64[R, t], most persons of each type; 0 where the leaves have no such facility.
-      low: int64[R], fewest persons in all.
-      high: int64[R], most persons in all.
+      low: int64[R], fewest persons in total.
+      high: int64[R], most persons in total.
     """
 
     least: IntArray
@@ -36,23 +36,23 @@ class Leaves:
 
     @property
     def n_rows(self) -> int:
-        """R."""
+        """Return R, the number of rows."""
         return len(self.low)
 
     @property
     def n_types(self) -> int:
-        """Number of types, t."""
+        """Return t, the number of types."""
         return int(self.least.shape[1])
 
     def rows(self, chosen: slice | IntArray) -> Leaves:
-        """Some of the rows."""
-        return Leaves(self.least[chosen], self.most[chosen], self.low[chosen], self.high[chosen])
+        """Return the chosen rows."""
+        return _by_field(lambda column: column[chosen], self)
 
     def nobody_in(self, rows: npt.NDArray[np.bool_]) -> Leaves:
-        """The same with nobody in some of the rows, bool[R]; a row that needs somebody fits none.
+        """Return the bounds with empty rows; an empty row that needs persons becomes infeasible.
 
         Args:
-          rows: Where nobody can be.
+          rows: bool[R], rows without persons.
         """
         most = np.where(rows[:, None], 0, self.most)
         return Leaves(self.least, most, self.low, np.where(rows, 0, self.high))
@@ -60,10 +60,10 @@ class Leaves:
 
 @dataclass(frozen=True, eq=False)
 class LeavesTable:
-    """The leaves of many geounits, one after another.
+    """Bounds of the leaves of many geounits, one geounit after another.
 
     Attributes:
-      offsets: int64[G + 1]; geounit g owns rows offsets[g]:offsets[g + 1].
+      offsets: int64[G + 1]; geounit g has the rows offsets[g]:offsets[g + 1].
       leaves: All rows.
     """
 
@@ -72,15 +72,15 @@ class LeavesTable:
 
     @property
     def n_geounits(self) -> int:
-        """G."""
+        """Return G, the number of geounits."""
         return len(self.offsets) - 1
 
     def of(self, geounit: int) -> Leaves:
-        """The rows of one geounit."""
+        """Return the rows of one geounit."""
         return self.leaves.rows(slice(self.offsets[geounit], self.offsets[geounit + 1]))
 
     def take(self, geounits: IntArray) -> LeavesTable:
-        """The rows of some geounits, in the order given."""
+        """Return the rows of the given geounits, in the order given."""
         sizes = np.diff(self.offsets)[geounits]
         offsets = np.concatenate(([0], np.cumsum(sizes)))
         within = np.arange(offsets[-1]) - np.repeat(offsets[:-1], sizes)
@@ -88,29 +88,29 @@ class LeavesTable:
         return LeavesTable(offsets, self.leaves.rows(rows))
 
     def owners(self) -> IntArray:
-        """int64[R]: the geounit of every row."""
+        """Return int64[R]: the geounit of each row."""
         return np.repeat(np.arange(self.n_geounits), np.diff(self.offsets))
 
 
 def stack(parts: Sequence[Leaves]) -> Leaves:
-    """All rows of several geounits."""
-    return Leaves(
-        np.concatenate([part.least for part in parts]),
-        np.concatenate([part.most for part in parts]),
-        np.concatenate([part.low for part in parts]),
-        np.concatenate([part.high for part in parts]),
-    )
+    """Concatenate the rows of several geounits."""
+    return _by_field(lambda *columns: np.concatenate(columns), *parts)
+
+
+def _by_field(function: Callable[..., IntArray], *leaves: Leaves) -> Leaves:
+    fields = ("least", "most", "low", "high")
+    return Leaves(*(function(*(getattr(part, field) for part in leaves)) for field in fields))
 
 
 def empty_rows(leaves: Leaves) -> npt.NDArray[np.bool_]:
-    """bool[R]: rows that no counts fit."""
+    """Return bool[R]: rows that no counts fit."""
     least, most = leaves.least.sum(1), leaves.most.sum(1)
     crossed = (leaves.least > leaves.most).any(1) | (leaves.low > leaves.high)
     return np.asarray(crossed | (least > leaves.high) | (most < leaves.low), np.bool_)
 
 
 def tighten(leaves: Leaves) -> Leaves:
-    """Replace every limit by the one that is attained; the counts that fit stay the same.
+    """Replace each bound by the tightest one; the same counts fit.
 
     Within one row, type i attains max(least_i, low - sum_{j != i} most_j) and
     min(most_i, high - sum_{j != i} least_j), and all types together likewise.
@@ -132,30 +132,29 @@ def tighten(leaves: Leaves) -> Leaves:
 
 
 def add_up(leaves: Leaves, owners: IntArray, n_owners: int) -> LeavesTable:
-    """Collect the leaves of each owner and add up those that are alike; nothing is lost.
+    """Add up the rows of each owner that have the same form; the same counts fit.
 
     The counts that fit a row are the integers between two set functions, for every set S of types
 
-        lower(S) = max(least(S), low - most(not S)),   upper(S) = min(most(S), high - least(not S)),
+        lower(S) = max(least(S), low - most(not S)),   upper(S) = min(most(S), high - least(not S)).
 
-    and the counts that can be assigned to several rows are those between the sums of these
-    functions (`invariants.implied`). So rows may be added up iff for every S they attain the same
-    sides of max and min: then the max of the sums is the sum of the max. Three kinds of tightened
-    rows do:
+    The counts that can be assigned to several rows are those between the sums of these functions
+    (`invariants.implied`). So rows may be added up iff for every S the same sides of max and min
+    are attained: then the max of the sums is the sum of the max. Tightened rows have three kinds:
 
     - boxes, whose totals follow from the types (low = least(all), high = most(all)), attain
       least(S) and most(S) always; all boxes of an owner are added up;
-    - open rows, where one type may take all that the others need not
+    - open rows, where one type may have all persons that the others need not
       (most_i = high - sum_{j != i} least_j for every type i with most_i > 0), attain `low` for S
       containing all their types, least(S) otherwise, 0 for S without any, and high - least(not S)
-      otherwise; those of the same types are added up;
-    - any other row, where a most per facility binds, stays alone.
+      otherwise; open rows of the same types are added up;
+    - any other row, where a maximum per facility restricts the counts, stays separate.
 
     Sums of boxes are boxes and sums of open rows are open, so adding up in stages is the same.
 
     Args:
       leaves: Rows.
-      owners: int64[R], whom each row belongs to.
+      owners: int64[R], owner of each row.
       n_owners: Number of owners.
 
     Returns:
@@ -178,31 +177,26 @@ def add_up(leaves: Leaves, owners: IntArray, n_owners: int) -> LeavesTable:
     )
     summed = tight.rows(order)
     if len(starts):
-        summed = Leaves(
-            np.add.reduceat(summed.least, starts),
-            np.add.reduceat(summed.most, starts),
-            np.add.reduceat(summed.low, starts),
-            np.add.reduceat(summed.high, starts),
-        )
+        summed = _by_field(lambda column: np.add.reduceat(column, starts), summed)
     return LeavesTable(np.searchsorted(owners[order][starts], np.arange(n_owners + 1)), summed)
 
 
 def _kinds(tight: Leaves) -> IntArray:
-    """int64[R]: rows of equal kind may be added up."""
+    """Return int64[R]: rows of equal kind may be added up."""
     fewest = tight.least.sum(1)
     box = (tight.low == fewest) & (tight.high == tight.most.sum(1))
     present = tight.most > 0
     reach = tight.high[:, None] - (fewest[:, None] - tight.least)
     is_open = ((tight.most == reach) | ~present).all(1)
     patterns, kinds = np.unique(np.packbits(present, axis=1), axis=0, return_inverse=True)
-    alone = len(patterns) + 1 + np.arange(tight.n_rows)
-    return np.asarray(np.where(box, 0, np.where(is_open, kinds.ravel() + 1, alone)), np.int64)
+    separate = len(patterns) + 1 + np.arange(tight.n_rows)
+    return np.asarray(np.where(box, 0, np.where(is_open, kinds.ravel() + 1, separate)), np.int64)
 
 
 def limit_totals(table: LeavesTable, groups: IntArray, totals: IntArray) -> LeavesTable:
     """Fix the persons in each group of types of every geounit, given rows that are boxes.
 
-    A geounit's box splits into one row per group, since the groups share no type.
+    The box of a geounit is split into one row per group, since the groups share no type.
 
     Args:
       table: One box per geounit.
@@ -210,8 +204,8 @@ def limit_totals(table: LeavesTable, groups: IntArray, totals: IntArray) -> Leav
       totals: int64[G, e].
 
     Raises:
-      InfeasibleError: A geounit has several rows: totals that are exact further down have split
-        them already, and no others can be imposed exactly.
+      InfeasibleError: A geounit has several rows. Totals that are exact further down have split
+        them already, and no other totals can be imposed exactly.
     """
     if (np.diff(table.offsets) != 1).any():
         raise InfeasibleError("leaves", "totals cannot be imposed on rows that have totals")

@@ -1,4 +1,4 @@
-"""Cells by attribute levels: structural zeros and linear rows that a user writes."""
+"""Linear rows and the cells of structural zeros, written by levels of attributes."""
 
 from __future__ import annotations
 
@@ -15,28 +15,29 @@ from das.privacy.neighborhoods import Held
 from das.schema import Schema, written_out
 from invariants.between import Cap, weighted_sums
 from invariants.conflict import Statement
+from invariants.constraint import Constraint
 from invariants.leaves import NO_LIMIT
-from invariants.limit import Limit
 
 MOST_CELLS_OF_ROWS = 4_000_000
-"""Of a schema with linear rows, 32 MB a row in every process."""
+"""Largest schema with linear rows: 32 MB a row in every process. Default, not measured."""
 
 
 @dataclass(frozen=True, eq=False)
-class LinearRow(Limit):
-    """A weighted sum of cells that is bounded, or exact, at a geolevel.
+class LinearRow(Constraint):
+    """Weighted sum of cells that is bounded, or exact, at a geolevel.
 
-    It is imposed at all coarser geolevels too, with its bounds added up over the geounits of its
-    own, so that a parent is not given counts that its children cannot add up to in this row. Unlike
+    It is also imposed at all coarser geolevels, with its bounds added up over the geounits below.
+    Otherwise a parent could receive counts that its children cannot add up to in this row. Unlike
     nested partitions, rows may still contradict each other in integers.
 
     Attributes:
       name: Its name in the configuration.
       coefficients: int64[n].
-      geolevels: Geolevels at which it is imposed, root first, its own last.
-      least: Fewest, in every geounit of its own geolevel; None without limit.
-      most: Most; None without limit. Both None: the sum of the confidential data, published.
-      cap: Where its bounds come from, geounit by geounit, if a later product demands it.
+      geolevels: Geolevels at which it is imposed, root first; stated at the last.
+      least: Lower bound in each geounit of the last geolevel; None for no bound.
+      most: Upper bound; None for no bound. Without both, the sum of the confidential data is
+        published.
+      cap: Source of its bounds, geounit by geounit, if a later product requires the row.
     """
 
     kind: ClassVar[str] = "bounded row"
@@ -50,30 +51,30 @@ class LinearRow(Limit):
 
     @property
     def size(self) -> int:
-        """One answer."""
+        """Return 1, the number of answers."""
         return 1
 
     @property
     def is_exact(self) -> bool:
-        """Whether its answers are those of the confidential data."""
+        """Return whether its answers are those of the confidential data."""
         return self.least is None and self.most is None and self.cap is None
 
     def answer(self, histograms: Histograms) -> IntArray:
-        """int64[G, 1]."""
+        """Return int64[G, 1]: the weighted sum in each geounit."""
         return weighted_sums(self.coefficients, histograms)[:, None]
 
     @property
     def title(self) -> str:
-        """What errors call it."""
+        """Return the name of the row in errors."""
         return f"row {self.name}"
 
     @property
     def is_compared(self) -> bool:
-        """Whether it has bounds."""
+        """Return whether the row has bounds."""
         return not self.is_exact
 
     def bounds(self, given: IntArray) -> tuple[IntArray, IntArray]:
-        """int64[G] fewest and most in geounits of its own geolevel, `NO_LIMIT` without limit.
+        """Return int64[G] lower and upper bounds at the last geolevel, `NO_LIMIT` for none.
 
         Args:
           given: int64[G, m], as in `broken`.
@@ -83,60 +84,60 @@ class LinearRow(Limit):
         return np.full(len(given), least), np.full(len(given), most)
 
     def broken(self, counts: Histograms, given: IntArray) -> BoolArray:
-        """bool[G]: geounits whose sums are below or above its bounds."""
+        """Return bool[G]: geounits whose sums are outside of the bounds."""
         (least, most), sums = self.bounds(given), self.answer(counts)[:, 0]
         return np.asarray((sums < least) | (sums > most), np.bool_)
 
     def statements(self, cells: IntArray, given: IntArray) -> Iterator[Statement]:
-        """Its bounds."""
+        """Yield the bounds of the sum."""
         least, most = self.bounds(given[None])
         yield Statement(self.title, self.coefficients[cells], float(least[0]), float(most[0]))
 
     def held(self, cells: IntArray) -> list[Held]:
-        """The sum, within its bounds or fixed; nothing where bounds come from released counts."""
+        """Return the sum, bounded or fixed; nothing if bounds come from released counts."""
         if self.cap is not None:
             return []
-        name, own = f"{self.title} in every {self.geolevel}", self.coefficients[cells]
+        name, weights = f"{self.title} in every {self.geolevel}", self.coefficients[cells]
         fixed = self.is_exact or self.least == self.most
-        return [Held(name, len(self.geolevels) - 1, own, own == 0, fixed, is_weighted=True)]
+        return [Held(name, len(self.geolevels) - 1, weights, weights == 0, fixed, is_weighted=True)]
 
     def described(self, schema: Schema) -> str:
-        """Its name."""
+        """Return the name of the row."""
         return self.name
 
     def document(self, schema: Schema) -> dict[str, object]:
-        """What a manifest says; the kind of a row without bounds is another."""
+        """Return the manifest entry; a row without bounds is of the kind "exact row"."""
         return super().document(schema) | ({"kind": "exact row"} if self.is_exact else {})
 
-    def check(self, others: Sequence[Limit], invariants: Sequence[Limit]) -> None:
-        """Check that no other row or exact query has its name.
+    def check(self, others: Sequence[Constraint], invariants: Sequence[Constraint]) -> None:
+        """Check that the name of the row is unique among rows and exact queries.
 
         Raises:
-          ConfigError: One has.
+          ConfigError: The name is used twice.
         """
-        rows = [one.name for one in others if isinstance(one, LinearRow) and one is not self]
-        if self.name in {*rows, *(one.stored_as for one in invariants)}:
+        rows = [row.name for row in others if isinstance(row, LinearRow) and row is not self]
+        if self.name in {*rows, *(invariant.stored_as for invariant in invariants)}:
             raise ConfigError(f"{self.title}, name", "is used twice", got=self.name)
 
 
 def weighted_cells(
     schema: Schema, parts: Sequence[tuple[int, Mapping[str, Sequence[str]]]], where: str
 ) -> IntArray:
-    """int64[n]: coefficients of cells that are given by parts, which add up.
+    """Return int64[n]: the coefficients of cells, as a sum of weighted parts.
 
     Args:
       schema: Attributes and cells.
       parts: Coefficient of each part, and its cells as in `cells_in`.
-      where: For errors.
+      where: Place of the parts in the configuration, for errors.
 
     Raises:
       SchemaError: The schema has more than 4,000,000 cells, whose coefficients would fill the
-        memory; a name or level is unknown; or no cell counts.
+        memory; a name or level is unknown; or all coefficients are 0.
     """
     if schema.size > MOST_CELLS_OF_ROWS:
         raise SchemaError(
             where,
-            "keeps a coefficient for every cell",
+            "needs a coefficient for every cell of a large schema",
             got=f"{schema.size} cells",
             want=f"at most {MOST_CELLS_OF_ROWS}",
             remedy="leave it out; structural zeros and exact queries take schemas of any size",
@@ -145,15 +146,15 @@ def weighted_cells(
     for coefficient, cells in parts:
         coefficients += coefficient * cells_in(schema, cells, where)
     if not coefficients.any():
-        raise SchemaError(where, "counts nobody")
+        raise SchemaError(where, "has no cell with a coefficient other than 0")
     return coefficients
 
 
 def cells_in(schema: Schema, group: Mapping[str, Sequence[str]], where: str) -> BoolArray:
-    """bool[n]: cells whose level is one of those listed, for every attribute or recode listed.
+    """Return bool[n]: cells with a listed level of every listed attribute or recode.
 
     Raises:
-      SchemaError: A name or level is unknown, or a range of levels has no sense.
+      SchemaError: A name or level is unknown, or a range of levels is invalid.
     """
     mask = np.ones(1, np.bool_)
     for levels in levels_in(schema, group, where):
@@ -164,13 +165,13 @@ def cells_in(schema: Schema, group: Mapping[str, Sequence[str]], where: str) -> 
 def levels_in(
     schema: Schema, group: Mapping[str, Sequence[str]], where: str
 ) -> tuple[BoolArray, ...]:
-    """bool[n_i] per attribute: levels among those listed, for every attribute or recode listed.
+    """Return bool[n_i] per attribute: levels that are listed, of every attribute or recode.
 
     Raises:
-      SchemaError: A name or level is unknown, or a range of levels has no sense.
+      SchemaError: A name or level is unknown, or a range of levels is invalid.
     """
     recodes = {recode.name: recode for recode in schema.recodes}
-    masks = {one.name: np.ones(one.size, np.bool_) for one in schema.attributes}
+    masks = {attribute.name: np.ones(attribute.size, np.bool_) for attribute in schema.attributes}
     for name, listed in group.items():
         if name in recodes:
             labels: Sequence[str] = recodes[name].groups

@@ -1,7 +1,7 @@
 """Living quarters: how many housing units and facilities a geounit has, exactly.
 
-Where there are none, nobody lives. That is no prior but a public fact about the place: it is
-imposed on the counts as any invariant is, and the input is checked against it.
+Geounits without living quarters have no persons. This is a public fact, not a prior: it is imposed
+on the counts as any invariant is, and the input is checked against it.
 """
 
 from __future__ import annotations
@@ -18,24 +18,26 @@ from das.histograms import Histograms
 from das.privacy.neighborhoods import Held
 from das.schema import Schema
 from invariants.conflict import Statement
-from invariants.limit import Limit
+from invariants.constraint import Constraint
 
 
 @dataclass(frozen=True, eq=False)
-class LivingQuarters(Limit):
-    """What living quarters are counted, and where.
+class LivingQuarters(Constraint):
+    """Kinds of living quarters, and the geolevels at which they are counted.
 
     Attributes:
-      kinds: m names of what is counted, such as housing units and facilities.
+      kinds: m names of kinds of living quarters, such as housing units and facilities.
       is_housing: bool[m], kinds that are housing units.
       geolevels: Geolevels at which the counts are known, root first: counted at the last, and
-        added up above.
+        added up at coarser ones.
     """
 
     kind: ClassVar[str] = "living quarters"
-    note: ClassVar[str] = "Counts of living quarters are public; nobody lives where there are none."
+    note: ClassVar[str] = (
+        "Counts of living quarters are public. Geounits without any have no persons."
+    )
     is_single: ClassVar[bool] = True
-    is_kept_beside_releases: ClassVar[bool] = True
+    is_compatible_with_releases: ClassVar[bool] = True
 
     kinds: tuple[str, ...]
     is_housing: BoolArray
@@ -43,53 +45,53 @@ class LivingQuarters(Limit):
 
     @property
     def counted(self) -> tuple[str, ...]:
-        """Their kinds."""
+        """Return the kinds of living quarters."""
         return self.kinds
 
     def broken(self, counts: Histograms, given: IntArray) -> BoolArray:
-        """bool[G]: geounits with persons and without living quarters."""
+        """Return bool[G]: geounits with persons and without living quarters."""
         return np.asarray(without_quarters(given) & (np.diff(counts.offsets) > 0), np.bool_)
 
     def statements(self, cells: IntArray, given: IntArray) -> Iterator[Statement]:
-        """That nobody lives where there are none."""
+        """Yield the statement that geounits without living quarters have no persons."""
         yield Statement(self.title, np.ones(len(cells), np.int64), 0, np.inf if given.any() else 0)
 
     def held(self, cells: IntArray) -> list[Held]:
-        """Whether the total may be above 0, not what it is."""
-        name, everybody = f"{self.title} in every {self.geolevel}", np.zeros(len(cells), np.int64)
-        nobody = np.zeros(len(cells), np.bool_)
-        return [Held(name, len(self.geolevels) - 1, everybody, nobody, is_exact=False)]
+        """Return that the total may be above 0, but not its value."""
+        name, total = f"{self.title} in every {self.geolevel}", np.zeros(len(cells), np.int64)
+        ignored = np.zeros(len(cells), np.bool_)
+        return [Held(name, len(self.geolevels) - 1, total, ignored, is_exact=False)]
 
     def described(self, schema: Schema) -> str:
-        """What they say."""
+        """Return the meaning of the constraint."""
         return "nobody without them"
 
     @property
     def types(self) -> tuple[str, ...]:
-        """Their kinds."""
+        """Return the kinds of living quarters."""
         return self.kinds
 
     def check_given(self, counts: IntArray) -> None:
-        """Check that there are some.
+        """Check that some geounit has living quarters.
 
         Raises:
-          InputError: There are none anywhere.
+          InputError: No geounit has living quarters.
         """
         if not counts.any():
             raise InputError(
                 f"table of {self.title}",
-                "counts none in any geounit, so nobody could live anywhere",
+                "counts none in any geounit, so that no geounit could have persons",
             )
 
     def housing_units(self, counts: IntArray) -> IntArray:
-        """int64[G] housing units, from int64[G, m] counts of every kind."""
+        """Return int64[G] housing units, from int64[G, m] counts of all kinds."""
         return np.asarray(counts[:, self.is_housing].sum(1), np.int64)
 
     def facilities(self, counts: IntArray) -> IntArray:
-        """int64[G] living quarters that are no housing units, from int64[G, m] counts."""
+        """Return int64[G] living quarters other than housing units, from int64[G, m] counts."""
         return np.asarray(counts[:, ~self.is_housing].sum(1), np.int64)
 
 
 def without_quarters(counts: IntArray) -> BoolArray:
-    """bool[G]: geounits in which nobody can live, from int64[G, m] counts of every kind."""
+    """Return bool[G]: geounits without living quarters, from int64[G, m] counts of all kinds."""
     return np.asarray(~counts.any(1), np.bool_)

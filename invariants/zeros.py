@@ -1,4 +1,4 @@
-"""Structural zeros: cells in which nobody can be, as levels that do not go together."""
+"""Structural zeros: impossible cells, described by levels that do not go together."""
 
 from __future__ import annotations
 
@@ -16,62 +16,62 @@ from das.histograms import Histograms
 from das.queries.query import Query
 from das.schema import Schema
 from invariants.conflict import Statement
-from invariants.limit import Limit
+from invariants.constraint import Constraint
 
-_BOXES = 63  # of a word of an int64
+_BOXES = 63  # bits of an int64 without the sign
 
 
 @dataclass(frozen=True, eq=False)
-class StructuralZeros(Limit):
-    """A union of boxes; a box has all cells whose levels are among its own, in every attribute.
+class StructuralZeros(Constraint):
+    """Union of boxes of impossible cells; a box is a product of sets of levels, one per attribute.
 
-    It is held by attribute, so memory does not grow with the cells of the schema.
+    It is stored by attribute, so memory does not grow with the cells of the schema.
 
     Attributes:
       shape: (n_1, ..., n_d), of the schema.
-      boxes: Of each box one bool[n_i] per attribute, which of its levels are in it.
+      boxes: Per box one bool[n_i] per attribute: the levels that are in the box.
     """
 
     kind: ClassVar[str] = "structural zeros"
-    is_kept_beside_releases: ClassVar[bool] = True
+    is_compatible_with_releases: ClassVar[bool] = True
 
     shape: tuple[int, ...]
     boxes: tuple[tuple[BoolArray, ...], ...]
     geolevels: tuple[str, ...] = ()
 
     def broken(self, counts: Histograms, given: IntArray) -> BoolArray:
-        """bool[G]: geounits with persons in some of these cells."""
+        """Return bool[G]: geounits with records in structural zeros."""
         broken = np.zeros(counts.n_geounits, np.bool_)
         broken[counts.owners()[self.holds(counts.cells)]] = True
         return broken
 
     def statements(self, cells: IntArray, given: IntArray) -> Iterator[Statement]:
-        """That nobody is in these cells."""
+        """Yield the statement that structural zeros are empty."""
         yield Statement(self.title, self.holds(cells).astype(np.int64), 0, 0)
 
     def described(self, schema: Schema) -> str:
-        """How many cells they are."""
+        """Return the number of structural zeros and of cells."""
         return f"{len(self)} of {schema.size} cells"
 
     @classmethod
-    def joined(cls, stated: Sequence[Limit]) -> list[Limit]:
-        """One union of all boxes."""
-        own = [one for one in stated if isinstance(one, StructuralZeros)]
-        boxes = tuple(box for one in own for box in one.boxes)
-        return [cls(own[0].shape, boxes)] if own else []
+    def joined(cls, stated: Sequence[Constraint]) -> list[Constraint]:
+        """Merge all boxes into one union."""
+        zeros = [limit for limit in stated if isinstance(limit, StructuralZeros)]
+        boxes = tuple(box for union in zeros for box in union.boxes)
+        return [cls(zeros[0].shape, boxes)] if zeros else []
 
-    def check(self, others: Sequence[Limit], invariants: Sequence[Limit]) -> None:
-        """Check that they leave some cell.
+    def check(self, others: Sequence[Constraint], invariants: Sequence[Constraint]) -> None:
+        """Check that some cell is possible.
 
         Raises:
-          SchemaError: They do not.
+          SchemaError: Every cell is a structural zero.
         """
         if len(self) == math.prod(self.shape):
-            raise SchemaError("zero", "leaves no cell in which somebody can be")
+            raise SchemaError("zero", "makes every cell impossible")
 
     @cached_property
     def _words(self) -> tuple[IntArray, ...]:
-        """int64[n_i, w] per attribute: bit b of word v, whether a level is in box 63 v + b."""
+        """Return int64[n_i, w] per attribute: bit b of word v, whether box 63 v + b has a level."""
         n_words = -(-len(self.boxes) // _BOXES)
         words = []
         for axis, size in enumerate(self.shape):
@@ -83,13 +83,13 @@ class StructuralZeros(Limit):
         return tuple(words)
 
     def holds(self, cells: IntArray) -> BoolArray:
-        """bool[k]: whether each of some cells is one of them.
+        """Return bool[k]: whether each of the given cells is a structural zero.
 
         >>> two = StructuralZeros((2, 2), ((np.array([True, False]), np.array([False, True])),))
         >>> two.holds(np.arange(4)).tolist(), len(two)
         ([False, True, False, False], 1)
         """
-        found = np.zeros(len(cells), np.bool_)
+        is_zero = np.zeros(len(cells), np.bool_)
         codes = np.unravel_index(cells, self.shape)
         for word in range(self._words[0].shape[1]):
             bits = np.full(len(cells), -1, np.int64)
@@ -98,15 +98,15 @@ class StructuralZeros(Limit):
                     bits &= table[code, word]
                 else:
                     bits &= table[0, word]
-            found |= bits != 0
-        return found
+            is_zero |= bits != 0
+        return is_zero
 
     def __len__(self) -> int:
-        """How many cells, each once."""
+        """Return the number of structural zeros, each cell counted once."""
         patterns, counts = self._whole, np.ones(1, np.int64)
         for table in self._words:
-            own, sizes = np.unique(table, axis=0, return_counts=True)
-            both = (patterns[:, None] & own[None]).reshape(-1, own.shape[1])
+            rows, sizes = np.unique(table, axis=0, return_counts=True)
+            both = (patterns[:, None] & rows[None]).reshape(-1, rows.shape[1])
             products = (counts[:, None] * sizes[None]).reshape(-1)
             patterns, of_both = np.unique(both, axis=0, return_inverse=True)
             counts = np.zeros(len(patterns), np.int64)
@@ -115,17 +115,17 @@ class StructuralZeros(Limit):
 
     @property
     def _whole(self) -> IntArray:
-        """int64[1, w]: in every box so far."""
+        """Return int64[1, w]: a pattern in every box, to start intersections from."""
         return np.full((1, self._words[0].shape[1]), -1, np.int64)
 
     def patterns(self, axis: int) -> IntArray:
-        """int64[n_i, w]: equal rows for levels of an attribute that no box tells apart."""
+        """Return int64[n_i, w]: equal rows for levels that no box distinguishes."""
         return self._words[axis]
 
     def first_outside(self, query: Query, positions: IntArray) -> IntArray:
-        """int64[p]: the first cell that is none of them in some answers; -1 where all cells are.
+        """Return int64[p]: the first possible cell of each given answer; -1 if it has none.
 
-        Attribute by attribute, so that memory follows the answers and not their cells.
+        Boxes are intersected attribute by attribute: memory follows the answers, not the cells.
 
         Args:
           query: A partition query.
@@ -136,26 +136,27 @@ class StructuralZeros(Limit):
         codes = np.unravel_index(positions, query.shape)
         for axis, (table, factor) in enumerate(zip(self._words, query.factors, strict=True)):
             stride = math.prod(self.shape[axis + 1 :])
-            # Levels of one group that are in the same boxes need one of them, the first.
-            kinds = np.column_stack([factor.codes, table])
-            own, first = np.unique(kinds, axis=0, return_index=True)
-            starts = np.searchsorted(own[:, 0], np.arange(query.shape[axis] + 1))
+            # Levels of one group that are in the same boxes are represented by the first of them.
+            kinds, first = np.unique(
+                np.column_stack([factor.codes, table]), axis=0, return_index=True
+            )
+            starts = np.searchsorted(kinds[:, 0], np.arange(query.shape[axis] + 1))
             group = codes[axis][owner]
             sizes = np.diff(starts)[group]
             entry = np.repeat(np.arange(len(owner)), sizes)
             ends = np.cumsum(sizes)
             kind = np.arange(len(entry)) - (ends - sizes - starts[group])[entry]
             owner, cells = owner[entry], cells[entry] + first[kind] * stride
-            bits = bits[entry] & own[kind, 1:]
+            bits = bits[entry] & kinds[kind, 1:]
             order = np.lexsort((cells, *bits.T, owner))
             owner, cells, bits = owner[order], cells[order], bits[order]
             is_new = np.ones(len(owner), np.bool_)
             is_new[1:] = (np.diff(owner) != 0) | (np.diff(bits, axis=0) != 0).any(axis=1)
             owner, cells, bits = owner[is_new], cells[is_new], bits[is_new]
-        found = np.full(len(positions), np.iinfo(np.int64).max)
+        outside = np.full(len(positions), np.iinfo(np.int64).max)
         free = ~bits.any(axis=1)
-        np.minimum.at(found, owner[free], cells[free])
-        return np.where(found == np.iinfo(np.int64).max, -1, found)
+        np.minimum.at(outside, owner[free], cells[free])
+        return np.where(outside == np.iinfo(np.int64).max, -1, outside)
 
 
 def representative_levels(
@@ -164,13 +165,13 @@ def representative_levels(
     zeros: StructuralZeros | None,
     most: int,
 ) -> list[IntArray]:
-    """Levels of each attribute, no more than `most` of those that nothing tells apart.
+    """Return at most `most` levels of each set of levels that nothing distinguishes, by attribute.
 
     Args:
       shape: Number of levels of each attribute.
-      queries: Partition queries that tell levels apart.
-      zeros: Which do too.
-      most: Of each kind of levels, the first so many.
+      queries: Partition queries, which distinguish levels.
+      zeros: Structural zeros, which distinguish levels too.
+      most: Number of levels to keep of each set, the first ones.
 
     Returns:
       int64[at most n_i] per attribute, rising.
@@ -189,8 +190,8 @@ def representative_levels(
 
 
 def cells_at(shape: Sequence[int], levels: Sequence[IntArray]) -> IntArray:
-    """int64[product]: the cells of all combinations of some levels of each attribute, in order."""
+    """Return int64[product]: cells of all combinations of the given levels, in order."""
     cells = np.zeros(1, np.int64)
-    for size, own in zip(shape, levels, strict=True):
-        cells = (cells[:, None] * size + own[None]).reshape(-1)
+    for size, chosen in zip(shape, levels, strict=True):
+        cells = (cells[:, None] * size + chosen[None]).reshape(-1)
     return cells

@@ -12,7 +12,7 @@ from das.errors import InfeasibleError, RuntimeSetupError, SchemaError, SolverEr
 from das.mechanisms.mechanism import Continuous
 from solvers.backends.registry import least_squares, mixed_integer
 from solvers.choices import IntegerSolver, LeastSquaresSolver, Method
-from solvers.dual_newton.climb import solve_compiled
+from solvers.dual_newton.dual_ascent import solve_compiled
 from solvers.dual_newton.projected import solve_projected
 from solvers.least_squares.blocks import Fixed, extent, given_sums
 from solvers.least_squares.cuts import solve_with_cuts
@@ -31,34 +31,35 @@ from solvers.problem import (
 from solvers.rounding.round import Rounding, round_counts
 from solvers.verify import verify_counts
 
-_MANY_CELLS = 4_000  # from here on the matrix-free solver is the faster one
-_SOME_CELLS = 100  # from here on it is faster than interior points, and than matrices per child
-_MOST_NUMBERS = 10_000_000  # of matrices over cells; with more, they are slower than none
-_BEARABLE_NUMBERS = 50_000_000  # of matrices over cells, where nothing else solved a node
-# Cells of a block from which on supports cost more than climbing the dual. Medium nodes of the
-# redistricting data have blocks of 8 to 14 cells, and supports take about half as long; those of
-# the demographic and housing data 28 and more, and they take 2.5 to 20 times as long. So they do
-# where children have weights of their own: states of 12 to 72 counties took 2 to 14 times as long.
+# Default thresholds without a recorded measurement, except where one is named.
+_MANY_CELLS = 4_000  # with more cells, the matrix-free solver is faster
+_SOME_CELLS = 100  # with more, it is faster than interior points and than matrices per child
+_MOST_NUMBERS = 10_000_000  # of matrices over cells; with more, matrix-free solvers are faster
+_MOST_NUMBERS_IN_MEMORY = 50_000_000  # 400 MB, where no other solver solved a node
+# Cells of a block from which on active sets take longer than dual ascent. Medium nodes of the
+# redistricting data have blocks of 8 to 14 cells, and active sets take about half as long. Those of
+# the demographic and housing data have 28 and more, and active sets take 2.5 to 20 times as long.
+# With different weights per child, states of 12 to 72 counties took 2 to 14 times as long.
 _COUPLED_BLOCK = 20
-# Children times cells squared, about what supports factorise in a step, from which on they take
-# longer at any coupling: 0.59 of the time of climbing at 270,000 (12 x 150, redistricting data), 4
-# times at 2 million (10 x 449, the 1940 shape), 70 times at 265 million (59 x 2,118).
+# Children times cells squared, about the numbers that active sets factorise in a step. Beyond it
+# they take longer at any coupling. Time over that of dual ascent: 0.59 at 270,000 (12 x 150,
+# redistricting data), 4 at 2 million (10 x 449, the 1940 shape), 70 at 265 million (59 x 2,118).
 _MOST_FACTORISED = 500_000
 _NEARLY = 1e-6  # relative; see `feasibility`
-_LARGE_BLOCK = 1_000  # cells whose coupling takes longer to factorise than no matrix at all
+_LARGE_BLOCK = 1_000  # cells of a block whose factorization takes longer than matrix-free steps
 
 
 @dataclass(frozen=True)
 class NodeSettings:
-    """How nodes are solved.
+    """Settings for solving nodes.
 
     Attributes:
       tolerance: Largest accepted certificate residual of the continuous stage.
       least_squares: Solver of the continuous stage.
-      integers: Solver of integer stages that are no flow.
-      method: What the continuous stage minimises.
+      integers: Solver of integer stages that are no network flow.
+      method: Objective of the continuous stage.
       rounds_passes: Whether a pass is rounded before the next, see `passes.count_in_passes`.
-      noise: Distribution of the noise, but for its variance; only `Method.REWEIGHTED` asks it.
+      noise: Family of noise distributions, without the variance; used by `Method.REWEIGHTED` only.
     """
 
     tolerance: float = 1e-7
@@ -75,8 +76,8 @@ class NodeSolution:
 
     Attributes:
       counts: int64[C, k], nonnegative, keeping every constraint exactly.
-      estimate: The continuous solution it was rounded from.
-      rounding: How it was rounded.
+      estimate: The continuous solution that was rounded.
+      rounding: Method and quality of the rounding.
     """
 
     counts: IntArray
@@ -89,7 +90,7 @@ def solve_node(problem: NodeProblem, settings: NodeSettings) -> NodeSolution:
 
     Args:
       problem: The node problem, with at least one live cell.
-      settings: How.
+      settings: Solvers and tolerance.
 
     Returns:
       Integer counts that keep every constraint exactly, and the estimate behind them.
@@ -98,11 +99,11 @@ def solve_node(problem: NodeProblem, settings: NodeSettings) -> NodeSolution:
       InfeasibleError: No nonnegative counts keep the constraints.
       SolverError: The continuous stage did not reach the tolerance, or the integer stage not its
         optimum.
-      RuntimeSetupError: A solver that was asked for is not there.
+      RuntimeSetupError: A chosen solver is not installed.
       VerificationError: The counts break a constraint; a defect of this program.
     """
     if problem.order and settings.rounds_passes:
-        problem = count_in_passes(problem, lambda one: solve_node(one, settings).counts)
+        problem = count_in_passes(problem, lambda coarse: solve_node(coarse, settings).counts)
     where = f"node {problem.geocode} ({problem.n_children} children, {problem.n_cells} live cells)"
     estimate = estimate_node(problem, settings)
     if estimate.status is Status.INFEASIBLE:
@@ -132,7 +133,7 @@ def solve_node(problem: NodeProblem, settings: NodeSettings) -> NodeSolution:
 
 
 def estimate_node(problem: NodeProblem, settings: NodeSettings) -> Estimate:
-    """Solve the continuous stage of a node, with its passes, and cuts where leaves ask for them."""
+    """Solve the continuous stage of a node, in passes and with cuts where leaves need them."""
     objective = OBJECTIVES.get(settings.method)
     if objective is not None:
         problem = objective(problem, settings.noise)
@@ -151,13 +152,13 @@ def _solve_without_leaves(problem: NodeProblem, settings: NodeSettings) -> Estim
 def _solve_pass(
     problem: NodeProblem, tolerance: float, fixed: Fixed, settings: NodeSettings
 ) -> Estimate:
-    """Solve with the solver asked for, and with PIQP where it stops, if that is installed."""
+    """Solve a pass with the chosen solver; if it stops, with PIQP where that is installed."""
     first = None
     if settings.least_squares is LeastSquaresSolver.STRUCTURED:
         if is_without_matrices(problem):
             return _without_matrices(problem, tolerance, fixed)
-        if _spares(problem, fixed):
-            first = _solve_spared(problem, tolerance, fixed)
+        if _prefers_matrix_free(problem, fixed):
+            first = _solve_matrix_free(problem, tolerance, fixed)
     if first is None or (first.status is Status.LIMIT and problem.n_cells < _MANY_CELLS):
         first = least_squares(settings.least_squares)(problem, tolerance, fixed)
     if first.status is not Status.LIMIT:
@@ -172,12 +173,12 @@ def _solve_pass(
     return second if second.status is Status.SOLVED else first
 
 
-def _spares(problem: NodeProblem, fixed: Fixed) -> bool:
-    """Whether the matrix-free solver can take a node and is expected to be the better one.
+def _prefers_matrix_free(problem: NodeProblem, fixed: Fixed) -> bool:
+    """Return whether the matrix-free solver accepts a node and is expected to be faster.
 
-    It asks for partition queries, of which one tells the cells of every child apart, and for given
-    sums of which one refines all others and adds up to the parent's; rows beside such sums can make
-    it diverge, and contradictions it finds late.
+    It accepts partition queries, including one of single cells in every child, and given sums of
+    which one refines all others and adds up to the parent. With rows and such sums it can diverge;
+    contradictions are found late.
     """
     partitions = [term for term in problem.terms if isinstance(term, LeastSquaresTerm)]
     detailed = [t.weights > 0 for t in partitions if t.answers.shape[1] == problem.n_cells]
@@ -188,19 +189,19 @@ def _spares(problem: NodeProblem, fixed: Fixed) -> bool:
         return False
     adds_up = True
     if given and problem.parent is not None:
-        # With x >= 0 and the parent they are a transportation problem, which nothing contradicts if
-        # they add up. Sums that an earlier pass found add up as well as its certificate says.
+        # With x >= 0 and the parent, given sums are a transportation problem, which is feasible if
+        # they add up. Sums from an earlier pass add up within the residual of its certificate.
         sums = given[0].targets.sum(0)
-        wanted = np.bincount(given[0].groups, problem.parent, len(sums))
-        off = np.abs(sums - wanted).max(initial=0.0)
-        adds_up = bool(off <= _NEARLY * max(1.0, float(wanted.max(initial=0.0))))
+        of_parent = np.bincount(given[0].groups, problem.parent, len(sums))
+        off = np.abs(sums - of_parent).max(initial=0.0)
+        adds_up = bool(off <= _NEARLY * max(1.0, float(of_parent.max(initial=0.0))))
     if problem.rows or not adds_up:
         return _is_large(problem, fixed)
     return problem.n_cells >= _SOME_CELLS
 
 
 def _is_large(problem: NodeProblem, fixed: Fixed) -> bool:
-    """Whether matrices over the cells would take longer, and more memory, than no matrices."""
+    """Return whether matrices over the cells would need more time and memory than none."""
     if problem.n_cells >= _MANY_CELLS:
         return True
     C, k = problem.n_children, problem.n_cells
@@ -211,7 +212,7 @@ def _is_large(problem: NodeProblem, fixed: Fixed) -> bool:
 
 
 def is_without_matrices(problem: NodeProblem) -> bool:
-    """Whether a node with queries that are no partitions is solved without matrices over cells.
+    """Return whether a node with general queries is solved without matrices over cells.
 
     Linear rows need matrices; small nodes are faster with them.
     """
@@ -223,39 +224,42 @@ def is_without_matrices(problem: NodeProblem) -> bool:
     return k >= _LARGE_BLOCK or C * k**2 > _MOST_NUMBERS
 
 
-def _is_loose(problem: NodeProblem, fixed: Fixed) -> bool:
-    """Whether a node falls apart into blocks so small that supports are found at once."""
+def _has_small_blocks(problem: NodeProblem, fixed: Fixed) -> bool:
+    """Return whether a node splits into blocks so small that active sets are found at once."""
     if problem.n_children * problem.n_cells**2 > _MOST_FACTORISED or _is_large(problem, fixed):
         return False
     size = extent(problem, fixed)
     return size.largest_block < _COUPLED_BLOCK and size.patterns == 1
 
 
-def _solve_spared(problem: NodeProblem, tolerance: float, fixed: Fixed) -> Estimate:
-    """By supports or by climbing, the likely faster first; else by projected steps."""
-    if _is_loose(problem, fixed):
-        found = solve_by_supports(problem, tolerance, fixed)
-        if found is not None:
-            return found
-    climbed = solve_compiled(problem, tolerance, fixed)
-    if climbed is not None and (climbed.status is Status.SOLVED or problem.rows):
-        return climbed
+def _solve_matrix_free(problem: NodeProblem, tolerance: float, fixed: Fixed) -> Estimate:
+    """Solve by active sets or dual ascent, the likely faster one first; else by projection."""
+    if _has_small_blocks(problem, fixed):
+        estimate = solve_by_supports(problem, tolerance, fixed)
+        if estimate is not None:
+            return estimate
+    estimate = solve_compiled(problem, tolerance, fixed)
+    if estimate is not None and (estimate.status is Status.SOLVED or problem.rows):
+        return estimate
     return solve_projected(problem, tolerance, fixed)
 
 
 def _without_matrices(problem: NodeProblem, tolerance: float, fixed: Fixed) -> Estimate:
-    """Without matrices over cells; where that stops, with them if they are of bearable size."""
+    """Solve without matrices over cells; if that stops, with them where they fit memory."""
     try:
         first = solve_projected(problem, tolerance, fixed)
-    except SchemaError:  # too many groups of levels; only in nodes that matrices can bear
+    except SchemaError:  # too many groups of levels; only in nodes whose matrices fit memory
         return least_squares(LeastSquaresSolver.STRUCTURED)(problem, tolerance, fixed)
     if first.status is not Status.LIMIT:
         return first
     evidence = contradiction(problem, fixed)
     if evidence:
         return replace(first, status=Status.INFEASIBLE, evidence=evidence)
-    C, k = problem.n_children, problem.n_cells
-    if C * k**2 > _BEARABLE_NUMBERS:
+    if not _fits_memory(problem):
         return first
     second = least_squares(LeastSquaresSolver.STRUCTURED)(problem, tolerance, fixed)
     return second if second.status is Status.SOLVED else first
+
+
+def _fits_memory(problem: NodeProblem) -> bool:
+    return problem.n_children * problem.n_cells**2 <= _MOST_NUMBERS_IN_MEMORY

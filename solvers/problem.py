@@ -35,8 +35,8 @@ class LeastSquaresTerm:
       groups: int64[k], the answer (0..m-1) in which each live cell counts; answers without live
         cells are left out, since no solution changes them.
       answers: float64[C, m].
-      weights: float64[C], inverse variance of the noise of each child; 0 where it was not asked.
-      query: The query, if it is one over the whole schema; `KroneckerTerm` says for what.
+      weights: float64[C], inverse variance of the noise of each child; 0 if not measured there.
+      query: The query over the whole schema, if known; `kronecker.Information` uses it.
     """
 
     groups: IntArray
@@ -47,12 +47,12 @@ class LeastSquaresTerm:
 
 @dataclass(frozen=True, eq=False)
 class GeneralTerm:
-    """Noisy answers of any linear query Q for all children, as far as the solution sees them.
+    """Noisy answers of any linear query Q for all children, as the normal equations need them.
 
     Attributes:
       gram: float64[k, k], Q'Q on the live cells.
       adjoint: float64[C, k], Q'y_c on the live cells.
-      weights: float64[C], inverse variance of the noise of each child; 0 where it was not asked.
+      weights: float64[C], inverse variance of the noise of each child; 0 if not measured there.
     """
 
     gram: FloatArray
@@ -64,14 +64,14 @@ class GeneralTerm:
 class KroneckerTerm:
     """Noisy answers of a query over the whole schema that is no partition, for all children.
 
-    In small nodes it is a `GeneralTerm` whose matrix is formed when it is asked for; in large ones
-    it is applied attribute by attribute.
+    In small nodes it is a `GeneralTerm` whose matrix is formed on first use. In large nodes it is
+    applied attribute by attribute.
 
     Attributes:
       query: Q.
-      cells: int64[k], the live cells among those of the schema, the same in all terms of a node.
+      cells: int64[k], the live cells as cells of the schema, the same in all terms of a node.
       adjoint: float64[C, k], Q'y_c on the live cells.
-      weights: float64[C], inverse variance of the noise of each child; 0 where it was not asked.
+      weights: float64[C], inverse variance of the noise of each child; 0 if not measured there.
     """
 
     query: Query
@@ -81,16 +81,16 @@ class KroneckerTerm:
 
     @cached_property
     def gram(self) -> FloatArray:
-        """float64[k, k], Q'Q on the live cells."""
+        """Return float64[k, k]: Q'Q on the live cells."""
         return self.query.gram(self.cells)
 
     @cached_property
     def squares(self) -> FloatArray:
-        """float64[k], the diagonal of `gram`."""
+        """Return float64[k]: the diagonal of `gram`."""
         return self.query.gram_diagonal(self.cells)
 
     def apply(self, x: FloatArray) -> FloatArray:
-        """Q'Q x, float64[C, k] for float64[C, k], without `gram`."""
+        """Compute Q'Q x, float64[C, k] for float64[C, k], without forming `gram`."""
         return self.query.gram_times(self.cells, x)
 
 
@@ -104,7 +104,7 @@ class ExactTerm:
     Attributes:
       groups: int64[k], as in `LeastSquaresTerm`, over all answers with live cells.
       targets: int64[C, m], nonnegative; their sum over children equals the parent's answers.
-      query: The query, if it is one over the whole schema.
+      query: The query over the whole schema, if known.
     """
 
     groups: IntArray
@@ -118,8 +118,8 @@ class RowsTerm:
 
     Attributes:
       coefficients: int64[r, k], R on the live cells.
-      least: int64[C, r]; -NO_LIMIT where there is none.
-      most: int64[C, r]; NO_LIMIT where there is none, equal to `least` for an equality.
+      least: int64[C, r]; -NO_LIMIT for no bound.
+      most: int64[C, r]; NO_LIMIT for no bound, equal to `least` for an equality.
       names: r names for messages.
     """
 
@@ -131,7 +131,7 @@ class RowsTerm:
 
 @dataclass(frozen=True, eq=False)
 class LeavesTerm:
-    """What the leaves below each child can hold, by type.
+    """Bounds of the leaves below each child, by type.
 
     Attributes:
       groups: int64[k], type of each live cell, 0..t-1.
@@ -144,7 +144,7 @@ class LeavesTerm:
 
 @dataclass(frozen=True, eq=False)
 class RoundingQuery:
-    """A partition of the live cells whose sums rounding keeps within one of the estimate.
+    """Partition of the live cells whose sums rounding keeps within one of the estimate.
 
     Attributes:
       groups: int64[k], group of each live cell, 0..m-1.
@@ -161,14 +161,15 @@ class NodeProblem:
       geocode: The parent's label; not interpreted.
       n_cells: k, live cells.
       parent: int64[k], the parent's counts, all positive; None at the root.
-      terms: The noisy answers; with the exact ones they have full column rank in every child.
+      terms: The noisy answers. Together with the exact ones they have full column rank in every
+        child.
       exact: Equality invariants of partition queries, nested, coarse before fine.
       passes: Rounding passes, each a tuple of nested partitions, coarse before fine; the last
         partition of the last pass is single cells.
       rows: Other linear invariants.
-      leaves: Promises about the leaves below each child, or None.
-      order: Least-squares passes, each the indices of the terms it takes; () for a single pass.
-        The answers a pass finds are fixed for the passes after it.
+      leaves: Bounds of the leaves below each child, or None.
+      order: Least-squares passes, each the indices of its terms; () for a single pass. Answers of
+        a pass are fixed in later passes.
       n_children: C.
     """
 
@@ -186,7 +187,7 @@ class NodeProblem:
     def __post_init__(self) -> None:
         where = f"node {self.geocode}"
         if not self.terms:
-            raise SolverError(where, "nothing was measured")
+            raise SolverError(where, "has no noisy answers")
         object.__setattr__(self, "n_children", len(self.terms[0].weights))
         if self.parent is None and self.n_children != 1:
             raise SolverError(where, "a root problem has exactly one child")
@@ -204,7 +205,7 @@ class NodeProblem:
 
 
 class Status(StrEnum):
-    """How a node ended. A limit reached is never a success."""
+    """Outcome of a stage. A limit reached is never a success."""
 
     SOLVED = "solved"
     LIMIT = "limit"
@@ -233,7 +234,7 @@ class Certificate:
 
     @property
     def residual(self) -> float:
-        """The largest of the four."""
+        """Return the largest of the four residuals."""
         return max(self.stationarity, self.primal, self.complementarity, self.gap)
 
 
@@ -244,10 +245,10 @@ class Estimate:
     Attributes:
       values: float64[C, k].
       certificate: Its residuals.
-      status: SOLVED if the residual is within the tolerance asked for.
+      status: SOLVED if the residual is within the requested tolerance.
       iterations: Iterations of the fallback.
       newton_steps: Active-set steps.
-      evidence: Why no solution exists, if the status is INFEASIBLE.
+      evidence: Reason why no solution exists, if the status is INFEASIBLE.
     """
 
     values: FloatArray
@@ -286,11 +287,11 @@ def group_sums(values: npt.NDArray[Number], groups: IntArray, n_groups: int) -> 
 
 
 def coarsening(fine: IntArray, coarse: IntArray) -> IntArray | None:
-    """Group of `coarse` in which each group of `fine` lies.
+    """Map each group of `fine` to the group of `coarse` that contains it.
 
     Args:
       fine: int64[k], groups of the cells, numbered from 0.
-      coarse: int64[k], likewise.
+      coarse: int64[k], groups of the cells, numbered from 0.
 
     Returns:
       int64[groups of `fine`]; None if `fine` does not refine `coarse`.

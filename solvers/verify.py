@@ -1,4 +1,4 @@
-"""Check, in integers, that a node's counts keep every constraint."""
+"""Integer check that the counts of a node keep every constraint."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def verify_counts(problem: NodeProblem, counts: IntArray) -> None:
       counts: int64[C, k].
 
     Raises:
-      VerificationError: The first constraint that is broken, with the node and the cell or child.
+      VerificationError: A constraint is broken; the message names the node and the cell or child.
     """
     where = f"node {problem.geocode}"
     if counts.dtype != np.int64 or counts.shape != (problem.n_children, problem.n_cells):
@@ -54,8 +54,8 @@ def verify_counts(problem: NodeProblem, counts: IntArray) -> None:
     if problem.leaves is not None:
         leaves = problem.leaves.leaves
         by_type = group_sums(counts, problem.leaves.groups, leaves[0].least.shape[1])
-        for child, (one, persons) in enumerate(zip(leaves, by_type, strict=True)):
-            if not can_be_assigned(one, persons):
+        for child, (below, persons) in enumerate(zip(leaves, by_type, strict=True)):
+            if not can_be_assigned(below, persons):
                 raise VerificationError(
-                    where, f"child {child} holds types of persons that its leaves cannot take"
+                    where, f"child {child} has counts by type that its leaves cannot have"
                 )

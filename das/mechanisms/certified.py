@@ -1,4 +1,4 @@
-"""Certified bounds of exp(-x) and of cumulative distributions, as integers. No float touches them.
+"""Certified bounds of exp(-x) and of cumulative distributions, as integers, without floats.
 
 Notation: at precision P a real number v >= 0 is enclosed by integers low <= v 2^P <= high.
 
@@ -6,8 +6,8 @@ Why the bounds hold. Every lower bound is computed from lower bounds by operatio
 every upper bound from upper bounds by operations that round up, and all quantities are
 non-negative, so sums, products and quotients keep the enclosure. The only transcendental number is
 exp, taken from `decimal`, whose exp is specified to be correctly rounded to nearest: the true value
-lies strictly between the neighbors of the result, which are therefore bounds. Whether the bounds
-are close enough is never assumed; callers test it and ask again at a higher precision.
+lies strictly between the neighbors of the result, which are therefore bounds. Callers test whether
+the bounds are close enough, and otherwise repeat at a higher precision.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from decimal import MAX_EMAX, MIN_EMIN, ROUND_CEILING, ROUND_FLOOR, Context, Dec
 from fractions import Fraction
 from itertools import accumulate
 
-# More than log10(2) and more than ln(2), as fractions: they size things, no bound rests on them.
+# More than log10(2) and more than ln(2), as fractions. They set sizes; no bound depends on them.
 LOG10_2 = Fraction(302, 1000)
 LN_2 = Fraction(7, 10)
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """Integers low <= v 2^P <= high around one real number v, or lists of them around several."""
+    """Lists of integers low <= v 2^P <= high that enclose real numbers v."""
 
     low: list[int]
     high: list[int]
@@ -63,8 +63,8 @@ class Weights:
     give them all by multiplication.
 
     Attributes:
-      first: Fall of the exponent from 0 to 1, first > 0.
-      second: Growth of that fall, second >= 0.
+      first: Exponent of k = 1, first > 0.
+      second: Increase of the exponent's step from one k to the next, second >= 0.
       is_two_sided: Whether each k > 0 stands for the two values k and -k.
     """
 
@@ -87,7 +87,7 @@ class Weights:
         return self.first * k + self.second * k * (k - 1) / 2
 
     def last_above(self, precision: int) -> int:
-        """Return about the last k with w(k) > 2^-precision."""
+        """Return approximately the last k with w(k) > 2^-precision."""
         return bisect.bisect_left(range(1 << 62), precision * LN_2, key=self.exponent)
 
     def cumulative_bounds(self, precision: int) -> Bounds:

@@ -1,29 +1,29 @@
-r"""Noise conditioned on what is exact: a table drawn among those that keep all invariants.
+r"""Exact sampling of a contingency table with geometric noise, conditional on its invariants.
 
 The mechanism adds two-sided geometric noise to every cell, P(Z = z) proportional to t^|z| with t =
-e^(-1 / scale), and looks only at the draws that meet the invariants. So a table s of nonnegative
-integers with A s = A x has the probability
+e^(-1 / scale), conditional on meeting the invariants A x. So a table s of nonnegative integers with
+A s = A x has the probability
 
-    t^|s - x|_1 / C(x) ,     C(x) the sum of the same over all such tables.
+    t^|s - x|_1 / C(x) ,     C(x) the sum of the numerator over all such tables.
 
-Gong draws from it by a Markov chain (a Metropolized independence sampler), whose draws have the
-distribution only in the limit. Here it is drawn exactly, by dynamic programming over cells:
+Gong samples by a Markov chain (a Metropolized independence sampler), whose draws have the
+distribution only in the limit. Here sampling is exact, by dynamic programming over cells:
 
-- Cells with one column of A are a class; only the total of a class matters to the invariants. The
-  weight of a total n of the first i cells of a class is the sum over s of t^|s - x_i| times the
-  weight of n - s of the cells before.
+- Cells with equal columns of A form a class; the invariants depend only on the totals of classes.
+  The weight of a total n of the first i cells of a class is the sum over s of t^|s - x_i| times the
+  weight of total n - s of the first i - 1 cells.
 - The weight of a remainder r of A x after some classes is the sum over totals n of the next class
   of its weight times the weight of the remainder r - n times the column.
 
 A table is then drawn total by total and cell by cell. Weights are irrational: they are kept as
-decimals of p digits, and sums of products of positive terms are off by a relative error of one unit
-of the last digit per operation. A uniform number is read until it lies between two bounds of the
-distribution function, which are further from it than that; if p digits cannot decide, the weights
-are computed with twice as many, and the same bits are read on. So each draw has exactly the
-distribution, as far as the bits are uniform.
+decimals of p digits, and sums of products of positive terms have a relative error of one unit of
+the last digit per operation. Bits of a uniform number are read until it lies between two bounds of
+the distribution function with a margin above that error. If p digits cannot decide, the weights are
+computed with twice as many, and reading continues. So each draw has exactly this distribution, if
+the bits are uniform.
 
-What it promises is in `das.privacy.conditioning`: C(x) depends on the data, so it is not the
-epsilon of the noise.
+The privacy guarantee is in `das.privacy.conditioning`: C(x) depends on the data, so the cost is not
+the epsilon of the noise.
 
 References:
   Gong & Meng, Congenial Differential Privacy under Mandated Disclosure, FODS 2020. Gong, Exact
@@ -47,44 +47,44 @@ from das.errors import BudgetError
 from das.mechanisms.entropy import BitSource
 from das.rational import decimal_of, require_positive
 
-_FIRST_DIGITS = 50
-_SPARE = 12  # of the digits, those that rounding may spoil: less than 10^10 operations
-_READ = 64  # bits at a time
-_MOST_STEPS = 2_000_000  # products of weights; some microseconds each
+_FIRST_DIGITS = 50  # default, not measured; doubled if a draw needs more
+_SPARE = 12  # digits that rounding may spoil: less than 10^10 operations
+_READ = 64  # bits read at a time
+_MOST_STEPS = 2_000_000  # products of weights, some microseconds each; default, not measured
 _LOWEST_POWER = 2_000_000  # e^-this is 10^-868,589; decimals end at 10^-999,999
 
 
 def conditional_table(
     table: IntArray, invariants: IntArray, scale: Fraction, bits: BitSource
 ) -> IntArray:
-    """Draw a table with the same invariants, more likely the nearer it is to the given one.
+    """Draw a noisy table with the same invariants.
 
     Args:
       table: int64[n], nonnegative counts of cells; confidential.
       invariants: int64[m, n], nonnegative; the sums `invariants @ table` are kept, and each cell
-        counts in one of them at least.
-      scale: Of the noise in every cell, exact, > 0.
+        has a positive coefficient in at least one of them.
+      scale: Scale of the noise in every cell, exact, > 0.
       bits: Uniform bits, read as they are needed.
 
     Returns:
       int64[n], nonnegative.
 
     Law:
-      Independent two-sided geometric noise on every cell, given that the sums are kept and no cell
-      is negative; exact.
+      Independent two-sided geometric noise on every cell, conditional on the kept sums and on
+      nonnegative cells; exact.
 
     Raises:
-      BudgetError: The shapes do not fit, a number is negative, a cell counts nowhere, or there are
-        more tables than can be added up.
+      BudgetError: The shapes do not fit, a number is negative, a cell is in no invariant, or the
+        sampler would need more than 2,000,000 products.
     """
     _check(table, invariants, scale)
     columns, label = np.unique(invariants, axis=1, return_inverse=True)
     label = label.reshape(-1)
-    classes = [np.flatnonzero(label == one) for one in range(columns.shape[1])]
+    classes = [np.flatnonzero(label == number) for number in range(columns.shape[1])]
     kept = tuple(int(value) for value in invariants @ table)
     counts = [table[cells].tolist() for cells in classes]
     problem = _Problem(counts, columns.T.tolist(), kept, scale)
-    problem.weights(_FIRST_DIGITS)  # refuses what is too large before a bit is read
+    problem.weights(_FIRST_DIGITS)  # refuses a too large problem before a bit is read
     out = np.zeros_like(table)
     rest = kept
     for index, cells in enumerate(classes):
@@ -99,12 +99,12 @@ def conditional_table(
 
 @dataclass(frozen=True, eq=False)
 class _Weights:
-    """Weights to a precision: relative errors of d digits are below 10^(_SPARE - d).
+    """Weights to a precision of d digits: relative errors are below 10^(_SPARE - d).
 
     Attributes:
-      powers: t^k.
-      cells: By class and number of its first cells, of each total.
-      rest: By number of classes drawn, of each remainder; it has those that can be used up.
+      powers: t^k for k = 0, 1, ...
+      cells: Weight of each total, by class and number of its first cells.
+      rest: Weight of each remainder that can be used up, by number of classes drawn.
     """
 
     powers: list[Decimal]
@@ -113,7 +113,7 @@ class _Weights:
 
 
 class _Problem:
-    """A table by classes of cells that count alike."""
+    """The sampling problem of a table, by classes of cells with equal coefficients."""
 
     def __init__(
         self,
@@ -124,14 +124,14 @@ class _Problem:
     ) -> None:
         self.counts, self.columns, self.kept, self.scale = counts, columns, kept, scale
         self._known: dict[int, _Weights] = {}
-        self.most = [  # of a class
+        self.most = [  # largest total of a class
             min(k // c for k, c in zip(kept, column, strict=True) if c) for column in columns
         ]
-        steps = sum((most + 1) * len(own) for own, most in zip(self.counts, self.most, strict=True))
+        steps = sum((most + 1) * len(x) for x, most in zip(self.counts, self.most, strict=True))
         if steps > _MOST_STEPS:
             raise BudgetError(
                 "conditional table",
-                "is too large to be drawn exactly",
+                "is too large for exact sampling",
                 got=f"{steps} products",
                 want=f"at most {_MOST_STEPS}",
                 remedy="make the classes of cells smaller, by more invariants, or release noisy "
@@ -139,16 +139,16 @@ class _Problem:
             )
 
     def weights(self, digits: int) -> _Weights:
-        """All weights to a precision."""
+        """Return all weights to a precision; computed once per precision."""
         if digits not in self._known:
-            longest = max(self.most) + max(max(own) for own in self.counts)
+            longest = max(self.most) + max(max(of_class) for of_class in self.counts)
             with localcontext(Context(prec=digits)):
                 rate = -1 / decimal_of(self.scale)
                 powers = [(rate * k).exp() for k in range(longest + 1)]
                 cells = []
-                for own, most in zip(self.counts, self.most, strict=True):
+                for of_class, most in zip(self.counts, self.most, strict=True):
                     sums = [[Decimal(1)] + [Decimal(0)] * most]
-                    for x in own:
+                    for x in of_class:
                         sums.append(_with_cell(sums[-1], x, powers))
                     cells.append(sums)
                 wholes = [sums[-1] for sums in cells]
@@ -156,7 +156,7 @@ class _Problem:
         return self._known[digits]
 
     def _rest(self, wholes: list[list[Decimal]]) -> list[dict[tuple[int, ...], Decimal]]:
-        """Weights of remainders, given those of the totals of every class."""
+        """Return the weights of remainders from the weights of the totals of every class."""
         reachable, steps = [{self.kept}], 0
         for index in range(len(self.columns)):
             after: set[tuple[int, ...]] = set()
@@ -171,7 +171,7 @@ class _Problem:
                 if steps > _MOST_STEPS:
                     raise BudgetError(
                         "conditional table",
-                        "has too many combinations of sums to be drawn exactly",
+                        "has too many combinations of sums for exact sampling",
                         want=f"at most {_MOST_STEPS}",
                         remedy="keep fewer sums of overlapping cells, or release noisy answers and "
                         "estimate from them",
@@ -182,34 +182,34 @@ class _Problem:
         done = tuple(0 for _ in self.kept)
         weights = [{done: Decimal(1)}]
         for index in range(len(self.columns) - 1, -1, -1):
-            own, below, level = wholes[index], weights[0], {}
+            of_totals, below, level = wholes[index], weights[0], {}
             for rest in reachable[index]:
                 whole = Decimal(0)
                 for total in self.possible(index, rest):
                     left = self.left(index, rest, total)
                     if left in below:
-                        whole += own[total] * below[left]
+                        whole += of_totals[total] * below[left]
                 if whole:
                     level[rest] = whole
             weights.insert(0, level)
         return weights
 
     def totals(self, index: int, rest: tuple[int, ...], digits: int) -> list[Decimal]:
-        """Weights of the totals of a class given the remainder."""
+        """Return the weights of the totals of a class given the remainder."""
         weights = self.weights(digits)
-        own, below = weights.cells[index][-1], weights.rest[index + 1]
+        of_totals, below = weights.cells[index][-1], weights.rest[index + 1]
         out = [Decimal(0)] * (self.most[index] + 1)
         for total in self.possible(index, rest):
             left = self.left(index, rest, total)
-            out[total] = own[total] * below.get(left, Decimal(0))
+            out[total] = of_totals[total] * below.get(left, Decimal(0))
         return out
 
     def possible(self, index: int, rest: tuple[int, ...]) -> Sequence[int]:
-        """Totals of a class that leave no sum negative, nor one open that no later class enters."""
+        """Return the totals of a class for which later classes can use up the remainder."""
         column, later = self.columns[index], self.columns[index + 1 :]
         most = min([self.most[index], *(r // c for r, c in zip(rest, column, strict=True) if c)])
         for row, (r, c) in enumerate(zip(rest, column, strict=True)):
-            if not any(other[row] for other in later):  # to be used up now
+            if not any(other[row] for other in later):  # this class must use up the sum
                 if c:
                     return [r // c] if r % c == 0 and r // c <= most else []
                 if r:
@@ -217,11 +217,11 @@ class _Problem:
         return range(most + 1)
 
     def left(self, index: int, rest: tuple[int, ...], total: int) -> tuple[int, ...]:
-        """What remains after a total of a class."""
+        """Return the remainder after a total of a class."""
         return tuple(r - total * c for r, c in zip(rest, self.columns[index], strict=True))
 
     def values(self, index: int, position: int, total: int, digits: int) -> list[Decimal]:
-        """Weights of the values of a cell given the total of the class up to it."""
+        """Return the weights of the values of a cell, given the total of its class up to it."""
         weights = self.weights(digits)
         x, before = self.counts[index][position], weights.cells[index][position]
         return [weights.powers[abs(s - x)] * before[total - s] for s in range(total + 1)]
@@ -232,7 +232,7 @@ def _choose(bits: BitSource, weights: Callable[[int], Sequence[Decimal]]) -> int
 
     Args:
       bits: Uniform bits.
-      weights: Weights to a number of digits.
+      weights: Function that returns the weights to a number of digits.
     """
     number, length, digits = 0, 0, _FIRST_DIGITS
     while True:
@@ -254,11 +254,11 @@ def _choose(bits: BitSource, weights: Callable[[int], Sequence[Decimal]]) -> int
 
 
 def _with_cell(before: Sequence[Decimal], x: int, powers: Sequence[Decimal]) -> list[Decimal]:
-    """Sums over s of t^|s - x| before[n - s], for every n.
+    """Return the sums over s of t^|s - x| before[n - s], for every n.
 
-    Those of s >= x follow from the sum before. Those of s < x are a window of x totals up to n,
-    put together of two parts: from the start of the block of x totals that n is in, and what is
-    left of the block before. So all terms are positive, and nothing is subtracted.
+    The part with s >= x follows from the sum for n - 1. The part with s < x is a window of x totals
+    up to n. It has two parts: from the start of n's block of x totals, and the rest of the previous
+    block. So all terms are positive, and nothing is subtracted.
     """
     out, above, inside = [], Decimal(0), Decimal(0)
     to_end = list(before)  # sums of t^(m - n) before[m] from n to the end of its block
@@ -270,36 +270,35 @@ def _with_cell(before: Sequence[Decimal], x: int, powers: Sequence[Decimal]) -> 
             above = above * powers[1] + before[n - x]
         below = Decimal(0)
         if x:
-            place = n % x
-            inside = inside + powers[place] * weight if place else weight
-            below = powers[x - place] * inside
-            if n >= x and place < x - 1:
+            offset = n % x
+            inside = inside + powers[offset] * weight if offset else weight
+            below = powers[x - offset] * inside
+            if n >= x and offset < x - 1:
                 below += powers[1] * to_end[n - x + 1]
         out.append(below + above)
     return out
 
 
 def margin_rows(margins: Sequence[IntArray]) -> IntArray:
-    """int64[m, n]: the sums of all marginals, a row per value that a cell may count in.
+    """Return int64[m, n]: the 0/1 rows of all marginals, one per value.
 
     Args:
-      margins: Of each, int64[n], the value in which each cell counts; from 0, all are taken.
+      margins: Per marginal int64[n], the value of each cell; all of 0, 1, ... occur.
     """
     rows = [label == value for label in margins for value in range(int(label.max()) + 1)]
     return np.array(rows, np.int64)
 
 
 def most_steps(margins: Sequence[IntArray], records: int) -> int:
-    """Return how many products a draw may take, whatever table of some records it is of.
+    """Return an upper bound on the products of a draw, over all tables with this many records.
 
-    The remainder before a class has as many values as an affine space has integer points whose
-    coordinates lie from 0 to N: at most (N + 1)^d. Its dimension d is the rank of the columns of
-    the classes that were drawn, less that of their sums that are used up. A class that is the last
-    of a sum has one total; the totals of the others are at most the counts of a marginal, which
-    add up to N over its values.
+    The remainder before a class lies in an affine space, with integer coordinates from 0 to N: at
+    most (N + 1)^d values. Its dimension d is the rank of the columns of the drawn classes, less the
+    rank of their used-up sums. A class that is the last of a sum has one total. The totals of the
+    other classes are at most the counts of a marginal, which add up to N over its values.
 
     Args:
-      margins: As of `margin_rows`; these and no more are kept, in this order.
+      margins: As in `margin_rows`; exactly these marginals are kept, in this order.
       records: N, the sum of the table.
     """
     rows = margin_rows(margins)
@@ -307,14 +306,14 @@ def most_steps(margins: Sequence[IntArray], records: int) -> int:
     starts = np.cumsum([0, *(int(label.max()) + 1 for label in margins)])
     last, states = 0, [1]
     in_rows = np.zeros(len(rows), np.int64)
-    before = np.zeros(len(rows), np.int64)  # the class before, if it was not the last of a sum
+    before = np.zeros(len(rows), np.int64)  # the previous class, unless it is the last of a sum
     for index, column in enumerate(columns):
         drawn, later = columns[:index], columns[index:]
         used_up = ~later.any(axis=0)
         dimension = _rank(drawn) - _rank(drawn[:, used_up])
         count: int = (records + 1) ** dimension
         if (column.astype(bool) & ~columns[index + 1 :].any(axis=0)).any():
-            # No more remainders than products of the class before.
+            # There are at most as many remainders as products of the previous class.
             last += 0 if before.any() else count
             in_rows += before
             before = np.zeros(len(rows), np.int64)
@@ -331,24 +330,25 @@ def most_steps(margins: Sequence[IntArray], records: int) -> int:
 
 
 def refuse_large(margins: Sequence[IntArray], records: int, scale: Fraction) -> None:
-    """Refuse what some table of so many records would be too large for; sees no table.
+    """Refuse a problem for which some table with this many records is too large to sample.
 
     Args:
-      margins: As of `margin_rows`.
+      margins: As in `margin_rows`.
       records: Sum of the table.
-      scale: As of `conditional_table`.
+      scale: As in `conditional_table`.
 
     Raises:
-      BudgetError: There are more products than can be added up, or weights too small for decimals.
+      BudgetError: A draw may need more than 2,000,000 products, or weights are too small for
+        decimals.
     """
     steps = most_steps(margins, records)
     if steps > _MOST_STEPS:
         raise BudgetError(
             "conditional table",
-            "may be too large to be drawn exactly",
+            "may be too large for exact sampling",
             got=f"up to {steps} products",
             want=f"at most {_MOST_STEPS}",
-            remedy="keep fewer marginals, or ask for a table of fewer cells",
+            remedy="keep fewer marginals, or request a table with fewer cells",
         )
     if 2 * records / scale > _LOWEST_POWER:
         raise BudgetError(
@@ -375,7 +375,7 @@ def _check(table: IntArray, invariants: IntArray, scale: Fraction) -> None:
     if not invariants.any(axis=0).all():
         raise BudgetError(
             "conditional table",
-            "has a cell that counts in no invariant, so it has no largest value",
+            "has a cell that is in no invariant, so its value is unbounded",
             remedy="keep the total too",
         )
     require_positive("scale", scale)

@@ -1,22 +1,22 @@
-"""Random bits: the system's, and keyed streams that can be replayed. The only entropy source.
+"""The only source of random bits: system entropy for keys, and keyed streams for noise.
 
-Every part of a run, such as the queries of a geolevel, has a key of its own. A stream of that key
-is named by its position: a tuple of indices in the plan, such as the number of a query. Within a
+Every part of a run, such as the queries of a geolevel, has a separate key. A stream of that key is
+identified by its position: a tuple of indices in the plan, such as the number of a query. Within a
 stream, every geounit or stratum has a row. So the noise of a row is a function of (noise key,
-position, row): a task that is retried draws the same noise again instead of spending the budget
-twice. `Streams` opens every stream of a key once and refuses the second time, so two answers cannot
-share noise.
+position, row): a retried task draws the same noise again instead of spending the budget twice.
+`Streams` opens every stream of a key once and refuses the second time, so two answers cannot share
+noise.
 
-The price of replaying is that the privacy claim is computational. It holds as far as HMAC-SHA-256
-with 32 secret bytes cannot be told from a random function, and AES-256 from a random permutation.
-The samplers are exact given uniform bits.
+With keyed streams the privacy guarantee is computational. It holds if HMAC-SHA-256 with 32 secret
+bytes is indistinguishable from a random function, and AES-256 from a random permutation. The
+samplers are exact given uniform bits.
 
 Keys. One function derives all keys: the counter mode of NIST SP 800-108 with HMAC-SHA-256.
 
-Words. A word is 64 random bits. A position has an AES-256 key of its own. Words 2 i and 2 i + 1 of
-a row are the encryption under it of one block: the number of the row, then i, 64 bits each. So no
-block is encrypted twice under a key: of N blocks, N^2 / 2^129 bounds the distance between their
-encryptions and independent uniform bits.
+Words. A word is 64 random bits. Each position has a separate AES-256 key. Words 2 i and 2 i + 1 of
+a row are the encryption of one block under this key: the number of the row, then i, 64 bits each.
+So no block is encrypted twice under a key. N^2 / 2^129 bounds the distance between the encryptions
+of N blocks and independent uniform bits.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ KEY_BYTES = 32
 BLOCK_BYTES = 16  # one AES block; update_into may ask for one block of room beyond its output
 WORDS_PER_BLOCK = BLOCK_BYTES // 8
 
-# What a derived key is for. No label holds a zero byte, which ends it in what is hashed.
+# Labels: the purpose of a derived key. None contains a zero byte, which ends a label in the hash.
 WORDS = b"das noise words"
 FURTHER_BITS = b"das noise further bits"
 BITS = b"das noise bits"
 TESTING_KEY = b"das testing key"
-_NO_SECRET = bytes(KEY_BYTES)  # testing keys are derived from it, so anybody can
+_NO_SECRET = bytes(KEY_BYTES)  # public: testing keys are derived from it
 
-# Bits read one by one: AES in counter mode from zero, safe as each such stream has its own key.
+# Bits read one by one: AES in counter mode from zero, safe as each such stream has a separate key.
 COUNTER = modes.CTR(bytes(BLOCK_BYTES))
 
 Position = tuple[int, ...]
-"""Indices in the plan that the ledger of a run fixed, 0 <= index < 2^64 each."""
+"""Indices in the fixed plan of a run, 0 <= index < 2^64 each."""
 
 
 class BitSource(Protocol):
-    """Anything that hands out fresh uniform bits."""
+    """A source of fresh uniform bits."""
 
     def bits(self, n: int) -> int:
         """Return n fresh uniform bits as an integer in [0, 2**n)."""
@@ -62,14 +62,14 @@ class BitSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class NoiseKey:
-    """32 secret bytes from which all noise of a part derives. Pickles; never prints its bytes.
+    """The secret key from which all noise of a part of a run derives; its repr hides the bytes.
 
-    Whoever holds the key can subtract the noise. Keep it inside the firewall and drop it when the
+    With the key, the noise can be subtracted. Keep it inside the firewall and delete it when the
     part is measured.
 
     Attributes:
       secret: 32 bytes.
-      is_for_testing: True if the key can be guessed, so that nothing it protected may be released.
+      is_for_testing: Whether the key is derived from a public seed; its noise protects nothing.
 
     >>> NoiseKey.for_testing(7)
     NoiseKey(redacted)
@@ -100,17 +100,17 @@ class NoiseKey:
 
     @classmethod
     def for_testing(cls, seed: int, position: Position = ()) -> NoiseKey:
-        """Make a key that anybody can make again; it is marked, so a release refuses it.
+        """Derive a reproducible key for tests; it is marked, so a release refuses it.
 
         Args:
           seed: Any integer.
-          position: The part of the plan that it is for; each part has its own key, as in a release.
+          position: The part of the plan; each part has a separate key, as in a release.
         """
         context = b"%d\0" % seed + _encoded(position)
         return cls(derive_key(_NO_SECRET, TESTING_KEY, context), is_for_testing=True)
 
     def split(self) -> tuple[bytes, bytes]:
-        """Cut the key into two shares of 32 bytes, whose exclusive or it is.
+        """Split the key into two shares of 32 bytes whose exclusive or is the key.
 
         Law: each share alone is uniform and independent of the key, if the operating system's
         bytes are uniform.
@@ -123,13 +123,13 @@ class NoiseKey:
 
     @classmethod
     def joined(cls, share: bytes, other: bytes, *, is_for_testing: bool = False) -> NoiseKey:
-        """Put a key together from its two shares.
+        """Rebuild a key from its two shares.
 
         Raises:
-          RuntimeSetupError: A share has not 32 bytes.
+          RuntimeSetupError: A share has a length other than 32 bytes.
         """
-        for one in (share, other):
-            cls(one)  # of the right length
+        for part in (share, other):
+            cls(part)  # checks the length
         return cls(_exclusive_or(share, other), is_for_testing)
 
 
@@ -144,8 +144,8 @@ def derive_key(secret: bytes, label: bytes, context: bytes) -> bytes:
 
     Args:
       secret: 32 bytes.
-      label: What the key is for, without a zero byte.
-      context: What tells keys of one purpose apart.
+      label: Purpose of the key, without a zero byte.
+      context: Distinguishes keys of the same purpose.
     """
     kdf = KBKDFHMAC(
         algorithm=SHA256(),
@@ -162,7 +162,7 @@ def derive_key(secret: bytes, label: bytes, context: bytes) -> bytes:
 
 
 def _encoded(position: Position) -> bytes:
-    """8 bytes for each index: distinct positions have distinct codes.
+    """Encode each index in 8 bytes, so that distinct positions have distinct codes.
 
     Raises:
       BudgetError: An index is negative or has more than 64 bits.
@@ -179,7 +179,7 @@ def _encoded(position: Position) -> bytes:
 
 
 class Stream:
-    """The noise of some rows at one position, each drawn once; made by `Streams.open`.
+    """The noise of some rows at one position, each row drawn once; created by `Streams.open`.
 
     Args:
       key: The noise key.
@@ -197,11 +197,11 @@ class Stream:
         return len(self.rows)
 
     def words(self, some: IntArray, words_per_row: int) -> WordArray:
-        """Draw the words of some rows, once; a stream opened by another task has the same.
+        """Draw the words of some rows, once; a retried task draws the same words.
 
         Args:
-          some: int64[R], which of the G rows.
-          words_per_row: Words wanted of each, m >= 0. More words begin with the fewer.
+          some: int64[R], indices into the G rows.
+          words_per_row: Words per row, m >= 0. The first words do not depend on m.
 
         Returns:
           uint64[R, m], the same on any machine.
@@ -220,7 +220,7 @@ class Stream:
         return words[:, :words_per_row]
 
     def further_bits(self, index: int, draw: int) -> BitSource:
-        """Return the bits that finish draw number `draw` of row `rows[index]`, from their start.
+        """Return a source of further bits for draw number `draw` of row `rows[index]`.
 
         Law: independent of all words and of the bits of every other draw, and uniform, under the
         assumptions of the module.
@@ -232,8 +232,8 @@ class Stream:
 class Streams:
     """The noise streams of one key. Each is opened once, so no two answers share noise.
 
-    A position is opened either for rows, in rising order, or for bits. A task that starts again
-    makes `Streams` again, and so draws the same noise again.
+    A position is opened either for rows, in rising order, or for bits. A restarted task creates
+    `Streams` anew and draws the same noise again.
 
     Args:
       key: The noise key.
@@ -241,20 +241,20 @@ class Streams:
 
     def __init__(self, key: NoiseKey) -> None:
         self._key = key
-        self._next_row: dict[Position, int] = {}  # the least row not used yet
+        self._next_row: dict[Position, int] = {}  # the first unused row
         self._bits: set[Position] = set()
 
     @property
     def is_used(self) -> bool:
-        """Whether any stream was opened."""
+        """Return whether any stream was opened."""
         return bool(self._next_row or self._bits)
 
     def open(self, position: Position, rows: IntArray) -> Stream:
         """Open the streams of some rows at a position.
 
         Args:
-          position: Indices in the sealed plan.
-          rows: int64[G], numbers of the rows, rising, above all that were opened before.
+          position: Indices in the fixed plan.
+          rows: int64[G], numbers of the rows, rising, above all rows opened before.
 
         Raises:
           BudgetError: A row repeats, is out of order, or may have been opened before.
@@ -267,9 +267,9 @@ class Streams:
         return Stream(self._key, position, rows)
 
     def bits(self, position: Position) -> BitSource:
-        """Open the stream at a position that is read bit by bit.
+        """Open the stream at a position for reading bit by bit.
 
-        Law: as `Stream.further_bits`.
+        Law: as in `Stream.further_bits`.
 
         Raises:
           BudgetError: The position was opened before.
@@ -289,11 +289,11 @@ def _used_before(position: Position) -> BudgetError:
 
 
 class _KeyedBits:
-    """A keyed stream, read bit by bit: first drawn, first out."""
+    """A keyed stream that is read bit by bit, in order."""
 
     def __init__(self, secret: bytes) -> None:
         self._stream = Cipher(algorithms.AES(secret), COUNTER).encryptor()
-        self._left, self._size = 0, 0  # bits drawn and not yet handed out
+        self._left, self._size = 0, 0  # bits generated and not yet returned
 
     def bits(self, n: int) -> int:
         if n > self._size:
@@ -308,16 +308,16 @@ class _KeyedBits:
 
 
 def _block_cipher(secret: bytes) -> CipherContext:
-    """AES-256 block by block: as good as counter mode if, as here, no block is encrypted twice."""
+    """Return AES-256 by blocks; as safe as counter mode, since no block is encrypted twice."""
     return Cipher(algorithms.AES(secret), modes.ECB()).encryptor()
 
 
 def _encrypted(cipher: CipherContext, rows: IntArray, n_blocks: int) -> WordArray:
-    """uint64[G, 2 B]: the encryption of blocks 0..B-1 of every row, int64[G]."""
+    """Return uint64[G, 2 B]: the encryption of blocks 0..B-1 of every row, int64[G]."""
     blocks = np.empty((len(rows), n_blocks, WORDS_PER_BLOCK), "<u8")
     blocks[:, :, 0] = rows[:, None]
     blocks[:, :, 1] = np.arange(n_blocks)
-    room = np.empty(blocks.size + WORDS_PER_BLOCK, "<u8")  # what AES wants beyond its output
+    room = np.empty(blocks.size + WORDS_PER_BLOCK, "<u8")  # AES needs one block beyond its output
     cipher.update_into(blocks.reshape(-1).view(np.uint8).data, room.view(np.uint8).data)
     words = room[: blocks.size].reshape(len(rows), n_blocks * WORDS_PER_BLOCK)
     return words.astype(np.uint64, copy=False)
@@ -333,7 +333,7 @@ def _system_bytes(n: int) -> bytes:
     except (NotImplementedError, OSError) as error:
         raise RuntimeSetupError(
             "entropy",
-            "the operating system gives no random bytes",
+            "is not available from the operating system",
             got=f"{type(error).__name__}: {error}",
             remedy="run on a machine with getrandom(2) or /dev/urandom",
         ) from error

@@ -1,13 +1,13 @@
-"""The exponential mechanism, drawn exactly: which of several candidates, by integer scores.
+"""The exponential mechanism: exact selection of one of several candidates by integer scores.
 
 P(i) is proportional to exp(exponent score_i). The exponent is a fraction and scores are integers,
 so every weight exp(-exponent (most - score_i)) is enclosed as closely as a draw needs
-(`das.mechanisms.certified`); a uniform number whose bits are read lazily falls between two of their
-running sums with certainty. No probability is rounded.
+(`das.mechanisms.certified`). Bits of a uniform number are read until it certainly falls between two
+running sums of the weights. No probability is rounded.
 
 Cost. With exponent = epsilon / (2 sensitivity) the mechanism is epsilon-bounded range, hence
-epsilon^2 / 8 zero-concentrated private. Twice that exponent would cost as little only for scores
-that no added record lowers; an L1 distance to a model is none of these.
+epsilon^2 / 8 zero-concentrated private. Monotonic scores would allow twice that exponent at the
+same cost, but an L1 distance to a model is not monotonic.
 
 References:
   McSherry & Talwar, FOCS 2007 (the mechanism).
@@ -27,20 +27,20 @@ from das.errors import BudgetError
 from das.mechanisms.certified import exp_bounds
 from das.mechanisms.entropy import BitSource
 
-_FIRST_BITS = 64  # two candidates are this close, and more bits needed, once in some 2^60 draws
-_SURPLUS_BITS = 32  # bounds are computed this much finer than the bits that are read
+_FIRST_BITS = 64  # more bits are needed about once in 2^60 draws
+_SURPLUS_BITS = 32  # precision of bounds beyond the bits read; default, not measured
 
 
 @dataclass(frozen=True)
 class Selection:
-    """How a candidate is selected, and what that costs.
+    """Parameters of an exponential mechanism, and its privacy cost.
 
     Attributes:
-      epsilon: Range of the mechanism, exact.
-      sensitivity: The most that one record moves a score, a positive integer.
+      epsilon: Bounded range of the mechanism, exact, > 0.
+      sensitivity: The largest change of a score by one record, a positive integer.
 
     Raises:
-      BudgetError: One is not positive, or not exact.
+      BudgetError: A parameter is not positive, or not exact.
 
     >>> Selection(Fraction(1, 10), 1).rho
     Fraction(1, 800)
@@ -60,10 +60,10 @@ class Selection:
 
     @classmethod
     def costing(cls, rho: Fraction, sensitivity: int) -> Selection:
-        """The selection of nearly the largest epsilon that costs at most rho.
+        """Return the selection with nearly the largest epsilon that costs at most rho.
 
-        epsilon = sqrt(8 rho) is hardly ever a fraction; it is rounded down by less than 2^-30 of
-        itself, so `rho` of the result is what to book.
+        epsilon = sqrt(8 rho) is rounded down to a fraction, by less than 2^-30 of its value. The
+        exact cost to record in the ledger is `rho` of the result.
         """
         if not isinstance(rho, Fraction) or rho <= 0:
             raise BudgetError("selection", "needs an exact positive rho", got=repr(rho))
@@ -76,28 +76,28 @@ class Selection:
 
     @property
     def rho(self) -> Fraction:
-        """epsilon^2 / 8, exact."""
+        """Return the cost in zCDP, epsilon^2 / 8, exact."""
         return self.epsilon**2 / 8
 
     @property
     def exponent(self) -> Fraction:
-        """Epsilon / (2 sensitivity): P(i) is proportional to exp(exponent score_i)."""
+        """Return epsilon / (2 sensitivity): P(i) is proportional to exp(exponent score_i)."""
         return self.epsilon / (2 * self.sensitivity)
 
     def choose(self, scores: Sequence[int], bits: BitSource) -> int:
-        """Select a candidate.
+        """Draw a candidate.
 
         Args:
           scores: Integers, one per candidate; one record moves each by at most `sensitivity`.
           bits: Fresh uniform bits.
 
         Returns:
-          Its position.
+          The index of the candidate.
 
         Law: P(i) is proportional to exp(exponent scores[i]), exactly, given uniform bits.
 
         Raises:
-          BudgetError: There is no candidate, or a score is no integer.
+          BudgetError: There is no candidate, or a score is not an integer.
         """
         if not scores or not all(isinstance(score, int) for score in scores):
             raise BudgetError("selection", "needs integer scores", got=f"{len(scores)} candidates")
@@ -113,7 +113,7 @@ class Selection:
             # uniform 2^-n <= U < (uniform + 1) 2^-n.
             least = (uniform * low[-1]) >> n_bits
             beyond = -((-(uniform + 1) * high[-1]) >> n_bits)
-            found = bisect_right(high, least)  # S_i <= U S_n for all i < found
-            if found < len(scores) and beyond <= low[found]:
-                return found
+            candidate = bisect_right(high, least)  # S_i <= U S_n for all i < candidate
+            if candidate < len(scores) and beyond <= low[candidate]:
+                return candidate
             uniform, n_bits = uniform << 32 | bits.bits(32), n_bits + 32

@@ -1,4 +1,4 @@
-"""The discrete Gaussian mechanism, and the normal distribution that it approaches."""
+"""The discrete Gaussian mechanism and the continuous Gaussian distribution."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ from das.rational import decimal_of
 # A table grows with sigma. At this limit it has 9,300 entries and takes some 50 ms to build.
 WIDE_SIGMA_SQ = Fraction(1 << 20)
 
-_MOST_LOSSES = 10**5  # of either sign, where they are listed
-_SPARE = 16  # decimal digits beyond those asked for: 12 for rounding 10^5 times 10^5 products
+_MOST_LOSSES = 10**5  # noise values of either sign; default, not measured
+_SPARE = 16  # extra decimal digits: 12 for rounding 10^5 times 10^5 products, and a margin
 
 
 @dataclass(frozen=True, slots=True)
 class Gaussian:
     """Continuous noise with density proportional to exp(-x^2 / (2 sigma_sq)), sigma_sq > 0.
 
-    At integers it is proportional to the discrete Gaussian of the same parameter, which it replaces
-    where a model lets confidential answers be any real number.
+    At integers the density is proportional to the discrete Gaussian of the same parameter. Models
+    use it in place of the discrete Gaussian if they treat confidential answers as real numbers.
     """
 
     is_discrete: ClassVar[bool] = False
@@ -56,25 +56,25 @@ class Gaussian:
 
     @classmethod
     def of_variance(cls, variance: float) -> Gaussian:
-        """Return the distribution of this variance, which is sigma_sq."""
+        """Return the distribution with sigma_sq = variance."""
         return cls(variance)
 
     def log_ratio(self, noise: npt.ArrayLike) -> FloatArray:
-        """Log of the density over its largest value, -noise^2 / (2 sigma_sq)."""
+        """Return the log of the density over its largest value, -noise^2 / (2 sigma_sq)."""
         return np.asarray(-np.square(np.asarray(noise, np.float64)) / (2 * self.sigma_sq))
 
     def log_peak(self) -> float:
-        """Log of the density of noise 0."""
+        """Return the log density at 0."""
         return -0.5 * math.log(2 * math.pi * self.sigma_sq)
 
     def log_cdf(self, values: FloatArray) -> FloatArray:
-        """Log of P(noise <= value), elementwise."""
+        """Return the log of P(noise <= value), elementwise."""
         from scipy.special import log_ndtr
 
         return np.asarray(log_ndtr(values / math.sqrt(self.sigma_sq)))
 
     def quantiles(self, probabilities: FloatArray) -> FloatArray:
-        """The value below which noise is with this probability, elementwise."""
+        """Return the quantiles of the noise at these probabilities, elementwise."""
         from scipy.special import ndtri
 
         return np.asarray(ndtri(probabilities) * math.sqrt(self.sigma_sq))
@@ -85,7 +85,7 @@ class DiscreteGaussian:
     """Noise with P(X = k) proportional to exp(-k^2 / (2 sigma_sq)) on the integers.
 
     Attributes:
-      sigma_sq: Exact parameter, 0 < sigma_sq <= 2^80. It is not the variance.
+      sigma_sq: Exact parameter, 0 < sigma_sq <= 2^80. The variance is slightly smaller.
 
     Raises:
       BudgetError: `sigma_sq` is out of range or not a Fraction.
@@ -119,25 +119,25 @@ class DiscreteGaussian:
     def costing(
         cls, definition: Definition, cost: Fraction, sensitivity: Fraction
     ) -> DiscreteGaussian:
-        """Return the mechanism whose release of a query of squared L2 sensitivity costs rho."""
+        """Return the mechanism that costs rho for a query of this squared L2 sensitivity."""
         require_chargeable(cls, definition)
         return cls(sensitivity / (2 * cost))
 
     def cost(self, definition: Definition, sensitivity: Fraction) -> Fraction:
-        """Return rho of one release, the squared L2 sensitivity / (2 sigma_sq), exact."""
+        """Return rho of one measurement, the squared L2 sensitivity / (2 sigma_sq), exact."""
         require_chargeable(type(self), definition)
         return sensitivity / (2 * self.sigma_sq)
 
     @property
     def unit_rho(self) -> Fraction:
-        """1 / (2 sigma_sq)."""
+        """Return the zCDP cost of moving one answer by 1, 1 / (2 sigma_sq)."""
         return 1 / (2 * self.sigma_sq)
 
     def unit_losses(self, digits: int) -> LossAtoms:
         """Return the losses of a shift by 1: (1 - 2 z) / (2 sigma_sq) at noise z.
 
         Raises:
-          BudgetError: There are too many losses to list.
+          BudgetError: There are more than 100,000 losses of either sign.
         """
         with localcontext(Context(prec=digits + _SPARE)):
             least, parameter = Decimal(10) ** -(digits + 2), decimal_of(self.sigma_sq)
@@ -149,36 +149,36 @@ class DiscreteGaussian:
                 if len(weights) > _MOST_LOSSES:
                     raise BudgetError(
                         "privacy losses",
-                        "noise of this size has too many to be listed",
+                        "are too many to list for noise of this scale",
                         got=f"sigma_sq {self.sigma_sq}",
                         remedy="use the epsilon that follows from rho",
                     )
-            # Each weight is the product of as many rounded ratios, each of as many factors: off by
-            # less than its number squared units of the last digit.
+            # Weight k is a product of k rounded ratios, each of up to k factors: its error is below
+            # k^2 units of the last digit.
             least *= 1 + Decimal(10) ** -5
-            whole = 2 * sum(weights) - 1  # at most the sum of all weights but for rounding
+            whole = 2 * sum(weights) - 1  # at most the sum of all weights, up to rounding
             up = (1 + Decimal(10) ** -(digits + 2)) / whole
             atoms = [
                 ((1 - 2 * z) / (2 * self.sigma_sq), weights[abs(z)] * up)
                 for z in range(1 - len(weights), len(weights))
             ]
-            # All beyond, on either side, weighs at most the geometric series with the last ratio.
+            # The tail on either side weighs at most the geometric series with the last ratio.
             beyond = least * up
             loss, last = atoms[-1]
             return LossAtoms([*atoms[:-1], (loss, last + beyond)], beyond)
 
     @property
     def parameter(self) -> Fraction:
-        """sigma_sq."""
+        """Return sigma_sq."""
         return self.sigma_sq
 
     @property
     def continuous_variance(self) -> Fraction:
-        """sigma_sq."""
+        """Return the variance of `Gaussian`, sigma_sq."""
         return self.sigma_sq
 
     def variance(self) -> float:
-        """Return the true variance, at most sigma_sq."""
+        """Return the variance, at most sigma_sq."""
         return moments.variance(sigma_sq=self.sigma_sq)
 
     def cdf(self, k: int) -> float:
@@ -190,20 +190,20 @@ class DiscreteGaussian:
         return moments.quantile(probability, sigma_sq=self.sigma_sq)
 
     def log_ratio(self, noise: npt.ArrayLike) -> FloatArray:
-        """Log of P(X = noise) / P(X = 0), -noise^2 / (2 sigma_sq) on the integers."""
+        """Return the log of P(X = noise) / P(X = 0), -noise^2 / (2 sigma_sq) on the integers."""
         at = np.asarray(noise, np.float64)
         return on_integers(at, -np.square(at) / (2 * float(self.sigma_sq)))
 
     def log_peak(self) -> float:
-        """Log of P(X = 0)."""
+        """Return the log of P(X = 0)."""
         return math.log(self.cdf(0) - self.cdf(-1))
 
     def quantiles(self, probabilities: FloatArray) -> FloatArray:
-        """The least integers that noise does not exceed with these probabilities."""
+        """Return the integer quantiles of the noise at these probabilities."""
         return integer_quantiles(self, probabilities)
 
     def sampler(self) -> Sampler:
-        """Return a table, or two levels of them for a large sigma_sq."""
+        """Return a table sampler, or a two-level sampler for a large sigma_sq."""
         if self.sigma_sq <= WIDE_SIGMA_SQ:
             return gaussian_table(self.sigma_sq)
         return wide_gaussian(self.sigma_sq)

@@ -1,4 +1,4 @@
-"""The discrete Laplace mechanism, and the Laplace distribution that it approaches."""
+"""The discrete Laplace mechanism and the continuous Laplace distribution."""
 
 from __future__ import annotations
 
@@ -52,24 +52,24 @@ class Laplace:
 
     @classmethod
     def of_variance(cls, variance: float) -> Laplace:
-        """Return the distribution of this variance, which is 2 scale^2."""
+        """Return the distribution with 2 scale^2 = variance."""
         return cls(math.sqrt(variance / 2))
 
     def log_ratio(self, noise: npt.ArrayLike) -> FloatArray:
-        """Log of the density over its largest value, -|noise| / scale."""
+        """Return the log of the density over its largest value, -|noise| / scale."""
         return np.asarray(-np.abs(np.asarray(noise, np.float64)) / self.scale)
 
     def log_peak(self) -> float:
-        """Log of the density of noise 0."""
+        """Return the log density at 0."""
         return -math.log(2 * self.scale)
 
     def log_cdf(self, values: FloatArray) -> FloatArray:
-        """Log of P(noise <= value), elementwise."""
+        """Return the log of P(noise <= value), elementwise."""
         z = values / self.scale
         return np.where(z < 0, z - math.log(2), np.log1p(-np.exp(-np.abs(z)) / 2))
 
     def quantiles(self, probabilities: FloatArray) -> FloatArray:
-        """The value below which noise is with this probability, elementwise."""
+        """Return the quantiles of the noise at these probabilities, elementwise."""
         tail = np.minimum(probabilities, 1 - probabilities)
         return np.asarray(np.sign(probabilities - 0.5) * -np.log(2 * tail) * self.scale)
 
@@ -111,18 +111,18 @@ class DiscreteLaplace:
     def costing(
         cls, definition: Definition, cost: Fraction, sensitivity: Fraction
     ) -> DiscreteLaplace:
-        """Return the mechanism whose release of a query of this L1 sensitivity costs epsilon."""
+        """Return the mechanism that costs epsilon for a query of this L1 sensitivity."""
         require_chargeable(cls, definition)
         return cls(sensitivity / cost)
 
     def cost(self, definition: Definition, sensitivity: Fraction) -> Fraction:
-        """Return epsilon of one release, the L1 sensitivity / scale, exact."""
+        """Return epsilon of one measurement, the L1 sensitivity / scale, exact."""
         require_chargeable(type(self), definition)
         return sensitivity / self.scale
 
     @property
     def unit_rho(self) -> Fraction:
-        """1 / (2 scale^2): epsilon-DP implies zCDP of epsilon^2 / 2."""
+        """Return 1 / (2 scale^2): epsilon-DP implies rho = epsilon^2 / 2."""
         return 1 / (2 * self.scale**2)
 
     def unit_losses(self, digits: int) -> LossAtoms:
@@ -137,16 +137,16 @@ class DiscreteLaplace:
 
     @property
     def parameter(self) -> Fraction:
-        """The scale."""
+        """Return the scale."""
         return self.scale
 
     @property
     def continuous_variance(self) -> Fraction:
-        """2 scale^2."""
+        """Return the variance of `Laplace`, 2 scale^2."""
         return 2 * self.scale**2
 
     def variance(self) -> float:
-        """Return the variance, somewhat below 2 scale^2."""
+        """Return the variance, slightly below 2 scale^2."""
         return moments.laplace_variance(scale=self.scale)
 
     def cdf(self, k: int) -> float:
@@ -158,20 +158,20 @@ class DiscreteLaplace:
         return moments.laplace_quantile(probability, scale=self.scale)
 
     def log_ratio(self, noise: npt.ArrayLike) -> FloatArray:
-        """Log of P(X = noise) / P(X = 0), -|noise| / scale on the integers."""
+        """Return the log of P(X = noise) / P(X = 0), -|noise| / scale on the integers."""
         at = np.asarray(noise, np.float64)
         return on_integers(at, -np.abs(at) / float(self.scale))
 
     def log_peak(self) -> float:
-        """Log of P(X = 0)."""
+        """Return the log of P(X = 0)."""
         return math.log(self.cdf(0) - self.cdf(-1))
 
     def quantiles(self, probabilities: FloatArray) -> FloatArray:
-        """The least integers that noise does not exceed with these probabilities."""
+        """Return the integer quantiles of the noise at these probabilities."""
         return integer_quantiles(self, probabilities)
 
     def sampler(self) -> Sampler:
-        """Return a table, or two levels of them for a large scale."""
+        """Return a table sampler, or a two-level sampler for a large scale."""
         if self.scale <= MOST_TABLE_SCALE:
             return laplace_table(self.scale)
         return wide_laplace(self.scale)

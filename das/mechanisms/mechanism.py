@@ -1,8 +1,8 @@
-"""What a mechanism is: noise as a value that knows its cost, its distribution and its sampler.
+"""The interface of a noise mechanism: its cost, its distribution and its sampler.
 
-A mechanism adds independent noise of one distribution to every answer of an integer query. All that
-the rest of the project asks about noise is a member of `Mechanism`, so a further mechanism is one
-class in one module that `das.mechanisms.registry` lists; nothing else asks which mechanism it has.
+A mechanism adds independent noise of one distribution to every answer of an integer query. All
+other code uses only the members of `Mechanism`. So a new mechanism is one class in one module that
+`das.mechanisms.registry` lists; no other code depends on the kind of mechanism.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from das.mechanisms.entropy import BitSource
 
 
 class Norm(StrEnum):
-    """The sensitivity of a query that a cost is proportional to.
+    """The norm of the query sensitivity that a cost is proportional to.
 
-    By L2_SQUARED a cost is also inversely proportional to the variance of the noise, so that costs
-    of queries measured together trade against variances, as planners of strategies need it.
+    Under L2_SQUARED a cost is also inversely proportional to the variance of the noise. Planners of
+    strategies need this to trade costs against variances.
     """
 
     L1 = "l1"  # the largest sum of absolute changes of answers
@@ -36,75 +36,74 @@ class Norm(StrEnum):
 
 
 class Sampler(Protocol):
-    """Draws noise of one distribution from uniform words; a few draws ask for more bits."""
+    """A sampler of one noise distribution from uniform words; a few draws need further bits."""
 
     @property
     def words_per_draw(self) -> int:
-        """Words that each draw starts from."""
+        """Return the number of words that each draw starts from."""
         ...
 
     def draw_many(self, words: WordArray, more: Callable[[int], BitSource]) -> IntArray:
-        """Return int64[n] from uint64[n words_per_draw]; more(i) gives further bits of draw i."""
+        """Return int64[n] from uint64[n words_per_draw]; more(i) has the further bits of draw i."""
         ...
 
 
 class Distribution(Protocol):
-    """A symmetric distribution of noise, in floats: for analysts and plans, never for a release."""
+    """A symmetric noise distribution in floats, for analysis and planning, not for sampling."""
 
     @property
     def is_discrete(self) -> bool:
-        """Whether noise is a whole number."""
+        """Return whether noise is an integer."""
         ...
 
     def log_ratio(self, noise: npt.ArrayLike) -> FloatArray:
-        """Log of the density of noise over that of noise 0, elementwise; at most 0.
+        """Return the log of the density over the density at 0, elementwise; at most 0.
 
-        A discrete distribution has density 0 away from integers.
+        A discrete distribution has density 0 at non-integers.
         """
         ...
 
     def log_peak(self) -> float:
-        """Log of the density of noise 0."""
+        """Return the log density at 0."""
         ...
 
     def quantiles(self, probabilities: FloatArray) -> FloatArray:
-        """The least value that noise does not exceed with these probabilities, elementwise.
+        """Return the quantiles of the noise, elementwise.
 
         Args:
-          probabilities: In [0, 1); a discrete distribution answers 0 by its least value above mass
-            2^-53.
+          probabilities: In [0, 1). At 0, a discrete distribution returns its 2^-53 quantile.
         """
         ...
 
 
 class Continuous(Distribution, Protocol):
-    """Noise with a density on the real numbers, which a discrete one approaches as it grows.
+    """A noise distribution on the real numbers: the limit of a discrete one for a large scale.
 
-    All distributions of a class are one, scaled.
+    A class is a scale family.
 
     Attributes:
-      is_normal: Whether the density is that of a normal distribution.
+      is_normal: Whether the distribution is normal.
     """
 
     is_normal: ClassVar[bool]
 
     @classmethod
     def of_variance(cls, variance: float) -> Self:
-        """Return the distribution of this variance, which is positive."""
+        """Return the distribution with this variance, > 0."""
         ...
 
     def log_cdf(self, values: FloatArray) -> FloatArray:
-        """Log of P(noise <= value), elementwise."""
+        """Return the log of P(noise <= value), elementwise."""
         ...
 
 
 @dataclass(frozen=True)
 class LossAtoms:
-    """How ln P(o)/Q(o) is distributed under P, bounded from above.
+    """Upper bound on the distribution of the privacy loss ln P(o)/Q(o), o drawn from P.
 
     Attributes:
-      atoms: Losses in nats and their probabilities, neither smaller than it is.
-      beyond: Probability of everything else, not smaller than it is; it counts as an infinite loss.
+      atoms: Upper bounds of losses in nats and of their probabilities.
+      beyond: Upper bound on the remaining probability; it counts as an infinite loss.
     """
 
     atoms: Sequence[tuple[Fraction, Decimal]]
@@ -115,12 +114,12 @@ class Mechanism(Distribution, Hashable, Protocol):
     """Independent, symmetric integer noise. Values are frozen and compare by distribution.
 
     Attributes:
-      kind: Its name in files; with `parameter` it says which distribution it is.
-      title: Its name in prose, as in "a discrete Gaussian variable".
-      symbol: What tables call its parameter.
-      norms: The definitions of privacy it can be charged in, and the sensitivity its cost is
-        proportional to.
-      continuous: The distribution it approaches as its variance grows.
+      kind: Name of the mechanism in files; with `parameter` it identifies the distribution.
+      title: Name of the mechanism in prose, as in "a discrete Gaussian variable".
+      symbol: Name of the parameter in reports.
+      norms: For each privacy definition that can charge the mechanism, the norm of the sensitivity
+        that the cost is proportional to.
+      continuous: The limit distribution for a large variance.
     """
 
     kind: ClassVar[str]
@@ -131,7 +130,7 @@ class Mechanism(Distribution, Hashable, Protocol):
 
     @classmethod
     def of(cls, parameter: Fraction) -> Self:
-        """Return the mechanism of a parameter.
+        """Return the mechanism with this parameter.
 
         Raises:
           BudgetError: The parameter is out of range or not a Fraction.
@@ -140,36 +139,36 @@ class Mechanism(Distribution, Hashable, Protocol):
 
     @classmethod
     def costing(cls, definition: Definition, cost: Fraction, sensitivity: Fraction) -> Self:
-        """Return the mechanism whose release of a query costs exactly `cost`.
+        """Return the mechanism for which one measurement of a query costs exactly `cost`.
 
         Args:
-          definition: One of `norms`.
+          definition: A privacy definition of `norms`.
           cost: Exact, > 0.
-          sensitivity: Of the query, in the norm of the definition; exact, > 0.
+          sensitivity: Sensitivity of the query in the norm of the definition; exact, > 0.
 
         Raises:
-          BudgetError: It cannot be charged in this definition, or its parameter is out of range.
+          BudgetError: The definition cannot charge the mechanism, or the parameter is out of range.
         """
         ...
 
     def cost(self, definition: Definition, sensitivity: Fraction) -> Fraction:
-        """Return what one release of a query of this sensitivity costs: exact, or an upper bound.
+        """Return the cost of measuring a query of this sensitivity: exact, or an upper bound.
 
         Raises:
-          BudgetError: It cannot be charged in this definition.
+          BudgetError: The definition cannot charge the mechanism.
         """
         ...
 
     @property
     def unit_rho(self) -> Fraction:
-        """An upper bound in zCDP on the cost of moving one answer by 1, exact."""
+        """Return an exact upper bound on the zCDP cost of moving one answer by 1."""
         ...
 
     def unit_losses(self, digits: int) -> LossAtoms:
         """Return the privacy losses of one answer that moves by 1.
 
         Args:
-          digits: Probabilities are too large by less than 10^-digits altogether.
+          digits: The sum of the probabilities is too large by less than 10^-digits.
 
         Raises:
           BudgetError: There are too many losses to list.
@@ -178,16 +177,16 @@ class Mechanism(Distribution, Hashable, Protocol):
 
     @property
     def parameter(self) -> Fraction:
-        """The exact number that, with `kind`, says which distribution it is."""
+        """Return the exact parameter that, with `kind`, identifies the distribution."""
         ...
 
     @property
     def continuous_variance(self) -> Fraction:
-        """Variance of the continuous distribution of the same parameter, exact and positive."""
+        """Return the variance of the continuous distribution with this parameter; exact, > 0."""
         ...
 
     def variance(self) -> float:
-        """Return the variance of the noise of one answer; 0.0 where a float holds no more."""
+        """Return the variance of the noise of one answer; 0.0 if below the float range."""
         ...
 
     def cdf(self, k: int) -> float:
@@ -199,15 +198,15 @@ class Mechanism(Distribution, Hashable, Protocol):
         ...
 
     def sampler(self) -> Sampler:
-        """Return the exact sampler that is fast at this parameter."""
+        """Return an exact sampler that is fast for this parameter."""
         ...
 
 
-_LEAST_PROBABILITY = 2.0**-53  # the spacing of uniform floats; rarer noise is never asked for
+_LEAST_PROBABILITY = 2.0**-53  # the spacing of uniform floats, so no smaller one is requested
 
 
 def integer_quantiles(mechanism: Mechanism, probabilities: FloatArray) -> FloatArray:
-    """`Mechanism.quantiles` from a table of all values of more than negligible probability."""
+    """Return `Mechanism.quantiles` from a table of all values of probability above 2^-53."""
     support, cumulative = _cumulative(mechanism)
     at = np.searchsorted(cumulative, probabilities)
     return support[np.minimum(at, len(support) - 1)].astype(np.float64)
@@ -222,20 +221,20 @@ def _cumulative(mechanism: Mechanism) -> tuple[IntArray, FloatArray]:
 
 
 def on_integers(noise: FloatArray, log_ratio: FloatArray) -> FloatArray:
-    """A log density where the noise is a whole number, -inf elsewhere."""
+    """Return a log density at integer noise, and -inf at other values."""
     return np.where(noise == np.rint(noise), log_ratio, -np.inf)
 
 
 def require_chargeable(mechanism: type[Mechanism], definition: Definition) -> None:
-    """Check that costs of a mechanism can be counted in a definition of privacy.
+    """Check that a privacy definition can charge a mechanism.
 
     Raises:
-      BudgetError: They cannot.
+      BudgetError: The mechanism has no cost under this definition.
     """
     if definition not in mechanism.norms:
         raise BudgetError(
             f"mechanism {mechanism.kind}",
-            "cannot be charged in this definition of privacy",
+            "has no cost under this privacy definition",
             got=str(definition),
             want=" or ".join(mechanism.norms),
         )
@@ -245,7 +244,7 @@ def require_parameter(where: str, name: str, value: Fraction, most: Fraction) ->
     """Check the exact parameter of a mechanism.
 
     Raises:
-      BudgetError: It is not a Fraction in (0, most].
+      BudgetError: The parameter is not a Fraction in (0, most].
     """
     if not isinstance(value, Fraction) or not 0 < value <= most:
         raise BudgetError(

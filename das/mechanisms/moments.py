@@ -1,11 +1,11 @@
 """Probabilities and moments of the noise distributions as floats, for plans and reports.
 
-No noise and no promise of privacy rests on these numbers; they are accurate to about 1e-13.
+No noise and no privacy guarantee depends on these numbers; they are accurate to about 1e-13.
 
 Discrete Gaussian (the functions without a prefix): tau = 1 / (2 sigma_sq), g(k) = exp(-tau k^2),
 Z = sum of g over the integers. By Poisson summation Z = sqrt(pi / tau) theta(2 pi^2 sigma_sq) with
 theta(x) = 1 + 2 sum_{n>=1} exp(-n^2 x). For small sigma_sq the defining sums converge in a few
-terms, for large sigma_sq those of theta do.
+terms, for large sigma_sq the sums of theta do.
 Discrete Laplace: everything is a closed form in a = exp(-1 / scale).
 
 References:
@@ -36,7 +36,7 @@ def normalizer(*, sigma_sq: Fraction) -> float:
 
 
 def variance(*, sigma_sq: Fraction) -> float:
-    """Return the variance of X; it is less than sigma_sq, visibly so for sigma_sq below 1.
+    """Return the variance of X, which is below sigma_sq; the gap is visible if sigma_sq < 1.
 
     >>> round(variance(sigma_sq=Fraction(1, 4)), 6), variance(sigma_sq=Fraction(100))
     (0.215013, 100.0)
@@ -135,7 +135,7 @@ def _tail_sums(sigma_sq: Fraction) -> list[float]:
     for weight in reversed(_weights(sigma_sq)):
         tail += weight / total
         sums.append(tail)
-    return [1.0, *reversed(sums)]  # index 0 is never asked for
+    return [1.0, *reversed(sums)]  # index 0 is not used
 
 
 def _theta(sigma_sq: Fraction) -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""add_noise(): integer answers plus exact noise from keyed streams."""
+"""Noisy integer answers, with exact noise from keyed streams."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from das.mechanisms.table import BLOCK_WORDS
 def add_noise(answers: IntArray, *, mechanism: Mechanism, stream: Stream) -> IntArray:
     """Add independent noise of a mechanism to every answer.
 
-    The noise of row i is a function of (key, position, stream.rows[i], mechanism, column) alone:
-    rows may be noised in any grouping, and again after a failure, with the same result.
+    The noise of row i is a function of (key, position, stream.rows[i], mechanism, column) alone. So
+    any grouping of rows, and a repetition after a failure, give the same result.
 
     Args:
       answers: int64[G, m].
@@ -27,7 +27,7 @@ def add_noise(answers: IntArray, *, mechanism: Mechanism, stream: Stream) -> Int
 
     Returns:
       int64[G, m], answers + noise modulo 2^64. The reduction is post-processing of the exact sum,
-      and acts only if |answer + noise| reaches 2^63; nothing here fails because of a noisy value.
+      and acts only if |answer + noise| reaches 2^63; no noisy value raises an error.
 
     Law: returned - answers has independent entries, distributed exactly as `mechanism` says, if
     the words of the stream are uniform bits.
@@ -47,19 +47,19 @@ def add_noise_in_place(
     stream: Stream,
     rows: Sequence[int] | None = None,
 ) -> None:
-    """Add noise as `add_noise` does, but to the answers themselves, or to some rows of them.
+    """Add noise to all or some rows of the answers, in place; otherwise as `add_noise`.
 
     Args:
       answers: int64[G, m], overwritten.
       mechanism: The distribution of the noise.
       stream: The noise of the G rows.
-      rows: Numbers in 0..G-1 of the rows that get noise, distinct; default all. No row may get
+      rows: Indices in 0..G-1 of the rows that get noise, distinct; default all. No row may get
         noise twice: the caller divides the rows of a stream among mechanisms.
 
-    Law: as of `add_noise`.
+    Law: as in `add_noise`.
 
     Raises:
-      SchemaError: As `add_noise`.
+      SchemaError: As in `add_noise`.
     """
     if answers.dtype != np.int64 or answers.ndim != 2 or len(answers) != len(stream):
         raise SchemaError(

@@ -1,4 +1,4 @@
-"""The mechanisms there are, by their names in files, and which a definition can charge."""
+"""Registry of the mechanisms: their names in files, and the definitions that can charge them."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from das.mechanisms.gaussian import DiscreteGaussian
 from das.mechanisms.laplace import DiscreteLaplace
 from das.mechanisms.mechanism import Mechanism, require_chargeable
 
-# Of several that a definition can charge, the first is the one it takes where none is named.
+# The first mechanism that a definition can charge is its default.
 _MECHANISMS: dict[str, type[Mechanism]] = {}
 
 
 def register(mechanism: type[Mechanism]) -> type[Mechanism]:
-    """Make a mechanism known under its name in files; usable as a decorator.
+    """Register a mechanism under its name in files; usable as a decorator.
 
     Raises:
-      BudgetError: Another mechanism has this name, or no definition of privacy can charge it.
+      BudgetError: Another mechanism has this name, or no privacy definition can charge it.
     """
     if not mechanism.norms:
-        raise BudgetError(f"mechanism {mechanism.kind}", "can be charged in no definition")
+        raise BudgetError(f"mechanism {mechanism.kind}", "has no cost under any privacy definition")
     if _MECHANISMS.setdefault(mechanism.kind, mechanism) is not mechanism:
-        raise BudgetError("mechanism", "has the name of another", got=mechanism.kind)
+        raise BudgetError("mechanism", "has the name of another mechanism", got=mechanism.kind)
     return mechanism
 
 
@@ -32,10 +32,10 @@ register(DiscreteLaplace)
 
 
 def mechanism_of(kind: str) -> type[Mechanism]:
-    """Return the mechanism of this name.
+    """Return the mechanism class with this name.
 
     Raises:
-      BudgetError: There is none.
+      BudgetError: No mechanism has this name.
     """
     mechanism = _MECHANISMS.get(kind)
     if mechanism is None:
@@ -44,7 +44,7 @@ def mechanism_of(kind: str) -> type[Mechanism]:
 
 
 def read_mechanism(kind: str, parameter: Fraction) -> Mechanism:
-    """Make the mechanism that has this kind and parameter.
+    """Return the mechanism with this kind and parameter.
 
     Raises:
       BudgetError: The kind is unknown or the parameter out of range.
@@ -53,19 +53,19 @@ def read_mechanism(kind: str, parameter: Fraction) -> Mechanism:
 
 
 def chargeable(definition: Definition) -> tuple[type[Mechanism], ...]:
-    """The mechanisms whose costs a definition of privacy can count; its default first.
+    """Return the mechanism classes that a privacy definition can charge, its default first.
 
     >>> [mechanism.title for mechanism in chargeable(Definition.PURE)]
     ['discrete Laplace']
     """
-    return tuple(one for one in _MECHANISMS.values() if definition in one.norms)
+    return tuple(known for known in _MECHANISMS.values() if definition in known.norms)
 
 
 def choose_mechanism(definition: Definition, kind: str | None = None) -> type[Mechanism]:
-    """Return the mechanism of this name, or the default of the definition.
+    """Return the mechanism class with this name, or the default of the definition.
 
     Raises:
-      BudgetError: It is unknown, or the definition cannot charge it.
+      BudgetError: The name is unknown, or the definition cannot charge the mechanism.
     """
     if kind is None:
         return chargeable(definition)[0]

@@ -1,16 +1,16 @@
-"""Exact noise by table: inverse transform of a uniform number whose bits are read lazily.
+"""Exact sampling by table: inverse transform of a uniform number whose bits are read lazily.
 
 Let F(k) = P(|X| <= k) and let U be uniform in [0, 1), an infinite stream of fair bits. Then
-|X| = #{k : F(k) <= U} has exactly the wanted distribution, whatever the tail. A table holds
-T(k) = floor(F(k) 2^b). With u the first b bits of U, u < T(k) proves U < F(k) and u > T(k) proves
-U > F(k). Only u = T(k) leaves the draw undecided, once in about 2^63 / (table length) draws. It is
-then settled by further bits against bounds of F at a higher precision; the same rule covers the
-tail beyond the table, where u is all ones. So no probability is ever rounded, cut off or bounded.
+|X| = #{k : F(k) <= U} has exactly the required distribution. A table holds T(k) = floor(F(k) 2^b).
+With u the first b bits of U, u < T(k) proves U < F(k) and u > T(k) proves U > F(k). Only u = T(k)
+leaves the draw undecided, once in about 2^63 / (table length) draws. Further bits are then compared
+with bounds of F at a higher precision. The same rule covers the tail beyond the table, where u is
+all ones. So no probability is rounded or truncated.
 
-Most draws do not even search the table: their leading bits alone select the value from a guide.
+Most draws do not search the table: their leading bits alone select the value from a guide.
 
-Timing: a lookup does nearly the same work for every word, but not exactly; draws that are searched
-or resolved take longer. That is sound for a batch job whose single draws nobody can time.
+Timing: a lookup does nearly the same work for every word. Searched or resolved draws take longer.
+That is safe for a batch job in which single draws cannot be timed.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from das.errors import BudgetError
 from das.mechanisms.certified import Weights
 from das.mechanisms.entropy import BitSource
 
-WORD_BITS = 63  # one more is the sign
+WORD_BITS = 63  # the remaining bit of a word is the sign
 STORED_BITS = 64
 LEAST_GUIDE_BITS = 10
 MOST_GUIDE_BITS = 14  # 2^15 values of 8 bytes stay in a second-level cache
-GUIDE_CELLS_PER_ENTRY = 64  # then about one draw in 64 falls into a cell that an entry cuts
+GUIDE_CELLS_PER_ENTRY = 64  # about one draw in 64 falls into a cell with a threshold inside
 SEARCH = np.iinfo(np.int64).min  # guide value meaning: search the table
 BLOCK_WORDS = 1 << 15  # words, guide positions and results of one block fit into the caches
-SURPLUS_BITS = 32  # bounds are computed this much finer than they are needed
+SURPLUS_BITS = 32  # extra precision of bounds; default, not measured
 
 # A table has about nine entries for each unit of sigma, 300,000 at this limit.
 MOST_TABLE_ENTRIES = 300_000
@@ -44,17 +44,17 @@ MOST_TABLE_ENTRIES = 300_000
 
 @dataclass(frozen=True, eq=False)
 class SamplingTable:
-    """Draws noise of one symmetric distribution, one 64-bit word a draw.
+    """A sampler of one symmetric noise distribution, with one 64-bit word per draw.
 
-    A word is read from its top bit down: one sign bit, then `word_bits` bits of U; bits below those
-    are ignored. A magnitude of zero ignores the sign.
+    A word is read from its top bit down: one sign bit, then `word_bits` bits of U; lower bits are
+    ignored. A magnitude of zero ignores the sign.
 
     Attributes:
-      weights: P(|X| = k) is proportional to w(k), for k > 0 twice that if two-sided.
-      word_bits: b, from 1 to 63. Smaller is only good for tests: undecided words become common.
+      weights: P(|X| = k) is proportional to w(k), and to 2 w(k) for k > 0 if two-sided.
+      word_bits: b, from 1 to 63. Tests use small values, so that undecided words become common.
       thresholds: uint64[K + 1], floor(F(k) 2^b) for k = 0..K; the last is 2^b - 1.
       words_per_draw: 1.
-      guide: int64[2^(g+1)], the value of each combination of sign and g leading bits, or SEARCH.
+      guide: int64[2^(g+1)], the draw for each combination of sign and g leading bits, or SEARCH.
     """
 
     weights: Weights
@@ -71,10 +71,10 @@ class SamplingTable:
 
         Returns:
           values: int64[n], the draws; 0 where undecided.
-          undecided: int64[u], positions in rising order that `resolve` must settle.
+          undecided: int64[u], indices in rising order of the draws that `resolve` must decide.
 
-        Law: with undecided draws settled by `resolve` from fresh bits, the values are independent
-        draws from the distribution of `weights`, exactly, given uniform words and bits.
+        Law: with undecided draws resolved from fresh bits, the values are independent draws from
+        the distribution of `weights`, exactly, given uniform words and bits.
         """
         values = np.empty(len(words), np.int64)
         guide_shift = np.uint64(STORED_BITS - (len(self.guide) - 1).bit_length())
@@ -89,8 +89,7 @@ class SamplingTable:
             np.take(self.guide, position.view(np.int64), out=result, mode="clip")
             searched = np.flatnonzero(result == SEARCH)
             if searched.size:
-                found, is_tied = self._search(block[searched])
-                result[searched] = found
+                result[searched], is_tied = self._search(block[searched])
                 undecided.append(searched[is_tied] + start)
         return values, np.concatenate([np.empty(0, np.int64), *undecided])
 
@@ -103,21 +102,21 @@ class SamplingTable:
         return np.where(is_negative, -magnitude, magnitude), is_tied
 
     def resolve(self, word: int, bits: BitSource) -> int:
-        """Settle an undecided word by further bits of U.
+        """Decide an undecided word by further bits of U.
 
         Args:
-          word: The whole 64-bit word that `lookup` could not decide.
+          word: The 64-bit word that `lookup` left undecided.
           bits: Source of the further bits; two are enough on average.
 
         Returns:
-          The signed draw. It ends with probability 1, and its magnitude is not bounded.
+          The signed draw, of unbounded magnitude. The loop ends with probability 1.
         """
         prefix = (word >> (STORED_BITS - 1 - self.word_bits)) & ((1 << self.word_bits) - 1)
         magnitude = self._settle(prefix, bits)
         return -magnitude if word >> (STORED_BITS - 1) else magnitude
 
     def draw(self, bits: BitSource) -> int:
-        """Draw one value from a sign bit, `word_bits` bits and, if they leave it open, more.
+        """Draw one value from a sign bit, `word_bits` bits and, if undecided, further bits.
 
         Law: P(X = k) and P(X = -k) are proportional to w(k), exactly, given uniform bits.
         """
@@ -137,11 +136,10 @@ class SamplingTable:
 
         Args:
           words: uint64[n], uniform.
-          more: Gives the source of further bits of draw number i.
+          more: Returns the source of further bits of draw i.
 
         Returns:
-          int64[n]; draw i is `draw` of the bits of word i followed by those of more(i), if
-          `word_bits` is 63.
+          int64[n]. If `word_bits` is 63, draw i is `draw` on the bits of word i, then of more(i).
         """
         values, undecided = self.lookup(words)
         for i in undecided.tolist():
@@ -169,13 +167,12 @@ class SamplingTable:
 def gaussian_table(
     sigma_sq: Fraction, word_bits: int = WORD_BITS, *, is_two_sided: bool = True
 ) -> SamplingTable:
-    """Make the table of the discrete Gaussian, P(X = k) proportional to exp(-k^2 / (2 sigma_sq)).
+    """Return the table of the discrete Gaussian, P(X = k) proportional to exp(-k^2/(2 sigma_sq)).
 
     Args:
       sigma_sq: Positive and exact.
-      word_bits: Bits of a word that are looked up.
-      is_two_sided: Whether k may be negative. If not, words must have a zero sign bit, or values
-        come out negated.
+      word_bits: Bits of a word that the lookup uses.
+      is_two_sided: Whether k may be negative. If not, words must have a zero sign bit.
 
     Raises:
       BudgetError: `sigma_sq` is not a positive Fraction, or its table would be too large.
@@ -189,12 +186,12 @@ def gaussian_table(
 def laplace_table(
     scale: Fraction, word_bits: int = WORD_BITS, *, is_two_sided: bool = True
 ) -> SamplingTable:
-    """Make the table of the discrete Laplace, P(X = k) proportional to exp(-|k| / scale).
+    """Return the table of the discrete Laplace, P(X = k) proportional to exp(-|k| / scale).
 
     Args:
       scale: Positive and exact.
-      word_bits: Bits of a word that are looked up.
-      is_two_sided: As of `gaussian_table`; the table of one side is that of the geometric.
+      word_bits: Bits of a word that the lookup uses.
+      is_two_sided: As in `gaussian_table`; the one-sided distribution is the geometric.
 
     Raises:
       BudgetError: `scale` is not a positive Fraction, or its table would be too large.
@@ -205,7 +202,7 @@ def laplace_table(
 
 
 def build_table(weights: Weights, word_bits: int, where: str) -> SamplingTable:
-    """Make the table of any distribution given by its weights.
+    """Build the table of a distribution given by its weights.
 
     Raises:
       BudgetError: The table would have more than MOST_TABLE_ENTRIES entries.
@@ -223,11 +220,11 @@ def build_table(weights: Weights, word_bits: int, where: str) -> SamplingTable:
 
 
 def _certain_floors(weights: Weights, word_bits: int) -> list[int]:
-    """Return floor(F(k) 2^b) up to the first that is 2^b - 1.
+    """Return floor(F(k) 2^b) for k = 0, 1, ... up to the first that is 2^b - 1.
 
-    Bounds that are close enough have the same floor, except of a number that is itself an integer.
-    No F(k) 2^b is known to be one; if it were, this would not end, and nothing wrong be drawn.
-    F < 1, so no floor exceeds 2^b - 1 although the upper bound of F 2^b may be 2^b.
+    Close enough bounds have the same floor, unless F(k) 2^b is an integer. No such case is known;
+    the loop would not end, so no wrong value could be drawn. F < 1, so no floor exceeds 2^b - 1,
+    although the upper bound of F 2^b may be 2^b.
     """
     top = (1 << word_bits) - 1
     surplus = SURPLUS_BITS
@@ -240,7 +237,7 @@ def _certain_floors(weights: Weights, word_bits: int) -> list[int]:
 
 
 def _guide(thresholds: WordArray, word_bits: int) -> IntArray:
-    """Tabulate the draws that sign and leading bits decide: no threshold lies in their cell."""
+    """Tabulate the draws that the sign and the leading bits decide, and SEARCH for the others."""
     wanted = (GUIDE_CELLS_PER_ENTRY * len(thresholds)).bit_length()
     guide_bits = min(max(wanted, LEAST_GUIDE_BITS), MOST_GUIDE_BITS, word_bits)
     width = word_bits - guide_bits

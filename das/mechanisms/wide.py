@@ -1,4 +1,4 @@
-"""Exact noise of any large scale, without a table of its size.
+"""Exact sampling of noise of any large scale from a small table.
 
 A magnitude k has a weight exp(-e(k)) with e(k) = linear k + quadratic k^2: the discrete Gaussian
 has quadratic = 1 / (2 sigma_sq), the discrete Laplace linear = 1 / scale, the rest is zero.
@@ -7,13 +7,14 @@ Write a magnitude as w J + R with w = 2^r and 0 <= R < w. Then
     exp(-e(w J + R)) = exp(-e(w J)) exp(-gamma),    gamma = R (linear + quadratic (2 w J + R)).
 
 So draw J from the half-line distribution of the same kind with sigma_sq / w^2 or scale / w (a small
-table), R uniformly and a sign, and accept with probability exp(-gamma). A negative zero is refused,
-because zero has one name only. What is accepted has exactly the wanted distribution. As w is
-hundreds of times smaller than the scale, gamma is small and well under 1 draw in 100 is refused.
+table), R uniformly and a sign, and accept with probability exp(-gamma). A negative zero is
+rejected, so that zero is not drawn twice as often. Accepted draws have exactly the required
+distribution. As w is hundreds of times smaller than the scale, gamma is small and well under 1 draw
+in 100 is rejected.
 
 `WideSampler.draw` is the definition: a function of an infinite stream of bits. `draw_many`
-computes the same function of many streams that begin with two words each, in two steps: it proves
-for almost all of them that the first attempt is accepted, and runs the definition on the others.
+computes the same function of many streams that begin with two words each. For almost all streams it
+proves that the first attempt is accepted; for the others it calls `draw`.
 """
 
 from __future__ import annotations
@@ -38,17 +39,19 @@ from das.mechanisms.table import (
     laplace_table,
 )
 
-MOST_TABLE_SIGMA_SQ = Fraction(1 << 18)  # of the half-line Gaussian; it is above a quarter of this
+# Largest parameters of the half-line tables; default, not measured. A table in use has at least a
+# quarter of this sigma_sq, or half of this scale.
+MOST_TABLE_SIGMA_SQ = Fraction(1 << 18)
+MOST_TABLE_SCALE = Fraction(1 << 8)
 MOST_SIGMA_SQ = Fraction(1 << 80)  # 2^22 sigmas fit into 62 bits
-MOST_TABLE_SCALE = Fraction(1 << 8)  # of the half-line Laplace; it is above half of this
 MOST_SCALE = Fraction(1 << 39)  # 2^23 scales fit into 62 bits
-FLOAT_MARGIN = 2.0**-40
-COMPARED_BITS = 8  # of the uniform number, read between two comparisons
+FLOAT_MARGIN = 2.0**-40  # see `WideSampler.draw_many`
+COMPARED_BITS = 8  # bits of the uniform number read between two comparisons
 
 
 @dataclass(frozen=True, eq=False)
 class WideSampler:
-    """Draws noise of a large scale, two 64-bit words a draw.
+    """A sampler of noise of a large scale, with two 64-bit words per draw.
 
     Attributes:
       linear: Coefficient of k in the exponent e(k).
@@ -85,11 +88,10 @@ class WideSampler:
         Args:
           words: uint64[2 n], uniform; sign and J from the first, R and the start of the uniform
             number U that decides acceptance from the second.
-          more: Gives the source of further bits of draw number i.
+          more: Returns the source of further bits of draw i.
 
         Returns:
-          int64[n]; draw i is `draw` of the bits of its words followed by those of more(i), modulo
-          2^64.
+          int64[n]; draw i is `draw` on the bits of its words, then of more(i), modulo 2^64.
 
         Why it agrees with `draw`: U < 1 - gamma proves U < exp(-gamma). The floats below hold U
         rounded down by less than 2^-53 + 2^-(64-r) and gamma with a relative error below 2^-49;
@@ -121,11 +123,11 @@ class WideSampler:
 
 @lru_cache(maxsize=256, typed=True)
 def wide_gaussian(sigma_sq: Fraction, word_bits: int = WORD_BITS) -> WideSampler:
-    """Make the sampler of the discrete Gaussian with a large sigma_sq.
+    """Return the sampler of the discrete Gaussian with a large sigma_sq.
 
     Args:
       sigma_sq: More than MOST_TABLE_SIGMA_SQ, at most MOST_SIGMA_SQ.
-      word_bits: Of the table; below 63 only `draw` may be used, in tests.
+      word_bits: Word bits of the table; below 63 only `draw` may be used, in tests.
 
     Raises:
       BudgetError: `sigma_sq` is out of that range.
@@ -140,11 +142,11 @@ def wide_gaussian(sigma_sq: Fraction, word_bits: int = WORD_BITS) -> WideSampler
 
 @lru_cache(maxsize=256, typed=True)
 def wide_laplace(scale: Fraction, word_bits: int = WORD_BITS) -> WideSampler:
-    """Make the sampler of the discrete Laplace distribution with a large scale.
+    """Return the sampler of the discrete Laplace distribution with a large scale.
 
     Args:
       scale: More than MOST_TABLE_SCALE, at most MOST_SCALE.
-      word_bits: Of the table; below 63 only `draw` may be used, in tests.
+      word_bits: Word bits of the table; below 63 only `draw` may be used, in tests.
 
     Raises:
       BudgetError: `scale` is out of that range.
@@ -165,7 +167,7 @@ def _require_range(where: str, value: Fraction, above: Fraction, most: Fraction)
 
 
 class _Joined:
-    """The bits of an integer, then those of another source."""
+    """A bit source that reads the bits of an integer, then another source."""
 
     def __init__(self, head: int, size: int, more: BitSource) -> None:
         self._head = head
@@ -173,15 +175,15 @@ class _Joined:
         self._more = more
 
     def bits(self, n: int) -> int:
-        own = min(n, self._size)
-        self._size -= own
+        n_head = min(n, self._size)
+        self._size -= n_head
         taken = self._head >> self._size
         self._head &= (1 << self._size) - 1
-        return taken << (n - own) | self._more.bits(n - own) if own < n else taken
+        return taken << (n - n_head) | self._more.bits(n - n_head) if n_head < n else taken
 
 
 def _uniform_is_below_exp(gamma: Fraction, bits: BitSource) -> bool:
-    """Compare a uniform number, whose bits are read as needed, with exp(-gamma)."""
+    """Return whether a uniform number, whose bits are read as needed, is below exp(-gamma)."""
     n_bits = COMPARED_BITS
     prefix = bits.bits(n_bits)
     while True:
@@ -195,6 +197,6 @@ def _uniform_is_below_exp(gamma: Fraction, bits: BitSource) -> bool:
 
 
 def _modulo_word(value: int) -> int:
-    """Reduce to the range of int64, for draws that never come; raising would tell of the noise."""
+    """Reduce to the range of int64; an error instead would reveal a property of the noise."""
     half = 1 << (STORED_BITS - 1)
     return (value + half) % (2 * half) - half

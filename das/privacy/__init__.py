@@ -1,1 +1,1 @@
-"""Budgets, their exact split, conversions and the ledger."""
+"""Privacy budgets, conversions between definitions, loss distributions and the ledger."""

@@ -1,7 +1,7 @@
 """Conversion between zCDP rho and (epsilon, delta), rounded so as never to overclaim.
 
-Every epsilon is an upper bound of the stated formula despite rounding: the formula is evaluated in
-decimal arithmetic of 150 digits, whose ln, sqrt and quotients are correctly rounded, a bound on all
+Every epsilon is an upper bound of the stated formula despite rounding. The formula is evaluated in
+decimal arithmetic of 150 digits, whose ln, sqrt and quotients are correctly rounded. A bound on all
 rounding errors is added, and the sum is rounded up to a float.
 """
 
@@ -21,8 +21,8 @@ _SLACK = Decimal("1e-60")  # relative; the operations below lose at most a few u
 def epsilon_bun_steinke(rho: Fraction, delta: Fraction) -> float:
     r"""Return epsilon = rho + 2 sqrt(rho ln(1/delta)), for which rho-zCDP implies (epsilon, delta).
 
-    Simple and loose: the 2020 redistricting release has 17.90 by this formula and 17.14 by
-    `epsilon_from_rho`.
+    The bound is simple and loose. For the 2020 redistricting release it gives 17.90, where
+    `epsilon_from_rho` gives 17.14.
 
     Args:
       rho: zCDP cost, exact, rho >= 0.
@@ -53,8 +53,8 @@ def epsilon_from_rho(rho: Fraction, delta: Fraction) -> float:
     delta = exp((alpha - 1)(alpha rho - epsilon)) / (alpha - 1) * (1 - 1/alpha)^alpha. Solved for
     epsilon, with a = alpha - 1:
     epsilon = alpha rho + ln a - (alpha / a) ln alpha + ln(1/delta) / a.
-    Any alpha gives a valid bound, so alpha is searched in floats and only the bound at the alpha
-    found is evaluated with care.
+    Any alpha gives a valid bound. So alpha is searched in floats, and only the bound at the chosen
+    alpha is evaluated in decimal arithmetic.
 
     Args:
       rho: zCDP cost, exact, rho >= 0.
@@ -117,11 +117,11 @@ def rho_from_epsilon(epsilon: Fraction, delta: Fraction) -> Fraction:
 
 
 def _best_order(rho: Decimal, log_inverse: Decimal) -> float:
-    """Return alpha - 1 near the minimum of epsilon, by bisection in floats.
+    """Return a = alpha - 1 near the minimum of epsilon, by bisection in floats.
 
     The derivative of epsilon in a has the sign of rho a^2 + ln(1 + a) - ln(1/delta), which
-    increases in a. It is at most 0 at the lower end below, since ln(1 + a) <= a, and at least 0
-    at the upper end. The limits keep 1 + a well within 150 digits.
+    increases in a. At the lower start it is at most 0, since ln(1 + a) <= a; at the upper start it
+    is at least 0. The limits keep 1 + a well within 150 digits.
     """
     r = float(min(max(rho, Decimal("1e-99")), Decimal("1e99")))
     target = float(log_inverse)
@@ -136,7 +136,7 @@ def _best_order(rho: Decimal, log_inverse: Decimal) -> float:
 
 
 def _log_inverse(delta: Fraction) -> Decimal:
-    """ln(1/delta), rounded up; the absolute part is for a delta next to 1."""
+    """Return ln(1/delta), rounded up; the absolute part covers a delta next to 1."""
     return decimal_of(1 / delta).ln() * (1 + _SLACK) + _SLACK * _SLACK
 
 

@@ -1,4 +1,4 @@
-"""Budget: the total privacy loss granted to one product, and what it is counted in."""
+"""Privacy budget of one product, and the composition of the budgets of several products."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ from das.rational import float_above, require_positive, require_probability
 
 @dataclass(frozen=True)
 class Budget:
-    """A grant of privacy loss.
+    """The privacy budget of one product.
 
     Attributes:
-      total: Cost of every root-to-leaf path: rho under ZCDP, epsilon under PURE; exact, > 0.
-      delta: Where the (epsilon, delta) statement is made; does not influence the noise.
-      neighbors: The relation under which the total is claimed.
-      definition: What the total is counted in.
-      epsilon_by_noise: What the noise of everything measured keeps at delta, exact, if the total
-        was chosen by that; None if it was not.
+      total: Privacy loss of every root-to-leaf path: rho under ZCDP, epsilon under PURE; exact,
+        > 0.
+      delta: The delta of the reported (epsilon, delta) statement; does not influence the noise.
+      neighbors: The neighboring relation under which the total holds.
+      definition: The privacy definition that the total is a parameter of.
+      epsilon_by_noise: Epsilon at delta from the exact noise of all measurements, if the total was
+        chosen by it; otherwise None.
 
     Raises:
       BudgetError: total or delta is out of range or not exact.
@@ -40,7 +41,7 @@ class Budget:
         require_probability("budget delta", self.delta)
 
     def exact(self) -> dict[str, str]:
-        """The fields as text, from which the budget can be made again."""
+        """Return the fields as exact text, from which the budget can be rebuilt."""
         return {
             "definition": str(self.definition),
             "total": str(self.total),
@@ -50,26 +51,26 @@ class Budget:
 
     @property
     def zero_concentrated(self) -> ZeroConcentrated:
-        """The cost in zCDP, which a pure cost implies."""
+        """Return the total as a zCDP cost; a pure total is converted."""
         if self.definition.is_pure:
             return to_zero_concentrated(Pure(self.total))
         return ZeroConcentrated(self.total)
 
     @property
     def rho(self) -> Fraction:
-        """The cost in zCDP, exact."""
+        """Return rho of the total in zCDP, exact."""
         return self.zero_concentrated.rho
 
     @property
     def epsilon(self) -> float:
-        """Epsilon at delta, rounded up; under PURE the total, which holds at delta = 0 too."""
+        """Return epsilon at delta, rounded up; under PURE the total, which holds at delta = 0."""
         if self.definition.is_pure:
             return float_above(self.total)
         return epsilon_from_rho(self.total, self.delta)
 
     @property
     def epsilon_simple(self) -> float:
-        """Epsilon at delta by Bun & Steinke, rounded up; under PURE the total."""
+        """Return epsilon at delta by Bun & Steinke, rounded up; under PURE the total."""
         if self.definition.is_pure:
             return float_above(self.total)
         return epsilon_bun_steinke(self.total, self.delta)
@@ -77,14 +78,14 @@ class Budget:
 
 @dataclass(frozen=True)
 class Composition:
-    """What several grants for the same people cost together, for neighbors of one relation.
+    """The composed privacy loss of several budgets spent on the same people.
 
     Attributes:
-      budget: The sum, exact: of epsilons if all grants are pure, of rho otherwise. Stated at the
-        smallest delta of the grants.
-      epsilon: The smallest valid epsilon at that delta, rounded up. It may be less than what
-        `budget` implies by itself, where grants of both definitions are composed.
-      epsilon_simple: The same by Bun & Steinke, which bounds the privacy loss itself.
+      budget: The exact sum of epsilons if all budgets are pure, of rho otherwise. Stated at the
+        smallest delta of the budgets.
+      epsilon: The smallest valid epsilon at that delta, rounded up. It can be below
+        `budget.epsilon` if budgets of both definitions are composed.
+      epsilon_simple: Epsilon by Bun & Steinke, which bounds the privacy loss itself.
     """
 
     budget: Budget
@@ -93,16 +94,16 @@ class Composition:
 
 
 def compose_budgets(budgets: Sequence[Budget]) -> Composition:
-    """Return what several grants for the same people come to, for neighbors of one relation.
+    """Compose the budgets of several products about the same people.
 
-    Costs of one definition add up. Grants of both definitions are composed in two valid ways. A
-    pure epsilon is at most rho = epsilon^2 / 2, and rhos add up; or the rhos are converted to an
-    epsilon at delta, to which pure epsilons are added (basic composition: their delta is 0). The
-    first is smaller for small epsilons and the second for large ones, so they are sorted: the
-    smallest ones are added as rho, the others as epsilon, and the best such split counts.
+    Costs of one definition add up. Budgets of both definitions can be composed in two valid ways.
+    First, epsilon-DP implies rho = epsilon^2 / 2, and rhos add up. Second, the sum of rhos is
+    converted to epsilon at delta, and pure epsilons are added (basic composition: their delta is
+    0). The first is smaller for small epsilons, the second for large ones. So epsilons are sorted:
+    the smallest are added as rho, the others as epsilon, and the best such split is returned.
 
     Args:
-      budgets: One at least, all for the same neighbors.
+      budgets: At least one; all with the same neighboring relation.
 
     >>> delta, bounded = Fraction(1, 10**10), Neighbors.BOUNDED
     >>> parts = [
@@ -112,21 +113,18 @@ def compose_budgets(budgets: Sequence[Budget]) -> Composition:
     >>> round(compose_budgets(parts).epsilon, 3), round(compose_budgets(parts).budget.epsilon, 3)
     (4.123, 15.109)
     """
-    delta, neighbors = min(one.delta for one in budgets), budgets[0].neighbors
-    pure = sorted(one.total for one in budgets if one.definition.is_pure)
+    delta, neighbors = min(budget.delta for budget in budgets), budgets[0].neighbors
+    pure = sorted(budget.total for budget in budgets if budget.definition.is_pure)
     if len(pure) == len(budgets):
-        epsilon = compose([Pure(one) for one in pure]).epsilon
-        total = Budget(epsilon, delta, neighbors, Definition.PURE)
+        total = Budget(sum(pure, Fraction(0)), delta, neighbors, Definition.PURE)
         return Composition(total, total.epsilon, total.epsilon_simple)
-    rho = compose([one.zero_concentrated for one in budgets if not one.definition.is_pure]).rho
-    rhos = [rho]
+    rhos = [compose([b.zero_concentrated for b in budgets if not b.definition.is_pure]).rho]
     for epsilon in pure:
         rhos.append(rhos[-1] + to_zero_concentrated(Pure(epsilon)).rho)
 
     def smallest(convert: Callable[[Fraction, Fraction], float]) -> float:
         return min(
-            float_above(Fraction(convert(some, delta)) + sum(pure[n:]))
-            for n, some in enumerate(rhos)
+            float_above(Fraction(convert(rho, delta)) + sum(pure[n:])) for n, rho in enumerate(rhos)
         )
 
     return Composition(
@@ -137,11 +135,11 @@ def compose_budgets(budgets: Sequence[Budget]) -> Composition:
 
 
 def changed_record_bound(budget: Budget) -> Fraction:
-    """Return a bound on the cost of one changed record, which holds for any mechanism.
+    """Return a bound on the privacy loss of one changed record that holds for any mechanism.
 
-    To change a record is to remove one and to add one. Where the budget is for added and removed
-    records, that is a pair of data sets two neighbors apart: twice the epsilon, four times the rho.
-    Costs of the measured queries may be lower (`das.change_costs`).
+    Changing a record means removing one and adding one. Under UNBOUNDED neighbors the two data sets
+    are two steps apart: twice the epsilon, four times the rho. The measured queries may cost less
+    (`das.change_costs`).
 
     >>> changed_record_bound(Budget(Fraction(1), Fraction(1, 10**10), Neighbors.UNBOUNDED))
     Fraction(4, 1)
@@ -154,15 +152,15 @@ def changed_record_bound(budget: Budget) -> Fraction:
 
 
 def total_from_epsilon(definition: Definition, epsilon: Fraction, delta: Fraction) -> Fraction:
-    """Return the largest total whose budget has at most this epsilon at delta.
+    """Return the largest total privacy loss that implies at most this epsilon at delta.
 
     Args:
-      definition: What the total is counted in.
+      definition: The privacy definition that the total is a parameter of.
       epsilon: Exact, > 0.
-      delta: Exact, 0 < delta < 1; under PURE not used.
+      delta: Exact, 0 < delta < 1; not used under PURE.
 
     Returns:
-      Under PURE epsilon itself, under ZCDP rho as `rho_from_epsilon` rounds it down.
+      Under PURE epsilon itself; under ZCDP rho, rounded down as in `rho_from_epsilon`.
 
     Raises:
       BudgetError: An argument is out of range, or no total fits.

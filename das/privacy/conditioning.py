@@ -1,26 +1,25 @@
-r"""What conditioning noise on invariants promises: the theorem of Gong & Meng, and what it is not.
+r"""Privacy guarantee of noise that is conditioned on invariants: the theorem of Gong & Meng.
 
-Let M be epsilon-differentially private, and M* release what M would, given that it meets the
-invariants. For two data sets that both meet them and are k steps from neighbor to neighbor apart,
+Let M be epsilon-differentially private. Let M* draw from the output of M, conditional on meeting
+the invariants. For two data sets that both meet the invariants and are k neighboring steps apart,
 and every set B of outputs,
 
     P(M*(x) in B) <= e^((1 + gamma) k epsilon) P(M*(x') in B)    for some gamma in [-1, 1] .
 
-*Why gamma = 1 is enough.* P(M*(x) in B) = P(M(x) in B) / P(M(x) meets the invariants), for B within
-them. By group privacy the numerators differ by at most e^(k epsilon), and so do the denominators.
+*Why gamma = 1 suffices.* P(M*(x) in B) = P(M(x) in B) / P(M(x) meets the invariants), for B within
+the invariants. By group privacy, numerators and denominators each differ by at most e^(k epsilon).
 
-*When gamma = 0 is enough.* If the denominator is the same for all data sets that are compared,
-only the numerator counts. So it is if the noise does not depend on the data and what is kept are
-sums A s = A x alone: then the noise has to satisfy A z = 0, whatever x is. It is not so where
-counts must not be negative: noise on small counts is refused more often, and the denominator tells.
-So a table that is drawn by `das.mechanisms.conditional` costs (1 + 1) k epsilon here.
+*When gamma = 0 suffices.* If the denominator is the same for all compared data sets, only the
+numerator counts. This holds if the noise does not depend on the data and the invariants are only
+sums A s = A x: then the noise must satisfy A z = 0, for any x. It does not hold if counts must not
+be negative: noise on small counts is rejected more often, so the denominator depends on the data.
+So a table drawn by `das.mechanisms.conditional` costs (1 + 1) k epsilon.
 
-*What is not proved.* The theorem names no gamma below 1 for a mechanism; the paper finds three by
-hand (0 without invariants, -1/2 for two counts of a fixed sum, -1 where one output is left), and
-says of its figure that it does not compare equal promises. And the theorem needs a bound of the
-ratio of likelihoods. Under zCDP and under approximate differential privacy there is none: a
-denominator may differ without limit, and nothing follows. Nor does it of a Markov chain that has
-not converged.
+*What is not proved.* The theorem states no gamma below 1 for a mechanism. The paper derives three
+by hand: 0 without invariants, -1/2 for two counts of a fixed sum, -1 if one output is left. And the
+theorem needs a bounded likelihood ratio. zCDP and approximate differential privacy have none: the
+denominators may differ without limit, and no guarantee follows. Neither does one follow for a
+Markov chain that has not converged.
 
 References:
   Gong & Meng, Congenial Differential Privacy under Mandated Disclosure, FODS 2020.
@@ -35,12 +34,12 @@ from das.privacy.cost import Pure, ZeroConcentrated, of_group
 
 
 def conditioned(cost: Pure | ZeroConcentrated, records: int, gamma: Fraction = Fraction(1)) -> Pure:
-    """Return what conditioning on invariants costs between data sets k records apart, exact.
+    """Return the exact cost of a conditioned mechanism between data sets k records apart.
 
     Args:
-      cost: Of the mechanism that is conditioned, between neighbors.
+      cost: Cost of the mechanism between neighbors, before conditioning.
       records: k, the distance of the nearest data sets that meet the same invariants.
-      gamma: From -1 to 1; 1 holds always, another must be proved for the mechanism.
+      gamma: From -1 to 1; 1 always holds, another value must be proved for the mechanism.
 
     Raises:
       BudgetError: The cost is not pure, gamma is out of range, or k is not positive.
@@ -51,8 +50,8 @@ def conditioned(cost: Pure | ZeroConcentrated, records: int, gamma: Fraction = F
     if not isinstance(cost, Pure):
         raise BudgetError(
             "conditioning",
-            "keeps no promise of zCDP: the chance of meeting the invariants may depend on the data "
-            "without limit",
+            "gives no guarantee under zCDP: the probability of meeting the invariants may depend "
+            "on the data without limit",
             remedy="condition a mechanism of pure differential privacy",
         )
     if not isinstance(gamma, Fraction) or not -1 <= gamma <= 1:
@@ -61,22 +60,21 @@ def conditioned(cost: Pure | ZeroConcentrated, records: int, gamma: Fraction = F
 
 
 def gamma_of(*, has_limits: bool) -> Fraction:
-    """Return the gamma that is proved for noise that does not depend on the data.
+    """Return the gamma that is proved for noise independent of the data.
 
     Args:
-      has_limits: Whether outputs must keep inequalities, such as counts that are not negative,
-        beside sums that are kept.
+      has_limits: Whether outputs must also meet inequalities, such as nonnegativity of counts.
     """
     return Fraction(1) if has_limits else Fraction(0)
 
 
 def calibrated(target: Pure, records: int, *, has_limits: bool = True) -> Pure:
-    """Return what the mechanism may cost between neighbors so that conditioning costs a target.
+    """Return the cost between neighbors at which the conditioned mechanism meets a target cost.
 
     Args:
-      target: Between the nearest data sets that are compared.
-      records: How many records these are apart.
-      has_limits: As of `gamma_of`.
+      target: Cost between the nearest data sets that meet the same invariants.
+      records: Distance of these data sets, in records.
+      has_limits: As in `gamma_of`.
 
     >>> calibrated(Pure(Fraction(1)), 2)
     Pure(epsilon=Fraction(1, 4))

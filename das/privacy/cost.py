@@ -1,7 +1,7 @@
-"""Privacy costs under two definitions, their composition, and a conversion that is a theorem.
+"""Privacy costs under two definitions: composition, group privacy and conversion.
 
 Costs of one definition add up exactly. Costs of different definitions do not add: convert them to
-the weaker one first, by name, so that what is lost is visible.
+the weaker definition first, explicitly, so that the loss of accuracy is visible.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from das.rational import require_positive
 
 @dataclass(frozen=True)
 class ZeroConcentrated:
-    """rho-zCDP.
+    """A cost under zero-concentrated differential privacy (rho-zCDP).
 
     Attributes:
       rho: Exact, rho >= 0.
@@ -34,7 +34,7 @@ class ZeroConcentrated:
 
 @dataclass(frozen=True)
 class Pure:
-    """epsilon-DP.
+    """A cost under pure differential privacy (epsilon-DP).
 
     Attributes:
       epsilon: In nats, exact, epsilon >= 0.
@@ -53,9 +53,9 @@ Cost = TypeVar("Cost", ZeroConcentrated, Pure)
 
 
 def compose(costs: Iterable[Cost]) -> Cost:
-    """Return the cost of everything together: rho and epsilon each add up.
+    """Return the sum of costs of one definition, by composition.
 
-    Holds also when each mechanism is chosen after seeing the answers of those before.
+    The sum also holds if each mechanism is chosen after seeing the previous answers.
 
     Args:
       costs: At least one, all of one definition.
@@ -81,7 +81,7 @@ def compose(costs: Iterable[Cost]) -> Cost:
             "composition",
             "needs costs of exactly one definition",
             got=sorted(kind.__name__ for kind in kinds),
-            remedy="convert to the weaker one with to_zero_concentrated",
+            remedy="convert the pure costs with to_zero_concentrated",
         )
     (kind,) = kinds
     (number,) = fields(kind)
@@ -89,18 +89,18 @@ def compose(costs: Iterable[Cost]) -> Cost:
 
 
 def of_group(cost: Cost, records: int) -> Cost:
-    """Return the cost of a pair of data sets so many neighbors apart, exact.
+    """Return the exact cost between data sets that are several neighboring steps apart.
 
     Args:
-      cost: Of neighbors.
-      records: How many steps from neighbor to neighbor, at least 1.
+      cost: Cost between neighbors.
+      records: Number of neighboring steps k, at least 1.
 
     Returns:
-      k epsilon of epsilon, and k^2 rho of rho: the Rényi divergence of order alpha is at most
-      alpha k^2 rho, not k times what it is of neighbors.
+      k epsilon for a pure cost, k^2 rho for zCDP: the Rényi divergence of order alpha is at most
+      alpha k^2 rho.
 
     Raises:
-      BudgetError: There is no step.
+      BudgetError: `records` is below 1.
 
     References:
       zCDP: Bun & Steinke, TCC 2016, arXiv:1605.02065, Proposition 1.9. Pure: Dwork & Roth 2014,
@@ -117,7 +117,7 @@ def of_group(cost: Cost, records: int) -> Cost:
 
 
 def to_zero_concentrated(cost: Pure) -> ZeroConcentrated:
-    """Return rho = epsilon^2 / 2, which epsilon-DP implies; exact.
+    """Return rho = epsilon^2 / 2, the exact zCDP cost that epsilon-DP implies.
 
     References:
       Bun & Steinke, TCC 2016, arXiv:1605.02065, Prop. 1.4.

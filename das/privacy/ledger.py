@@ -1,4 +1,4 @@
-"""Ledger: an append-only record of what every measured query costs."""
+"""Ledger: an append-only record of the privacy cost of every measured query."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ class LedgerEntry:
     """One query measured in all geounits of one class.
 
     Attributes:
-      geolevel: Geolevel at which it is measured.
+      geolevel: Geolevel at which the query is measured.
       chain_end: Deepest geolevel of the chain of only children that shares this measurement;
         equals `geolevel` for ordinary geounits.
-      query: Canonical name.
-      attributes: Names of the attributes whose levels the query tells apart.
+      query: Canonical name of the query.
+      attributes: Names of the attributes that the query does not sum out.
       mechanism: The noise.
-      cost: Cost for one record in one of these geounits, in what the budget counts; for a query of
-        a planned strategy its part of what all queries of the strategy cost together.
-      geounits: How many geounits are measured so.
-      stratum: The stratum whose records alone it counts; empty if it counts everybody.
+      cost: Privacy loss of one record in one of these geounits, in the unit of the budget. A query
+        of a planned strategy has its share of the joint cost of the strategy.
+      geounits: Number of geounits measured.
+      stratum: The stratum whose records the query counts; empty if it counts all records.
     """
 
     geolevel: str
@@ -44,19 +44,18 @@ class Ledger:
     """All entries of a run, in order of geolevel.
 
     A record lies on one root-to-leaf path and in one stratum. The path is a concatenation of chains
-    (geolevel, chain_end), one per measured geounit on it, so its cost is a sum over chains that
-    tile the spine: of the entries for everybody and of those of the stratum.
+    (geolevel, chain_end), one per measured geounit. So its cost is a sum over chains that tile the
+    spine, of the entries for all records and the entries of the stratum.
 
     Attributes:
       spine: Geolevels, root first.
-      granted: What every path may cost, exact.
-      entries: What was recorded.
-      strata: Names of the strata, disjoint groups that hold every record; none if entries are all
-        for everybody.
+      granted: The budget of every root-to-leaf path, exact.
+      entries: The recorded measurements.
+      strata: Names of the strata, disjoint groups that hold every record; empty if every entry
+        counts all records.
 
     Raises:
-      LedgerError: An entry is of a stratum that is not listed, or of a chain that does not lie on
-        the spine.
+      LedgerError: The stratum of an entry is not listed, or its chain is not on the spine.
     """
 
     spine: tuple[str, ...]
@@ -67,7 +66,7 @@ class Ledger:
     def __post_init__(self) -> None:
         unknown = {entry.stratum for entry in self.entries} - {"", *self.strata}
         if unknown:
-            raise LedgerError("ledger", "has entries of unknown strata", got=sorted(unknown))
+            raise LedgerError("ledger", "has entries of unlisted strata", got=sorted(unknown))
         position = {name: index for index, name in enumerate(self.spine)}
         for chain in dict.fromkeys((entry.geolevel, entry.chain_end) for entry in self.entries):
             first, last = (position.get(name) for name in chain)
@@ -83,7 +82,7 @@ class Ledger:
         """Return a ledger with more entries.
 
         Raises:
-          LedgerError: Some path would cost more than was granted; this ledger is unchanged.
+          LedgerError: A path would cost more than its budget; this ledger is unchanged.
         """
         longer = replace(self, entries=(*self.entries, *entries))
         spent = longer.largest_cost()
@@ -94,7 +93,7 @@ class Ledger:
         return longer
 
     def largest_cost(self) -> Fraction:
-        """Largest cost of a path so far; geolevels that are not recorded yet cost nothing."""
+        """Return the largest cost of a path so far; unrecorded geolevels cost nothing."""
         unrecorded = {(level, level): Fraction(0) for level in range(len(self.spine))}
         largest = Fraction(0)
         for stratum in self.strata or ("",):
@@ -103,10 +102,10 @@ class Ledger:
         return largest
 
     def path_costs(self, stratum: str = "") -> tuple[Fraction, Fraction]:
-        """Smallest and largest cost over all tilings of the spine by recorded chains.
+        """Return the smallest and the largest cost over all tilings of the spine by chains.
 
         Args:
-          stratum: Where the record is; empty for what is measured of everybody alone.
+          stratum: Stratum of the record; empty for queries on all records only.
 
         Raises:
           LedgerError: No tiling exists, so some geolevel was never measured.
@@ -116,11 +115,11 @@ class Ledger:
             raise LedgerError("ledger", "does not cover every geolevel", got=self.spine)
         return costs
 
-    def seal(self) -> None:
-        """Check that every root-to-leaf path spends exactly what was granted, in every stratum.
+    def finalize(self) -> None:
+        """Check that every root-to-leaf path spends exactly its budget, in every stratum.
 
         Raises:
-          LedgerError: It does not; carries both numbers.
+          LedgerError: A path spends more or less; the message has both numbers.
         """
         for stratum in self.strata or ("",):
             low, high = self.path_costs(stratum)
@@ -145,13 +144,14 @@ class Ledger:
 def costs_of_paths(
     n_levels: int, costs: Mapping[Chain, Fraction]
 ) -> tuple[Fraction, Fraction] | None:
-    """Smallest and largest cost over all ways to cut a path of geolevels into chains.
+    """Return the smallest and the largest cost over all tilings of a path by chains of geolevels.
 
-    There may be 2^(n_levels - 1) ways; this takes one step per chain, from the last geolevel up.
+    There may be 2^(n_levels - 1) tilings; dynamic programming takes one step per chain, from the
+    last geolevel up.
 
     Args:
-      n_levels: The path has the geolevels 0..n_levels - 1.
-      costs: Exact cost of every chain that occurs.
+      n_levels: Number of geolevels of the path.
+      costs: Exact cost of every existing chain (first, last geolevel).
 
     Returns:
       Both costs, exact; None if the chains tile no path.
@@ -159,7 +159,7 @@ def costs_of_paths(
     >>> costs_of_paths(2, {(0, 0): Fraction(1), (1, 1): Fraction(3), (0, 1): Fraction(2)})
     (Fraction(2, 1), Fraction(4, 1))
     """
-    rest = {n_levels: (Fraction(0), Fraction(0))}  # of a path from a geolevel down
+    rest = {n_levels: (Fraction(0), Fraction(0))}  # costs of a path from a geolevel down
     for first in range(n_levels - 1, -1, -1):
         below = [
             (cost, rest[last + 1])

@@ -1,40 +1,40 @@
-r"""The privacy losses of all measurements of a run together, from the distribution of their noise.
+r"""Privacy loss distribution of all measurements of a run, from the exact noise distributions.
 
-They use the noise itself and not only its rho, so that their epsilon is below
-`das.privacy.accounting.epsilon_from_rho`, and they say what an attacker can gain at most
+The noise itself is used and not only its rho. So epsilon is below
+`das.privacy.accounting.epsilon_from_rho`, and bounds on attacks are tighter
 (`das.privacy.attack`). All rounding is on the safe side (`das.privacy.losses`).
 
-**Which pairs are worst.** Let every query be a partition, and noise be drawn independently for
+**Worst pairs of neighbors.** Every query is a partition, and noise is drawn independently for
 every answer. Adding one record moves one answer by 1 in every query on its path. So:
 
 - Unbounded neighbors differ by one shift by 1 in every query of one path.
-- Bounded neighbors differ by the record's two paths, old and new: at most one shift by -1 per query
-  of the old one and at most one by +1 per query of the new one, where the paths are apart in
-  different geounits, where they are together in different answers or, if the record stays in its
-  answer, not at all.
+- Bounded neighbors differ by the record's old and new path. There is at most one shift by -1 per
+  query of the old path and at most one by +1 per query of the new path. Where the paths are in
+  different geounits, different measurements shift. Where they share a geounit, two answers shift,
+  or none if the record stays in its answer.
 
 The noise is symmetric, so each shift has the loss of a shift by 1, and answers that do not move
-have none. Every pair of neighbors thus has, up to reflections and translations of single answers,
-which change no delta, some coordinates of P_1 x ... x P_k and Q_1 x ... x Q_k, with one factor per
-shift counted above. Dropping coordinates is post-processing, so its delta at every
-epsilon is at most that of the whole product; and the product of all shifts of two paths is computed
-here. A pair that no record can realize only enlarges what is claimed.
+have none. Reflections and translations of single answers change no delta. Up to these, every pair
+of neighbors has some coordinates of P_1 x ... x P_k and Q_1 x ... x Q_k, with one factor per
+shift counted above. Dropping coordinates is post-processing, so its delta at every epsilon is at
+most the delta of the whole product. This module computes the product of all shifts of two paths. A
+pair that no record can realize only enlarges the bound.
 
 **Only children.** A path may be tiled by chains in many ways, and the old and the new path in
-different ones. From the last geolevel up, the losses of a path from a geolevel down are those that
-dominate (`das.privacy.losses.dominating`) the losses of each chain that begins there together with
-those of a path below its end. Domination is kept when independent losses are added, so these
-dominate the losses of every tiling, with one convolution per chain although tilings are
-exponentially many. The same of strata that are measured by allocations of their own; and so their
-sum with themselves dominates those of every pair of tilings and strata.
+different ways. Losses are computed from the last geolevel up. The losses of a path from a geolevel
+down dominate (`das.privacy.losses.dominating`), for each chain that begins there, the losses of the
+chain plus the losses of the path below its end. Adding independent losses keeps domination. So the
+result dominates the losses of every tiling, with one convolution per chain although the number of
+tilings is exponential. Strata with separate allocations are treated the same way. So the sum of the
+result with itself dominates the losses of every pair of tilings and strata.
 
-**The trap.** The product must not be replaced by one measurement with the sum of rho. A
-single discrete Gaussian with rho 2.56 has a few coarse values of the loss and gives epsilon 12.80
-at delta 1e-10; 72 queries of the same sum have 16.48.
+**The product must not be replaced by one measurement with the sum of rho.** A single discrete
+Gaussian with rho 2.56 has a few coarse values of the loss and gives epsilon 12.80 at delta 1e-10;
+72 queries of the same sum have 16.48.
 
-**The grid** has 512 points within one standard deviation of all losses together, sqrt(2 rho), up
-to rounding. The split of the losses of k shifts onto it adds at most k (grid)^2 / 4 to their
-variance 2 rho, for 144 shifts 0.014 % of it.
+**The grid** has 512 points within one standard deviation of the total loss, sqrt(2 rho), up to
+rounding. Splitting the losses of k shifts onto the grid adds at most k (grid)^2 / 4 to their
+variance 2 rho: 0.014 % for 144 shifts.
 
 References:
   Meiser & Mohammadi, CCS 2018, and Koskela, Jälkö & Honkela, AISTATS 2020 (loss distributions).
@@ -57,17 +57,17 @@ from das.queries.query import Query
 from das.queries.sensitivity import Neighbors
 from das.rational import require_probability
 
-_POINTS = 512  # of the grid within a standard deviation of the losses
-_DIGITS = 20  # of probabilities, beyond those of delta
+_POINTS = 512  # grid points within a standard deviation of the losses; error above
+_DIGITS = 20  # decimal digits of probabilities, beyond the digits of delta; default, not measured
 
 
 @dataclass(frozen=True)
 class UnitShifts:
-    """Answers with independent noise of one distribution, each of which moves by 1.
+    """Answers with independent noise of one distribution that all move by 1 if a record is added.
 
     Attributes:
       mechanism: The noise.
-      times: How many such answers, >= 1.
+      times: Number of answers, >= 1.
 
     Raises:
       BudgetError: times is not positive.
@@ -82,21 +82,21 @@ class UnitShifts:
 
     @property
     def rho(self) -> Fraction:
-        """Cost in zCDP, exact."""
+        """Return the cost in zCDP, exact."""
         return self.times * self.mechanism.unit_rho
 
 
 def unit_shift(query: Query, mechanism: Mechanism) -> UnitShifts:
-    """Return how far one record that a measured query counts moves it: one answer, by 1.
+    """Return the effect of one added record on a partition query: one answer moves by 1.
 
     Raises:
-      BudgetError: The query is not a partition of the cells it counts, so one record may move
-        several answers, or one answer by more.
+      BudgetError: The query is no partition, so one record may move several answers, or one answer
+        by more than 1.
     """
     if not query.counts_once:
         raise BudgetError(
             f"query {query.name}",
-            "is not a partition of cells, so its loss distribution is not known here",
+            "is not a partition of cells, so its loss distribution is not known",
             remedy="use the epsilon that follows from rho",
         )
     return UnitShifts(mechanism)
@@ -108,18 +108,17 @@ def losses_of_paths(
     neighbors: Neighbors,
     least_delta: Fraction,
 ) -> Losses:
-    """Return losses that dominate those of all measurements, for every pair of neighbors.
+    """Return a loss distribution that dominates all measurements, for every pair of neighbors.
 
     Args:
-      n_levels: Paths have the geolevels 0..n_levels - 1.
-      strata: For each kind of record that is measured by an allocation of its own, what the
-        queries of one geounit that is measured for these geolevels lose when such a record is
-        added to it; one kind, unless there are strata.
+      n_levels: Number of geolevels of a path.
+      strata: For each stratum, the shifts of the queries of one geounit when a record of the
+        stratum is added, by chain of geolevels. Without strata there is one mapping.
       neighbors: BOUNDED counts two paths, UNBOUNDED one.
-      least_delta: The smallest delta that will be asked for, exact, 0 < least_delta < 1.
+      least_delta: The smallest delta that callers will evaluate, exact, 0 < least_delta < 1.
 
     Returns:
-      Losses in both directions of each pair, whose noise is symmetric.
+      Losses that hold in both directions of each pair, since the noise is symmetric.
 
     Raises:
       BudgetError: Delta is a float or out of range, the chains tile no path, or noise has more
@@ -132,20 +131,20 @@ def losses_of_paths(
     True
     """
     require_probability("delta", least_delta)
-    dearest = Fraction(0)
+    largest_costs = []
     for chains in strata:
         costs = {
-            chain: sum((one.rho for one in lost), Fraction(0)) for chain, lost in chains.items()
+            chain: sum((shift.rho for shift in shifts), Fraction(0))
+            for chain, shifts in chains.items()
         }
-        paths = costs_of_paths(n_levels, costs)
-        if paths is None or not all(chains.values()):
-            raise BudgetError("chains", "must tile a path and each measure something")
-        dearest = max(dearest, paths[1])
-    if not strata:
-        raise BudgetError("chains", "must tile a path and each measure something")
+        paths = costs_of_paths(n_levels, costs) if all(chains.values()) else None
+        if paths is not None:
+            largest_costs.append(paths[1])
+    if not strata or len(largest_costs) < len(strata):
+        raise BudgetError("chains", "must tile a path, and each chain must measure a query")
     halves = 2 if neighbors is Neighbors.BOUNDED else 1
     digits = _DIGITS + len(str(math.ceil(1 / least_delta)))
-    grid = _root_below(2 * halves * dearest) / _POINTS
+    grid = _root_below(2 * halves * max(largest_costs)) / _POINTS
 
     @cache
     def one_shift(noise: Mechanism) -> Losses:
@@ -160,15 +159,15 @@ def _half(
     chains: Mapping[Chain, tuple[UnitShifts, ...]],
     one_shift: Callable[[Mechanism], Losses],
 ) -> Losses:
-    """What dominates the losses of a record that is added to a path, over all its tilings."""
-    whole: dict[int, Losses] = {}  # of a path from a geolevel down
+    """Return losses that dominate those of a record added to a path, over all its tilings."""
+    whole: dict[int, Losses] = {}  # losses of a path from a geolevel down
     for first in range(n_levels - 1, -1, -1):
         tiled = []
         for (top, last), shifts in chains.items():
             if top == first and (last + 1 == n_levels or last + 1 in whole):
-                times = Counter[Mechanism]()  # shifts by the same noise as one
-                for one in shifts:
-                    times[one.mechanism] += one.times
+                times = Counter[Mechanism]()  # equal noise is composed by repeated squaring
+                for shift in shifts:
+                    times[shift.mechanism] += shift.times
                 parts = compose_all(one_shift(noise).repeated(n) for noise, n in times.items())
                 tiled.append(parts.compose(whole[last + 1]) if last + 1 < n_levels else parts)
         if tiled:
@@ -177,7 +176,7 @@ def _half(
 
 
 def _root_below(value: Fraction) -> Fraction:
-    """A fraction at most the square root of a positive one, and less than 1 % below it.
+    """Return a fraction at most the square root of a positive fraction, and less than 1 % below.
 
     >>> _root_below(Fraction(2))
     Fraction(181, 128)

@@ -1,29 +1,29 @@
-r"""Privacy losses of independent measurements, with all rounding on the safe side.
+r"""Privacy loss distributions of independent measurements, with all rounding on the safe side.
 
-For two output distributions P and Q the loss is ln P(o)/Q(o), o drawn from P. Its distribution
-gives, for every epsilon, the smallest delta of the pair, the mean of (1 - e^(epsilon - loss))_+;
-over independent measurements losses add, so their distributions convolve.
+For two output distributions P and Q the loss is ln P(o)/Q(o), o drawn from P. For every epsilon,
+the mean of (1 - e^(epsilon - loss))_+ is the smallest delta of the pair. Losses of independent
+measurements add, so their distributions convolve.
 
-Here a distribution is one on a grid, in whole numbers: how many units of 10^-digits of probability
-each point has. It bounds the true one from above in the sense that delta is at least the true one
-at every epsilon, and every operation keeps that:
+A distribution is discretized on a grid, in integers: the number of units of 10^-digits of
+probability at each point. It bounds the true distribution from above: delta is at least the true
+delta at every epsilon. Every operation keeps this:
 
 - **Onto the grid.** An atom of probability p at a loss between two points is split between them so
-  that p and p e^-loss, its probability under Q, stay what they are. That spreads e^-loss and keeps
-  its mean, and (1 - e^epsilon u)_+ is convex in u = e^-loss, also after other, independent factors
-  of u: by Jensen no delta falls, of the atom alone or in any composition.
+  that p and p e^-loss, its probability under Q, are unchanged. That spreads e^-loss and keeps its
+  mean, and (1 - e^epsilon u)_+ is convex in u = e^-loss, also after other, independent factors of
+  u. By Jensen no delta decreases, for the atom alone or in any composition.
 - **Upward.** More probability at a point, or the same at a larger loss, never lowers a delta. So
-  every number of units is rounded up, what lies below the points kept is moved up to the lowest of
-  them, what lies above counts as an infinite loss.
-- **Convolution** is one product of two whole numbers that hold all units as blocks of digits
-  (Kronecker substitution), by the number-theoretic transform of `decimal`, which is exact. Then
-  each sum is rounded up to a unit.
-- **The larger of several** (`dominating`): delta is piecewise linear in e^epsilon with its bends at
-  the points. From the top down, each point gets what the largest delta at the point below it needs,
-  rounded up. So delta is at least each of the others at all points, and between them; below the
-  lowest it is linear too, from there to all probability at e^epsilon = 0.
+  every number of units is rounded up. Probability below the kept points is moved up to the lowest
+  kept point; probability above them counts as an infinite loss.
+- **Convolution** is one product of two integers that hold all units as blocks of digits (Kronecker
+  substitution), by the number-theoretic transform of `decimal`, which is exact. Then each sum is
+  rounded up to a unit.
+- **The upper envelope of several** (`dominating`): delta is piecewise linear in e^epsilon with its
+  bends at the grid points. From the top down, each point gets the units that the largest delta at
+  the point below it needs, rounded up. So delta is at least each of the others at all points, and
+  between them. Below the lowest point delta is linear too, up to all probability at e^epsilon = 0.
 
-Nothing is computed in binary floating point, so that results are the same on any processor.
+No binary floating point is used, so results are the same on any processor.
 
 References:
   Meiser & Mohammadi, CCS 2018, and Koskela, Jälkö & Honkela, AISTATS 2020 (loss distributions);
@@ -52,22 +52,22 @@ from das.errors import BudgetError
 from das.mechanisms.mechanism import LossAtoms
 from das.rational import decimal_of, float_above
 
-_WIDE = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)  # products of whole numbers are exact
+_WIDE = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)  # products of integers are exact
 # Decimal digits beyond those of the units. Sums over n points of numbers below 10^(digits + 2), in
 # steps with a relative error of a few 10^-(digits + 16), are off by less than n^2 10^-13 units. So
-# one unit more is above them for a million points; there are never that many.
+# one unit more covers them for a million points.
 _SPARE = 16
-_MOST_POINTS = 10**6
-_TAIL = 10**6  # what is moved at an end of a distribution is less than so many units
+_MOST_POINTS = 10**6  # the bound under which _SPARE holds
+_TAIL = 10**6  # less than this many units are moved at an end of a distribution; not measured
 
 
 @dataclass(frozen=True, eq=False)
 class Losses:
-    """A distribution of losses on a grid, with delta at least the true one at every epsilon.
+    """A loss distribution on a grid, whose delta is at least the true delta at every epsilon.
 
     Attributes:
       grid: Distance of two points in nats, exact.
-      digits: Probabilities are whole numbers of units of 10^-digits.
+      digits: Probabilities are integers, in units of 10^-digits.
       lowest: The first point is at lowest * grid.
       masses: Units of probability at each point, the lowest first.
       infinite: Units of probability of an infinite loss.
@@ -80,7 +80,7 @@ class Losses:
     infinite: int
 
     def compose(self, other: Losses) -> Losses:
-        """The losses of two independent measurements, on one grid."""
+        """Return the losses of two independent measurements on the same grid."""
         masses = _convolved(self.masses, other.masses, self.digits)
         whole = sum(other.masses) + other.infinite
         infinite = self.infinite * whole + sum(self.masses) * other.infinite
@@ -89,7 +89,7 @@ class Losses:
         return _trimmed(Losses(self.grid, self.digits, lowest, tuple(masses), infinite))
 
     def repeated(self, times: int) -> Losses:
-        """The losses of so many independent measurements, at least one."""
+        """Return the losses of `times` independent measurements, times >= 1."""
         if times == 1:
             return self
         half = self.repeated(times // 2)
@@ -97,7 +97,7 @@ class Losses:
         return whole.compose(self) if times % 2 else whole
 
     def curve(self, low: int, high: int) -> list[Decimal]:
-        """Units of delta, rounded up, at the points low, ..., high.
+        """Return delta, in units and rounded up, at the grid points low, ..., high.
 
         Args:
           low: At most `lowest`.
@@ -117,7 +117,7 @@ class Losses:
         return out[::-1]
 
     def delta(self, epsilon: Fraction) -> Fraction:
-        """The smallest delta at an epsilon, rounded up."""
+        """Return the smallest delta at an epsilon, rounded up."""
         first = max(0, math.floor(epsilon / self.grid) + 1 - self.lowest)
         masses = self.masses[first:]
         with localcontext(self._context):
@@ -129,7 +129,7 @@ class Losses:
         return min(Fraction(1), Fraction(units, 10**self.digits))
 
     def epsilon(self, delta: Fraction) -> float:
-        """The smallest epsilon at a delta, at least 0 and rounded up; infinite if there is none.
+        """Return the smallest epsilon >= 0 at a delta, rounded up; infinity if there is none.
 
         Args:
           delta: Exact, 0 < delta < 1.
@@ -139,11 +139,11 @@ class Losses:
             return math.inf
         with localcontext(self._context):
             ratio = _exp(-self.grid)
-            above, weight = 0, Decimal(0)  # of the points from here up, relative to this one
+            above, weight = 0, Decimal(0)  # mass from this point up, and weighted by e^-loss
             for point in range(self.lowest + len(self.masses) - 1, self.lowest - 1, -1):
                 weight = self.masses[point - self.lowest] + weight * ratio
                 above += self.masses[point - self.lowest]
-                # One point below, delta is what these have: above - weight e^-grid.
+                # One point below, delta is above - weight e^-grid.
                 if above - weight * ratio > most:
                     break
             if above <= most:
@@ -158,15 +158,15 @@ class Losses:
 
 
 def losses_of(atoms: LossAtoms, grid: Fraction, digits: int) -> Losses:
-    """The losses of one answer that moves by 1, on a grid.
+    """Discretize the losses of one answer that moves by 1.
 
     Args:
-      atoms: Losses and probabilities, neither too small.
+      atoms: Upper bounds of losses and probabilities.
       grid: Distance of two points in nats, exact.
-      digits: Probabilities become whole numbers of 10^-digits.
+      digits: Probabilities become integers, in units of 10^-digits.
 
     Raises:
-      BudgetError: The losses span more points than can be worked with.
+      BudgetError: The losses span more than a million grid points.
     """
     units: dict[int, int] = {}
     scale = Decimal(10) ** digits
@@ -189,8 +189,8 @@ def losses_of(atoms: LossAtoms, grid: Fraction, digits: int) -> Losses:
 
 
 def compose_all(parts: Iterable[Losses]) -> Losses:
-    """The losses of several independent measurements; short distributions are convolved first."""
-    heap = [(len(one.masses), order, one) for order, one in enumerate(parts)]
+    """Return the losses of independent measurements; short distributions are convolved first."""
+    heap = [(len(losses.masses), order, losses) for order, losses in enumerate(parts)]
     heapq.heapify(heap)
     order = len(heap)
     while len(heap) > 1:
@@ -201,14 +201,15 @@ def compose_all(parts: Iterable[Losses]) -> Losses:
 
 
 def dominating(several: Sequence[Losses]) -> Losses:
-    """Losses whose delta at every epsilon is at least that of each of several, on one grid."""
+    """Return losses whose delta is at least each delta of the given losses, at every epsilon."""
     if len(several) == 1:
         return several[0]
     grid, digits = several[0].grid, several[0].digits
-    infinite = max(one.infinite for one in several)
-    low = min(one.lowest for one in several) - 1
-    high = max(one.lowest + len(one.masses) for one in several) - 1
-    wanted = [max(units) for units in zip(*(one.curve(low, high) for one in several), strict=True)]
+    infinite = max(losses.infinite for losses in several)
+    low = min(losses.lowest for losses in several) - 1
+    high = max(losses.lowest + len(losses.masses) for losses in several) - 1
+    curves = (losses.curve(low, high) for losses in several)
+    wanted = [max(units) for units in zip(*curves, strict=True)]
     masses = []
     with localcontext(Context(prec=digits + _SPARE)):
         ratio = _exp(-grid)
@@ -219,13 +220,13 @@ def dominating(several: Sequence[Losses]) -> Losses:
             weight += masses[-1]
             delta += weight * (1 - ratio)
             weight *= ratio
-    whole = max(sum(one.masses) + one.infinite for one in several)
+    whole = max(sum(losses.masses) + losses.infinite for losses in several)
     masses[-1] += max(0, whole - infinite - sum(masses))
     return _trimmed(Losses(grid, digits, low + 1, tuple(masses[::-1]), infinite))
 
 
 def _convolved(one: Sequence[int], other: Sequence[int], digits: int) -> list[int]:
-    """Sums of products over 10^digits, rounded up."""
+    """Return the convolution of two sequences over 10^digits, rounded up."""
     width = len(str(max(one))) + len(str(max(other))) + len(str(min(len(one), len(other))))
     width = max(width, digits + 1)
     factors = [Decimal("".join([f"{mass:0{width}d}" for mass in part])) for part in (one, other)]
@@ -239,7 +240,7 @@ def _convolved(one: Sequence[int], other: Sequence[int], digits: int) -> list[in
 
 
 def _trimmed(losses: Losses) -> Losses:
-    """Few units at the lower end moved up to one point, few at the upper end to infinity."""
+    """Move a few units at the lower end up to one point, and at the upper end to infinity."""
     masses = losses.masses
     first, moved = 0, 0
     while first < len(masses) - 1 and moved + masses[first] < _TAIL:

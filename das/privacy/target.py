@@ -1,13 +1,13 @@
-"""The largest budget whose noise keeps a target (epsilon, delta), for many measurements together.
+"""Calibration: the largest budget whose noise meets a target (epsilon, delta).
 
-The conversion that knows only rho (`das.privacy.accounting`) leaves some of it unused. Here the
-noise of all measurements is composed as it is, by `das.privacy.loss_distribution`, which bounds
-epsilon from above in whole numbers; the largest rho for which that bound is at most the target is
-found, to a unit of the fifth digit of what rho alone affords, and one more unit is refused. This is
-the calibration of Balle & Wang for many discrete measurements in the place of one continuous one.
+The conversion from rho alone (`das.privacy.accounting`) leaves some of the target unused. Here the
+exact noise of all measurements is composed (`das.privacy.loss_distribution`), which bounds epsilon
+from above in integers. A search returns the largest rho for which that bound is at most the target,
+in units of the fifth digit of the rho from the conversion. This is the calibration of Balle & Wang
+for many discrete measurements in place of one continuous measurement.
 
-Every geography is allowed: any geounits may be only children. What is found is never below what rho
-alone affords, and does not depend on the processor.
+Every geography is allowed: any geounits may be only children. The result is never below the rho
+from the conversion, and does not depend on the processor.
 
 References:
   Balle & Wang, Improving the Gaussian Mechanism for Differential Privacy, ICML 2018,
@@ -27,10 +27,9 @@ from das.privacy.ledger import Chain
 from das.privacy.loss_distribution import UnitShifts, losses_of_paths
 from das.queries.sensitivity import Neighbors
 
-_DIGITS = 5  # of rho
+_DIGITS = 5  # decimal digits of rho; default, not measured
 
-# Of each kind of record, what each chain of geolevels loses: the noise at a budget of 1, and how
-# many answers it moves by 1.
+# For each stratum and chain of geolevels: the noise at rho 1, and how many answers move by 1.
 Measured = tuple[tuple[tuple[Chain, tuple[UnitShifts, ...]], ...], ...]
 
 
@@ -41,18 +40,18 @@ def rho_from_noise(
     """Return the largest rho, to five digits, whose noise has at most this epsilon at delta.
 
     Args:
-      n_levels: Paths have the geolevels 0..n_levels - 1.
-      measured: Noise at rho 1; at another rho its parameter is divided by that.
-      neighbors: Whose records change, as in `losses_of_paths`.
+      n_levels: Number of geolevels of a path.
+      measured: The measurements with their noise at rho 1; at rho r the parameter is divided by r.
+      neighbors: The neighboring relation, as in `losses_of_paths`.
       epsilon: Exact, > 0.
       delta: Exact, 0 < delta < 1.
 
     Returns:
-      Exact; at least `rho_from_epsilon`.
+      Rho, exact; at least `rho_from_epsilon`.
 
     Raises:
-      BudgetError: An argument is out of range, no budget fits, or the noise is of a kind whose cost
-        is not inverse to its parameter, or has more losses than can be listed.
+      BudgetError: An argument is out of range, no budget fits, the cost of the mechanism is not
+        inverse to its parameter, or the noise has more losses than can be listed.
     """
     least = rho_from_epsilon(epsilon, delta)
     unit = Fraction(10) ** (_magnitude(least) + 1 - _DIGITS)
@@ -64,20 +63,20 @@ def rho_from_noise(
         ]
         return losses_of_paths(n_levels, strata, neighbors, delta).epsilon(delta)
 
-    found = _largest(at, float(epsilon), math.ceil(least / unit))
-    return least if found is None else max(least, found * unit)
+    units = _largest(at, float(epsilon), math.ceil(least / unit))
+    return least if units is None else max(least, units * unit)
 
 
 def _largest(at: Callable[[int], float], target: float, start: int) -> int | None:
-    """The largest number near a first guess at which a function keeps a target, by secants.
+    """Return the largest integer at which an increasing function is at most a target, by secants.
 
     Args:
-      at: Nearly proportional to the root of its argument.
-      target: What it may be at most.
+      at: Nearly proportional to the square root of its argument.
+      target: Upper limit of the function.
       start: First guess.
 
     Returns:
-      A number that keeps the target, whose successor does not; None if none was found.
+      An integer that meets the target and whose successor does not; None if no positive one does.
     """
     known: dict[int, float] = {}
 
@@ -93,15 +92,15 @@ def _largest(at: Callable[[int], float], target: float, start: int) -> int | Non
             low = guess
         else:
             high = guess
-        # In proportion to the root from the number known that is nearest to the target.
+        # Extrapolate by the square root from the evaluated number that is nearest to the target.
         near = min(known, key=lambda number: (abs(known[number] - target), number))
         slope = target / known[near] if 0 < known[near] < math.inf else 0.5
         guess = round(near * slope**2)
         if len(known) > 1:
-            one, other = sorted(known, key=lambda number: abs(known[number] - target))[:2]
-            rise = known[one] - known[other]
+            first, second = sorted(known, key=lambda number: abs(known[number] - target))[:2]
+            rise = known[first] - known[second]
             if rise and math.isfinite(rise):
-                guess = math.floor(one + (target - known[one]) * (one - other) / rise)
+                guess = math.floor(first + (target - known[first]) * (first - second) / rise)
         guess = max(guess, low + 1)
         if high is not None:
             guess = min(guess, high - 1)
@@ -109,18 +108,19 @@ def _largest(at: Callable[[int], float], target: float, start: int) -> int | Non
 
 
 def _at(shift: UnitShifts, rho: Fraction) -> UnitShifts:
+    """Return the shifts with the noise at rho, given the noise at rho 1."""
     noise = type(shift.mechanism).of(shift.mechanism.parameter / rho)
     if noise.unit_rho != rho * shift.mechanism.unit_rho:
         raise BudgetError(
             f"noise {shift.mechanism.kind}",
-            "has a cost that is not inverse to its parameter, so no budget is found from it",
-            remedy="let epsilon_from be rho",
+            "has a cost that is not inverse to its parameter, so no budget follows from epsilon",
+            remedy="set epsilon_from to rho",
         )
     return UnitShifts(noise, shift.times)
 
 
 def _magnitude(value: Fraction) -> int:
-    """The exponent of the first decimal digit of a positive number.
+    """Return the exponent of the first decimal digit of a positive number.
 
     >>> _magnitude(Fraction(999, 1000)), _magnitude(Fraction(10)), _magnitude(Fraction(1, 100))
     (-1, 1, -2)

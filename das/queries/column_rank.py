@@ -1,12 +1,11 @@
-"""Whether Kronecker queries have full column rank together, without a matrix over the cells.
+"""Exact test for full column rank of stacked Kronecker queries, without a matrix over the cells.
 
-Rank is decided exactly. On each attribute the row spaces of the factors are taken apart into
-independent blocks, so that each of them is a sum of some; a residual planner has two, the total and
-the rest. Then the row space of a query is the sum over the products of its blocks, and all queries
-together have full column rank if every product of blocks is covered. The arithmetic is modulo a
-prime, exact and quick: full rank there proves full rank of the integers, since the determinant that
-is not 0 modulo the prime is not 0. The reverse fails with odds of about the number of levels over
-the prime.
+On each attribute the row spaces of the factors are decomposed into independent blocks, so that each
+row space is a sum of blocks. A residual planner has two blocks, the total and its complement. Then
+the row space of a query is the sum over the products of its blocks. The stacked queries have full
+column rank if every product of blocks is covered. Arithmetic is modulo a prime, exact and fast.
+Full rank modulo the prime proves full rank over the integers, since a determinant that is not 0
+modulo the prime is not 0. The reverse fails with probability about n levels over the prime.
 
 Full rank says nothing about rounding; see `das.tree.curvature`.
 """
@@ -25,17 +24,17 @@ from das.queries.factor import Factor, FactorKind
 from das.queries.query import Query
 
 _PRIME = 2**31 - 1  # products of two residues fit in 63 bits
-_MOST_BLOCKS = 64  # of one attribute
-_DENSE_CELLS = 4096  # with which row spaces that do not come apart are still decided
-_LEAST = 1e-10  # of the eigenvalues of that matrix, over the largest; rounding leaves 1e-12
+_MOST_BLOCKS = 64  # blocks of one attribute; default, not measured
+_DENSE_CELLS = 4096  # largest dense matrix, if there is no decomposition; default, not measured
+_LEAST = 1e-10  # smallest eigenvalue over the largest, at full rank; rounding leaves 1e-12
 
 
 def has_full_column_rank(queries: Sequence[Query]) -> bool:
-    """Return whether the stacked queries have full column rank; they may be of any size.
+    """Return whether the stacked queries have full column rank, for any number of cells.
 
-    Row spaces of one attribute that do not come apart into blocks, as three lines in a plane do
-    not, are decided with a matrix over the cells, up to 4,096 of them. Beyond, only a query that
-    has full column rank by itself is then seen to suffice.
+    Some row spaces have no independent blocks, such as three lines in a plane. Then a dense matrix
+    decides up to 4,096 cells. Above, the function returns True only if a single query has full
+    column rank.
 
     >>> from das.queries.query import parse_query
     >>> from das.schema import Attribute, Schema
@@ -47,27 +46,28 @@ def has_full_column_rank(queries: Sequence[Query]) -> bool:
     False
     """
     spaces = _row_spaces(queries)
-    if any(all(len(space) == space.shape[1] for space in one) for one in zip(*spaces, strict=True)):
+    of_queries = zip(*spaces, strict=True)
+    if any(all(len(space) == space.shape[1] for space in of_query) for of_query in of_queries):
         return True
     covers = []
     for of_attribute in spaces:
-        found = _cover(of_attribute)
-        if found is None:
+        cover = _cover(of_attribute)
+        if cover is None:
             return _is_dense_full(queries)
-        if not found.size:
+        if not cover.size:
             return False
-        covers.append(found)
+        covers.append(cover)
     shape = tuple(cover.shape[1] for cover in covers)
     if math.prod(shape) > _DENSE_CELLS**2:
         return False
     covered = np.zeros(shape, np.bool_)
-    for one in zip(*covers, strict=True):
-        covered[np.ix_(*one)] = True
+    for of_query in zip(*covers, strict=True):
+        covered[np.ix_(*of_query)] = True
     return bool(covered.all())
 
 
 def _row_spaces(queries: Sequence[Query]) -> list[list[IntArray]]:
-    """Per attribute and query, the reduced rows of the factor, equal for equal row spaces."""
+    """Return the reduced row space of each factor, by attribute and query."""
     out = []
     for factors in zip(*(query.factors for query in queries), strict=True):
         distinct = {factor.key: factor for factor in factors}
@@ -79,15 +79,16 @@ def _row_spaces(queries: Sequence[Query]) -> list[list[IntArray]]:
 def _row_space(factor: Factor) -> IntArray:
     if factor.kind is FactorKind.GENERAL:
         return _reduced(factor.matrix)
-    held = factor.matrix[factor.matrix.any(1)]  # disjoint groups, reduced but for their order
-    return np.ascontiguousarray(held[np.argsort((held != 0).argmax(1))])
+    rows = factor.matrix[factor.matrix.any(1)]  # disjoint groups, reduced up to their order
+    return np.ascontiguousarray(rows[np.argsort((rows != 0).argmax(1))])
 
 
 def _cover(spaces: Sequence[IntArray]) -> BoolArray | None:
-    """Which blocks make up each row space, bool[Q, blocks].
+    """Return bool[Q, blocks]: the blocks that sum to each row space.
 
-    Blocks are made from intersections upward: what a space holds beyond the blocks within it is one
-    more. Empty if all spaces together miss a direction; None if the blocks are not independent.
+    Blocks are built from intersections upward: the complement of the known blocks within a space is
+    a new block. The result is empty if the sum of all spaces is not the whole space, and None if
+    the blocks are not independent.
     """
     n = spaces[0].shape[1]
     distinct = {space.tobytes(): space for space in spaces}
@@ -105,9 +106,9 @@ def _cover(spaces: Sequence[IntArray]) -> BoolArray | None:
     blocks: list[IntArray] = []
     for space in sorted(distinct.values(), key=len):
         within = [block for block in blocks if _is_within(block, space)]
-        held = _reduced(np.concatenate([space[:0], *within]))
-        if len(held) < len(space):
-            blocks.append(_beyond(held, space))
+        known = _reduced(np.concatenate([space[:0], *within]))
+        if len(known) < len(space):
+            blocks.append(_complement(known, space))
     rank = len(_reduced(np.concatenate(blocks)))
     if rank < sum(map(len, blocks)):
         return None
@@ -117,9 +118,9 @@ def _cover(spaces: Sequence[IntArray]) -> BoolArray | None:
 
 
 def _reduced(rows: npt.NDArray[np.integer]) -> IntArray:
-    """Reduced row echelon form modulo the prime, int64[rank, n]; stops at full rank.
+    """Return the reduced row echelon form modulo the prime, int64[rank, n].
 
-    Rows are taken in a few at a time, so that the rows of all ranges are not eliminated at once.
+    Rows are processed n at a time and stop at full rank, since range queries have many rows.
     """
     n = rows.shape[1]
     basis = np.zeros((0, n), np.int64)
@@ -151,18 +152,18 @@ def _eliminated(rows: IntArray) -> IntArray:
 
 
 def independent_rows(rows: IntArray) -> IntArray:
-    """Return the rows that no linear combination of those before is, modulo the prime."""
+    """Return the rows that are no linear combination of previous rows, modulo the prime."""
     reduced = _eliminated(rows.T % _PRIME)
     return np.asarray(rows[(reduced != 0).argmax(axis=1)])
 
 
 def _meet(one: IntArray, other: IntArray) -> IntArray:
-    """The intersection of two row spaces (Zassenhaus' algorithm)."""
+    """Return the intersection of two row spaces (Zassenhaus' algorithm)."""
     n = one.shape[1]
     upper = np.concatenate([one, one], axis=1)
     lower = np.concatenate([other, np.zeros_like(other)], axis=1)
-    found = _eliminated(np.concatenate([upper, lower]))
-    return _reduced(found[~found[:, :n].any(1), n:])
+    reduced = _eliminated(np.concatenate([upper, lower]))
+    return _reduced(reduced[~reduced[:, :n].any(1), n:])
 
 
 def _is_within(block: IntArray, space: IntArray) -> bool:
@@ -171,9 +172,9 @@ def _is_within(block: IntArray, space: IntArray) -> bool:
     return len(_reduced(np.concatenate([space, block]))) == len(space)
 
 
-def _beyond(held: IntArray, space: IntArray) -> IntArray:
-    """Rows of a reduced space that complete a reduced one within it: those of other pivots."""
-    pivots = (held != 0).argmax(1)
+def _complement(known: IntArray, space: IntArray) -> IntArray:
+    """Return the rows of a reduced space whose pivots are not pivots of a reduced subspace."""
+    pivots = (known != 0).argmax(1)
     return space[~np.isin((space != 0).argmax(1), pivots)]
 
 

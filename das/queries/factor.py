@@ -1,7 +1,7 @@
 """Factor: one attribute's part of a query, an integer matrix with one label per row.
 
-The factors of partition queries are made once and shared: a plan names the same ones many times,
-and what is shared travels to workers once.
+The factors of partition queries are cached, since a plan uses the same factors many times. A shared
+object is sent to a Spark worker only once.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from das.errors import SchemaError
 
 
 class FactorKind(StrEnum):
-    """What a factor does to its attribute; decides the fast path."""
+    """The structure of a factor matrix, which selects the fast path."""
 
     TOTAL = "total"  # one row of ones: the attribute is summed out
     IDENTITY = "identity"  # every level kept
@@ -29,7 +29,7 @@ class FactorKind(StrEnum):
 
 @dataclass(frozen=True, eq=False)
 class Factor:
-    """Any integer matrix over the levels of one attribute.
+    """An integer matrix over the levels of one attribute.
 
     Attributes:
       matrix: int64[m, n], m > 0 and n > 0, read-only.
@@ -54,7 +54,7 @@ class Factor:
 
     @cached_property
     def kind(self) -> FactorKind:
-        """The fast path this matrix allows."""
+        """Return the most special kind of the matrix."""
         rows, columns = self.matrix.shape
         if rows == 1 and (self.matrix == 1).all():
             return FactorKind.TOTAL
@@ -67,46 +67,46 @@ class Factor:
 
     @cached_property
     def counts_once(self) -> bool:
-        """Whether every level counts in at most one row, once."""
+        """Return whether every level counts in at most one row, once."""
         binary = ((self.matrix == 0) | (self.matrix == 1)).all()
         return bool(binary and (self.matrix.sum(0) <= 1).all())
 
     @cached_property
     def codes(self) -> IntArray:
-        """int64[n]: the row each level counts in; only for factors that are not GENERAL."""
+        """Return int64[n]: the row in which each level counts; not for GENERAL factors."""
         if self.kind is FactorKind.GENERAL:
             raise SchemaError("factor", "is not a partition of its levels")
         return np.asarray(self.matrix.argmax(0), np.int64)
 
     @cached_property
     def distinct(self) -> tuple[IntArray, IntArray]:
-        """int64[m, k] without equal columns, and int64[n]: which of them each level has."""
+        """Return int64[m, k], the distinct columns, and int64[n], the column of each level."""
         matrix, of_level = np.unique(self.matrix, axis=1, return_inverse=True)
         return matrix, np.asarray(of_level.reshape(-1), np.int64)
 
     @cached_property
     def gram(self) -> FloatArray:
-        """float64[n, n]: the inner products of the columns, exact below 2^53."""
+        """Return float64[n, n]: the inner products of the columns, exact below 2^53."""
         matrix = self.matrix.astype(np.float64)
         return np.asarray(matrix.T @ matrix)
 
     @cached_property
     def key(self) -> tuple[tuple[int, ...], bytes]:
-        """Equal for factors of equal matrices, whatever their labels."""
+        """Return a hashable key of the matrix, independent of the labels."""
         return self.matrix.shape, self.matrix.tobytes()
 
     @cached_property
     def first_levels(self) -> IntArray:
-        """int64[m]: the first level of each row; only for factors that are not GENERAL."""
+        """Return int64[m]: the first level of each row; not for GENERAL factors."""
         return np.asarray(np.unique(self.codes, return_index=True)[1], np.int64)
 
     @property
     def largest(self) -> int:
-        """The largest absolute entry."""
+        """Return the largest absolute entry."""
         return max(int(self.matrix.max()), -int(self.matrix.min()))
 
     def of_groups(self, groups: Factor) -> Factor:
-        """Apply this factor to groups of levels: the product of the two matrices.
+        """Return the product of this factor and a grouping of levels.
 
         Args:
           groups: A factor that is not GENERAL, with one row per column of this one.
@@ -124,19 +124,19 @@ class Factor:
 
 @lru_cache(maxsize=1024)
 def total(levels: tuple[str, ...]) -> Factor:
-    """One row of ones: the attribute is summed out."""
+    """Return one row of ones, which sums the attribute out."""
     return Factor(np.ones((1, len(levels)), np.int64), ("all",))
 
 
 @lru_cache(maxsize=1024)
 def identity(levels: tuple[str, ...]) -> Factor:
-    """The count of every level."""
+    """Return the factor that counts every level."""
     return Factor(np.eye(len(levels), dtype=np.int64), tuple(levels))
 
 
 @lru_cache(maxsize=1024)
 def partition(groups: tuple[str, ...], codes: tuple[int, ...]) -> Factor:
-    """The count of every group.
+    """Return the factor that counts every group.
 
     Args:
       groups: Group labels.
@@ -147,7 +147,7 @@ def partition(groups: tuple[str, ...], codes: tuple[int, ...]) -> Factor:
 
 
 def prefix(levels: Sequence[str]) -> Factor:
-    """Row i counts levels 0..i: the lower triangle of ones.
+    """Return the lower triangle of ones: row i counts levels 0..i.
 
     >>> prefix(("0-17", "18-64", "65+")).labels
     ('up to 0-17', 'up to 18-64', 'up to 65+')
@@ -157,7 +157,7 @@ def prefix(levels: Sequence[str]) -> Factor:
 
 
 def ranges(levels: Sequence[str]) -> Factor:
-    """One row per interval i..j, i <= j, ordered by i, then j: n (n + 1) / 2 rows.
+    """Return n (n + 1) / 2 rows, one per interval of levels i..j, ordered by i, then j.
 
     >>> ranges(("a", "b")).matrix.tolist(), ranges(("a", "b")).labels
     ([[1, 0], [1, 1], [0, 1]], ('a', 'a to b', 'b'))
@@ -173,11 +173,10 @@ def ranges(levels: Sequence[str]) -> Factor:
 
 
 def residual(levels: Sequence[str]) -> Factor:
-    """Xi = n I - 1 1^T: row i is n times level i less the count of all levels.
+    """Return Xi = n I - 1 1^T: row i is n times level i less the count of all levels.
 
-    Its rows span the orthogonal complement of the ones. Independent noise on the products of
-    these matrices is what ResidualPlanner measures: no correlated noise is needed, so the noise
-    can be integer.
+    The rows span the orthogonal complement of the ones. ResidualPlanner measures Kronecker products
+    of these matrices with independent noise, so the noise can be integer.
 
     References:
       Xiao, He, Zhang & Kifer, NeurIPS 2023, arXiv:2305.08175 (discrete Gaussian base mechanism).
@@ -191,9 +190,9 @@ def residual(levels: Sequence[str]) -> Factor:
 
 
 def contrasts(levels: Sequence[str]) -> Factor:
-    """Row i is the count of the first level less that of level i + 1: n - 1 rows.
+    """Return n - 1 rows: row i is the count of the first level less the count of level i + 1.
 
-    A basis of the orthogonal complement of the ones, the subtraction matrix Sub_n of
+    The rows are a basis of the orthogonal complement of the ones, the subtraction matrix Sub_n of
     ResidualPlanner: contrasts = (contrasts @ residual) / n, exactly.
 
     >>> contrasts(("a", "b", "c")).matrix.tolist(), contrasts(("a", "b", "c")).labels
@@ -216,4 +215,4 @@ def _at_least_two(levels: Sequence[str], function: str) -> int:
 FUNCTIONS: Mapping[str, Callable[[Sequence[str]], Factor]] = MappingProxyType(
     {"prefix": prefix, "ranges": ranges, "residual": residual, "contrasts": contrasts}
 )
-"""What query texts may apply to an attribute or recode."""
+"""Functions that query texts may apply to an attribute or recode."""

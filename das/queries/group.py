@@ -1,4 +1,4 @@
-"""Group: the cells of some levels of some attributes, such as women, or children of one race."""
+"""Group: a product set of cells, such as women, or children of one race."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from das.arrays import BoolArray
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """A product set of cells: those whose level is allowed in every attribute.
+    """A product set of cells, given by the allowed levels of every attribute.
 
     Attributes:
-      name: Conditions in the order of the schema, such as "sex=f and race=white"; no other group
-        has it.
-      allowed: Per attribute, bool[n_i], one level at least.
-      labels: Per attribute the label that its levels have in common; empty where all are allowed.
+      name: Conditions in the order of the schema, such as "sex=f and race=white"; unique.
+      allowed: Per attribute bool[n_i], with at least one True.
+      labels: Per attribute the label of the allowed levels; empty if all levels are allowed.
       axes: The attributes and recodes of the conditions, in the order of the schema.
     """
 
@@ -27,15 +26,15 @@ class Group:
 
     @property
     def size(self) -> int:
-        """Number of cells."""
+        """Return the number of cells."""
         return math.prod(int(levels.sum()) for levels in self.allowed)
 
     @property
     def label(self) -> str:
-        """What a reader calls it, as `Query.labels` does: "f / white"."""
+        """Return the label in tables, in the form of `Query.labels`: "f / white"."""
         return " / ".join(label for label in self.labels if label)
 
     def meets(self, other: Group) -> bool:
-        """Whether some cell is in both: in every attribute they share a level."""
+        """Return whether the two groups share a cell."""
         pairs = zip(self.allowed, other.allowed, strict=True)
-        return all(bool((one & two).any()) for one, two in pairs)
+        return all(bool((first & second).any()) for first, second in pairs)

@@ -1,14 +1,14 @@
-"""Groups of levels that a query names itself: `age[0-17, 65+]`, without a recode in the schema.
+"""Groups of levels in the text of a query: `age[0-17, 65+]`, without a recode in the schema.
 
-Between brackets stand groups with commas between them. A group is one of
+The brackets contain groups separated by commas. A group is one of
 
 - a level, by its label;
 - `A..B`, the levels from A to B in the order of the schema;
-- a number, `N-M` or `N+`, where labels say of which whole numbers a level is, such as `under_18`,
-  `18_to_64`, `65 years and over` or `5-17`;
+- a number, `N-M` or `N+`, if labels state a range of integers, such as `under_18`, `18_to_64`,
+  `65 years and over` or `5-17`;
 - several of these joined by ` + `.
 
-Each group has one answer, labelled as it is written; groups may overlap and leave levels out.
+Each group has one answer, labelled by its text. Groups may overlap and leave levels out.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _SPAN = re.compile(r"(\d+)(?:\s*[-\u2013]\s*(\d+)|\s*(\+))?")
 
 
 def grouped(levels: Sequence[str], text: str) -> Factor:
-    """The count of every group that a text between brackets names.
+    """Return the factor that counts every group of levels in a text.
 
     Args:
       levels: Labels of the levels, or of the groups of a recode.
-      text: What stands between the brackets.
+      text: The text between the brackets.
 
     Raises:
-      SchemaError: A group is not understood, or a number lies within a level.
+      SchemaError: A group cannot be read, or a number lies inside the range of a level.
 
     >>> ages = ("under_18", "18_to_64", "65_and_over")
     >>> grouped(ages, "0-17, 18+").matrix.tolist(), grouped(ages, "0-17, 18+").labels
@@ -47,7 +47,7 @@ def grouped(levels: Sequence[str], text: str) -> Factor:
     rows: list[BoolArray] = []
     labels: list[str] = []
     start = 0
-    while start < len(pieces):  # a label may hold a comma: the longest that is understood
+    while start < len(pieces):  # a label may contain a comma, so take the longest readable text
         for stop in range(len(pieces), start, -1):
             label = ", ".join(pieces[start:stop])
             row = _group(levels, label)
@@ -62,7 +62,7 @@ def grouped(levels: Sequence[str], text: str) -> Factor:
 
 
 def _group(levels: Sequence[str], text: str) -> BoolArray | None:
-    """bool[n]: the levels of a group; None if it is not understood."""
+    """Return bool[n], the levels of a group; None if the text cannot be read."""
     if text in levels:
         return np.array([level == text for level in levels])
     if " + " in text:
@@ -72,30 +72,30 @@ def _group(levels: Sequence[str], text: str) -> BoolArray | None:
     first, dots, last = (part.strip() for part in text.partition(".."))
     if dots and first in levels and last in levels:
         ends = levels.index(first), levels.index(last)
-        places = np.arange(len(levels))
-        return (places >= ends[0]) & (places <= ends[1]) if ends[0] <= ends[1] else None
+        numbers = np.arange(len(levels))
+        return (numbers >= ends[0]) & (numbers <= ends[1]) if ends[0] <= ends[1] else None
     return _numbers(levels, text)
 
 
 def _numbers(levels: Sequence[str], text: str) -> BoolArray | None:
-    """The levels within a range of numbers; None if the text is none, or ends within a level."""
+    """Return the levels within a range of numbers; None if it is no range, or cuts a level."""
     match = _SPAN.fullmatch(text)
     if match is None:
         return None
     low = int(match[1])
     high = _OPEN if match[3] else int(match[2] or match[1])
-    held = [_span(level) for level in levels]
-    inside = np.array([span is not None and low <= span[0] and span[1] <= high for span in held])
+    spans = [_span(level) for level in levels]
+    inside = np.array([span is not None and low <= span[0] and span[1] <= high for span in spans])
     cut = [
         span
-        for span, whole in zip(held, inside, strict=True)
+        for span, whole in zip(spans, inside, strict=True)
         if span is not None and not whole and span[0] <= high and low <= span[1]
     ]
     return None if cut or not inside.any() else inside
 
 
 def _span(label: str) -> tuple[int, int] | None:
-    """The whole numbers that a label says; None if it says none.
+    """Return the range of integers that a label states; None if it states none.
 
     >>> [_span(label) for label in ("under 18", "18_to_64", "85+", "20 and 21", "7", "white")]
     [(0, 17), (18, 64), (85, 1000000000), (20, 21), (7, 7), None]
@@ -123,7 +123,7 @@ def _refusal(levels: Sequence[str], text: str) -> SchemaError:
         want += ", or numbers such as N-M and N+"
     return SchemaError(
         f"group [{text}]",
-        "is none of the levels, and no range of them",
+        "is neither a level nor a range of levels",
         got=text or "nothing",
         want=want,
     )

@@ -1,26 +1,26 @@
-r"""How far one record can move the answers of several queries together, each with its own weight.
+r"""Joint sensitivity: the largest weighted effect of one record on the answers of several queries.
 
 Queries q with independent discrete Gaussian noise of parameter sigma_q^2 cost, for two histograms
 that differ by d, sum_q |Q_q d|^2 / (2 sigma_q^2) in zCDP. With weights w_q = 1 / (2 sigma_q^2) this
 is d' V d for V = sum_q w_q Q_q' Q_q, and Q_q' Q_q = kron_i R_qi is a product of the Gram matrices
-of its factors. One added record costs V_jj. One changed record is
+of the factors. One added record costs V_jj. One changed record is
 
 - a change within a geounit: V_jj + V_kk - 2 V_jk, or
 - a move between geounits, whose noise is independent: V_jj + V_kk, at most twice the worst column.
 
-To charge every query for its own worst pair of records and add up is up to twice too much for
-residual queries: no pair is the worst one for all of them.
+The sum of the worst cases of single queries is up to twice as large for residual queries, since no
+pair of records is the worst case of all queries.
 
 A pair of cells enters through the triple (R_jj, R_kk, R_jk) of each attribute and distinct factor,
 and the cost is linear in the triples of every attribute. So equal triples count once. For residuals
-of plain counts there are two per attribute, equal levels and different ones, hence 2^d patterns in
-all. Where the patterns are too many, pairs of levels are put into boxes, for attributes with one
-factor beside the sum. A triple of a box lies below an average of two corners (largest R_jj, largest
-R_kk, least or largest R_jk), so the largest cost over corners bounds that over the box. The boxes
-of the largest cost are halved until a pair of records attains it nearly.
+of plain counts there are two per attribute, equal levels and different levels, hence 2^d patterns.
+If there are too many patterns, pairs of levels are grouped into boxes, for attributes with one
+factor besides the total. A triple of a box lies below an average of two corners (largest R_jj,
+largest R_kk, least or largest R_jk), so the largest cost over corners bounds the cost over the box.
+The boxes of the largest cost are halved until a pair of records nearly attains the bound.
 
-Patterns are searched in floats, with a bound on their rounding; those that may be the largest are
-evaluated exactly.
+Patterns are searched in floats, with a bound on rounding errors. Patterns that may be the largest
+are evaluated exactly.
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ from das.queries.sensitivity import Neighbors, l2_sensitivity_sq
 
 _MOST_COMBINATIONS = 1 << 19  # 4 MiB of floats, some 50 ms
 _MOST_WORK = 1 << 26  # terms times combinations, where terms are added one by one
-_MOST_SPLITS = 60
-_MOST_TIES = 256
-_CLOSE = 1e-6  # a bound this near to an attained cost is not refined
-_EXACT = 2.0**53
+_MOST_SPLITS = 60  # default, not measured
+_MOST_TIES = 256  # default, not measured
+_CLOSE = 1e-6  # a bound this close to an attained cost is not refined; default, not measured
+_EXACT = 2.0**53  # integers up to this are exact in float64
 
 
 @dataclass(frozen=True)
 class JointSensitivity:
-    """The largest weighted squared distances between answers of neighbors, all queries together.
+    """The largest weighted squared distances between the answers of neighbors, over all queries.
 
     Every number is exact or an upper bound.
 
     Attributes:
       column: One record added: max_j sum_q w_q |q_j|^2.
       pair: One record changed within its geounit: max_jk sum_q w_q |q_j - q_k|^2.
-      attributes: Per attribute the same for cells that differ in that attribute alone.
+      attributes: As `pair`, per attribute, for cells j, k that differ in this attribute alone.
     """
 
     column: Fraction
@@ -62,7 +62,7 @@ class JointSensitivity:
     attributes: tuple[Fraction, ...]
 
     def of(self, neighbors: Neighbors) -> Fraction:
-        """The worst pair of neighbors; a changed record may also move to another geounit."""
+        """Return the cost of the worst neighbors; a changed record may also move to a geounit."""
         if neighbors is Neighbors.UNBOUNDED:
             return self.column
         return max(2 * self.column, self.pair)
@@ -72,21 +72,21 @@ def joint_sensitivity(queries: Sequence[Query], weights: Sequence[Fraction]) -> 
     """Return the largest weighted squared distances of several queries together.
 
     Args:
-      queries: Over the same attributes, one at least.
+      queries: At least one, all over the same attributes.
       weights: One positive number per query; with 1 / (2 sigma^2) the result is in rho.
 
     Returns:
-      Exact where the combinations of distinct pairs of levels are few, as they are for plain
-      counts; else upper bounds, within 1e-6 of an attained cost for residual plans of usual size,
-      and never above what the queries cost one by one.
+      Exact if there are few combinations of distinct pairs of levels, as for plain counts.
+      Otherwise upper bounds: within 1e-6 of an attained cost for residual plans of usual size, and
+      never above the sum of the costs of single queries.
 
     >>> from das.queries.query import parse_query
     >>> from das.schema import Attribute, Schema
     >>> schema = Schema("s", (Attribute("sex", ("f", "m")), Attribute("old", ("no", "yes"))))
     >>> texts = ["total", "residual(sex)", "residual(old)", "residual(sex) * residual(old)"]
     >>> queries = [parse_query(schema, text) for text in texts]
-    >>> found = joint_sensitivity(queries, [Fraction(1)] * 4)
-    >>> str(found.column), str(found.pair), [str(one) for one in found.attributes]
+    >>> joint = joint_sensitivity(queries, [Fraction(1)] * 4)
+    >>> str(joint.column), str(joint.pair), [str(cost) for cost in joint.attributes]
     ('9', '24', ['24', '24'])
     """
     together = gram_sum(queries, weights)
@@ -102,15 +102,15 @@ def joint_sensitivity(queries: Sequence[Query], weights: Sequence[Fraction]) -> 
 
 
 def gram_sum(queries: Sequence[Query], weights: Sequence[Fraction]) -> GramSum | None:
-    """The weighted sum of the Gram matrices of queries; None if floats do not hold them exactly."""
+    """Return the weighted sum of the Gram matrices of queries; None if floats are not exact."""
     n_attributes = len(queries[0].factors)
     kinds = np.zeros((len(queries), n_attributes), np.int64)
     grams = []
     for axis in range(n_attributes):
         factors = [query.factors[axis] for query in queries]
         distinct = {factor.key: factor for factor in factors}
-        place = {key: number for number, key in enumerate(distinct)}
-        kinds[:, axis] = [place[factor.key] for factor in factors]
+        number = {key: index for index, key in enumerate(distinct)}
+        kinds[:, axis] = [number[factor.key] for factor in factors]
         if any(4 * len(f.matrix) * f.largest**2 > _EXACT for f in distinct.values()):
             return None
         grams.append(np.stack([factor.gram for factor in distinct.values()]))
@@ -118,7 +118,7 @@ def gram_sum(queries: Sequence[Query], weights: Sequence[Fraction]) -> GramSum |
 
 
 def _separately(queries: Sequence[Query], weights: Sequence[Fraction]) -> tuple[Fraction, Fraction]:
-    """Column and pair, if every query is charged for its own worst one."""
+    """Return `column` and `pair` as sums of the worst cases of single queries."""
     column, pair = (
         sum(
             (w * l2_sensitivity_sq(q, n) for w, q in zip(weights, queries, strict=True)),
@@ -131,10 +131,10 @@ def _separately(queries: Sequence[Query], weights: Sequence[Fraction]) -> tuple[
 
 @dataclass(frozen=True, eq=False)
 class WorstPair:
-    """The pair of cells that differs most.
+    """The pair of cells with the largest weighted squared distance.
 
     Attributes:
-      value: Its weighted squared distance, or a bound on that of every pair.
+      value: The distance of the pair, or an upper bound for every pair.
       triples: Per attribute and factor R_jj, R_kk and R_jk, float64[m_i, 3] each.
     """
 
@@ -148,9 +148,8 @@ class GramSum:
 
     Attributes:
       weights: Positive, one per term.
-      kinds: int64[terms, d]: which Gram matrix of attribute i the term has.
-      grams: Per attribute its distinct Gram matrices, float64[m_i, n_i, n_i]. Their entries are
-        taken as exact.
+      kinds: int64[terms, d]: index of the Gram matrix of attribute i in the term.
+      grams: Per attribute the distinct Gram matrices, float64[m_i, n_i, n_i], with exact entries.
     """
 
     weights: tuple[Fraction, ...]
@@ -158,32 +157,32 @@ class GramSum:
     grams: tuple[FloatArray, ...]
 
     def largest_column(self) -> Fraction:
-        """Largest V_jj, or a bound on it where factors have too many distinct columns."""
+        """Return the largest V_jj, or a bound if factors have too many distinct columns."""
         return self._largest([_diagonals(gram) for gram in self.grams])
 
     def largest_change(self, axis: int) -> Fraction:
-        """As `largest_pair`, over cells that differ in one attribute alone; or a bound."""
+        """Return the largest distance of cells that differ in one attribute alone, or a bound."""
         columns = [_diagonals(gram) for gram in self.grams]
         gram = self.grams[axis]
-        own = columns[axis]
-        apart = own[:, None] + own[None, :] - 2 * np.moveaxis(gram, 0, -1)
+        lengths = columns[axis]
+        apart = lengths[:, None] + lengths[None, :] - 2 * np.moveaxis(gram, 0, -1)
         columns[axis] = apart.reshape(-1, len(gram))
         return self._largest(columns)
 
     def largest_pair(self, *, exact: bool = True) -> WorstPair | None:
-        """Largest (e_j - e_k)' V (e_j - e_k) over all cells.
+        """Return the pair with the largest (e_j - e_k)' V (e_j - e_k) over all cells.
 
         Args:
-          exact: Whether to evaluate the worst pair exactly; without, its value is a bound that is
-            above it by rounding.
+          exact: Whether to evaluate the worst pair exactly. Otherwise its value is an upper bound,
+            up to rounding.
 
         Returns:
-          The pair, or one that bounds all; None if there are too many to be searched.
+          The pair, or an artificial pair that bounds all; None if there are too many to search.
         """
         if all((gram >= 0).all() for gram in self.grams):
             # Then V_jk >= 0, so no pair within a geounit is worse than a move.
             corner = [_diagonals(gram).max(0) for gram in self.grams]
-            triples = tuple(np.stack([one, one, np.zeros_like(one)], axis=-1) for one in corner)
+            triples = tuple(np.stack([top, top, np.zeros_like(top)], axis=-1) for top in corner)
             return WorstPair(2 * self.largest_column(), triples)
         tables = [_distinct_triples(gram) for gram in self.grams]
         boxes = self._first_boxes(tables)
@@ -191,25 +190,25 @@ class GramSum:
             return None
         for _ in range(_MOST_SPLITS):
             corners = [_corners(table, cut) for table, cut in zip(tables, boxes, strict=True)]
-            found = self._distances([corner.triples for corner in corners])
-            if not np.isfinite(found).all():
+            distances = self._distances([corner.triples for corner in corners])
+            if not np.isfinite(distances).all():
                 return None  # beyond the range of floats
-            place = np.unravel_index(int(found.argmax()), found.shape)
-            chosen = zip(corners, place, strict=True)
-            attained = self._distances([one.inside[[at]] for one, at in chosen]).item()
+            index = np.unravel_index(int(distances.argmax()), distances.shape)
+            chosen = zip(corners, index, strict=True)
+            attained = self._distances([corner.inside[[at]] for corner, at in chosen]).item()
             finer = [
                 _split(table, cut, corner.box[at])
-                for table, cut, corner, at in zip(tables, boxes, corners, place, strict=True)
+                for table, cut, corner, at in zip(tables, boxes, corners, index, strict=True)
             ]
-            if found.max() <= attained * (1 + _CLOSE) or not self._fits(
+            if distances.max() <= attained * (1 + _CLOSE) or not self._fits(
                 [sum(map(_n_corners, cut)) for cut in finer]
             ):
                 break
             boxes = finer
-        return self._worst(found, [corner.triples for corner in corners], exact)
+        return self._worst(distances, [corner.triples for corner in corners], exact)
 
     def _first_boxes(self, tables: Sequence[FloatArray]) -> list[list[IntArray]] | None:
-        """Every triple by itself if that can be searched, else one box per large attribute."""
+        """Return one box per triple if these can be searched, else one per large attribute."""
         single = [[np.array([row]) for row in range(len(table))] for table in tables]
         if self._fits([len(cut) for cut in single]):
             return single
@@ -234,14 +233,14 @@ class GramSum:
 
     @cached_property
     def _tensor(self) -> FloatArray:
-        """The weights by the kinds of their factors, float64[m_1, ..., m_d]."""
+        """Return float64[m_1, ..., m_d]: the sum of weights by the kinds of their factors."""
         out = np.zeros([len(gram) for gram in self.grams])
         np.add.at(out, tuple(self.kinds.T), self._numbers)
         return out
 
     @np.errstate(over="ignore", invalid="ignore")
     def _sums(self, values: Sequence[FloatArray]) -> FloatArray:
-        """sum_q w_q prod_i values_i[c_i, kinds[q, i]], float64[c_1, ..., c_d], without BLAS."""
+        """Return float64[c_1, ..., c_d]: sum_q w_q prod_i values_i[c_i, kinds[q, i]], no BLAS."""
         if self._is_dense:
             out = self._tensor
             for table in values:
@@ -257,42 +256,45 @@ class GramSum:
         return out
 
     def _distances(self, triples: Sequence[FloatArray]) -> FloatArray:
-        first, second, both = (self._sums([one[..., part] for one in triples]) for part in range(3))
+        first, second, both = (self._sums([t[..., part] for t in triples]) for part in range(3))
         with np.errstate(invalid="ignore"):
             return np.asarray(first + second - 2 * both)
 
     def _rounding(self, largest: Sequence[FloatArray]) -> float:
-        """More than a sum of terms in floats may be off; largest_i[m_i] bounds their factors."""
-        sizes = float(self._sums([one[None] for one in largest]).item())
+        """Return a bound on the rounding error of a sum; largest_i[m_i] bounds the factors."""
+        sizes = float(self._sums([bound[None] for bound in largest]).item())
         operations = len(self.weights) + sum(map(len, self.grams)) + 3 * len(self.grams) + 16
         return 4 * sizes * operations * 2.0**-52
 
     def _largest(self, columns: Sequence[FloatArray]) -> Fraction:
-        """Largest sum_q w_q prod_i columns_i[c_i, kind] over c_i, all numbers nonnegative."""
+        """Return the largest sum_q w_q prod_i columns_i[c_i, kind] over c_i, or a bound.
+
+        All numbers are nonnegative.
+        """
         tables = [_undominated(table) for table in columns]
         top = [table.max(0) for table in tables]
-        if not self._fits([len(table) for table in tables]):
-            return self._evaluate([one[:, None] for one in top])[0]
-        found = self._sums(tables)
-        if not np.isfinite(found).all():
-            return self._evaluate([one[:, None] for one in top])[0]
-        near = np.argwhere(found >= found.max() - 2 * self._rounding(top))
+        sums = self._sums(tables) if self._fits([len(table) for table in tables]) else None
+        if sums is None or not np.isfinite(sums).all():
+            return self._evaluate([bound[:, None] for bound in top])[0]
+        near = np.argwhere(sums >= sums.max() - 2 * self._rounding(top))
         if len(near) > _MOST_TIES:
-            return Fraction(float(found.max() + self._rounding(top)))
+            return Fraction(float(sums.max() + self._rounding(top)))
         return max(
-            self._evaluate([t[at][:, None] for t, at in zip(tables, place, strict=True)])[0]
-            for place in near.tolist()
+            self._evaluate([t[at][:, None] for t, at in zip(tables, index, strict=True)])[0]
+            for index in near.tolist()
         )
 
-    def _worst(self, found: FloatArray, triples: Sequence[FloatArray], exact: bool) -> WorstPair:
-        slack = self._rounding([np.abs(one).max(axis=(0, 2)) for one in triples])
-        near = np.argwhere(found >= found.max() - 2 * slack)
+    def _worst(
+        self, distances: FloatArray, triples: Sequence[FloatArray], exact: bool
+    ) -> WorstPair:
+        slack = self._rounding([np.abs(table).max(axis=(0, 2)) for table in triples])
+        near = np.argwhere(distances >= distances.max() - 2 * slack)
         pairs = [
-            tuple(one[at] for one, at in zip(triples, place, strict=True))
-            for place in near[:_MOST_TIES].tolist()
+            tuple(table[at] for table, at in zip(triples, index, strict=True))
+            for index in near[:_MOST_TIES].tolist()
         ]
         if not exact or len(near) > _MOST_TIES:
-            return WorstPair(Fraction(float(found.max() + slack)), pairs[0])
+            return WorstPair(Fraction(float(distances.max() + slack)), pairs[0])
         values = []
         for pair in pairs:
             first, second, both = self._evaluate(pair)
@@ -301,8 +303,8 @@ class GramSum:
         return WorstPair(values[best], pairs[best])
 
     def _evaluate(self, chosen: Sequence[FloatArray]) -> list[Fraction]:
-        """sum_q w_q prod_i chosen_i[kind, p] for every p, exactly; chosen_i is float64[m_i, p]."""
-        exact = [[[_exact(v) for v in row] for row in one.tolist()] for one in chosen]
+        """Return sum_q w_q prod_i chosen_i[kind, p] exactly, per p; chosen_i is float64[m_i, p]."""
+        exact = [[[_exact(v) for v in row] for row in table.tolist()] for table in chosen]
         out = [Fraction(0)] * chosen[0].shape[1]
         for weight, kinds in zip(self.weights, self.kinds.tolist(), strict=True):
             for part in range(len(out)):
@@ -318,12 +320,12 @@ def _exact(value: float) -> int | Fraction:
 
 
 def _diagonals(gram: FloatArray) -> FloatArray:
-    """float64[n, m]: the squared lengths of the columns."""
+    """Return float64[n, m]: the squared lengths of the columns."""
     return np.asarray(np.diagonal(gram, axis1=1, axis2=2).T)
 
 
 def _undominated(table: FloatArray) -> FloatArray:
-    """Rows float64[c, m] that may attain a maximum of products of nonnegative numbers."""
+    """Return the rows float64[c, m] that may attain a maximum of products of nonnegatives."""
     rows = np.unique(table, axis=0)
     varying = (rows != rows[0]).any(axis=0)
     if varying.sum() <= 1:
@@ -339,25 +341,22 @@ def _undominated(table: FloatArray) -> FloatArray:
 
 
 def _distinct_triples(gram: FloatArray) -> FloatArray:
-    """float64[c, m, 3]: R_jj, R_kk and R_jk of all pairs of levels, equal ones once."""
-    own = _diagonals(gram)
-    n, m = own.shape
+    """Return float64[c, m, 3]: the distinct (R_jj, R_kk, R_jk) of all pairs of levels."""
+    lengths = _diagonals(gram)
+    n, m = lengths.shape
     both = np.moveaxis(gram, 0, -1)
-    shape = (n, n, m)
-    stacked = np.stack(
-        [np.broadcast_to(own[:, None], shape), np.broadcast_to(own[None], shape), both], axis=-1
-    )
-    return np.unique(stacked.reshape(n * n, 3 * m), axis=0).reshape(-1, m, 3)
+    parts = np.broadcast_arrays(lengths[:, None], lengths[None], both)
+    return np.unique(np.stack(parts, axis=-1).reshape(n * n, 3 * m), axis=0).reshape(-1, m, 3)
 
 
 def _varying(table: FloatArray) -> int:
-    """How many factors of an attribute tell pairs apart."""
+    """Return how many factors of an attribute differ between pairs."""
     return int((table != table[0]).any(axis=(0, 2)).sum())
 
 
 @dataclass(frozen=True, eq=False)
 class _Corners:
-    """Options of one attribute: triples, a true triple near each, and the box they are of."""
+    """Candidates of one attribute: corners, a true triple near each, and the box of each."""
 
     triples: FloatArray
     inside: FloatArray

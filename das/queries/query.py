@@ -25,8 +25,8 @@ from das.queries.group import Group
 from das.queries.grouped import grouped
 from das.schema import Schema
 
-_NUMBERS = 4_000_000  # of cells or answers held at a time: 32 MB
-_MOST_COLUMNS = 20_000_000  # distinct ones of a query over more cells: 160 MB an array
+_NUMBERS = 4_000_000  # cells or answers in memory at a time: 32 MB
+_MOST_COLUMNS = 20_000_000  # distinct columns of a query over more cells: 160 MB per array
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,38 +43,38 @@ class Query:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """(m_1, ..., m_d)."""
+        """Return the numbers of rows of the factors, (m_1, ..., m_d)."""
         return tuple(f.matrix.shape[0] for f in self.factors)
 
     @property
     def size(self) -> int:
-        """m, the number of answers."""
+        """Return m, the number of answers."""
         return math.prod(self.shape)
 
     @property
     def n_cells(self) -> int:
-        """n, the number of cells the query reads."""
+        """Return n, the number of cells of the schema."""
         return math.prod(f.matrix.shape[1] for f in self.factors)
 
     @property
     def kept(self) -> tuple[int, ...]:
-        """Positions of the attributes that are not summed out."""
+        """Return the positions of the attributes that are not summed out."""
         kinds = [factor.kind for factor in self.factors]
         return tuple(i for i, kind in enumerate(kinds) if kind is not FactorKind.TOTAL)
 
     @property
     def is_partition(self) -> bool:
-        """Whether every cell counts in exactly one answer, once."""
+        """Return whether every cell counts in exactly one answer, once."""
         return all(f.kind is not FactorKind.GENERAL for f in self.factors)
 
     @property
     def counts_once(self) -> bool:
-        """Whether every cell counts in at most one answer, once: a partition of some cells."""
+        """Return whether every cell counts in at most one answer, once."""
         return all(f.counts_once for f in self.factors)
 
     @property
     def is_listed(self) -> bool:
-        """Whether the name says what is asked; planned queries carry a digest instead."""
+        """Return whether the name can be parsed; planned queries have a digest in their name."""
         return "#" not in self.name
 
     def rows_of(self, cells: IntArray) -> IntArray:
@@ -89,13 +89,13 @@ class Query:
         below = self.n_cells
         for factor in self.factors:
             below //= factor.matrix.shape[1]
-            if factor.kind is not FactorKind.TOTAL:  # whose levels need not be known
+            if factor.kind is not FactorKind.TOTAL:  # its levels do not matter
                 levels = cells // below % factor.matrix.shape[1]
                 out = out * len(factor.labels) + factor.codes[levels]
         return out
 
     def first_cells(self, positions: IntArray) -> IntArray:
-        """Return int64[p]: for a partition query, the first cell that counts in some answers."""
+        """Return int64[p]: the first cell of each given answer of a partition query."""
         cells = np.zeros(len(positions), np.int64)
         codes = np.unravel_index(positions, self.shape)
         for factor, code in zip(self.factors, codes, strict=True):
@@ -103,10 +103,10 @@ class Query:
         return cells
 
     def cells_of(self, positions: IntArray) -> IntArray:
-        """Return int64[k], sorted: all cells that count in some answers of a partition query.
+        """Return int64[k], sorted: all cells of the given answers of a partition query.
 
         Args:
-          positions: int64[p], distinct numbers of answers.
+          positions: int64[p], distinct indices of answers.
         """
         cells, owner = np.zeros(len(positions), np.int64), np.arange(len(positions))
         codes = np.unravel_index(positions, self.shape)
@@ -122,7 +122,7 @@ class Query:
         return np.sort(cells)
 
     def columns(self, cells: IntArray) -> IntArray:
-        """int64[m, k]: the dense columns of Q for some cells; for small k or tests."""
+        """Return int64[m, k]: the dense columns of Q for some cells; for small k or tests."""
         out = np.ones((1, len(cells)), np.int64)
         for factor, levels in zip(self.factors, self._levels(cells), strict=True):
             part = factor.matrix[:, levels]
@@ -130,7 +130,7 @@ class Query:
         return out
 
     def _levels(self, cells: IntArray) -> tuple[npt.NDArray[np.intp], ...]:
-        """The level of each cell, one int64[k] per attribute."""
+        """Return the level of each cell, one int64[k] per attribute."""
         return np.unravel_index(cells, [f.matrix.shape[1] for f in self.factors])
 
     def answer(self, histograms: Histograms) -> IntArray:
@@ -140,17 +140,17 @@ class Query:
           histograms: G geounits over the schema's n cells.
 
         Returns:
-          int64[G, m], a new array. Memory follows these answers and the entries of the
-          histograms; Q itself is never formed.
+          int64[G, m], a new array. Memory is proportional to these answers and to the entries of
+          the histograms; Q itself is never formed.
 
         Raises:
-          SchemaError: The histograms are of another schema, or an answer might not fit in 63 bits.
+          SchemaError: The histograms are of another schema, or an answer may exceed 63 bits.
             Answers of prefix and range queries are counts of persons and always fit.
         """
         if histograms.n_cells != self.n_cells:
             raise SchemaError(
                 f"query {self.name}",
-                "was asked of histograms of another schema",
+                "was evaluated on histograms of another schema",
                 got=f"{histograms.n_cells} cells",
                 want=f"{self.n_cells} cells",
             )
@@ -162,34 +162,34 @@ class Query:
         return out.reshape(histograms.n_geounits, self.size)
 
     def answer_at(self, histograms: Histograms, positions: IntArray) -> IntArray:
-        """Some answers of a partition query, without forming the others.
+        """Evaluate some answers of a partition query, without computing the others.
 
         Args:
           histograms: G geounits over the schema's n cells.
-          positions: int64[p], ascending numbers of answers.
+          positions: int64[p], ascending indices of answers.
 
         Returns:
-          int64[G, p], those columns of `answer`; a new array.
+          int64[G, p], the columns of `answer` at these positions; a new array.
 
         Raises:
           SchemaError: The query is not a partition, or the histograms are of another schema.
         """
         if histograms.n_cells != self.n_cells:
-            raise SchemaError(f"query {self.name}", "was asked of histograms of another schema")
+            raise SchemaError(f"query {self.name}", "was evaluated on histograms of another schema")
         rows = self.rows_of(histograms.cells)
         spots = np.minimum(np.searchsorted(positions, rows), max(0, len(positions) - 1))
-        asked = positions[spots] == rows if len(positions) else np.zeros(len(rows), np.bool_)
+        counts = positions[spots] == rows if len(positions) else np.zeros(len(rows), np.bool_)
         out = np.zeros((histograms.n_geounits, len(positions)), np.int64)
-        np.add.at(out, (histograms.owners()[asked], spots[asked]), histograms.counts[asked])
+        np.add.at(out, (histograms.owners()[counts], spots[counts]), histograms.counts[counts])
         return out
 
     def _multiply(self, histograms: Histograms) -> IntArray:
-        """Group the levels of partition factors, then multiply the other factors axis by axis.
+        """Evaluate the query: group levels of partition factors, then multiply axis by axis.
 
-        values[u, p] belongs to the u-th occurring combination of a geounit and levels of the axes
-        that are not multiplied yet, and to row p of the axes that are. Levels with equal columns
-        count as one, and the factors that shrink their axis most come first, so that `values`
-        stays about as small as the answers.
+        values[u, p] belongs to row p of the multiplied axes. u numbers the occurring combinations
+        of a geounit and levels of the other axes. Levels with equal columns count as one, and the
+        factors that shrink their axis most come first, so that `values` stays about as small as the
+        answers.
         """
         self._refuse_overflow(histograms)
         general = [f.kind is FactorKind.GENERAL for f in self.factors]
@@ -240,29 +240,25 @@ class Query:
             )
 
     def gram(self, cells: IntArray) -> FloatArray:
-        """Return float64[k, k]: Q'Q on some cells, a product over the attributes.
-
-        Args:
-          cells: int64[k].
-        """
+        """Return float64[k, k]: the rows and columns of Q'Q for cells, int64[k]."""
         out = np.ones((len(cells), len(cells)))
         for factor, level in zip(self.factors, self._levels(cells), strict=True):
             out *= factor.gram[np.ix_(level, level)]
         return out
 
     def gram_diagonal(self, cells: IntArray) -> FloatArray:
-        """Return float64[k]: the diagonal of `gram`, without the rest."""
+        """Return float64[k]: the diagonal of `gram`, without forming the matrix."""
         out = np.ones(len(cells))
         for factor, level in zip(self.factors, self._levels(cells), strict=True):
             out *= factor.gram.diagonal()[level]
         return out
 
     def gram_times(self, cells: IntArray, x: FloatArray) -> FloatArray:
-        """Return float64[G, k]: Q'Q x on some cells, without `gram`.
+        """Return float64[G, k]: Q'Q x on some cells, without forming `gram`.
 
         Args:
           cells: int64[k].
-          x: float64[G, k], values of these cells, 0 in all others.
+          x: float64[G, k], values of these cells; x is 0 in all others.
         """
         out = np.empty_like(x)
         axes, cells = self._few(cells)
@@ -273,11 +269,11 @@ class Query:
             flat = np.zeros((len(some), math.prod(sizes)))
             if self.n_cells <= _NUMBERS:
                 flat[:, cells] = some
-            else:  # of cells that the query does not tell apart, several are one
+            else:  # cells with equal columns share an entry
                 for row, values in zip(flat, some, strict=True):
                     np.add.at(row, cells, values)
             tensor = flat.reshape(len(some), *sizes)
-            # What shrinks an axis most comes first, so that little is left to multiply.
+            # The factor that shrinks its axis most comes first, so that little is left to multiply.
             for axis in sorted(range(len(sizes)), key=lambda i: self.shape[i] / sizes[i]):
                 rows = axes[axis].T.astype(np.float64)
                 tensor = np.moveaxis(np.moveaxis(tensor, axis + 1, -1) @ rows, -1, axis + 1)
@@ -286,18 +282,18 @@ class Query:
         return out
 
     def _few(self, cells: IntArray) -> tuple[list[IntArray], IntArray]:
-        """Factors as matrices, and some cells as numbers of combinations of their columns.
+        """Return the factors as matrices, and the column index of some cells in their product.
 
-        Of more cells than are held at a time, the distinct columns, so that what is formed follows
-        the query and not the schema.
+        Above 4,000,000 cells the matrices have distinct columns only, so that memory is
+        proportional to the query and not to the schema.
 
         Raises:
-          SchemaError: Even those are too many.
+          SchemaError: There are more than 20,000,000 combinations of distinct columns.
         """
         if self.n_cells <= _NUMBERS:
             return [factor.matrix for factor in self.factors], cells
-        found = [factor.distinct for factor in self.factors]
-        columns = math.prod(matrix.shape[1] for matrix, _ in found)
+        distinct = [factor.distinct for factor in self.factors]
+        columns = math.prod(matrix.shape[1] for matrix, _ in distinct)
         if columns > _MOST_COLUMNS:
             raise SchemaError(
                 f"query {self.name}",
@@ -306,9 +302,9 @@ class Query:
                 want=f"at most {_MOST_COLUMNS}",
             )
         numbers = np.zeros(len(cells), np.int64)
-        for (matrix, of_level), level in zip(found, self._levels(cells), strict=True):
+        for (matrix, of_level), level in zip(distinct, self._levels(cells), strict=True):
             numbers = numbers * matrix.shape[1] + of_level[level]
-        return [matrix for matrix, _ in found], numbers
+        return [matrix for matrix, _ in distinct], numbers
 
     def adjoint(
         self, answers: npt.NDArray[np.integer | np.floating], cells: IntArray
@@ -329,14 +325,14 @@ class Query:
     ) -> FloatArray:
         tensor = answers.astype(np.float64).reshape(len(answers), *self.shape)
         sizes = [axis.shape[1] for axis in axes]
-        # What widens an axis most comes last, so that little is multiplied before.
+        # The factor that widens its axis most comes last, so that little is multiplied before.
         for axis in sorted(range(len(sizes)), key=lambda i: sizes[i] / self.shape[i]):
             moved = np.moveaxis(tensor, axis + 1, -1) @ axes[axis].astype(np.float64)
             tensor = np.moveaxis(moved, -1, axis + 1)
         return np.ascontiguousarray(tensor.reshape(len(answers), math.prod(sizes))[:, cells])
 
     def labels(self) -> list[str]:
-        """Labels of the m rows, such as "hispanic / white alone"."""
+        """Return the labels of the m rows, such as "hispanic / white alone"."""
         parts = [self.factors[i].labels for i in self.kept]
         out = [""]
         for labels in parts:
@@ -349,15 +345,15 @@ def is_refinement(fine: Query, coarse: Query) -> bool:
     if not (fine.is_partition and coarse.is_partition):
         return False
     for f, c in zip(fine.factors, coarse.factors, strict=True):
-        one_of_each = np.zeros(len(f.labels), np.int64)  # the coarse answer of a level of it
-        one_of_each[f.codes] = c.codes
-        if not np.array_equal(one_of_each[f.codes], c.codes):
+        coarse_row = np.zeros(len(f.labels), np.int64)  # of one level of each fine row
+        coarse_row[f.codes] = c.codes
+        if not np.array_equal(coarse_row[f.codes], c.codes):
             return False
     return True
 
 
 def of_answers(coarse: Query, fine: Query) -> Query:
-    """Return a partition query as one of the answers of another, of which its own are sums.
+    """Express a coarse partition query as a query on the answers of a finer one.
 
     >>> from das.schema import Attribute
     >>> schema = Schema("toy", (Attribute("sex", ("f", "m")), Attribute("age", ("0", "1", "2"))))
@@ -366,16 +362,15 @@ def of_answers(coarse: Query, fine: Query) -> Query:
     [3, 4, 5]
     """
     factors = []
-    for known, asked in zip(fine.factors, coarse.factors, strict=True):
-        codes = asked.codes[known.first_levels]
-        factors.append(partition(asked.labels, tuple(codes.tolist())))
+    for f, c in zip(fine.factors, coarse.factors, strict=True):
+        factors.append(partition(c.labels, tuple(c.codes[f.first_levels].tolist())))
     return Query(f"{coarse.name} of {fine.name}", tuple(factors))
 
 
 def common_refinement(first: Query, second: Query) -> Query:
-    """Return the coarsest partition query of which both are sums: an answer per pair that occurs.
+    """Return the coarsest partition query that refines both, with an answer per occurring pair.
 
-    Recodes of one attribute meet level by level, so that no answer is about nobody.
+    Recodes of one attribute are intersected level by level, so that every answer counts a cell.
 
     Raises:
       SchemaError: One of the two is not a partition.
@@ -402,47 +397,47 @@ def _meet(first: Factor, second: Factor) -> Factor:
     if first.kind is FactorKind.TOTAL or second.kind is FactorKind.IDENTITY:
         return second
     width = len(second.labels)
-    found, codes = np.unique(first.codes * width + second.codes, return_inverse=True)
-    labels = [f"{first.labels[i // width]} & {second.labels[i % width]}" for i in found.tolist()]
+    pairs, codes = np.unique(first.codes * width + second.codes, return_inverse=True)
+    labels = [f"{first.labels[i // width]} & {second.labels[i % width]}" for i in pairs.tolist()]
     return partition(tuple(labels), tuple(codes.reshape(-1).tolist()))
 
 
 def is_answered_by(partition: Query, query: Query) -> bool:
-    """Return whether the answers of a partition fix those of any other query.
+    """Return whether the answers of a partition query determine the answers of another query.
 
-    They do if, attribute by attribute, levels of one group have equal columns: integers decide.
-    No factor is zero, so the product of the columns is equal only where each of them is.
+    This holds if, for every attribute, the levels of one group have equal columns. No factor is
+    zero, so products of columns are equal only if all columns are.
     """
-    for known, asked in zip(partition.factors, query.factors, strict=True):
-        columns = asked.distinct[1]
-        if (columns != columns[known.first_levels[known.codes]]).any():
+    for groups, factor in zip(partition.factors, query.factors, strict=True):
+        columns = factor.distinct[1]
+        if (columns != columns[groups.first_levels[groups.codes]]).any():
             return False
     return True
 
 
 def restricted(query: Query, group: Group) -> Query:
-    """Return the query asked of the records of a group alone.
+    """Return the query restricted to the records of a group.
 
-    Columns of cells outside of the group are zero, so a record there changes no answer; answers
-    that count only such cells are left out. Of a partition of all cells this leaves one of the
-    group's: its squared L2 sensitivity is 1 for a record that is added, 2 for one that changes
-    within the group, and 1 for one that leaves or enters it.
+    Columns of cells outside the group are zero, so a record there changes no answer. Answers that
+    count only such cells are dropped. A partition of all cells becomes a partition of the group's
+    cells. Its squared L2 sensitivity is 1 for an added record, 2 for a record that changes within
+    the group, and 1 for a record that leaves or enters the group.
 
     Args:
       query: Any query over the schema.
       group: A group of the schema's cells, not all of them.
 
     Raises:
-      SchemaError: The query counts nobody in the group, or is restricted already.
+      SchemaError: The query counts no cell of the group, or is restricted already.
 
     >>> from das.schema import Attribute
     >>> schema = Schema("toy", (Attribute("sex", ("f", "m")), Attribute("age", ("0", "1", "2"))))
-    >>> asked = restricted(parse_query(schema, "age"), parse_group(schema, "sex=m"))
-    >>> asked.name, asked.columns(np.arange(6)).tolist()
+    >>> age_of_men = restricted(parse_query(schema, "age"), parse_group(schema, "sex=m"))
+    >>> age_of_men.name, age_of_men.columns(np.arange(6)).tolist()
     ('age where sex=m', [[0, 0, 0, 1, 0, 0], [0, 0, 0, 0, 1, 0], [0, 0, 0, 0, 0, 1]])
     """
     if " where " in query.name:
-        raise SchemaError(f"query {query.name}", "asks of a group already", got=group.name)
+        raise SchemaError(f"query {query.name}", "is restricted to a group already", got=group.name)
     factors = []
     for factor, allowed, label in zip(query.factors, group.allowed, group.labels, strict=True):
         if allowed.all():
@@ -451,7 +446,7 @@ def restricted(query: Query, group: Group) -> Query:
         inside = np.where(allowed, factor.matrix, 0)
         kept: list[bool] = (inside != 0).any(axis=1).tolist()
         if not any(kept):
-            raise SchemaError(f"query {query.name}", "counts nobody in the group", got=group.name)
+            raise SchemaError(f"query {query.name}", "counts no cell of the group", got=group.name)
         is_summed = factor.kind is FactorKind.TOTAL
         names = (label,) if is_summed else tuple(itertools.compress(factor.labels, kept))
         factors.append(Factor(inside[kept], names))
@@ -462,7 +457,7 @@ def groups_of(schema: Schema, query: Query) -> tuple[Group, ...]:
     """Return the groups of cells that the answers of a partition query count, in their order.
 
     Raises:
-      SchemaError: The query is not a partition: its answers overlap, or leave out cells.
+      SchemaError: The query is not a partition: its answers overlap, or leave cells out.
 
     >>> from das.schema import Attribute
     >>> schema = Schema("toy", (Attribute("sex", ("f", "m")), Attribute("age", ("0", "1", "2"))))
@@ -481,7 +476,7 @@ def groups_of(schema: Schema, query: Query) -> tuple[Group, ...]:
 
 
 def parse_group(schema: Schema, text: str) -> Group:
-    """Read a group from conditions "axis=label" joined by " and "; labels may hold anything.
+    """Parse a group from conditions "axis=label" joined by " and "; labels may have any text.
 
     Raises:
       SchemaError: An attribute, recode or label is unknown, or an attribute is used twice.
@@ -497,7 +492,7 @@ def parse_group(schema: Schema, text: str) -> Group:
     }
     rest, conditions = text.strip(), []
     while True:
-        fits = [one for one in known if rest == one or rest.startswith(f"{one} and ")]
+        fits = [text for text in known if rest == text or rest.startswith(f"{text} and ")]
         if not fits:
             raise SchemaError(
                 f"schema {schema.name}",
@@ -517,7 +512,7 @@ def _group(schema: Schema, conditions: Sequence[tuple[str, str]]) -> Group:
     allowed = [np.ones(size, np.bool_) for size in schema.shape]
     labels = [""] * len(schema.shape)
     position = {a.name: index for index, a in enumerate(schema.attributes)}
-    found = []
+    ordered = []
     for axis, label in conditions:
         owner, groups = _axis(schema, axis)
         index = position[owner]
@@ -525,10 +520,10 @@ def _group(schema: Schema, conditions: Sequence[tuple[str, str]]) -> Group:
             raise SchemaError(f"group {axis}={label}", "uses an attribute twice", got=owner)
         allowed[index] = groups.codes == groups.labels.index(label)
         labels[index] = label
-        found.append((index, axis, label))
-    found.sort()
-    name = " and ".join(f"{axis}={label}" for _, axis, label in found)
-    return Group(name, tuple(allowed), tuple(labels), tuple(axis for _, axis, _ in found))
+        ordered.append((index, axis, label))
+    ordered.sort()
+    name = " and ".join(f"{axis}={label}" for _, axis, label in ordered)
+    return Group(name, tuple(allowed), tuple(labels), tuple(axis for _, axis, _ in ordered))
 
 
 def kronecker(schema: Schema, name: str, terms: Sequence[tuple[str, Factor]]) -> Query:
@@ -536,7 +531,7 @@ def kronecker(schema: Schema, name: str, terms: Sequence[tuple[str, Factor]]) ->
 
     Args:
       schema: The schema.
-      name: The query's name; it must be its own, because it selects the stream of the noise.
+      name: The query's name; it must be unique, because it selects the stream of the noise.
       terms: An attribute or recode and any factor over its levels or groups, in any order.
 
     Raises:
@@ -566,7 +561,7 @@ def kronecker(schema: Schema, name: str, terms: Sequence[tuple[str, Factor]]) ->
 
 
 def _axis(schema: Schema, name: str) -> tuple[str, Factor]:
-    """The attribute that an attribute or recode is about, and its levels or groups."""
+    """Return the attribute of an attribute or recode, and the factor of its levels or groups."""
     for recode in schema.recodes:
         if recode.name == name:
             return recode.attribute, partition(recode.groups, recode.codes)
@@ -592,10 +587,10 @@ def marginal(schema: Schema, axes: Sequence[str]) -> Query:
 
 
 def terms_of(schema: Schema, query: Query) -> list[str]:
-    """The term that says of each kept attribute what its labels are: `labels` joins those.
+    """Return for each kept attribute the term that names its labels in `Query.labels`.
 
-    It is an attribute or recode, or a function of one; of groups the attribute, and of an attribute
-    that only the condition names, what it names.
+    A term is an attribute or recode, or a function of one. For groups of levels it is the attribute
+    or recode; for an attribute that only the condition names, the name in the condition.
 
     >>> from das.schema import Attribute, Recode
     >>> age = Attribute("age", ("0-4", "5-17", "18+"))
@@ -608,26 +603,26 @@ def terms_of(schema: Schema, query: Query) -> list[str]:
     """
     whole, _, condition = query.name.partition(" where ")
     axes = parse_group(schema, condition).axes if condition else ()
-    found = {_axis(schema, axis)[0]: axis for axis in axes}
+    terms = {_axis(schema, axis)[0]: axis for axis in axes}
     for text in _split_terms(schema, whole):
         term = _read_term(schema, text)
-        found[_axis(schema, term.axis)[0]] = term.axis if term.is_group else text
-    return [found[schema.attributes[index].name] for index in query.kept]
+        terms[_axis(schema, term.axis)[0]] = term.axis if term.is_group else text
+    return [terms[schema.attributes[index].name] for index in query.kept]
 
 
 def parse_query(schema: Schema, text: str) -> Query:
-    """Read a query from text: "total", "detailed", or terms joined by "*", and of whom.
+    """Parse a query: "total", "detailed", or terms joined by "*", optionally with a condition.
 
     A term is an attribute or recode, or a function of one: "prefix(age)", "ranges(age)",
     "residual(age)", "contrasts(age)" (see `das.queries.factor`), or groups of its levels,
     "age[0-17, 65+]" (`das.queries.grouped`). Attributes without a term are summed out.
-    "age where sex=f" asks of some records alone (`das.queries.group`); "sex=f and race=white" of
-    those of both. The name of the result, terms in the order of the schema, parses
-    to itself.
+    "age where sex=f" counts only records of a group (`das.queries.group`), as does
+    "age where sex=f and race=white". The name of the result has its terms in the order of the
+    schema and parses to the same query.
 
     Raises:
       SchemaError: A name, label or function is unknown, an attribute is used twice, or a residual
-        is asked of one level.
+        has only one level.
 
     >>> from das.schema import Attribute
     >>> schema = Schema("toy", (Attribute("sex", ("f", "m")), Attribute("age", ("0", "1", "2"))))
@@ -653,7 +648,7 @@ def parse_query(schema: Schema, text: str) -> Query:
 
 
 def _split_terms(schema: Schema, text: str) -> list[str]:
-    """Split what is asked of all records: none of the total, every attribute of `detailed`."""
+    """Split a query text without a condition into terms: none for "total"."""
     match text.strip():
         case "total":
             return []
@@ -664,7 +659,7 @@ def _split_terms(schema: Schema, text: str) -> list[str]:
 
 
 class _Term(NamedTuple):
-    """A term of a query: an attribute or recode, what the name of a query says, and its factor."""
+    """A term of a query: its attribute or recode, its canonical text and its factor."""
 
     axis: str
     name: str
@@ -708,7 +703,7 @@ def _read_term(schema: Schema, text: str) -> _Term:
 
 
 def split_queries(text: str) -> list[str]:
-    """Texts of queries that stand in one text with commas between them.
+    """Split a comma-separated list of query texts.
 
     >>> split_queries("total, sex * age[0-17, 65+]")
     ['total', 'sex * age[0-17, 65+]']
@@ -717,6 +712,6 @@ def split_queries(text: str) -> list[str]:
 
 
 def names_groups(schema: Schema, query: Query) -> bool:
-    """Whether a query of `parse_query` names groups of levels that stand in no schema."""
+    """Return whether a parsed query has groups of levels that are not recodes of the schema."""
     whole = query.name.partition(" where ")[0]
     return any(_read_term(schema, term).is_group for term in _split_terms(schema, whole))

@@ -1,4 +1,4 @@
-"""The split of rho over geolevels and queries that makes tables over a spine most accurate.
+"""Optimal shares of rho by geolevel and query, for accurate tables over a spine.
 
 Under zCDP the precision of a query is 2 / Delta^2 times its rho, so with shares x (of geolevel l
 and query q, summing to 1) every mean squared error is a function of rho x, convex where no geounit
@@ -9,17 +9,17 @@ is an only child, and homogeneous of degree -1. Two goals are minimized over the
 The second is in `das.tree.largest`. The first runs on log f in the logarithms of the shares with
 exact gradients.
 
-No better allocation than the bound exists: let f = sum_j c_j f_j, and let each chain of only
-children spread its rho over its queries as it likes. Then f is convex in what is spent, and its
-tangent at x and homogeneity give
+No better allocation than the bound exists. Let f = sum_j c_j f_j, and let each chain of only
+children split its rho freely over its queries. Then f is convex in the rho spent. Its tangent at x
+and homogeneity give
 
     f(y) >= f(x)^2 / max_k sum_{chains over k} max_q |df / dx_{chain, q}|   for every allocation y.
 
-With strata, groups of records that do not add up, a query counts everybody or one stratum, and what
-is spent on everybody and on each stratum sums to 1. Then the tangent's denominator is the larger of
-two: all is spent on everybody, where k is as above; or all in every stratum, each at a k of its own
-and on queries of its own, and the strata's numbers add up. How much is spent on everybody is sought
-with the shares.
+Strata are disjoint groups of records. With strata, a query counts the whole population or one
+stratum. The shares of the population and of any one stratum sum to 1. The tangent's denominator is
+then the larger of two numbers. The first spends everything on the population, with k as above. The
+second spends everything within each stratum, each with a separate k; the strata add up. The share
+of the population is a variable of the search.
 
 References:
   Boyd & Vandenberghe, Convex Optimization, Cambridge 2004, section 3.1.3 (the tangent bound).
@@ -45,24 +45,25 @@ from das.tree.information import Information
 
 LEAST_DETAILED = Fraction(1, 10_000)  # of the budget, for `detailed` at every geolevel
 DENOMINATOR = 10_000  # of the exact shares
-_MOST_STEPS = 1000
-_MOST_ODDS = 9.0  # logarithm: either side of strata keeps 1/10,000, a part of exact shares
-# Relative decrease of the goal at which the search stops; full information costs far more a step.
-_LEAST_DECREASE = {Information.OWN: 1e-11, Information.FULL: 1e-7}
+_MOST_STEPS = 1000  # default, not measured
+_MOST_ODDS = 9.0  # log odds; population and strata each keep 1 / DENOMINATOR
+# Relative decrease of the objective at which the search stops. Defaults, not measured; a step with
+# the measurements of the whole tree costs far more.
+_LEAST_DECREASE = {Information.GEOUNIT: 1e-11, Information.TREE: 1e-7}
 
 
 @dataclass(frozen=True, eq=False)
 class Allocation:
-    """Shares, what they attain and what no shares can beat.
+    """Shares of the budget, their objective and a lower bound for all shares.
 
     Attributes:
-      shares: float64[L, Q] shares of the budget; they sum to 1, with strata those for everybody
-        with those of each.
-      value: The goal at these shares at rho = 1: a weighted error, or the largest.
+      shares: float64[L, Q] shares of the budget. They sum to 1; with strata, the shares of the
+        population and of any one stratum do.
+      value: The objective at rho = 1: a weighted error, or the largest error.
       bound: No allocation over these queries has a lower value.
-      weights: float64[T, L], nonnegative with sum 1: how much each error counts in the bound of a
-        largest error; those that decide have positive weight. Of a sum, all at its first place.
-      prices: float64[T, L], nonnegative: how much each limit counts; 0 where it costs nothing.
+      weights: float64[T, L], nonnegative with sum 1: dual weights of the errors in the bound of a
+        largest error. For a sum of errors, entry [0, 0] is 1.
+      prices: float64[T, L], nonnegative: dual prices of the limits; 0 where a limit is not binding.
     """
 
     shares: FloatArray
@@ -74,15 +75,15 @@ class Allocation:
 
 @dataclass(frozen=True, eq=False)
 class AllocationProblem:
-    """Errors at rho = 1 as a function of shares.
+    """Mean squared errors at rho = 1 as a function of shares.
 
     Attributes:
-      model: Tree, candidate queries (`model.measured`, detailed among them) and tables.
-      neighbors: The relation that rho is counted under.
-      information: What estimates may use.
-      strata: int64[Q], of each candidate the stratum whose records alone it counts, from 1; 0 if it
-        counts everybody. None if there are no strata.
-      factor: float64[T, L], by which errors are multiplied; None for 1.
+      model: Tree, candidate queries (`model.measured`, with `detailed`) and tables.
+      neighbors: The neighboring relation of rho.
+      information: Which measurements estimates may use.
+      strata: int64[Q], the stratum that each candidate query counts, from 1; 0 for the whole
+        population. None if there are no strata.
+      factor: float64[T, L], a factor of each error; None for 1.
     """
 
     model: SpineModel
@@ -93,30 +94,34 @@ class AllocationProblem:
 
     @cached_property
     def parts(self) -> tuple[IntArray, ...]:
-        """Columns of the candidates for everybody, then of those of each stratum."""
+        """Return the columns of the population's candidate queries, then of each stratum's."""
         if self.strata is None:
             return (np.arange(len(self.model.measured)),)
-        return tuple(np.flatnonzero(self.strata == one) for one in range(self.strata.max() + 1))
+        return tuple(np.flatnonzero(self.strata == code) for code in range(self.strata.max() + 1))
 
     def precisions(self, shares: FloatArray) -> FloatArray:
-        """float64[chains, Q] at rho = 1 of shares float64[L, Q], chains measured at their tops."""
+        """Return the precisions float64[chains, Q] at rho = 1 of shares float64[L, Q].
+
+        A chain of only children is measured once, at its top geolevel.
+        """
         chains = self.model.tree.chains
         out = np.empty((len(chains), shares.shape[1]))
         for part in self.parts:
-            own = shares[:, part]
-            levels = own.sum(axis=1)
+            chosen = shares[:, part]
+            levels = chosen.sum(axis=1)
             out[:, part] = [
-                own[c.first] * levels[c.first : c.last + 1].sum() / levels[c.first] for c in chains
+                chosen[c.first] * levels[c.first : c.last + 1].sum() / levels[c.first]
+                for c in chains
             ]
         return np.asarray(out * self.per_rho)
 
     def solve(self, shares: FloatArray) -> SolvedSpine:
-        """Mean squared errors at rho = 1, with what their gradients need."""
+        """Compute the mean squared errors at rho = 1, ready for gradients."""
         solved = solve_spine(self.model, self.precisions(shares), self.information)
         return solved if self.factor is None else solved.scaled(self.factor)
 
     def errors(self, shares: FloatArray) -> FloatArray:
-        """float64[T, L]: mean squared errors at rho = 1."""
+        """Return the mean squared errors at rho = 1, float64[T, L]."""
         return self.solve(shares).mean
 
     def evaluate(self, shares: FloatArray, weights: FloatArray) -> tuple[float, FloatArray, float]:
@@ -127,61 +132,61 @@ class AllocationProblem:
         solved = self.solve(shares)
         value = float((weights * solved.mean).sum())
         slopes = solved.gradient(weights) * self.per_rho
-        return value, self.in_shares(shares, slopes), self.steepest(-slopes)
+        return value, self.share_gradient(shares, slopes), self.largest_slope(-slopes)
 
-    def in_shares(self, shares: FloatArray, slopes: FloatArray) -> FloatArray:
-        """Gradient float64[L, Q] in the shares, of slopes float64[chains, Q] in what is spent."""
+    def share_gradient(self, shares: FloatArray, slopes: FloatArray) -> FloatArray:
+        """Convert slopes float64[chains, Q] in rho to a gradient float64[L, Q] in shares."""
         gradient = np.zeros_like(shares)
         for part in self.parts:
-            own = shares[:, part]
-            levels, found = own.sum(axis=1), np.zeros_like(own)
+            chosen = shares[:, part]
+            levels, by_share = chosen.sum(axis=1), np.zeros_like(chosen)
             for chain, slope in zip(self.model.tree.chains, slopes[:, part], strict=True):
                 inside = slice(chain.first, chain.last + 1)
                 top, whole = levels[chain.first], levels[inside].sum()
-                found[chain.first] += slope * whole / top
-                moved = float(slope @ own[chain.first]) / top
-                found[inside] += moved
-                found[chain.first] -= moved * whole / top
-            gradient[:, part] = found
+                by_share[chain.first] += slope * whole / top
+                moved = float(slope @ chosen[chain.first]) / top
+                by_share[inside] += moved
+                by_share[chain.first] -= moved * whole / top
+            gradient[:, part] = by_share
         return gradient
 
-    def steepest(self, slopes: FloatArray) -> float:
-        """Most of slopes . x, float64[chains, Q], where each chain spends its rho as it likes."""
-        found = []
+    def largest_slope(self, slopes: FloatArray) -> float:
+        """Maximize slopes . x for slopes float64[chains, Q], over any split within each chain."""
+        maxima = []
         for part in self.parts:
             most = np.zeros(self.model.tree.n_levels)
             for chain, slope in zip(self.model.tree.chains, slopes[:, part], strict=True):
                 most[chain.first : chain.last + 1] += slope.max()
-            found.append(float(most.max()))
-        return max(found[0], sum(found[1:]))
+            maxima.append(float(most.max()))
+        return max(maxima[0], sum(maxima[1:]))
 
     @cached_property
     def per_rho(self) -> FloatArray:
-        """float64[Q]: precision of each query per unit of rho."""
+        """Return the precision of each query per unit of rho, float64[Q]."""
         squares = [l2_sensitivity_sq(query, self.neighbors) for query in self.model.measured]
         return np.asarray(2.0 / np.array(squares, np.float64))
 
 
-def least_weighted_error(
+def minimize_weighted_error(
     problem: AllocationProblem, weights: FloatArray, start: FloatArray
 ) -> Allocation:
-    """Minimize sum of weights * mean squared error.
+    """Minimize the weighted sum of mean squared errors.
 
     Args:
       problem: Errors as a function of shares.
       weights: float64[T, L], nonnegative.
-      start: float64[L, Q], nonnegative; shares to start from, up to a factor.
+      start: float64[L, Q], nonnegative; starting shares, up to a factor.
 
     Raises:
-      BudgetError: No pair of a table and a geolevel with noise has a positive weight.
+      BudgetError: A weight is negative, or no error with noise has a positive weight.
     """
     if not (weights[~problem.model.is_determined] > 0).any() or (weights < 0).any():
-        raise BudgetError("weights of tables", "must be nonnegative, one of a noisy table positive")
+        raise BudgetError("weights of errors", "must be nonnegative, and one with noise positive")
     shares = _descend(problem, weights, start)
-    value, _, steepest = problem.evaluate(shares, weights)
+    value, _, largest_slope = problem.evaluate(shares, weights)
     first, none = np.zeros_like(weights), np.zeros_like(weights)
     first[0, 0] = 1.0
-    return Allocation(shares, value, value * (value / steepest), first, none)
+    return Allocation(shares, value, value * (value / largest_slope), first, none)
 
 
 def exact_strategy(
@@ -193,43 +198,43 @@ def exact_strategy(
 ) -> Strategy:
     """Round shares to exact fractions of DENOMINATOR.
 
-    Every geolevel and `detailed` in it keep at least one part, of the share of each stratum too;
-    queries that round to none are not measured. Level shares, with those of each stratum, and the
-    query shares of each geolevel sum to exactly 1.
+    Every geolevel keeps at least one unit of 1 / DENOMINATOR, and so does `detailed`; the same
+    holds within each stratum. Queries that round to 0 are not measured. The level shares of the
+    population and of any one stratum sum to exactly 1. So do the query shares of each geolevel.
 
     Args:
       problem: Its candidate queries name the columns.
       shares: float64[L, Q].
       spine: Names of the geolevels, root first.
-      mechanism: Name of the noise; None for the default of the definition that is charged.
-      groups: The strata of the problem, in their order.
+      mechanism: Name of the noise; None for the default of the privacy definition.
+      groups: The strata of the problem, in order.
     """
     queries = problem.model.measured
-    everybody = DENOMINATOR
+    population = DENOMINATOR
     if groups:
         wanted = round(float(shares[:, problem.parts[0]].sum()) * DENOMINATOR)
-        everybody = min(max(wanted, len(spine)), DENOMINATOR - len(spine))
-    found = []
+        population = min(max(wanted, len(spine)), DENOMINATOR - len(spine))
+    rounded = []
     for number, part in enumerate(problem.parts):
-        own = shares[:, part]
+        chosen = shares[:, part]
         kept = np.flatnonzero(part == detailed_column(problem))
-        whole = DENOMINATOR - everybody if number else everybody
+        whole = DENOMINATOR - population if number else population
         levels = []
-        of_levels = _parts(own.sum(axis=1), np.arange(len(spine)), whole)
-        for name, level, row in zip(spine, of_levels, own, strict=True):
-            asked = tuple(
+        of_levels = _parts(chosen.sum(axis=1), np.arange(len(spine)), whole)
+        for name, level, row in zip(spine, of_levels, chosen, strict=True):
+            measured = tuple(
                 QueryShare(queries[column], Fraction(share, DENOMINATOR))
                 for column, share in zip(part.tolist(), _parts(row, kept, DENOMINATOR), strict=True)
                 if share
             )
-            levels.append(LevelStrategy(name, Fraction(level, DENOMINATOR), asked))
-        found.append(tuple(levels))
-    strata = (Stratum(group, levels) for group, levels in zip(groups, found[1:], strict=True))
-    return Strategy(found[0], mechanism, tuple(strata))
+            levels.append(LevelStrategy(name, Fraction(level, DENOMINATOR), measured))
+        rounded.append(tuple(levels))
+    strata = (Stratum(group, levels) for group, levels in zip(groups, rounded[1:], strict=True))
+    return Strategy(rounded[0], mechanism, tuple(strata))
 
 
 def strategy_shares(problem: AllocationProblem, strategy: Strategy) -> FloatArray:
-    """float64[L, Q] shares of a strategy; what it spends on other queries is not counted."""
+    """Return the shares float64[L, Q] that a strategy spends on the candidate queries."""
     column = {query.name: index for index, query in enumerate(problem.model.measured)}
     out = np.zeros((len(strategy.levels), len(column)))
     for row in range(len(strategy.levels)):
@@ -241,10 +246,10 @@ def strategy_shares(problem: AllocationProblem, strategy: Strategy) -> FloatArra
 
 
 def detailed_column(problem: AllocationProblem) -> int:
-    """Column of the detailed query.
+    """Return the column of the detailed query.
 
     Raises:
-      BudgetError: It is not a candidate.
+      BudgetError: The detailed query is not a candidate.
     """
     names = [query.name for query in problem.model.measured]
     if "detailed" not in names:
@@ -253,10 +258,10 @@ def detailed_column(problem: AllocationProblem) -> int:
 
 
 def _descend(problem: AllocationProblem, weights: FloatArray, start: FloatArray) -> FloatArray:
-    """Minimize the log of weighted errors over shares = floor + rest * softmax(logarithms).
+    """Minimize the log of the weighted errors over shares = floor + rest * softmax(z).
 
-    The variables are the logarithms of each part and, with strata, that of the odds of everybody's.
-    Everybody's part has the floor and a fraction of the rest, every stratum what remains of it.
+    The variables z are one vector per part and, with strata, the log odds of the population. The
+    population gets that fraction of the rest, and each stratum gets the remainder.
     """
     from scipy.optimize import minimize
 
@@ -283,9 +288,9 @@ def _descend(problem: AllocationProblem, weights: FloatArray, start: FloatArray)
         value, gradient, _ = problem.evaluate(shares, weights)
         slope, odds = [], 0.0
         for number, (part, piece) in enumerate(zip(parts, spreads, strict=True)):
-            own = rest * gradient[:, part].ravel() / value
-            along = float(own @ piece)
-            slope.append((1.0 - fraction if number else fraction) * piece * (own - along))
+            relative = rest * gradient[:, part].ravel() / value
+            along = float(relative @ piece)
+            slope.append((1.0 - fraction if number else fraction) * piece * (relative - along))
             odds += -along if number else along
         if has_strata:
             slope.append(np.array([odds * fraction * (1.0 - fraction)]))
@@ -295,10 +300,10 @@ def _descend(problem: AllocationProblem, weights: FloatArray, start: FloatArray)
     first = [np.log(start[:, part].ravel() + 0.01 / start.size) for part in parts]
     bounds: list[tuple[float | None, float | None]] = [(None, None)] * int(cuts[-1])
     if has_strata:
-        everybody = float(np.clip(start[:, parts[0]].sum(), 0.05, 0.95))
-        first.append(np.array([np.log(everybody / (1.0 - everybody))]))
+        population = float(np.clip(start[:, parts[0]].sum(), 0.05, 0.95))
+        first.append(np.array([np.log(population / (1.0 - population))]))
         bounds.append((-_MOST_ODDS, _MOST_ODDS))
-    found = minimize(
+    end = minimize(
         objective,
         np.concatenate(first),
         jac=True,
@@ -310,11 +315,11 @@ def _descend(problem: AllocationProblem, weights: FloatArray, start: FloatArray)
             "gtol": 1e-9,
         },
     )
-    return shares_of(found.x)[0]
+    return shares_of(end.x)[0]
 
 
 def _parts(shares: FloatArray, kept: IntArray, total: int) -> list[int]:
-    """Integers near shares * total / sum that sum to the total; `kept` get at least 1."""
+    """Round shares to integers that sum to the total; the entries `kept` get at least 1."""
     wanted = shares * (total / shares.sum())
     least = np.zeros(len(shares), np.int64)
     least[kept] = 1

@@ -1,9 +1,10 @@
-"""Estimates of any set of leaves, with the covariance that their common answers give them.
+"""Estimates of any set of leaves, with covariances from the answers that the leaves share.
 
-Given the truth x_u of a geounit u, the subtrees of its children are independent but for their sum.
-So the share of an area in u has, given x_u and all answers, mean m + L x_u and a covariance C:
+An area is a set of leaves. Given the true histogram x_u of a geounit u, the subtrees of its
+children are independent but for their sum. So the part of an area in u has mean m + L x_u and
+covariance C, given x_u and all answers:
 
-    whole child c in the area:  counts as its own share;     child outside:  no share;
+    child c inside the area:  its part is the whole child;     child outside:  no part;
     H = sum_c L_c S_c,   L_u = H B_u^+,   m_u = sum_c (m_c + L_c z_c) - L_u s_u,
     C_u = sum_c (C_c + L_c S_c L_c') - H B_u^+ H',
 
@@ -29,7 +30,7 @@ Parts = tuple[FloatArray, ...]  # one array per component
 
 @dataclass(frozen=True, eq=False)
 class Share:
-    """What an area holds of a geounit, given the geounit: mean offset + gain x, and covariance.
+    """Part of a geounit in an area, given its histogram x: mean offset + gain x, and covariance.
 
     Attributes:
       offset: Per component, float64[D, R].
@@ -44,10 +45,10 @@ class Share:
 
 @dataclass(frozen=True, eq=False)
 class CutChild:
-    """A child that an area cuts: its share, and its estimate from its subtree.
+    """Child that an area cuts: its share in the area, and its estimate from its subtree.
 
     Attributes:
-      share: The area's share of it.
+      share: The part of the child in the area.
       values: Per component, float64[D, R].
       covariance: Per component, float64[D, D].
     """
@@ -64,12 +65,12 @@ def share_of_family(
     cut: Sequence[CutChild],
     below: Moments,
 ) -> Share:
-    """The share of an area in a geounit of more than one child.
+    """Compute the part of an area in a geounit with more than one child.
 
     Args:
-      children: Subtree estimates of its children.
-      is_whole: bool[G], the children that lie in the area.
-      cut: The children that lie in it partly.
+      children: Subtree estimates of the geounit's children.
+      is_whole: bool[G], the children inside the area.
+      cut: The children partly inside the area.
       below: One row, the sums over the children and their precision.
     """
     counts = np.bincount(children.kind[is_whole], minlength=len(children.matrices[0]))
@@ -95,10 +96,10 @@ def share_of_family(
 
 
 def estimate_share(share: Share, holder: Moments) -> Moments:
-    """Estimate an area from the estimate of a geounit that holds it.
+    """Estimate an area from the estimate of a geounit that contains the area.
 
     Args:
-      share: The area's share of the geounit.
+      share: The part of the geounit in the area.
       holder: One row: the geounit's estimate from all answers and its covariance.
     """
     kind = int(holder.kind[0])
@@ -118,5 +119,5 @@ def _moved(gain: FloatArray, covariance: FloatArray) -> FloatArray:
 
 
 def _sum(parts: Iterable[FloatArray]) -> FloatArray:
-    """Sum of matrices, 0 if there is none."""
+    """Add matrices; 0 for none."""
     return reduce(add, parts, np.zeros(()))

@@ -1,4 +1,4 @@
-"""Geounits grouped by the shape of what lies below them: equal subtrees have equal errors.
+"""Classes of geounits with equally shaped subtrees, which have equal errors.
 
 A node is a maximal chain of only children; it is measured once, at its top. Two nodes whose chains
 span the same geolevels and whose children are equal, counted without order, have the same
@@ -19,7 +19,7 @@ from das.errors import GeographyError
 
 @dataclass(frozen=True)
 class Chain:
-    """Classes start:stop, whose chains of only children span geolevels first..last."""
+    """Classes start:stop; their chains of only children span geolevels first..last."""
 
     first: int
     last: int
@@ -37,7 +37,7 @@ class SubtreeClasses:
       geounits: int64[C], number of nodes in each class.
       parent: int64[E], ascending; class of the parent of an edge.
       child: int64[E], class of the child.
-      number: int64[E], how many such children each parent has.
+      number: int64[E], number of children of this class per parent.
     """
 
     n_levels: int
@@ -56,19 +56,19 @@ class SubtreeClasses:
             geounit, which are consecutive one geolevel down; zeros at the last.
 
         Raises:
-          GeographyError: The numbers do not describe a tree with one root.
+          GeographyError: The numbers of children do not describe a tree with one root.
 
         >>> two = SubtreeClasses.of_tree([np.array([2]), np.array([3, 3]), np.zeros(6, np.int64)])
         >>> two.geounits.tolist(), two.number.tolist()
         ([6, 2, 1], [3, 2])
         """
-        sizes = [len(numbers) for numbers in n_children]
-        if sizes[0] != 1 or sizes[1:] != [int(numbers.sum()) for numbers in n_children[:-1]]:
+        sizes = [len(each) for each in n_children]
+        if sizes[0] != 1 or sizes[1:] != [int(each.sum()) for each in n_children[:-1]]:
             raise GeographyError("spine", "is not a tree with one root", got=sizes)
         bottom = len(n_children) - 1
         class_of: dict[int, IntArray] = {}  # per geolevel, of the nodes; -1 for only children
         ends: dict[int, IntArray] = {bottom: np.full(sizes[bottom], bottom, np.int64)}
-        spots: dict[int, IntArray] = {bottom: np.arange(sizes[bottom])}
+        ends_at: dict[int, IntArray] = {bottom: np.arange(sizes[bottom])}
         chains: list[Chain] = []
         edges: list[IntArray] = []
         n_classes = 0
@@ -77,7 +77,7 @@ class SubtreeClasses:
                 starts = np.cumsum(n_children[level]) - n_children[level]
                 only = n_children[level] == 1
                 ends[level] = np.where(only, ends[level + 1][starts], level)
-                spots[level] = np.where(only, spots[level + 1][starts], np.arange(sizes[level]))
+                ends_at[level] = np.where(only, ends_at[level + 1][starts], np.arange(sizes[level]))
             is_node = np.ones(1, np.bool_)
             if level:
                 is_node = np.repeat(n_children[level - 1] != 1, n_children[level - 1])
@@ -85,33 +85,33 @@ class SubtreeClasses:
             for last in np.unique(ends[level][is_node]).tolist():
                 nodes = np.flatnonzero(is_node & (ends[level] == last))
                 if last == bottom:
-                    found = np.zeros(len(nodes), np.int64)
+                    numbers = np.zeros(len(nodes), np.int64)
                 else:
                     below = class_of[last + 1]
-                    runs = _child_runs(n_children[last], spots[level][nodes], below)
-                    found, kept = _equal_rows(runs, len(nodes))
+                    runs = _child_runs(n_children[last], ends_at[level][nodes], below)
+                    numbers, kept = _equal_rows(runs, len(nodes))
                     edges.append(kept + np.array([n_classes, 0, 0]))
-                class_of[level][nodes] = found + n_classes
-                stop = n_classes + int(found.max()) + 1
+                class_of[level][nodes] = numbers + n_classes
+                stop = n_classes + int(numbers.max()) + 1
                 chains.append(Chain(level, last, n_classes, stop))
                 n_classes = stop
         counts = np.zeros(n_classes, np.int64)
-        for found in class_of.values():
-            counts += np.bincount(found[found >= 0], minlength=n_classes)
+        for codes in class_of.values():
+            counts += np.bincount(codes[codes >= 0], minlength=n_classes)
         table = np.concatenate([*edges, np.zeros((0, 3), np.int64)])
         return cls(bottom + 1, tuple(chains), counts, *table.T.copy())
 
     @property
     def n_classes(self) -> int:
-        """Number of classes, C."""
+        """Return the number of classes, C."""
         return len(self.geounits)
 
     def geounits_in(self, chain: Chain) -> int:
-        """Number of nodes in the classes of a chain."""
+        """Return the number of nodes in the classes of a chain."""
         return int(self.geounits[chain.start : chain.stop].sum())
 
     def level_sizes(self) -> IntArray:
-        """int64[L]: number of geounits of every geolevel."""
+        """Return the number of geounits of every geolevel, int64[L]."""
         out = np.zeros(self.n_levels, np.int64)
         for chain in self.chains:
             out[chain.first : chain.last + 1] += self.geounits_in(chain)
@@ -119,31 +119,31 @@ class SubtreeClasses:
 
 
 def _child_runs(n_children: IntArray, parents: IntArray, class_of: IntArray) -> IntArray:
-    """int64[R, 3]: (position in `parents`, class of children, their number), sorted."""
+    """Return int64[R, 3]: (position in `parents`, class of children, their number), sorted."""
     starts = (np.cumsum(n_children) - n_children)[parents]
     numbers = n_children[parents]
     owner = np.repeat(np.arange(len(parents)), numbers)
     offsets = np.arange(len(owner)) - np.repeat(np.cumsum(numbers) - numbers, numbers)
     key = owner * (int(class_of.max()) + 1) + class_of[np.repeat(starts, numbers) + offsets]
-    found, number = np.unique(key, return_counts=True)
-    owner, child = np.divmod(found, int(class_of.max()) + 1)
+    keys, number = np.unique(key, return_counts=True)
+    owner, child = np.divmod(keys, int(class_of.max()) + 1)
     return np.stack([owner, child, number], axis=1)
 
 
 def _equal_rows(runs: IntArray, n_nodes: int) -> tuple[IntArray, IntArray]:
-    """Number nodes with the same children alike; keep the runs of the first of each."""
+    """Give nodes with equal children one number; keep the runs of the first node of each."""
     bounds = np.searchsorted(runs[:, 0], np.arange(n_nodes + 1)).tolist()
     content = np.ascontiguousarray(runs[:, 1:])
     numbers: dict[bytes, int] = {}
-    found = np.empty(n_nodes, np.int64)
+    number_of = np.empty(n_nodes, np.int64)
     firsts: list[int] = []
     for node in range(n_nodes):
         key = content[bounds[node] : bounds[node + 1]].tobytes()
         number = numbers.setdefault(key, len(numbers))
         if number == len(firsts):
             firsts.append(node)
-        found[node] = number
+        number_of[node] = number
     kept = [runs[bounds[node] : bounds[node + 1]] for node in firsts]
     table = np.concatenate(kept)
     table[:, 0] = np.repeat(np.arange(len(kept)), [len(rows) for rows in kept])
-    return found, table
+    return number_of, table

@@ -8,11 +8,11 @@ the total, nested or not, so one number per component is not enough. Here each a
             refinement of its recodes (without recodes the whole attribute is the one atom), and
     within: everything orthogonal to that, on which a recode is zero and the identity is one.
 
-A factor whose Gram matrix is a I + b J fits any atoms; any other one refines them until levels of
-one atom have equal columns. A component of the schema takes one of the two parts for every
-attribute. On each, the Gram matrix of a query is a multiple of the identity on what lies within,
-times a matrix as large as the number of combinations of atoms. Least squares over a whole census
-then works on these small matrices. Without recodes they are 1 x 1: the residual basis.
+A factor whose Gram matrix is a I + b J fits any atoms. Any other factor refines the atoms until
+levels of one atom have equal columns. A component of the schema takes one of the two parts for
+every attribute. On a component, the Gram matrix of a query is a small matrix times the identity.
+The small matrix has one row per combination of atoms. Least squares over a whole census then works
+on these small matrices. Without recodes they are 1 x 1: the residual basis.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from das.errors import SchemaError
 from das.queries.factor import Factor
 from das.queries.query import Query
 
-MOST_GROUPS = 256  # largest matrix of a component
+MOST_GROUPS = 256  # rows of the largest matrix of a component; default, not measured
 
 
 @dataclass(frozen=True, eq=False)
 class SpineComponents:
-    """The components for a set of measured or exact queries.
+    """Orthogonal components for a set of measured or exact queries.
 
     Attributes:
       atoms: Per attribute, int64[n_i]: the atom of each level.
-      within: Per component, for every attribute whether it lies within the atoms.
+      within: Per component and attribute, whether the component takes the part within the atoms.
     """
 
     atoms: tuple[IntArray, ...]
@@ -53,19 +53,19 @@ class SpineComponents:
 
         Args:
           queries: Queries over one schema, at least one.
-          most_groups: Most combinations of atoms; MOST_GROUPS, which suits a tree of classes of
-            geounits, if not given.
+          most_groups: Most combinations of atoms; None for MOST_GROUPS, which suits a tree of
+            classes of geounits.
 
         Raises:
-          SchemaError: There are more combinations of atoms.
+          SchemaError: There are more combinations of atoms than that.
 
         >>> from das.queries.query import parse_query
         >>> from das.schema import Attribute, Recode, Schema
         >>> age = Attribute("age", ("0", "1", "2"))
         >>> adult = Recode("adult", "age", ("no", "yes"), (0, 0, 1))
         >>> schema = Schema("s", (Attribute("sex", ("f", "m")), age), (adult,))
-        >>> found = SpineComponents.of_queries([parse_query(schema, "adult * sex")])
-        >>> found.atoms[1].tolist(), found.sizes
+        >>> components = SpineComponents.of_queries([parse_query(schema, "adult * sex")])
+        >>> components.atoms[1].tolist(), components.sizes
         ([1, 1, 0], (2, 1, 2, 1))
         """
         atoms = tuple(
@@ -76,12 +76,12 @@ class SpineComponents:
 
     @property
     def every(self) -> tuple[tuple[bool, ...], ...]:
-        """All components that these atoms make, as `within` names them."""
+        """Return all components of these atoms, in the form of `within`."""
         return _products(self.atoms)
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
-        """Rows of the matrix of every component."""
+        """Return the number of rows of the matrix of every component."""
         return tuple(
             math.prod(
                 int(codes.max()) + 1
@@ -92,14 +92,14 @@ class SpineComponents:
         )
 
     def grams(self, query: Query) -> list[FloatArray]:
-        """Return Q^T Q on every component, float64[D, D], for one of the queries given."""
+        """Return Q^T Q on every component, float64[D, D], for a query that the components fit."""
         between, inside = zip(*self.parts(query), strict=True)
         return self._kronecker(between, inside)
 
     def parts(self, query: Query) -> list[tuple[FloatArray, float]]:
-        """Per attribute, F^T F between the groups, and the number it is on what lies within them.
+        """Return per attribute F^T F between groups, float64[k, k], and its factor within them.
 
-        Q^T Q on a component is the product of the one or the other of every attribute.
+        Q^T Q on a component is the Kronecker product of one of the two for every attribute.
         """
         between, inside = self._parts(query)
         counts = [max(len(codes) - int(codes.max()) - 1, 1) for codes in self.atoms]
@@ -108,13 +108,13 @@ class SpineComponents:
     def trace_forms(self, query: Query) -> list[FloatArray]:
         """Return T, float64[D, D] per component, for any query.
 
-        The sum of the variances of all its answers is sum of <T, S> over components, where S is
-        the covariance on the component: T is Q^T Q with what lies within the atoms traced out.
+        T is Q^T Q with the part within the atoms traced out. The summed variance of all answers is
+        the sum of <T, S> over components, where S is the covariance on the component.
         """
         return self._kronecker(*self._parts(query))
 
     def _parts(self, query: Query) -> tuple[list[FloatArray], list[float]]:
-        """Per attribute, F^T F between the groups, and its trace on what lies within."""
+        """Return per attribute F^T F between the groups, and its trace within them."""
         between, inside = [], []
         for factor, codes in zip(query.factors, self.atoms, strict=True):
             part = _on_groups(factor, codes)
@@ -145,10 +145,10 @@ def _products(atoms: Sequence[IntArray]) -> tuple[tuple[bool, ...], ...]:
 
 
 def refuse_many_groups(groups: int, most: int | None = None) -> None:
-    """Refuse matrices of so many rows.
+    """Refuse matrices with too many rows.
 
     Raises:
-      SchemaError: They are more than `most`, or than MOST_GROUPS if that is not given.
+      SchemaError: There are more groups than `most`, or than MOST_GROUPS by default.
     """
     most = MOST_GROUPS if most is None else most
     if groups > most:
@@ -162,7 +162,7 @@ def refuse_many_groups(groups: int, most: int | None = None) -> None:
 
 
 def atoms_of(factors: Sequence[Factor]) -> IntArray:
-    """int64[n]: the coarsest atoms of an attribute's levels that fit all the factors."""
+    """Return the coarsest atoms of an attribute's levels that fit all factors, int64[n]."""
     codes = np.zeros(factors[0].matrix.shape[1], np.int64)
     for factor in dict.fromkeys(factors):
         if not _is_symmetric(factor):
@@ -173,32 +173,32 @@ def atoms_of(factors: Sequence[Factor]) -> IntArray:
 
 
 def _is_symmetric(factor: Factor) -> bool:
-    """Whether F^T F = a I + b J: no level and no pair of levels is special."""
+    """Test whether F^T F = a I + b J, so that all levels are treated alike."""
     matrix = factor.matrix.astype(np.float64)
     gram = matrix.T @ matrix
-    apart = gram[~np.eye(len(gram), dtype=np.bool_)]
+    off_diagonal = gram[~np.eye(len(gram), dtype=np.bool_)]
     diagonal = np.diag(gram)
-    return bool((diagonal == diagonal[0]).all() and (apart == apart[:1]).all())
+    return bool((diagonal == diagonal[0]).all() and (off_diagonal == off_diagonal[:1]).all())
 
 
 def merges_atoms(factor: Factor, codes: IntArray) -> bool:
-    """Whether levels of one atom, int64[n], have equal columns, so that nothing is seen within."""
+    """Test whether a factor has equal columns for all levels of one atom, codes int64[n]."""
     first = np.unique(codes, return_index=True)[1]
     return bool((factor.matrix == factor.matrix[:, first[codes]]).all())
 
 
 def _on_groups(factor: Factor, codes: IntArray) -> FloatArray:
-    """U^T F^T F U, float64[k, k], for the normalized indicators U of the atoms."""
+    """Return U^T F^T F U, float64[k, k], for the normalized indicators U of the atoms."""
     answered = factor.matrix.astype(np.float64) @ normalized(codes)
     return np.asarray(answered.T @ answered)
 
 
 def indicators(codes: IntArray) -> IntArray:
-    """int64[n, k]: 1 where a level or an atom has the code."""
+    """Return the indicator matrix of codes, int64[n, k]."""
     return np.asarray(codes[:, None] == np.arange(int(codes.max()) + 1), np.int64)
 
 
 def normalized(codes: IntArray) -> FloatArray:
-    """float64[n, k]: the indicators, in columns of length 1."""
+    """Return the indicators with columns of length 1, float64[n, k]."""
     columns = indicators(codes).astype(np.float64)
     return np.asarray(columns / np.sqrt(columns.sum(axis=0)))

@@ -1,20 +1,22 @@
 """Cells of children expected by the composition of their parent: linear empirical Bayes.
 
-Given the total T of a child and its expected total mu (`das.tree.covariate`), its cells are about
-those of its parent, scaled. Along a chain of nested partitions, such as race and then single cells,
+The expected total mu of a child comes from `das.tree.covariate`. Its expected cells are those of
+its parent, scaled to mu. Along a chain of nested partitions, such as race and then single cells,
 group s of group G with the parent's share pi_s = p_s / p_G has
 
     E x_s = mu p_s / P,   Cov(x_s, x_t | x_G) = D_s [s = t] - D_s D_t / sum_G D,   D_s = D(E x_s),
 
-and totals have the variance V. D is learned as V is, from noisy answers alone: z_s - pi_s z_G is
-free of the total, and E (z_s - pi_s z_G)^2 = D_s (1 - pi_s) + noise where D goes as pi. With m and
-Sigma so expected, and information H and adjoint b of the noisy answers,
+and totals have the variance V. Both V and D are fitted to noisy answers alone. The residual
+z_s - pi_s z_G does not depend on the total, and E (z_s - pi_s z_G)^2 = D_s (1 - pi_s) + noise where
+D is proportional to pi. With the expectation m and covariance Sigma of this model, and information
+H and adjoint b of the noisy answers,
 
     y = m + Sigma (I + H Sigma)^-1 (b - H m),     S = Sigma (I + H Sigma)^-1,
 
-is the best linear estimate of a child's cells, and y + S_b (sum S)^-1 (p - sum y) of all children
-whose sum p is known. What is read is what `das.tree.covariate` reads; the result is biased toward
-the composition of the parent, so groups lose where they are concentrated.
+is the best linear estimate of a child's cells. For all children, whose sum p is known, it is
+y + S_b (sum S)^-1 (p - sum y). The inputs are those of `das.tree.covariate`, so this is
+post-processing. The estimate is biased toward the composition of the parent: counts of a group are
+too low where it is concentrated.
 
 References:
   Efron & Morris, J. Amer. Statist. Assoc. 70 (1975), 311-319; Robinson, Statist. Sci. 6 (1991),
@@ -29,25 +31,26 @@ from dataclasses import dataclass
 import numpy as np
 
 from das.arrays import BoolArray, FloatArray, IntArray
-from das.tree.covariate import Deviations, learned_by_bins, scale, tallied
+from das.tree.covariate import Deviations, family_scale, fit_by_bins, tally_deviations
 
-_EDGES = np.asarray(0.02 * 1.35 ** np.arange(72), np.float64)  # of what is expected of a group
-_FLAT = 1e4  # variance of a total of which nothing is expected, over that of its noise
-_FLOOR = 0.7  # of D over what is expected; below it cells would be nearer than if drawn at random
+# Defaults, not measured.
+_EDGES = np.asarray(0.02 * 1.35 ** np.arange(72), np.float64)  # bins of expected group counts
+_FLAT = 1e4  # variance of a total without an expectation, over its noise variance
+_FLOOR = 0.7  # least D over the expected count; Poisson counts have 1
 
 
 @dataclass(frozen=True, eq=False)
 class Family:
-    """A parent and its C children in its k live cells.
+    """Parent with C children, restricted to the parent's k positive cells.
 
     Attributes:
-      parent: float64[k], its counts, all positive.
-      chain: int64[l, k], groups of the cells, each row within the one before; the last has single
-        cells, and the first may have all in one.
+      parent: float64[k], counts of the parent, all positive.
+      chain: int64[l, k], nested partitions of the cells, coarsest first; the last row has single
+        cells.
       information: float64[C, k, k], H.
       adjoint: float64[C, k], b.
-      totals: float64[C], expected.
-      flat: bool[C], children of whose totals nothing is expected.
+      totals: float64[C], expected totals.
+      flat: bool[C], children without an expected total.
     """
 
     parent: FloatArray
@@ -60,18 +63,18 @@ class Family:
 
 @dataclass(frozen=True, eq=False)
 class Dispersion:
-    """D, by step of the chain, as learned.
+    """Fitted dispersion D by step of the chain.
 
     Attributes:
-      expected: Of each step, float64[p], rising.
-      variance: Of each step, float64[p], nondecreasing.
+      expected: Per step, float64[p], increasing expected counts.
+      variance: Per step, float64[p], D at these counts, nondecreasing.
     """
 
     expected: tuple[FloatArray, ...]
     variance: tuple[FloatArray, ...]
 
     def of(self, step: int, expected: FloatArray) -> FloatArray:
-        """D of what is expected of groups of a step; as in a Poisson where nothing was learned."""
+        """Return D at expected counts of a step; the Poisson variance if D was not fitted."""
         if not len(self.expected[step]):
             return expected
         last = self.expected[step][-1]
@@ -82,13 +85,13 @@ class Dispersion:
 
 @dataclass(frozen=True, eq=False)
 class _Step:
-    """Groups of one step of the chain that have others beside them in their own.
+    """Residuals of the groups of one step of the chain; groups alone in theirs are left out.
 
     Attributes:
-      number: Of the step.
-      expected: float64[C, m], of the groups.
-      squares: float64[C, m], squared residuals less their noise, over 1 - pi.
-      noise: float64[C, m], of the residuals, over 1 - pi.
+      number: Index of the step.
+      expected: float64[C, m], expected counts of the groups.
+      squares: float64[C, m], squared residuals less noise variance, over 1 - pi.
+      noise: float64[C, m], noise variances of the residuals, over 1 - pi.
     """
 
     number: int
@@ -98,11 +101,10 @@ class _Step:
 
 
 def _steps(family: Family) -> Iterator[_Step]:
-    """Residuals of every step of the chain."""
+    """Yield the residuals of every step of the chain."""
     covariance = np.linalg.inv(family.information)
     noisy = (covariance @ family.adjoint[:, :, None])[:, :, 0]
     k, whole = len(family.parent), np.zeros(len(family.parent), np.int64)
-    everybody = family.parent.sum()
     for number, groups in enumerate(family.chain):
         above = whole if number == 0 else family.chain[number - 1]
         size = int(groups.max()) + 1
@@ -110,7 +112,7 @@ def _steps(family: Family) -> Iterator[_Step]:
         within[groups] = above
         persons = np.bincount(groups, family.parent, size)
         share = persons / np.bincount(within, persons)[within]
-        used = np.flatnonzero(share < 0.98)  # the others are nearly all there is of theirs
+        used = np.flatnonzero(share < 0.98)  # default, not measured: 1 - pi is a divisor
         if not len(used):
             continue
         map_to = np.zeros((len(used), k))
@@ -119,51 +121,51 @@ def _steps(family: Family) -> Iterator[_Step]:
         residual = noisy @ map_to.T
         noise = np.einsum("mk,ckj,mj->cm", map_to, covariance, map_to, optimize=True)
         rest = 1 - share[used]
-        expected = family.totals[:, None] * persons[used] / everybody
+        expected = family.totals[:, None] * persons[used] / family.parent.sum()
         yield _Step(number, expected, (residual**2 - noise) / rest, noise / rest)
 
 
 def residuals(family: Family) -> Deviations:
-    """Tally how far the noisy groups of the children of a family are from its composition.
+    """Tally the deviations of noisy group counts of children from the parent's composition.
 
-    Rows are steps of the chain.
+    Rows of the result are steps of the chain.
     """
     known = ~family.flat & (family.totals > 0)
     none = np.zeros(0)
-    found = [tallied(none, none, _EDGES)] * len(family.chain)
+    tallies = [tally_deviations(none, none, _EDGES)] * len(family.chain)
     for step in _steps(family):
         mean, squares = step.expected[known].ravel(), step.squares[known].ravel()
-        found[step.number] = tallied(mean, squares, _EDGES)
+        tallies[step.number] = tally_deviations(mean, squares, _EDGES)
     return Deviations(
-        np.stack([one.children for one in found]),
-        np.stack([one.expected for one in found]),
-        np.stack([one.squares for one in found]),
+        np.stack([tally.children for tally in tallies]),
+        np.stack([tally.expected for tally in tallies]),
+        np.stack([tally.squares for tally in tallies]),
     )
 
 
-def learn_dispersion(seen: Deviations) -> Dispersion:
-    """D of every step of the chain, pooled to be nondecreasing."""
-    steps = zip(seen.children, seen.expected, seen.squares, strict=True)
-    found = [learned_by_bins(*step) for step in steps]
+def learn_dispersion(deviations: Deviations) -> Dispersion:
+    """Fit D for every step of the chain, nondecreasing in the expected count."""
+    steps = zip(deviations.children, deviations.expected, deviations.squares, strict=True)
+    fits = [fit_by_bins(*step) for step in steps]
     return Dispersion(
-        tuple(mean for mean, _ in found),
-        tuple(np.maximum(variance, _FLOOR * mean) for mean, variance in found),
+        tuple(mean for mean, _ in fits),
+        tuple(np.maximum(variance, _FLOOR * mean) for mean, variance in fits),
     )
 
 
 def posterior(
     family: Family, variance: FloatArray, dispersion: Dispersion, kappa: float
 ) -> FloatArray:
-    """float64[C, k]: best linear estimates of the cells of the children, which sum to the parent.
+    """Return best linear estimates of the children's cells, float64[C, k], that sum to the parent.
 
     Args:
       family: The family.
-      variance: float64[C], of its totals around those expected, with factors; of flat ones none.
-      dispersion: D.
-      kappa: Factor of D; more than 1 is on the side of the noisy answers.
+      variance: float64[C], variance of true totals around expected ones; not used for flat ones.
+      dispersion: Fitted D.
+      kappa: Factor of D; values above 1 trust the noisy answers more.
     """
     n_children, k = family.adjoint.shape
-    spreads = scales(family, dispersion)
+    spreads = family_scales(family, dispersion)
     noise = 1 / np.maximum(family.information.sum((1, 2)) / k**2, 1e-300)
     of_totals = np.where(family.flat, _FLAT * noise, variance)
     covariance = of_totals[:, None, None] * np.ones((n_children, k, k))
@@ -174,14 +176,15 @@ def posterior(
         persons = np.bincount(groups, family.parent)[groups]
         pi = persons / np.bincount(above, family.parent)[above]
         mean = family.totals[:, None] * persons / family.parent.sum()
-        apart = kappa * spreads[number] * dispersion.of(number, mean)
+        diagonal = kappa * spreads[number] * dispersion.of(number, mean)
         one_each = np.zeros(k)
         one_each[np.unique(groups, return_index=True)[1]] = 1
-        sums = np.stack([np.bincount(above, one * one_each) for one in apart])[:, above]
+        sums = np.stack([np.bincount(above, row * one_each) for row in diagonal])[:, above]
         same, within = groups[:, None] == groups[None, :], above[:, None] == above[None, :]
-        own = apart[:, :, None] * same
-        own -= within * (apart[:, :, None] * apart[:, None, :] / np.maximum(sums, 1e-9)[:, :, None])
-        covariance = covariance * np.outer(pi, pi) + own
+        outer = diagonal[:, :, None] * diagonal[:, None, :]
+        step = diagonal[:, :, None] * same
+        step -= within * (outer / np.maximum(sums, 1e-9)[:, :, None])
+        covariance = covariance * np.outer(pi, pi) + step
     mean = family.totals[:, None] * share
     gap = family.adjoint - (family.information @ mean[:, :, None])[:, :, 0]
     gain = np.linalg.solve(
@@ -195,11 +198,11 @@ def posterior(
     return np.asarray(estimate + left @ adjusted)
 
 
-def scales(family: Family, dispersion: Dispersion) -> FloatArray:
-    """float64[l]: how much more the composition of these children varies than is usual."""
+def family_scales(family: Family, dispersion: Dispersion) -> FloatArray:
+    """Estimate per step how the variance of this family exceeds D, float64[l]."""
     out = np.ones(len(family.chain))
     known = ~family.flat & (family.totals > 0)
     for step in _steps(family):
         usual = dispersion.of(step.number, step.expected[known])
-        out[step.number] = scale(step.squares[known], usual, step.noise[known])
+        out[step.number] = family_scale(step.squares[known], usual, step.noise[known])
     return out

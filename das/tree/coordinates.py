@@ -5,8 +5,8 @@ basis. Attribute i with k groups of levels (atoms) has k coordinates for the nor
 groups and n_i - k within them. A component with D combinations of groups and R coordinates within
 holds a histogram as a D x R array, on which any covariance is a D x D matrix, the same for all R.
 
-Queries that leave much of the space unseen need few of these coordinates: what they see on each
-component, their span (`das.tree.span`). Then D is its dimension.
+Queries that do not determine all cells need few of these coordinates: a basis of their span on each
+component (`das.tree.span`). Then D is the dimension of the span.
 """
 
 from __future__ import annotations
@@ -32,20 +32,21 @@ Matrices = tuple[FloatArray, ...]  # per component, float64[K, D, D]: K covarian
 _Factors = Sequence[Mapping[bool, FloatArray | None]]  # per attribute: on groups, and within them
 
 _ZERO = 1e-12  # products of a factor with a basis below this times its largest entry are zero
-_FEW = 64  # answers that are not worth adding up further
-_UNSEEN = 1e-9  # of the squared norm of a query; what is not seen of one that differs is far more
-_KEPT_ANSWERS = 1 << 16  # of a table of more, which variances are equal is found out every time
-_DIGITS = 12  # rows of a table that agree to so many digits have equal variances
+# Defaults, not measured.
+_FEW = 64  # answers; smaller marginals are not summed further
+_UNSEEN = 1e-9  # of the squared norm of a query: a smaller residual is rounding
+_KEPT_ANSWERS = 1 << 16  # answers of a query; distinct rows of larger queries are not cached
+_DIGITS = 12  # decimals to which rows of equal variance agree
 
 
 @dataclass(frozen=True, eq=False)
 class _Marginal:
-    """Sums of answers.
+    """Marginal of the answers of a query.
 
     Attributes:
       answers: number[G, rows of attribute 1, ...].
       factors: Per attribute, the factor of these rows on groups, and within them.
-      components: Numbers of the components that are read from it.
+      components: Indexes of the components computed from this marginal.
     """
 
     answers: npt.NDArray[np.integer | np.floating]
@@ -55,14 +56,14 @@ class _Marginal:
 
 @dataclass(frozen=True, eq=False)
 class _Product:
-    """What a query says of one component, with one multiplication left where others share it.
+    """Contribution of a query to one component, before a last multiplication shared by queries.
 
     Attributes:
-      component: Its number.
+      component: Index of the component.
       tensor: float64, a row per coordinate or level of each attribute, geounits last.
-      scale: What it is still to be multiplied by.
-      axis: The attribute along which `matrix` is still to be multiplied.
-      matrix: One object for all queries with the same entries; None if nothing is left.
+      scale: Factor still to apply.
+      axis: The attribute along which `matrix` is still to be applied.
+      matrix: The matrix still to apply, one object per set of entries; None for none.
     """
 
     component: int
@@ -73,13 +74,13 @@ class _Product:
 
 
 @dataclass(frozen=True, eq=False)
-class _AlikeRows:
-    """The rows of a query on one attribute, of which some look alike on its groups.
+class _EqualRows:
+    """Rows of a query on one attribute, grouped by equal coordinates on groups.
 
     Attributes:
       every: The factor on groups, and within them.
-      first: The same of the first of the rows that look alike.
-      group: int64[n], which of those each row looks like.
+      first: The factor of the first row of each group of equal rows.
+      group: int64[n], the group of each row.
     """
 
     every: Mapping[bool, FloatArray | None]
@@ -87,8 +88,8 @@ class _AlikeRows:
     group: IntArray
 
     @classmethod
-    def of(cls, blocks: Mapping[bool, FloatArray | None], size: int) -> _AlikeRows:
-        """Compare the `size` rows of a factor on groups."""
+    def of(cls, blocks: Mapping[bool, FloatArray | None], size: int) -> _EqualRows:
+        """Group the `size` rows of a factor by equal coordinates on groups."""
         on_groups = blocks[False]
         if on_groups is None:
             return cls(blocks, blocks, np.arange(size))
@@ -99,26 +100,26 @@ class _AlikeRows:
 
     @property
     def ratio(self) -> float:
-        """How many rows look alike, in the mean."""
+        """Return the mean number of equal rows."""
         return len(self.group) / (int(self.group.max(initial=0)) + 1)
 
 
 Adding = Callable[[npt.NDArray[np.integer], int, IntArray], npt.NDArray[np.integer]]
-"""How whole numbers are added up: `group_sums`, or what gives the same."""
+"""Type of functions that sum integers by group: `group_sums`, or an equivalent."""
 
 
 def group_sums(
     answers: npt.NDArray[np.integer], axis: int, group: IntArray
 ) -> npt.NDArray[np.integer]:
-    """Add up answers along an axis, exactly.
+    """Sum integer answers by group along an axis, exactly.
 
     Args:
       answers: integers[G, ...].
       axis: At least 1.
-      group: int64[n] of the n answers along the axis, the group of each, from 0 on, all present.
+      group: int64[n], the group of each entry along the axis; every group from 0 on occurs.
 
     Returns:
-      The same with a sum for each group along the axis, of `sum_type`.
+      The array with one entry per group along the axis, of `sum_type`.
     """
     kind, number = sum_type(answers), int(group.max()) + 1
     if number == 1:
@@ -131,7 +132,7 @@ def group_sums(
 
 
 def sum_type(answers: npt.NDArray[np.integer]) -> type[np.signedinteger[Any]]:
-    """The narrowest integers that hold every sum of answers of one geounit."""
+    """Choose the narrowest integer type that holds every sum of answers of one geounit."""
     few = math.prod(answers.shape[1:]) <= 1 << 16
     return np.int32 if few and answers.dtype.itemsize <= 2 else np.int64
 
@@ -141,9 +142,9 @@ class Coordinates:
     """Orthonormal coordinates of some components.
 
     Attributes:
-      components: The components; possibly a part of those that make up the whole space.
-      spans: Per component, float64[groups, D], orthonormal: all that is kept of its combinations of
-        groups; None for all of them.
+      components: All components of the whole space, or some.
+      spans: Per component, float64[groups, D], an orthonormal basis of the subspace of the
+        combinations of groups that is kept; None to keep the whole space.
     """
 
     components: SpineComponents
@@ -151,7 +152,7 @@ class Coordinates:
     _known_blocks: dict[tuple[tuple[int, ...], bytes], FloatArray] = field(
         default_factory=dict, init=False, repr=False
     )
-    _known_alike: dict[Query, Sequence[_AlikeRows]] = field(
+    _known_equal: dict[Query, Sequence[_EqualRows]] = field(
         default_factory=dict, init=False, repr=False
     )
     _known_rows: dict[Query, tuple[list[FloatArray], IntArray]] = field(
@@ -160,7 +161,7 @@ class Coordinates:
 
     @classmethod
     def of_queries(cls, queries: Sequence[Query], most_groups: int | None = None) -> Coordinates:
-        """Coordinates of the whole space that fit all these queries; see `SpineComponents`.
+        """Build coordinates of the whole space that fit all these queries; see `SpineComponents`.
 
         Raises:
           SchemaError: The queries group the levels in too many ways.
@@ -168,7 +169,7 @@ class Coordinates:
         return cls(SpineComponents.of_queries(queries, most_groups))
 
     def touched_by(self, queries: Sequence[Query]) -> Coordinates:
-        """Only the components on which one of the queries is not zero; any queries."""
+        """Keep the components on which some query is not zero; any queries."""
         every = [self._factors(query) for query in queries]
         touched = [
             index
@@ -180,14 +181,14 @@ class Coordinates:
         return Coordinates(replace(self.components, within=within), spans)
 
     def spanned_by(self, queries: Sequence[Query], most: int) -> Coordinates:
-        """Only what one of the queries sees, which the components were made for.
+        """Keep the span of queries that the components fit.
 
         Args:
           queries: At least one.
           most: The largest D.
 
         Raises:
-          SchemaError: One is larger.
+          SchemaError: A component needs a larger D.
         """
         part = self.touched_by(queries)
         every = [part._factors(query) for query in queries]
@@ -201,15 +202,14 @@ class Coordinates:
             spans.append(span_of(seen, part.components.atoms, inside, most))
         return Coordinates(part.components, tuple(spans))
 
-    def sees(self, query: Query, within: Sequence[FloatArray]) -> bool:
-        """Whether the answers of any query are those of its projection on some of the coordinates.
+    def determines(self, query: Query, within: Sequence[FloatArray]) -> bool:
+        """Test whether a subspace of the coordinates determines all answers of a query.
 
         Args:
           query: Any query.
           within: Per component, float64[D, k], orthonormal.
         """
-        alike, _ = self.alike(query)
-        factors = self._factors(alike)
+        factors = self._factors(self.distinct_answers(query)[0])
         whole = Coordinates(replace(self.components, within=self.components.every))
         kept = {inside: index for index, inside in enumerate(self.components.within)}
         for index, inside in enumerate(whole.components.within):
@@ -219,25 +219,25 @@ class Coordinates:
             if inside not in kept:
                 return False
             rows = self._row(blocks, kept[inside])
-            held = self._reduced(rows, kept[inside]) @ within[kept[inside]]
-            left = (rows**2).sum() - (held**2).sum()
+            projected = self._reduced(rows, kept[inside]) @ within[kept[inside]]
+            left = (rows**2).sum() - (projected**2).sum()
             if left > _UNSEEN * (rows**2).sum():
                 return False
         return True
 
     def _reduced(self, rows: FloatArray, index: int) -> FloatArray:
-        """float64[m, D] of rows on all combinations of groups of a component."""
+        """Project rows on the combinations of groups to a component's span, float64[m, D]."""
         return rows if self.spans is None else np.asarray(rows @ self.spans[index])
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
-        """D of every component."""
+        """Return D of every component."""
         if self.spans is None:
             return self.components.sizes
         return tuple(span.shape[1] for span in self.spans)
 
     def grams(self, query: Query) -> list[FloatArray]:
-        """Return Q'Q on every component, float64[D, D], for a query they are made for."""
+        """Return Q'Q on every component, float64[D, D], for a query that the components fit."""
         if self.spans is None:
             return self.components.grams(query)
         parts = self.components.parts(query)
@@ -249,9 +249,11 @@ class Coordinates:
     def _gram_on_span(
         self, span: FloatArray, parts: Sequence[tuple[FloatArray, float]], within: Sequence[bool]
     ) -> FloatArray:
-        """float64[D, D], without the matrix over all combinations of groups."""
+        """Return Q'Q on a span, float64[D, D], without forming the matrix on all groups."""
         outside = [part for (part, _), inside in zip(parts, within, strict=True) if not inside]
-        scale = math.prod(own for (_, own), inside in zip(parts, within, strict=True) if inside)
+        scale = math.prod(
+            factor for (_, factor), inside in zip(parts, within, strict=True) if inside
+        )
         tensor = span.reshape(*(len(part) for part in outside), span.shape[1])
         for axis, part in enumerate(outside):
             tensor = along(axis, tensor, part)
@@ -259,7 +261,7 @@ class Coordinates:
 
     @cached_property
     def widths(self) -> tuple[int, ...]:
-        """The number r of rows of every component."""
+        """Return R, the number of coordinates within groups, of every component."""
         free = [basis[True].shape[1] for basis in self.bases]
         return tuple(
             math.prod(n for n, inside in zip(free, within, strict=True) if inside)
@@ -268,12 +270,12 @@ class Coordinates:
 
     @cached_property
     def size(self) -> int:
-        """Coordinates of one histogram: the cells, if no component was left out."""
+        """Return the number of coordinates of one histogram."""
         return sum(d * r for d, r in zip(self.sizes, self.widths, strict=True))
 
     @cached_property
     def bases(self) -> tuple[dict[bool, FloatArray], ...]:
-        """Per attribute, float64[n, k] on groups (False) and float64[n, n - k] within (True)."""
+        """Return per attribute bases float64[n, k] on groups and float64[n, n - k] within."""
         return tuple({False: normalized(c), True: _within(c)} for c in self.components.atoms)
 
     # --- histograms and answers ------------------------------------------------------------------
@@ -282,7 +284,7 @@ class Coordinates:
         """Return Q'y.
 
         Args:
-          query: One of the queries the components were made for, or any other.
+          query: Any query.
           answers: number[G, m], one row y per geounit.
         """
         return self.adjoint_sum([query], [answers], [1.0], len(answers))
@@ -298,27 +300,27 @@ class Coordinates:
         """Return sum_q w_q Q_q'y_q.
 
         Args:
-          queries: As of `adjoint`.
+          queries: Any queries.
           answers: Per query, number[G, m].
           weights: Per query one number, or float64[G].
           n_geounits: G.
-          add_up: Adds up whole numbers.
+          add_up: Function that sums integers by group.
         """
         sums: dict[tuple[int, int], tuple[_Product, FloatArray]] = {}
-        for query, own, weight in zip(queries, answers, weights, strict=True):
-            for one in self._products(query, own, add_up):
-                part = (one.scale * weight) * one.tensor
-                key = one.component, id(one.matrix)
+        for query, noisy, weight in zip(queries, answers, weights, strict=True):
+            for product in self._products(query, noisy, add_up):
+                part = (product.scale * weight) * product.tensor
+                key = product.component, id(product.matrix)
                 if key in sums:
                     np.add(sums[key][1], part, out=part)
-                sums[key] = one, part
-        found: dict[int, FloatArray] = {}
-        for (index, _), (one, part) in sums.items():
-            whole = part if one.matrix is None else along(one.axis, part, one.matrix)
-            found[index] = found[index] + whole if index in found else whole
+                sums[key] = product, part
+        tensors: dict[int, FloatArray] = {}
+        for (index, _), (product, part) in sums.items():
+            whole = part if product.matrix is None else along(product.axis, part, product.matrix)
+            tensors[index] = tensors[index] + whole if index in tensors else whole
         return tuple(
-            np.ascontiguousarray(self._from_tensor(found[index], index))
-            if index in found
+            np.ascontiguousarray(self._from_tensor(tensors[index], index))
+            if index in tensors
             else np.zeros((n_geounits, size, width))
             for index, (size, width) in enumerate(zip(self.sizes, self.widths, strict=True))
         )
@@ -326,71 +328,72 @@ class Coordinates:
     def _products(
         self, query: Query, answers: npt.NDArray[np.integer | np.floating], add_up: Adding
     ) -> Iterator[_Product]:
-        """Q'y on the components where it is not zero.
+        """Yield Q'y on the components where Q is not zero.
 
-        Whole numbers are first added up to the marginals that the components need, as integers of
-        their own width: few tables look at few components, which see little of many answers.
+        Integer answers are first summed to the marginals that the components need, in narrow
+        integers: most components depend on few sums of many answers.
         """
-        alike = self._alike_rows(query)
-        factors = [rows.every for rows in alike]
+        equal = self._equal_rows(query)
+        factors = [rows.every for rows in equal]
         chosen = [c for c in range(len(self.sizes)) if self._blocks(factors, c) is not None]
         tensor: npt.NDArray[Any] = answers.reshape(len(answers), *query.shape)
         marginals = iter([_Marginal(tensor, factors, chosen)] if chosen else [])
         if np.issubdtype(answers.dtype, np.integer):
-            marginals = self._marginals(alike, tensor, chosen, add_up)
-        for one in marginals:
+            marginals = self._marginals(equal, tensor, chosen, add_up)
+        for marginal in marginals:
             # Geounits run fastest, so that every product is one of large matrices.
-            last = np.ascontiguousarray(np.moveaxis(one.answers, 0, -1), np.float64)
-            yield from self._split(one.factors, last, set(range(last.ndim - 1)), one.components)
+            last = np.ascontiguousarray(np.moveaxis(marginal.answers, 0, -1), np.float64)
+            axes = set(range(last.ndim - 1))
+            yield from self._split(marginal.factors, last, axes, marginal.components)
 
     def _marginals(
         self,
-        alike: Sequence[_AlikeRows],
+        equal: Sequence[_EqualRows],
         tensor: npt.NDArray[np.integer],
         chosen: list[int],
         add_up: Adding,
     ) -> Iterator[_Marginal]:
-        """Marginals of answers, each with the components that need no more of them."""
+        """Yield marginals of the answers, each with the components that it suffices for."""
         within = self.components.within
-        pending = [axis for axis, rows in enumerate(alike) if rows.ratio > 1]
+        pending = [axis for axis, rows in enumerate(equal) if rows.ratio > 1]
 
         def descend(
             tensor: npt.NDArray[np.integer], done: frozenset[int], chosen: list[int]
         ) -> Iterator[_Marginal]:
             if not chosen:
                 return
-            for axis in sorted(pending, key=lambda one: -alike[one].ratio):
+            for axis in sorted(pending, key=lambda each: -equal[each].ratio):
                 if axis not in done and not any(within[c][axis] for c in chosen):
-                    tensor = add_up(tensor, axis + 1, alike[axis].group)
+                    tensor = add_up(tensor, axis + 1, equal[axis].group)
                     done = done | {axis}
             open_axes = [axis for axis in pending if axis not in done]
             split = [a for a in open_axes if len({within[c][a] for c in chosen}) > 1]
-            # Who looks into all that is left needs all of it; the others may take it from there.
+            # A component within all open axes needs all answers left; the others can share them.
             whole = any(all(within[c][axis] for axis in split) for c in chosen)
             if whole or math.prod(tensor.shape[1:]) <= _FEW:
                 factors = [
-                    rows.first if axis in done else rows.every for axis, rows in enumerate(alike)
+                    rows.first if axis in done else rows.every for axis, rows in enumerate(equal)
                 ]
                 yield _Marginal(tensor, factors, chosen)
                 return
-            axis = max(split, key=lambda one: alike[one].ratio)
+            axis = max(split, key=lambda each: equal[each].ratio)
             for inside in (False, True):
                 yield from descend(tensor, done, [c for c in chosen if within[c][axis] is inside])
 
         yield from descend(tensor, frozenset(), chosen)
 
-    def _alike_rows(self, query: Query) -> Sequence[_AlikeRows]:
-        """Per attribute, the rows of a query that look alike on groups; found once per query."""
-        known = self._known_alike
+    def _equal_rows(self, query: Query) -> Sequence[_EqualRows]:
+        """Group the rows of a query by attribute; cached per query."""
+        known = self._known_equal
         if query not in known:
             known[query] = [
-                _AlikeRows.of({i: self._kept(b) for i, b in blocks.items()}, size)
+                _EqualRows.of({i: self._kept(b) for i, b in blocks.items()}, size)
                 for blocks, size in zip(self._factors(query), query.shape, strict=True)
             ]
         return known[query]
 
     def _kept(self, block: FloatArray | None) -> FloatArray | None:
-        """The first matrix that had these entries."""
+        """Return the first matrix with these entries, so that equal matrices are one object."""
         if block is None:
             return None
         return self._known_blocks.setdefault((block.shape, block.tobytes()), block)
@@ -403,18 +406,18 @@ class Coordinates:
         chosen: list[int],
         scale: float = 1.0,
     ) -> Iterator[_Product]:
-        """Multiply axis by axis; components that agree on the axes so far share the work.
+        """Multiply axis by axis; components that agree on the first axes share the work.
 
-        `scale` is what axes of one row on one coordinate multiply by, which the end takes.
+        `scale` collects the factors of axes with one row and one coordinate.
         """
         if not axes:
             yield _Product(chosen[0], tensor, scale)
             return
         within = self.components.within
-        divides = {one: any(within[c][one] for c in chosen) for one in axes}
-        # Sums over groups alone come first, of most levels: they leave little to multiply.
+        divides = {axis: any(within[c][axis] for c in chosen) for axis in axes}
+        # Sums over groups come first, largest axes first: they leave little to multiply.
         size = tensor.shape
-        axis = min(axes, key=lambda one: (divides[one], size[one] if divides[one] else -size[one]))
+        axis = min(axes, key=lambda a: (divides[a], size[a] if divides[a] else -size[a]))
         alone = len(chosen) == 1
         if alone and len(axes) == 1 and divides[axis] and sum(within[chosen[0]]) == 1:
             yield _Product(chosen[0], tensor, scale, axis, factors[axis][True])
@@ -448,15 +451,15 @@ class Coordinates:
 
     def variances(self, query: Query, covariances: Matrices) -> FloatArray:
         """Return float64[K, m]: the variance of every answer of any query, for K covariances."""
-        rows, place = self._distinct_rows(query)
-        out = np.zeros((len(covariances[0]), int(place.max()) + 1))
+        rows, number = self._distinct_rows(query)
+        out = np.zeros((len(covariances[0]), int(number.max()) + 1))
         for row, matrices in zip(rows, covariances, strict=True):
             if row.any():
                 out += ((row @ matrices) * row).sum(axis=2)
-        return np.maximum(out, 0)[:, place]
+        return np.maximum(out, 0)[:, number]
 
     def _distinct_rows(self, query: Query) -> tuple[list[FloatArray], IntArray]:
-        """Per component, rows that differ, and int64[m], which each answer has; found once."""
+        """Return per component the distinct rows, and int64[m], the row of each answer."""
         known = self._known_rows
         if query not in known:
             factors = self._factors(query)
@@ -468,19 +471,19 @@ class Coordinates:
                 for blocks in [self._blocks(factors, index)]
             ]
             joined = np.round(np.concatenate(rows, axis=1), _DIGITS)
-            _, first, place = np.unique(joined, axis=0, return_index=True, return_inverse=True)
-            found = [row[first] for row in rows], place.reshape(-1).astype(np.int64)
+            _, first, number = np.unique(joined, axis=0, return_index=True, return_inverse=True)
+            distinct = [row[first] for row in rows], number.reshape(-1).astype(np.int64)
             if query.size > _KEPT_ANSWERS:
-                return found
-            known[query] = found
+                return distinct
+            known[query] = distinct
         return known[query]
 
-    def alike(self, query: Query) -> tuple[Query, FloatArray]:
-        """One answer of a query for all that have equal variances by their rows, and their numbers.
+    def distinct_answers(self, query: Query) -> tuple[Query, FloatArray]:
+        """Reduce a query to one answer for all answers of equal variance.
 
         Returns:
-          A query of the rows of every attribute that differ in these coordinates, and float64 of
-          its size: how many answers each of its answers stands for.
+          A query of the rows of every attribute that differ in these coordinates. Then, float64[its
+          size], the number of answers that each of its answers represents.
         """
         factors, counts = [], np.ones(1)
         for factor, bases in zip(query.factors, self.bases, strict=True):
@@ -496,7 +499,7 @@ class Coordinates:
         return Query(query.name, tuple(factors)), counts
 
     def covariances(self, first: Query, second: Query, covariances: Matrices) -> FloatArray:
-        """Return float64[K, m, n]: of every answer of one query with every one of another.
+        """Return the covariances of the answers of two queries, float64[K, m, n].
 
         Args:
           first: Any query of m answers.
@@ -506,7 +509,7 @@ class Coordinates:
         out = np.zeros((len(covariances[0]), first.size, second.size))
         factors = self._factors(first), self._factors(second)
         for index, matrices in enumerate(covariances):
-            pair = [blocks for one in factors if (blocks := self._blocks(one, index)) is not None]
+            pair = [blocks for each in factors if (blocks := self._blocks(each, index)) is not None]
             if len(pair) < len(factors):
                 continue
             within = self.components.within[index]
@@ -516,38 +519,38 @@ class Coordinates:
                 side = kron(np.ones((len(b), 1)) if i else b for b, i in parts)
                 sides.append(self._reduced(side, index))
             inner = kron(
-                one @ other.T if inside else np.ones((len(one), len(other)))
-                for one, other, inside in zip(*pair, within, strict=True)
+                left @ right.T if inside else np.ones((len(left), len(right)))
+                for left, right, inside in zip(*pair, within, strict=True)
             )
             out += (sides[0] @ matrices @ sides[1].T) * inner
         return out
 
     def _row(self, blocks: Sequence[FloatArray], index: int) -> FloatArray:
-        """float64[m, D]: v_j with v_j'Sv_j the variance of answer j on this component."""
+        """Return rows v_j, float64[m, D], so that v_j'Sv_j is the variance of answer j here."""
         pairs = zip(blocks, self.components.within[index], strict=True)
         return kron(
             np.linalg.norm(block, axis=1)[:, None] if inside else block for block, inside in pairs
         )
 
     def _factors(self, query: Query) -> _Factors:
-        """Per attribute, the query's factor on coordinates of groups and of what lies within."""
-        found = []
+        """Return per attribute the query's factor on the coordinates of groups and within them."""
+        out = []
         for factor, bases in zip(query.factors, self.bases, strict=True):
             blocks = {
                 inside: np.asarray(factor.matrix @ basis, np.float64)
                 for inside, basis in bases.items()
             }
             least = _ZERO * factor.largest
-            found.append(
+            out.append(
                 {
                     inside: block if np.abs(block).max(initial=0.0) > least else None
                     for inside, block in blocks.items()
                 }
             )
-        return found
+        return out
 
     def _blocks(self, factors: _Factors, index: int) -> list[FloatArray] | None:
-        """Per attribute, the factor on the coordinates of a component; None where it is zero."""
+        """Return per attribute the factor on a component's coordinates; None if one is zero."""
         out = []
         for blocks, inside in zip(factors, self.components.within[index], strict=True):
             block = blocks[inside]
@@ -557,7 +560,7 @@ class Coordinates:
         return out
 
     def _tensor_axes(self, index: int) -> tuple[list[int], list[int]]:
-        """Attributes in the order groups first, and their numbers of coordinates."""
+        """Return the attributes, groups first, and their numbers of coordinates."""
         within = self.components.within[index]
         order = sorted(range(len(within)), key=lambda axis: within[axis])
         return order, [self.bases[axis][within[axis]].shape[1] for axis in order]
@@ -590,7 +593,7 @@ class Coordinates:
         return _parted(rows, [(size, size) for size in self.sizes])
 
     def select(self, whole: Coordinates, parts: Sequence[FloatArray]) -> tuple[FloatArray, ...]:
-        """Of one array per component of `whole`, those of the components kept here."""
+        """Select the arrays of the components kept here, from one per component of `whole`."""
         position = {within: index for index, within in enumerate(whole.components.within)}
         return tuple(parts[position[within]] for within in self.components.within)
 
@@ -598,12 +601,12 @@ class Coordinates:
 def along(axis: int, tensor: FloatArray, block: FloatArray) -> FloatArray:
     """Multiply axis `axis` of an array with float64[n, k]."""
     before, after = tensor.shape[:axis], tensor.shape[axis + 1 :]
-    found = block.T @ tensor.reshape(math.prod(before), len(block), math.prod(after))
-    return found.reshape(*before, block.shape[1], *after)
+    product = block.T @ tensor.reshape(math.prod(before), len(block), math.prod(after))
+    return product.reshape(*before, block.shape[1], *after)
 
 
 def _parted(rows: FloatArray, shapes: Sequence[tuple[int, int]]) -> tuple[FloatArray, ...]:
-    """Cut rows into arrays of some shapes, one after the other."""
+    """Split rows into consecutive arrays of the given shapes."""
     parts = np.split(rows, np.cumsum([math.prod(shape) for shape in shapes])[:-1], axis=1)
     return tuple(
         np.ascontiguousarray(part).reshape(len(rows), *shape)
@@ -612,7 +615,7 @@ def _parted(rows: FloatArray, shapes: Sequence[tuple[int, int]]) -> tuple[FloatA
 
 
 def _within(codes: IntArray) -> FloatArray:
-    """An orthonormal basis of what sums to zero over every atom, float64[n, n - k]."""
+    """Return an orthonormal basis of vectors that sum to 0 over every atom, float64[n, n - k]."""
     columns = []
     for atom in range(int(codes.max()) + 1):
         levels = np.flatnonzero(codes == atom)

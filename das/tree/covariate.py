@@ -1,22 +1,21 @@
-"""Totals expected by a public covariate, such as housing units, and how far true ones are off.
+"""Expected totals from a public covariate, such as housing units, and their fitted variance.
 
-The children of a parent with P persons share them about as they share its housing units h:
+The P persons of a parent are expected in its children in proportion to their housing units h:
 
     mu_b = P h_b / sum h,      E (T_b - mu_b)^2 = V(mu_b).
 
-V is learned from noisy totals t_b = T_b + e_b alone, since E (t - mu)^2 = V(mu) + Var e. A child
-that units do not explain, one with facilities or an outlier, is *flat*: nothing is expected of it,
-and its own noisy total is set aside before the others share the rest. What is read: noisy totals,
-counts of the parent that are released already, and public counts. So this is post-processing, and
-costs nothing.
+V is fitted to noisy totals t_b = T_b + e_b alone, since E (t - mu)^2 = V(mu) + Var e. Units do not
+explain some children: those with facilities, and outliers. Such a child is *flat*. It keeps its
+noisy total, and the other children share the rest. The inputs are noisy totals, released counts of
+the parent and public counts. So this is post-processing and has no privacy cost.
 
-mu_b with weight 1 / (kappa k_g V(mu_b)) is then one more answer about the total of child b, where
-k_g says how far the children of parent g are from what is usual. It lowers the squared error and
-is biased: children with many persons a unit lose.
+mu_b then enters as one more answer about the total of child b, of weight 1 / (kappa k_g V(mu_b)).
+The scale k_g compares the variance of family g with V. This lowers the squared error but is biased:
+the totals of children with many persons per unit become too low.
 
 References:
-  Efron & Morris, J. Amer. Statist. Assoc. 70 (1975), 311-319 (shrinkage toward what is expected).
-  Robbins, Proc. 3rd Berkeley Symp. (1956), 157-163 (learning it from the noisy data).
+  Efron & Morris, J. Amer. Statist. Assoc. 70 (1975), 311-319 (shrinkage).
+  Robbins, Proc. 3rd Berkeley Symp. (1956), 157-163 (empirical Bayes).
   Barlow, Bartholomew, Bremner & Brunk, Statistical Inference under Order Restrictions (1972), 13
   (pooling adjacent violators).
 """
@@ -31,28 +30,28 @@ import numpy as np
 from das.arrays import BoolArray, FloatArray, IntArray
 from das.errors import SchemaError
 
-# Bins of what is expected: wide enough for V to be learned from some thousand children, and narrow
-# enough for it to grow by at most a half within one where it grows as the square.
+# Bins of expected totals: wide enough to fit V to some thousand children, and narrow enough that V
+# grows by at most a half within a bin where it grows as the square.
 _EDGES = np.asarray(0.5 * 1.28 ** np.arange(72), np.float64)  # up to 2 * 10^7 persons
-_FEWEST = 21  # children of a bin that is believed
-# Squared deviations are added up in these steps, as integers: a sum hangs on no order of tasks.
+_FEWEST = 21  # least children of a bin that is used; default, not measured
+# Squared deviations are summed as integers in these steps, so no sum depends on the task order.
 STEPS, _MOST = 1024, 2.0**40
 _OUTLIER = 3.5  # standard deviations; of a Gaussian, one in two thousand is further off
-_ROUNDS = 3
-_PRIOR_CHILDREN = 5.0  # weight of the geolevel in the scale of one family
-_SCALES = (0.15, 8.0)
+_ROUNDS = 3  # default, not measured
+_PRIOR_CHILDREN = 5.0  # weight of the geolevel in the scale of a family; default, not measured
+_SCALES = (0.15, 8.0)  # bounds of the scale of a family; default, not measured
 
 
 @dataclass(frozen=True, eq=False)
 class Children:
-    """The G children of F parents, family after family, as they are seen before they are solved.
+    """Public and noisy inputs for the G children of F parents, family after family.
 
     Attributes:
       noisy: float64[G], unbiased noisy totals of persons.
-      variance: float64[G], of their noise.
+      variance: float64[G], their noise variances.
       units: float64[G], housing units; public.
-      apart: bool[G], children with persons whom units do not count, such as facilities; public.
-      owners: int64[G], the parent of each, 0..F-1, rising.
+      apart: bool[G], children with persons outside housing units, such as facilities; public.
+      owners: int64[G], index of each child's parent, 0..F-1, ascending.
       parents: float64[F], released totals of the parents.
     """
 
@@ -64,18 +63,20 @@ class Children:
     parents: FloatArray
 
     def __post_init__(self) -> None:
-        shapes = {len(one) for one in (self.noisy, self.variance, self.units, self.apart)}
+        shapes = {len(values) for values in (self.noisy, self.variance, self.units, self.apart)}
         if shapes != {len(self.owners)} or not (self.variance > 0).all():
-            raise SchemaError("children", "need numbers of the same length and noise")
+            raise SchemaError(
+                "children", "need arrays of the same length and positive noise variances"
+            )
 
 
 @dataclass(frozen=True, eq=False)
 class Expected:
-    """What is expected of children.
+    """Expected totals of children.
 
     Attributes:
-      totals: float64[G], mu; of a flat child its own noisy total, at least 0.
-      flat: bool[G], children of whom nothing is expected.
+      totals: float64[G], mu; for a flat child its noisy total, at least 0.
+      flat: bool[G], children without an expected total.
     """
 
     totals: FloatArray
@@ -84,13 +85,13 @@ class Expected:
 
 @dataclass(frozen=True, eq=False)
 class Deviations:
-    """How far noisy numbers are from what is expected, by bins of that; mergeable in any order.
+    """Tally of deviations of noisy from expected counts, by bin of the expected count; mergeable.
 
     Attributes:
-      children: int64[..., b], children, or groups of cells of them.
-      expected: int64[..., b], their expected numbers in steps.
-      squares: int64[..., b], (t - mu)^2 - Var e in steps.
-      flat: Children of whom nothing is expected.
+      children: int64[..., b], number of children, or of groups of their cells.
+      expected: int64[..., b], sum of expected counts in steps.
+      squares: int64[..., b], sum of (t - mu)^2 - Var e in steps.
+      flat: Number of children without an expected total.
     """
 
     children: IntArray
@@ -101,10 +102,10 @@ class Deviations:
 
 @dataclass(frozen=True, eq=False)
 class TotalVariance:
-    """V, the variance of true totals around the expected ones, as learned.
+    """Fitted variance V of true totals around the expected totals.
 
     Attributes:
-      expected: float64[p], rising; where V was learned.
+      expected: float64[p], ascending expected totals.
       variance: float64[p], nondecreasing.
     """
 
@@ -112,9 +113,9 @@ class TotalVariance:
     variance: FloatArray
 
     def of(self, totals: FloatArray) -> FloatArray:
-        """V of expected totals: linear between those learned, as the square above the last.
+        """Return V at expected totals: linear between fitted points, quadratic above the last.
 
-        Never below 0.3 mu + 0.3: totals of whole persons are not all as expected, however few.
+        V is at least 0.3 mu + 0.3: a default, not measured.
         """
         last = self.expected[-1]
         inside = np.interp(totals, self.expected, self.variance)
@@ -123,89 +124,92 @@ class TotalVariance:
 
 
 def expect(children: Children, learned: TotalVariance | None = None) -> Expected:
-    """What is expected of children, outliers set aside.
+    """Compute expected totals; outliers become flat.
 
     Args:
       children: The children of some parents.
-      learned: V; without it only the widest that is plausible of persons by units tells outliers.
+      learned: Fitted V; None to detect outliers by a wide default variance alone.
     """
     flat = children.apart.copy()
-    found = _share(children, flat)
+    expected = _share(children, flat)
     for _ in range(_ROUNDS):
-        mu = found.totals
+        mu = expected.totals
+        # Default, not measured: persons per housing unit vary less than this.
         widest = 8 + 4 * mu + (mu / 4) ** 2
         if learned is not None:
             widest = np.minimum(widest, learned.of(mu))
         limit = _OUTLIER**2 * (widest + children.variance)
         flat = children.apart | ((children.noisy - mu) ** 2 > limit)
-        found = _share(children, flat)
-    return found
+        expected = _share(children, flat)
+    return expected
 
 
 def _share(children: Children, flat: BoolArray) -> Expected:
-    """Flat children as they are seen; the others share what is left by units."""
+    """Keep noisy totals of flat children; split the rest by housing units."""
     n, owners = len(children.parents), children.owners
     flat = flat | ~(children.units > 0)
-    own = np.where(flat, np.maximum(children.noisy, 0), 0.0)
-    taken = np.bincount(owners, own, n)
+    kept = np.where(flat, np.maximum(children.noisy, 0), 0.0)
+    taken = np.bincount(owners, kept, n)
     fits = np.minimum(1.0, children.parents / np.maximum(taken, 1e-9))
-    own = own * fits[owners]
+    kept = kept * fits[owners]
     rest = children.parents - taken * fits
     units = np.where(flat, 0.0, children.units)
     per_unit = rest / np.maximum(np.bincount(owners, units, n), 1e-9)
-    return Expected(np.where(flat, own, units * per_unit[owners]), flat)
+    return Expected(np.where(flat, kept, units * per_unit[owners]), flat)
 
 
 def deviations(children: Children) -> Deviations:
-    """Tally how far noisy totals are from what is expected of them."""
-    found = expect(children)
-    is_used = ~found.flat & (found.totals > 0)
-    mu = found.totals[is_used]
+    """Tally the deviations of noisy totals from expected totals."""
+    expected = expect(children)
+    is_used = ~expected.flat & (expected.totals > 0)
+    mu = expected.totals[is_used]
     square = (children.noisy[is_used] - mu) ** 2 - children.variance[is_used]
-    return replace(tallied(mu, square, _EDGES), flat=int(found.flat.sum()))
+    return replace(tally_deviations(mu, square, _EDGES), flat=int(expected.flat.sum()))
 
 
-def tallied(expected: FloatArray, squares: FloatArray, edges: FloatArray) -> Deviations:
-    """Tally deviations by bins of what is expected; edges[b - 1] are those between bins."""
+def tally_deviations(expected: FloatArray, squares: FloatArray, edges: FloatArray) -> Deviations:
+    """Tally squared deviations by bin of the expected count, for the edges between b bins."""
     bins = np.digitize(expected, edges)
     sums = np.zeros((2, len(edges) + 1), np.int64)
-    np.add.at(sums[0], bins, steps(expected))
-    np.add.at(sums[1], bins, steps(squares))
+    np.add.at(sums[0], bins, _in_steps(expected))
+    np.add.at(sums[1], bins, _in_steps(squares))
     return Deviations(np.bincount(bins, minlength=len(edges) + 1), *sums)
 
 
-def steps(values: FloatArray) -> IntArray:
-    """Values as whole numbers of steps, 1/1024, whose sums hang on no order."""
+def _in_steps(values: FloatArray) -> IntArray:
+    """Round values to whole steps of 1/1024, whose sums do not depend on their order."""
     return np.rint(np.clip(values, -_MOST, _MOST) * STEPS).astype(np.int64)
 
 
 def merge(parts: Iterable[Deviations], *shape: int) -> Deviations:
-    """Add tallies up, of so many steps of a chain, or of totals."""
+    """Add up tallies of totals, or of chains with `shape` steps."""
     every = list(parts)
     zero = np.zeros((*shape, len(_EDGES) + 1), np.int64)
     return Deviations(
-        sum((one.children for one in every), zero),
-        sum((one.expected for one in every), zero),
-        sum((one.squares for one in every), zero),
-        sum(one.flat for one in every),
+        sum((part.children for part in every), zero),
+        sum((part.expected for part in every), zero),
+        sum((part.squares for part in every), zero),
+        sum(part.flat for part in every),
     )
 
 
-def learn_variance(seen: Deviations) -> TotalVariance | None:
-    """V by bins of what is expected, pooled to be nondecreasing; None if too few were seen."""
-    expected, variance = learned_by_bins(seen.children, seen.expected, seen.squares)
+def learn_variance(tally: Deviations) -> TotalVariance | None:
+    """Fit V by bin of the expected total, nondecreasing; None if no bin has enough children."""
+    expected, variance = fit_by_bins(tally.children, tally.expected, tally.squares)
     if not len(expected):
         return None
     return TotalVariance(expected, np.maximum(variance, 0.3 * expected + 0.3))
 
 
-def learned_by_bins(
+def fit_by_bins(
     n: IntArray, expected: IntArray, squares: IntArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Mean expected numbers of the bins that are believed, rising, and variances that do not fall.
+    """Fit nondecreasing variances to the bins with enough children.
 
-    Variances are pooled by neighbors that violate the order, and have three digits: they are not
-    known better, and their last digits then hang on nothing.
+    Variances are rounded to three digits, so that they are equal on every machine.
+
+    Returns:
+      Mean expected counts of these bins, ascending, and their variances, float64[p] each.
     """
     from scipy.optimize import isotonic_regression
 
@@ -215,28 +219,28 @@ def learned_by_bins(
     return expected[use] / weights, np.array([float(f"{value:.3g}") for value in pooled])
 
 
-def scales(children: Children, found: Expected, learned: TotalVariance) -> FloatArray:
-    """k_g, float64[F]: how much further from what is expected each family is than is usual.
+def family_scales(children: Children, expected: Expected, learned: TotalVariance) -> FloatArray:
+    """Estimate k_g, float64[F]: the variance of each family relative to V.
 
-    A mean of ((t - mu)^2 - Var e) / V over its children, by the information of each, shrunk toward
-    1 as by five more children that are as usual.
+    k_g is the mean of ((t - mu)^2 - Var e) / V over the children, weighted by information. Five
+    more children of scale 1 shrink it toward 1.
     """
     n, owners = len(children.parents), children.owners
-    usual, is_used = learned.of(found.totals), ~found.flat
-    square = (children.noisy - found.totals) ** 2 - children.variance
+    usual, is_used = learned.of(expected.totals), ~expected.flat
+    square = (children.noisy - expected.totals) ** 2 - children.variance
     information = np.where(is_used, 0.5 * (usual / (usual + children.variance)) ** 2, 0.0)
     above = np.bincount(owners, information * square / usual, n)
     below = np.bincount(owners, information, n)
     return np.clip((_PRIOR_CHILDREN + above) / (_PRIOR_CHILDREN + below), *_SCALES)
 
 
-def scale(squares: FloatArray, usual: FloatArray, noise: FloatArray) -> float:
-    """One such scale, of squares less their noise of one family, whatever they are squares of.
+def family_scale(squares: FloatArray, usual: FloatArray, noise: FloatArray) -> float:
+    """Estimate the scale of one family from squared deviations less their noise variance.
 
     Args:
-      squares: float64[...], unbiased for the variance.
-      usual: float64[...], the variance that is usual.
-      noise: float64[...], of what was squared.
+      squares: float64[...], unbiased estimates of the variance.
+      usual: float64[...], the fitted variance.
+      noise: float64[...], noise variances of the deviations.
     """
     information = 0.5 * (usual / (usual + noise)) ** 2
     above = _PRIOR_CHILDREN + float((information * squares / usual).sum())
@@ -246,19 +250,20 @@ def scale(squares: FloatArray, usual: FloatArray, noise: FloatArray) -> float:
 def answers(
     children: Children, learned: TotalVariance, kappa: float
 ) -> tuple[Expected, FloatArray]:
-    """Expected totals, and their weights as answers about the totals of children.
+    """Compute expected totals, and their weights as answers about the totals of children.
 
     Args:
       children: The children of some parents.
-      learned: V.
-      kappa: Factor of V; more than 1 is on the side of the noisy answers.
+      learned: Fitted V.
+      kappa: Factor of V; values above 1 trust the noisy answers more.
 
     Returns:
-      What is expected, and float64[G] inverse variances; 0 for flat children.
+      Expected totals, and float64[G] inverse variances; 0 for flat children.
     """
-    found = expect(children, learned)
-    variance = scales(children, found, learned)[children.owners] * learned.of(found.totals)
-    return found, np.where(found.flat, 0.0, 1 / (kappa * variance))
+    expected = expect(children, learned)
+    scale = family_scales(children, expected, learned)[children.owners]
+    variance = scale * learned.of(expected.totals)
+    return expected, np.where(expected.flat, 0.0, 1 / (kappa * variance))
 
 
 def risk(
@@ -269,15 +274,15 @@ def risk(
     shifted: FloatArray,
     step: float,
 ) -> FloatArray:
-    """Squared errors of answers as the noisy answers alone estimate them, without bias.
+    """Estimate squared errors of answers from noisy answers alone, without bias (SURE).
 
-    Of an answer a'x with an unbiased linear estimate z of variance v, and a way f to solve,
+    For an answer a'x with an unbiased linear estimate z of variance v, and an estimator f,
 
         R = (a'f(y) - z)^2 - v + 2 (z' - z) (a'f(y + d e) - a'f(y)) / d^2 ,
 
-    e of independent signs times the standard deviations of the noisy answers y, and z' made of
-    y + d e. E R = E (a'f - a'x)^2 up to terms in d, for Gaussian noise that the rest of f does not
-    depend on.
+    where e has independent signs times the standard deviations of the noisy answers y, and z' is
+    the estimate from y + d e. E R = E (a'f - a'x)^2 up to terms in d, if the noise is Gaussian and
+    independent of the other inputs of f.
 
     Args:
       noisy: float64[...], z.

@@ -1,7 +1,7 @@
-"""How well determined the cells are by measured queries: the least curvature of their squares.
+"""Least curvature of the least-squares objective of measured queries.
 
-Full column rank is decided exactly (`das.queries.column_rank`); solvers work with floats and need
-more than that.
+Full column rank is decided exactly (`das.queries.column_rank`). Solvers work with floats and also
+need a curvature well above rounding.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from das.tree.components import SpineComponents
 def least_eigenvalue(queries: Sequence[Query], weights: Sequence[float]) -> float:
     """Return a lower bound of the smallest eigenvalue of sum_q w_q Q_q' Q_q / max column^2.
 
-    Exact up to rounding where the queries fit the components of `spine_components`, which have
-    matrices of at most 256 rows. Otherwise the bound is that of one query of full rank, or of all
-    products of the factors of every attribute; 0 if neither is there.
+    The bound is exact up to rounding if the queries fit components of at most 256 rows
+    (`SpineComponents`). Otherwise it comes from one query of full rank, or from all products of
+    the factors of every attribute; it is 0 if there are none.
 
     Args:
       queries: Queries over one schema.
@@ -46,7 +46,7 @@ def least_eigenvalue(queries: Sequence[Query], weights: Sequence[float]) -> floa
 
 
 def _product_bound(queries: Sequence[Query], scaled: Sequence[float]) -> float:
-    """The bound from products alone: the smallest eigenvalue of a product is that of its parts."""
+    """Bound the eigenvalue by Kronecker products, whose eigenvalues are products of factors'."""
     bounds = [0.0]
     for query, weight in zip(queries, scaled, strict=True):
         bounds.append(weight * math.prod(_least_of([factor]) for factor in query.factors))
@@ -54,7 +54,7 @@ def _product_bound(queries: Sequence[Query], scaled: Sequence[float]) -> float:
     choices = [dict.fromkeys(column) for column in zip(*keys, strict=True)]
     weight_of = dict(zip(keys, scaled, strict=True))
     grid = math.prod(len(choice) for choice in choices)
-    if grid == len(weight_of) and all(one in weight_of for one in itertools.product(*choices)):
+    if grid == len(weight_of) and all(key in weight_of for key in itertools.product(*choices)):
         parts = [
             {key: query.factors[axis] for key, query in zip(column, queries, strict=True)}
             for axis, column in enumerate(zip(*keys, strict=True))
@@ -69,7 +69,7 @@ def _product_bound(queries: Sequence[Query], scaled: Sequence[float]) -> float:
 
 
 def _least_of(factors: Sequence[Factor]) -> float:
-    """The smallest eigenvalue of the sum of F'F / max column^2 of factors of one attribute."""
+    """Return the smallest eigenvalue of sum F'F / max column^2 over an attribute's factors."""
     gram = sum(factor.gram / _longest_sq(factor) for factor in factors)
     return max(0.0, float(np.linalg.eigvalsh(gram)[0]))
 

@@ -1,6 +1,6 @@
-"""Error of every table at every geolevel, known before any data is read.
+"""Predicted error of every table at every geolevel, without reading data.
 
-Least squares on noisy answers has a covariance that depends on the noise and the tree alone. On one
+The covariance of least squares on noisy answers depends on the noise and the tree alone. On one
 component (see `das.tree.symmetry`), let W_u be the information of the queries measured in node u
 and N_l a basis of what the invariants of geolevel l leave unknown. Going up, with S_c the
 covariance of child c given all measurements in its subtree,
@@ -38,21 +38,20 @@ from das.tree.information import Information
 from das.tree.symmetry import SymmetricComponents
 
 _NULL = 1e-9  # eigenvalues of exact information below this times the largest are zero
-# Numbers in matrices of all classes on all components: 1 GiB, of which a pass keeps four.
+# Entries of the matrices of all classes on all components: 1 GiB, of which a pass keeps four.
 _MOST_ENTRIES = 1 << 27
 
 
 @dataclass(frozen=True, eq=False)
 class SpineModel:
-    """What the errors of tables depend on besides the precisions.
+    """Tree, queries and tables: all that errors depend on besides the precisions.
 
     Attributes:
       tree: Classes of equal subtrees.
       measured: Queries that may be measured anywhere, Q of them.
-      exact: Per geolevel, the invariant queries known there; a geolevel knows all that the next
-        one down knows.
-      tables: Queries of any kind whose errors are wanted, T of them.
-      spine_components: Components to use instead of smaller ones, for their coordinates.
+      exact: Per geolevel, its invariant queries; every geolevel has those of the next one down.
+      tables: T queries of any kind whose errors are predicted.
+      spine_components: Components to use instead of the smaller symmetric ones.
 
     Raises:
       SchemaError: The matrices of the measured and exact queries are too large.
@@ -76,17 +75,17 @@ class SpineModel:
 
     @property
     def answered(self) -> list[Query]:
-        """What is measured or exact anywhere."""
+        """Return the queries measured or exact at some geolevel."""
         return [*self.measured, *(query for queries in self.exact for query in queries)]
 
     @cached_property
     def components(self) -> SpineComponents | SymmetricComponents:
-        """Components that measured and exact queries respect."""
+        """Return the components that the measured and exact queries fit."""
         return self.spine_components or SymmetricComponents.of_queries(self.answered)
 
     @cached_property
     def terms(self) -> tuple[ComponentTerms, ...]:
-        """Matrices of the queries on every component."""
+        """Return the matrices of the queries on every component."""
         grams = [self.components.grams(query) for query in self.measured]
         forms = [self.components.trace_forms(table) for table in self.tables]
         exact = {q.name: self.components.grams(q) for queries in self.exact for q in queries}
@@ -107,13 +106,13 @@ class SpineModel:
 
     @cached_property
     def table_scale(self) -> FloatArray:
-        """float64[T, L]: 1 / (answers of the table x geounits of the geolevel)."""
+        """Return 1 / (answers of the table x geounits of the geolevel), float64[T, L]."""
         answers = np.array([float(table.size) for table in self.tables])
         return np.asarray(1.0 / np.outer(answers, self.tree.level_sizes()))
 
     @cached_property
     def is_determined(self) -> BoolArray:
-        """bool[T, L]: whether the invariants alone give the whole table."""
+        """Test whether the invariants alone determine a whole table, bool[T, L]."""
         left, whole = np.zeros_like(self.table_scale), np.zeros((len(self.tables), 1))
         for terms in self.terms:
             whole[:, 0] += np.einsum("tii->t", terms.forms)
@@ -122,15 +121,15 @@ class SpineModel:
         return np.asarray(left <= _NULL * whole)
 
     def noisy(self, chain: Chain, variances: FloatArray) -> FloatArray:
-        """Variances, float64[T], of the nodes of a chain, 0 for what its first geolevel knows.
+        """Set the variances float64[T] of tables that a chain's first geolevel determines to 0.
 
-        All geolevels of a chain have the same counts. Those known were seen as -4e-16.
+        All geolevels of a chain have the same counts. Rounding left variances of -4e-16.
         """
         return np.where(self.is_determined[:, chain.first], 0.0, variances)
 
     @cached_property
     def edges(self) -> tuple[Any, ...]:
-        """Per chain, sparse float64[nodes, C]: how many children of each class a node has."""
+        """Return per chain sparse float64[nodes, C]: children of each class per node."""
         from scipy.sparse import csr_array
 
         tree = self.tree
@@ -186,11 +185,11 @@ def predict_errors(
     chains = model.tree.chains
     shape = (len(model.tables), model.tree.n_levels)
     worst = np.zeros(shape)
-    if information is Information.OWN:
+    if information is Information.GEOUNIT:
         for row, chain in enumerate(chains):
             variances = sum(
-                np.einsum("tij,ij->t", terms.forms, found.subtree[row])
-                for terms, found in zip(model.terms, solved.passes, strict=True)
+                np.einsum("tij,ij->t", terms.forms, solution.subtree[row])
+                for terms, solution in zip(model.terms, solved.passes, strict=True)
             )
             _raise_to(worst, model, chain, np.asarray(variances))
     else:
@@ -207,13 +206,13 @@ def _raise_to(worst: FloatArray, model: SpineModel, chain: Chain, variances: Flo
 
 @dataclass(frozen=True, eq=False)
 class _Pass:
-    """Covariances on one component. OWN has one matrix per chain, FULL one per class.
+    """Covariances on one component: one matrix per class, or per chain without the tree.
 
     Attributes:
       subtree: float64[., D, D], S.
-      below: float64[C, D, D], B^+; empty for OWN.
-      total: float64[., D, D], the sum of F over the nodes of the class; for OWN of S.
-      spread: float64[C, D, D], the sum of Y over the parents of all nodes; empty for OWN.
+      below: float64[C, D, D], B^+; empty without the tree.
+      total: float64[., D, D], the sum of F over the nodes of the class; of S without the tree.
+      spread: float64[C, D, D], the sum of Y over the parents of all nodes; empty without the tree.
     """
 
     subtree: FloatArray
@@ -224,11 +223,11 @@ class _Pass:
 
 @dataclass(frozen=True, eq=False)
 class SolvedSpine:
-    """Mean squared errors at given precisions, and what their gradient needs.
+    """Mean squared errors at given precisions, with the covariances for their gradient.
 
     Attributes:
       model: The model.
-      information: What estimates used.
+      information: The measurements that estimates use.
       mean: float64[T, L], as in `PredictedErrors`, times `factor`.
       passes: Covariances per component.
       factor: float64[T, L], by which errors are multiplied; None for 1.
@@ -241,17 +240,17 @@ class SolvedSpine:
     factor: FloatArray | None = None
 
     def scaled(self, factor: FloatArray) -> SolvedSpine:
-        """The same with every mean squared error times a factor, float64[T, L]."""
+        """Multiply every mean squared error by a factor, float64[T, L]."""
         return replace(self, mean=self.mean * factor, factor=factor)
 
     def mean_covariances(self) -> tuple[FloatArray, ...]:
-        """Per component, float64[L, D, D]: the covariance, averaged over a geolevel's geounits."""
+        """Return per component the mean covariance of a geolevel's geounits, float64[L, D, D]."""
         tree = self.model.tree
         out = []
-        for found in self.passes:
-            summed = np.zeros((tree.n_levels, *found.total.shape[1:]))
+        for solution in self.passes:
+            summed = np.zeros((tree.n_levels, *solution.total.shape[1:]))
             for row, chain in enumerate(tree.chains):
-                part = found.total[_rows(self.model, self.information, row)].sum(axis=0)
+                part = solution.total[_rows(self.model, self.information, row)].sum(axis=0)
                 summed[chain.first : chain.last + 1] += part
             out.append(summed / tree.level_sizes()[:, None, None])
         return tuple(out)
@@ -263,47 +262,49 @@ class SolvedSpine:
           weights: float64[T, L].
         """
         model = self.model
-        backward = _backward_own if self.information is Information.OWN else _backward_full
+        backward = _backward_geounit if self.information is Information.GEOUNIT else _backward_tree
         out = np.zeros((len(model.tree.chains), len(model.measured)))
         scaled = weights * model.table_scale
         if self.factor is not None:
             scaled = scaled * self.factor
-        for terms, found in zip(model.terms, self.passes, strict=True):
+        for terms, solution in zip(model.terms, self.passes, strict=True):
             per_level = np.einsum("tl,tij->lij", scaled, terms.forms)
             seeds = np.stack(
                 [per_level[c.first : c.last + 1].sum(axis=0) for c in model.tree.chains]
             )
-            out += np.einsum("cij,qij->cq", backward(model, terms, found, seeds), terms.grams)
+            out += np.einsum("cij,qij->cq", backward(model, terms, solution, seeds), terms.grams)
         return out
 
 
 def solve_spine(model: SpineModel, precisions: FloatArray, information: Information) -> SolvedSpine:
     """Compute covariances and mean squared errors; arguments as in `predict_errors`."""
-    forward = _forward_own if information is Information.OWN else _forward_full
+    forward = _forward_geounit if information is Information.GEOUNIT else _forward_tree
     passes = []
     summed = np.zeros((len(model.tables), model.tree.n_levels))
     for terms in model.terms:
         informations = np.einsum("cq,qij->cij", precisions, terms.grams)
-        found = forward(model, terms, informations)
-        passes.append(found)
+        solution = forward(model, terms, informations)
+        passes.append(solution)
         for row, chain in enumerate(model.tree.chains):
             rows = _rows(model, information, row)
-            total = np.einsum("tij,ij->t", terms.forms, found.total[rows].sum(axis=0))
+            total = np.einsum("tij,ij->t", terms.forms, solution.total[rows].sum(axis=0))
             summed[:, chain.first : chain.last + 1] += model.noisy(chain, total)[:, None]
     mean = np.where(model.is_determined, 0, summed * model.table_scale)
     return SolvedSpine(model, information, mean, tuple(passes))
 
 
 def _rows(model: SpineModel, information: Information, row: int) -> slice:
-    """Where the matrices of a chain lie in those of a pass."""
+    """Return the rows of a chain's matrices in a pass."""
+    if information is Information.GEOUNIT:
+        return slice(row, row + 1)
     chain = model.tree.chains[row]
-    return slice(row, row + 1) if information is Information.OWN else slice(chain.start, chain.stop)
+    return slice(chain.start, chain.stop)
 
 
-# --- own measurements ----------------------------------------------------------------------------
+# --- measurements of the geounit alone ------------------------------------------------------------
 
 
-def _forward_own(model: SpineModel, terms: ComponentTerms, informations: FloatArray) -> _Pass:
+def _forward_geounit(model: SpineModel, terms: ComponentTerms, informations: FloatArray) -> _Pass:
     subtree = np.stack(
         [
             covariance_matrices(informations[row : row + 1], terms.unknown[chain.first])[0]
@@ -315,17 +316,17 @@ def _forward_own(model: SpineModel, terms: ComponentTerms, informations: FloatAr
     return _Pass(subtree, empty, nodes[:, None, None] * subtree, empty)
 
 
-def _backward_own(
-    model: SpineModel, terms: ComponentTerms, found: _Pass, seeds: FloatArray
+def _backward_geounit(
+    model: SpineModel, terms: ComponentTerms, solution: _Pass, seeds: FloatArray
 ) -> FloatArray:
     nodes = np.array([float(model.tree.geounits_in(chain)) for chain in model.tree.chains])
-    return -nodes[:, None, None] * (found.subtree @ seeds @ found.subtree)
+    return -nodes[:, None, None] * (solution.subtree @ seeds @ solution.subtree)
 
 
 # --- measurements of the whole tree --------------------------------------------------------------
 
 
-def _forward_full(model: SpineModel, terms: ComponentTerms, informations: FloatArray) -> _Pass:
+def _forward_tree(model: SpineModel, terms: ComponentTerms, informations: FloatArray) -> _Pass:
     tree = model.tree
     size = informations.shape[1]
     subtree, below, total, spread = (np.zeros((tree.n_classes, size, size)) for _ in range(4))
@@ -340,8 +341,8 @@ def _forward_full(model: SpineModel, terms: ComponentTerms, informations: FloatA
     counts = tree.geounits[:, None, None].astype(np.float64)
     for row, chain in reversed(list(enumerate(tree.chains))):
         nodes = slice(chain.start, chain.stop)
-        own = subtree[nodes]
-        total[nodes] = counts[nodes] * own + own @ spread[nodes] @ own
+        covariance = subtree[nodes]
+        total[nodes] = counts[nodes] * covariance + covariance @ spread[nodes] @ covariance
         if chain.last + 1 < tree.n_levels:
             inverse = below[nodes]
             moved = inverse @ total[nodes] @ inverse - counts[nodes] * inverse
@@ -349,25 +350,27 @@ def _forward_full(model: SpineModel, terms: ComponentTerms, informations: FloatA
     return _Pass(subtree, below, total, spread)
 
 
-def _backward_full(
-    model: SpineModel, terms: ComponentTerms, found: _Pass, seeds: FloatArray
+def _backward_tree(
+    model: SpineModel, terms: ComponentTerms, solution: _Pass, seeds: FloatArray
 ) -> FloatArray:
-    """Reverse `_forward_full`: each line undoes one of it, last to first."""
+    """Differentiate `_forward_tree` in reverse mode, its last line first."""
     tree = model.tree
-    subtree, below, total, spread = found.subtree, found.below, found.total, found.spread
+    subtree, below = solution.subtree, solution.below
+    total, spread = solution.total, solution.spread
     of_subtree, of_spread, of_below = (np.zeros_like(subtree) for _ in range(3))
     counts = tree.geounits[:, None, None].astype(np.float64)
     for row, chain in enumerate(tree.chains):
         nodes = slice(chain.start, chain.stop)
-        own, of_total = subtree[nodes], np.broadcast_to(seeds[row], subtree[nodes].shape)
+        covariance = subtree[nodes]
+        of_total = np.broadcast_to(seeds[row], covariance.shape)
         if chain.last + 1 < tree.n_levels:
             of_y, inverse = _gather(model, row, of_spread), below[nodes]
             of_total = of_total + inverse @ of_y @ inverse
             half = total[nodes] @ inverse @ of_y
             of_below[nodes] = half + half.swapaxes(1, 2) - counts[nodes] * of_y
-        half = of_total @ own @ spread[nodes]
+        half = of_total @ covariance @ spread[nodes]
         of_subtree[nodes] = counts[nodes] * of_total + half + half.swapaxes(1, 2)
-        of_spread[nodes] = own @ of_total @ own
+        of_spread[nodes] = covariance @ of_total @ covariance
     out = np.zeros_like(seeds)
     for row, chain in reversed(list(enumerate(tree.chains))):
         nodes = slice(chain.start, chain.stop)
@@ -414,16 +417,17 @@ def _every_node(model: SpineModel, solved: SolvedSpine) -> Iterator[tuple[Chain,
         for lower in np.unique(row_of[child]).tolist():
             chosen = row_of[child] == lower
             links[lower].append((row, parent[chosen], child[chosen]))
-    variances = {row: np.zeros((len(model.tables), len(found))) for row, found in members.items()}
-    for terms, one in zip(model.terms, solved.passes, strict=True):
+    variances = {row: np.zeros((len(model.tables), len(m))) for row, m in members.items()}
+    for terms, solution in zip(model.terms, solved.passes, strict=True):
         finals: dict[int, FloatArray] = {}
         forms = terms.forms.reshape(len(terms.forms), -1)
         for row in range(root, -1, -1):
-            pieces = [one.subtree[members[row]]] if row == root else []
+            pieces = [solution.subtree[members[row]]] if row == root else []
             for above, parent, child in links[row]:
-                own = one.subtree[child]
-                step = own @ one.below[members[above][parent]]
-                pieces.append(own + step @ (finals[above][parent] @ step.swapaxes(1, 2) - own))
+                covariance = solution.subtree[child]
+                step = covariance @ solution.below[members[above][parent]]
+                moved = finals[above][parent] @ step.swapaxes(1, 2)
+                pieces.append(covariance + step @ (moved - covariance))
             finals[row] = np.concatenate(pieces)
             variances[row] += forms @ finals[row].reshape(len(finals[row]), -1).T
     for row, chain in enumerate(tree.chains):
@@ -434,7 +438,7 @@ def _every_node(model: SpineModel, solved: SolvedSpine) -> Iterator[tuple[Chain,
 
 
 def covariance_matrices(information: FloatArray, unknown: FloatArray) -> FloatArray:
-    """N (N^T P N)^{-1} N^T for a stack of matrices P, float64[k, D, D]."""
+    """Return N (N^T P N)^{-1} N^T for a stack of matrices P, float64[k, D, D]."""
     if unknown.shape[1] == 0:
         return np.zeros_like(information)
     if unknown.shape == (1, 1):
@@ -446,12 +450,12 @@ def covariance_matrices(information: FloatArray, unknown: FloatArray) -> FloatAr
 
 
 def null_space(matrix: FloatArray) -> FloatArray:
-    """Orthonormal basis of the null space of a positive semidefinite matrix."""
+    """Return an orthonormal basis of the null space of a positive semidefinite matrix."""
     values, vectors = np.linalg.eigh(matrix)
     return np.asarray(vectors[:, values <= _NULL * max(1.0, float(values.max(initial=0.0)))])
 
 
 def range_space(matrix: FloatArray) -> FloatArray:
-    """Orthonormal basis of the range of a positive semidefinite matrix."""
+    """Return an orthonormal basis of the range of a positive semidefinite matrix."""
     values, vectors = np.linalg.eigh(matrix)
     return np.asarray(vectors[:, values > _NULL * max(1.0, float(values.max(initial=0.0)))])

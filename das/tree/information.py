@@ -1,4 +1,4 @@
-"""Information: which measurements an estimate may use. Apart, so that naming it loads nothing."""
+"""Information: which measurements an estimate may use; imports no numerical library."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from enum import StrEnum
 class Information(StrEnum):
     """Which measurements estimate a geounit."""
 
-    OWN = "own"  # those of the geounit alone
-    FULL = "full"  # those of all geounits, since they add up over the tree
+    GEOUNIT = "own"  # measurements of the geounit alone
+    TREE = "full"  # measurements of the whole tree

@@ -1,6 +1,6 @@
-"""Intervals around unbiased estimates: of one answer, of a whole table at once, of small counts.
+"""Confidence intervals around unbiased estimates: single answers, whole tables, small counts.
 
-Errors are sums of many independent noises and close to normal; `docs/estimation.md` says how close.
+Errors are sums of many independent noises and nearly normal; see `docs/estimation.md`.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ import numpy as np
 from das.arrays import BoolArray, FloatArray
 from das.errors import ConfigError
 
-_HALVINGS = 60  # of an interval of a few standard errors, down to rounding
+_HALVINGS = 60  # narrow an interval of a few standard errors to rounding
 
 
 @dataclass(frozen=True, eq=False)
 class Intervals:
-    """Bounds of G geounits times m answers, float64[G, m] each."""
+    """Bounds of the answers of G geounits, float64[G, m] each."""
 
     lower: FloatArray
     upper: FloatArray
 
 
 def normal_factor(confidence: float) -> float:
-    """Half width in standard errors of the central interval of one answer.
+    """Return the half width, in standard errors, of the central interval of one answer.
 
     Raises:
       ConfigError: The confidence is not between 1/2 and 1.
@@ -42,16 +42,16 @@ def normal_factor(confidence: float) -> float:
 
 
 def simultaneous_factor(confidence: float, n_answers: int, rank: int) -> float:
-    """Half width in standard errors with which all answers of a table are covered at once.
+    """Return the half width, in standard errors, that covers all answers of a table at once.
 
-    The smaller of two bounds that hold for normal errors however they are correlated: Sidak's,
-    P(all |Z_j| <= c) >= prod P(|Z_j| <= c), and Scheffe's, since the largest |Z_j| of r dimensions
-    is at most the root of a chi square with r degrees of freedom.
+    Two bounds hold for normal errors with any correlation; the smaller one is returned. Sidak:
+    P(all |Z_j| <= c) >= prod P(|Z_j| <= c). Scheffe: the largest |Z_j| of r dimensions is at most
+    the root of a chi square with r degrees of freedom.
 
     Args:
       confidence: Wanted probability.
-      n_answers: Answers with an error.
-      rank: Dimensions their errors can span.
+      n_answers: Number of answers with an error.
+      rank: Dimension of the space of their errors.
 
     References:
       Sidak, Journal of the American Statistical Association 62, 1967.
@@ -70,10 +70,10 @@ def simultaneous_factor(confidence: float, n_answers: int, rank: int) -> float:
 
 
 def positive_simultaneous_factor(confidence: float, n_answers: int) -> float:
-    """The factor for `positive_intervals` that cover all answers of a table at once.
+    """Return the factor with which `positive_intervals` cover all answers of a table at once.
 
-    These intervals keep lopsided sets of estimates, for which Sidak's inequality is not known to
-    hold; the probabilities of missing are added up instead.
+    Sidak's inequality is not known to hold for these asymmetric intervals. The probabilities of
+    missing are added up instead (Bonferroni).
 
     >>> round(positive_simultaneous_factor(0.9, 100), 4)
     3.2905
@@ -84,7 +84,7 @@ def positive_simultaneous_factor(confidence: float, n_answers: int) -> float:
 def central_intervals(
     estimates: FloatArray, standard_errors: FloatArray, factor: float
 ) -> Intervals:
-    """Estimate -+ factor times the standard error; arguments float64[G, m]."""
+    """Return estimate -+ factor times the standard error; arguments float64[G, m]."""
     half = factor * standard_errors
     return Intervals(estimates - half, estimates + half)
 
@@ -92,13 +92,13 @@ def central_intervals(
 def positive_intervals(
     estimates: FloatArray, standard_errors: FloatArray, factor: float
 ) -> Intervals:
-    """Intervals for answers that cannot be negative.
+    """Return intervals for answers that cannot be negative.
 
-    For every possible truth mu >= 0, keep the estimates whose likelihood at mu is largest relative
-    to the best truth that is not negative, until they have the wanted probability; the interval is
-    the set of truths that keep what was seen. It covers every mu >= 0 with exactly that
-    probability under normal errors, is never empty, and where the estimate exceeds twice the half
-    width it is the central one. An answer without error keeps its value.
+    For every truth mu >= 0, accept estimates by their likelihood at mu relative to the best
+    nonnegative truth, until they have the wanted probability. The interval is the set of truths
+    that accept the estimate. Under normal errors it covers every mu >= 0 with exactly that
+    probability. It is never empty. If the estimate exceeds twice the half width, it is the central
+    interval. An answer without error keeps its value.
 
     Args:
       estimates: float64[G, m], unbiased; may be negative.
@@ -109,50 +109,50 @@ def positive_intervals(
     References:
       Feldman & Cousins, Physical Review D 57, 1998, Section IV.B.
 
-    >>> found = positive_intervals(np.array([[-1.0, 0.0, 4.0]]), np.ones((1, 3)), 1.6448536)
-    >>> found.lower.round(2).tolist(), found.upper.round(2).tolist()
+    >>> both = positive_intervals(np.array([[-1.0, 0.0, 4.0]]), np.ones((1, 3)), 1.6448536)
+    >>> both.lower.round(2).tolist(), both.upper.round(2).tolist()
     ([[0.0, 0.0, 2.36]], [[0.81, 1.64, 5.64]])
     """
     confidence = 2 * NormalDist().cdf(factor) - 1
     scale = np.where(standard_errors > 0, standard_errors, 1.0)
-    seen = estimates / scale
-    lower = np.where(seen >= 2 * factor, seen - factor, _low_end(seen, factor, confidence))
-    upper = np.where(seen >= 0, seen + factor, _high_end(seen, factor, confidence))
+    scaled = estimates / scale
+    lower = np.where(scaled >= 2 * factor, scaled - factor, _low_end(scaled, factor, confidence))
+    upper = np.where(scaled >= 0, scaled + factor, _high_end(scaled, factor, confidence))
     exact = standard_errors == 0
     return Intervals(
         np.where(exact, estimates, scale * lower), np.where(exact, estimates, scale * upper)
     )
 
 
-def _low_end(seen: FloatArray, factor: float, confidence: float) -> FloatArray:
-    """Where seen is the largest estimate kept; 0 if mu = 0 keeps it."""
+def _low_end(scaled: FloatArray, factor: float, confidence: float) -> FloatArray:
+    """Find the truth whose largest accepted estimate is `scaled`; 0 if the truth 0 accepts it."""
     from scipy.special import ndtr
 
-    x = np.clip(seen, 0, 2 * factor)
+    x = np.clip(scaled, 0, 2 * factor)
 
     def kept(mu: FloatArray) -> FloatArray:
         return np.asarray(ndtr(x - mu) - ndtr(x - x * x / (2 * mu) - mu))
 
-    found = _halve(lambda mu: kept(mu) > confidence, np.zeros_like(x), x / np.sqrt(2))
-    return np.where(x <= NormalDist().inv_cdf(confidence), 0.0, found)
+    root = _bisect(lambda mu: kept(mu) > confidence, np.zeros_like(x), x / np.sqrt(2))
+    return np.where(x <= NormalDist().inv_cdf(confidence), 0.0, root)
 
 
-def _high_end(seen: FloatArray, factor: float, confidence: float) -> FloatArray:
-    """Where seen, below zero, is the smallest estimate kept."""
+def _high_end(scaled: FloatArray, factor: float, confidence: float) -> FloatArray:
+    """Find the truth whose smallest accepted estimate is `scaled`, below 0."""
     from scipy.special import ndtr
 
-    x = np.minimum(seen, 0)
+    x = np.minimum(scaled, 0)
 
     def kept(mu: FloatArray) -> FloatArray:
         return np.asarray(ndtr(np.sqrt(mu * mu - 2 * mu * x)) - ndtr(x - mu))
 
-    return _halve(lambda mu: kept(mu) < confidence, np.zeros_like(x), np.full_like(x, factor))
+    return _bisect(lambda mu: kept(mu) < confidence, np.zeros_like(x), np.full_like(x, factor))
 
 
-def _halve(
+def _bisect(
     goes_up: Callable[[FloatArray], BoolArray], low: FloatArray, high: FloatArray
 ) -> FloatArray:
-    """Bisection, element by element: the root lies above where `goes_up` holds."""
+    """Find roots by bisection, element by element; a root lies above where `goes_up` holds."""
     for _ in range(_HALVINGS):
         middle = np.maximum((low + high) / 2, np.finfo(float).tiny)
         up = goes_up(middle)

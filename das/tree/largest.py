@@ -1,4 +1,4 @@
-"""Shares that make the largest of several errors, or their sum, least within limits.
+"""Shares that minimize the largest of several errors, or their sum, within limits.
 
 With errors f_j / rho convex and homogeneous of degree -1 in the shares x, h_j = 1 / (c_j f_j) is
 concave and homogeneous of degree 1: a positive quasiconcave function of degree 1 is concave. So
@@ -6,22 +6,22 @@ concave and homogeneous of degree 1: a positive quasiconcave function of degree 
     min_x max_j c_j f_j(x) = 1 / max_x min_j h_j(x)
 
 is a concave problem whose tangent planes pass through the origin, and limits f_i <= rho d_i are
-h_i >= 1. A sum of errors, sum_j c_j f_j, is convex and homogeneous of degree -1 as each of them is,
-and stands in the place of the only error. The problem is solved by sequential quadratic programming
-over a working set of errors; an error outside of it that turns out larger joins it.
+h_i >= 1. A sum of errors, sum_j c_j f_j, is convex and homogeneous of degree -1 too, and is treated
+as a single error. Sequential quadratic programming solves the problem over a working set of errors.
+A larger error outside the working set is added to it.
 
 Tangents at any points x_k bound every allocation from one side. With g_jk the gradient of h_j at
 x_k, m_jk >= 0 of sum 1 over the errors and n_ik >= 0 over the limits,
 
     min_j h_j(y) <= (sum m_jk g_jk + sum n_ik g_ik) . y - sum n_ik    for every y within limits,
 
-and the right side is largest at a vertex of what may be spent. The weights that make it least are
-the optimal strategy of a matrix game, a linear program over the tangents met on the way. They are
-checked by that inequality alone: whatever weights the program returns, the bound holds. Each chain
-of only children may spend its rho as it likes in the bound, as in `das.tree.allocation`.
+and the right side is largest at a vertex of the feasible spending. The weights that minimize it are
+the optimal strategy of a matrix game: a linear program over the tangents collected in the search.
+The inequality holds for any weights, so the bound does not depend on the accuracy of the program.
+In the bound, each chain of only children splits its rho freely, as in `das.tree.allocation`.
 
-With strata what is spent on everybody and on each stratum sums to 1: one equation per stratum in
-the search and in the program.
+With strata, the shares of the population and of any one stratum sum to 1: one equation per stratum
+in the search and in the program.
 
 References:
   Boyd & Vandenberghe, Convex Optimization, Cambridge 2004, sections 3.4 and 5.2.5 (quasiconvexity,
@@ -48,29 +48,30 @@ from das.tree.allocation import (
 from das.tree.errors import SolvedSpine
 from das.tree.information import Information
 
-# Relative distance of value and bound at which the search stops: the parts that `detailed` must
-# have at every geolevel alone can cost the first. Full information costs far more a step.
-NEAR_ENOUGH = {Information.OWN: 1e-3, Information.FULL: 5e-3}
-Row = tuple[int, int, bool]  # of a working set: table, geolevel, whether it is a limit
-_LEAST_SHARE = 1e-3  # below which steps are not measured by the share itself
+# Relative distance of value and bound at which the search stops. The least share of `detailed` at
+# every geolevel can cost 1e-3 alone. With the whole tree a step costs far more.
+NEAR_ENOUGH = {Information.GEOUNIT: 1e-3, Information.TREE: 5e-3}
+Row = tuple[int, int, bool]  # entry of a working set: table, geolevel, whether it is a limit
+# Defaults, not measured.
+_LEAST_SHARE = 1e-3  # floor of the shares that scale the steps
 _LEAST_OF_STRATA = 1e-9  # of the budget, per query of a stratum: chains divide by shares of levels
-_MOST_ROUNDS = 40  # of growing the working set or starting again
-_MOST_RESTARTS = 3  # from the best shares, where a search has stalled
+_MOST_ROUNDS = 40  # of growing the working set or restarting
+_MOST_RESTARTS = 3  # from the best shares, after a search has stalled
 _MOST_STEPS = 100  # of one search
-_NEAR = 1.1  # times the least height, up to which gradients are made anew
-_MOST_TANGENTS = 256  # the latest ones; those far from the optimum bound nothing
-_TOLERANCE = 1e-6  # relative, by which a limit may be missed and an error outside be larger
+_NEAR = 1.1  # times the least height, up to which gradients are recomputed
+_MOST_TANGENTS = 256  # the latest ones; tangents far from the optimum give weak bounds
+_TOLERANCE = 1e-6  # relative, by which a limit may be missed
 
 
 @dataclass(frozen=True, eq=False)
-class Aim:
-    """What shares are sought for.
+class Objective:
+    """Objective of a search for shares, and its limits.
 
     Attributes:
-      scale: float64[T, L], nonnegative; what errors are multiplied with.
-      is_sum: Whether their sum is made least, or the largest of them.
-      limits: float64[T, L], the largest accepted mean squared errors at rho = 1; infinite, or None
-        for all, where there is none.
+      scale: float64[T, L], nonnegative factors of the errors.
+      is_sum: True to minimize the sum of the scaled errors, False for the largest.
+      limits: float64[T, L], the largest accepted mean squared errors at rho = 1; infinite for no
+        limit, None for no limits at all.
     """
 
     scale: FloatArray
@@ -78,98 +79,99 @@ class Aim:
     limits: FloatArray | None = None
 
     def ratios(self, errors: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """float64[T, L] twice: errors times their scale, and over their limits.
+        """Return the errors times their scale and over their limits, float64[T, L] each.
 
-        Of a sum, all of it is in the first place.
+        A sum of errors is at [0, 0] of the first.
         """
         goal = errors * self.scale
         if self.is_sum:
             whole = goal.sum()
             goal = np.zeros_like(goal)
             goal[0, 0] = whole
-        return goal, errors * self.limited
+        return goal, errors * self.inverse_limits
 
     @property
-    def limited(self) -> FloatArray:
-        """float64[T, L]: 1 / limits, 0 where there is none."""
+    def inverse_limits(self) -> FloatArray:
+        """Return 1 / limits, float64[T, L]; 0 without a limit."""
         return np.zeros_like(self.scale) if self.limits is None else 1.0 / self.limits
 
     def weights_of(self, table: int, level: int, *, limit: bool) -> FloatArray:
-        """float64[T, L]: weights of the errors that make up one of the ratios."""
+        """Return the weights of the errors in one of the ratios, float64[T, L]."""
         if self.is_sum and not limit:
             return self.scale
-        scale = self.limited if limit else self.scale
+        scale = self.inverse_limits if limit else self.scale
         out = np.zeros_like(scale)
         out[table, level] = scale[table, level]
         return out
 
-    def of_noise(self, problem: AllocationProblem) -> Aim:
-        """The same without errors that invariants leave none of."""
+    def without_determined(self, problem: AllocationProblem) -> Objective:
+        """Drop the errors of tables that invariants determine."""
         noisy = ~problem.model.is_determined
         limits = None if self.limits is None else np.where(noisy, self.limits, np.inf)
-        return Aim(np.where(noisy, self.scale, 0.0), self.is_sum, limits)
+        return Objective(np.where(noisy, self.scale, 0.0), self.is_sum, limits)
 
 
-def least_within(
-    problem: AllocationProblem, aim: Aim, start: FloatArray, gap: float | None = None
+def minimize_within_limits(
+    problem: AllocationProblem, objective: Objective, start: FloatArray, gap: float | None = None
 ) -> Allocation:
-    """Make the largest error, or a sum of errors, least within limits.
+    """Minimize the largest error, or a sum of errors, within limits.
 
     Args:
       problem: Errors as a function of shares.
-      aim: What is made least, and the limits.
-      start: float64[L, Q], nonnegative; shares to start from, up to a factor.
+      objective: The objective and the limits.
+      start: float64[L, Q], nonnegative; starting shares, up to a factor.
       gap: Relative distance of value and bound at which the search stops; NEAR_ENOUGH if not given.
 
     Raises:
-      BudgetError: A scale is negative, or none of a table with noise is positive; or no allocation
-        was found within the limits, and the message says by what factor rho is too small.
+      BudgetError: A scale is negative, or no error with noise has a positive scale. Or no
+        allocation meets the limits; the message says how much more budget is needed.
     """
-    refuse_unsearchable(problem, aim)
-    aim = aim.of_noise(problem)
-    if aim.limited.any():
-        unit = power_of_two(aim.limited)
-        within = _Search(problem, Aim(aim.limited / unit), enough=1.0 / unit).run(start)
+    refuse_unsearchable(problem, objective)
+    objective = objective.without_determined(problem)
+    if objective.inverse_limits.any():
+        unit = power_of_two(objective.inverse_limits)
+        of_limits = Objective(objective.inverse_limits / unit)
+        within = _Search(problem, of_limits, enough=1.0 / unit).run(start)
         if within.value > 1.0 / unit:
             raise BudgetError(
                 "limits of errors",
                 "cannot be met together",
                 got=f"{within.value * unit:.6g} times the budget is needed",
-                want=f"at most the budget (none below {within.bound * unit:.6g} times can do)",
+                want=f"at most the budget (below {within.bound * unit:.6g} times is impossible)",
                 remedy="raise the budget or the limits",
             )
         start = within.shares
-    return _Search(problem, aim, gap=gap).run(start)
+    return _Search(problem, objective, gap=gap).run(start)
 
 
-def refuse_unsearchable(problem: AllocationProblem, aim: Aim) -> None:
-    """Refuse an aim for which no shares can be sought.
+def refuse_unsearchable(problem: AllocationProblem, objective: Objective) -> None:
+    """Refuse an objective without a minimum.
 
     Raises:
-      BudgetError: A scale is negative, or none of a table with noise is positive; or a limit is not
+      BudgetError: A scale is negative, no error with noise has a positive scale, or a limit is not
         positive.
     """
-    noisy, scale, limits = ~problem.model.is_determined, aim.scale, aim.limits
+    noisy, scale, limits = ~problem.model.is_determined, objective.scale, objective.limits
     if (scale < 0).any() or not np.isfinite(scale).all() or not (scale[noisy] > 0).any():
-        raise BudgetError("scales of errors", "must be nonnegative, one of a noisy table positive")
+        raise BudgetError("scales of errors", "must be nonnegative, and one with noise positive")
     if limits is not None and not (limits >= np.finfo(np.float64).tiny).all():
         raise BudgetError("limits of errors", "must be positive")
 
 
 def power_of_two(numbers: FloatArray) -> float:
-    """One near the largest number: dividing by it keeps all bits, and squares from overflowing."""
+    """Return a power of two near the largest number, to scale exactly and avoid overflow."""
     return float(np.ldexp(1.0, int(np.frexp(numbers.max())[1])))
 
 
 @dataclass(frozen=True, eq=False)
-class Certified:
-    """What shares attain, and what none can beat, by prices that were found elsewhere.
+class CertifiedShares:
+    """Value and bound of shares, for given weights and prices.
 
     Attributes:
       errors: float64[T, L], mean squared errors at rho = 1.
       value: The largest error, or the sum.
       bound: No allocation within the limits has a lower value.
-      excess: The largest error over its limit; at most 1 if the limits are kept, 0 without any.
+      excess: The largest ratio of an error to its limit; at most 1 if limits are met, 0 without.
     """
 
     errors: FloatArray
@@ -178,61 +180,67 @@ class Certified:
     excess: float
 
 
-def least_bound(problem: AllocationProblem, aim: Aim, found: Allocation) -> float:
-    """The best bound by tangents at shares, with a gradient for every error that counts.
+def tangent_bound(
+    problem: AllocationProblem, objective: Objective, allocation: Allocation
+) -> float:
+    """Compute the best bound from tangents at given shares.
 
     Args:
       problem: Errors as a function of shares.
-      aim: What is made least, and the limits.
-      found: Shares; errors and limits count where their weights and prices are positive.
+      objective: The objective and the limits.
+      allocation: Shares; one tangent for every positive weight and price.
     """
-    aim = aim.of_noise(problem)
-    solved = problem.solve(found.shares)
-    ratios = aim.ratios(solved.mean)
+    objective = objective.without_determined(problem)
+    solved = problem.solve(allocation.shares)
+    ratios = objective.ratios(solved.mean)
     rows = [
         (int(table), int(level), limit)
-        for limit, counts in ((False, found.weights), (True, found.prices))
+        for limit, counts in ((False, allocation.weights), (True, allocation.prices))
         for table, level in np.argwhere((counts > 0) & (ratios[limit] > 0))
     ]
-    slopes = [_tangent(problem, aim, solved, row, float(ratios[row[2]][row[:2]])) for row in rows]
+    slopes = [
+        _tangent(problem, objective, solved, row, float(ratios[row[2]][row[:2]])) for row in rows
+    ]
     return _game(problem, list(zip(rows, slopes, strict=True)))[1]
 
 
 def _tangent(
-    problem: AllocationProblem, aim: Aim, solved: SolvedSpine, row: Row, ratio: float
+    problem: AllocationProblem, objective: Objective, solved: SolvedSpine, row: Row, ratio: float
 ) -> FloatArray:
-    """float64[chains, Q]: the gradient of the inverse of one of the ratios."""
-    weights = aim.weights_of(row[0], row[1], limit=row[2])
+    """Return the gradient of the inverse of one of the ratios, float64[chains, Q]."""
+    weights = objective.weights_of(row[0], row[1], limit=row[2])
     return -solved.gradient(weights) * problem.per_rho / ratio**2
 
 
-def certify(problem: AllocationProblem, aim: Aim, found: Allocation) -> Certified:
-    """Judge shares, with one gradient.
+def certify_shares(
+    problem: AllocationProblem, objective: Objective, allocation: Allocation
+) -> CertifiedShares:
+    """Compute value and bound of shares, with one gradient.
 
-    The bound holds for any nonnegative weights and prices; it is near the value where these are
-    near those of the optimum.
+    The bound holds for any nonnegative weights and prices. It is close to the value if these are
+    close to the optimal ones.
 
     Args:
       problem: Errors as a function of shares.
-      aim: What is made least, and the limits.
-      found: Shares, weights and prices; its value and bound are not used.
+      objective: The objective and the limits.
+      allocation: Shares, weights and prices; the value and bound in it are not used.
     """
-    aim = aim.of_noise(problem)
-    solved = problem.solve(found.shares)
-    goal, over = aim.ratios(solved.mean)
-    weights, prices = found.weights / found.weights.sum(), found.prices
+    objective = objective.without_determined(problem)
+    solved = problem.solve(allocation.shares)
+    goal, over = objective.ratios(solved.mean)
+    weights, prices = allocation.weights / allocation.weights.sum(), allocation.prices
     # The gradient of 1 / ratio is that of the errors over -ratio^2.
     of_goal = np.divide(weights, goal**2, out=np.zeros_like(goal), where=weights > 0)
     of_limits = np.divide(prices, over**2, out=np.zeros_like(over), where=prices > 0)
-    of_goal = aim.scale * (of_goal[0, 0] if aim.is_sum else of_goal)
-    slope = -solved.gradient(of_goal + aim.limited * of_limits) * problem.per_rho
-    most = problem.steepest(slope) - float(prices[over > 0].sum())
+    of_goal = objective.scale * (of_goal[0, 0] if objective.is_sum else of_goal)
+    slope = -solved.gradient(of_goal + objective.inverse_limits * of_limits) * problem.per_rho
+    most = problem.largest_slope(slope) - float(prices[over > 0].sum())
     bound = 1 / most if most > 0 else 0.0
-    return Certified(solved.mean, float(goal.max()), bound, float(over.max()))
+    return CertifiedShares(solved.mean, float(goal.max()), bound, float(over.max()))
 
 
-class _Certified(Exception):  # noqa: N818 - ends a search, which is no error
-    """The bound is as near as it needs to be, or the value as low."""
+class _Converged(Exception):  # noqa: N818 - ends a search, which is no error
+    """Signal that the bound is close enough, or the value low enough."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -240,11 +248,11 @@ class _Point:
     """Heights h = 1 / (scale * error) at shares, over the working set.
 
     Attributes:
-      given: The numbers that the search gave, of any sum.
-      total: Their sum.
+      given: float64[L * Q], the variables of the search, of any sum.
+      total: Their sum along the most expensive path.
       shares: float64[L, Q], of sum 1.
       solved: Errors at the shares.
-      heights: float64[k], at the numbers given.
+      heights: float64[k], at the given variables.
     """
 
     given: FloatArray
@@ -255,25 +263,25 @@ class _Point:
 
 
 class _Search:
-    """Sequential quadratic programming with its tangents, for one goal and its limits."""
+    """Sequential quadratic programming for one objective, collecting tangents for the bound."""
 
     def __init__(
         self,
         problem: AllocationProblem,
-        aim: Aim,
+        objective: Objective,
         enough: float = 0.0,
         gap: float | None = None,
     ) -> None:
         self.problem = problem
-        self.aim = aim
-        self.enough = enough  # a value at which there is nothing more to search
+        self.objective = objective
+        self.enough = enough  # a value at which the search stops
         self.gap = NEAR_ENOUGH[problem.information] if gap is None else gap
         self.working: list[Row] = []
         self.tangents: list[tuple[Row, FloatArray]] = []
         self.gradients: dict[Row, FloatArray] = {}  # the latest of each row
         self.best: FloatArray | None = None
         self.value, self.bound = np.inf, 0.0
-        self.weights, self.prices = np.zeros_like(aim.scale), np.zeros_like(aim.scale)
+        self.weights, self.prices = np.zeros_like(objective.scale), np.zeros_like(objective.scale)
         self.point: _Point | None = None
         shape = (problem.model.tree.n_levels, len(problem.model.measured))
         self.floor = np.zeros(shape)
@@ -282,18 +290,18 @@ class _Search:
         self.floor[:, detailed_column(problem)] = float(LEAST_DETAILED)
 
     def run(self, start: FloatArray) -> Allocation:
-        """Search from shares, up to a factor."""
+        """Search from starting shares, given up to a factor."""
         shares = self._feasible(start)
-        self._join(self._solved(shares))
+        self._grow(self._solved(shares))
         restarts = 0
         for _ in range(_MOST_ROUNDS):
             if self.value <= self.enough:
                 break
             try:
                 reached = self._descend(shares)
-            except _Certified:
+            except _Converged:
                 break
-            if self._join(self._solved(reached)):
+            if self._grow(self._solved(reached)):
                 shares = reached
                 continue
             self._tighten()
@@ -302,10 +310,10 @@ class _Search:
             restarts += 1
             shares = self.best if self.best is not None else reached
         if self.best is None:
-            raise BudgetError("limits of errors", "no allocation within them was found")
+            raise BudgetError("limits of errors", "no allocation within the limits was found")
         self._tighten()
         best = self.best
-        if self.problem.strata is not None:  # a stratum that spent less gets all it may
+        if self.problem.strata is not None:  # every stratum spends all it may
             best = self._of_parts(best - self.floor, float(best[:, self.problem.parts[0]].sum()))
         return Allocation(best, self.value, self.bound, self.weights, self.prices)
 
@@ -319,36 +327,36 @@ class _Search:
         return self._of_parts(positive, of_all)
 
     def _of_parts(self, positive: FloatArray, of_all: float) -> FloatArray:
-        """Shares with so much for everybody and the rest for each stratum, above the floor."""
+        """Scale shares to `of_all` for the population and the rest per stratum, above the floor."""
         out = self.floor.copy()
         for number, part in enumerate(self.problem.parts):
-            own, whole = positive[:, part], 1 - of_all if number else of_all
+            chosen, whole = positive[:, part], 1 - of_all if number else of_all
             left = whole - self.floor[:, part].sum()
-            even = np.full(own.shape, 1 / own.size)
-            out[:, part] += left * (own / own.sum() if own.sum() > 0 else even)
+            even = np.full(chosen.shape, 1 / chosen.size)
+            out[:, part] += left * (chosen / chosen.sum() if chosen.sum() > 0 else even)
         return out
 
     def _spent(self, shares: FloatArray) -> float:
-        """What the most expensive path costs; without strata all paths cost the same."""
+        """Return the cost of the most expensive path; paths differ only by stratum."""
         first, *others = (shares[:, part].sum() for part in self.problem.parts)
         return float(first + max(others, default=0.0))
 
     def _solved(self, shares: FloatArray) -> SolvedSpine:
-        """Errors at shares of sum 1, which are kept if they are the best within limits."""
+        """Compute errors at shares of sum 1; keep the shares if they are the best within limits."""
         solved = self.problem.solve(shares)
-        goal, limited = self.aim.ratios(solved.mean)
+        goal, inverse_limits = self.objective.ratios(solved.mean)
         value = float(goal.max())
-        if value < self.value and limited.max() <= 1 + _TOLERANCE:
+        if value < self.value and inverse_limits.max() <= 1 + _TOLERANCE:
             self.best, self.value = shares, value
         return solved
 
-    def _join(self, solved: SolvedSpine) -> bool:
-        """Let the largest error of every geolevel, and all limits that are missed, join.
+    def _grow(self, solved: SolvedSpine) -> bool:
+        """Add the largest error of every geolevel, and all missed limits, to the working set.
 
-        Returns whether any did.
+        Return whether any was added.
         """
         before = len(self.working)
-        for is_limit, ratio in enumerate(self.aim.ratios(solved.mean)):
+        for is_limit, ratio in enumerate(self.objective.ratios(solved.mean)):
             known = [ratio[t, level] for t, level, limit in self.working if limit == is_limit]
             least = 1.0 if is_limit else max(known, default=0.0)
             for level in range(ratio.shape[1]):
@@ -360,25 +368,24 @@ class _Search:
         return len(self.working) > before
 
     def _descend(self, start: FloatArray) -> FloatArray:
-        """Maximize the least height over the working set; shares at the end."""
+        """Maximize the least height over the working set; return the final shares."""
         from scipy.optimize import minimize
 
         size = start.size
         is_limit = np.array([limit for _, _, limit in self.working])
-        # Steps of shares are measured by the roots of the shares, so that the search, which begins
-        # without knowledge of curvature, changes small ones little: Delta y^2 / y is the second
-        # order of the divergence of shares.
+        # Steps are scaled by the roots of the shares. The search starts without curvature, and this
+        # keeps changes of small shares small: Delta y^2 / y is the second order of the divergence.
         roots = np.sqrt(start.ravel() + _LEAST_SHARE)
         first = self._at(start.ravel())
         unit = float(first.heights[~is_limit].min())
-        # Heights over the least one at the start, so that the last variable starts at 1.
+        # Heights are divided by the least one at the start: the last variable starts at 1.
         units = np.where(is_limit, 1.0, unit)
         of_level = np.where(is_limit, 0.0, -1.0)
-        apart = np.where(is_limit, -1.0, 0.0)
+        thresholds = np.where(is_limit, -1.0, 0.0)
 
         def slack(z: FloatArray) -> FloatArray:
             heights = self._at(roots * z[:-1]).heights
-            return np.asarray(heights / units + of_level * z[-1] + apart)
+            return np.asarray(heights / units + of_level * z[-1] + thresholds)
 
         def slopes(z: FloatArray) -> FloatArray:
             gradients = self._gradients(roots * z[:-1]) * roots / units[:, None]
@@ -387,7 +394,7 @@ class _Search:
         sums = np.pad(self._paths() * roots, ((0, 0), (0, 1)))
         last = np.append(np.zeros(size), -1.0)
         lowest = self.floor.ravel() / roots
-        found = minimize(
+        end = minimize(
             lambda z: -z[-1],
             np.append(start.ravel() / roots, 1.0),
             jac=lambda z: last,
@@ -400,10 +407,10 @@ class _Search:
             method="SLSQP",
             options={"maxiter": _MOST_STEPS, "ftol": 1e-7},
         )
-        return self._feasible((roots * found.x[:-1]).reshape(start.shape))
+        return self._feasible((roots * end.x[:-1]).reshape(start.shape))
 
     def _paths(self) -> FloatArray:
-        """float64[strata, L * Q], one row without strata: the shares that a record is charged."""
+        """Return indicators float64[strata, L * Q] of the shares that one record is charged."""
         first, *others = self.problem.parts
         out = np.zeros((max(1, len(others)), *self.floor.shape))
         out[:, :, first] = 1.0
@@ -414,29 +421,29 @@ class _Search:
     def _stop_if_certified(self) -> None:
         if self.best is not None:
             if self.value <= self.enough:
-                raise _Certified
+                raise _Converged
             self._tighten()
             if self.value <= (1 + self.gap) * self.bound:
-                raise _Certified
+                raise _Converged
 
     def _at(self, given: FloatArray) -> _Point:
-        """Heights at nonnegative numbers of any sum: they are homogeneous."""
+        """Compute heights at nonnegative variables of any sum: heights are homogeneous."""
         if self.point is not None and np.array_equal(self.point.given, given):
             return self.point
         positive = np.maximum(given.reshape(self.floor.shape), self.floor)
         total = self._spent(positive)
         shares = positive / total
         solved = self._solved(shares)
-        ratios = self.aim.ratios(solved.mean)
+        ratios = self.objective.ratios(solved.mean)
         heights = total / np.array([ratios[row[2]][row[:2]] for row in self.working])
         self.point = _Point(given.copy(), total, shares, solved, heights)
         return self.point
 
     def _gradients(self, given: FloatArray) -> FloatArray:
-        """float64[k, L * Q]: gradients of the heights; each is a tangent for the bound.
+        """Compute gradients of the heights, float64[k, L * Q]; each is a tangent for the bound.
 
-        Heights far from the least, and from their limits, keep the gradients of an earlier point:
-        they are tangents, too, and hold back no step.
+        Heights far from the least, and from their limits, keep the gradient of an earlier point:
+        it is a tangent too, and does not limit the step.
         """
         point = self._at(given)
         is_limit = np.array([limit for _, _, limit in self.working])
@@ -446,21 +453,21 @@ class _Search:
             if row in self.gradients and not near:
                 continue
             ratio = float(point.total / height)
-            slope = _tangent(self.problem, self.aim, point.solved, row, ratio)
+            slope = _tangent(self.problem, self.objective, point.solved, row, ratio)
             self.tangents.append((row, slope))
-            self.gradients[row] = self.problem.in_shares(point.shares, slope).ravel()
+            self.gradients[row] = self.problem.share_gradient(point.shares, slope).ravel()
         del self.tangents[:-_MOST_TANGENTS]
         return np.stack([self.gradients[row] for row in self.working])
 
     def _tighten(self) -> None:
-        """Solve the game of the tangents; keep its bound if it is better."""
+        """Solve the matrix game of the tangents; keep its bound if it is better."""
         if not self.tangents:
             return
         weights, bound = _game(self.problem, self.tangents)
         if bound <= self.bound:
             return
         self.bound = bound
-        self.weights, self.prices = (np.zeros_like(self.aim.scale) for _ in range(2))
+        self.weights, self.prices = (np.zeros_like(self.objective.scale) for _ in range(2))
         for (row, _), weight in zip(self.tangents, weights, strict=True):
             (self.prices if row[2] else self.weights)[row[:2]] += weight
 
@@ -468,12 +475,12 @@ class _Search:
 def _game(
     problem: AllocationProblem, tangents: Sequence[tuple[Row, FloatArray]]
 ) -> tuple[FloatArray, float]:
-    """Return float64[k], nonnegative weights of tangents, and what no allocation beats by them.
+    """Return nonnegative weights of tangents, float64[k], and the lower bound that they prove.
 
-    Weights of errors sum to 1. The bound is 0 if the tangents say nothing.
+    Weights of errors sum to 1. The bound is 0 if the tangents prove none.
 
-    The variables are what is spent: of every geolevel on everybody and on each stratum, then of
-    every chain and query, then the height.
+    The variables are the budget spent: per geolevel on the population and on each stratum, then
+    per chain and query. The last variable is the height.
     """
     from scipy.optimize import linprog
 
@@ -483,7 +490,7 @@ def _game(
     parts = problem.parts
     spent = levels * len(parts)
     n_tangents, n_chains, n_queries = slopes.shape
-    # Slopes are 1 / squared errors: their unit is that of the largest.
+    # Slopes are 1 / squared errors; they are scaled by the largest.
     unit = float(slopes[~is_limit].max())
     units = np.where(is_limit, 1.0, unit)
     upper = np.zeros((n_tangents, spent + n_chains * n_queries + 1))
@@ -499,7 +506,7 @@ def _game(
     equal[n_rows:, :levels] = 1.0
     for path in range(1, len(parts)):
         equal[n_rows + path - 1, path * levels : (path + 1) * levels] = 1.0
-    found = linprog(
+    optimum = linprog(
         np.append(np.zeros(upper.shape[1] - 1), -1.0),
         A_ub=upper,
         b_ub=np.where(is_limit, -1.0, 0.0),
@@ -509,9 +516,9 @@ def _game(
         method="highs",
     )
     weights = np.where(is_limit, 0.0, 1.0)
-    if found.x is not None:
-        # In the units of the program the height is 1 / unit of what it is.
-        weights = np.maximum(-np.asarray(found.ineqlin.marginals), 0.0) / (units / unit)
+    if optimum.x is not None:
+        # The program scales the height by 1 / unit.
+        weights = np.maximum(-np.asarray(optimum.ineqlin.marginals), 0.0) / (units / unit)
     weights = weights / weights[~is_limit].sum()
-    most = problem.steepest(np.tensordot(weights, slopes, 1)) - weights[is_limit].sum()
+    most = problem.largest_slope(np.tensordot(weights, slopes, 1)) - weights[is_limit].sum()
     return weights, float(1 / most) if most > 0 else 0.0

@@ -15,28 +15,28 @@ from das.tree.components import MOST_GROUPS
 from das.tree.coordinates import Coordinates, Matrices
 from das.tree.errors import null_space, range_space
 
-# Combinations of groups of which a span is sought: matrices of 8 MB, a few per query.
+# Most combinations of groups for a span: matrices of 8 MB, a few per query.
 _MOST_SPANNED = 1024
 _RANK = 1e-9  # eigenvalues of exact information below this times the largest are zero
-LEAST_VARIANCE = 1e-6  # integer noise that is zero but once in a million draws counts as this
+LEAST_VARIANCE = 1e-6  # floor for integer noise that is nonzero less than once in 10^6 draws
 
 
 def precision(mechanism: Mechanism) -> float:
-    """1 / variance of one noisy answer."""
+    """Return 1 / variance of one noisy answer."""
     return 1.0 / max(mechanism.variance(), LEAST_VARIANCE)
 
 
 @dataclass(frozen=True, eq=False)
 class GeolevelTerms:
-    """What one geolevel asks, noisily and exactly.
+    """Noisy and exact queries of one geolevel on shared coordinates.
 
     Attributes:
       coordinates: Coordinates that fit the queries of all geolevels.
       measured: Q queries answered with noise.
       exact: Queries answered exactly.
-      known: Per component, float64[D, k], orthonormal: what the answers of this geolevel know, and
-        those of every geolevel above; None if the answers in the subtree of every geounit
-        determine all.
+      known: Per component, float64[D, k], orthonormal: the subspace that the answers of this
+        geolevel determine, and those of every geolevel above. None if the answers in the subtree
+        of every geounit determine all cells.
     """
 
     coordinates: Coordinates
@@ -46,7 +46,7 @@ class GeolevelTerms:
 
     @cached_property
     def grams(self) -> Matrices:
-        """Per component, float64[Q, D, D]: Q'Q of the measured queries."""
+        """Return Q'Q of the measured queries per component, float64[Q, D, D]."""
         return gram_matrices(self.coordinates, self.measured)
 
     @cached_property
@@ -55,9 +55,10 @@ class GeolevelTerms:
 
     @cached_property
     def unknown(self) -> tuple[FloatArray, ...]:
-        """Per component, float64[D, k]: a basis of what the invariants leave open, and is measured.
+        """Return per component a basis float64[D, k] of the subspace that only noise determines.
 
-        Where the answers determine all, that is all that the invariants leave open.
+        Invariants do not fix it, and measured queries determine it. If the answers determine all
+        cells, it is the whole subspace that invariants leave open.
         """
         left = tuple(null_space(gram) for gram in self._exact_gram)
         if self.known is None:
@@ -69,9 +70,9 @@ class GeolevelTerms:
 
     @cached_property
     def shared(self) -> tuple[FloatArray, ...]:
-        """Per component, float64[D, k]: a basis of what is added up over the children of a family.
+        """Return per component a basis float64[D, k] of the subspace that families add up.
 
-        That is `unknown`, as far as every geolevel above knows it too.
+        It is the part of `unknown` that every geolevel above determines too.
         """
         if self.known is None:
             return self.unknown
@@ -82,12 +83,12 @@ class GeolevelTerms:
         )
 
     def determines(self, query: Query) -> bool:
-        """Whether any query has an estimate at this geolevel, in every geounit."""
-        return self.known is None or self.coordinates.sees(query, self.known)
+        """Test whether a query has an estimate in every geounit of this geolevel."""
+        return self.known is None or self.coordinates.determines(query, self.known)
 
     @cached_property
     def known_inverse(self) -> tuple[FloatArray, ...]:
-        """Per component, float64[D, D]: takes the adjoint exact answers to what they fix."""
+        """Return per component float64[D, D], which maps adjoint exact answers to what they fix."""
         return tuple(
             np.asarray(np.linalg.pinv(gram, _RANK, hermitian=True), np.float64)
             for gram in self._exact_gram
@@ -98,13 +99,13 @@ class GeolevelTerms:
         return tuple(np.einsum("kq,qde->kde", precisions, gram) for gram in self.grams)
 
     def restricted(self, coordinates: Coordinates) -> GeolevelTerms:
-        """The same queries on fewer components."""
+        """Restrict the queries to fewer components."""
         known = None if self.known is None else coordinates.select(self.coordinates, self.known)
         return GeolevelTerms(coordinates, self.measured, self.exact, known)
 
 
 def gram_matrices(coordinates: Coordinates, queries: Sequence[Query]) -> Matrices:
-    """Per component, float64[Q, D, D]: Q'Q of queries the coordinates were made for."""
+    """Return Q'Q per component, float64[Q, D, D], for queries that the coordinates fit."""
     grams = [coordinates.grams(query) for query in queries]
     return tuple(
         np.array([gram[index] for gram in grams]).reshape(len(queries), size, size)
@@ -117,12 +118,11 @@ def spine_terms(
     exact: Sequence[Sequence[Query]],
     most_groups: int | None = None,
 ) -> tuple[GeolevelTerms, ...]:
-    """The terms of every geolevel, root first, on coordinates that fit them all.
+    """Build the terms of every geolevel, root first, on coordinates that fit all queries.
 
     Args:
       measured: Per geolevel, the queries measured there; none where it is not measured.
-      exact: Per geolevel, the invariants known there; a geolevel knows all that the next one down
-        knows.
+      exact: Per geolevel, its invariants; every geolevel has those of the next one down.
       most_groups: Most combinations of groups of levels; see `SpineComponents`.
 
     Raises:
@@ -131,25 +131,25 @@ def spine_terms(
     every = [query for queries in (*measured, *exact) for query in queries]
     coordinates = Coordinates.of_queries(every, most_groups)
     return tuple(
-        GeolevelTerms(coordinates, tuple(asked), tuple(known))
-        for asked, known in zip(measured, exact, strict=True)
+        GeolevelTerms(coordinates, tuple(noisy), tuple(known))
+        for noisy, known in zip(measured, exact, strict=True)
     )
 
 
 def partial_terms(
     measured: Sequence[Sequence[Query]], exact: Sequence[Sequence[Query]]
 ) -> tuple[GeolevelTerms, ...]:
-    """The terms of queries that need not determine every cell, on coordinates of what they see.
+    """Build the terms of queries that need not determine every cell, on their span.
 
-    At a geolevel is known what the answers of the geolevel itself determine, and those of every
-    one above. That much every geounit knows, whatever chain it lies in: only children pass on what
-    is below them, and take what is known above. So it can be added up over any family.
+    The known subspace of a geolevel is determined by its answers and by those of every geolevel
+    above. Every geounit determines it, in any chain of only children: an only child passes the
+    answers below it up, and takes the estimate of its parent. So families can add it up.
 
-    Terms of equal queries are made once in a process: tasks come with queries of their own.
+    Terms are cached per process, because every task deserializes equal queries again.
 
     Args:
-      measured: As of `spine_terms`; at least one query.
-      exact: As of `spine_terms`.
+      measured: As for `spine_terms`; at least one query.
+      exact: As for `spine_terms`.
 
     Raises:
       SchemaError: The queries group the levels in too many ways.
@@ -157,17 +157,17 @@ def partial_terms(
     key = tuple(
         tuple((query.name, _entries(query)) for query in queries) for queries in (*measured, *exact)
     )
-    return _made_once(_Asked(key, measured, exact))
+    return _cached_terms(_LevelQueries(key, measured, exact))
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """Queries of every geolevel, told apart by their names and matrices.
+class _LevelQueries:
+    """Queries of every geolevel, hashed by their names and matrices.
 
     Attributes:
-      key: Both, of all of them.
-      measured: As of `partial_terms`.
-      exact: As of `partial_terms`.
+      key: Names and matrices of all queries.
+      measured: As for `partial_terms`.
+      exact: As for `partial_terms`.
     """
 
     key: tuple[object, ...]
@@ -176,30 +176,29 @@ class _Asked:
 
 
 @lru_cache(maxsize=4)
-def _made_once(asked: _Asked) -> tuple[GeolevelTerms, ...]:
-    measured, exact = asked.measured, asked.exact
-    queries = [query for some in (*measured, *exact) for query in some]
+def _cached_terms(levels: _LevelQueries) -> tuple[GeolevelTerms, ...]:
+    queries = [query for some in (*levels.measured, *levels.exact) for query in some]
     every = [*{_entries(query): query for query in queries}.values()]
     coordinates = Coordinates.of_queries(every, _MOST_SPANNED).spanned_by(every, MOST_GROUPS)
     unseen = [np.zeros((size, size)) for size in coordinates.sizes]
     out = []
-    for own, stated in zip(measured, exact, strict=True):
-        grams = gram_matrices(coordinates, (*own, *stated))
+    for measured, exact in zip(levels.measured, levels.exact, strict=True):
+        grams = gram_matrices(coordinates, (*measured, *exact))
         for index, gram in enumerate(grams):
             seen = range_space(_scaled_sum(gram))
             unseen[index] = unseen[index] + np.eye(len(seen)) - seen @ seen.T
         known = tuple(null_space(part) for part in unseen)
-        out.append(GeolevelTerms(coordinates, tuple(own), tuple(stated), known))
+        out.append(GeolevelTerms(coordinates, tuple(measured), tuple(exact), known))
     return tuple(out)
 
 
 def _entries(query: Query) -> tuple[tuple[tuple[int, ...], bytes], ...]:
-    """What is the same for queries of equal matrices."""
+    """Return a key that is equal for queries of equal matrices."""
     return tuple(factor.key for factor in query.factors)
 
 
 def _scaled_sum(grams: FloatArray) -> FloatArray:
-    """float64[D, D]: the sum of float64[Q, D, D], each over its trace."""
+    """Sum matrices float64[Q, D, D], each divided by its trace."""
     traces = np.einsum("qdd->q", grams)
     weights = np.divide(1.0, traces, out=np.zeros_like(traces), where=traces > 0)
     return np.asarray(np.tensordot(weights, grams, 1))

@@ -1,8 +1,8 @@
-"""Least squares on a tree of histograms: up the tree family by family, then down again.
+"""Least squares on a tree of histograms: one pass up, family by family, and one pass down.
 
-On one component (`coordinates`), let node u have measured with information W_u and adjoint answers
-b_u = sum_q w_q Q_q'y_q. Invariants leave the span of N open and fix the rest of u at k_u. Up, with
-s_u and B_u the sums over the children of their estimates z_c and covariances S_c,
+On one component (`coordinates`), let the queries measured in node u have information W_u and
+adjoint answers b_u = sum_q w_q Q_q'y_q. Invariants leave the span of N open and fix the rest of u
+at k_u. Up, with s_u and B_u the sums over the children of their estimates z_c and covariances S_c,
 
     S_u = N (N'(W_u + B_u^+) N)^{-1} N',   z_u = k_u + S_u (b_u + B_u^+ s_u - (W_u + B_u^+) k_u),
 
@@ -10,12 +10,13 @@ which is the estimate of u from all answers in its subtree. Down, from the root,
 
     x_c = z_c + S_c B_u^+ (x_u - s_u),     F_c = S_c + S_c (B_u^+ F_u B_u^+ - B_u^+) S_c,
 
-the best linear unbiased estimate from all answers of the tree, and its covariance. Exact knowledge
-is a direction without variance, never a large weight. An only child holds what its parent holds and
-was not measured: up it passes on (s, B^+) of what lies below, down it takes the parent's estimate.
+the best linear unbiased estimate from all answers of the tree, and its covariance. Exact answers
+are directions without variance, never large weights. An only child equals its parent and is not
+measured: on the way up it passes (s, B^+) of its children on, on the way down it takes the parent's
+estimate.
 
-Covariances depend on the tree and the noise, not on answers. Geounits share them: each row names
-its covariance by `kind`. All functions work on many families at once.
+Covariances depend on the tree and the noise, not on answers, and geounits share them: `kind` gives
+the index of each geounit's covariance. All functions work on many families at once.
 
 References:
   Rauch, Tung & Striebel, AIAA Journal 3, 1965 (smoothing).
@@ -39,13 +40,13 @@ from das.tree.model import GeolevelTerms
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """What the measurements and invariants of geounits say about them.
+    """Measurements and invariants of geounits in coordinates.
 
     Attributes:
       adjoint: Values of G geounits, sum_q w_q Q_q'y_q.
-      known: Values of G geounits, what invariants fix, zero in what they leave open.
+      known: Values of G geounits fixed by invariants, 0 in the open subspace.
       information: Matrices of K kinds, sum_q w_q Q_q'Q_q.
-      kind: int64[G].
+      kind: int64[G], index of each geounit's matrix.
     """
 
     adjoint: Values
@@ -60,9 +61,9 @@ class Moments:
 
     Attributes:
       values: Values of G geounits.
-      matrices: Matrices of K kinds: covariances. In messages up the tree (see `pass_up`) those of
-        only children are the precision of what lies below them.
-      kind: int64[G], which of the K belongs to each geounit.
+      matrices: Matrices of K kinds: covariances. In messages up the tree (see `pass_up`), only
+        children have the precision of their summed children.
+      kind: int64[G], index of each geounit's matrix.
     """
 
     values: Values
@@ -70,7 +71,7 @@ class Moments:
     kind: IntArray
 
     def take(self, rows: IntArray | BoolArray) -> Moments:
-        """Some of the geounits, with all kinds."""
+        """Select some geounits, with all kinds."""
         return Moments(tuple(part[rows] for part in self.values), self.matrices, self.kind[rows])
 
 
@@ -91,15 +92,14 @@ def gather_evidence(
       exact: Per invariant, number[G, m].
       precisions: float64[K, Q], 1 / variance of the noise of one answer, by kind of geounit.
       kind: int64[G].
-      add_up: Adds up whole numbers.
+      add_up: Function that sums integers by group.
     """
     coordinates, n_geounits = terms.coordinates, len(kind)
     weights = [weight[0] if len(weight) == 1 else weight[kind] for weight in precisions.T]
     adjoint = coordinates.adjoint_sum(terms.measured, noisy, weights, n_geounits, add_up)
-    stated = coordinates.adjoint_sum(terms.exact, exact, [1.0] * len(exact), n_geounits)
-    known = stated
+    known = coordinates.adjoint_sum(terms.exact, exact, [1.0] * len(exact), n_geounits)
     if terms.exact:
-        known = tuple(m @ part for m, part in zip(terms.known_inverse, stated, strict=True))
+        known = tuple(m @ part for m, part in zip(terms.known_inverse, known, strict=True))
     return Evidence(adjoint, known, terms.information(precisions), kind)
 
 
@@ -108,15 +108,15 @@ def combine(terms: GeolevelTerms, evidence: Evidence, below: Moments | None) -> 
 
     Args:
       terms: The queries of the geolevel.
-      evidence: Of G geounits themselves.
-      below: Of what lies below them: sums s and precisions B^+; None at the leaves.
+      evidence: Evidence of G geounits.
+      below: Sums s of their children and precisions B^+; None at the leaves.
 
     Raises:
       SolverError: The answers do not determine every cell.
     """
     kind = evidence.kind
     pairs = np.stack([kind, np.zeros_like(kind) if below is None else below.kind], axis=1)
-    chosen, place = _distinct(pairs)
+    chosen, numbers = _distinct(pairs)
     values, covariances = [], []
     for index, unknown in enumerate(terms.unknown):
         precision = evidence.information[index][chosen[:, 0]]
@@ -125,10 +125,10 @@ def combine(terms: GeolevelTerms, evidence: Evidence, below: Moments | None) -> 
             precision = precision + below.matrices[index][chosen[:, 1]]
             adjoint = adjoint + _apply(below.matrices[index], below.kind, below.values[index])
         covariance = _inverse(precision, unknown)
-        moved = adjoint - _apply(precision, place, known)
-        values.append(known + _apply(covariance, place, moved))
+        moved = adjoint - _apply(precision, numbers, known)
+        values.append(known + _apply(covariance, numbers, moved))
         covariances.append(covariance)
-    return Moments(tuple(values), tuple(covariances), place)
+    return Moments(tuple(values), tuple(covariances), numbers)
 
 
 def add_families(children: Moments, starts: IntArray, unknown: Sequence[FloatArray]) -> Moments:
@@ -137,8 +137,8 @@ def add_families(children: Moments, starts: IntArray, unknown: Sequence[FloatArr
     Args:
       children: Subtree estimates, families one after the other.
       starts: int64[U], first row of every family; a family ends where the next begins.
-      unknown: Per component, basis of what invariants leave open at the children's geolevel, as
-        far as it is to be added up: `GeolevelTerms.shared`.
+      unknown: Per component, a basis of the subspace to add up: `GeolevelTerms.shared` of the
+        children's geolevel.
 
     Returns:
       Per family, sums s and, as matrices, precisions B^+.
@@ -149,23 +149,23 @@ def add_families(children: Moments, starts: IntArray, unknown: Sequence[FloatArr
     rows: list[IntArray] = []
     kind = np.empty(len(starts), np.int64)
     for family, (start, stop) in enumerate(zip(starts.tolist(), ends, strict=True)):
-        mine = np.sort(children.kind[start:stop])
-        kind[family] = numbers.setdefault(mine.tobytes(), len(numbers))
+        kinds = np.sort(children.kind[start:stop])
+        kind[family] = numbers.setdefault(kinds.tobytes(), len(numbers))
         if kind[family] == len(rows):
-            rows.append(mine)
-    counts = np.stack([np.bincount(mine, minlength=len(children.matrices[0])) for mine in rows])
+            rows.append(kinds)
+    counts = np.stack([np.bincount(kinds, minlength=len(children.matrices[0])) for kinds in rows])
     return Moments(sums, _summed_precision(children.matrices, counts, unknown), kind)
 
 
 def add_leaves(sums: Moments, numbers: IntArray, unknown: Sequence[FloatArray]) -> Moments:
-    """Make the families' sums of leaves from estimates of their summed answers.
+    """Compute the families' sums of leaves from estimates of their summed answers.
 
     Leaves of one kind have equal covariances and estimates linear in their answers, so the answers
     are added up first and estimated once per family.
 
     Args:
-      sums: Estimates of the summed answers, all of one kind, whose covariance is that of one leaf.
-      numbers: int64[U], leaves of every family; 0 for a family with nothing measured below.
+      sums: Estimates from the summed answers, all of one kind, with the covariance of one leaf.
+      numbers: int64[U], leaves of every family; 0 for a family without measured leaves.
       unknown: As in `add_families`.
     """
     distinct, kind = np.unique(numbers, return_inverse=True)
@@ -181,7 +181,7 @@ def add_leaves(sums: Moments, numbers: IntArray, unknown: Sequence[FloatArray]) 
 def _summed_precision(
     covariances: Matrices, counts: IntArray, unknown: Sequence[FloatArray]
 ) -> Matrices:
-    """(sum of counts times covariances)^+, per row of counts int64[U, K]."""
+    """Return (sum of counts times covariances)^+ per row of counts int64[U, K]."""
     out = []
     for part, basis in zip(covariances, unknown, strict=True):
         total = (counts.astype(np.float64) @ part.reshape(len(part), -1)).reshape(
@@ -191,17 +191,17 @@ def _summed_precision(
     return tuple(out)
 
 
-def join(first: Moments, second: Moments, is_second: BoolArray) -> Moments:
-    """Interleave two sets of rows; `is_second` bool[G] says where those of the second stand."""
-    if not is_second.any():  # as in most ranges: only children are few
+def interleave(first: Moments, second: Moments, is_second: BoolArray) -> Moments:
+    """Interleave two sets of rows; `is_second` bool[G] marks the rows of the second."""
+    if not is_second.any():  # the most frequent case: only children are few
         return first
     kind = np.empty(len(is_second), np.int64)
     kind[~is_second] = first.kind
     kind[is_second] = second.kind + len(first.matrices[0])
     values = []
-    for one, other in zip(first.values, second.values, strict=True):
-        part = np.empty((len(is_second), *one.shape[1:]))
-        part[~is_second], part[is_second] = one, other
+    for left, right in zip(first.values, second.values, strict=True):
+        part = np.empty((len(is_second), *left.shape[1:]))
+        part[~is_second], part[is_second] = left, right
         values.append(part)
     matrices = tuple(map(np.concatenate, zip(first.matrices, second.matrices, strict=True)))
     return Moments(tuple(values), matrices, kind)
@@ -210,7 +210,7 @@ def join(first: Moments, second: Moments, is_second: BoolArray) -> Moments:
 def sum_below(
     children: Moments, starts: IntArray, is_only: BoolArray, unknown: Sequence[FloatArray]
 ) -> Moments:
-    """Say what lies below every parent: the sums of its children, or what an only child passes on.
+    """Compute the sums below every parent: of its children, or below its only child.
 
     Args:
       children: Messages of all children of U parents, in order.
@@ -221,26 +221,27 @@ def sum_below(
     passes = is_only[starts]
     if passes.all():
         return children
-    alone = children.take(is_only)
     if not passes.any():
         return add_families(children, starts, unknown)
     several = children.take(~is_only)
     before: IntArray = np.cumsum(is_only) - is_only
     sums = add_families(several, (starts - before[starts])[~passes], unknown)
-    return join(sums, alone, passes)
+    return interleave(sums, children.take(is_only), passes)
 
 
-def spread(children: Moments, below: Moments, parents: Moments, family: IntArray) -> Moments:
+def smooth_families(
+    children: Moments, below: Moments, parents: Moments, family: IntArray
+) -> Moments:
     """Estimate children from all answers of the tree.
 
     Args:
       children: Subtree estimates of G children, none an only child.
-      below: Of U parents, as `add_families` gives it.
+      below: Sums and precisions of U families, from `add_families`.
       parents: Estimates of the same U parents from all answers, with covariances F.
       family: int64[G], the parent's row of every child.
     """
     triples = np.stack([parents.kind[family], below.kind[family], children.kind], axis=1)
-    chosen, place = _distinct(triples)
+    chosen, numbers = _distinct(triples)
     values, covariances = [], []
     for index, part in enumerate(children.values):
         precision = below.matrices[index]
@@ -248,20 +249,21 @@ def spread(children: Moments, below: Moments, parents: Moments, family: IntArray
         change = _apply(precision, below.kind, change)
         values.append(part + _apply(children.matrices[index], children.kind, change[family]))
         given, inverse = parents.matrices[index][chosen[:, 0]], precision[chosen[:, 1]]
-        own = children.matrices[index][chosen[:, 2]]
-        covariances.append(own + own @ (inverse @ given @ inverse - inverse) @ own)
-    return Moments(tuple(values), tuple(covariances), place)
+        subtree = children.matrices[index][chosen[:, 2]]
+        change_of_information = inverse @ given @ inverse - inverse
+        covariances.append(subtree + subtree @ change_of_information @ subtree)
+    return Moments(tuple(values), tuple(covariances), numbers)
 
 
 def _distinct(rows: IntArray) -> tuple[IntArray, IntArray]:
-    """Distinct rows of numbers from 0 on, ascending, and which of them each row is."""
+    """Return the distinct rows of nonnegative integers, ascending, and the index of each row."""
     spans = tuple((rows.max(axis=0, initial=0) + 1).tolist())
-    chosen, place = np.unique(np.ravel_multi_index(tuple(rows.T), spans), return_inverse=True)
-    return np.stack(np.unravel_index(chosen, spans), axis=1), np.asarray(place, np.int64)
+    chosen, numbers = np.unique(np.ravel_multi_index(tuple(rows.T), spans), return_inverse=True)
+    return np.stack(np.unravel_index(chosen, spans), axis=1), np.asarray(numbers, np.int64)
 
 
 def _apply(matrices: FloatArray, kind: IntArray, values: FloatArray) -> FloatArray:
-    """M_kind(g) @ x_g for every geounit, float64[G, D, R]."""
+    """Return M_kind(g) @ x_g for every geounit g, float64[G, D, R]."""
     if len(matrices) == 1:
         return np.asarray(matrices[0] @ values)
     if matrices.shape[1] == 1:
@@ -276,7 +278,7 @@ def _inverse(precision: FloatArray, unknown: FloatArray) -> FloatArray:
     except (np.linalg.LinAlgError, FloatingPointError):
         raise SolverError(
             "estimate",
-            "the answers of a geounit and of all below it do not have full column rank",
+            "the answers of a geounit and its descendants do not have full column rank",
             remedy="measure the detailed query at the last geolevel",
         ) from None
 
@@ -284,8 +286,8 @@ def _inverse(precision: FloatArray, unknown: FloatArray) -> FloatArray:
 # --- one geolevel at a time ----------------------------------------------------------------------
 
 
-def nothing_below(terms: GeolevelTerms, n_geounits: int) -> Moments:
-    """What only children at the last geolevel pass up: no sum, no precision."""
+def _empty_messages(terms: GeolevelTerms, n_geounits: int) -> Moments:
+    """Build the messages of only children at the last geolevel: no sum, no precision."""
     sizes, widths = terms.coordinates.sizes, terms.coordinates.widths
     return Moments(
         tuple(np.zeros((n_geounits, d, r)) for d, r in zip(sizes, widths, strict=True)),
@@ -297,31 +299,31 @@ def nothing_below(terms: GeolevelTerms, n_geounits: int) -> Moments:
 def pass_up(
     terms: GeolevelTerms, evidence: Evidence, below: Moments | None, is_only: BoolArray
 ) -> Moments:
-    """Messages of a geolevel: subtree estimates, and of only children what lies below them.
+    """Compute the messages of a geolevel: subtree estimates; for only children the sums below.
 
     Args:
       terms: The queries of the geolevel.
-      evidence: Of the geounits that are not only children.
-      below: Of all G geounits; None at the leaves.
+      evidence: Evidence of the geounits that are not only children.
+      below: Sums and precisions below all G geounits; None at the leaves.
       is_only: bool[G].
     """
     if below is None:
-        alone = nothing_below(terms, int(is_only.sum()))
-        return join(combine(terms, evidence, None), alone, is_only)
+        only = _empty_messages(terms, int(is_only.sum()))
+        return interleave(combine(terms, evidence, None), only, is_only)
     if not is_only.any():
         return combine(terms, evidence, below)
-    own = combine(terms, evidence, below.take(~is_only))
-    return join(own, below.take(is_only), is_only)
+    several = combine(terms, evidence, below.take(~is_only))
+    return interleave(several, below.take(is_only), is_only)
 
 
 def pass_down(
     messages: Moments, below: Moments, parents: Moments, starts: IntArray, is_only: BoolArray
 ) -> Moments:
-    """Estimates of a geolevel from all answers of the tree.
+    """Estimate a geolevel from all answers of the tree.
 
     Args:
-      messages: Of all G children of U parents, from `pass_up`.
-      below: Of the U parents, from `sum_below`.
+      messages: Messages of all G children of U parents, from `pass_up`.
+      below: Sums below the U parents, from `sum_below`.
       parents: Estimates of the U parents from all answers.
       starts: int64[U], first row of every family.
       is_only: bool[G].
@@ -329,6 +331,6 @@ def pass_down(
     sizes = np.diff(np.append(starts, len(is_only)))
     family = np.repeat(np.arange(len(starts)), sizes)
     if not is_only.any():
-        return spread(messages, below, parents, family)
-    several = spread(messages.take(~is_only), below, parents, family[~is_only])
-    return join(several, parents.take(family[is_only]), is_only)
+        return smooth_families(messages, below, parents, family)
+    several = smooth_families(messages.take(~is_only), below, parents, family[~is_only])
+    return interleave(several, parents.take(family[is_only]), is_only)

@@ -1,8 +1,8 @@
-"""Posterior means of counts under a prior learned from the noisy counts of a whole geolevel.
+"""Posterior means of counts under a prior fitted to the noisy counts of a geolevel.
 
-Counts of small geounits are mostly zero, and least squares cannot know it: among forty blocks with
-three persons it gives them to the blocks with the largest noise. The noisy counts themselves tell
-how counts are distributed where so many are expected, so what each of them means can be read off:
+Counts of small geounits are mostly zero, which least squares ignores: with three persons in forty
+blocks, it puts them in the blocks with the largest noise. The distribution of counts with similar
+expectations can be estimated from the noisy counts, and gives posterior means:
 
     z = x + e,  e of variance v,  x ~ g_b on the nonnegative integers,  b the bin of the expected
     count mu;  g_b maximises the likelihood of all z in bin b;  the posterior mean is E[x | z, b].
@@ -26,26 +26,27 @@ import numpy as np
 from das.arrays import BoolArray, FloatArray, IntArray
 from das.errors import SchemaError
 
+# Defaults, not measured.
 _LEAST_MEAN = 0.02
 _RATIO = 1.44  # of neighboring bins of the expected count
 _BINS = 48
 _STEPS_PER_DEVIATION = 4  # noisy counts are tallied to a quarter of a standard deviation
-_OFF_EDGES = 1e-6  # of a step: integers over even deviations lie on edges of steps
-_FINE_GRID = 60  # counts up to here are all support points, above they are a deviation apart
+_OFF_EDGES = 1e-6  # of a step: integers over even deviations lie on edges between steps
+_FINE_GRID = 60  # all counts up to this are support points; larger ones are a deviation apart
 _COARSE_POINTS = 200
 _ITERATIONS = 150
-_LEAST_OBSERVATIONS = 200  # bins with fewer borrow from their neighbors
+_LEAST_OBSERVATIONS = 200  # bins with fewer use neighboring bins too
 _ROWS = 4096
 
 
 @dataclass(frozen=True, eq=False)
 class Tally:
-    """How often each noisy count was seen where so many were expected; mergeable.
+    """Frequencies of noisy counts by bin of the expected count; mergeable.
 
     Attributes:
       bins: int64[u], bin of the expected count.
       steps: int64[u], noisy count in quarters of its standard deviation, rounded.
-      times: int64[u].
+      times: int64[u], frequencies.
     """
 
     bins: IntArray
@@ -67,7 +68,7 @@ def tally(noisy: FloatArray, expected: FloatArray, variance: float) -> Tally:
     if noisy.shape != expected.shape or not variance > 0:
         raise SchemaError(
             "tally of noisy counts",
-            "takes expected counts of the same shape and a positive variance",
+            "needs expected counts of the same shape and a positive variance",
             got=f"{noisy.shape}, {expected.shape}, {variance}",
         )
     steps = noisy.ravel() * (_STEPS_PER_DEVIATION / np.sqrt(variance))
@@ -76,7 +77,7 @@ def tally(noisy: FloatArray, expected: FloatArray, variance: float) -> Tally:
 
 
 def merge(tallies: Iterable[Tally]) -> Tally:
-    """Add tallies of the same variance up."""
+    """Add up tallies of the same variance."""
     none = np.zeros(0, np.int64)
     every = [Tally(none, none, none), *tallies]
     return _summed(
@@ -89,24 +90,24 @@ def merge(tallies: Iterable[Tally]) -> Tally:
 def _summed(bins: IntArray, steps: IntArray, times: IntArray) -> Tally:
     low = int(steps.min(initial=0))
     width = int(steps.max(initial=0)) - low + 1
-    keys, place = np.unique(bins * width + (steps - low), return_inverse=True)
-    sums = np.bincount(place, times, len(keys)).astype(np.int64)
+    keys, numbers = np.unique(bins * width + (steps - low), return_inverse=True)
+    sums = np.bincount(numbers, times, len(keys)).astype(np.int64)
     return Tally(keys // width, keys % width + low, sums)
 
 
 def _bin(expected: FloatArray) -> IntArray:
-    """0 where nothing is expected, then bins of growing expectation."""
+    """Return bin 0 for expected counts of 0, then bins of increasing expected counts."""
     edges = _LEAST_MEAN * _RATIO ** np.arange(_BINS)
     return np.where(expected > 0, 1 + np.digitize(expected, edges), 0).astype(np.int64)
 
 
 @dataclass(frozen=True, eq=False)
 class LearnedPrior:
-    """Distributions of counts by expected count.
+    """Fitted distributions of counts by bin of the expected count.
 
     Attributes:
-      variance: Of the noise it was learned from.
-      support: Per bin, float64[s] counts; empty where nothing was learned.
+      variance: Variance of the noise in the fitted counts.
+      support: Per bin, float64[s] counts; empty for bins without a fit.
       mass: Per bin, float64[s] probabilities.
     """
 
@@ -115,76 +116,78 @@ class LearnedPrior:
     mass: tuple[FloatArray, ...]
 
     def posterior_mean(self, noisy: FloatArray, expected: FloatArray) -> FloatArray:
-        """E[x | z] of noisy counts of this variance; z itself where nothing was learned of it.
+        """Return E[x | z] of noisy counts z of this variance; z where no prior was fitted.
 
         Args:
-          noisy: float64[...].
+          noisy: float64[...], noisy counts.
           expected: float64[...], expected counts of the same shape.
         """
         bins, flat = _bin(expected.ravel()), noisy.ravel()
         out = flat.copy()
         for index in np.unique(bins):
             if len(self.support[index]):
-                own = np.flatnonzero((bins == index) & (flat <= _largest(self.variance)))
-                for start in range(0, len(own), _ROWS):
-                    some = own[start : start + _ROWS]
+                rows = np.flatnonzero((bins == index) & (flat <= _largest(self.variance)))
+                for start in range(0, len(rows), _ROWS):
+                    some = rows[start : start + _ROWS]
                     weights = _likelihood(flat[some], self.support[index], self.variance)
                     weights *= self.mass[index]
                     out[some] = weights @ self.support[index] / weights.sum(1)
         return out.reshape(noisy.shape)
 
 
-def learn_prior(seen: Tally, variance: float) -> LearnedPrior:
+def learn_prior(tallied: Tally, variance: float) -> LearnedPrior:
     """Fit the distribution of counts of every bin by maximum likelihood.
 
-    Expectation maximisation from a flat start, a fixed number of steps: stopping there smooths, and
-    makes the result depend on the tally alone. Bins with few observations take those of their
-    neighbors too.
+    Expectation maximization runs a fixed number of steps from a uniform start. Early stopping
+    smooths, and the result depends on the tally alone. Bins with few observations use those of
+    neighboring bins too.
 
     Args:
-      seen: Tally of noisy counts.
-      variance: Of their noise.
+      tallied: Tally of noisy counts.
+      variance: Variance of their noise.
     """
-    values = seen.steps * (np.sqrt(variance) / _STEPS_PER_DEVIATION)
+    values = tallied.steps * (np.sqrt(variance) / _STEPS_PER_DEVIATION)
     support: list[FloatArray] = []
     mass: list[FloatArray] = []
     for index in range(_BINS + 2):
-        near = _neighborhood(seen, index, values <= _largest(variance))
+        near = _neighborhood(tallied, index, values <= _largest(variance))
         if near is None:
             support.append(np.zeros(0))
             mass.append(np.zeros(0))
             continue
         points = _grid(float(values[near].max()), variance)
         likelihood = _likelihood(values[near], points, variance)
-        times = seen.times[near] / seen.times[near].sum()
-        found = np.full(len(points), 1 / len(points))
+        times = tallied.times[near] / tallied.times[near].sum()
+        probabilities = np.full(len(points), 1 / len(points))
         for _ in range(_ITERATIONS):
-            found = found * ((times / (likelihood @ found)) @ likelihood)
+            ratios = times / (likelihood @ probabilities)
+            probabilities = probabilities * (ratios @ likelihood)
         support.append(points)
-        mass.append(found / found.sum())
+        mass.append(probabilities / probabilities.sum())
     return LearnedPrior(variance, tuple(support), tuple(mass))
 
 
-def _neighborhood(seen: Tally, index: int, is_covered: BoolArray) -> IntArray | None:
-    """Covered entries of a bin and of as many bins around it as give enough observations."""
-    if index not in seen.bins:
+def _neighborhood(tallied: Tally, index: int, is_covered: BoolArray) -> IntArray | None:
+    """Return covered entries of a bin and its neighbors; None if there are too few."""
+    bins = tallied.bins
+    if index not in bins:
         return None
     for reach in range(4 if index else 1):
         near = np.flatnonzero(
-            (np.abs(seen.bins - index) <= reach) & ((seen.bins > 0) == (index > 0)) & is_covered
+            (np.abs(bins - index) <= reach) & ((bins > 0) == (index > 0)) & is_covered
         )
-        if seen.times[near].sum() >= _LEAST_OBSERVATIONS:
+        if tallied.times[near].sum() >= _LEAST_OBSERVATIONS:
             return near
     return None
 
 
 def _largest(variance: float) -> float:
-    """Largest noisy count that a prior covers; above, a prior would tell next to nothing."""
+    """Return the largest noisy count that a prior covers; larger counts would hardly change."""
     return float(_FINE_GRID + _COARSE_POINTS * np.sqrt(variance))
 
 
 def _grid(largest: float, variance: float) -> FloatArray:
-    """Counts that the prior may give mass to: fine enough to be any count near a noisy one."""
+    """Return the support points of the prior: all small counts, then one per deviation."""
     fine = np.arange(min(_FINE_GRID, max(10, int(largest) + 1)) + 1, dtype=np.float64)
     step = max(1.0, np.sqrt(variance))
     coarse = np.rint(np.arange(fine[-1] + step, largest + 1 + step, step))
@@ -192,6 +195,6 @@ def _grid(largest: float, variance: float) -> FloatArray:
 
 
 def _likelihood(values: FloatArray, points: FloatArray, variance: float) -> FloatArray:
-    """exp(-(z - x)^2 / 2v) over its largest in each row, float64[z, x]."""
+    """Return exp(-(z - x)^2 / 2v) over its largest value in each row, float64[z, x]."""
     exponent = -0.5 * (values[:, None] - points[None, :]) ** 2 / variance
     return np.asarray(np.exp(exponent - exponent.max(1, keepdims=True)))

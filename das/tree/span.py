@@ -1,10 +1,9 @@
-"""What queries see of a component: an orthonormal basis of the space of their rows.
+"""Span of queries on a component: an orthonormal basis of the space of their rows.
 
 On a component the rows of a query are products of small integers, one factor per attribute, over
-the combinations of groups. Which of all rows are independent is decided exactly, modulo a prime, in
-their order; the basis is that of Gram and Schmidt on those. So it does not hang on how a processor
-adds up, but in its last digits: what was estimated in these coordinates on one machine is read on
-another.
+the combinations of groups. Independent rows are selected exactly, modulo a prime and in order, and
+orthonormalized (Gram-Schmidt). So the basis depends on the processor only in its last digits, and
+estimates in these coordinates can be read on another machine.
 """
 
 from __future__ import annotations
@@ -25,16 +24,16 @@ from das.tree.components import indicators
 def span_of(
     queries: Sequence[Query], atoms: Sequence[IntArray], within: Sequence[bool], most: int
 ) -> FloatArray:
-    """Orthonormal basis of the rows of queries on a component, float64[groups, D].
+    """Return an orthonormal basis of the rows of queries on a component, float64[groups, D].
 
     Args:
-      queries: Those that are not zero on it; the atoms fit them.
+      queries: Queries that the atoms fit and that are not zero on the component.
       atoms: Per attribute, int64[n_i]: the atom of each level.
       within: Per attribute, whether the component lies within its atoms.
       most: Most columns.
 
     Raises:
-      SchemaError: There are more.
+      SchemaError: The basis has more columns.
     """
     outside = [axis for axis, inside in enumerate(within) if not inside]
     sizes = [np.bincount(atoms[axis]) for axis in outside]
@@ -43,12 +42,14 @@ def span_of(
     for query in queries:
         factors = [_rows(query.factors[axis], atoms[axis]) for axis in outside]
         products = map(_product, itertools.product(*factors))
-        while some := list(itertools.islice(products, len(scale))):  # all may be very many
+        while some := list(
+            itertools.islice(products, len(scale))
+        ):  # in parts: there may be very many
             kept = independent_rows(np.vstack([kept, *some]))
             if len(kept) > most:
                 raise SchemaError(
                     "estimates",
-                    "the queries that are measured completely tell too many groups of cells apart",
+                    "the completely measured queries distinguish too many groups of cells",
                     got=f"more than {most} combinations",
                     want=f"at most {most}",
                     remedy="measure fewer recodes, prefixes or ranges",
@@ -60,7 +61,7 @@ def span_of(
 
 
 def _product(parts: Sequence[IntArray]) -> IntArray:
-    """int64: the Kronecker product of vectors."""
+    """Return the Kronecker product of integer vectors, int64."""
     out = np.ones(1, np.int64)
     for part in parts:
         out = np.kron(out, part).astype(np.int64)
@@ -68,6 +69,6 @@ def _product(parts: Sequence[IntArray]) -> IntArray:
 
 
 def _rows(factor: Factor, codes: IntArray) -> list[IntArray]:
-    """Rows of a factor that differ, int64[atoms] each: sums over the levels of every atom."""
+    """Return the distinct nonzero rows of a factor, summed over the levels of every atom."""
     rows = factor.matrix @ indicators(codes)
     return [row for row in np.unique(rows, axis=0) if row.any()]

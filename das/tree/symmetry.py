@@ -1,20 +1,21 @@
-"""Components of errors in which levels that all queries treat alike are one.
+"""Smaller components for predicted errors, from the symmetry of levels under all queries.
 
-The matrices of `das.tree.components` grow with the combinations of atoms, and recodes that cross or
-nest on two attributes of many levels make a thousand of them. Most atoms are alike: ages 25 to 29
-and 30 to 34, each a group of five in one recode and together in every coarser one, can be swapped
-and no Gram matrix changes. By Schur's lemma a matrix that all such swaps leave as it is acts on
+The matrices of `das.tree.components` grow with the combinations of atoms. Crossed or nested recodes
+on two attributes of many levels make a thousand of them. Most atoms are interchangeable. For
+example, ages 25 to 29 and 30 to 34 are groups of five in one recode, and together in every coarser
+one: swapping them changes no Gram matrix. By Schur's lemma a matrix invariant under such swaps acts
+on
 
-    kinds: the span of the indicators of the kinds, where a kind is all atoms that are alike, as a
-           matrix,
-    between: what tells the n atoms of a kind apart, of dimension n - 1, as one number a kind,
-    within: what tells the levels of atoms apart, as one number, as in `das.tree.components`.
+    kinds: the span of the indicators of the kinds, as a matrix; a kind is a class of
+           interchangeable atoms,
+    between: differences between the n atoms of a kind, of dimension n - 1, as one number per kind,
+    within: differences between the levels of atoms, as one number, as in `das.tree.components`.
 
-A component takes one of these for every attribute. Where it takes one of an attribute of a single
-kind on which most queries are zero, such as the differences between races, the kinds of the others
-are those of the rest alone, which are fewer. Covariances of least squares are such matrices
-too, since Gram matrices alone make them, so the error of any table needs but the trace of its Gram
-matrix on each part. There are more components, and the largest of 1,075 rows has 189.
+A component takes one of these parts for every attribute. An attribute with a single kind is plain.
+Most queries are zero on its differences, such as those between races; there the kinds of the other
+attributes follow from the remaining queries, and are fewer. Covariances of least squares have the
+same symmetry, so the error of a table needs only the trace of its Gram matrix on each part. There
+are more components, but the largest had 189 rows instead of 1,075.
 
 References:
   Serre, Linear Representations of Finite Groups, Springer 1977, section 2.2 (Schur's lemma).
@@ -38,7 +39,7 @@ from das.tree.components import atoms_of, indicators, merges_atoms, refuse_many_
 
 @dataclass(frozen=True, eq=False)
 class _Axis:
-    """The parts of one attribute.
+    """Parts of one attribute.
 
     Attributes:
       atoms: int64[n], the atom of each level.
@@ -50,12 +51,12 @@ class _Axis:
 
     @cached_property
     def sizes(self) -> IntArray:
-        """int64[k]: levels of each atom."""
+        """Return the number of levels of each atom, int64[k]."""
         return np.bincount(self.atoms)
 
     @cached_property
     def several(self) -> list[int]:
-        """Kinds of more than one atom."""
+        """Return the kinds of more than one atom."""
         return np.flatnonzero(np.bincount(self.kinds) > 1).tolist()
 
     @property
@@ -64,16 +65,16 @@ class _Axis:
 
     @property
     def dimensions(self) -> list[int]:
-        """Of every part but the kinds: between the atoms of each kind, then within atoms."""
+        """Return the dimensions of the parts between atoms, per kind, and within atoms."""
         numbers = np.bincount(self.kinds)
-        found = [int(numbers[kind]) - 1 for kind in self.several]
+        between = [int(numbers[kind]) - 1 for kind in self.several]
         inside = len(self.atoms) - len(self.kinds)
-        return [*found, inside] if inside else found
+        return [*between, inside] if inside else between
 
     def parts(self, factor: Factor) -> tuple[FloatArray, list[float]]:
-        """F^T F on the kinds, float64[k, k], and its trace on every other part."""
+        """Return F^T F on the kinds, float64[k, k], and its trace on every other part."""
         summed = factor.matrix @ indicators(self.atoms)
-        gram = summed.T @ summed  # integers: what a factor does not tell apart is 0 exactly
+        gram = summed.T @ summed  # integers: differences without effect are exactly 0
         of_kind = indicators(self.kinds)
         numbers, sizes = of_kind.sum(0), self.sizes[np.unique(self.kinds, return_index=True)[1]]
         whole = of_kind.T @ gram @ of_kind
@@ -86,19 +87,18 @@ class _Axis:
         ]
         if len(self.atoms) > len(self.kinds):
             every = float((factor.matrix.astype(np.float64) ** 2).sum())
-            seen = float((np.diag(gram) / self.sizes).sum())
-            traces.append(0.0 if merges_atoms(factor, self.atoms) else every - seen)
+            on_atoms = float((np.diag(gram) / self.sizes).sum())
+            traces.append(0.0 if merges_atoms(factor, self.atoms) else every - on_atoms)
         return whole / np.outer(roots, roots), traces
 
 
 @dataclass(frozen=True, eq=False)
 class _Piece:
-    """Components that have the parts of the plain attributes, those of one kind, in common.
+    """Components with the same parts of the plain attributes (attributes of one kind).
 
     Attributes:
-      axes: The parts of every attribute; of those that are not plain for the queries alone that are
-        not zero here.
-      parts: Per component, for every attribute its part: 0 for the kinds, then those of
+      axes: Parts of every attribute; of the others, for the queries that are not zero here.
+      parts: Per component and attribute, the index of its part: 0 for the kinds, then as in
         `_Axis.dimensions`.
     """
 
@@ -107,7 +107,7 @@ class _Piece:
 
     @property
     def largest(self) -> int:
-        """Rows of its largest matrix."""
+        """Return the number of rows of the largest matrix."""
         return math.prod(axis.n_kinds for axis in self.axes)
 
     def sizes(self) -> list[int]:
@@ -119,25 +119,25 @@ class _Piece:
         ]
 
     def matrices(self, query: Query, *, means: bool) -> list[FloatArray]:
-        """Q^T Q on every component; what is no kind is traced out, or its mean is taken."""
-        found: list[list[FloatArray]] = []
+        """Return Q^T Q on every component; other parts than kinds are traced out or averaged."""
+        by_axis: list[list[FloatArray]] = []
         for axis, factor in zip(self.axes, query.factors, strict=True):
             of_kinds, traces = axis.parts(factor)
             if means:
                 traces = [trace / n for trace, n in zip(traces, axis.dimensions, strict=True)]
-            found.append([of_kinds, *(np.array([[trace]]) for trace in traces)])
+            by_axis.append([of_kinds, *(np.array([[trace]]) for trace in traces)])
         return [
-            kron(own[part] for own, part in zip(found, component, strict=True))
+            kron(blocks[part] for blocks, part in zip(by_axis, component, strict=True))
             for component in self.parts
         ]
 
 
 @dataclass(frozen=True, eq=False)
 class SymmetricComponents:
-    """The components of errors for a set of measured or exact queries.
+    """Components of predicted errors for a set of measured or exact queries.
 
     Attributes:
-      pieces: The components, by what they have in common.
+      pieces: The components, grouped by their parts of the plain attributes.
     """
 
     pieces: tuple[_Piece, ...]
@@ -158,8 +158,8 @@ class SymmetricComponents:
         >>> age = Attribute("age", tuple("012345"))
         >>> of_two = Recode("of_two", "age", ("young", "middle", "old"), (0, 0, 1, 1, 2, 2))
         >>> schema = Schema("s", (age,), (of_two,))
-        >>> asked = [parse_query(schema, text) for text in ("total", "of_two", "detailed")]
-        >>> SymmetricComponents.of_queries(asked).sizes  # total, pairs, within pairs
+        >>> queries = [parse_query(schema, text) for text in ("total", "of_two", "detailed")]
+        >>> SymmetricComponents.of_queries(queries).sizes  # total, pairs, within pairs
         (1, 1, 1)
         """
         axes = [_axis(factors) for factors in zip(*(q.factors for q in queries), strict=True)]
@@ -168,38 +168,40 @@ class SymmetricComponents:
         for chosen in itertools.product(*(range(1 + len(axes[i].dimensions)) for i in plain)):
             fixed = dict(zip(plain, chosen, strict=True))
             live = [
-                q for q in queries if all(_sees(axes[i], q.factors[i], p) for i, p in fixed.items())
+                q
+                for q in queries
+                if all(_is_nonzero(axes[i], q.factors[i], p) for i, p in fixed.items())
             ]
-            own = [
+            split = [
                 axis if index in fixed else _axis([q.factors[index] for q in live or queries])
                 for index, axis in enumerate(axes)
             ]
             parts = itertools.product(
                 *(
                     [fixed[index]] if index in fixed else range(1 + len(axis.dimensions))
-                    for index, axis in enumerate(own)
+                    for index, axis in enumerate(split)
                 )
             )
-            pieces.append(_Piece(tuple(own), tuple(parts)))
+            pieces.append(_Piece(tuple(split), tuple(parts)))
         refuse_many_groups(max(piece.largest for piece in pieces))
         return cls(tuple(pieces))
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
-        """Rows of the matrix of every component."""
+        """Return the number of rows of the matrix of every component."""
         return tuple(size for piece in self.pieces for size in piece.sizes())
 
     def grams(self, query: Query) -> list[FloatArray]:
-        """Return Q^T Q on every component, float64[D, D], for one of the queries given."""
-        return [one for piece in self.pieces for one in piece.matrices(query, means=True)]
+        """Return Q^T Q on every component, float64[D, D], for a query that the components fit."""
+        return [part for piece in self.pieces for part in piece.matrices(query, means=True)]
 
     def trace_forms(self, query: Query) -> list[FloatArray]:
         """Return T, float64[D, D] per component, for any query.
 
-        The sum of the variances of all its answers is sum of <T, S> over components, where S is
-        the covariance on the component: T is Q^T Q with all but the kinds traced out.
+        T is Q^T Q with all parts but the kinds traced out. The summed variance of all answers is
+        the sum of <T, S> over components, where S is the covariance on the component.
         """
-        return [one for piece in self.pieces for one in piece.matrices(query, means=False)]
+        return [part for piece in self.pieces for part in piece.matrices(query, means=False)]
 
 
 def _axis(factors: Sequence[Factor]) -> _Axis:
@@ -207,16 +209,16 @@ def _axis(factors: Sequence[Factor]) -> _Axis:
     return _Axis(atoms, _kinds(list(dict.fromkeys(factors)), atoms))
 
 
-def _sees(axis: _Axis, factor: Factor, part: int) -> bool:
-    """Whether a factor is not zero on a part of a plain attribute."""
+def _is_nonzero(axis: _Axis, factor: Factor, part: int) -> bool:
+    """Test whether a factor is nonzero on a part of a plain attribute."""
     of_kinds, traces = axis.parts(factor)
     return bool(traces[part - 1] if part else of_kinds[0, 0])
 
 
 def _kinds(factors: Sequence[Factor], atoms: IntArray) -> IntArray:
-    """The kind of each atom: two are of one if swapping them changes no Gram matrix.
+    """Return the kind of each atom; atoms of one kind can be swapped in all Gram matrices.
 
-    Swaps of a with b and of b with c make that of a with c, so kinds are classes.
+    Interchangeability is transitive, so comparing with the first atom of a kind suffices.
     """
     columns = indicators(atoms)
     sizes, count = columns.sum(0), columns.shape[1]
@@ -233,7 +235,7 @@ def _kinds(factors: Sequence[Factor], atoms: IntArray) -> IntArray:
 
 
 def _swaps(gram: IntArray, first: int, other: int) -> bool:
-    """Whether a symmetric matrix stays as it is if two rows, and the columns, are swapped."""
+    """Test whether swapping two rows and columns leaves a symmetric matrix unchanged."""
     if gram[first, first] != gram[other, other]:
         return False
     differ = gram[first] != gram[other]

@@ -1,21 +1,21 @@
-"""Subtree information as weights on queries: what the node problem can take as targets.
+"""Subtree estimates as targets of the node problem: answers and weights of queries.
 
-The node problem wants, per child, answers y_q and weights w_q with information
+The node problem takes, per child, answers y_q and weights w_q with information
 sum_q w_q Q_q'Q_q. The subtree of a geounit gives an estimate z with covariance S. With y_q = Q_q z
-the unconstrained optimum is z whatever the weights are; they say only how strongly the constraints
-may move it. The weights are the best nonnegative ones in least squares of relative information,
+the unconstrained optimum is z for any weights. The weights decide only how far the constraints move
+it. They are the nonnegative least-squares fit of the relative information,
 
     sum over components of R || S^{1/2} (sum_q w_q Q_q'Q_q) S^{1/2} - I ||_F^2 ,
 
-I on what invariants leave open. If in every family below all children have equal subtrees, then
-B^+ is the information of one child divided by their number, information adds up query by query,
-and the fit is exact. Where children are unequal, the precision of a component is a harmonic mean
-of sums of weights, which sums of weights meet only nearly; an exact expression may need negative
-weights, and with these the problem would not be convex. `misfit` says how nearly.
+with I on the subspace that invariants leave open. If the children of every family below have equal
+subtrees, B^+ is the information of one child over their number. Information then adds up query by
+query, and the fit is exact. With unequal children, the precision of a component is a harmonic mean
+of sums of weights, which the fit only approximates. An exact expression can need negative weights,
+which would make the problem nonconvex. `misfit` measures the error of the fit.
 
-What invariants fix has no variance, and a weight on it would be 0/0. So the root of a covariance is
-taken on a basis of what they leave open, which has full rank there, and a query that they answer
-gets no weight: in the node problem it is an equality.
+Invariants fix a subspace without variance, where a weight would be 0/0. So the root of a covariance
+is taken on a basis of the open subspace. A query that invariants answer gets no weight: it is an
+equality of the node problem.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from das.queries.query import Query, is_answered_by
 from das.tree.model import GeolevelTerms, gram_matrices
 from das.tree.passes import Moments
 
-# Relative information of the direction that the fitted weights know least: 1 where they fit, and
-# below this they would leave the direction to rounding.
+# Least relative information of any direction under the fitted weights: 1 for an exact fit. A
+# smaller value would leave the direction to rounding. Default, not measured.
 _LEAST_KNOWN = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
 class SubtreeTargets:
-    """Targets of G geounits from their subtrees.
+    """Targets of the node problem for G geounits, from their subtrees.
 
     Attributes:
       queries: Q queries.
@@ -60,21 +60,21 @@ def subtree_targets(
 
     Args:
       terms: The geolevel, with coordinates of the whole space.
-      queries: Queries that the coordinates were made for: those of the geolevel and of all below;
-        those of the geolevel have full column rank.
-      subtree: Estimates and covariances of G geounits, from the tree's upward pass; the covariances
-        are definite on what invariants leave open.
+      queries: Queries that the coordinates fit, of the geolevel and of all below. The queries of
+        the geolevel have full column rank.
+      subtree: Estimates and covariances of G geounits from the upward pass. The covariances are
+        definite on the subspace that invariants leave open.
 
     Returns:
-      The targets; weights are 0 for queries that the invariants answer, and positive definite
-      together on what these leave open.
+      The targets. Weights are 0 for queries that the invariants answer. The weighted information is
+      positive definite on the open subspace.
 
     Raises:
       SolverError: The weights cannot be found.
     """
     is_open = [not any(is_answered_by(known, query) for known in terms.exact) for query in queries]
-    asked = [query for query, open_ in zip(queries, is_open, strict=True) if open_]
-    grams = gram_matrices(terms.coordinates, asked)
+    weighted = [query for query, open_ in zip(queries, is_open, strict=True) if open_]
+    grams = gram_matrices(terms.coordinates, weighted)
     n_kinds = len(subtree.matrices[0])
     weights, misfit = np.zeros((n_kinds, len(queries))), np.zeros(n_kinds)
     for kind in range(n_kinds):
@@ -88,7 +88,7 @@ def subtree_targets(
 
 
 def _fit(relative: Sequence[FloatArray], widths: Sequence[int]) -> tuple[FloatArray, float]:
-    """Weights and misfit for relative informations, per component float64[Q, D, D]."""
+    """Fit weights to relative informations, float64[Q, D, D] each; return weights and misfit."""
     n = len(relative[0])
     columns, wanted = [], []
     for part, width in zip(relative, widths, strict=True):
@@ -100,37 +100,37 @@ def _fit(relative: Sequence[FloatArray], widths: Sequence[int]) -> tuple[FloatAr
         return np.zeros(n), 0.0
     scale = np.linalg.norm(matrix, axis=0)
     scale[scale == 0] = 1.0
-    found = _nonnegative(matrix / scale, right) / scale
-    if _least_known(relative, found) < _LEAST_KNOWN:
-        # Unequal children can ask for negative weights of a query without which full column rank
-        # is lost. Every query then keeps some weight: the information of all has full rank.
+    weights = _nonnegative(matrix / scale, right) / scale
+    if _least_eigenvalue(relative, weights) < _LEAST_KNOWN:
+        # With unequal children the fit can drop a query that full column rank needs. Every query
+        # then keeps some weight: the information of all queries has full rank.
         floor = _LEAST_KNOWN / scale * np.linalg.norm(right)
-        found = floor + _nonnegative(matrix / scale, right - matrix @ floor) / scale
-    off = float(np.linalg.norm(matrix @ found - right))
-    return found, off / max(1.0, float(np.linalg.norm(right)))
+        weights = floor + _nonnegative(matrix / scale, right - matrix @ floor) / scale
+    off = float(np.linalg.norm(matrix @ weights - right))
+    return weights, off / max(1.0, float(np.linalg.norm(right)))
 
 
 def _nonnegative(matrix: FloatArray, right: FloatArray) -> FloatArray:
     from scipy.optimize import nnls
 
-    if not matrix.shape[1]:  # all queries of the geolevel are lazy; nnls frees memory twice then
+    if not matrix.shape[1]:  # all queries are on-demand; nnls would free memory twice
         return np.zeros(0)
     try:
         return np.asarray(nnls(matrix, right)[0], np.float64)
     except RuntimeError as error:
-        raise SolverError("targets", "no weights were found", got=error) from None
+        raise SolverError("targets", "no nonnegative weights were found", got=error) from None
 
 
-def _least_known(relative: Sequence[FloatArray], weights: FloatArray) -> float:
-    """The smallest eigenvalue of the relative information of weighted queries."""
+def _least_eigenvalue(relative: Sequence[FloatArray], weights: FloatArray) -> float:
+    """Return the smallest eigenvalue of the relative information of weighted queries."""
     sums = [np.tensordot(weights, part, 1) for part in relative if part.shape[1]]
-    return min(float(np.linalg.eigvalsh(one)[0]) for one in sums)
+    return min(float(np.linalg.eigvalsh(part)[0]) for part in sums)
 
 
 def _root(covariance: FloatArray, unknown: FloatArray) -> FloatArray:
-    """float64[D, k]: T with T T' = S, for a covariance on the columns of `unknown` float64[D, k].
+    """Return T, float64[D, k], with T T' = S on the columns of `unknown` float64[D, k].
 
-    The covariance is definite on them; a smaller eigenvalue than rounding leaves is raised to that.
+    The covariance S is definite there. Eigenvalues below rounding are raised to it.
     """
     values, vectors = np.linalg.eigh(unknown.T @ covariance @ unknown)
     least = np.finfo(float).eps * float(values.max(initial=0.0))

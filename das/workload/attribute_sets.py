@@ -1,4 +1,4 @@
-"""AttributeSets: many sets of attributes as integer arrays, a million of them without objects."""
+"""AttributeSets: sets of attributes as integer arrays, so that a million sets need no objects."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def list_combinations(n_attributes: int, order: int) -> IntArray:
 
 
 def append_one(members: IntArray, n_choices: IntArray) -> IntArray:
-    """Extend row i by each of the `n_choices[i]` attributes that follow its last one."""
+    """Extend each row i by each of the `n_choices[i]` attributes after its last attribute."""
     source = np.repeat(np.arange(len(members)), n_choices)
     first = np.cumsum(n_choices) - n_choices
     step = np.arange(len(source)) - first[source]
@@ -36,7 +36,7 @@ def append_one(members: IntArray, n_choices: IntArray) -> IntArray:
 
 
 def rank_sets(members: IntArray, n_attributes: int) -> IntArray:
-    """Return the place of each set among all sets of its order, in lexicographic order.
+    """Return the index of each set among all sets of its order, in lexicographic order.
 
     Args:
       members: int64[m, k], rows strictly increasing, 0 <= entry < d.
@@ -51,7 +51,7 @@ def rank_sets(members: IntArray, n_attributes: int) -> IntArray:
     order = members.shape[1]
     if math.comb(n_attributes, order) >= 2**63:
         raise SchemaError(
-            "attribute sets", "are too many to number", got=f"{order} of {n_attributes} attributes"
+            "attribute sets", "are too many to index", got=f"{order} of {n_attributes} attributes"
         )
     # Row S comes before the sum over c of C(d - 1 - S_c, k - c) sets; count from the end.
     ranks = np.full(len(members), math.comb(n_attributes, order) - 1, np.int64)
@@ -65,8 +65,8 @@ def rank_sets(members: IntArray, n_attributes: int) -> IntArray:
 class AttributeSets:
     """Distinct sets of attributes 0..d-1, grouped by order (number of members).
 
-    Numbered flat: order 0 first, and within an order lexicographically. Vectors over the sets
-    (weights, variances, noise scales) follow this numbering.
+    The flat order is by order first, then lexicographic. Vectors over the sets (weights, variances,
+    noise scales) follow it.
 
     Attributes:
       n_attributes: d.
@@ -78,7 +78,7 @@ class AttributeSets:
 
     @classmethod
     def from_rows(cls, n_attributes: int, rows: Sequence[IntArray]) -> AttributeSets:
-        """Sort and deduplicate; each array of `rows` is int64[m, k] with increasing rows."""
+        """Sort and deduplicate sets; each array is int64[m, k] with increasing rows."""
         top = max((part.shape[1] for part in rows), default=0)
         by_order = []
         for order in range(top + 1):
@@ -92,21 +92,21 @@ class AttributeSets:
 
     @property
     def size(self) -> int:
-        """Number of sets."""
+        """Return the number of sets."""
         return sum(len(members) for members in self.by_order)
 
     @cached_property
     def offsets(self) -> tuple[int, ...]:
-        """Flat number of the first set of each order, and the size at the end."""
+        """Return the flat index of the first set of each order, then the number of sets."""
         counts = [len(members) for members in self.by_order]
         return tuple(int(x) for x in np.cumsum([0, *counts]))
 
     def part(self, order: int) -> slice:
-        """Flat numbers of the sets of one order."""
+        """Return the flat indexes of the sets of one order."""
         return slice(self.offsets[order], self.offsets[order + 1])
 
     def is_complete(self, order: int) -> bool:
-        """Whether every set of that order is present."""
+        """Test whether every set of an order is present."""
         return len(self.by_order[order]) == math.comb(self.n_attributes, order)
 
     @cached_property
@@ -114,7 +114,7 @@ class AttributeSets:
         return tuple(rank_sets(members, self.n_attributes) for members in self.by_order)
 
     def positions(self, members: IntArray) -> IntArray:
-        """Return the flat number of each set, int64[m].
+        """Return the flat index of each set, int64[m].
 
         Args:
           members: int64[m, k], rows strictly increasing.
@@ -126,20 +126,20 @@ class AttributeSets:
         wanted = rank_sets(members, self.n_attributes)
         if order >= len(self.by_order):
             missing: BoolArray = np.ones(len(wanted), bool)
-            found = wanted
+            indexes = wanted
         elif self.is_complete(order):
             return wanted + self.offsets[order]
         else:
             ranks = self._ranks[order]
-            found = np.searchsorted(ranks, wanted)
-            inside = found < len(ranks)
+            indexes = np.searchsorted(ranks, wanted)
+            inside = indexes < len(ranks)
             missing = ~inside
-            missing[inside] = ranks[found[inside]] != wanted[inside]
+            missing[inside] = ranks[indexes[inside]] != wanted[inside]
         if missing.any():
             raise SchemaError(
-                "attribute sets", "do not hold a set", got=members[missing.argmax()].tolist()
+                "attribute sets", "do not contain a set", got=members[missing.argmax()].tolist()
             )
-        return np.asarray(found + self.offsets[order], np.int64)
+        return np.asarray(indexes + self.offsets[order], np.int64)
 
     def closure(self) -> AttributeSets:
         """Return all subsets of all sets."""
@@ -149,12 +149,21 @@ class AttributeSets:
         if self.is_complete(top):
             rows = [list_combinations(self.n_attributes, order) for order in range(top + 1)]
             return AttributeSets(self.n_attributes, tuple(rows))
-        found = list(self.by_order)
+        by_order = list(self.by_order)
         for order in range(top, 0, -1):
-            smaller = [np.delete(found[order], column, axis=1) for column in range(order)]
-            merged = AttributeSets.from_rows(self.n_attributes, [*smaller, found[order - 1]])
-            found[order - 1] = merged.by_order[order - 1]
-        return AttributeSets(self.n_attributes, tuple(found))
+            smaller = [np.delete(by_order[order], column, axis=1) for column in range(order)]
+            merged = AttributeSets.from_rows(self.n_attributes, [*smaller, by_order[order - 1]])
+            by_order[order - 1] = merged.by_order[order - 1]
+        return AttributeSets(self.n_attributes, tuple(by_order))
+
+    @property
+    def rows(self) -> tuple[tuple[int, ...], ...]:
+        """Return the members of every set, in flat order."""
+        return tuple(tuple(row) for members in self.by_order for row in members.tolist())
+
+    def locate(self, sets: AttributeSets) -> IntArray:
+        """Return the flat index here of every one of some sets, int64[their number]."""
+        return np.concatenate([self.positions(members) for members in sets.by_order])
 
     def product(self, factors: FloatArray) -> FloatArray:
         """Return prod_{i in A} factors[i] for every set A, float64[size]."""

@@ -1,4 +1,4 @@
-"""What no strategy can beat: lower bounds on total and largest variance at privacy cost 1.
+"""Lower bounds for all strategies: on total and largest variance at privacy cost 1.
 
 For any Gram matrix G over all cells and any cell weights D >= 0 with sum 1, every strategy V with
 diag V <= 1 has
@@ -30,13 +30,13 @@ from das.workload.workload import AttributeWorkload, Workload
 MOST_CELLS = 2048
 """Most cells of a domain for which matrices over all cells are formed."""
 
-_COMMUTES = 1e-9
+_COMMUTES = 1e-9  # relative, by which row sums of a commuting Gram matrix may differ
 
 
 def dual_bound(gram: FloatArray, cell_weights: FloatArray) -> float:
     """Return tr((D^.5 G D^.5)^.5)^2 / tr D, a bound on tr(G V^-) at privacy cost 1.
 
-    This verifies a bound from its dual point alone, however it was found.
+    The dual point alone proves the bound.
 
     Args:
       gram: G, float64[n, n].
@@ -53,9 +53,9 @@ def svd_bound(workload: Workload) -> float:
     """Return the singular value bound (sum_j sqrt(eigenvalue_j(G)))^2 / n on the total variance.
 
     If the ones vector is an eigenvector of every W_i^T W_i (plain counts, partitions into equal
-    groups), all terms of G commute, and the sum has a closed form over the subsets S of the
-    marginals, for any number of attributes. For plain counts no bound is larger: it is the
-    optimum. Otherwise G is formed.
+    groups), all terms of G commute. The sum then has a closed form over the subsets S of the
+    marginals, for any number of attributes. For plain counts it is the optimum. Otherwise the dense
+    matrix G is formed.
 
     Raises:
       SchemaError: The terms do not commute and there are too many cells.
@@ -86,8 +86,8 @@ def svd_bound(workload: Workload) -> float:
 def separate_bound(workload: Workload) -> float:
     """Return sum_A w_A prod_{i in A} (bound of attribute i alone), a bound for any domain.
 
-    Each marginal alone cannot do better, and the optimum of one Kronecker product is the product of
-    the optima: exact for one marginal, loose for many.
+    The optimum of one Kronecker product is the product of the optima. The bound is exact for one
+    marginal and loose for many.
     """
     bounds = [
         minimize_total_variance(a.gram, rank=count_rank(a.gram)).bound for a in workload.attributes
@@ -101,7 +101,7 @@ def separate_variance_bound(workload: Workload) -> float:
     The weights of the marginals are not used. The norm gamma_2 of a Kronecker product is the
     product of the norms.
     """
-    bounds = [minimize_largest_variance(each).bound for each in workload.attributes]
+    bounds = [minimize_largest_variance(a).bound for a in workload.attributes]
     return float(workload.marginals.product(np.array(bounds)).max())
 
 
@@ -115,10 +115,10 @@ def minimize_over_all_strategies(
       gap: Relative distance to the optimum to be proven.
 
     Returns:
-      A dense strategy; `bound` is the limit for every planner.
+      A dense strategy; its `bound` holds for every planner.
 
     Raises:
-      SchemaError: Too many cells.
+      SchemaError: The domain has more cells.
       SolverError: The gap was not reached.
     """
     return minimize_total_variance(_dense_gram(workload), gap=gap)
@@ -136,25 +136,25 @@ def minimize_largest_over_all_strategies(
       gap: Relative distance to the optimum to be proven.
 
     Raises:
-      SchemaError: Too many cells.
+      SchemaError: The domain has more cells.
       SolverError: The gap was not reached.
     """
     cells = np.eye(_count_cells(workload))
     answers = [
         Kronecker(
             tuple(
-                each.matrix if is_asked else np.ones((1, each.size))
-                for each, is_asked in zip(workload.attributes, asked, strict=True)
+                each.matrix if is_in else np.ones((1, each.size))
+                for each, is_in in zip(workload.attributes, chosen, strict=True)
             )
         ).apply(cells)
-        for asked in list_members(workload.marginals)
+        for chosen in list_members(workload.marginals)
     ]
     stacked = AttributeWorkload.from_matrix("all cells", np.concatenate(answers))
     return minimize_largest_variance(stacked, gap=gap)
 
 
 def _sum_roots(gram: FloatArray) -> float:
-    """tr(G^.5); eigenvalues that rounding can make of 0 are left out, which keeps bounds below."""
+    """Return tr(G^.5) without eigenvalues at rounding level, which keeps bounds valid."""
     squares = np.linalg.eigvalsh(gram)
     return float(np.sqrt(squares[squares > squares[-1] * len(gram) * 1e-15]).sum())
 
@@ -179,8 +179,8 @@ def _dense_gram(workload: Workload) -> FloatArray:
     """
     cells = _count_cells(workload)
     out = np.zeros((cells, cells))
-    for weight, asked in zip(workload.weights, list_members(workload.marginals), strict=True):
-        chosen = zip(workload.attributes, asked, strict=True)
-        parts = [a.gram if is_in else np.ones((a.size, a.size)) for a, is_in in chosen]
+    for weight, chosen in zip(workload.weights, list_members(workload.marginals), strict=True):
+        pairs = zip(workload.attributes, chosen, strict=True)
+        parts = [a.gram if is_in else np.ones((a.size, a.size)) for a, is_in in pairs]
         out += weight * kron(parts)
     return out

@@ -1,6 +1,6 @@
-"""certify(): how good a plan for a workload is, and how good any could be.
+"""certify(): the errors of a plan for a workload, and lower bounds for all plans.
 
-A run needs the strategy alone and does not pay for this.
+Runs do not call this: they need only the strategy.
 """
 
 from __future__ import annotations
@@ -35,29 +35,29 @@ from das.workload.variances import StrategyRows, list_average_variances
 from das.workload.workload import Workload
 
 DENSE_CELLS = 256
-"""Most cells for which the optimum over all strategies is computed as a bound unless told more."""
+"""Most cells for which the optimum over all strategies is computed by default."""
 
-_SVD_CELLS = 1024
-_DENSE_GAP = 2e-3
+_SVD_CELLS = 1024  # default, not measured
+_DENSE_GAP = 2e-3  # default, not measured
 
 
 class Bound(StrEnum):
     """A lower bound on the loss of every matrix mechanism at privacy cost 1."""
 
     SINGULAR_VALUES = "singular_values"  # the sum of the singular values of all answers
-    EACH_MARGINAL = "each_marginal"  # every marginal as if it were the only one
+    EACH_MARGINAL = "each_marginal"  # every marginal alone
     ALL_STRATEGIES = "all_strategies"  # the dual over all cells, for weighted sums
     PLAIN_COUNTS = "plain_counts"  # the dual over residual noise, where ResidualPlanner is optimal
 
 
 @dataclass(frozen=True, eq=False)
 class Certificate:
-    """How good a plan is.
+    """Errors of a plan, and lower bounds.
 
     Attributes:
       plan: The plan.
-      average_variances: float64[marginals], mean variance of the answers of each at cost 1 among
-        the plan's neighbors.
+      average_variances: float64[marginals], mean variance of the answers of each marginal at cost 1
+        for the plan's neighbors.
       privacy_cost: Cost of one added record, summed over the rows of the strategy; at most 1.
       bounds: Lower bounds that could be computed, in the unit of the plan's loss.
     """
@@ -69,23 +69,23 @@ class Certificate:
 
     @property
     def root_mean_square_error(self) -> float:
-        """sqrt(sum of the variances of all answers / their number), at privacy cost 1."""
+        """Return sqrt(mean variance of all answers), at privacy cost 1."""
         sizes = self.plan.workload.sizes
         return float(np.sqrt((self.average_variances * sizes).sum() / sizes.sum()))
 
     @property
     def best_bound(self) -> float:
-        """The largest of the bounds: no mechanism of this privacy cost has a smaller loss."""
+        """Return the largest bound: no mechanism of this privacy cost has a smaller loss."""
         return max(self.bounds.values())
 
     @property
     def distance(self) -> float:
-        """sqrt(loss / best_bound) - 1: the fraction by which errors may exceed the optimum."""
+        """Return sqrt(loss / best_bound) - 1: the most by which errors exceed the optimum."""
         return math.sqrt(self.plan.loss / self.best_bound) - 1
 
 
 def certify(plan: WorkloadPlan, dense_cells: int = DENSE_CELLS) -> Certificate:
-    """Measure a plan by its rows, and compute what no mechanism of its cost can beat.
+    """Compute the errors of a plan from its rows, and lower bounds for its privacy cost.
 
     Args:
       plan: The plan.
@@ -93,7 +93,7 @@ def certify(plan: WorkloadPlan, dense_cells: int = DENSE_CELLS) -> Certificate:
         takes a minute at 1000 cells.
 
     Returns:
-      Floats; bounds that cannot be proved in reasonable time are left out.
+      The certificate, without bounds that take too long to prove.
 
     Raises:
       SolverError: A solver stopped without a proof.
@@ -101,8 +101,8 @@ def certify(plan: WorkloadPlan, dense_cells: int = DENSE_CELLS) -> Certificate:
     >>> from das.workload.plan import plan_workload
     >>> from das.workload.workload import AttributeWorkload
     >>> age, sex = AttributeWorkload.prefix("age", 8), AttributeWorkload.identity("sex", 2)
-    >>> found = certify(plan_workload(Workload.k_way((age, sex), range(3))))
-    >>> 0 <= found.distance < 0.001, sorted(found.bounds)[0].value
+    >>> certificate = certify(plan_workload(Workload.k_way((age, sex), range(3))))
+    >>> 0 <= certificate.distance < 0.001, sorted(certificate.bounds)[0].value
     (True, 'all_strategies')
     """
     # Every mechanism pays at least twice as much for a move as for an added record.
@@ -117,7 +117,7 @@ def certify(plan: WorkloadPlan, dense_cells: int = DENSE_CELLS) -> Certificate:
 
 
 def _measure_cost(strategy: StrategyRows) -> float:
-    """The privacy cost of the rows themselves: sum of squared sensitivity / noise variance."""
+    """Return the privacy cost of the rows: sum of squared sensitivity / noise variance."""
     if isinstance(strategy, ResidualPlan):
         return strategy.privacy_cost
     if isinstance(strategy, MarginalsStrategy):
@@ -127,7 +127,7 @@ def _measure_cost(strategy: StrategyRows) -> float:
 
 
 def _list_bounds(workload: Workload, loss: Loss, dense_cells: int) -> dict[Bound, float]:
-    """The bounds that can be had for this domain."""
+    """Compute the bounds that are feasible for this domain."""
     cells = math.prod(attribute.size for attribute in workload.attributes)
     out: dict[Bound, float] = {}
     sums = lower_sums(loss, workload)
@@ -140,10 +140,9 @@ def _list_bounds(workload: Workload, loss: Loss, dense_cells: int) -> dict[Bound
         out[Bound.SINGULAR_VALUES] = max(map(svd_bound, sums))
     if cells <= min(dense_cells, MOST_CELLS):
         minimize = minimize_largest_over_all_strategies if largest else minimize_over_all_strategies
-        # Without a proof in reasonable time the other bounds have to do.
+        # Without a proof the other bounds suffice.
         with suppress(SolverError):
-            found = [minimize(each, gap=_DENSE_GAP).bound for each in sums]
-            out[Bound.ALL_STRATEGIES] = max(found)
+            out[Bound.ALL_STRATEGIES] = max(minimize(w, gap=_DENSE_GAP).bound for w in sums)
     if workload.is_plain and not total:
         bases = per_matrix(workload, uniform_basis)
         out[Bound.PLAIN_COUNTS] = best_noise(loss, workload, bases, Neighbors.UNBOUNDED)[0].bound

@@ -1,4 +1,4 @@
-"""What may be asked of the planners: names, without loading any."""
+"""Names of planning methods and losses; imports no numerical library."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ class Method(StrEnum):
     RESIDUAL_PLANNER_PLUS = "residual_planner_plus"  # any base matrix, pivots 1/n
     ORP = "orp"  # oblique: pivots chosen too
     HDMM = "hdmm"  # the best of three families of Kronecker products
-    AUTO = "auto"  # the best of all that are within reach
+    AUTO = "auto"  # the best of all feasible methods
 
 
 class LossKind(StrEnum):
     """Losses without parameters."""
 
     SUM_OF_VARIANCES = "sum_of_variances"  # weighted over marginals
-    LARGEST_VARIANCE = "largest_variance"  # over all answers; weights are not used
+    LARGEST_VARIANCE = "largest_variance"  # over all answers; ignores weights

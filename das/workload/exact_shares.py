@@ -13,8 +13,8 @@ from das.arrays import FloatArray
 SHARE_UNITS = 1 << 48
 """Costs are split in whole units of 2^-48, so that they add up exactly."""
 
-# Shares come from solvers in floats, which differ in their last digits from one processor to
-# another. Rounded to this many binary digits, those of a closed form do not but by rare chance.
+# Float shares from solvers differ in their last digits between processors. Rounded to this many
+# binary digits, shares of a closed form are equal with very high probability.
 _DIGITS = 24
 
 
@@ -32,7 +32,7 @@ def split_exactly(costs: FloatArray) -> tuple[int, ...]:
 
 
 def as_fractions(units: Sequence[int]) -> tuple[Fraction, ...]:
-    """Units as shares of one.
+    """Convert units of 2^-48 to fractions.
 
     >>> as_fractions([SHARE_UNITS // 4])
     (Fraction(1, 4),)
@@ -41,7 +41,7 @@ def as_fractions(units: Sequence[int]) -> tuple[Fraction, ...]:
 
 
 def round_up(value: Fraction) -> Fraction:
-    """The least multiple of 2^-48 that is not below a value.
+    """Round a value up to a multiple of 2^-48.
 
     >>> round_up(Fraction(2)), float(round_up(Fraction(1, 3)) - Fraction(1, 3)) < 2**-48
     (Fraction(2, 1), True)

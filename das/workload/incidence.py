@@ -1,4 +1,4 @@
-"""Incidence: which residual sets a marginal is made of, as index arrays and sparse matrices."""
+"""Incidence: the residual sets of every marginal, as index arrays and sparse matrices."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Incidence:
-    """For every marginal A the flat numbers of its subsets S in a family of residual sets.
+    """Flat indexes of the subsets S of every marginal A in a family of residual sets.
 
     Attributes:
       marginals: The marginals.
-      residuals: The residual sets; they hold every subset of every marginal.
+      residuals: The residual sets, with every subset of every marginal.
     """
 
     marginals: AttributeSets
@@ -30,7 +30,7 @@ class Incidence:
 
     @cached_property
     def columns(self) -> tuple[IntArray, ...]:
-        """Per order k, int64[m, 2^k]; bit c of the column number, highest first, is member c in S.
+        """Return per order k int64[m, 2^k]; bit c of a column, highest first, marks member c in S.
 
         Raises:
           SchemaError: A subset is missing.
@@ -48,7 +48,7 @@ class Incidence:
         from scipy.sparse import csr_array
 
         widths = np.repeat(
-            [found.shape[1] for found in self.columns], [len(found) for found in self.columns]
+            [part.shape[1] for part in self.columns], [len(part) for part in self.columns]
         )
         rows = np.concatenate([[0], np.cumsum(widths)])
         return csr_array(
@@ -62,7 +62,7 @@ class Incidence:
 
 
 def locate_subsets(residuals: AttributeSets, members: IntArray) -> IntArray:
-    """Return int64[m, 2^k], the flat numbers of all subsets of each row of `members`."""
+    """Return the flat indexes of all subsets of each row of `members`, int64[m, 2^k]."""
     order = members.shape[1]
     masks = itertools.product((False, True), repeat=order)
     return np.column_stack(
@@ -71,7 +71,7 @@ def locate_subsets(residuals: AttributeSets, members: IntArray) -> IntArray:
 
 
 def expand_products(pairs: FloatArray, members: IntArray) -> FloatArray:
-    """Return float64[m, 2^k], the products over members of pairs[i, 0] (absent) or [i, 1]."""
+    """Return the products over members i of pairs[i, 0] (absent) or pairs[i, 1] (present)."""
     out = np.ones((len(members), 1))
     for column in range(members.shape[1]):
         width = 2 * out.shape[1]

@@ -1,4 +1,4 @@
-"""Kronecker: products of matrices, one per attribute, never multiplied out."""
+"""Kronecker: products of one matrix per attribute, applied without forming them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from das.arrays import BoolArray, FloatArray
 from das.errors import SchemaError
 from das.workload.attribute_sets import AttributeSets
-from das.workload.workload import Workload
+from das.workload.workload import Workload, positions_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +30,7 @@ class Kronecker:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(prod m_i, prod n_i)."""
+        """Return (prod m_i, prod n_i)."""
         return (
             math.prod(factor.shape[0] for factor in self.factors),
             math.prod(factor.shape[1] for factor in self.factors),
@@ -63,16 +63,16 @@ class Kronecker:
         return np.asarray(out.reshape(-1, self.shape[0]).T.reshape(-1, *columns.shape[1:]))
 
     def transpose(self) -> Kronecker:
-        """K^T."""
+        """Return K^T."""
         return Kronecker(tuple(factor.T for factor in self.factors))
 
     def largest_column(self) -> float:
-        """max_j |K_j|^2, the squared L2 sensitivity of one record."""
+        """Return max_j |K_j|^2, the squared L2 sensitivity of one added record."""
         return math.prod(float((factor**2).sum(axis=0).max()) for factor in self.factors)
 
 
 def list_members(sets: AttributeSets) -> BoolArray:
-    """Return bool[number of sets, d]: which attributes are in which set."""
+    """Return the membership of attributes in sets, bool[number of sets, d]."""
     out = np.zeros((sets.size, sets.n_attributes), bool)
     for order, members in enumerate(sets.by_order):
         np.put_along_axis(out[sets.part(order)], members, True, axis=1)
@@ -80,15 +80,11 @@ def list_members(sets: AttributeSets) -> BoolArray:
 
 
 def mark_attributes(workload: Workload, names: Sequence[str]) -> BoolArray:
-    """Return bool[d]: which attributes have these names.
+    """Return the attributes of a marginal, bool[d].
 
     Raises:
-      SchemaError: An unknown attribute.
+      SchemaError: A name is not that of an attribute, or occurs twice.
     """
-    known = [attribute.name for attribute in workload.attributes]
-    unknown = sorted(set(names) - set(known))
-    if unknown:
-        raise SchemaError(
-            f"marginal {list(names)}", "names an unknown attribute", got=unknown, want=known
-        )
-    return np.isin(known, list(names))
+    out = np.zeros(len(workload.attributes), bool)
+    out[positions_of(workload.attributes, names)] = True
+    return out

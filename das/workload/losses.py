@@ -1,9 +1,9 @@
-"""What a plan minimizes: convex functions of the variances of the marginals.
+"""Losses of plans: convex functions of the variances of the marginals.
 
-Every loss here is convex, grows with every variance, and is homogeneous: it doubles where all
-variances do, as they do at half the privacy cost. So a plan that is best at one cost is best at
-any, and plans are made at cost 1. By convexity a loss is never below its tangent, a weighted sum of
-variances; the least weighted sum has a closed form, so every minimum comes with a proof.
+Every loss is convex, increasing in every variance, and homogeneous: doubling all variances doubles
+the loss. Variances double at half the privacy cost. So a plan that is optimal at one cost is
+optimal at any, and plans are made at cost 1. A convex loss is never below its tangent, a weighted
+sum of variances. The least weighted sum has a closed form, which proves every minimum.
 """
 
 from __future__ import annotations
@@ -33,10 +33,9 @@ from das.workload.variances import (
 )
 from das.workload.workload import Workload
 
-LARGEST_GAP = 1e-4
+LARGEST_GAP = 1e-4  # relative distance to the optimum; default, not measured
 MOST_POWER = 64
-"""The largest power of a mean; beyond it the mean is the largest of its numbers within a few
-percent, which is another loss."""
+"""Largest power of a mean; above it the mean is within a few percent of the largest number."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,7 @@ class PowerMean:
       power: p, 1 <= p <= MOST_POWER.
 
     Raises:
-      SchemaError: Below 1 it is not convex; above MOST_POWER numbers are lost.
+      SchemaError: The power is below 1 (not convex) or above MOST_POWER.
     """
 
     power: float
@@ -61,7 +60,7 @@ class PowerMean:
                 "makes the loss not convex",
                 got=self.power,
                 want="at least 1",
-                remedy="1 is the weighted mean of variances; larger powers heed the worst more",
+                remedy="1 is the weighted mean of variances; larger powers weigh the largest more",
             )
         if self.power > MOST_POWER:
             raise SchemaError(
@@ -73,7 +72,7 @@ class PowerMean:
             )
 
     def of(self, variances: FloatArray, weights: FloatArray) -> tuple[float, FloatArray]:
-        """The mean of float64[marginals] and its gradient; weights sum to 1.
+        """Return the mean of variances float64[marginals] and its gradient; weights sum to 1.
 
         >>> value, gradient = PowerMean(2.0).of(np.array([1.0, 7.0]), np.array([0.5, 0.5]))
         >>> round(value, 12), gradient.round(12).tolist()
@@ -87,15 +86,15 @@ class PowerMean:
 
 @dataclass(frozen=True, eq=False)
 class WorstMean:
-    """The largest of several weighted means of variances, such as one per group of users.
+    """Largest of several weighted means of variances, such as one per group of users.
 
-    Any convex, growing and homogeneous loss is the limit of such ones.
+    Any convex, increasing and homogeneous loss is a limit of such losses.
 
     Attributes:
-      importances: float64[K, marginals], nonnegative; of the mean variance of each marginal.
+      importances: float64[K, marginals], nonnegative weights of the marginals' mean variances.
 
     Raises:
-      SchemaError: A number is negative or not finite, or a mean or a marginal has no positive one.
+      SchemaError: A weight is negative or not finite, or a row or column has no positive weight.
     """
 
     importances: FloatArray
@@ -111,7 +110,7 @@ class WorstMean:
         if not given.any(axis=1).all() or not given.any(axis=0).all():
             raise SchemaError(
                 "loss, weights of means",
-                "leave something out",
+                "have a mean or a table without a positive weight",
                 want="a positive weight in every mean, and for every table in some mean",
                 remedy="give each table of the workload a small weight in one of the means",
             )
@@ -119,7 +118,7 @@ class WorstMean:
 
 @dataclass(frozen=True, eq=False)
 class LargestRatio:
-    """The largest variance of any answer over the limit of its marginal.
+    """Largest ratio of an answer's variance to the limit of its marginal.
 
     Attributes:
       limits: float64[marginals], positive.
@@ -141,29 +140,29 @@ class LargestRatio:
 Loss = LossKind | PowerMean | WorstMean | LargestRatio
 
 
-def is_of_largest(loss: Loss) -> bool:
-    """Whether single answers count and not the means of marginals."""
+def is_of_single_answers(loss: Loss) -> bool:
+    """Test whether a loss depends on single answers, not on means of marginals."""
     return loss is LossKind.LARGEST_VARIANCE or isinstance(loss, LargestRatio)
 
 
 def importances(workload: Workload) -> FloatArray:
-    """float64[marginals]: how much the mean variance of each counts, w_A m_A.
+    """Return the weight w_A m_A of the mean variance of each marginal, float64[marginals].
 
     Raises:
-      SchemaError: A marginal has none.
+      SchemaError: A marginal has weight 0.
     """
-    found = workload.weights * workload.sizes
-    if not (found > 0).all():
+    weights = workload.weights * workload.sizes
+    if not (weights > 0).all():
         raise SchemaError(
             "loss",
             "needs a positive weight for every table",
             remedy="leave tables of weight 0 out, or use the loss sum_of_variances",
         )
-    return np.asarray(found)
+    return np.asarray(weights)
 
 
-def loss_of(loss: Loss, workload: Workload, strategy: StrategyRows) -> float:
-    """The loss of a strategy as it is scaled."""
+def evaluate_loss(loss: Loss, workload: Workload, strategy: StrategyRows) -> float:
+    """Compute the loss of a strategy at its present scale."""
     if isinstance(loss, PowerMean):
         weights = importances(workload)
         variances = list_average_variances(strategy)
@@ -189,13 +188,14 @@ def best_noise(
       loss: What to minimize.
       workload: Marginals with weights.
       bases: One per attribute.
-      neighbors: Where a record is changed, the noise for the sum of variances is chosen for that.
+      neighbors: With bounded neighbors, the noise for a sum of variances minimizes the cost of a
+        changed record.
 
     Returns:
-      The plan, its loss and a bound on that of any other noise for these bases (for changed records
-      the loss itself, proven elsewhere); and float64[marginals], the importances whose weighted sum
-      of mean variances touches the loss at the plan. For losses of single answers they are those of
-      the workload.
+      The plan, its loss and a lower bound for any noise with these bases. For bounded neighbors the
+      bound is the loss itself, proven by `minimize_noise_for_changes`. Then float64[marginals]: the
+      weights of mean variances in the tangent of the loss at the plan. For losses of single answers
+      these are the weights of the workload.
 
     Raises:
       SchemaError: The loss does not fit the workload.
@@ -205,28 +205,27 @@ def best_noise(
     if isinstance(loss, PowerMean):
         weights = importances(workload)
         weights = weights / weights.sum()
-        found = minimize_loss(workload, bases, lambda variances: loss.of(variances, weights))
-        return found, loss.of(found.plan.average_variances(), weights)[1]
+        certified = minimize_loss(workload, bases, lambda variances: loss.of(variances, weights))
+        return certified, loss.of(certified.plan.average_variances(), weights)[1]
     if isinstance(loss, WorstMean):
         return minimize_worst_sum(workload, bases, loss.importances)
     if loss is LossKind.SUM_OF_VARIANCES:
         is_change = neighbors is Neighbors.BOUNDED
         plan = (minimize_noise_for_changes if is_change else minimize_noise)(workload, bases)
-        value = loss_of(loss, workload, plan)
+        value = evaluate_loss(loss, workload, plan)
         return CertifiedPlan(plan, value, value), given
     limits = loss.limits if isinstance(loss, LargestRatio) else None
     return minimize_largest_variance(workload, bases, limits=limits, gap=LARGEST_GAP), given
 
 
 def lower_sums(loss: Loss, workload: Workload) -> tuple[Workload, ...]:
-    """Workloads whose weighted sums of variances the loss is never below.
+    """Return workloads whose weighted sums of variances are lower bounds of the loss.
 
-    The loss is at least the mean over all answers, in whose terms it is the largest one, and a mean
-    of powers is at least the mean.
+    A largest variance is at least the mean over all answers. A power mean is at least the mean.
     """
     if loss is LossKind.SUM_OF_VARIANCES:
         return (workload,)
-    if is_of_largest(loss):
+    if is_of_single_answers(loss):
         limits = loss.limits if isinstance(loss, LargestRatio) else np.ones(len(workload.sizes))
         rows = [1.0 / (limits * workload.sizes.sum())]
     elif isinstance(loss, WorstMean):

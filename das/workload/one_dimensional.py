@@ -1,14 +1,14 @@
 """Optimal strategies for the workload of a single attribute, with a bound that proves it.
 
-A strategy is V = S^T S for a matrix S of measured rows with noise of variance 1; it costs
-max_j V_jj, here at most 1, and answers W with variances diag(W V^- W^T). Only V matters, not S.
+A strategy is V = S^T S for a matrix S of measured rows with noise of variance 1. Its privacy cost
+is max_j V_jj, here at most 1. It answers W with variances diag(W V^- W^T), which depend on V alone.
 
 Minimal total variance and its dual, with G = W^T W:
 
     min { tr(G V^-) : diag V <= 1 }  =  max { tr((D^.5 G D^.5)^.5)^2 : D >= 0 diagonal, tr D = 1 }.
 
-At a saddle point V = D^-.5 (D^.5 G D^.5)^.5 D^-.5, which is the fixed point of D_j <- D_j V_jj / T
-with T the trace; every D on the way gives the bound T^2 and the feasible V / max_j V_jj.
+At a saddle point V = D^-.5 (D^.5 G D^.5)^.5 D^-.5, the fixed point of D_j <- D_j V_jj / T with the
+trace T. Every iterate D gives the bound T^2 and the feasible strategy V / max_j V_jj.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from das.arrays import FloatArray
 from das.errors import SolverError
 from das.workload.workload import AttributeWorkload
 
+# Defaults, not measured.
 DEFAULT_GAP = 1e-6
 
 _MOST_ROUNDS = 5000
@@ -37,14 +38,14 @@ _MEMORY = 6
 
 @dataclass(frozen=True, eq=False)
 class OneDimensionalStrategy:
-    """A strategy V = F F^T for one attribute, with privacy cost at most 1.
+    """Strategy V = F F^T for one attribute, with privacy cost at most 1.
 
     Attributes:
       factor: F, float64[n, r], r the rank of the workload; F^T are the rows to measure.
       inverse: H, float64[n, r], with F^T H = I; W H reconstructs W from the rows F^T.
       value: The objective of this V: total or largest variance at privacy cost 1.
       bound: No strategy of privacy cost 1 has an objective below this.
-      cell_weights: D, float64[n], the dual point; a good start for a similar workload.
+      cell_weights: D, float64[n], the dual point; a start for similar workloads.
     """
 
     factor: FloatArray
@@ -55,18 +56,8 @@ class OneDimensionalStrategy:
 
     @property
     def gram(self) -> FloatArray:
-        """V, float64[n, n], with diagonal at most 1."""
+        """Return V, float64[n, n], with diagonal at most 1."""
         return self.factor @ self.factor.T
-
-    @property
-    def covariance(self) -> FloatArray:
-        """V^-, float64[n, n]: the covariance of answers W is W V^- W^T."""
-        return self.inverse @ self.inverse.T
-
-    @property
-    def gap(self) -> float:
-        """How far the objective may be above the optimum, as a fraction of the bound."""
-        return self.value / self.bound - 1
 
 
 def count_rank(gram: FloatArray) -> int:
@@ -101,7 +92,7 @@ def minimize_total_variance(
       differential privacy, KDD 2016 (the primal problem).
 
     >>> best = minimize_total_variance(np.array([[2.0, 1.0], [1.0, 1.0]]))
-    >>> round(best.value, 4), best.gap < 1e-6
+    >>> round(best.value, 4), best.value / best.bound < 1 + 1e-6
     (2.618, True)
     """
     rank = count_rank(gram) if rank is None else rank
@@ -164,7 +155,7 @@ def _minimize(
     rank: int,
     gap: float,
 ) -> OneDimensionalStrategy:
-    """Climb the dual from weights of the n levels, and of the rows if single answers count.
+    """Maximize the dual over weights of the n levels and, for single answers, of the rows.
 
     Args:
       gram: G for logarithms of the weights of the rows.
@@ -198,21 +189,26 @@ def _minimize(
             scale = np.sqrt(roots / largest)
             factor, inverse = vectors * scale / half, half * vectors / scale
             best = OneDimensionalStrategy(factor, inverse, value, 0.0, weights)
-        # Bounded for levels or rows that do not matter at all.
+        # Levels and rows without effect would have a slope of minus infinity.
         slope = np.log(np.maximum(ratios / trace, _LEAST_RATIO))
         return slope, best.value <= bound * (1 + gap), trace
 
     _climb(step, start)
     value = math.inf if best is None else best.value
     if best is None or value > bound * (1 + gap):
-        raise SolverError(
-            "one-dimensional strategy",
-            f"was not proven optimal in {_MOST_ROUNDS} rounds",
-            got=f"{value:.6g} against the bound {bound:.6g}",
-            want=f"a relative gap of {gap:g}",
-            remedy="allow a larger gap",
-        )
+        raise not_proven("one-dimensional strategy", value, bound, gap)
     return replace(best, bound=bound)
+
+
+def not_proven(where: str, value: float, bound: float, gap: float) -> SolverError:
+    """Build the error for a value that exceeds its lower bound by more than a relative gap."""
+    return SolverError(
+        where,
+        "was not proven optimal",
+        got=f"{value:.8g} against the bound {bound:.8g}",
+        want=f"a relative gap of {gap:g}",
+        remedy="allow a larger gap",
+    )
 
 
 def _normalize(logs: FloatArray) -> FloatArray:
@@ -222,7 +218,7 @@ def _normalize(logs: FloatArray) -> FloatArray:
 
 
 def _root(gram: FloatArray, weights: FloatArray, rank: int) -> tuple[FloatArray, FloatArray]:
-    """Eigenvalues float64[r] and vectors float64[n, r] of (D^.5 G D^.5)^.5."""
+    """Return eigenvalues float64[r] and vectors float64[n, r] of (D^.5 G D^.5)^.5."""
     half = np.sqrt(weights)
     squares, vectors = np.linalg.eigh(half[:, None] * gram * half)
     floor = squares[-1] * 1e-30
@@ -230,10 +226,10 @@ def _root(gram: FloatArray, weights: FloatArray, rank: int) -> tuple[FloatArray,
 
 
 def _climb(step: Callable[[FloatArray], tuple[FloatArray, bool, float]], start: FloatArray) -> None:
-    """Iterate logs <- logs + _STEP slope with Anderson extrapolation until step() is content.
+    """Iterate logs <- logs + _STEP slope with Anderson extrapolation until step() reports the end.
 
-    The extrapolation is dropped whenever the dual objective falls, so the plain contraction
-    decides in the worst case.
+    The extrapolation is dropped whenever the dual objective falls. The plain contraction then
+    ensures convergence.
     """
     logs = np.log(np.maximum(start, _LEAST_WEIGHT))
     slope, done, height = step(logs)

@@ -1,9 +1,9 @@
-"""plan_workload: one door to all planners of a single level, and the best of them.
+"""plan_workload: the entry point to all planners of a single geolevel.
 
-A plan is made at privacy cost 1 (zCDP rho 1/2, Gaussian DP mu 1) for the neighbors of the budget;
-at cost c all variances and the bounds on them are divided by c. A strategy itself is scaled so that
-one added record costs at most 1; where neighbors change a record, its noise is larger by what the
-worst change costs then.
+A plan is made at privacy cost 1 (zCDP rho 1/2, Gaussian DP mu 1) for the neighbors of the budget.
+At cost c, all variances and their bounds are divided by c. A strategy is scaled so that one added
+record costs at most 1. With bounded neighbors, its noise is multiplied by the cost of the worst
+change.
 """
 
 from __future__ import annotations
@@ -27,14 +27,16 @@ from das.queries.query import Query
 from das.queries.sensitivity import Neighbors
 from das.workload.choices import LossKind, Method
 from das.workload.hdmm.integer import DEFAULT_SCALE, IntegerStrategy, round_to_integers
-from das.workload.hdmm.marginals import MOST_ATTRIBUTES, MarginalsStrategy, optimize_marginals
-from das.workload.hdmm.strategies import (
-    HdmmStrategy,
-    KroneckerStrategy,
-    optimize_kronecker,
-    optimize_union,
+from das.workload.hdmm.marginals import MarginalsStrategy
+from das.workload.hdmm.strategies import HdmmStrategy, KroneckerStrategy, list_hdmm
+from das.workload.losses import (
+    LARGEST_GAP,
+    LargestRatio,
+    Loss,
+    best_noise,
+    evaluate_loss,
+    is_of_single_answers,
 )
-from das.workload.losses import LARGEST_GAP, LargestRatio, Loss, best_noise, is_of_largest, loss_of
 from das.workload.residual.bases import (
     AttributeBasis,
     orthogonal_basis,
@@ -45,11 +47,16 @@ from das.workload.residual.bases import (
     uniform_basis,
 )
 from das.workload.residual.bounded_noise import change_cost
-from das.workload.residual.integer_plan import ExactMeasurement
+from das.workload.residual.integer_plan import MOST_COEFFICIENT, ExactMeasurement
 from das.workload.residual.integer_plan import measure_exactly as measure_residuals_exactly
 from das.workload.residual.oblique_largest import plan_oblique_largest
 from das.workload.residual.plan import ResidualPlan
-from das.workload.residual.reconstruction import DEFAULT_BYTES, ResidualAnswers, reconstruct
+from das.workload.residual.reconstruction import (
+    DEFAULT_BYTES,
+    ResidualAnswers,
+    reconstruct,
+    refuse_large_marginal,
+)
 from das.workload.residual.total_variance import choose_oblique_bases
 from das.workload.variances import StrategyRows
 from das.workload.workload import BaseKind, Workload
@@ -57,24 +64,22 @@ from das.workload.workload import BaseKind, Workload
 MOST_ANSWERS = 1 << 28
 """Most noisy answers a plan may measure, 2 GB of integers."""
 
-# HDMM visits every attribute of every marginal many times.
+# HDMM visits every attribute of every marginal many times. Defaults, not measured.
 _MOST_HDMM_WORK = 100_000
 _MOST_REWEIGHTINGS = 8
-_SETTLED = 1e-5  # relative; the bases of the oblique planner for a sum end at the same
-# Strategies that differ by less than their solvers prove count as equal; then the first one wins.
+_SETTLED = 1e-5  # relative change of the loss at which reweighting ends
+# Losses that differ by less than the solvers' accuracy count as equal; the first plan is taken.
 _EQUAL = 1e-6
-# The same bound as for residual plans, so that answers fit in 63 bits.
-_MOST_COEFFICIENT = 1 << 34
 
 
 @dataclass(frozen=True, eq=False)
 class ExactQuery:
-    """One integer query with noise whose cost is proportional to squared sensitivities.
+    """Integer query with its part of the joint privacy cost.
 
     Attributes:
-      query: Over the attributes of the workload.
-      sensitivity_sq: The squared sensitivity to which the noise is scaled, exact.
-      rho: Its part of the zCDP cost of all queries together, exact.
+      query: A query over the attributes of the workload.
+      sensitivity_sq: The squared sensitivity that scales the noise, exact.
+      rho: The query's part of the joint zCDP cost of all queries, exact.
     """
 
     query: Query
@@ -83,20 +88,20 @@ class ExactQuery:
 
     @property
     def mechanism(self) -> Mechanism:
-        """The noise of this cost: discrete Gaussian, with sigma_sq = sensitivity_sq / (2 rho)."""
+        """Return discrete Gaussian noise with sigma_sq = sensitivity_sq / (2 rho)."""
         noise = choose_mechanism(Definition.ZCDP)
         return noise.costing(Definition.ZCDP, self.rho, self.sensitivity_sq)
 
 
 @dataclass(frozen=True, eq=False)
 class ExactPlan:
-    """A plan as integer queries that cost rho together.
+    """Plan as integer queries with a joint zCDP cost of rho.
 
     Attributes:
-      workload: What is answered.
-      rho: The zCDP cost of all queries.
-      neighbors: The relation it holds for.
-      measurement: The integer rows and how answers come from them.
+      workload: The marginals to answer.
+      rho: The joint zCDP cost of all queries.
+      neighbors: The neighboring relation of rho.
+      measurement: The integer rows, and the reconstruction of answers.
     """
 
     workload: Workload
@@ -105,15 +110,17 @@ class ExactPlan:
     measurement: ExactMeasurement | IntegerStrategy
 
     def queries(self) -> Iterator[ExactQuery]:
-        """Yield the queries in the order in which `answer` takes their noisy answers."""
-        found = self.measurement
-        if isinstance(found, ExactMeasurement):
-            for position, (query, sigma_sq) in enumerate(found.noisy_queries()):
-                rho = found.rho_of(position)
+        """Yield the queries in the order of the noisy answers that `answer` takes."""
+        measurement = self.measurement
+        if isinstance(measurement, ExactMeasurement):
+            for position, (query, sigma_sq) in enumerate(measurement.noisy_queries()):
+                rho = measurement.rho_of(position)
                 yield ExactQuery(query, 2 * rho * sigma_sq, rho)
             return
-        for query, share, sigma_sq in zip(found.queries, found.shares, found.noise, strict=True):
-            # The strategy is rounded at privacy cost 1, which is rho 1/2. At rho the noise has
+        for query, share, sigma_sq in zip(
+            measurement.queries, measurement.shares, measurement.noise, strict=True
+        ):
+            # The strategy is rounded at privacy cost 1, rho 1/2. At rho the noise variance is
             # sigma_sq / (2 rho), so the squared sensitivity is share sigma_sq.
             yield ExactQuery(query, share * sigma_sq, share * self.rho)
 
@@ -129,54 +136,38 @@ class ExactPlan:
         Args:
           noisy: One array per query.
           names: Attributes of a marginal of the workload, in its order.
-          most_bytes: Memory that reconstruction may take.
+          most_bytes: Most memory for the reconstruction.
 
         Returns:
           float64[m_1, ..., m_k].
 
         Raises:
-          SchemaError: An unknown attribute, another order, a marginal that was not planned or that
+          SchemaError: An attribute is unknown or out of order, or the marginal was not planned or
             does not fit in the memory.
         """
-        found = self.measurement
-        if isinstance(found, ExactMeasurement):
-            values = np.concatenate(noisy).astype(np.float64)
-            return reconstruct(ResidualAnswers(found.plan, values), names, most_bytes=most_bytes)
-        rows = {attribute.name: attribute.n_rows for attribute in self.workload.attributes}
-        if list(names) != [name for name in rows if name in names]:
-            raise SchemaError(
-                f"marginal {list(names)}",
-                "does not list attributes once each, in the order of the workload",
-                want=f"a part of {list(rows)}",
-            )
-        shape = [rows[name] for name in names]
-        needed = 16 * math.prod(shape)
-        if needed > most_bytes:
-            raise SchemaError(
-                f"marginal {list(names)}",
-                "is too large to reconstruct",
-                got=f"{needed:.3g} bytes",
-                want=f"at most {most_bytes}",
-                remedy="allow more memory, or ask for a marginal with fewer answers",
-            )
-        return found.answer(noisy, names).reshape(shape)
+        measurement = self.measurement
+        if isinstance(measurement, ExactMeasurement):
+            answers = ResidualAnswers(measurement.plan, np.concatenate(noisy).astype(np.float64))
+            return reconstruct(answers, names, most_bytes=most_bytes)
+        members = self.workload.members_of(names)
+        shape = [self.workload.attributes[i].n_rows for i in members]
+        refuse_large_marginal(names, math.prod(shape), most_bytes)
+        return measurement.answer(noisy, names).reshape(shape)
 
 
 @dataclass(frozen=True, eq=False)
 class WorkloadPlan:
-    """The chosen strategy at privacy cost 1.
-
-    How far it is from the best, and the variances of its answers: `das.workload.certify.certify`.
+    """Chosen strategy at privacy cost 1; `das.workload.certify.certify` bounds its loss.
 
     Attributes:
-      workload: What is answered.
+      workload: The marginals to answer.
       method: The family of the strategy, never AUTO.
-      kind: The loss that was minimized.
+      kind: The minimized loss.
       neighbors: The relation whose worst pair costs 1.
-      strategy: What is measured, scaled so that one added record costs at most 1.
-      loss: Its value.
-      cost: What the worst neighbors cost where one added record costs 1.
-      skipped: Methods that were not tried, and why.
+      strategy: The measured rows, scaled so that one added record costs at most 1.
+      loss: The value of the loss.
+      cost: The cost of the worst neighbors if one added record costs 1.
+      skipped: Methods that were not tried, with the reason.
     """
 
     workload: Workload
@@ -189,17 +180,14 @@ class WorkloadPlan:
     skipped: Mapping[Method, str]
 
     def measure_exactly(self, rho: Fraction) -> ExactPlan:
-        """Turn the plan into integer queries with discrete Gaussian noise that cost rho together.
+        """Convert the plan to integer queries with discrete Gaussian noise and joint cost rho.
 
         Args:
           rho: The zCDP budget, exact and positive.
 
-        Returns:
-          The queries, for any family of strategies.
-
         Raises:
-          BudgetError: rho is not positive, or noise and answers fit their integers at no scale.
-          SchemaError: The strategy has more answers than can be measured.
+          BudgetError: rho is not positive, or noise or answers overflow their integers.
+          SchemaError: The strategy has more than MOST_ANSWERS answers.
         """
         if rho <= 0:
             raise BudgetError("rho", "must be positive", got=rho)
@@ -227,25 +215,24 @@ def plan_workload(
     *,
     neighbors: Neighbors = Neighbors.UNBOUNDED,
 ) -> WorkloadPlan:
-    """Plan what to measure for a workload.
+    """Choose the measurements for a workload.
 
-    `auto` returns the best of ResidualPlanner for plain counts, else ResidualPlanner+ and the
-    oblique planner, and of HDMM, at the neighbors given. The oblique planner also starts from the
-    bases of the best Kronecker product, so it is at least as good as that one even where HDMM
-    cannot be measured.
+    `auto` compares ResidualPlanner for plain counts, or ResidualPlanner+ and the oblique planner
+    otherwise, with HDMM. The oblique planner also uses the bases of the best Kronecker product. So
+    it is at least as good as that product, even if HDMM has too many answers to measure.
 
     Args:
       workload: Marginals with weights.
       method: The family of planners.
       kind: What to minimize.
-      neighbors: The relation at which errors are compared at equal cost. Where a record is changed,
-        the noise of residual sets is chosen for that too, for the sum of variances.
+      neighbors: The relation for which plans are compared at equal cost. With bounded neighbors,
+        the noise of residual sets for a sum of variances is chosen for changed records.
 
     Returns:
       The plan at privacy cost 1.
 
     Raises:
-      SchemaError: The method cannot plan this workload.
+      SchemaError: The method does not support this workload.
       SolverError: A solver stopped without a proof.
 
     >>> from das.workload.workload import AttributeWorkload
@@ -257,20 +244,20 @@ def plan_workload(
     goal = _Goal(workload, kind, neighbors)
     if method is not Method.AUTO:
         return _PLANNERS[method](goal)
-    found, skipped = _try_all(goal)
-    return replace(_least(found), skipped=MappingProxyType(skipped))
+    plans, skipped = _try_all(goal)
+    return replace(_least(plans), skipped=MappingProxyType(skipped))
 
 
 @dataclass(frozen=True, eq=False)
 class _Goal:
-    """What is planned for: the loss of a workload at cost 1 among neighbors."""
+    """Planning problem: the loss of a workload at cost 1 for a neighboring relation."""
 
     workload: Workload
     loss: Loss
     neighbors: Neighbors
 
     def plan(self, method: Method, strategy: StrategyRows, loss: float) -> WorkloadPlan:
-        """The plan of a strategy, given its loss where one added record costs 1."""
+        """Build the plan of a strategy from its loss if one added record costs 1."""
         if self.neighbors is Neighbors.UNBOUNDED:
             cost = 1.0
         elif isinstance(strategy, ResidualPlan):
@@ -283,31 +270,31 @@ class _Goal:
 
 
 def _try_all(goal: _Goal) -> tuple[list[WorkloadPlan], dict[Method, str]]:
-    """The candidates of `auto`, the preferred ones first, and what was left out."""
+    """Return the candidates of `auto`, preferred ones first, and the skipped methods."""
     workload = goal.workload
     skipped: dict[Method, str] = {}
     if goal.workload.is_plain:
-        found = [_plan_plain(goal)]
+        plans = [_plan_plain(goal)]
         reason = "the same as residual_planner for plain counts"
         skipped |= dict.fromkeys((Method.RESIDUAL_PLANNER_PLUS, Method.ORP), reason)
     else:
-        found = [_plan_oblique(goal), _plan_plus(goal)]
+        plans = [_plan_oblique(goal), _plan_plus(goal)]
         skipped[Method.RESIDUAL_PLANNER] = "a base matrix is not the identity"
     if workload.marginals.size * len(workload.attributes) > _MOST_HDMM_WORK:
-        skipped[Method.HDMM] = f"{workload.marginals.size} marginals would take it too long"
-        return found, skipped
-    strategies = _list_hdmm(workload)
+        skipped[Method.HDMM] = f"{workload.marginals.size} marginals would take too long"
+        return plans, skipped
+    strategies = list_hdmm(workload)
     for strategy in strategies:
         if isinstance(strategy, KroneckerStrategy) and not goal.workload.is_plain:
-            found.append(_with_noise(Method.ORP, goal, _split_off_totals(strategy)))
+            plans.append(_with_noise(Method.ORP, goal, _split_off_totals(strategy)))
     usable = [each for each in strategies if _count_answers(each) <= MOST_ANSWERS]
-    found += [_evaluate(Method.HDMM, strategy, goal) for strategy in usable]
+    plans += [_evaluate(Method.HDMM, strategy, goal) for strategy in usable]
     if len(usable) < len(strategies):
         skipped[Method.HDMM] = (
-            f"{len(strategies) - len(usable)} of its {len(strategies)} strategies measure more "
+            f"{len(strategies) - len(usable)} of {len(strategies)} strategies measure more "
             f"than {MOST_ANSWERS} answers"
         )
-    return found, skipped
+    return plans, skipped
 
 
 def _plan_plain(goal: _Goal) -> WorkloadPlan:
@@ -317,7 +304,7 @@ def _plan_plain(goal: _Goal) -> WorkloadPlan:
 
 def _plan_plus(goal: _Goal) -> WorkloadPlan:
     builders = [projected_basis]
-    if is_of_largest(goal.loss):
+    if is_of_single_answers(goal.loss):
         builders.append(projected_largest_basis)
     bases = [per_matrix(goal.workload, build) for build in builders]
     return _least([_with_noise(Method.RESIDUAL_PLANNER_PLUS, goal, each) for each in bases])
@@ -326,24 +313,24 @@ def _plan_plus(goal: _Goal) -> WorkloadPlan:
 def _plan_oblique(goal: _Goal) -> WorkloadPlan:
     workload, loss = goal.workload, goal.loss
     bases = choose_oblique_bases(workload)
-    found = [_with_noise(Method.ORP, goal, bases)]
-    if is_of_largest(loss):
+    plans = [_with_noise(Method.ORP, goal, bases)]
+    if is_of_single_answers(loss):
         limits = loss.limits if isinstance(loss, LargestRatio) else None
         certified = plan_oblique_largest(workload, limits=limits, gap=LARGEST_GAP)
-        found.insert(0, goal.plan(Method.ORP, certified.plan, certified.loss))
+        plans.insert(0, goal.plan(Method.ORP, certified.plan, certified.loss))
     elif loss is not LossKind.SUM_OF_VARIANCES:
-        # At its optimum the loss is a weighted sum of variances: bases for that, and again.
+        # The tangent at the optimum is a weighted sum of variances: choose bases for it, repeat.
         for _ in range(_MOST_REWEIGHTINGS):
             touching = best_noise(loss, workload, bases, goal.neighbors)[1] / workload.sizes
             bases = choose_oblique_bases(replace(workload, weights=touching, weighting=None))
-            found.append(_with_noise(Method.ORP, goal, bases))
-            if found[-1].loss > found[-2].loss * (1 - _SETTLED):
+            plans.append(_with_noise(Method.ORP, goal, bases))
+            if plans[-1].loss > plans[-2].loss * (1 - _SETTLED):
                 break
-    return _least(found)
+    return _least(plans)
 
 
 def _plan_hdmm(goal: _Goal) -> WorkloadPlan:
-    return _least([_evaluate(Method.HDMM, each, goal) for each in _list_hdmm(goal.workload)])
+    return _least([_evaluate(Method.HDMM, each, goal) for each in list_hdmm(goal.workload)])
 
 
 _PLANNERS: Mapping[Method, Callable[[_Goal], WorkloadPlan]] = {
@@ -354,27 +341,27 @@ _PLANNERS: Mapping[Method, Callable[[_Goal], WorkloadPlan]] = {
 }
 
 
-def _least(found: Sequence[WorkloadPlan]) -> WorkloadPlan:
-    """Return the first candidate that no other one improves on noticeably."""
-    best = found[0]
-    for other in found[1:]:
+def _least(plans: Sequence[WorkloadPlan]) -> WorkloadPlan:
+    """Return the first candidate whose loss is least, up to the solvers' accuracy."""
+    best = plans[0]
+    for other in plans[1:]:
         if other.loss < best.loss * (1 - _EQUAL):
             best = other
     return best
 
 
 def _with_noise(method: Method, goal: _Goal, bases: tuple[AttributeBasis, ...]) -> WorkloadPlan:
-    """The best noise for the loss and given bases."""
+    """Plan the best noise for the loss and given bases."""
     certified, _ = best_noise(goal.loss, goal.workload, bases, goal.neighbors)
     return goal.plan(method, certified.plan, certified.loss)
 
 
 def _evaluate(method: Method, strategy: StrategyRows, goal: _Goal) -> WorkloadPlan:
-    return goal.plan(method, strategy, loss_of(goal.loss, goal.workload, strategy))
+    return goal.plan(method, strategy, evaluate_loss(goal.loss, goal.workload, strategy))
 
 
 def _change_cost_of_products(strategy: HdmmStrategy) -> float:
-    """What a changed record costs, if one added record costs 1; at most 4."""
+    """Return the cost of a changed record if one added record costs 1; at most 4."""
     if isinstance(strategy, MarginalsStrategy):
         return 2.0
     products = strategy.products
@@ -388,22 +375,15 @@ def _change_cost_of_products(strategy: HdmmStrategy) -> float:
     if pair is not None:
         return max(2.0, float(pair.value))
     separate = 0.0  # too many pairs for all products together
-    for place, weight in enumerate(weights):
-        alone = GramSum((weight,), kinds[:1], tuple(gram[[place]] for gram in grams))
-        worst = alone.largest_pair(exact=False)
+    for index, weight in enumerate(weights):
+        single = GramSum((weight,), kinds[:1], tuple(gram[[index]] for gram in grams))
+        worst = single.largest_pair(exact=False)
         separate += 4.0 * float(weight) if worst is None else float(worst.value)
     return max(2.0, separate)
 
 
-def _list_hdmm(workload: Workload) -> list[HdmmStrategy]:
-    found: list[HdmmStrategy] = [optimize_kronecker(workload), optimize_union(workload)]
-    if len(workload.attributes) <= MOST_ATTRIBUTES:
-        found.append(optimize_marginals(workload))
-    return found
-
-
 def _split_off_totals(strategy: KroneckerStrategy) -> tuple[AttributeBasis, ...]:
-    """Oblique bases that contain a Kronecker product: some noise for them is the same strategy."""
+    """Build oblique bases from a Kronecker product; some noise for them equals the product."""
     bases = []
     for attribute, factor in zip(strategy.workload.attributes, strategy.factors, strict=True):
         if attribute.kind is BaseKind.IDENTITY or len(factor.rows) == 1:
@@ -414,7 +394,7 @@ def _split_off_totals(strategy: KroneckerStrategy) -> tuple[AttributeBasis, ...]
 
 
 def _count_answers(strategy: StrategyRows) -> float:
-    """Number of noisy answers, a float because it may pass 2^63."""
+    """Return the number of noisy answers, a float as it may pass 2^63."""
     if isinstance(strategy, ResidualPlan):
         widths = np.array([len(basis.subtraction) for basis in strategy.bases], np.float64)
         return float(strategy.residuals.product(widths).sum())
@@ -425,17 +405,17 @@ def _count_answers(strategy: StrategyRows) -> float:
 
 
 def _round_to_fit(strategy: HdmmStrategy, rho: Fraction, neighbors: Neighbors) -> IntegerStrategy:
-    """Round at the largest scale at which answers and noise fit their integers."""
+    """Round rows to integers at the largest scale without overflow of answers or noise."""
     scale = DEFAULT_SCALE
     while scale > 1:
-        found = round_to_integers(strategy, scale=scale, neighbors=neighbors)
+        rounded = round_to_integers(strategy, scale=scale, neighbors=neighbors)
         coefficients = [
             math.prod(int(np.abs(factor.matrix).max()) for factor in query.factors)
-            for query in found.queries
+            for query in rounded.queries
         ]
-        widest = max(found.noise) / (2 * rho)
-        if max(coefficients) <= _MOST_COEFFICIENT and widest <= MOST_SIGMA_SQ:
-            return found
+        widest = max(rounded.noise) / (2 * rho)
+        if max(coefficients) <= MOST_COEFFICIENT and widest <= MOST_SIGMA_SQ:
+            return rounded
         scale //= 2
     raise BudgetError(
         "discrete noise",

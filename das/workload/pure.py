@@ -1,16 +1,16 @@
 """HDMM under pure differential privacy: columns of L1 norm 1, and integer rows that keep it.
 
-Product A_j of a strategy has columns of L1 norm at most 1 and is measured with Laplace noise of
-scale 1 / (c_j epsilon); the shares c_j sum to 1, so an added record costs at most epsilon. A
-changed record is one taken out and one put in: exactly twice as much if it moves to another
-geounit, never more. So where records are changed every scale is twice as large.
+Product A_j of a strategy has columns of L1 norm at most 1. It is measured with Laplace noise of
+scale 1 / (c_j epsilon). The shares c_j sum to 1, so an added record costs at most epsilon. A
+changed record costs exactly twice as much if it moves to another geounit, and never more. So with
+bounded neighbors every scale is twice as large.
 
     one product      a p-identity strategy [I; Theta] D per attribute, D for columns of sum 1
     a union          shares proportional to the cube roots of the errors
     marginals        plain marginals, the precision of each in proportion to the square of its share
 
-None is proven optimal: these problems are not convex. Residual planners are of no use here: their
-optimality is that of noise N(0, sigma^2 Sub Sub^T), whose cost is a squared length.
+None is proven optimal: these problems are not convex. Residual planners do not apply: they are
+optimal for noise N(0, sigma^2 Sub Sub^T), whose cost is a squared L2 norm.
 
 References:
   McKenna, Miklau, Hay & Machanavajjhala, Optimizing error of high-dimensional statistical queries
@@ -47,13 +47,14 @@ from das.workload.hdmm.strategies import (
     optimize_kronecker,
     optimize_union,
 )
-from das.workload.losses import Loss, loss_of
+from das.workload.losses import Loss, evaluate_loss
 from das.workload.workload import AttributeWorkload, BaseKind, Workload
 
 DEFAULT_BITS = 24
 """Columns of all attributes together have an L1 norm of at most 2^DEFAULT_BITS in integers."""
 
-_MOST_BITS = 10  # of one attribute, as strategies of the other norm have
+# Defaults, not measured.
+_MOST_BITS = 10  # of one attribute, as for the L2 norm
 _LEAST_BITS = 2
 _MOST_ITERATIONS = 300
 _BRANCHES = (2, 4, 16)
@@ -66,15 +67,15 @@ _LEAST_ROW = 1e-6  # relative to an entry of the identity; smaller rows round to
 class PurePlan:
     """Integer queries with shares of epsilon, measured with independent Laplace noise.
 
-    Every query is charged for itself, by its L1 sensitivity. All columns of a query have one L1
-    norm, so the worst neighbors of each are the worst of all and nothing is lost by adding up.
+    Each query is charged by its L1 sensitivity. All columns of a query have the same L1 norm, so
+    the sum of the charges is the exact joint cost.
 
     Attributes:
-      workload: What is answered.
+      workload: The marginals to answer.
       queries: One per product of the strategy, factors in the order of the workload.
       shares: Part of epsilon per query, exact; they sum to 1.
-      strategy: The strategy these queries are, scaled to columns of sum 1.
-      rounding: Error by rounding, relative to the error before.
+      strategy: The strategy of these queries, scaled to columns of sum 1.
+      rounding: Relative increase of the error by rounding.
     """
 
     workload: Workload
@@ -84,14 +85,14 @@ class PurePlan:
     rounding: float
 
     def scales(self, epsilon: Fraction, neighbors: Neighbors) -> tuple[Fraction, ...]:
-        """The scales of Laplace noise for which all queries cost epsilon together, exact."""
+        """Return the exact scales of Laplace noise for a joint cost of epsilon."""
         return tuple(
             l1_sensitivity(query, neighbors) / (share * epsilon)
             for query, share in zip(self.queries, self.shares, strict=True)
         )
 
     def error(self, epsilon: Fraction, neighbors: Neighbors) -> float:
-        """Weighted total variance of the least-squares answers; discrete noise has no more."""
+        """Bound the weighted total variance of the least-squares answers with discrete noise."""
         scale = (1 if neighbors is Neighbors.UNBOUNDED else 2) / float(epsilon)
         return 2 * scale**2 * self.strategy.error
 
@@ -110,18 +111,18 @@ class PurePlan:
 def plan_pure(
     workload: Workload, loss: Loss = LossKind.SUM_OF_VARIANCES, *, bits: int = DEFAULT_BITS
 ) -> PurePlan:
-    """Return the strategy of least loss among marginals, one product and a union, in integers.
+    """Choose the strategy of least loss among marginals, one product and a union, in integers.
 
-    The strategies are found for the sum of variances and compared by the loss.
+    The strategies are optimized for the sum of variances and compared by the loss.
 
     Args:
       workload: Marginals with weights; those of weight 0 are not planned for.
-      loss: What to compare by.
-      bits: Of the columns of all attributes together, at least 2 for each that has rows beside
-        its levels.
+      loss: The loss to compare by.
+      bits: log2 of the integer column norm of a product over all attributes. Each attribute with
+        more rows than levels needs 2.
 
     Raises:
-      SchemaError: There are too many attributes for the integers.
+      SchemaError: There are too many such attributes.
 
     >>> ages = Workload.k_way([AttributeWorkload.prefix("age", 16)], [1])
     >>> plan = plan_pure(ages)
@@ -131,15 +132,15 @@ def plan_pure(
     >>> plan_pure(plain).error(Fraction(1, 2), Neighbors.UNBOUNDED)  # 2 answers, 2 / (1/2)^2
     16.0
     """
-    found: list[HdmmStrategy] = [
+    strategies: list[HdmmStrategy] = [
         optimize_kronecker(workload, solve_p_identity),
         optimize_union(workload, solve_p_identity, Norm.L1),
     ]
     if len(workload.attributes) <= MOST_ATTRIBUTES:
-        found.insert(0, optimize_marginals_l1(workload))
-    plans = [_round(strategy, bits) for strategy in found]
-    losses = [loss_of(loss, workload, plan.strategy) for plan in plans]
-    # Families meet in one strategy, up to the ends of their descents; then the first one is taken.
+        strategies.insert(0, optimize_marginals_l1(workload))
+    plans = [_round(strategy, bits) for strategy in strategies]
+    losses = [evaluate_loss(loss, workload, plan.strategy) for plan in plans]
+    # Families can end at one strategy, up to the accuracy of their descents: take the first.
     return next(p for p, value in zip(plans, losses, strict=True) if value <= min(losses) * _EQUAL)
 
 
@@ -148,11 +149,11 @@ def solve_p_identity(
 ) -> AttributeStrategy:
     """Find a p-identity strategy [I; Theta] D, Theta >= 0, with columns of L1 norm 1.
 
-    L-BFGS descends from the inner nodes of trees over the levels, from the sum of all levels, or
-    from a given strategy alone; the best end is returned, or the levels by themselves.
+    L-BFGS starts from the inner nodes of trees over the levels and from the sum of all levels, or
+    from a given strategy only. Return the best result, or the identity if it is better.
 
     Args:
-      attribute: Its Gram matrix G.
+      attribute: The attribute, with Gram matrix G.
       total_weight: c >= 0; the objective is tr((G + c 11^T) (A^T A)^-1).
       start: A strategy of this form.
     """
@@ -206,7 +207,7 @@ def _list_starts(attribute: AttributeWorkload, start: AttributeStrategy | None) 
 
 
 def _inner_nodes(n: int, branch: int) -> FloatArray:
-    """Sums of branch, branch^2, ... consecutive levels, and of all."""
+    """Return rows that sum branch, branch^2, ... consecutive levels, and all levels."""
     rows, width = [], branch
     while True:
         owner = np.arange(n) // width
@@ -217,26 +218,26 @@ def _inner_nodes(n: int, branch: int) -> FloatArray:
 
 
 def _round(strategy: HdmmStrategy, bits: int) -> PurePlan:
-    """Integer rows, whose columns have one L1 norm each, and what rounding costs."""
+    """Round a strategy to integer rows whose columns have the same L1 norm."""
     parts = strategy.parts if isinstance(strategy, UnionStrategy) else (strategy,)
     products = [part for part in parts if isinstance(part, KroneckerStrategy)]
-    scale = _scale_of(products, bits)
+    scale = _column_norm(products, bits)
     queries, rounded = integer_queries(strategy, partial(_round_attribute, scale=scale))
     shares = as_fractions(split_exactly(rounded.shares))
     loss = rounded.error / strategy.error - 1
     return PurePlan(strategy.workload, queries, shares, rounded, loss)
 
 
-def _scale_of(products: Sequence[KroneckerStrategy], bits: int) -> int:
-    """The integer column norm of an attribute, so that the product over attributes fits."""
+def _column_norm(products: Sequence[KroneckerStrategy], bits: int) -> int:
+    """Choose the integer column norm of an attribute, so that the product over attributes fits."""
     deepest = max(
-        (sum(len(f.rows) > f.rows.shape[1] for f in one.factors) for one in products), default=0
+        (sum(len(f.rows) > f.rows.shape[1] for f in each.factors) for each in products), default=0
     )
     each = min(_MOST_BITS, bits // max(deepest, 1))
     if each < _LEAST_BITS:
         raise SchemaError(
             "strategy for pure differential privacy",
-            "has too many attributes with rows beside their levels",
+            "has too many attributes with more rows than levels",
             got=deepest,
             want=f"at most {bits // _LEAST_BITS}",
         )
@@ -246,14 +247,14 @@ def _scale_of(products: Sequence[KroneckerStrategy], bits: int) -> int:
 def _round_attribute(
     _: AttributeWorkload, given: AttributeStrategy, scale: int
 ) -> tuple[IntArray, AttributeStrategy]:
-    """Rows in integers whose columns have one sum, at most the scale, and the same rows by it."""
+    """Return integer rows with one column sum, at most the scale, and the rows divided by it."""
     n = given.rows.shape[1]
-    if len(given.rows) <= n:  # the levels alone, or their sum: whole numbers already
+    if len(given.rows) <= n:  # the identity or the total: integers already
         return np.asarray(given.rows.astype(np.int64)), given
     wanted = scale * given.rows[n:]
     extra = np.rint(wanted).astype(np.int64)
     crowded = extra.sum(axis=0) >= scale
-    # Rounded down, the rest of a column is positive, as it was.
+    # Rounded down, the diagonal of such a column stays positive.
     extra[:, crowded] = np.floor(wanted[:, crowded]).astype(np.int64)
     extra = extra[(extra != 0).any(axis=1)]
     integers = np.concatenate([np.diag(scale - extra.sum(axis=0)), extra])

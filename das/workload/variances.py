@@ -1,15 +1,15 @@
-"""Variances of the answers of a strategy, by marginal, at privacy cost 1."""
+"""Variances of the answers of a strategy, per marginal, at privacy cost 1."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from das.arrays import FloatArray
 from das.errors import SchemaError
-from das.workload.attribute_sets import AttributeSets
+from das.workload.hdmm.attribute import AttributeStrategy
 from das.workload.hdmm.marginals import MarginalsStrategy
 from das.workload.hdmm.strategies import HdmmStrategy, KroneckerStrategy, UnionStrategy
 from das.workload.incidence import locate_subsets
@@ -26,58 +26,53 @@ def list_average_variances(strategy: StrategyRows) -> FloatArray:
     """Return the mean variance of the answers of every marginal at privacy cost 1.
 
     Returns:
-      float64[marginals]; infinite where a strategy has no answer, as for weights of 0.
+      float64[marginals]; infinite for marginals without an answer, such as those of weight 0.
     """
-    if isinstance(strategy, MarginalsStrategy):
-        strategy = as_residual_plan(strategy)
-    if isinstance(strategy, ResidualPlan):
-        return strategy.average_variances()
-    if isinstance(strategy, UnionStrategy):
-        return union_variances(strategy, list_average_variances)
-    pairs = zip(strategy.workload.attributes, strategy.factors, strict=True)
-    return product_variances(strategy, [each.variance(a.gram) / a.n_rows for a, each in pairs])
-
-
-def list_largest_variances(strategy: StrategyRows) -> FloatArray:
-    """Return the largest variance of an answer of every marginal, as `list_average_variances`."""
-    if isinstance(strategy, MarginalsStrategy):
-        strategy = as_residual_plan(strategy)
-    if isinstance(strategy, ResidualPlan):
-        rows = AnswerRows.build(strategy.workload, strategy.bases)
-        return rows.find_largest(strategy.noise)[0]
-    if isinstance(strategy, UnionStrategy):
-        return union_variances(strategy, list_largest_variances)
-    pairs = zip(strategy.workload.attributes, strategy.factors, strict=True)
-    return product_variances(
-        strategy,
-        [float(a.row_forms(each.decoder @ each.decoder.T).max()) for a, each in pairs],
+    return _by_marginal(
+        strategy, ResidualPlan.average_variances, lambda a, f: f.variance(a.gram) / a.n_rows
     )
 
 
-def product_variances(strategy: KroneckerStrategy, variances: Sequence[float]) -> FloatArray:
-    """Return prod over members of a variance times prod over the others of that of the total."""
-    totals = np.array([factor.total_variance for factor in strategy.factors])
-    ratios = np.array(variances) / totals
-    return np.asarray(strategy.workload.marginals.product(ratios) * totals.prod())
+def list_largest_variances(strategy: StrategyRows) -> FloatArray:
+    """Return the largest variance of the answers of every marginal at privacy cost 1."""
+    return _by_marginal(
+        strategy,
+        lambda plan: AnswerRows.build(plan.workload, plan.bases).find_largest(plan.noise)[0],
+        lambda a, f: float(a.row_forms(f.decoder @ f.decoder.T).max()),
+    )
 
 
-def union_variances(
-    strategy: UnionStrategy, describe: Callable[[KroneckerStrategy], FloatArray]
+def _by_marginal(
+    strategy: StrategyRows,
+    of_plan: Callable[[ResidualPlan], FloatArray],
+    of_factor: Callable[[AttributeWorkload, AttributeStrategy], float],
 ) -> FloatArray:
-    """Return float64[marginals]: what `describe` says of the part for each, by precision.
+    """Return one variance per marginal for a strategy of any family, float64[marginals].
 
-    Infinite for marginals that no part answers.
+    Args:
+      strategy: A strategy of any family.
+      of_plan: The variances of a residual plan.
+      of_factor: The variance of one attribute of a Kronecker product.
     """
+    if isinstance(strategy, MarginalsStrategy):
+        strategy = as_residual_plan(strategy)
+    if isinstance(strategy, ResidualPlan):
+        return of_plan(strategy)
     marginals = strategy.workload.marginals
-    out = np.full(marginals.size, np.inf)
-    for part, precision in zip(strategy.parts, strategy.precisions, strict=True):
-        places = [marginals.positions(members) for members in part.workload.marginals.by_order]
-        out[np.concatenate(places)] = describe(part) / precision
-    return out
+    if isinstance(strategy, UnionStrategy):
+        out = np.full(marginals.size, np.inf)  # for marginals that no part answers
+        for part, precision in zip(strategy.parts, strategy.precisions, strict=True):
+            variances = _by_marginal(part, of_plan, of_factor)
+            out[marginals.locate(part.workload.marginals)] = variances / precision
+        return out
+    pairs = zip(strategy.workload.attributes, strategy.factors, strict=True)
+    variances = np.array([of_factor(attribute, factor) for attribute, factor in pairs])
+    totals = np.array([factor.total_variance for factor in strategy.factors])
+    return np.asarray(marginals.product(variances / totals) * totals.prod())
 
 
 def as_residual_plan(strategy: MarginalsStrategy) -> ResidualPlan:
-    """Residual answers with the same estimates as weighted marginals.
+    """Convert weighted marginals to residual sets with the same estimates.
 
     The least-squares estimate in the range of P_T = kron(I - J/n if i in T else J/n) has the
     precision lambda_T = sum over S containing T of c_S prod_{i not in S} n_i; residual rows of
@@ -106,8 +101,8 @@ class Spread:
     """Variances of the answers of one marginal.
 
     Attributes:
-      values: float64[k], distinct but for rounding.
-      counts: float64[k], how many answers have each; a float because tables pass 2^53 answers.
+      values: float64[k], distinct variances, up to rounding.
+      counts: float64[k], number of answers of each variance; a float as it may pass 2^53.
     """
 
     values: FloatArray
@@ -115,17 +110,17 @@ class Spread:
 
 
 def list_spreads(strategy: StrategyRows, *, most_values: int = 1 << 22) -> list[Spread]:
-    """The variance of every answer of every marginal, at the scale of the strategy.
+    """Return the variances of all answers of every marginal, at the scale of the strategy.
 
-    Rows of an attribute that have equal variances are counted and not repeated: of plain counts a
-    marginal of any size has one value.
+    Rows of an attribute with equal variances are counted, not repeated. A marginal of plain counts
+    has one value, for any size.
 
     Args:
-      strategy: Any.
+      strategy: A strategy of any kind.
       most_values: Most distinct values of all marginals together.
 
     Raises:
-      SchemaError: There are more.
+      SchemaError: There are more distinct values.
     """
     if isinstance(strategy, MarginalsStrategy):
         strategy = as_residual_plan(strategy)
@@ -146,11 +141,11 @@ def list_spreads(strategy: StrategyRows, *, most_values: int = 1 << 22) -> list[
     if isinstance(strategy, KroneckerStrategy):
         rest = float(np.prod([factor.total_variance for factor in strategy.factors]))
     out = []
-    for members in _members(workload.marginals):
+    for members in workload.marginals.rows:
         counts: FloatArray = np.ones(1)
         if isinstance(strategy, ResidualPlan):
-            found = locate_subsets(strategy.residuals, np.array([members], np.int64))[0]
-            values = strategy.noise[found].reshape((2,) * len(members))
+            subsets = locate_subsets(strategy.residuals, np.array([members], np.int64))[0]
+            values = strategy.noise[subsets].reshape((2,) * len(members))
             for i in members:
                 values = np.tensordot(values, kinds[i][0], axes=([0], [1]))
         else:
@@ -165,7 +160,7 @@ def list_spreads(strategy: StrategyRows, *, most_values: int = 1 << 22) -> list[
 
 
 def _row_variances(strategy: ResidualPlan | KroneckerStrategy) -> list[tuple[FloatArray, ...]]:
-    """Per attribute, what the variance of an answer takes from its row: float64[m] each."""
+    """Return per attribute the factors of its rows in the variance of an answer, float64[m]."""
     attributes = strategy.workload.attributes
     if isinstance(strategy, ResidualPlan):
         pairs = zip(strategy.bases, attributes, strict=True)
@@ -177,28 +172,22 @@ def _row_variances(strategy: ResidualPlan | KroneckerStrategy) -> list[tuple[Flo
 
 
 def _spreads_of_union(strategy: UnionStrategy, most_values: int) -> list[Spread]:
-    """Every marginal by the part that answers it; infinite where none does."""
+    """Return the variances of a union; infinite for marginals that no part answers."""
     marginals = strategy.workload.marginals
     out = [Spread(np.full(1, np.inf), np.full(1, size)) for size in strategy.workload.sizes]
     for part, precision in zip(strategy.parts, strategy.precisions, strict=True):
-        places = np.concatenate([marginals.positions(m) for m in part.workload.marginals.by_order])
+        indexes = marginals.locate(part.workload.marginals).tolist()
         spreads = list_spreads(part, most_values=most_values)
-        for place, spread in zip(places.tolist(), spreads, strict=True):
-            out[place] = Spread(spread.values / precision, spread.counts)
+        for index, spread in zip(indexes, spreads, strict=True):
+            out[index] = Spread(spread.values / precision, spread.counts)
     return out
 
 
 def _distinct(columns: Sequence[FloatArray]) -> tuple[FloatArray, FloatArray]:
-    """Distinct rows of columns float64[m] to 12 digits, float64[k, columns], and their numbers."""
+    """Return distinct rows of columns float64[m] to 12 digits, and how often each occurs."""
     rows = np.column_stack(columns)
     scale = max(float(np.abs(rows).max()), 1e-300)
     _, first, counts = np.unique(
         np.round(rows / scale, 12), axis=0, return_index=True, return_counts=True
     )
     return rows[first], counts.astype(np.float64)
-
-
-def _members(marginals: AttributeSets) -> Iterator[list[int]]:
-    """The attributes of every marginal, in flat order."""
-    for rows in marginals.by_order:
-        yield from rows.tolist()

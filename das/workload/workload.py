@@ -1,7 +1,7 @@
 """AttributeWorkload and Workload: the linear queries whose answers should be accurate.
 
-Every attribute i has a base matrix W_i (identity, prefix sums, ranges, groups, ...). The marginal
-on a set A of attributes asks kron_i (W_i if i in A else 1^T).
+Every attribute i has a base matrix W_i (identity, prefix sums, ranges, groups, ...). The queries of
+the marginal on a set A of attributes are kron_i (W_i if i in A else 1^T).
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from das.arrays import FloatArray, IntArray
 from das.errors import SchemaError
 from das.workload.attribute_sets import AttributeSets, append_one
 
-_IN_ROW_SPACE = 1e-9
+_IN_ROW_SPACE = 1e-9  # largest residual of the ones vector; default, not measured
 
 
 class BaseKind(StrEnum):
-    """How the rows of a base matrix are given."""
+    """Form of the rows of a base matrix."""
 
     IDENTITY = "identity"  # row i: level i
     PREFIX = "prefix"  # row i: levels 0..i
@@ -33,17 +33,17 @@ class BaseKind(StrEnum):
 
 @dataclass(frozen=True, eq=False)
 class AttributeWorkload:
-    """The base matrix W of one attribute, float64[m, n]; implicit for the regular kinds.
+    """Base matrix W of one attribute, float64[m, n]; implicit for the regular kinds.
 
     Attributes:
       name: The attribute.
-      kind: How W is given.
+      kind: The form of W.
       size: n, the number of levels, at least 2.
       given: float64[m, n], read-only, if the kind is GIVEN.
 
     Raises:
-      SchemaError: Fewer than two levels, entries that are not finite, the ones vector is not in the
-        row space of W, or W tells no two levels apart.
+      SchemaError: There are fewer than two levels, or an entry is not finite. Or the ones vector is
+        not in the row space of W, or all columns of W are equal.
 
     >>> AttributeWorkload.ranges("age", 3).matrix.astype(int).tolist()
     [[1, 0, 0], [1, 1, 0], [1, 1, 1], [0, 1, 0], [0, 1, 1], [0, 0, 1]]
@@ -61,11 +61,11 @@ class AttributeWorkload:
                 f"workload of {self.name}",
                 "needs at least two levels",
                 got=self.size,
-                remedy="leave the attribute out; it holds nothing to plan for",
+                remedy="leave the attribute out: one level needs no plan",
             )
         if (self.kind is BaseKind.GIVEN) != (self.given is not None):
             raise SchemaError(
-                f"workload of {self.name}", "needs a matrix exactly if its kind is given"
+                f"workload of {self.name}", "needs a matrix if, and only if, its kind is given"
             )
         if self.given is not None:
             matrix = np.array(self.given, np.float64, order="C")
@@ -75,24 +75,24 @@ class AttributeWorkload:
 
     @classmethod
     def identity(cls, name: str, size: int) -> AttributeWorkload:
-        """Every level by itself: plain marginals."""
+        """Query every level: plain marginals."""
         return cls(name, BaseKind.IDENTITY, size)
 
     @classmethod
     def prefix(cls, name: str, size: int) -> AttributeWorkload:
-        """Levels up to i, for every i."""
+        """Query the levels up to i, for every i."""
         return cls(name, BaseKind.PREFIX, size)
 
     @classmethod
     def ranges(cls, name: str, size: int) -> AttributeWorkload:
-        """All n (n + 1) / 2 ranges of consecutive levels."""
+        """Query all n (n + 1) / 2 ranges of consecutive levels."""
         return cls(name, BaseKind.RANGES, size)
 
     @classmethod
     def from_matrix(
         cls, name: str, matrix: npt.NDArray[np.floating | np.integer]
     ) -> AttributeWorkload:
-        """Any matrix[m, n] whose row space holds the ones vector."""
+        """Query the rows of any matrix[m, n] whose row space contains the ones vector."""
         given = np.asarray(matrix, np.float64)
         if given.ndim != 2:
             raise SchemaError(f"workload of {name}", "needs a matrix", got=f"shape {given.shape}")
@@ -100,24 +100,24 @@ class AttributeWorkload:
 
     @property
     def n_rows(self) -> int:
-        """Number of rows, m."""
+        """Return the number of rows, m."""
         if self.given is not None:
             return len(self.given)
         return self.size * (self.size + 1) // 2 if self.kind is BaseKind.RANGES else self.size
 
     @property
     def signature(self) -> tuple[object, ...]:
-        """Equal for attributes with the same base matrix, whatever their names."""
+        """Return a key that is equal for attributes with the same base matrix."""
         return (self.kind, self.size, None if self.given is None else self.given.tobytes())
 
     @property
     def matrix(self) -> FloatArray:
-        """W, float64[m, n], materialized."""
+        """Return W as a dense matrix, float64[m, n]."""
         return self.apply(np.eye(self.size))
 
     @cached_property
     def gram(self) -> FloatArray:
-        """W^T W, float64[n, n]."""
+        """Return W^T W, float64[n, n]."""
         return self.weighted_gram(np.ones(self.n_rows))
 
     def apply(self, columns: FloatArray) -> FloatArray:
@@ -145,14 +145,14 @@ class AttributeWorkload:
             return np.asarray(np.cumsum(weights[::-1])[::-1][later])
         ranges = np.zeros((n, n))
         ranges[np.triu_indices(n)] = weights
-        # Levels j <= k lie together in the ranges that start at or before j and end at or after k.
+        # Levels j <= k are both in the ranges that start at or before j and end at or after k.
         together = np.cumsum(np.cumsum(ranges, axis=0)[:, ::-1], axis=1)[:, ::-1]
         return np.asarray(together[np.minimum.outer(np.arange(n), np.arange(n)), later])
 
     def row_forms(self, form: FloatArray) -> FloatArray:
         """Return the diagonal of W form W^T, float64[m], for a symmetric form float64[n, n].
 
-        With the covariance of the levels as form these are the variances of the answers.
+        If the form is the covariance of the levels, these are the variances of the answers.
         """
         if self.given is not None:
             return np.asarray(np.einsum("ij,ij->i", self.given @ form, self.given))
@@ -164,8 +164,8 @@ class AttributeWorkload:
         padded = np.zeros((self.size + 1, self.size + 1))
         padded[1:, 1:] = sums
         first, last = np.triu_indices(self.size)
-        own = np.diag(padded)
-        return np.asarray(own[last + 1] + own[first] - 2 * padded[first, last + 1])
+        squares = np.diag(padded)
+        return np.asarray(squares[last + 1] + squares[first] - 2 * padded[first, last + 1])
 
 
 def _check_given(name: str, matrix: FloatArray, size: int) -> None:
@@ -189,8 +189,28 @@ def _check_given(name: str, matrix: FloatArray, size: int) -> None:
         raise SchemaError(where, "tells no two levels apart", remedy="leave the attribute out")
 
 
+def positions_of(attributes: Sequence[AttributeWorkload], names: Sequence[str]) -> list[int]:
+    """Return the positions of the attributes of a marginal, in the order of the names.
+
+    Raises:
+      SchemaError: A name is not that of an attribute, or occurs twice.
+    """
+    index = {attribute.name: i for i, attribute in enumerate(attributes)}
+    unknown = [name for name in names if name not in index]
+    if unknown:
+        raise SchemaError(
+            f"marginal {list(names)}",
+            "names an unknown attribute",
+            got=unknown,
+            want=f"some of {list(index)}",
+        )
+    if len(set(names)) != len(names):
+        raise SchemaError(f"marginal {list(names)}", "names an attribute twice")
+    return [index[name] for name in names]
+
+
 class Weighting(StrEnum):
-    """How much a marginal counts: importance Imp_A of the average variance of its answers."""
+    """Scheme for the importance Imp_A of the average variance of a marginal's answers."""
 
     EQUAL = "equal"  # Imp_A = 1
     SQUARE_ROOT = "square_root"  # Imp_A = sqrt(number of answers)
@@ -198,7 +218,7 @@ class Weighting(StrEnum):
 
     @property
     def exponent(self) -> float:
-        """Of the number of answers m_A in the weight w_A = Imp_A / m_A of the sum of variances."""
+        """Return the power of the number of answers m_A in the weight w_A = Imp_A / m_A."""
         return {Weighting.EQUAL: -1.0, Weighting.SQUARE_ROOT: -0.5, Weighting.CELL_SIZE: 0.0}[self]
 
 
@@ -206,18 +226,17 @@ class Weighting(StrEnum):
 class Workload:
     """Marginals over attributes with base matrices, each with a weight.
 
-    The objective counts w_A times the sum of the variances of marginal A; an importance Imp_A of
-    the average variance is w_A = Imp_A / m_A.
+    The objective is the sum over marginals A of w_A times the summed variance of the answers. An
+    importance Imp_A of the average variance is the weight w_A = Imp_A / m_A.
 
     Attributes:
-      attributes: In order; names are unique, and everything is keyed by position, so attributes of
-        equal size keep their own matrices.
-      marginals: Which sets of attributes are asked.
+      attributes: The attributes in order, with unique names; arrays are indexed by position.
+      marginals: The sets of attributes of the marginals.
       weights: float64[number of marginals], nonnegative, one positive.
-      weighting: The scheme, if the weights follow one; None for weights given one by one.
+      weighting: The scheme of the weights; None for individual weights.
 
     Raises:
-      SchemaError: A name repeats, no marginal, or weights that do not fit.
+      SchemaError: A name repeats, there is no marginal, or the weights do not fit.
 
     >>> sex, age = AttributeWorkload.identity("sex", 2), AttributeWorkload.prefix("age", 5)
     >>> workload = Workload.k_way((sex, age), range(3))
@@ -259,11 +278,11 @@ class Workload:
         weighting: Weighting = Weighting.CELL_SIZE,
         most_answers: float = math.inf,
     ) -> Workload:
-        """All marginals on so many attributes, such as [2], with at most `most_answers` answers."""
+        """Select all marginals of the given orders, such as [2], up to a number of answers."""
         if not 0 <= max(orders) <= len(attributes):
             raise SchemaError(
                 "workload",
-                "asks for more attributes than there are",
+                "has marginals of more attributes than there are",
                 got=max(orders),
                 want=len(attributes),
             )
@@ -286,31 +305,24 @@ class Workload:
         marginals: Sequence[Sequence[str]],
         weights: Sequence[float] | Weighting = Weighting.CELL_SIZE,
     ) -> Workload:
-        """Marginals by the names of their attributes, with a weight w_A each or a scheme.
+        """Select marginals by attribute names, with a weight w_A each or a scheme.
 
         Raises:
-          SchemaError: An unknown attribute, an attribute twice in a marginal, a marginal twice, or
-            as many weights as marginals are not given.
+          SchemaError: A name is not that of an attribute, or occurs twice in a marginal. Or a
+            marginal occurs twice, or the number of weights differs.
         """
-        place = {attribute.name: i for i, attribute in enumerate(attributes)}
-        rows = []
-        for names in marginals:
-            where = f"marginal {list(names)}"
-            unknown = [name for name in names if name not in place]
-            if unknown:
-                raise SchemaError(
-                    where, "names an unknown attribute", got=unknown, want=f"some of {list(place)}"
-                )
-            if len(set(names)) != len(names):
-                raise SchemaError(where, "names an attribute twice")
-            rows.append(np.array([sorted(place[name] for name in names)], np.int64))
+        rows = [
+            np.array([sorted(positions_of(attributes, names))], np.int64) for names in marginals
+        ]
         sets = AttributeSets.from_rows(len(attributes), rows)
         if sets.size != len(rows):
             raise SchemaError("workload", "lists a marginal twice")
         if isinstance(weights, Weighting):
             return cls._from_sets(attributes, sets, weights)
         if len(weights) != len(rows):
-            raise SchemaError("workload", "needs a weight per marginal", got=len(weights))
+            raise SchemaError(
+                "workload", "needs a weight per marginal", got=len(weights), want=len(rows)
+            )
         flat = np.zeros(sets.size)
         for row, weight in zip(rows, weights, strict=True):
             flat[sets.positions(row)] = weight
@@ -320,28 +332,44 @@ class Workload:
     def _from_sets(
         cls, attributes: Sequence[AttributeWorkload], sets: AttributeSets, weighting: Weighting
     ) -> Workload:
-        rows = np.array([attribute.n_rows for attribute in attributes], np.float64)
-        weights = sets.product(rows**weighting.exponent)
+        weights = sets.product(_weight_factors(attributes, weighting))
         return cls(tuple(attributes), sets, weights, weighting)
 
     @property
     def is_plain(self) -> bool:
-        """Whether every base matrix is the identity: marginals of plain counts."""
+        """Test whether every base matrix is the identity: marginals of plain counts."""
         return all(each.kind is BaseKind.IDENTITY for each in self.attributes)
 
     @cached_property
     def sizes(self) -> FloatArray:
-        """Number of answers m_A of every marginal, float64 because it may pass 2^63."""
+        """Return the number of answers m_A of every marginal, float64 as it may pass 2^63."""
         return self.marginals.product(np.array([a.n_rows for a in self.attributes], np.float64))
 
     @property
     def weight_factors(self) -> FloatArray | None:
-        """float64[d], t with w_A = prod_{i in A} t_i, if the weights follow a scheme."""
-        if self.weighting is None:
-            return None
-        rows = np.array([attribute.n_rows for attribute in self.attributes], np.float64)
-        return np.asarray(rows**self.weighting.exponent)
+        """Return t, float64[d], with w_A = prod_{i in A} t_i; None without a scheme."""
+        return None if self.weighting is None else _weight_factors(self.attributes, self.weighting)
+
+    def members_of(self, names: Sequence[str]) -> IntArray:
+        """Return the positions of the attributes of a marginal, int64[k], ascending.
+
+        Raises:
+          SchemaError: A name is not that of an attribute, occurs twice, or is out of order.
+        """
+        members = np.array(positions_of(self.attributes, names), np.int64)
+        if (np.diff(members) <= 0).any():
+            raise SchemaError(
+                f"marginal {list(names)}",
+                "does not list attributes in the order of the workload",
+                want=f"a part of {[each.name for each in self.attributes]}",
+            )
+        return members
 
     def names_of(self, members: IntArray) -> tuple[str, ...]:
         """Return the names of the attributes in one set, int64[k]."""
         return tuple(self.attributes[i].name for i in members)
+
+
+def _weight_factors(attributes: Sequence[AttributeWorkload], weighting: Weighting) -> FloatArray:
+    rows = np.array([attribute.n_rows for attribute in attributes], np.float64)
+    return np.asarray(rows**weighting.exponent)

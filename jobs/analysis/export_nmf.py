@@ -105,9 +105,9 @@ def _names(plan: Plan) -> dict[str, str]:
             "geography.levels", "are not all of the layout", got=unknown, want=list(known)
         )
     for level in plan.levels:
-        if level.lazy or plan.strategy.strata:
+        if level.on_demand or plan.strategy.strata:
             raise ConfigError(
-                "privacy.lazy_queries" if level.lazy else "privacy.allocation",
+                "privacy.on_demand_queries" if level.on_demand else "privacy.allocation",
                 "leaves answers out, for which the layout has no place",
             )
         for noisy in plan.noise(level.index, level.index):

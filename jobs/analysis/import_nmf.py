@@ -65,6 +65,7 @@ from jobs.pipeline.config.load import load_run
 from jobs.pipeline.config.product import Product, Resolved
 from jobs.pipeline.config.runnable import require_runnable
 from jobs.pipeline.config.schema import load_schema
+from jobs.pipeline.config.upgrade import FORMAT
 from jobs.pipeline.documents.document import json_of
 from jobs.pipeline.documents.manifest import Origin
 from jobs.pipeline.folder.identity import claim_as, owner_of
@@ -78,7 +79,7 @@ from jobs.pipeline.storage.dataset import PartWriter, dataset_digest, publish
 from jobs.pipeline.storage.files import drafted
 from jobs.pipeline.storage.geography import write_geography
 from jobs.pipeline.storage.layout import ReleaseLayout
-from jobs.pipeline.storage.ledger import record_measured, seal_ledger, start_ledger
+from jobs.pipeline.storage.ledger import finalize_ledger, record_measured, start_ledger
 from jobs.pipeline.tasks.batches import Sizing
 from jobs.pipeline.tasks.executor import LocalTasks
 from jobs.pipeline.tasks.progress import Reporter
@@ -435,7 +436,7 @@ def _write_inputs(
     (draft / _SCHEMA).write_text(found.schema_text, encoding="utf-8")
     (draft / _ALLOCATION).write_text(stated.document, encoding="utf-8")
     document: dict[str, Any] = {
-        "format": 2,
+        "format": FORMAT,
         "name": f"nmf {asked.nmf.resolve().name}",
         "geography": {
             "levels": [
@@ -447,7 +448,7 @@ def _write_inputs(
         "products": {
             asked.product or ("units" if "h1" in attributes else "persons"): {
                 "schema": _SCHEMA,
-                "data": {"format": "nmf", "path": str(asked.nmf.resolve()), "chains": chains},
+                "data": {"input_format": "nmf", "path": str(asked.nmf.resolve()), "chains": chains},
                 "privacy": {"rho": str(stated.rho), "allocation": _ALLOCATION},
                 "invariants": exact.invariants,
                 "output": {"microdata": ["parquet"]},
@@ -472,7 +473,7 @@ def _write_release(
         granted = {**plan.budget.exact(), "randomness": plan.randomness}
         start_ledger(release.ledger, granted, planned_ledger(plan, found.lattice))
         write_geography(found.lattice, release)
-        with reporter.line("settle", "invariants"):
+        with reporter.line("resolve_constraints", "invariants"):
             _publish_exact(product, found, exact)
         for level in plan.levels:
             with reporter.line("read", f"noisy answers of {level.name}", level.name):
@@ -480,7 +481,7 @@ def _write_release(
             record_measured(
                 release.ledger, level.name, dataset_digest(release.measurements(level.name))
             )
-        seal_ledger(release.ledger)
+        finalize_ledger(release.ledger)
 
 
 def _publish_exact(product: Product, found: _Found, exact: Exact) -> None:
@@ -495,7 +496,7 @@ def _publish_exact(product: Product, found: _Found, exact: Exact) -> None:
             writer.write(stored.answer_table(codes[some].tolist(), "total", totals[some, None]))
         publish(dataset, [writer.close()], {"geolevel": level.name, "queries": ["total"]})
     publish_given_counts(plan, product.config.invariants, release, {})
-    if not plan.limits.hang_on_products:
+    if not plan.limits.depends_on_other_products:
         publish_implied(plan, release, LocalTasks(Sizing(1)))
 
 

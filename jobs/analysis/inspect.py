@@ -38,7 +38,7 @@ def _release(out: Place, solution: str | None) -> Place:
 
 
 def _product(root: Place, name: str | None) -> ReleaseLayout:
-    """Return the product that is named, or the last of a sealed release, or the only one.
+    """Return the product that is named, or the last of a finalized release, or the only one.
 
     Raises:
       ConfigError: There is no such product; or there are several, and their order is not known yet.
@@ -48,7 +48,7 @@ def _product(root: Place, name: str | None) -> ReleaseLayout:
     else:
         names = sorted(path.name for path in products_folder(root).glob("*") if path.is_dir())
         if name is None and len(names) > 1:
-            raise ConfigError("--product", "is required until the release is sealed", want=names)
+            raise ConfigError("--product", "is required until the release is finalized", want=names)
     if name is not None:
         refuse_unknown("--product", "is unknown", [name], names)
     names = names or [""]
@@ -69,8 +69,12 @@ def inspect_run(out: Place, solution: str | None = None) -> dict[str, Any]:
         dataset = Dataset.open(path.parent)
         named = {"dataset": str(names_below(path.parent, out)), "files": len(dataset.parts)}
         datasets.append({**named, "rows": dataset.rows, "bytes": dataset.bytes})
-    sealed = (root / "manifest.json").exists()
-    known = {"sealed": sealed, "solution": solution, "solutions": ", ".join(solutions_of(out))}
+    finalized = (root / "manifest.json").exists()
+    known = {
+        "finalized": finalized,
+        "solution": solution,
+        "solutions": ", ".join(solutions_of(out)),
+    }
     return {**owner, **known, "datasets": datasets}
 
 
@@ -151,7 +155,7 @@ def _answers(
 
 
 def _known_name(release: ReleaseLayout, query: str) -> str:
-    """`detailed` for all attributes of a sealed release joined, else the query itself."""
+    """`detailed` for all attributes of a finalized release joined, else the query itself."""
     if not release.manifest.exists():
         return query
     names = [attribute.name for attribute in read_manifest(release).schema.attributes]
@@ -187,7 +191,7 @@ def _queries_of(dataset: Place) -> str:
 
 
 def _labels(query: Mapping[str, Any], places: Sequence[int]) -> list[str]:
-    """Labels of some answers of a query; of a lazy one, those that were drawn."""
+    """Labels of some answers of a query; of an on-demand one, those that were drawn."""
     if "labels" in query:
         return [query["labels"][place] for place in places]
     levels = np.array(np.unravel_index(np.array(places, np.int64), query["shape"])).T

@@ -58,7 +58,9 @@ def read_measurements(release: Place, geolevel: str, query: str) -> NoisyAnswers
     if is_published(lazily):
         lazy += Dataset.open(lazily).facts["lazy_queries"]
     if query in lazy:
-        raise OutputError(str(dataset.path), "holds only some answers of a lazy query", got=query)
+        raise OutputError(
+            str(dataset.path), "holds only some answers of an on-demand query", got=query
+        )
     if query not in asked:
         raise OutputError(str(dataset.path), "lacks a query", got=query, want=list(asked))
     codes, answers, mechanisms = read_measured(dataset, query, asked[query]["answers"])

@@ -27,7 +27,7 @@ from jobs.pipeline.config.runnable import require_runnable
 from jobs.pipeline.documents.intervals import digest_of
 from jobs.pipeline.documents.manifest import read_manifest
 from jobs.pipeline.folder.lock import only_driver
-from jobs.pipeline.folder.solutions import refuse_sealed
+from jobs.pipeline.folder.solutions import refuse_finalized
 from jobs.pipeline.plan import Plan
 from jobs.pipeline.printable import result_console
 from jobs.pipeline.release.intervals import (
@@ -109,15 +109,15 @@ class ReplicateTask:
         """Where the errors of a replicate are kept."""
         return self.folder / "errors" / f"{number:06d}.parquet"
 
-    def key(self, replicate: Position, level: int, *, is_lazy: bool = False) -> NoiseKey:
+    def key(self, replicate: Position, level: int, *, is_on_demand: bool = False) -> NoiseKey:
         """Make the key of the noise of a geolevel of a replicate; no run has the same.
 
         Args:
           replicate: Its number, its generation, and the number of the product.
           level: Position of the geolevel.
-          is_lazy: Whether it is for the lazy queries.
+          is_on_demand: Whether it is for the on-demand queries.
         """
-        return NoiseKey.for_testing(self.seed, (*replicate, level, int(is_lazy)))
+        return NoiseKey.for_testing(self.seed, (*replicate, level, int(is_on_demand)))
 
     def leaves(self, product: str, number: int) -> Place:
         """Where the leaf counts of a replicate are kept."""
@@ -192,7 +192,7 @@ def replicate(
     reporter: Reporter,
     tasks: Tasks | None = None,
 ) -> list[Place]:
-    """Make the replicates of a sealed release that are not made yet, and intervals of all.
+    """Make the replicates of a finalized release that are not made yet, and intervals of all.
 
     Args:
       resolved: The run, or the solution beside its release that is meant.
@@ -205,7 +205,7 @@ def replicate(
 
     Raises:
       ConfigError: None is wanted, or the confidence is out of range.
-      OutputError: The release is not sealed, or was made with other settings.
+      OutputError: The release is not finalized, or was made with other settings.
     """
     if settings.count < 1:
         raise ConfigError("--count", "makes no replicate", got=settings.count, want="1 or more")
@@ -215,7 +215,7 @@ def replicate(
         require_run_packages()
     for product in resolved.products.values():
         read_manifest(product.release)
-    refuse_sealed(resolved)
+    refuse_finalized(resolved)
     folder = replicates_folder(resolved.config.output.directory, resolved.solution)
     make_closed_folder(folder)
     numbers = range(1, settings.count + 1)
@@ -244,7 +244,7 @@ def replicate(
             Fraction(str(settings.confidence)),
         )
         reporter.say(
-            f"{'':<10}{settings.count} replicates: {made.bytes:,} bytes of errors, {held:,} bytes "
+            f"{'':<20}{settings.count} replicates: {made.bytes:,} bytes of errors, {held:,} bytes "
             f"of leaf counts kept in {folder}"
         )
         written = []

@@ -42,12 +42,23 @@ def validate(
         typer.Option("--losses", help="Also compute epsilon from the distribution of the noise."),
     ] = False,
     as_json: JsonOption = False,
+    upgrade: Annotated[
+        bool,
+        typer.Option(
+            "--upgrade",
+            help="Rewrite a run file or allocation file of an older format as format 3, in place. "
+            "Only renamed keys change, and its digest stays the same.",
+        ),
+    ] = False,
 ) -> None:
     """Check a run file and print its budget.
 
     All files that it names are checked. Of the data, only the names of columns are read. In every
     store, a file is created and removed, to see that this machine may write there.
     """
+    if upgrade:
+        _upgrade(config)
+        return
     from jobs.pipeline.folder.roots import check_roots
     from jobs.pipeline.storage.account import check_account
 
@@ -83,6 +94,32 @@ def validate(
     last = resolved.last.name
     summaries[last] = replace(summaries[last], absent=absent, closed=closed)
     print_summaries(summaries, as_json=as_json, together=cost_together(resolved))
+
+
+def _upgrade(path: Path) -> None:
+    """Rewrite a file in place, and print what changed."""
+    from jobs.pipeline.config.files import read_model
+    from jobs.pipeline.config.load import meaning_of
+    from jobs.pipeline.config.models.allocation import AllocationFile
+    from jobs.pipeline.config.rewrite import kind_of, upgrade_file
+    from jobs.pipeline.config.upgrade import Kind
+
+    kind = kind_of(path)
+    meaning: Callable[[Path], object] = meaning_of
+    if kind is Kind.ALLOCATION:
+        meaning = partial(read_model, model=AllocationFile)
+    elif kind is Kind.SURVEY:
+        from jobs.survey.plan import meaning_of_survey
+
+        meaning = meaning_of_survey
+    changes = upgrade_file(path, kind, meaning)
+    for one in changes:
+        typer.echo(f"{path}, line {one.line}: {one.keys}: {one.old} -> {one.new}")
+    typer.echo(
+        f"{path}: {len(changes)} words changed; the digest is the same"
+        if changes
+        else f"{path}: has the keys of format 3 already; left as it is"
+    )
 
 
 @with_options

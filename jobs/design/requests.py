@@ -43,7 +43,7 @@ class PlanRequest:
     max_rmse: Path | None = None
     max_worsening: float | None = None
     groups: Path | None = None
-    information: Information = Information.OWN
+    information: Information = Information.GEOUNIT
     report: Path | None = None
     covariance: str | None = None
     product: str | None = None

@@ -40,7 +40,7 @@ def invariance(plan: Plan, geounits_source: str) -> Invariance:
     queries = [invariant.query for invariant in plan.invariants]
     kept_levels = [np.arange(size) for size in schema.shape]
     if schema.size >= _MANY_CELLS:
-        kept_levels = limits.levels_told_apart(schema, queries, most=4)
+        kept_levels = limits.representative_levels(schema, queries, most=4)
     cells = cells_at(schema.shape, kept_levels)
     others = [limit for limit in limits.stated if limit not in limits.rows]
     return Invariance(

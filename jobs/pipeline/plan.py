@@ -22,7 +22,7 @@ from das.schema import Schema
 from das.strategy import NoisyQuery, Strategy, noisy_queries
 from das.tree.model import GeolevelTerms, partial_terms, spine_terms
 from geography.lattice import Lattice, Spine
-from invariants.constraints import Limits
+from invariants.constraints import Constraints
 from invariants.exact import Invariant, invariants_at
 from invariants.linear import LinearRow
 
@@ -40,8 +40,8 @@ class Covariate:
 
     geolevels: tuple[str, ...]
     with_composition: bool = False
-    kappa: float = 2.0
-    is_certified: bool = True
+    variance_factor: float = 2.0
+    only_if_better: bool = True
 
 
 @dataclass(frozen=True)
@@ -64,10 +64,10 @@ class Solving:
     """
 
     tolerance: float = 1e-7
-    targets: str = "full"
-    learned_prior: tuple[str, ...] = ()
-    order: Mapping[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
-    round_passes: bool = False
+    fit_to: str = "tree"
+    empirical_bayes: tuple[str, ...] = ()
+    l2_passes: Mapping[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
+    round_l2_passes: bool = False
     method: str = "nnls"
     least_squares: str = "structured"
     integers: str = "highs"
@@ -110,14 +110,14 @@ class Level:
       name: Name of the geolevel.
       digits: Length of its geocodes; 0 at a root whose geocode is empty.
       queries: Measured queries, in the order of the strategy.
-      lazy: Measured queries whose noise is drawn only for cells with released records of the
+      on_demand: Measured queries whose noise is drawn only for cells with released records of the
         parent; at the root, only for cells of its support.
       complete: Measured queries that are on-demand queries at no geolevel.
       exact: Queries whose answers are published exactly, coarse before fine.
       bound: Queries whose answers must equal those of an earlier release.
       exact_rows: Linear rows whose sums are published exactly.
       bounded_rows: Linear rows with a lower or upper bound only.
-      whole: Measured queries that are not in `lazy`.
+      whole: Measured queries that are not in `on_demand`.
       kept: Queries whose answers the counts must reproduce, `exact` and `bound`, coarse first.
       published: Queries and rows whose exact answers come from the data of this run.
     """
@@ -126,7 +126,7 @@ class Level:
     name: str
     digits: int
     queries: tuple[Query, ...] = ()
-    lazy: tuple[Query, ...] = ()
+    on_demand: tuple[Query, ...] = ()
     complete: tuple[Query, ...] = ()
     exact: tuple[Query, ...] = ()
     bound: tuple[Query, ...] = ()
@@ -138,7 +138,7 @@ class Level:
 
     def __post_init__(self) -> None:
         kept = sorted((*self.exact, *self.bound), key=lambda query: query.size)
-        object.__setattr__(self, "whole", tuple(q for q in self.queries if q not in self.lazy))
+        object.__setattr__(self, "whole", tuple(q for q in self.queries if q not in self.on_demand))
         object.__setattr__(self, "kept", tuple(kept))
         object.__setattr__(self, "published", (*self.exact, *self.exact_rows))
 
@@ -158,7 +158,8 @@ class Plan:
       not_for_release: Whether the noise is seeded, so that anyone can reproduce it.
       digest: Digest of all settings that determine the measurements.
       limits: Invariants other than exact queries.
-      lazy: Names of on-demand queries: noise is drawn only for cells where the parent has records.
+      on_demand: Names of on-demand queries, whose noise is drawn only for cells where the parent
+        has records.
       support: Root queries, coarse to fine, that are solved first. On-demand queries of the root
         are drawn only within positive answers of the last one; without support, completely.
       solve_digest: Digest of the post-processing settings, which may change after measuring.
@@ -176,8 +177,8 @@ class Plan:
     solving: Solving
     not_for_release: bool
     digest: str
-    limits: Limits = field(default_factory=Limits)
-    lazy: frozenset[str] = frozenset()
+    limits: Constraints = field(default_factory=Constraints)
+    on_demand: frozenset[str] = frozenset()
     support: tuple[Query, ...] = ()
     solve_digest: str = ""
     is_elsewhere: bool = False
@@ -220,10 +221,10 @@ class Plan:
                 name,
                 digits,
                 tuple(entry.query for entry in measured),
-                tuple(e.query for e in measured if self._is_lazy(index, e.query)),
-                tuple(e.query for e in measured if e.query.name not in self.lazy),
+                tuple(e.query for e in measured if self._is_on_demand(index, e.query)),
+                tuple(e.query for e in measured if e.query.name not in self.on_demand),
                 tuple(invariant.query for invariant in invariants_at(self.invariants, name)),
-                tuple(invariant.query for invariant in invariants_at(limits.bound, name)),
+                tuple(invariant.query for invariant in invariants_at(limits.pinned, name)),
                 tuple(limits.exact_rows_at(name)),
                 tuple(limits.bounded_rows_at(name)),
             )
@@ -231,10 +232,10 @@ class Plan:
             for measured in (self.strategy.measured(index),)
         )
 
-    def _is_lazy(self, level: int, query: Query) -> bool:
+    def _is_on_demand(self, level: int, query: Query) -> bool:
         """Return whether noise of a query is drawn only for cells with released records above."""
-        if level or query.name not in self.lazy:
-            return query.name in self.lazy
+        if level or query.name not in self.on_demand:
+            return query.name in self.on_demand
         return bool(self.support) and not is_refinement(self.support[-1], query)
 
     @property
@@ -301,7 +302,7 @@ def plan_terms(plan: Plan) -> tuple[GeolevelTerms, ...]:
     Raises:
       SchemaError: The queries group attribute levels in too many ways.
     """
-    make = partial_terms if plan.lazy else spine_terms
+    make = partial_terms if plan.on_demand else spine_terms
     return make(
         [list(level.complete) for level in plan.levels],
         [list(level.exact) for level in plan.levels],
@@ -310,7 +311,7 @@ def plan_terms(plan: Plan) -> tuple[GeolevelTerms, ...]:
 
 def why_no_estimates(plan: Plan) -> str | None:
     """Return the reason why nothing can be estimated; None if something can."""
-    if plan.lazy and not any(level.complete for level in plan.levels):
+    if plan.on_demand and not any(level.complete for level in plan.levels):
         return "no query is measured completely"
     try:
         plan_terms(plan)
@@ -324,7 +325,7 @@ def without_estimates(plan: Plan, queries: Iterable[Query]) -> dict[str, tuple[s
 
     Tables are estimable if complete measured queries determine them.
     """
-    if not plan.lazy:
+    if not plan.on_demand:
         return {}
     levels = plan.geolevels
     if why_no_estimates(plan) is not None:
@@ -421,5 +422,5 @@ def _ledger(plan: Plan, geounits: Mapping[tuple[int, int], int]) -> Ledger:
     ]
     strata = tuple(stratum.name for stratum in strategy.strata)
     ledger = Ledger(names, plan.budget.total, strata=strata).append(entries)
-    ledger.seal()
+    ledger.finalize()
     return ledger

@@ -64,6 +64,8 @@ class Repeat:
         for level in plan.levels:
             if plan.support and not level.index:
                 solve_support(plan=plan, release=made, tasks=self.tasks)
-            self._stage.measure(level.index, self.key(level.index, is_lazy=True), is_lazy=True)
+            self._stage.measure(
+                level.index, self.key(level.index, is_on_demand=True), is_on_demand=True
+            )
             solve_level(level, plan=plan, release=made, tasks=self.tasks)
         publish_census_counts(plan, made, self.tasks)

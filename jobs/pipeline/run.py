@@ -13,7 +13,14 @@ from functools import partial
 from das.errors import ConfigError
 from jobs.pipeline.confidential.inputs import refuse_unreadable
 from jobs.pipeline.confidential.noise_key import sweep_shares
-from jobs.pipeline.confidential.stages import evaluate, measure, measure_lazily, plan, read, settle
+from jobs.pipeline.confidential.stages import (
+    evaluate,
+    measure,
+    measure_on_demand,
+    plan,
+    read,
+    resolve_constraints,
+)
 from jobs.pipeline.config.product import Product, Resolved, account_of
 from jobs.pipeline.config.runnable import require_runnable
 from jobs.pipeline.documents.document import json_of
@@ -23,14 +30,14 @@ from jobs.pipeline.folder.identity import claim_as, owner_of
 from jobs.pipeline.folder.lock import only_driver
 from jobs.pipeline.folder.open import open_folder
 from jobs.pipeline.folder.progress import count_files, refuse_damage, repair, stage_progress
-from jobs.pipeline.folder.solutions import begin_solution, refuse_sealed, remove_outdated
-from jobs.pipeline.folder.spending import claim_grants, refuse_other_draws, spendings_of
+from jobs.pipeline.folder.solutions import begin_solution, refuse_finalized, remove_outdated
+from jobs.pipeline.folder.spending import refuse_other_draws, reserve_budgets, spendings_of
 from jobs.pipeline.job import Job, Stage
 from jobs.pipeline.plan import why_no_estimates
 from jobs.pipeline.printable import result_console
 from jobs.pipeline.release.bound import bound_entries, open_released, refuse_other_account
 from jobs.pipeline.release.implied import implied_limits
-from jobs.pipeline.release.stages import estimate, seal, solve, write
+from jobs.pipeline.release.stages import estimate, finalize, solve, write
 from jobs.pipeline.report.console import terminal_table
 from jobs.pipeline.report.finished import costs_folder, write_internal_reports
 from jobs.pipeline.report.run import stages_table
@@ -45,28 +52,28 @@ def _outputs(stage: str, product: Product) -> list[Place]:
     """Return the datasets and files that a stage writes for a product."""
     plan, release, confidential = product.plan, product.release, product.confidential
     output, levels = product.config.output, plan.levels
-    joined = [] if output.joined is None else output.joined.formats
+    joined = [] if output.joined is None else output.joined.file_formats
     bound = [name for name in plan.spine.levels if plan.limits.is_implied(name)]
     implied = [implied_limits(plan, release, name) for name in bound]
-    # Limits that depend on solved counts of another product are written by the stage solve.
-    is_tied = plan.limits.hang_on_products
+    # Constraints that depend on solved counts of another product are written by the stage solve.
+    is_tied = plan.limits.depends_on_other_products
     measurable = why_no_estimates(plan) is None
     known = not plan.is_elsewhere  # imported noisy answers come without the true data
     return {
         "plan": [*map(release.geography, plan.geolevels), release.ledger],
         "read": [*map(confidential.histograms, plan.geolevels)] if known else [],
-        "settle": [
+        "resolve_constraints": [
             *(release.invariants(level.name) for level in levels if level.published),
             *(release.given(level.name) for level in levels if level.bound),
             *([] if is_tied else implied),
         ],
-        "claim": [release.account] if plan.spends else [],
+        "reserve_budget": [release.account] if plan.spends else [],
         "measure": [*map(release.measurements, plan.spine.levels)],
         "estimate": [*map(EstimateLayout.of(release).tables, plan.geolevels if measurable else ())],
         "solve": [
             *([release.support(levels[0].name)] if plan.support else []),
             *(implied if is_tied else []),
-            *(release.lazy_measurements(level.name) for level in levels if level.lazy),
+            *(release.lazy_measurements(level.name) for level in levels if level.on_demand),
             *map(release.counts, plan.geolevels),
         ],
         "write": [
@@ -74,38 +81,38 @@ def _outputs(stage: str, product: Product) -> list[Place]:
             *(release.joined / name for name in joined),
             *map(release.tables, plan.geolevels),
         ],
-        "seal": [release.manifest, release.report, release.whole.manifest],
+        "finalize": [release.manifest, release.report, release.whole.manifest],
         "evaluate": [confidential.evaluation, confidential.report] if known else [],
     }[stage]
 
 
-def _claim(job: Job) -> None:
+def reserve_budget(job: Job) -> None:
     """Reserve the budget of all products, once."""
     for product in job.products:
         for entry in bound_entries(product.config.invariants) if product.plan.spends else ():
             if entry.released is not None and entry.released.path is not None:
                 released = open_released(product.plan, entry, entry.released)
                 refuse_other_account(released, account_of(job.resolved.config))
-    claim_grants(spendings_of(job.resolved, job.identity))
+    reserve_budgets(spendings_of(job.resolved, job.identity))
 
 
-# The order is part of the guarantees. Invariants are checked (settle) before budget is reserved
-# (claim), so a contradiction costs nothing. Budget is reserved before noise is drawn (measure), so
-# no crash leaves answers that no account paid for.
+# The order is part of the guarantees. `resolve_constraints` checks the invariants before
+# `reserve_budget`, so a contradiction costs nothing. `reserve_budget` precedes `measure`, so no
+# crash leaves noisy answers whose budget no account reserved.
 STAGES = tuple(
     Stage(name, sees_truth, partial(_outputs, name), function)
     for name, sees_truth, function in (
         ("plan", True, plan),  # without a public list, geounits come from the data
         ("read", True, read),
-        ("settle", True, settle),
-        ("claim", False, _claim),
+        ("resolve_constraints", True, resolve_constraints),
+        ("reserve_budget", False, reserve_budget),
         ("measure", True, measure),
         ("estimate", False, estimate),
         # Solving sees noise only. The function that draws on-demand queries between its geolevels
         # is passed in, so that `release` need not import `confidential`.
-        ("solve", False, partial(solve, measure_lazily=measure_lazily)),
+        ("solve", False, partial(solve, measure_on_demand=measure_on_demand)),
         ("write", False, write),
-        ("seal", False, seal),
+        ("finalize", False, finalize),
         ("evaluate", True, evaluate),
     )
 )
@@ -193,13 +200,13 @@ def run(
       Main output files, the internal report first.
 
     Raises:
-      OutputError: The release is sealed, with other settings.
+      OutputError: The release is finalized, with other settings.
     """
     if resolved.plan.is_elsewhere:
         return run_solving(resolved, reporter, tasks)
     require_runnable(resolved)
     refuse_unreadable(resolved)
-    refuse_sealed(resolved)
+    refuse_finalized(resolved)
     before = () if resolved.solution else MEASURING
     with open_job(resolved, reporter, moved=moved, tasks=tasks) as job:
         do_stages(job, (*before, *SOLVING, *EVALUATING))
@@ -238,14 +245,14 @@ def resume(
       Main output files; empty if the run was complete, or with `check`.
 
     Raises:
-      OutputError: The release is sealed, with other settings; or a dataset is damaged that cannot
-        be rebuilt, or with `check` any dataset.
+      OutputError: The release is finalized, with other settings; or a dataset is damaged that
+        cannot be rebuilt, or with `check` any dataset.
     """
     require_runnable(resolved)
-    refuse_sealed(resolved)
+    refuse_finalized(resolved)
     with only_driver(resolved.config.output.directory):
         for line in stage_progress(STAGES, resolved):
-            tell(f"{line.product:<10}{line.stage:<10}{line.done:>4} of {line.outputs} done")
+            tell(f"{line.product:<10}{line.stage:<20}{line.done:>4} of {line.outputs} done")
         if check:
             refuse_damage(resolved)
         for damage in [] if check else repair(resolved):
@@ -292,16 +299,16 @@ def run_measuring(
 
 
 def run_solving(resolved: Resolved, reporter: Reporter, tasks: Tasks | None = None) -> list[Place]:
-    """Make a sealed release, or a named solution, from published measurements.
+    """Make a finalized release, or a named solution, from published measurements.
 
     Returns:
       Main output files.
 
     Raises:
-      OutputError: The release is sealed, with other settings.
+      OutputError: The release is finalized, with other settings.
     """
     require_runnable(resolved)
-    refuse_sealed(resolved)
+    refuse_finalized(resolved)
     with open_job(resolved, reporter, tasks=tasks) as job:
         do_stages(job, SOLVING)
     last = resolved.last.release
@@ -311,13 +318,13 @@ def run_solving(resolved: Resolved, reporter: Reporter, tasks: Tasks | None = No
 def run_evaluating(
     resolved: Resolved, reporter: Reporter, tasks: Tasks | None = None
 ) -> list[Place]:
-    """Compare a sealed release with the truth, and write the internal reports.
+    """Compare a finalized release with the truth, and write the internal reports.
 
     Returns:
       The reports and evaluations, all confidential.
 
     Raises:
-      OutputError: The release is not sealed.
+      OutputError: The release is not finalized.
     """
     _refuse_elsewhere(resolved)
     require_runnable(resolved)

@@ -57,7 +57,9 @@ def check_survey(config: SurveyConfig) -> None:
       ConfigError: Its sections do not fit together, or one machine cannot work on it.
     """
     stated, columns = config.synthesis, config.data.columns
-    total = sum(one.share for one in config.statistics) + sum(one.share for one in config.tables)
+    total = sum(one.share for one in config.statistics) + sum(
+        one.share for one in config.contingency_tables
+    )
     total += 0 if stated is None else stated.share
     if total != 1:
         raise BudgetError(
@@ -68,7 +70,7 @@ def check_survey(config: SurveyConfig) -> None:
         )
     n_levels = sum(len(column.levels) for column in columns.values())
     for key, got, most in (
-        ("data.records", _most_records(config), MOST_RECORDS),
+        ("data.n_records", _most_records(config), MOST_RECORDS),
         ("data.columns", len(columns), MOST_ATTRIBUTES),
         ("levels of all data.columns", n_levels, MOST_LEVELS),
     ):
@@ -86,7 +88,7 @@ def check_survey(config: SurveyConfig) -> None:
 
 
 def _most_records(config: SurveyConfig) -> int:
-    return max(config.data.records, (config.synthesis and config.synthesis.records) or 0)
+    return max(config.data.n_records, (config.synthesis and config.synthesis.n_records) or 0)
 
 
 def _check_synthesis(config: SurveyConfig) -> None:
@@ -146,7 +148,9 @@ def predict_features(predict: PredictConfig, names: Sequence[str]) -> list[str]:
 
 def _check_names(config: SurveyConfig) -> None:
     names = {f"statistics.{i}": one.label for i, one in enumerate(config.statistics)}
-    names |= {f"tables.{i}": one.label for i, one in enumerate(config.tables)}
+    names |= {
+        f"contingency_tables.{i}": one.label for i, one in enumerate(config.contingency_tables)
+    }
     for where, name in names.items():
         is_name = re.fullmatch(r"[a-z][a-z0-9_]*", name) and len(name) <= LONGEST_NAME
         require(is_name, where, "has attributes that make no name: give it a `name`", name)

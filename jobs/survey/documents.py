@@ -10,7 +10,7 @@ from jobs.pipeline.documents.document import ExactText, document, read_document
 from jobs.pipeline.documents.manifest import Attribute, ReleaseManifest
 from jobs.pipeline.storage.place import Place
 
-SOLVED = "run `das run` first; if it was sealed, restore it from a copy"
+SOLVED = "run `das run` first; if it was finalized, restore it from a copy"
 
 
 @document
@@ -485,6 +485,6 @@ def read_survey_manifest(path: Place) -> SurveyManifest:
     """The manifest of a survey release.
 
     Raises:
-      OutputError: It is not sealed, or the manifest is damaged or of another format.
+      OutputError: It is not finalized, or the manifest is damaged or of another format.
     """
     return read_document(SurveyManifest, path, remedy=SOLVED)

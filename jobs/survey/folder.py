@@ -55,7 +55,9 @@ def owner_of(plan: SurveyPlan) -> Owner:
         roots=plan.config.output.roots,
         digest=plan.digest,
         account=plan.account,
-        stated={} if _other_settings(plan, _sealed_settings(plan)) else stated_configuration(plan),
+        stated={}
+        if _other_settings(plan, _finalized_settings(plan))
+        else stated_configuration(plan),
         solution=plan.solution,
     )
 
@@ -128,39 +130,39 @@ def remove_damaged(plan: SurveyPlan) -> list[OutputError]:
 
 
 def refuse_other_settings(plan: SurveyPlan) -> None:
-    """Refuse to make sealed parts again with other settings.
+    """Refuse to make finalized parts again with other settings.
 
-    What was made and never sealed is removed instead: nobody was given it.
+    What was made and never finalized is removed instead: nobody was given it.
 
     Raises:
-      OutputError: One is sealed.
+      OutputError: One is finalized.
     """
-    sealed = _sealed_settings(plan)
-    for part, changed in _other_settings(plan, sealed).items():
+    finalized = _finalized_settings(plan)
+    for part, changed in _other_settings(plan, finalized).items():
         raise OutputError(
             str(plan.made.root),
-            f"is sealed, and {part} was made with other settings",
+            f"is finalized, and {part} was made with other settings",
             got=changed,
             remedy="undo the change, or make a further solution with --only solve --solution NAME",
         )
-    if SYNTHESIS in plan.costs and SYNTHESIS not in sealed:
+    if SYNTHESIS in plan.costs and SYNTHESIS not in finalized:
         settings = plan.settings(SYNTHESIS)
         for folder in microdata_folders(plan.made):
             if is_published(folder) and Dataset.open(folder).facts["settings"] != settings:
                 remove_tree(folder)
 
 
-def _other_settings(plan: SurveyPlan, sealed: Mapping[str, dict[str, Any]]) -> dict[str, str]:
-    """Say what differs from the settings that parts were sealed with, by part."""
+def _other_settings(plan: SurveyPlan, finalized: Mapping[str, dict[str, Any]]) -> dict[str, str]:
+    """Say what differs from the settings that parts were finalized with, by part."""
     return {
-        part: ", ".join(differences(sealed[part], plan.settings(part)))
+        part: ", ".join(differences(finalized[part], plan.settings(part)))
         for part in plan.costs
-        if part in sealed and sealed[part] != plan.settings(part)
+        if part in finalized and finalized[part] != plan.settings(part)
     }
 
 
-def _sealed_settings(plan: SurveyPlan) -> dict[str, dict[str, Any]]:
-    """Read the settings that parts were sealed with; nothing where the release is not sealed."""
+def _finalized_settings(plan: SurveyPlan) -> dict[str, dict[str, Any]]:
+    """Read the settings of all finalized parts; nothing where the release is not finalized."""
     if not plan.made.manifest.exists():
         return {}
     return {one.name: one.settings for one in read_survey_manifest(plan.made.manifest).parts}

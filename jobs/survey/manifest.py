@@ -14,7 +14,7 @@ from jobs.pipeline.config.released import RUN_FILE, public_document, yaml_text
 from jobs.pipeline.documents.account import Account, guarantee_of
 from jobs.pipeline.documents.document import read_document
 from jobs.pipeline.documents.manifest import Attribute, PublishedGuarantee, attacks_of
-from jobs.pipeline.release.sealing import (
+from jobs.pipeline.release.finalizing import (
     SEEDED,
     released_files,
     released_outputs,
@@ -56,7 +56,7 @@ from jobs.survey.results import (
 _BACKUP = "restore it from a backup"
 
 
-def seal_survey(plan: SurveyPlan) -> SurveyManifest:
+def finalize_survey(plan: SurveyPlan) -> SurveyManifest:
     """Write the public configuration and the manifest of a release, or of a solution beside it.
 
     Raises:
@@ -145,13 +145,13 @@ def released_configuration(plan: SurveyPlan) -> dict[str, str]:
     document = public_document(config)
     for key in ("evaluate", "output"):
         document.pop(key, None)
-    for key in ("account", "grant", "randomness"):
+    for key in ("account", "budget_id", "randomness"):
         document["privacy"].pop(key, None)
     document["data"].pop("path")
     for one, stated in zip(config.statistics, document.get("statistics", ()), strict=True):
         if one.weights is not None:
             stated["weights"] = f"weights-{one.label}.csv"
-            files[stated["weights"]] = _weights_text(plan, one.weights, one.strata)
+            files[stated["weights"]] = _weights_text(plan, one.weights, one.stratify_by)
     strata = None if config.synthesis is None else config.synthesis.strata
     if strata is not None:
         name = f"weights-{SYNTHESIS}.csv"

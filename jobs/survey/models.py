@@ -24,12 +24,13 @@ from jobs.pipeline.config.models.values import (
     Text,
     Whole,
 )
+from jobs.pipeline.config.upgrade import Kind
 
 _LARGEST_VALUE = 1 << 28  # of a numeric column; what a sum may be clipped to
 
 Share = Annotated[Exact, Field(gt=0)]
 Part = Annotated[Exact, Field(gt=0, lt=1)]
-Least = Annotated[Exact, Field(ge=0, lt=1)]
+MinShare = Annotated[Exact, Field(ge=0, lt=1)]
 Value = Annotated[Whole, Field(ge=-_LARGEST_VALUE, le=_LARGEST_VALUE)]
 
 
@@ -103,7 +104,7 @@ class SurveyData(Model):
     path: StoredPath = Field(description="CSV or Parquet file, or a folder of such files.")
     delimiter: Delimiter = Field(default=",", description="Field separator of CSV files.")
     quoting: Quoting = "double"
-    records: Whole = Field(
+    n_records: Whole = Field(
         ge=1,
         description="Public number of records, by which means are divided and of which microdata "
         "are made. With bounded neighbors it is not protected, so a file with another number is an "
@@ -124,7 +125,7 @@ class StatisticConfig(Model):
     share: Share = Field(description="Of the budget; all shares of the file sum to exactly 1.")
     low: Value = Field(description="Public: no stratum has a mean below it.")
     high: Value = Field(description="Public: no stratum has a mean above it.")
-    spread: float = Field(
+    sd_bound: float = Field(
         gt=0,
         le=_LARGEST_VALUE,
         description="Public: standard deviation of the values within a stratum, about. Too small a "
@@ -135,7 +136,7 @@ class StatisticConfig(Model):
         description="coinpress: clip ever narrower, zcdp alone. clipped: clip once.",
     )
     steps: Whole = Field(default=2, ge=1, le=20, description="Steps of coinpress.")
-    failure: Part = Field(
+    miss_probability: Part = Field(
         default=Fraction(1, 10),
         description="Probability with which the interval of a stratum may miss its mean.",
     )
@@ -153,16 +154,16 @@ class StatisticConfig(Model):
         description="What missing values count as: a number, or `exclude`, by which public sizes "
         "are those of records with a value. Required where the column has `missing`.",
     )
-    strata: list[Text] = Field(
+    stratify_by: list[Text] = Field(
         default=[], description="Attributes whose combinations are the strata; none: one stratum."
     )
     weights: LocalPath | None = Field(
         default=None,
-        description="Public CSV file with one column per attribute of `strata`, `weight`, and "
-        "perhaps `size`; one row per stratum. Weights are shares of the population, and sum to "
-        "exactly 1. Sizes are public numbers of records; default: weight times `data.records`.",
+        description="Public CSV file with one column per attribute of `stratify_by`, `weight`, "
+        "and perhaps `size`; one row per stratum. Weights are shares of the population, and sum to "
+        "exactly 1. Sizes are public numbers of records; default: weight times `data.n_records`.",
     )
-    least: Least = Field(
+    min_share: MinShare = Field(
         default=Fraction(0),
         description="Strata whose public size is a smaller part of all are pooled.",
     )
@@ -171,8 +172,8 @@ class StatisticConfig(Model):
     def _fits(self) -> StatisticConfig:
         if self.low >= self.high:
             raise ValueError(f"`low` must be below `high`; got {self.low} and {self.high}")
-        if bool(self.strata) != (self.weights is not None):
-            raise ValueError("`strata` and `weights` go together")
+        if bool(self.stratify_by) != (self.weights is not None):
+            raise ValueError("`stratify_by` and `weights` go together")
         if self.method == "clipped" and "steps" in self.model_fields_set:
             raise ValueError("`steps` goes with method coinpress")
         return self
@@ -186,7 +187,7 @@ class StatisticConfig(Model):
 class TableConfig(Model):
     """A small table of counts, drawn among those that keep some of its marginals exactly."""
 
-    table: Text = Field(description='Its attributes, such as "sex * race".')
+    query: Text = Field(description='Its attributes, such as "sex * race".')
     name: ProductName | None = Field(
         default=None, description="What it is called; default: its attributes, joined by `_`."
     )
@@ -205,7 +206,7 @@ class TableConfig(Model):
     @property
     def attributes(self) -> tuple[str, ...]:
         """The attributes of the table."""
-        return attributes_of(self.table)
+        return attributes_of(self.query)
 
     @property
     def label(self) -> str:
@@ -231,11 +232,11 @@ class SynthesisStrataConfig(Model):
     weights: LocalPath = Field(
         description="Public CSV file as for means; its weights are the shares of the microdata."
     )
-    least: Least = Field(
+    min_share: MinShare = Field(
         default=Fraction(1, 1000),
         description="Strata of at most this weight are pooled.",
     )
-    population_share: Part = Field(
+    population_model_share: Part = Field(
         default=Fraction(2, 3),
         description="Part of the share that measures everybody; the rest measures all strata at "
         "once.",
@@ -263,7 +264,7 @@ class SynthesisConfig(Model):
         description="Of a mixture without strata: part of the share for one-way counts, by which "
         "rare levels are merged.",
     )
-    pairs_again: Whole = Field(
+    n_remeasured_pairs: Whole = Field(
         default=40,
         ge=0,
         le=10_000,
@@ -276,10 +277,10 @@ class SynthesisConfig(Model):
         "when the share is divided among marginals: each as much (`equal`), by the root of its "
         "cells (`square_root`), or by its cells (`cell_size`), which gives large tables more.",
     )
-    megabytes: Whole = Field(
+    max_model_megabytes: Whole = Field(
         default=8, ge=1, le=1024, description="Of adaptive: largest model between rounds."
     )
-    round_steps: Whole = Field(
+    steps_per_round: Whole = Field(
         default=100, ge=1, le=100_000, description="Of adaptive: steps of the fit after each round."
     )
     components: Whole = Field(
@@ -288,7 +289,7 @@ class SynthesisConfig(Model):
         le=10_000,
         description="Of each fit of a mixture; may be changed after measuring.",
     )
-    starts: Whole = Field(
+    n_fits: Whole = Field(
         default=12,
         ge=1,
         le=1000,
@@ -304,21 +305,22 @@ class SynthesisConfig(Model):
         description="Of the fit and of drawing records, which see no data; may be changed after "
         "measuring.",
     )
-    records: Whole | None = Field(
+    n_records: Whole | None = Field(
         default=None,
         ge=1,
-        description="Records of the microdata; default: `data.records`. May be changed after "
+        description="Records of the microdata; default: `data.n_records`. May be changed after "
         "measuring.",
     )
 
     @model_validator(mode="after")
     def _fits(self) -> SynthesisConfig:
-        of_mixture = {"strata", "one_way_share", "pairs_again", "weighting", "components", "starts"}
+        of_phases = {"one_way_share", "n_remeasured_pairs"}
+        of_mixture = {"strata", "weighting", "components", "n_fits", *of_phases}
         foreign = set() if self.model == "mixture" else of_mixture
         if self.model != "adaptive":
-            foreign = foreign | {"megabytes", "round_steps"}
+            foreign = foreign | {"max_model_megabytes", "steps_per_round"}
         if self.strata is not None:
-            foreign = foreign | {"one_way_share", "pairs_again"}
+            foreign = foreign | of_phases
         if wrong := sorted(foreign & self.model_fields_set):
             other = "with strata" if self.strata is not None else f"with model {self.model}"
             raise ValueError(f"`{wrong[0]}` says nothing {other}")
@@ -344,7 +346,7 @@ class SurveyEvaluateConfig(Model):
     groups: list[Annotated[list[Text], Field(min_length=1)]] = Field(
         default=[],
         description="Sets of attributes of the microdata whose combinations are groups, such as "
-        "[[sex, race]], beside the `strata` of the statistics.",
+        "[[sex, race]], beside the strata of the statistics.",
     )
     floor: Whole = Field(
         default=50,
@@ -360,13 +362,15 @@ class SurveyEvaluateConfig(Model):
 class SurveyConfig(Model):
     """conf/run/survey.yaml: means, tables and microdata of one survey file."""
 
+    renames = Kind.SURVEY
+
     kind: Literal["survey"] = Field(description="That this is the run file of a survey.")
-    format: Literal[1] = Field(description="How this file is written: 1.")
+    format: Literal[3] = Field(description="How this file is written: 3.")
     name: Text = Field(description="Name of the run.")
     privacy: SurveyPrivacyConfig = Field(description="What protection means, and the account.")
     data: SurveyData = Field(description="The survey file; confidential.")
     statistics: list[StatisticConfig] = Field(default=[], description="Means.")
-    tables: list[TableConfig] = Field(
+    contingency_tables: list[TableConfig] = Field(
         default=[], description="Tables of counts that keep exact marginals."
     )
     synthesis: SynthesisConfig | None = Field(default=None, description="Microdata.")

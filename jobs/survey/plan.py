@@ -40,6 +40,7 @@ from jobs.pipeline.config.load import check_solution_name
 from jobs.pipeline.config.mistakes import at
 from jobs.pipeline.config.models.values import SURVEY
 from jobs.pipeline.config.resolve import budget_of
+from jobs.pipeline.config.upgrade import Kind, as_hashed
 from jobs.pipeline.folder.identity import stated_files
 from jobs.pipeline.storage.account import Claim, default_account
 from jobs.pipeline.storage.layout import (
@@ -73,7 +74,7 @@ from jobs.survey.models import (
 S = TypeVar("S")
 T = TypeVar("T")
 _AFTER_MEANS = {"shrink"}
-_AFTER_SYNTHESIS = {"components", "starts", "steps", "seed", "records"}
+_AFTER_SYNTHESIS = {"components", "n_fits", "steps", "seed", "n_records"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +108,7 @@ class MeanPlan:
     def steps(self) -> Steps:
         """The steps of coinpress, or the one of a clipped mean."""
         n_steps = 1 if self.config.method == "clipped" else self.config.steps
-        failure, intersect = float(self.config.failure), self.config.intersect
+        failure, intersect = float(self.config.miss_probability), self.config.intersect
         return Steps.split(self.cost, n_steps, failure=failure, intersect=intersect)
 
 
@@ -216,13 +217,17 @@ class SurveyPlan:
         privacy, changed = self.config.privacy, changed_record_bound(self.budget)
         exact = tuple(f"{what} in {one.name}" for one in self.tables for what in one.exact_names)
         out = str(self.out)
-        return Claim(privacy.product, privacy.grant, self.budget, run, out, changed, exact)
+        return Claim(privacy.product, privacy.budget_id, self.budget, run, out, changed, exact)
 
     def settings(self, part: str) -> dict[str, Any]:
-        """What the run file says of a part that may change after measuring."""
+        """What the run file says of a part that may change after measuring.
+
+        Keys are those of the format before 3, since manifests of earlier releases have them.
+        """
         one = self.part(part)
         if one is None:
-            return self.synthesis.model_dump(mode="json", include=_AFTER_SYNTHESIS)
+            settings = self.synthesis.model_dump(mode="json", include=_AFTER_SYNTHESIS)
+            return dict(as_hashed(Kind.SURVEY, settings, "synthesis"))
         return one.config.model_dump(mode="json", include=_AFTER_MEANS)
 
 
@@ -273,13 +278,27 @@ def load_survey(
     means = _each(
         f"{path}: statistics", config.statistics, lambda one: _mean_plan(one, config, total)
     )
-    tables = _each(f"{path}: tables", config.tables, lambda one: table_plan(one, config, total))
+    tables = _each(
+        f"{path}: contingency_tables",
+        config.contingency_tables,
+        lambda one: table_plan(one, config, total),
+    )
     with at(f"{path}: synthesis.strata"):
         strata = _synthesis_strata(config, domain)
     with at(str(path)):
         _check_tables(tables)
     root, digest = released or (None, _digest(written, config))
     return SurveyPlan(config, path, digest, budget, domain, means, tables, strata, solution, root)
+
+
+def meaning_of_survey(path: Path) -> tuple[SurveyConfig, str]:
+    """Read the run file of a survey; return what it says, and the digest of what it measures.
+
+    Raises:
+      ConfigError, InputError, BudgetError, SchemaError: As `load_survey`.
+    """
+    plan = load_survey(path)
+    return plan.config, plan.digest
 
 
 def _each(where: str, stated: Sequence[S], build: Callable[[S], T]) -> tuple[T, ...]:
@@ -304,7 +323,7 @@ def _synthesis_strata(config: SurveyConfig, domain: Domain) -> SynthesisStrata |
     shape = [own.sizes[i] for i in own.positions(stated.attributes)]
     public = public_strata(config, stated.attributes, stated.weights)
     weights = np.array([float(one.weight) for one in public.values()]).reshape(shape)
-    return SynthesisStrata.of(own, stated.attributes, weights, float(stated.least))
+    return SynthesisStrata.of(own, stated.attributes, weights, float(stated.min_share))
 
 
 def public_strata(
@@ -312,7 +331,7 @@ def public_strata(
 ) -> dict[Labels, PublicStratum]:
     """Read the public weights of all combinations of levels of some attributes."""
     levels = {name: config.data.columns[name].levels for name in attributes}
-    return read_weights(weights, levels, config.data.records)
+    return read_weights(weights, levels, config.data.n_records)
 
 
 def _check_tables(tables: Sequence[TablePlan]) -> None:
@@ -320,7 +339,7 @@ def _check_tables(tables: Sequence[TablePlan]) -> None:
         what = f"has {one.name}, all of which {other.name} publishes as it is"
         exact = [{other.config.attributes[axis] for axis in axes} for axes in other.exact]
         is_kept = any(kept >= {*one.config.attributes} for kept in exact)
-        require(not is_kept, "tables", what, other.config.exact)
+        require(not is_kept, "contingency_tables", what, other.config.exact)
 
 
 def _mean_plan(config: StatisticConfig, run: SurveyConfig, budget: Fraction) -> MeanPlan:
@@ -338,8 +357,8 @@ def _mean_plan(config: StatisticConfig, run: SurveyConfig, budget: Fraction) -> 
     fits = bool(averaged.missing) == (config.missing is not None)
     what = "is required: the column has missing values" if averaged.missing else "has no use"
     require(fits, "missing", what, want="what `missing` of the column is counted as")
-    check_each(config.strata, run.data.columns, "strata")
-    column = Column(config.label, config.low, config.high, config.spread)
+    check_each(config.stratify_by, run.data.columns, "stratify_by")
+    column = Column(config.label, config.low, config.high, config.sd_bound)
     plan = MeanPlan(config, column, *_strata(config, run), cost=budget * config.share)
     if config.method == "clipped":
         clipped_noise(column, plan.steps, plan.strata, definition)
@@ -355,13 +374,13 @@ def _strata(
 
     Sizes that follow from weights are those of a sample: its numbers of records vary about them.
     """
-    neighbors, records = run.privacy.neighbors, run.data.records
+    neighbors, records = run.privacy.neighbors, run.data.n_records
     if config.weights is None:
         one = np.zeros((), np.int64)
         return Strata({EVERYBODY: records}, neighbors), {EVERYBODY: Fraction(1)}, (), one
-    public = public_strata(run, config.strata, config.weights)
-    shape = [len(run.data.columns[name].levels) for name in config.strata]
-    sizes, weights, pooled, stratum_of = pool_small(public, config.least, shape)
+    public = public_strata(run, config.stratify_by, config.weights)
+    shape = [len(run.data.columns[name].levels) for name in config.stratify_by]
+    sizes, weights, pooled, stratum_of = pool_small(public, config.min_share, shape)
     deviations: tuple[float, ...] = ()
     if any(stratum.is_expected for stratum in public.values()):
         deviations = tuple(math.sqrt(records * own * (1 - own)) for own in weights.values())
@@ -369,13 +388,13 @@ def _strata(
 
 
 def pool_small(
-    public: Mapping[Labels, PublicStratum], least: Fraction, shape: Sequence[int]
+    public: Mapping[Labels, PublicStratum], min_share: Fraction, shape: Sequence[int]
 ) -> tuple[dict[str, int], dict[str, Fraction], tuple[str, ...], IntArray]:
     """Pool the strata whose public size is below a part of all.
 
     Args:
       public: Every combination of levels, in order.
-      least: The part.
+      min_share: The part.
       shape: Numbers of levels.
 
     Returns:
@@ -383,7 +402,9 @@ def pool_small(
       of the stratum of each combination.
     """
     total = sum(stratum.size for stratum in public.values())
-    small = [labels for labels, one in public.items() if one.size < max(least * total, Fraction(1))]
+    small = [
+        labels for labels, one in public.items() if one.size < max(min_share * total, Fraction(1))
+    ]
     kept = [labels for labels in public if labels not in set(small)]
     sizes = {stratum_name(labels): public[labels].size for labels in kept}
     weights = {stratum_name(labels): public[labels].weight for labels in kept}
@@ -401,7 +422,7 @@ def _digest(written: SurveyConfig, config: SurveyConfig) -> str:
     Paths to data count as written, so that a project can move to another folder; weights by what
     they hold.
     """
-    document = written.model_dump(
+    stated = written.model_dump(
         mode="json",
         exclude={
             "name": True,
@@ -412,10 +433,11 @@ def _digest(written: SurveyConfig, config: SurveyConfig) -> str:
             "synthesis": {**dict.fromkeys(_AFTER_SYNTHESIS, True), "strata": {"weights"}},
         },
     )
+    document = {**as_hashed(Kind.SURVEY, stated), "format": Kind.SURVEY.former_format}
     # What earlier versions could not say is left out, so that their folders go on.
     if config.data.quoting == "double":
         del document["data"]["quoting"]
-    if not config.tables:
+    if not config.contingency_tables:
         del document["tables"]
     if config.synthesis is not None and config.synthesis.weighting is Weighting.SQUARE_ROOT:
         del document["synthesis"]["weighting"]
@@ -572,15 +594,15 @@ def table_plan(config: TableConfig, run: SurveyConfig, budget: Fraction) -> Tabl
 
     Raises:
       ConfigError: It names what is not there, or its promise would be empty.
-      BudgetError: It is too large to be drawn exactly.
+      BudgetError: The table is too large for exact sampling.
     """
     _check_promise(run)
-    check_each(config.attributes, run.data.columns, "table")
+    check_each(config.attributes, run.data.columns, "query")
     shape = tuple(len(run.data.columns[name].levels) for name in config.attributes)
     n_cells, most = math.prod(shape), f"at most {_MOST_CELLS}"
-    require(n_cells <= _MOST_CELLS, "table", "has too many cells", n_cells, most)
+    require(n_cells <= _MOST_CELLS, "query", "has too many cells", n_cells, most)
     exact = _exact(config)
-    cost, records = budget * config.share, run.data.records
+    cost, records = budget * config.share, run.data.n_records
     plans = [TablePlan(config, shape, order, cost) for order in itertools.permutations(exact)]
     plan = min(plans, key=lambda one: most_steps(one.margins(), records))
     refuse_large(plan.margins(), records, plan.conditioning.scale)
@@ -606,7 +628,7 @@ def _exact(config: TableConfig) -> tuple[tuple[int, ...], ...]:
     found: list[tuple[int, ...]] = []
     for text in config.exact:
         names = attributes_of(text)
-        what = f"names what is not in the table {config.table}"
+        what = f"names what is not in the table {config.query}"
         require({*names} <= {*position}, "exact", what, text)
         what = "is the whole table: nothing of it would be protected"
         require({*names} != {*position}, "exact", what, text)

@@ -29,7 +29,7 @@ def write_public_page(made: ReleaseLayout, to: Place | None = None) -> Place:
       The file.
 
     Raises:
-      OutputError: The release is not sealed, or it cannot be written.
+      OutputError: The release is not finalized, or it cannot be written.
     """
     file = made.report if to is None else to / made.report.name
     if to is not None:
@@ -45,7 +45,7 @@ def write_internal_page(made: ReleaseLayout, confidential: ConfidentialLayout) -
       The file.
 
     Raises:
-      OutputError: The release is not sealed or not evaluated, or it cannot be written.
+      OutputError: The release is not finalized or not evaluated, or it cannot be written.
     """
     evaluation = read_document(
         SurveyEvaluation, confidential.evaluation, remedy="run `das evaluate`"

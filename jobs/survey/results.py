@@ -143,7 +143,7 @@ def released_mean(
         public = found.begin(mean.column, mean.strata)
         slack = 0.0 if config.intersect else math.inf
         found = replace(found, low=public.low - slack, high=public.high + slack)
-    variances = found.noise_sd**2 + found.size_sd**2 + config.spread**2 / sizes
+    variances = found.noise_sd**2 + found.size_sd**2 + config.sd_bound**2 / sizes
     lows, highs = _interval(found, variances, mean, definition)
     means = found.means
     if config.shrink:
@@ -166,7 +166,7 @@ def released_mean(
     shares = np.array([float(weight) for weight in weights])
     deviation = math.sqrt(float(shares**2 @ variances))
     whole = float(shares @ found.means)
-    half = deviation * _deviations(float(config.failure), definition)
+    half = deviation * _deviations(float(config.miss_probability), definition)
     everybody = StratumMean(
         stratum=EVERYBODY,
         weight="1",
@@ -184,10 +184,10 @@ def released_mean(
         name=mean.name,
         attribute=config.mean,
         method=config.method,
-        confidence=1.0 - float(config.failure),
-        spread=config.spread,
+        confidence=1.0 - float(config.miss_probability),
+        spread=config.sd_bound,
         shrunk=config.shrink,
-        strata=tuple(config.strata),
+        strata=tuple(config.stratify_by),
         pooled=mean.pooled,
         everybody=everybody,
         means=rows,
@@ -206,7 +206,7 @@ def _interval(
     """
     sizes = [*mean.strata.sizes.values()]
     noisy = np.array([s.mean(n) for s, n in zip(found.sums[-1], sizes, strict=True)])
-    failure = float(mean.config.failure) * (0.75 if len(found.sums) > 1 else 1.0)
+    failure = float(mean.config.miss_probability) * (0.75 if len(found.sums) > 1 else 1.0)
     half = np.sqrt(variances) * _deviations(failure, definition)
     low, high = (np.clip(ends, found.low, found.high) for ends in (noisy - half, noisy + half))
     return low, high
@@ -334,10 +334,10 @@ def draw_microdata(plan: SurveyPlan, measured: Answers) -> Records:
     of a tree on one.
     """
     settings = plan.synthesis
-    n_records = settings.records or plan.config.data.records
+    n_records = settings.n_records or plan.config.data.n_records
     if isinstance(measured, ChosenMarginals):
         return synthesize_graphical(measured, settings.steps, n_records, settings.seed)
-    fit = Fit(components=settings.components, steps=settings.steps, starts=settings.starts)
+    fit = Fit(components=settings.components, steps=settings.steps, starts=settings.n_fits)
     if isinstance(measured, MeasuredStrata):
         return synthesize_strata(measured, fit, n_records, settings.seed)
     return synthesize(measured, targets_of(measured), fit, n_records, settings.seed)

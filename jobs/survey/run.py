@@ -1,4 +1,4 @@
-"""Runs of surveys: claim, measure once, make means, tables and microdata, seal, evaluate.
+"""Runs of surveys: claim, measure once, make means, tables and microdata, finalize, evaluate.
 
 What is measured is never measured again; what follows from it costs nothing and is made again
 where it is missing.
@@ -15,12 +15,12 @@ from das.confidential import Confidential
 from das.errors import OutputError
 from jobs.pipeline.folder.identity import check_same_files, files_under
 from jobs.pipeline.folder.open import open_folder
-from jobs.pipeline.folder.spending import Spending, claim_grants, refuse_lost, refuse_other_draws
+from jobs.pipeline.folder.spending import Spending, refuse_lost, refuse_other_draws, reserve_budgets
 from jobs.pipeline.input.files import plan_chunks
 from jobs.pipeline.storage.account import noted_failures
 from jobs.pipeline.storage.dataset import is_published
 from jobs.pipeline.storage.files import write_json
-from jobs.pipeline.storage.ledger import seal_ledger
+from jobs.pipeline.storage.ledger import finalize_ledger
 from jobs.pipeline.storage.place import Place
 from jobs.pipeline.tasks.progress import Reporter
 from jobs.survey.checks import SYNTHESIS
@@ -36,7 +36,7 @@ from jobs.survey.folder import (
     remove_damaged,
     spending_of,
 )
-from jobs.survey.manifest import is_made, seal_survey
+from jobs.survey.manifest import finalize_survey, is_made
 from jobs.survey.measurements import read_answers
 from jobs.survey.plan import SurveyPlan
 from jobs.survey.reports import write_internal_page, write_public_page
@@ -106,7 +106,7 @@ def run_survey(plan: SurveyPlan, reporter: Reporter, *, moved: bool = False) -> 
       The files of interest.
 
     Raises:
-      DasError: As `open_survey`; or the file cannot be read, or a part is sealed with other
+      DasError: As `open_survey`; or the file cannot be read, or a part is finalized with other
         settings.
     """
     with open_survey(plan, reporter, moved=moved) as job:
@@ -138,7 +138,7 @@ def solve_survey(plan: SurveyPlan, reporter: Reporter) -> list[Place]:
       The files of interest.
 
     Raises:
-      DasError: As `open_survey`; or a part is not measured, or sealed with other settings.
+      DasError: As `open_survey`; or a part is not measured, or finalized with other settings.
     """
     with open_survey(plan, reporter) as job:
         measured = {part.name for part in job.spending.measured}
@@ -158,11 +158,11 @@ def _measure(job: SurveyJob, *, moved: bool = False) -> None:
     if len(spending.measured) < len(spending.parts):
         _ = job.truth  # what is wrong with the file is told before the grant is claimed
     begin_ledger(plan)
-    claim_grants([spending])
+    reserve_budgets([spending])
     for part in spending.parts:
         with job.reporter.line("measure", part.name):
             measure_part(plan, part, lambda: job.truth, spending, moved=moved)
-    seal_ledger(plan.release.ledger)
+    finalize_ledger(plan.release.ledger)
 
 
 def _release(job: SurveyJob) -> None:
@@ -183,9 +183,9 @@ def _release(job: SurveyJob) -> None:
         with job.reporter.line("solve", "microdata"):
             measured = read_answers(plan.release.measured_part(SYNTHESIS), plan.strata)
             write_microdata(plan, draw_microdata(plan, measured))
-    with job.reporter.line("seal", "manifest"):
-        seal_survey(plan)
-    with job.reporter.line("seal", "report"):
+    with job.reporter.line("finalize", "manifest"):
+        finalize_survey(plan)
+    with job.reporter.line("finalize", "report"):
         write_public_page(plan.made)
 
 
@@ -214,13 +214,13 @@ def check_survey(plan: SurveyPlan) -> list[str]:
 
 
 def evaluate_survey(plan: SurveyPlan, reporter: Reporter) -> list[Place]:
-    """Compare a sealed release with the truth.
+    """Compare a finalized release with the truth.
 
     Returns:
       The files of interest, all confidential.
 
     Raises:
-      OutputError: The release is not sealed.
+      OutputError: The release is not finalized.
     """
     read_survey_manifest(plan.made.manifest)
     with open_survey(plan, reporter) as job:

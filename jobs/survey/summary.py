@@ -38,7 +38,7 @@ def survey_summary(plan: SurveyPlan) -> dict[str, Any]:
     return {
         "name": plan.config.name,
         "budget": json_of(guarantee_of(plan.budget)),
-        "records": data.records,
+        "records": data.n_records,
         "attributes": len(plan.domain.names),
         "levels": sum(plan.domain.sizes),
         "parts": parts,

@@ -1,1 +1,1 @@
-"""Noisy answers of many geounits in compiled loops: sums that are exact in any order."""
+"""Sums of noisy answers of many geounits in compiled loops, exact in any order."""

@@ -1,4 +1,4 @@
-"""Compiled loops over noisy answers: whole numbers, so that the order of sums changes nothing.
+"""Compiled loops over noisy answers: integer arithmetic, so the order of sums does not matter.
 
 Loaded on first use, by `machine_code`.
 """
@@ -46,7 +46,7 @@ def add_groups(
 
 
 def compile_all() -> None:
-    """Call every kernel, types as callers hand over."""
+    """Compile every kernel by calls with the argument types of its callers."""
     one, sums = np.array([0]), np.zeros((1, 1), np.int64)
     for kind in (np.int16, np.int32, np.int64):
         add_runs(np.ones((1, 1), kind), one, one + 1, sums)

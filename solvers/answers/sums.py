@@ -1,7 +1,7 @@
-"""Sums of answers over families, and over what looks alike to an estimate.
+"""Sums of noisy answers over families and over groups of equivalent answers.
 
-Compiled, or by arrays where there is no compiler, as in an installation for releases alone: sums of
-whole numbers are the same.
+Compiled loops, or NumPy where numba is missing, such as in an installation for releases only. Both
+give the same integers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from solvers.least_squares.machine_code import ANSWERS, has_compiler, kernels
 
 
 def family_sums(answers: npt.NDArray[np.integer], starts: IntArray) -> IntArray:
-    """Add up the answers of families.
+    """Add up the answers of the geounits of each family.
 
     Args:
       answers: int16, int32 or int64[G, m], families one after the other.
@@ -29,7 +29,7 @@ def family_sums(answers: npt.NDArray[np.integer], starts: IntArray) -> IntArray:
     sums = np.zeros((len(starts), answers.shape[1]), np.int64)
     ends = np.append(starts[1:], len(answers))
     if not has_compiler():
-        some = np.flatnonzero(ends > starts)  # of an empty family, `reduceat` would take a row
+        some = np.flatnonzero(ends > starts)  # `reduceat` would return a row for empty families
         if len(some):
             sums[some] = np.add.reduceat(answers, starts[some], axis=0, dtype=np.int64)
         return sums
@@ -40,12 +40,12 @@ def family_sums(answers: npt.NDArray[np.integer], starts: IntArray) -> IntArray:
 def group_sums(
     answers: npt.NDArray[np.integer], axis: int, group: IntArray
 ) -> npt.NDArray[np.integer]:
-    """Add up answers along an axis, as `das.tree.coordinates.group_sums` does in arrays.
+    """Add up answers along an axis by group, like `das.tree.coordinates.group_sums`.
 
     Args:
       answers: int16, int32 or int64[G, ...].
       axis: At least 1.
-      group: int64[n] of the n answers along the axis, the group of each, from 0 on, all present.
+      group: int64[n], group of each of the n answers along the axis, from 0; all occur.
     """
     if not has_compiler():
         return coordinates.group_sums(answers, axis, group)

@@ -1,1 +1,1 @@
-"""General solvers behind the same two questions: the least-squares stage and the integer stage."""
+"""General solvers behind two functions: the least-squares stage and the integer stage."""

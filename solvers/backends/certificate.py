@@ -1,8 +1,9 @@
-"""Certificate of what a general solver found, computed from the program and its multipliers.
+"""Certificate of the point that a general solver returns, from the program and its multipliers.
 
-Interior-point solvers end near the boundary. A polish guesses from their answer which counts are
-zero and which rows are at a limit, and solves the equalities that remain (as OSQP does: Stellato
-et al., Math. Program. Comput. 12 (2020), section 5.2); it is kept only if the certificate says so.
+Interior-point solvers end near the boundary. A polish guesses from the returned point which counts
+are zero and which rows are at a bound, and solves the remaining equalities (as OSQP does: Stellato
+et al., Math. Program. Comput. 12 (2020), section 5.2). It is kept only if its certificate is
+better.
 """
 
 from __future__ import annotations
@@ -25,15 +26,15 @@ def estimate(
     tolerance: float,
     iterations: int,
 ) -> Estimate:
-    """Judge a point by the optimality conditions; the solver's own word is not taken.
+    """Certify a solver's point by the optimality conditions; the solver's status is not used.
 
     With z = P v - q - A'y, a point is optimal if it is feasible, z >= 0 with z v = 0 on the counts,
-    z = 0 on the answers, and y > 0 (< 0) only on rows at their lower (upper) limit. The gap is the
+    z = 0 on the answers, and y > 0 (< 0) only on rows at their lower (upper) bound. The gap is the
     difference of the primal and dual objectives.
 
     Args:
       problem: The node problem.
-      program: The same as a quadratic program.
+      program: The node problem as a quadratic program.
       v: float64[n], counts first.
       y: float64[m], multipliers of the rows.
       tolerance: Largest accepted residual.
@@ -42,9 +43,9 @@ def estimate(
     certificate = _certify(problem, program, v, y)
     if certificate.residual > tolerance * 1e-2:
         polished, multipliers = _polish(program, v, y)
-        its = _certify(problem, program, polished, multipliers)
-        if its.residual < certificate.residual:
-            v, certificate = polished, its
+        after = _certify(problem, program, polished, multipliers)
+        if after.residual < certificate.residual:
+            v, certificate = polished, after
     status = Status.SOLVED if certificate.residual <= tolerance else Status.LIMIT
     n = problem.n_children * problem.n_cells
     counts = np.maximum(v[:n], 0).reshape(problem.n_children, problem.n_cells)
@@ -54,7 +55,7 @@ def estimate(
 def _certify(
     problem: NodeProblem, program: QuadraticProgram, v: FloatArray, y: FloatArray
 ) -> Certificate:
-    """The certificate; answers are variables without sign, and all constraints are rows."""
+    """Compute the certificate; answers are variables without sign, all constraints are rows."""
     C, k = problem.n_children, problem.n_cells
     n = C * k
     raw, v = v, np.where(program.floor == 0, np.maximum(v, 0), v)
@@ -76,7 +77,7 @@ def _certify(
 def _polish(
     program: QuadraticProgram, v: FloatArray, y: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Solve with the guessed zeros and active rows; a small shift makes dependent rows harmless."""
+    """Solve with the guessed zeros and active rows; a small shift allows dependent rows."""
     z = program.P @ v - program.q - program.A.T @ y
     free = np.flatnonzero((program.floor != 0) | (v > z / max(1.0, np.abs(program.P.data).max())))
     at_low = np.isfinite(program.low) & (y > 0)
@@ -90,7 +91,7 @@ def _polish(
     right = np.concatenate([program.q[free] / unit, -side])
     try:
         factor = splu(sp.csc_matrix(system + shift))
-    except RuntimeError:  # singular: the guess was no vertex of the conditions
+    except RuntimeError:  # singular: the guessed active set has no unique solution
         return v, y
     solution = np.zeros(len(right))
     for _ in range(10):
@@ -102,6 +103,6 @@ def _polish(
 
 
 def _persons(program: QuadraticProgram, n: int) -> float:
-    """What turns a gradient into persons: the smallest curvature of the counts, if positive."""
+    """Return the smallest positive curvature of the counts; it converts gradients to persons."""
     diagonal = program.P.diagonal()[:n]
     return float(max(diagonal.min(initial=np.inf), 1e-300)) if n else 1.0

@@ -1,4 +1,4 @@
-"""Gurobi, where a licence is present; the licence of the package alone takes 200 variables."""
+"""Gurobi, where a licence is installed; the licence of the package allows 200 variables."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ def solve_quadratic(problem: NodeProblem, tolerance: float, fixed: Fixed = ()) -
     """Solve the continuous stage of a node with Gurobi; see `solvers.least_squares.passes.Solve`.
 
     Raises:
-      RuntimeSetupError: There is no licence, or it does not take a problem of this size.
+      RuntimeSetupError: There is no licence, or it does not allow a problem of this size.
     """
     program = quadratic_program(problem, fixed)
     unit = float(np.abs(program.P.data).max(initial=1.0))
-    small = 1e-9  # the least Gurobi takes
+    small = 1e-9  # the smallest value that Gurobi accepts
     with _environment(OptimalityTol=small, FeasibilityTol=small, BarConvTol=1e-12) as environment:
         model = gurobipy.Model(env=environment)
         x = model.addMVar(len(program.q), lb=program.floor)
@@ -47,7 +47,7 @@ def solve_mixed_integer(program: MixedIntegerProgram, time_limit: float) -> Mixe
     """Solve a mixed-integer program with Gurobi; see `solvers.rounding.mixed_integer`.
 
     Raises:
-      RuntimeSetupError: There is no licence, or it does not take a problem of this size.
+      RuntimeSetupError: There is no licence, or it does not allow a problem of this size.
     """
     with _environment(MIPGap=0.0, TimeLimit=max(time_limit, 0.0)) as environment:
         model = gurobipy.Model(env=environment)
@@ -66,8 +66,8 @@ def solve_mixed_integer(program: MixedIntegerProgram, time_limit: float) -> Mixe
             return MixedIntegerSolution(None, np.inf, outcome)
         value = float(model.ObjVal)
         gap = max(0.0, value - float(model.ObjBound)) / max(1.0, abs(value))
-        found = np.where(program.integrality, np.rint(x.X), x.X)
-        return MixedIntegerSolution(found, gap, outcome)
+        values = np.where(program.integrality, np.rint(x.X), x.X)
+        return MixedIntegerSolution(values, gap, outcome)
 
 
 def _environment(**parameters: float) -> gurobipy.Env:

@@ -1,4 +1,4 @@
-"""PIQP, a general open interior-point solver: takes whatever rows there are."""
+"""PIQP, a general open-source interior-point solver, which accepts any linear rows."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The node problem as a sparse quadratic program, for solvers that know no structure.
+"""The node problem as a sparse quadratic program, for general solvers.
 
 Answers become variables: with v_q = Q_q x_c the objective is diagonal, which general solvers
-handle far better than the dense G_c.
+solve far faster than the dense G_c.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from solvers.problem import LeastSquaresTerm, NodeProblem
 
 @dataclass(frozen=True, eq=False)
 class QuadraticProgram:
-    """minimise v' P v / 2 - q' v  subject to  low <= A v <= high, v >= floor.
+    """Program: minimise v' P v / 2 - q' v subject to low <= A v <= high, v >= floor.
 
     The first C x k variables are the counts, child by child; the others are answers.
 
@@ -26,8 +26,8 @@ class QuadraticProgram:
       P: Sparse symmetric matrix, positive semidefinite.
       q: float64[n].
       A: Sparse matrix of m rows.
-      low: float64[m], -inf where a row has no lower limit.
-      high: float64[m], inf where it has no upper one.
+      low: float64[m], -inf for no lower bound.
+      high: float64[m], inf for no upper bound.
       floor: float64[n], 0 for counts and -inf for answers.
     """
 
@@ -42,7 +42,7 @@ class QuadraticProgram:
 def quadratic_program(
     problem: NodeProblem, fixed: tuple[tuple[IntArray, FloatArray], ...] = ()
 ) -> QuadraticProgram:
-    """Write the continuous stage of a node out.
+    """Write the continuous stage of a node as a quadratic program.
 
     Args:
       problem: The node problem.
@@ -50,12 +50,13 @@ def quadratic_program(
     """
     C, k = problem.n_children, problem.n_cells
     n = C * k
-    own = [sp.csc_matrix((k, k)) for _ in range(C)]
+    gram = [sp.csc_matrix((k, k)) for _ in range(C)]
     q, diagonal, floor = [np.zeros(n)], [np.zeros(n)], [np.zeros(n)]
     lifted: list[sp.csr_array] = []
     for term in problem.terms:
         if not isinstance(term, LeastSquaresTerm):
-            own = [H + w * sp.csc_matrix(term.gram) for H, w in zip(own, term.weights, strict=True)]
+            squares = sp.csc_matrix(term.gram)
+            gram = [G + w * squares for G, w in zip(gram, term.weights, strict=True)]
             q[0] = q[0] + (term.weights[:, None] * term.adjoint).ravel()
         elif term.answers.shape[1] == k:  # of single cells
             diagonal[0] = diagonal[0] + np.repeat(term.weights, k)
@@ -67,14 +68,14 @@ def quadratic_program(
             q.append((term.weights[:, None] * term.answers).ravel())
             floor.append(np.full(C * m, -np.inf))
     constraints = list(of_node(problem, fixed))
-    low, high = [one.lower for one in constraints], [one.upper for one in constraints]
+    low, high = [row.lower for row in constraints], [row.upper for row in constraints]
     answers = sum(matrix.shape[0] for matrix in lifted)
-    rows = [sp.hstack([one.A, sp.csr_array((one.A.shape[0], answers))]) for one in constraints]
+    rows = [sp.hstack([row.A, sp.csr_array((row.A.shape[0], answers))]) for row in constraints]
     if lifted:
         rows.append(sp.hstack([sp.vstack(lifted), -sp.eye_array(answers)]))
         low.append(np.zeros(answers))
         high.append(np.zeros(answers))
-    counts = sp.block_diag(own, format="csc")
+    counts = sp.block_diag(gram, format="csc")
     P = sp.block_diag([counts, sp.csc_matrix((answers, answers))]) + sp.diags(
         np.concatenate(diagonal)
     )

@@ -1,4 +1,4 @@
-"""The solvers one can choose, by name."""
+"""Solvers by name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from solvers.rounding.mixed_integer import MixedIntegerSolver, solve_mixed_integ
 
 
 def least_squares(solver: LeastSquaresSolver) -> Solve:
-    """The function that solves one least-squares problem with a solver.
+    """Return the function that solves a least-squares problem with the named solver.
 
     Raises:
       RuntimeSetupError: The solver is not installed.
@@ -26,7 +26,7 @@ def least_squares(solver: LeastSquaresSolver) -> Solve:
 
 
 def mixed_integer(solver: IntegerSolver) -> MixedIntegerSolver:
-    """The function that solves one mixed-integer program with a solver.
+    """Return the function that solves a mixed-integer program with the named solver.
 
     Raises:
       RuntimeSetupError: The solver is not installed.

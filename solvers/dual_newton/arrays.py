@@ -1,4 +1,4 @@
-"""The arrays that a climb is handed and moves along."""
+"""Arrays of dual ascent: the node, its elimination order and the iterate."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from das.arrays import FloatArray, IntArray
 
 
 class Node(NamedTuple):
-    """What a node is: C children, k cells, M answers of all layers side by side, r rows.
+    """Node: C children, k cells, M answers of all layers side by side, r rows.
 
     Attributes:
       parent: float64[k].
-      has_parent: Whether the children add up to it.
+      has_parent: Whether the children add up to the parent.
       unit: float64[C].
       inverse: float64[C], 1 / unit.
       answers: float64[C, M].
-      variance: float64[layers, C]; 0 if given, inf where not asked.
-      ends: int64[layers + 1], where the groups of each layer begin among M.
+      variance: float64[layers, C]; 0 if given, inf if not measured.
+      ends: int64[layers + 1], start of the groups of each layer among M.
       on: int64[layers], `Layer.on`.
-      onto: int64, `Layer.index` of all layers end to end, from `starts` on.
+      onto: int64, `Layer.index` of all layers end to end; layer q starts at starts[q].
       starts: int64[layers].
       rows: float64[r, k], coefficients of the linear rows.
-      least: float64[C, r], their lower limits, -inf without.
-      most: float64[C, r], their upper limits, inf without.
-      slack: float64[C, r], variance of their slacks at first.
+      least: float64[C, r], lower bounds of the rows, -inf for none.
+      most: float64[C, r], upper bounds of the rows, inf for none.
+      slack: float64[C, r], first variance of the slacks of the rows.
     """
 
     parent: FloatArray
@@ -44,15 +44,15 @@ class Node(NamedTuple):
 
 
 class Roles(NamedTuple):
-    """Which layers are eliminated how.
+    """Order in which layers are eliminated.
 
     Attributes:
       chain: int64[P], layers each of which refines the next.
-      lower: How many of them refine all other layers and rows; the last of these is the base, or
-        the cells.
+      lower: Number of layers of the chain that refine all other layers and rows; the last of these
+        is the base. If 0, the cells are the base.
       crossing: int64[Q], the layers outside the chain.
       maps: int64[Q, base], group of each group of the base.
-      coefficients: float64[r, base], of the rows.
+      coefficients: float64[r, base], coefficients of the rows.
       chain_index: int64[P, most], group of each group of the layer below, or of each cell.
     """
 
@@ -65,18 +65,18 @@ class Roles(NamedTuple):
 
 
 class State(NamedTuple):
-    """Where a climb is; all arrays are moved along.
+    """Iterate of dual ascent, updated in place.
 
     Attributes:
-      field: float64[C, k], detailed answers and what the multipliers add.
-      change: float64[C, k], of the field by a whole step.
+      field: float64[C, k], detailed answers plus the multipliers' terms.
+      change: float64[C, k], change of the field by a full step.
       level: float64[k], multipliers of the coupling.
       u: float64[C, M + r], multipliers of the layers, then of the rows.
       du: float64[C, M + r], the step.
       x: float64[C, k], the counts.
       residual: float64[C, M + r], gradient of the dual function.
-      center: float64[C, r], where the slacks of rows were.
-      slack: float64[C, r], their variance around it.
+      center: float64[C, r], centers of the proximal terms of the slacks of rows.
+      slack: float64[C, r], variance of the slacks around the centers.
     """
 
     field: FloatArray
@@ -91,15 +91,15 @@ class State(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """When a climb ends.
+    """Stopping rules of dual ascent.
 
     Attributes:
       steps: Most steps.
       iterations: Most iterations of conjugate gradients in a step.
-      trials: Of the line search.
-      stale: Steps without a smaller residual.
-      loose: Relative residual of conjugate gradients while the positive cells change much.
-      tight: Relative residual from then on.
+      trials: Most trials of the line search.
+      stale: Most steps without a smaller residual.
+      loose: Relative residual of conjugate gradients after a shortened step.
+      tight: Relative residual after a full step.
     """
 
     steps: int

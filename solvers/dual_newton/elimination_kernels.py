@@ -1,11 +1,11 @@
-"""The linear system of one step, child by child on their positive cells, as compiled loops.
+"""Linear system of one dual Newton step, child by child on their positive cells, compiled.
 
-Layers that refine all that follow (the chain) are eliminated node by node. The others (crossing)
-and the linear rows are eliminated on the smaller side: on the groups of the chain's last layer
-that hold positive cells, by inverses of the queries' variances, or on the groups of the crossing
+Layers that refine all later layers (the chain) are eliminated node by node. The others (crossing)
+and the linear rows are eliminated on the smaller side. One side is the groups of the chain's base
+with positive cells, by inverses of the queries' variances. The other is the groups of the crossing
 layers, of which the first are diagonal.
 
-Sums are taken in the order they are written in, as in `kernels`.
+Sums are evaluated in the order of the source, as in `kernels`.
 """
 
 from __future__ import annotations
@@ -21,26 +21,27 @@ from solvers.least_squares.machine_code import compiled_into_kernels
 
 Int32Array = npt.NDArray[np.int32]
 
-_SHIFT = 1e-13  # of the crossing groups' matrix, relative; sums that are given may repeat
-_FULL = 8  # a row with more than one in so many entries is passed whole
-# Variance of the slacks of rows that bind, relative to the first: rows that bind in all children
+# Defaults, not measured.
+_SHIFT = 1e-13  # relative shift of the crossing groups' matrix, since given sums may repeat
+_FULL = 8  # rows with more than 1 / _FULL nonzero entries are processed as dense
+# Variance of the slacks of active rows, over the first one: rows that are active in all children
 # can contradict the parent.
 _ROW_DAMPING = 0.1
 
 
 class Nodes(NamedTuple):
-    """The positive cells, the nodes of the chain above them, and the groups they are in.
+    """Positive cells, nodes of the chain above them, and groups that contain them.
 
-    Node i of level a of the chain is in node up[a, i] of level a + 1; its tau is the variance below
-    it, alpha = 1 / (variance + tau) and phi = variance / (variance + tau) with its own variance,
-    and `top` the diagonal of the inverse at the base. Base node i is in group groups[q, i], -1
-    where q is not asked: of the rows, then of the crossing layers, then of those of the chain above
-    the base. `number` says which multiplier is a group's, `own` its variance. Child c has the
-    groups from first[c] on, those of rows and crossing layers up to middle[c].
+    Node i of level a of the chain is in node up[a, i] of level a + 1. tau is the variance below a
+    node; with v the variance of its layer, alpha = 1 / (v + tau) and phi = v / (v + tau). `top` is
+    the diagonal of the inverse at the base. Base node i is in group groups[q, i] of the rows, then
+    of the crossing layers, then of the layers of the chain above the base; -1 if q was not
+    measured. A group has the multiplier `number` and the variance `group_variance`. Child c has
+    the groups first[c]:first[c + 1]; those of rows and crossing layers end at middle[c].
 
     Attributes:
-      ptr: int64[P + 1, C + 1], where the nodes of each child begin.
-      place: int32[P + 1, n], cell, or group of a layer of the chain.
+      ptr: int64[P + 1, C + 1], start of the nodes of each child.
+      place: int32[P + 1, n], cell, or group in the layer of the chain.
       up: int32[P, n].
       tau: float64[P, n].
       alpha: float64[P, n].
@@ -49,10 +50,10 @@ class Nodes(NamedTuple):
       groups: int32[r + Q + layers above the base, base nodes].
       factor: float64[r, base nodes], coefficients of the rows.
       number: int64[groups].
-      own: float64[groups].
+      group_variance: float64[groups].
       first: int64[C + 1].
       middle: int64[C].
-      lower: Levels up to the base.
+      lower: Number of levels up to the base.
     """
 
     ptr: IntArray
@@ -65,18 +66,18 @@ class Nodes(NamedTuple):
     groups: Int32Array
     factor: FloatArray
     number: IntArray
-    own: FloatArray
+    group_variance: FloatArray
     first: IntArray
     middle: IntArray
     lower: int
 
 
 class Elimination(NamedTuple):
-    """Factors per child on the smaller side.
+    """Factors per child, on the smaller side.
 
     Attributes:
       side: int64[C], 1 for the base nodes, 0 for the groups.
-      begin: int64[C + 1], where the factor of each child begins.
+      begin: int64[C + 1], start of the factor of each child.
       factors: float64.
     """
 
@@ -85,18 +86,18 @@ class Elimination(NamedTuple):
     factors: FloatArray
 
 
-class Room(NamedTuple):
-    """Room to work, float64: per node of the chain, then per group.
+class Workspace(NamedTuple):
+    """Workspace, float64: arrays per node of the chain, then per group.
 
     Attributes:
-      sums: Sums that rise.
-      missing: What nodes lack, or are pushed by.
-      push: What falls on the level below.
+      sums: Sums on the way up the chain.
+      missing: Residuals of nodes, or pushes on them.
+      push: Push on the level below.
       base: Sums at the base.
       turn: Push of the groups on the base.
       dx: Change of the positive cells.
       wanted: [P, n], residuals of the chain.
-      found: [P, n], its multipliers.
+      found: [P, n], multipliers of the chain.
       lack: Residuals of the groups, then their multipliers.
       spent: Per group.
     """
@@ -113,12 +114,12 @@ class Room(NamedTuple):
     spent: FloatArray
 
 
-class Face(NamedTuple):
-    """The linear system on the positive cells: its nodes, their factors, room to work."""
+class ActiveFace(NamedTuple):
+    """Linear system on the positive cells: its nodes, their factors, and a workspace."""
 
     nodes: Nodes
     elimination: Elimination
-    room: Room
+    room: Workspace
 
 
 @compiled_into_kernels
@@ -148,8 +149,8 @@ def _factorise(A: FloatArray, n: int) -> None:
 def _substitute(A: FloatArray, n: int, v: FloatArray) -> None:
     """Overwrite v with the solution of U'U z = v; see `_factorise`.
 
-    Rows are read twice while they are near, and nothing below them. Eight sums side by side are as
-    wide as registers may be; how they end up in one is written down.
+    Each row is read while it is in the cache. Eight partial sums fill vector registers; the order
+    in which they are added is fixed.
     """
     for i in range(n):
         row = A[i]
@@ -180,9 +181,9 @@ def _substitute(A: FloatArray, n: int, v: FloatArray) -> None:
 
 @compiled_into_kernels
 def find_nodes(state: State, damped: FloatArray, node: Node, roles: Roles) -> Nodes:
-    """Find the positive cells, the nodes of the chain above them, and the groups they are in.
+    """Find the positive cells, the nodes of the chain above them, and groups that contain them.
 
-    A cell that one child holds alone stays at the parent's count: it takes no part in a step.
+    A cell that is positive in one child only stays at the parent's count and is left out of a step.
     """
     x, ends, chain, lower = state.x, node.ends, roles.chain, roles.lower
     C, k = x.shape
@@ -196,7 +197,7 @@ def find_nodes(state: State, damped: FloatArray, node: Node, roles: Roles) -> No
     for j in range(k):
         total += held[j] if held[j] >= least else 0
     ptr = np.zeros((P + 1, C + 1), np.int64)
-    # Half as wide as other numbers: what a step reads of a large node does not fit the cache.
+    # int32 saves memory traffic: the data of a large node do not fit the cache.
     place = np.empty((P + 1, total), np.int32)  # cell, or group of a layer of the chain
     up = np.empty((P, total), np.int32)
     tau, alpha, phi = np.zeros((P, total)), np.zeros((P, total)), np.zeros((P, total))
@@ -248,7 +249,7 @@ def find_nodes(state: State, damped: FloatArray, node: Node, roles: Roles) -> No
     groups = np.full((r + len(layers), base), -1, np.int32)
     factor = np.zeros((r, base))
     number = np.empty(base * len(groups), np.int64)
-    own = np.empty(base * len(groups))
+    group_variance = np.empty(base * len(groups))
     starts, middle = np.zeros(C + 1, np.int64), np.zeros(C, np.int64)
     of_base = np.empty(base, np.int64)
     n = 0
@@ -262,7 +263,7 @@ def find_nodes(state: State, damped: FloatArray, node: Node, roles: Roles) -> No
                     n = begin + 1
             if n > begin:
                 number[begin] = ends[-1] + q
-                own[begin] = row_variance(c, q, state, node)
+                group_variance[begin] = row_variance(c, q, state, node)
         for q in range(r, len(groups)):
             begin = n
             if q == Q:
@@ -282,20 +283,33 @@ def find_nodes(state: State, damped: FloatArray, node: Node, roles: Roles) -> No
                     group = n
                     seen[g] = n
                     number[n] = ends[layers[q - r]] + g
-                    own[n] = v
+                    group_variance[n] = v
                     n += 1
                 groups[q, i] = group
         if len(groups) == Q:
             middle[c] = n
         starts[c + 1] = n
     return Nodes(
-        ptr, place, up, tau, alpha, phi, top, groups, factor, number, own, starts, middle, lower
+        ptr,
+        place,
+        up,
+        tau,
+        alpha,
+        phi,
+        top,
+        groups,
+        factor,
+        number,
+        group_variance,
+        starts,
+        middle,
+        lower,
     )
 
 
 @compiled_into_kernels
 def row_variance(c: int, j: int, state: State, node: Node) -> float:
-    """Variance of the slack of a row: that of proximal steps where it is free, else a damping."""
+    """Return the variance of a row's slack: proximal if the row is inactive, else damped."""
     wanted = state.center[c, j] - state.u[c, node.ends[-1] + j] * state.slack[c, j]
     if node.least[c, j] < wanted < node.most[c, j]:
         return float(state.slack[c, j])
@@ -305,7 +319,13 @@ def row_variance(c: int, j: int, state: State, node: Node) -> float:
 @compiled_into_kernels
 def eliminate(nodes: Nodes, P: int) -> Elimination:
     """Factorise the layers above the base and the rows per child, on the smaller side."""
-    ptr, top, groups, factor, own = nodes.ptr, nodes.top, nodes.groups, nodes.factor, nodes.own
+    ptr, top, groups, factor, group_variance = (
+        nodes.ptr,
+        nodes.top,
+        nodes.groups,
+        nodes.factor,
+        nodes.group_variance,
+    )
     first, middle, lower = nodes.first, nodes.middle, nodes.lower
     C, r = len(middle), len(factor)
     Q = len(groups) - (P - lower)  # rows and crossing layers
@@ -315,7 +335,7 @@ def eliminate(nodes: Nodes, P: int) -> Elimination:
         m = middle[c] - first[c]
         fits = n <= m
         for g in range(first[c], first[c + 1]):
-            fits = fits and own[g] > 0.0
+            fits = fits and group_variance[g] > 0.0
         for i in range(ptr[lower, c], ptr[lower, c + 1]):
             fits = fits and top[i] > 0.0
         side[c] = fits
@@ -331,13 +351,13 @@ def eliminate(nodes: Nodes, P: int) -> Elimination:
             for q in range(r):
                 for i in range(n):
                     if groups[q, low + i] >= 0:
-                        w = factor[q, low + i] / own[groups[q, low + i]]
+                        w = factor[q, low + i] / group_variance[groups[q, low + i]]
                         for j in range(i, n):
                             A[i, j] += w * factor[q, low + j]
             for q in range(r, len(groups)):
                 if groups[q, low] >= 0:
                     mine = groups[q, low : low + n]
-                    w = 1.0 / own[mine[0]]
+                    w = 1.0 / group_variance[mine[0]]
                     for i in range(n):
                         g, out = mine[i], A[i]
                         for j in range(i, n):
@@ -355,14 +375,14 @@ def eliminate(nodes: Nodes, P: int) -> Elimination:
 
 @compiled_into_kernels
 def _add_groups(A: FloatArray, c: int, nodes: Nodes, P: int, Q: int) -> None:
-    """A = V + Z' N Z, the upper half: rows and crossing groups Z of a child, the inverse N."""
+    """Set the upper half of A = V + Z' N Z for the rows and crossing groups Z of a child."""
     ptr, up, alpha, phi, lower = nodes.ptr, nodes.up, nodes.alpha, nodes.phi, nodes.lower
     groups, factor, r = nodes.groups, nodes.factor, len(nodes.factor)
     low, n = ptr[lower, c], ptr[lower, c + 1] - ptr[lower, c]
     start, m = nodes.first[c], nodes.middle[c] - nodes.first[c]
     weight, node = np.empty(n), np.empty(n, np.int64)
     for g in range(m):
-        A[g, g] = nodes.own[start + g]
+        A[g, g] = nodes.group_variance[start + g]
     for i in range(n):
         weight[i] = nodes.top[low + i]
         for q in range(Q):
@@ -420,8 +440,8 @@ def _add_groups(A: FloatArray, c: int, nodes: Nodes, P: int, Q: int) -> None:
 
 
 @compiled_into_kernels
-def _rise(a: int, c: int, room: Room, nodes: Nodes) -> None:
-    """Sums of level a + 1 from those of level a, and what they lack."""
+def _pass_up(a: int, c: int, room: Workspace, nodes: Nodes) -> None:
+    """Compute sums of level a + 1 from those of level a, and the residuals left."""
     ptr, up, sums, missing = nodes.ptr, nodes.up, room.sums, room.missing
     low, high = ptr[a + 1, c], ptr[a + 1, c + 1]
     for i in range(low, high):
@@ -435,8 +455,8 @@ def _rise(a: int, c: int, room: Room, nodes: Nodes) -> None:
 
 
 @compiled_into_kernels
-def _fall(a: int, c: int, room: Room, nodes: Nodes) -> None:
-    """Multipliers of level a + 1 in place of what they lack, and the push on level a."""
+def _pass_down(a: int, c: int, room: Workspace, nodes: Nodes) -> None:
+    """Replace residuals of level a + 1 by multipliers, and compute the push on level a."""
     ptr, up, found, push, missing = nodes.ptr, nodes.up, room.found, room.push, room.missing
     for i in range(ptr[a + 1, c], ptr[a + 1, c + 1]):
         t = nodes.alpha[a, i] * (found[a, i] - nodes.tau[a, i] * push[i])
@@ -447,14 +467,14 @@ def _fall(a: int, c: int, room: Room, nodes: Nodes) -> None:
 
 
 @compiled_into_kernels
-def _above(c: int, room: Room, nodes: Nodes, P: int) -> None:
-    """Push of the chain above the base on base nodes that moved by `sums`, without its groups."""
+def _pass_above_base(c: int, room: Workspace, nodes: Nodes, P: int) -> None:
+    """Compute the push of the chain above the base, for base nodes that moved by `sums`."""
     for a in range(nodes.lower, P):
-        _rise(a, c, room, nodes)
+        _pass_up(a, c, room, nodes)
     for i in range(nodes.ptr[P, c], nodes.ptr[P, c + 1]):
         room.push[i] = 0.0
     for a in range(P - 1, nodes.lower - 1, -1):
-        _fall(a, c, room, nodes)
+        _pass_down(a, c, room, nodes)
 
 
 @compiled_into_kernels
@@ -473,7 +493,7 @@ def _subtract_groups(values: FloatArray, lack: FloatArray, c: int, Q: int, nodes
 
 @compiled_into_kernels
 def _push_groups(lack: FloatArray, turn: FloatArray, c: int, Q: int, nodes: Nodes) -> None:
-    """Set `turn` to Z lack: what rows and groups push a child's base nodes by."""
+    """Set `turn` to Z lack: the push of rows and groups on a child's base nodes."""
     groups, factor = nodes.groups, nodes.factor
     for i in range(nodes.ptr[nodes.lower, c], nodes.ptr[nodes.lower, c + 1]):
         t = 0.0
@@ -488,16 +508,16 @@ def _push_groups(lack: FloatArray, turn: FloatArray, c: int, Q: int, nodes: Node
 
 
 @compiled_into_kernels
-def respond(inverse: FloatArray, force: FloatArray, face: Face, P: int) -> None:
-    """Change of the positive cells under a force per cell, float64[k], all layers answering.
+def solve_on_face(inverse: FloatArray, force: FloatArray, face: ActiveFace, P: int) -> None:
+    """Solve for the change of the positive cells under a force per cell, float64[k].
 
     `room.found` is set to the multipliers of the chain. `room.lack` are the residuals of the groups
-    over the base and becomes their multipliers, those of the chain only where the base nodes are
-    the smaller side, which are not in `found`. `room.dx` is set to the change.
+    over the base and becomes their multipliers. Multipliers of the chain are in `lack`, not in
+    `found`, if the base nodes are the smaller side. `room.dx` is set to the change.
     """
     nodes, elimination, room = face.nodes, face.elimination, face.room
     ptr, place, top, lower = nodes.ptr, nodes.place, nodes.top, nodes.lower
-    own, first, middle = nodes.own, nodes.first, nodes.middle
+    group_variance, first, middle = nodes.group_variance, nodes.first, nodes.middle
     sums, push, base, turn, lack = room.sums, room.push, room.base, room.turn, room.lack
     side, begin = elimination.side, elimination.begin
     for c in range(len(middle)):
@@ -505,13 +525,13 @@ def respond(inverse: FloatArray, force: FloatArray, face: Face, P: int) -> None:
         for i in range(ptr[0, c], ptr[0, c + 1]):
             sums[i] = d * force[place[0, i]]
         for a in range(lower):
-            _rise(a, c, room, nodes)
+            _pass_up(a, c, room, nodes)
         low, high = ptr[lower, c], ptr[lower, c + 1]
         Q = len(nodes.groups) - (0 if side[c] else P - lower)
         for i in range(low, high):
             base[i] = sums[i]
         if not side[c] and P > lower:
-            _above(c, room, nodes, P)
+            _pass_above_base(c, room, nodes, P)
             for i in range(low, high):
                 sums[i] = base[i] + top[i] * push[i]
         _subtract_groups(sums, lack, c, Q, nodes)
@@ -519,12 +539,12 @@ def respond(inverse: FloatArray, force: FloatArray, face: Face, P: int) -> None:
         if side[c]:
             n = high - low
             for g in range(first[c], first[c + 1]):
-                room.spent[g] = lack[g] / own[g]
+                room.spent[g] = lack[g] / group_variance[g]
             _push_groups(room.spent, turn, c, Q, nodes)
             _substitute(A.reshape(n, n), n, turn[low:])
             _subtract_groups(turn, lack, c, Q, nodes)
             for g in range(first[c], first[c + 1]):
-                lack[g] /= own[g]
+                lack[g] /= group_variance[g]
         else:
             m = middle[c] - first[c]
             _substitute(A.reshape(m, m), m, lack[first[c] :])
@@ -532,13 +552,13 @@ def respond(inverse: FloatArray, force: FloatArray, face: Face, P: int) -> None:
         if not side[c] and P > lower:
             for i in range(low, high):
                 sums[i] = base[i] + top[i] * turn[i]
-            _above(c, room, nodes, P)
+            _pass_above_base(c, room, nodes, P)
             for i in range(low, high):
                 push[i] += turn[i]
         else:
             for i in range(low, high):
                 push[i] = turn[i]
         for a in range(lower - 1, -1, -1):
-            _fall(a, c, room, nodes)
+            _pass_down(a, c, room, nodes)
         for i in range(ptr[0, c], ptr[0, c + 1]):
             room.dx[i] = d * (force[place[0, i]] + push[i])

@@ -1,13 +1,14 @@
-"""The dual Newton method of one node as compiled loops: projection, coupling, line search.
+"""Dual Newton method of one node as compiled loops: projection, coupling, line search.
 
-`climb` works child by child, on their positive cells alone. `elimination_kernels` solves for one
-child; the multipliers of what couples the children are left to conjugate gradients. They are
-preconditioned as in domain decomposition: S = sum_c R_c' N_c R_c, N_c the inverse of G on the
-positive cells of child c, by sum_c R_c' W_c G_c W_c R_c, W_c the child's share of the variance of
-each cell. That is exact where all children share one support, and where none overlap.
+`dual_ascent` works child by child, on their positive cells only. `elimination_kernels` solves for
+one child; the multipliers that couple the children are found by conjugate gradients. The
+preconditioner is that of domain decomposition: S = sum_c R_c' N_c R_c, N_c the inverse of G on the
+positive cells of child c, is preconditioned by sum_c R_c' W_c G_c W_c R_c, W_c the child's share of
+the variance of each cell. It is exact if all children have the same support, and if no supports
+overlap.
 
-Sums are taken in the order they are written in, and no product is fused with a sum: all
-processors find the same bits. What is to be fast therefore adds rows to rows.
+Sums are evaluated in the order of the source, and no product is fused with a sum, so all processors
+find the same bits. Fast loops therefore add rows to rows.
 
 References:
   Farhat & Roux, Int. J. Numer. Meth. Engng 32 (1991), 1205-1227 (the dual system and its
@@ -23,35 +24,36 @@ import numpy as np
 from das.arrays import FloatArray, IntArray
 from solvers.dual_newton.arrays import Limits, Node, Roles, State
 from solvers.dual_newton.elimination_kernels import (
-    Face,
+    ActiveFace,
     Nodes,
-    Room,
+    Workspace,
     eliminate,
     find_nodes,
-    respond,
     row_variance,
+    solve_on_face,
 )
 from solvers.least_squares.machine_code import Fields, compiled
 
+# Defaults, not measured, unless a measurement is named.
 _PANEL = 96  # cells whose children's numbers fit the cache
-_SINGULAR = 1e-9  # smallest eigenvalue taken for nonzero in the preconditioned system
+_SINGULAR = 1e-9  # smallest eigenvalue that counts as nonzero in the preconditioned system
 _REPEATED = 1e-10  # relative shift of the coupling system
-# Of the damping, however small the residual: a step leaves about this part of what given sums are
-# off by, and conjugate gradients need the more iterations the less there is. 94 children took 590
-# of them with it, 1,423 with 1e-6.
+# Lower bound of the damping, over `damping`. A step leaves about this part of the residual of given
+# sums, and conjugate gradients need more iterations for smaller ones: 94 children took 590 with it,
+# 1,423 with 1e-6.
 _LEAST_DAMPING = 1e-3
 _FORBIDDEN = -5e199  # half of `layers.FORBIDDEN`
-_FREER, _FREEST = 2.0, 100.0  # growth per step and most of the slacks of rows, over the first
+_FREER, _FREEST = 2.0, 100.0  # growth per step and maximum of slack variances, over the first
 
 
 class Shares(NamedTuple):
-    """What the coupling is preconditioned by.
+    """Preconditioner of the coupling.
 
     Attributes:
       share: float64[n], share of each positive cell in the variance of its cell.
-      weight: float64[groups], 1 / variance; 0 of rows.
+      weight: float64[groups], 1 / variance; 0 for rows.
       precision: float64[layers, C].
-      stack: float64[lower + 1, n], room to work.
+      stack: float64[lower + 1, n], workspace.
     """
 
     share: FloatArray
@@ -66,12 +68,12 @@ def _project(
 ) -> float:
     """Set x to the projection of field + t change; returns sum_c unit_c x_c . change_c.
 
-    In every cell x is nearest to it among the nonnegative counts of children that add up to the
+    In every cell x is the nearest point among nonnegative counts of children that add up to the
     parent's: x_c = max(0, field_c + level / unit_c) (Michelot, J. Optim. Theory Appl. 50 (1986),
-    195-200). `level` is where multipliers begin, and then their values. What is to add
-    up to the parent's count is convex in the multiplier, so that the first Newton step ends above
-    the root, and the others come down from there: who has nobody after the first has nobody at the
-    end. Only the others are looked at again, and there are few of them.
+    195-200). `level` are the first multipliers, and then their values. The sum of the children is
+    convex in the multiplier: the first Newton step ends above the root, and the next ones decrease
+    to it. A child with count 0 after the first step has count 0 at the end. So later steps look at
+    the other children only, which are few.
     """
     C, k = field.shape
     inverse, unit, parent, has_parent = node.inverse, node.unit, node.parent, node.has_parent
@@ -92,7 +94,7 @@ def _project(
                 room[i] += w if is_held else 0.0
                 total[i] += v if is_held else 0.0
         for i in range(n if has_parent else 0):
-            if room[i] == 0.0:  # nobody is left: begin from all that may have persons
+            if room[i] == 0.0:  # no child is positive: start from all that may have persons
                 for c in range(C):
                     if moved[c, i] > _FORBIDDEN:
                         room[i] += inverse[c]
@@ -138,7 +140,7 @@ def _project(
 def _move(t: float, state: State, node: Node) -> float:
     """Move field and multipliers by t; set the residual to the gradient of the dual function.
 
-    Returns its size, as a certificate sees it.
+    Returns the size of the residual in the units of a certificate.
     """
     field, change, u, du, x, residual = (
         state.field, state.change, state.u, state.du, state.x, state.residual
@@ -181,7 +183,7 @@ def _move(t: float, state: State, node: Node) -> float:
                 row[m] = answers[c, m] - v * u[c, m] - row[m]
             bound = worst * (v * unit[c] if v > 0.0 else 1.0)
             for m in range(ends[q], ends[q + 1]):
-                if not abs(row[m]) <= bound:  # not a number either
+                if not abs(row[m]) <= bound:  # also true for NaN
                     bound = abs(row[m])
             worst = bound / (v * unit[c] if v > 0.0 else 1.0)
     for j in range(len(node.rows)):
@@ -191,9 +193,9 @@ def _move(t: float, state: State, node: Node) -> float:
 
 @compiled
 def _move_row(j: int, t: float, state: State, node: Node) -> float:
-    """Move the multipliers of row j by t; set its residuals. Returns how far it is from optimal.
+    """Move the multipliers of row j by t, set its residuals, and return the largest.
 
-    The slack of a row is fitted to where it was (proximal steps), ever more loosely.
+    The slack of a row is fitted to its last value (proximal steps), with growing variance.
     """
     x, column, worst = state.x, node.ends[-1] + j, 0.0
     for c in range(len(x)):
@@ -215,7 +217,7 @@ def _move_row(j: int, t: float, state: State, node: Node) -> float:
 
 @compiled
 def _slack(c: int, j: int, t: float, state: State, node: Node) -> float:
-    """The value of row j as its multiplier wants it after a part t of a step."""
+    """Return the slack of row j that its multiplier determines, after a part t of a step."""
     column = node.ends[-1] + j
     pull = (state.u[c, column] + t * state.du[c, column]) * state.slack[c, j]
     return float(min(max(state.center[c, j] - pull, node.least[c, j]), node.most[c, j]))
@@ -223,7 +225,7 @@ def _slack(c: int, j: int, t: float, state: State, node: Node) -> float:
 
 @compiled
 def _row_slope(t: float, state: State, node: Node) -> float:
-    """Part of the rows in the slope of the dual function after a part t of a step."""
+    """Return the rows' part of the slope of the dual function after a part t of a step."""
     out = 0.0
     for c in range(len(state.x)):
         for j in range(len(node.rows)):
@@ -233,11 +235,11 @@ def _row_slope(t: float, state: State, node: Node) -> float:
 
 @compiled
 def _spread(state: State, node: Node) -> tuple[float, float, float]:
-    """change_c = (sum_q Q_q' du_cq + R' du_c) / unit_c, and what the dual function's slope is of.
+    """Set change_c = (sum_q Q_q' du_cq + R' du_c) / unit_c, and return parts of the slope.
 
     Returns:
-      Its part that the line search does not change, the one that falls by the step's length, and
-      sum_c unit_c x_c . change_c.
+      The constant part of the slope of the dual function; the part that falls with the step length;
+      and sum_c unit_c x_c . change_c.
     """
     change, u, du, x = state.change, state.u, state.du, state.x
     answers, variance, ends, on, unit = node.answers, node.variance, node.ends, node.on, node.unit
@@ -284,10 +286,10 @@ def _spread(state: State, node: Node) -> tuple[float, float, float]:
 
 
 @compiled
-def _stiffen(
+def _precondition(
     v: FloatArray, out: FloatArray, node: Node, chain: IntArray, nodes: Nodes, shares: Shares
 ) -> None:
-    """Out = sum_c R_c' W_c G_c W_c R_c v, the preconditioner of the coupling."""
+    """Set out = sum_c R_c' W_c G_c W_c R_c v, the preconditioner of the coupling."""
     ptr, place, up, groups, lower = nodes.ptr, nodes.place, nodes.up, nodes.groups, nodes.lower
     share, stack, first = shares.share, shares.stack, nodes.first
     push, spent = np.empty(len(share)), np.empty(len(shares.weight))
@@ -328,8 +330,10 @@ def _stiffen(
 
 
 @compiled
-def _ask(residual: FloatArray, node: Node, chain: IntArray, nodes: Nodes, room: Room) -> None:
-    """Residuals of the nodes of the chain and of the groups over the base."""
+def _load_residuals(
+    residual: FloatArray, node: Node, chain: IntArray, nodes: Nodes, room: Workspace
+) -> None:
+    """Load the residuals of the nodes of the chain and of the groups over the base."""
     ptr, first = nodes.ptr, nodes.first
     for c in range(len(nodes.middle)):
         for a in range(len(chain)):
@@ -340,10 +344,10 @@ def _ask(residual: FloatArray, node: Node, chain: IntArray, nodes: Nodes, room: 
 
 
 @compiled
-def _shares(nodes: Nodes, node: Node, k: int, room: Room) -> tuple[FloatArray, FloatArray]:
-    """Share of each positive cell in the variance of its cell, that of the layers up to the base.
+def _shares(nodes: Nodes, node: Node, k: int, room: Workspace) -> tuple[FloatArray, FloatArray]:
+    """Compute the share of each positive cell in the variance of its cell, up to the base.
 
-    Also, per cell, the shift that keeps the coupling system regular: exact sums of all children
+    Also returns a shift per cell that keeps the coupling system regular: exact sums of all children
     repeat those of the parent.
     """
     ptr, place, up, alpha, phi = nodes.ptr, nodes.place, nodes.up, nodes.alpha, nodes.phi
@@ -370,7 +374,7 @@ def _shares(nodes: Nodes, node: Node, k: int, room: Room) -> tuple[FloatArray, F
 
 @compiled
 def _precision(variance: FloatArray) -> FloatArray:
-    """Inverses of variances; 0 of those that are 0 or infinite."""
+    """Return inverses of variances; 0 for variances that are 0 or infinite."""
     out = np.zeros_like(variance)
     for q in range(len(variance)):
         for c in range(variance.shape[1]):
@@ -380,10 +384,10 @@ def _precision(variance: FloatArray) -> FloatArray:
 
 
 @compiled
-def _couple(
-    state: State, node: Node, roles: Roles, face: Face, forcing: float, most: int
+def _solve_coupling(
+    state: State, node: Node, roles: Roles, face: ActiveFace, forcing: float, most: int
 ) -> tuple[FloatArray, int]:
-    """Force per cell of the coupling's multipliers by conjugate gradients, and iterations."""
+    """Solve for the force per cell of the coupling's multipliers by conjugate gradients."""
     nodes, room = face.nodes, face.room
     place, inverse, P, M = nodes.place, node.inverse, len(roles.chain), node.ends[-1]
     k, total = state.x.shape[1], nodes.ptr[0, -1]
@@ -391,19 +395,19 @@ def _couple(
     share, shift = _shares(nodes, node, k, room)
     weight = np.zeros(len(nodes.number))
     for g in range(nodes.first[-1]):
-        is_layer = nodes.own[g] > 0.0 and nodes.number[g] < M
-        weight[g] = 1.0 / nodes.own[g] if is_layer else 0.0
+        is_layer = nodes.group_variance[g] > 0.0 and nodes.number[g] < M
+        weight[g] = 1.0 / nodes.group_variance[g] if is_layer else 0.0
     stack = np.empty((nodes.lower + 1, total))
     shares = Shares(share, weight, _precision(node.variance), stack)
-    _ask(state.residual, node, roles.chain, nodes, room)
-    respond(inverse, force, face, P)
+    _load_residuals(state.residual, node, roles.chain, nodes, room)
+    solve_on_face(inverse, force, face, P)
     room.wanted[:] = 0.0
     r, z, p, image = np.zeros(k), np.empty(k), np.zeros(k), np.empty(k)
     for i in range(total):
         r[place[0, i]] -= room.dx[i]
     rho, goal, size = 0.0, 0.0, 0.0
     while True:
-        _stiffen(r, z, node, roles.chain, nodes, shares)
+        _precondition(r, z, node, roles.chain, nodes, shares)
         after = 0.0
         for j in range(k):
             after += r[j] * z[j]
@@ -417,7 +421,7 @@ def _couple(
         for j in range(k):
             p[j] = z[j] + beta * p[j]
         room.lack[:] = 0.0
-        respond(inverse, p, face, P)
+        solve_on_face(inverse, p, face, P)
         for j in range(k):
             image[j] = shift[j] * p[j]
         for i in range(total):
@@ -436,12 +440,12 @@ def _couple(
 
 
 @compiled
-def _step(
+def _newton_step(
     state: State, node: Node, roles: Roles, damped: FloatArray, forcing: float, most: int
 ) -> int:
-    """Newton step from the residuals, into `state.du`; returns iterations.
+    """Compute the Newton step from the residuals into `state.du`; returns iterations.
 
-    `damped` are the variances with those of given sums that keep a step within bounds.
+    `damped` are the variances, with damping of given sums, which limits the step.
     """
     du, residual, ends, chain = state.du, state.residual, node.ends, roles.chain
     P = len(chain)
@@ -450,18 +454,18 @@ def _step(
     ptr, first, number = nodes.ptr, nodes.first, nodes.number
     total = ptr[0, -1]
     n = len(number)
-    room = Room(
+    room = Workspace(
         np.empty(total), np.empty(total), np.empty(total), np.empty(total), np.empty(total),
         np.empty(total), np.zeros((P, total)), np.zeros((P, total)), np.zeros(n), np.empty(n),
     )  # fmt: skip
-    face = Face(nodes, elimination, room)
+    face = ActiveFace(nodes, elimination, room)
     force, iterations = np.zeros(state.x.shape[1]), 0
     if node.has_parent:
-        force, iterations = _couple(state, node, roles, face, forcing, most)
-    _ask(residual, node, chain, nodes, room)
-    respond(node.inverse, force, face, P)
+        force, iterations = _solve_coupling(state, node, roles, face, forcing, most)
+    _load_residuals(residual, node, chain, nodes, room)
+    solve_on_face(node.inverse, force, face, P)
     for c in range(len(du)):
-        # Groups without a positive cell: as if they had one, so that their multipliers move.
+        # Groups without a positive cell are treated as if they had one, to move their multipliers.
         for q in range(len(ends) - 1):
             v = node.variance[q, c]
             w = (1.0 / v if v > 0.0 else node.unit[c]) if v < np.inf else 0.0
@@ -479,18 +483,18 @@ def _step(
 
 
 @compiled
-def climb(
+def dual_ascent(
     start: Fields, fields: Fields, chains: Fields, goal: float, damping: float, ends: Fields
 ) -> tuple[int, int, float]:
-    """Newton steps with a line search until the residual is at most the goal.
+    """Take Newton steps with a line search until the residual is at most the goal.
 
     Args:
-      start: A `State` to begin from; moved along.
+      start: First `State`, updated in place.
       fields: The `Node`.
-      chains: How its layers are eliminated, `Roles`.
+      chains: The `Roles`, how its layers are eliminated.
       goal: Residual at which to stop.
-      damping: Of the multipliers of given sums, relative to the variance of a cell; 0 for none.
-      ends: When to give up, `Limits`.
+      damping: Damping of the multipliers of given sums, over the variance of a cell; 0 for none.
+      ends: Stopping rules, `Limits`.
 
     Returns:
       Steps, iterations, the residual at the end.
@@ -513,7 +517,7 @@ def climb(
                 for c in range(damped.shape[1]):
                     if variance[q, c] == 0.0:
                         damped[q, c] = damping * max(_LEAST_DAMPING, min(1.0, off)) * inverse[c]
-        iterations += _step(state, node, roles, damped, forcing, limits.iterations)
+        iterations += _newton_step(state, node, roles, damped, forcing, limits.iterations)
         constant, linear, moved = _spread(state, node)
         first = constant + _row_slope(0.0, state, node) - moved
         t, low, high = 1.0, 0.0, np.inf
@@ -536,7 +540,7 @@ def climb(
 
 
 def compile_all() -> None:
-    """Call every kernel with a node of two children and two cells, types as callers hand over."""
+    """Compile every kernel by a node of two children and two cells, with its callers' types."""
     two, square, column = np.ones(2), np.ones((2, 2)), np.ones((2, 1))
     cells, one = np.arange(2), np.zeros(1, np.int64)
     none, wide = np.zeros((2, 0)), np.zeros((0, 2))
@@ -550,4 +554,4 @@ def compile_all() -> None:
         square.copy(), square * 0, two.copy(), column * 0, column * 0, square.copy(), column * 0,
         none, none,
     )  # fmt: skip
-    climb(tuple(state), tuple(node), tuple(roles), 1e-9, 0.0, (1, 1, 1, 1, 0.3, 1e-3))
+    dual_ascent(tuple(state), tuple(node), tuple(roles), 1e-9, 0.0, (1, 1, 1, 1, 0.3, 1e-3))

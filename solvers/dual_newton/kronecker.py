@@ -1,9 +1,9 @@
-"""The information of Kronecker queries on live cells, applied without a matrix over the cells.
+"""Information matrix of Kronecker queries on live cells, applied without a matrix over the cells.
 
-Every measured query is a product of one matrix per attribute, so sum_q w_q Q_q'Q_q falls apart into
-small matrices on the orthogonal components of `das.tree.components`, whatever the number
-of cells; live cells are some rows and columns of it. Where no attribute has groups these matrices
-are numbers, the sum is a signed combination of marginals, and sums over live cells apply it.
+Every measured query is a product of one matrix per attribute, so sum_q w_q Q_q'Q_q splits into
+small matrices on the orthogonal components of `das.tree.components`, whatever the number of cells.
+Live cells are some rows and columns of it. If no attribute has groups, these matrices are numbers,
+the sum is a signed combination of marginals, and sums over live cells apply it.
 """
 
 from __future__ import annotations
@@ -23,23 +23,24 @@ from das.tree.model import gram_matrices
 from solvers.least_squares.blocks import FLAT, Equality
 from solvers.problem import KroneckerTerm, LeastSquaresTerm, NodeProblem, group_sums
 
-_NUMBERS = 4_000_000  # of children in coordinates at a time: 32 MB
-_SUM_PRICE = 10.0  # of adding one number to its group, over an operation in matrix products
-_GIVEN = 1e3  # curvature of a given sum over the mean one of its cells
+# Defaults, not measured.
+_NUMBERS = 4_000_000  # numbers in coordinates at a time: 32 MB
+_SUM_PRICE = 10.0  # cost of adding a number to its group, over an operation in matrix products
+_GIVEN = 1e3  # curvature of a given sum over the mean curvature of its cells
 
 
 class Information:
-    """G_c + sum_e gamma_ce E_e'E_e for all children of a node.
+    """Matrices G_c + sum_e gamma_ce E_e'E_e of all children of a node.
 
     The given sums E_e are constants of the problem, so their squares change no solution; they make
-    definite what the queries leave to them.
+    the matrix definite in directions that no query determines.
 
     Attributes:
       least: float64[C], a positive lower bound of the smallest eigenvalue.
       diagonal: float64[C, k].
       given_weights: float64[given sums, C], gamma.
-      marginals: Groups of the live cells and weights float64[C] of marginals whose combination this
-        is; none where it is applied in coordinates.
+      marginals: Groups of the live cells and weights float64[C] of the marginals whose combination
+        is the matrix; empty if it is applied in coordinates.
     """
 
     def __init__(self, problem: NodeProblem, equalities: Sequence[Equality]) -> None:
@@ -60,14 +61,14 @@ class Information:
         if len(partitions) + len(general) < len(problem.terms):
             raise SolverError(
                 f"node {problem.geocode}",
-                "has a query with a matrix over its cells",
+                "has a general term, which projected steps do not accept",
                 remedy="use the structured solver",
             )
         self.diagonal = np.zeros((C, k))
         for term in partitions:
             self.diagonal += term.weights[:, None]
-        for one in general:
-            self.diagonal += one.weights[:, None] * one.squares
+        for kronecker in general:
+            self.diagonal += kronecker.weights[:, None] * kronecker.squares
         mean = self.diagonal.mean(1)
         mean = np.where(mean > 0, mean, 1.0)
         self.given_weights = np.array(
@@ -94,11 +95,11 @@ class Information:
             else:
                 named.append((query, weights))
         cells = general[0].cells
-        asked = tuple(query for query, _ in named)
+        queries_of_all = tuple(query for query, _ in named)
         weights = np.array([weights for _, weights in named])
         patterns, self._pattern = np.unique(weights.T, axis=0, return_inverse=True)
         self._pattern = self._pattern.reshape(-1)
-        self._coordinates, grams = _components(asked)
+        self._coordinates, grams = _components(queries_of_all)
         self._matrices = [np.tensordot(patterns, gram, 1) for gram in grams]
         values = [np.linalg.eigvalsh(matrices) for matrices in self._matrices]
         least = np.min([v[:, 0] for v in values], axis=0)
@@ -125,7 +126,7 @@ class Information:
             )
 
     def apply(self, x: FloatArray) -> FloatArray:
-        """Multiply, float64[C, k] to float64[C, k]."""
+        """Multiply float64[C, k] by the matrices; returns float64[C, k]."""
         by_sums = self._is_plain or self.marginals
         out = self._by_sums(x) if by_sums else self._by_tensor(x)
         for groups, weights in self._plain:
@@ -136,23 +137,26 @@ class Information:
     # --- sums over live cells --------------------------------------------------------------------
 
     def _prepare_sums(self, levels: Sequence[IntArray]) -> None:
-        """Weights v_B of marginals M_B with sum_B v_B M_B'M_B = sum_A w_A P_A.
+        """Compute weights v_B of marginals M_B with sum_B v_B M_B'M_B = sum_A w_A P_A.
 
-        P_A is I - J/n_i for attributes within A and J/n_i for the others, so v_B is the sum over
-        the components A that hold B of w_A (-1)^|A - B|, over the product of n_i outside B.
+        P_A is I - J/n_i for attributes in A and J/n_i for the others. So v_B is the sum over the
+        components A that contain B of w_A (-1)^|A - B|, over the product of n_i outside B.
         """
         within = self._coordinates.components.within
-        position = {one: index for index, one in enumerate(within)}
+        position = {component: index for index, component in enumerate(within)}
         for kept in within:
             total = np.zeros(len(self._matrices[0]))
-            for more in itertools.product(*[(True,) if one else (False, True) for one in kept]):
+            for more in itertools.product(
+                *[(True,) if is_kept else (False, True) for is_kept in kept]
+            ):
                 if more in position:
                     sign = (-1) ** (sum(more) - sum(kept))
                     total += sign * self._matrices[position[more]][:, 0, 0]
-            joined = math.prod(size for size, one in zip(self._sizes, kept, strict=True) if not one)
+            pairs = zip(self._sizes, kept, strict=True)
+            joined = math.prod(size for size, is_kept in pairs if not is_kept)
             code = np.zeros(self._shape[1], np.int64)
-            for axis, one in enumerate(kept):
-                if one:
+            for axis, is_kept in enumerate(kept):
+                if is_kept:
                     code = code * self._sizes[axis] + levels[axis]
             groups = np.unique(code, return_inverse=True)[1].reshape(-1).astype(np.int64)
             self.marginals.append((groups, (total / joined)[self._pattern]))
@@ -170,15 +174,15 @@ class Information:
     # --- coordinates -----------------------------------------------------------------------------
 
     def _prepare_tensor(self, levels: Sequence[IntArray]) -> None:
-        """Bases of the levels that occur, and where each live cell stands among them."""
+        """Compute bases of the levels that occur, and the index of each live cell among them."""
         self._bases, self._splits = [], []
         self._spots = np.zeros(self._shape[1], np.int64)
         for axis, level in enumerate(levels):
             bases = self._coordinates.bases[axis]
-            occurring, place = np.unique(level, return_inverse=True)
+            occurring, index = np.unique(level, return_inverse=True)
             self._bases.append(np.concatenate([bases[False], bases[True]], axis=1)[occurring])
             self._splits.append(bases[False].shape[1])
-            self._spots = self._spots * len(occurring) + place.reshape(-1)
+            self._spots = self._spots * len(occurring) + index.reshape(-1)
 
     def _by_tensor(self, x: FloatArray) -> FloatArray:
         C, k = self._shape
@@ -212,21 +216,21 @@ class Information:
 def _mixed(
     block: FloatArray, within: Sequence[bool], matrices: FloatArray, pattern: IntArray
 ) -> FloatArray:
-    """Multiply the combinations of groups of one component, children last, by each child's."""
+    """Multiply the coefficients of one component by the matrix of each child; children are last."""
     if matrices.shape[1] == 1:
         return np.asarray(block * matrices[pattern, 0, 0])
     axes = sorted(range(len(within)), key=lambda axis: within[axis])
     moved = block.transpose(*axes, len(within))
     rows = moved.reshape(matrices.shape[1], -1, len(pattern))
     if len(matrices) == 1:
-        found = (matrices[0] @ rows.reshape(len(rows), -1)).reshape(rows.shape)
+        product = (matrices[0] @ rows.reshape(len(rows), -1)).reshape(rows.shape)
     else:
-        found = np.einsum("cde,erc->drc", matrices[pattern], rows, optimize=True)
-    return np.asarray(found.reshape(moved.shape).transpose(*np.argsort(axes), len(within)))
+        product = np.einsum("cde,erc->drc", matrices[pattern], rows, optimize=True)
+    return np.asarray(product.reshape(moved.shape).transpose(*np.argsort(axes), len(within)))
 
 
 @lru_cache(maxsize=64)
 def _components(queries: tuple[Query, ...]) -> tuple[Coordinates, Matrices]:
-    """Coordinates of queries and their squares; the same for all nodes of a geolevel."""
+    """Return coordinates of queries and their squares; the same for all nodes of a geolevel."""
     coordinates = Coordinates.of_queries(queries)
     return coordinates, gram_matrices(coordinates, queries)

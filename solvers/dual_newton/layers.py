@@ -1,8 +1,8 @@
-"""A node problem as layers of partitions over single cells: the lifted form of the objective.
+"""Node problem as layers of partitions over single cells: the lifted form of the objective.
 
-Every query but the detailed one is a layer: sums by group of the cells, or of a finer layer that
-refines it. Sums run from the cells up, multipliers from the coarsest layer down, and
-no matrix over cells appears. An exact invariant is a layer with noise variance zero.
+Every query except the detailed one is a layer: sums by group of the cells, or of a finer layer that
+refines it. Sums go from the cells up, multipliers from the coarsest layer down, and no matrix over
+cells is formed. An exact invariant is a layer with noise variance zero.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from solvers.least_squares.blocks import Fixed
 from solvers.problem import LeastSquaresTerm, NodeProblem, coarsening
 
 CELLS = -1  # `Layer.on` of a layer that sums cells
-FORBIDDEN = -1e200  # detailed answer of a cell that an invariant of zero forbids
+FORBIDDEN = -1e200  # detailed answer of a cell that a given sum of zero forces to zero
 
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """One partition query.
+    """Partition query.
 
     Attributes:
       groups: int64[k], group of each cell.
       size: m, number of groups.
-      on: Number of the layer whose sums it sums, or CELLS.
+      on: Number of the layer whose sums it adds up, or CELLS.
       index: int64[size of `on`], group of each group of `on` (of each cell).
       answers: float64[C, m], noisy or exact.
-      variance: float64[C], of the noise; 0 if exact, inf where it was not asked.
+      variance: float64[C], of the noise; 0 if exact, inf if not measured.
     """
 
     groups: IntArray
@@ -43,25 +43,25 @@ class Layer:
 
     @property
     def is_exact(self) -> bool:
-        """Whether this is the invariant."""
+        """Return whether the answers are given exactly."""
         return not self.variance.any()
 
 
 @dataclass(frozen=True, eq=False)
 class Lifted:
-    """The node problem in layers.
+    """Node problem in layers.
 
     Attributes:
       unit: float64[C], precision of the detailed answers.
-      base: float64[C, k], detailed answers; FORBIDDEN where an invariant forbids persons.
+      base: float64[C, k], detailed answers; FORBIDDEN where a given sum is zero.
       parent: float64[k] or None.
       layers: Fine before coarse.
-      settled: Per term of the problem, whether it is left out because the invariants answer it.
+      settled: Per term of the problem, whether it is left out because given sums imply it.
       rows: float64[r, k] coefficients of linear rows.
-      least: float64[C, r], -inf without limit.
-      most: float64[C, r], inf without limit.
-      slack_variance: float64[C, r], at first, of the slack of a row around the place where it was:
-        the proximal term that keeps the dual function differentiable; the place moves along.
+      least: float64[C, r], -inf for no bound.
+      most: float64[C, r], inf for no bound.
+      slack_variance: float64[C, r], first variance of the slack of a row around its last value.
+        This proximal term makes the dual function differentiable.
     """
 
     unit: FloatArray
@@ -87,7 +87,7 @@ class Lifted:
 
 @dataclass(frozen=True, eq=False)
 class _Part:
-    """A partition query before it is nested; as in `Layer`."""
+    """Partition query before nesting; attributes as in `Layer`."""
 
     groups: IntArray
     answers: FloatArray
@@ -97,12 +97,12 @@ class _Part:
 def lift(problem: NodeProblem, fixed: Fixed = ()) -> Lifted:
     """Write a node problem in layers.
 
-    Queries of the same partition become one; noisy queries that the finest given sums answer, and
-    given sums coarser than these, say nothing more and are left out.
+    Queries of the same partition are merged. Noisy queries and given sums that follow from the
+    finest given sums are left out.
 
     Args:
       problem: The node problem; of its exact sums and those of `fixed`, one refines all others.
-      fixed: Further partition sums that are given, as in `least_squares.solve_quadratic`.
+      fixed: Further given partition sums, as in `least_squares.solve_quadratic`.
 
     Raises:
       SolverError: A query is not a partition, or some child has no detailed answers.
@@ -111,7 +111,7 @@ def lift(problem: NodeProblem, fixed: Fixed = ()) -> Lifted:
     k, C = problem.n_cells, problem.n_children
     unit, base = np.zeros(C), np.zeros((C, k))
     given = [*((exact.groups, exact.targets.astype(float)) for exact in problem.exact), *fixed]
-    finest, sums = max(given, key=lambda one: one[1].shape[1], default=(None, None))
+    finest, sums = max(given, key=lambda sums: sums[1].shape[1], default=(None, None))
     parts: list[_Part] = []
     settled = []
     for term in problem.terms:
@@ -139,7 +139,7 @@ def lift(problem: NodeProblem, fixed: Fixed = ()) -> Lifted:
     rows = np.concatenate([np.zeros((0, k)), *coefficients])
     least = np.concatenate([np.zeros((C, 0)), *(limits(r.least) for r in problem.rows)], axis=1)
     most = np.concatenate([np.zeros((C, 0)), *(limits(r.most) for r in problem.rows)], axis=1)
-    held = np.maximum((rows**2).max(1, initial=0.0), 1e-300) / unit[:, None]
+    slack_variance = np.maximum((rows**2).max(1, initial=0.0), 1e-300) / unit[:, None]
     return Lifted(
         unit,
         base,
@@ -149,7 +149,7 @@ def lift(problem: NodeProblem, fixed: Fixed = ()) -> Lifted:
         rows,
         least,
         most,
-        held,
+        slack_variance,
     )
 
 
@@ -174,14 +174,14 @@ def _merge(parts: list[_Part]) -> list[_Part]:
 
 
 def _nest(parts: list[_Part]) -> tuple[Layer, ...]:
-    """Nest every layer in the coarsest finer one that refines it."""
+    """Add up every layer from the coarsest finer layer that refines it."""
     layers: list[Layer] = []
     for part in parts:
         on, index = CELLS, part.groups
         for number in reversed(range(len(layers))):
-            found = coarsening(layers[number].groups, part.groups)
-            if found is not None:
-                on, index = number, found
+            nested = coarsening(layers[number].groups, part.groups)
+            if nested is not None:
+                on, index = number, nested
                 break
         size = part.answers.shape[1]
         layers.append(Layer(part.groups, size, on, index, part.answers, part.variance))

@@ -1,11 +1,11 @@
-"""Continuous stage for large nodes with any queries over the schema: no matrix over cells, ever.
+"""Projected steps: the continuous stage for large nodes with general queries, without matrices.
 
-Every step guesses which cells are positive, as in `active_set`, minimises on them by projected
-conjugate gradients without those that turn negative, and goes towards the result as far as the
-objective falls. Where it does not fall, a step among the positive cells and one along the projected
-gradient take its place, so that it falls to the optimum from everywhere. What is allowed are
-simplices: x >= 0 with sum_c x_c = p, or at the root with the finest given sums. Other given sums
-are approached by the method of multipliers, their squares being part of the matrix.
+Every step guesses which cells are positive, as in `active_set`. It minimises on them by projected
+conjugate gradients, without cells that turn negative, and moves towards the minimum while the
+objective falls. If the objective does not fall, a step among the positive cells and one along the
+projected gradient are taken instead, so that the method converges from everywhere. The feasible
+sets are simplices: x >= 0 with sum_c x_c = p, or at the root with the finest given sums. Other
+given sums are imposed by the method of multipliers; their squares are part of the matrix.
 
 References:
   Hintermueller, Ito & Kunisch, SIAM J. Optim. 13 (2003), 865-888 (active sets as Newton steps).
@@ -34,13 +34,14 @@ from solvers.problem import (
     group_sums,
 )
 
+# Defaults, not measured.
 _STEPS = 200  # then the status is LIMIT
 _DROPS = 8  # times that negative cells are dropped in a step
 _ITERATIONS = 500  # of conjugate gradients in a step
 _LOOSE, _TIGHT, _EXACT = 1e-2, 1e-4, 1e-12  # relative residuals of conjugate gradients
-_FEW = 0.02  # of the positive cells: so few changes are worth tighter ones
-_ROUNDING = 1e-15  # of a force, over its parts
-_NEAR = 100.0  # times the tolerance: from here on the certificate is asked
+_FEW = 0.02  # share of positive cells; with fewer changes, conjugate gradients are tighter
+_ROUNDING = 1e-15  # rounding error of a residual, over its parts
+_NEAR = 100.0  # residual, over the tolerance, from which on the certificate is computed
 _TINY = np.finfo(float).tiny
 
 
@@ -53,7 +54,7 @@ class _Point:
 
 
 class _Node:
-    """A node problem in vectors over its cells."""
+    """Node problem in vectors over its cells."""
 
     def __init__(self, problem: NodeProblem, fixed: Fixed) -> None:
         C, k = problem.n_children, problem.n_cells
@@ -69,10 +70,10 @@ class _Node:
             else:
                 self.linear += term.weights[:, None] * term.adjoint
         self.free = np.ones((C, k), np.bool_)
-        for one, weights in zip(every, self.information.given_weights, strict=True):
-            self.linear += weights[:, None] * one.targets[:, one.groups]
-            self.free &= one.targets[:, one.groups] > 0
-        # The simplex of every count, and what it sums to.
+        for e, weights in zip(every, self.information.given_weights, strict=True):
+            self.linear += weights[:, None] * e.targets[:, e.groups]
+            self.free &= e.targets[:, e.groups] > 0
+        # The simplex of every count, and the sums of the simplices.
         self._simplex, self.totals = None, np.zeros(0)
         self.given, self._weights = every, self.information.given_weights
         if problem.parent is not None:
@@ -84,44 +85,44 @@ class _Node:
         self.iterations = 0
 
     def apply(self, x: FloatArray) -> FloatArray:
-        """G x, with the squares of the given sums."""
+        """Compute G x, with the squares of the given sums."""
         return self.information.apply(x)
 
     def totals_of(self, x: FloatArray) -> FloatArray:
-        """Sums of every simplex; none without."""
+        """Return the sums of every simplex; empty without."""
         if self._simplex is None:
             return np.zeros(0)
         return np.bincount(self._simplex, x.ravel(), len(self.totals)).astype(float, copy=False)
 
     def spread(self, multiplier: FloatArray) -> FloatArray:
-        """The multiplier of each count's simplex, float64[C, k]; 0 without."""
+        """Return the multiplier of each count's simplex, float64[C, k]; 0 without."""
         if self._simplex is None:
             return np.zeros_like(self.linear)
         return np.asarray(multiplier[self._simplex].reshape(self.linear.shape))
 
     def coupling(self, g: FloatArray, support: BoolArray, metric: FloatArray) -> FloatArray:
-        """Multiplier per simplex that leaves least of a gradient on a support."""
+        """Return the multiplier per simplex that minimises the gradient on a support."""
         share = np.where(support, 1 / metric, 0.0)
         return self.totals_of(share * g) / np.maximum(self.totals_of(share), _TINY)
 
     def project(self, x: FloatArray) -> FloatArray:
-        """The nearest allowed counts, distances weighed by the diagonal."""
+        """Return the nearest feasible counts, in the metric of the diagonal."""
         if self._simplex is None:
             return np.where(self.free, np.maximum(x, 0.0), 0.0)
         give = np.where(self.free, 1 / self.diagonal, 0.0)
-        held = self.free
-        while True:  # positive counts only ever become fewer
-            share = np.where(held, give, 0.0)
-            missing = self.totals - self.totals_of(np.where(held, x, 0.0))
+        support = self.free
+        while True:  # ends, since the support only shrinks
+            share = np.where(support, give, 0.0)
+            missing = self.totals - self.totals_of(np.where(support, x, 0.0))
             level = missing / np.maximum(self.totals_of(share), _TINY)
             moved = x + give * self.spread(level)
-            positive = held & (moved > 0)
-            if np.array_equal(positive, held):
-                return np.where(held, moved, 0.0)
-            held = positive
+            positive = support & (moved > 0)
+            if np.array_equal(positive, support):
+                return np.where(support, moved, 0.0)
+            support = positive
 
     def fitted(self, x: FloatArray, support: BoolArray) -> FloatArray:
-        """Counts on a support moved to the sums of their simplices."""
+        """Move counts on a support to the sums of their simplices."""
         x = np.where(support, x, 0.0)
         if self._simplex is None:
             return x
@@ -130,7 +131,7 @@ class _Node:
         return x + share * self.spread(missing / np.maximum(self.totals_of(share), _TINY))
 
     def with_holders(self, support: BoolArray, reduced: FloatArray) -> BoolArray:
-        """Make sure that every simplex has a count that may carry it."""
+        """Add a cell to the support of every simplex that has none."""
         if self._simplex is None:
             return support
         empty = (self.totals_of(support.astype(float)) == 0) & (self.totals > 0)
@@ -143,23 +144,23 @@ class _Node:
         return support
 
     def gaps(self, x: FloatArray) -> list[FloatArray]:
-        """What is missing to the other given sums."""
+        """Return targets minus sums of the other given sums."""
         return [e.targets - group_sums(x, e.groups, e.targets.shape[1]) for e in self.given]
 
     def missing(self, x: FloatArray) -> float:
-        """The largest of that, over the largest count."""
+        """Return the largest gap, over the largest count."""
         worst = max([0.0, *(float(np.abs(gap).max(initial=0.0)) for gap in self.gaps(x))])
         return worst / max(1.0, float(x.max(initial=0.0)))
 
     def pushed(self, sums: tuple[FloatArray, ...]) -> FloatArray:
-        """B with the multipliers of the other given sums."""
+        """Return b plus the multipliers of the other given sums."""
         out = self.linear
         for e, mu in zip(self.given, sums, strict=True):
             out = out + mu[:, e.groups]
         return out
 
     def raised(self, point: _Point) -> tuple[FloatArray, ...]:
-        """Multipliers of the other given sums after what is missing to them."""
+        """Return the multipliers of the other given sums after an update by their gaps."""
         every = zip(point.sums, self._weights, self.gaps(point.x), strict=True)
         return tuple(mu + w[:, None] * gap for mu, w, gap in every)
 
@@ -168,8 +169,8 @@ class _Node:
     ) -> FloatArray:
         """Minimise dx'G dx / 2 - (push - image)'dx over dx on a support that keep all simplices.
 
-        Projected conjugate gradients, preconditioned by the diagonal; they end where rounding of
-        the force does.
+        Projected conjugate gradients, preconditioned by the diagonal. They end at the tolerance, or
+        when the residual is at the level of rounding errors.
         """
         share = np.where(support, 1 / self.diagonal, 0.0)
         room = np.maximum(self.totals_of(share), _TINY)
@@ -209,11 +210,11 @@ def solve_projected(problem: NodeProblem, tolerance: float, fixed: Fixed = ()) -
     Args:
       problem: The node problem, without linear rows; terms are Kronecker queries or partitions.
       tolerance: Largest accepted certificate residual, for example 1e-7.
-      fixed: Further partition sums that are given, as in `least_squares.solve_quadratic`.
+      fixed: Further given partition sums, as in `least_squares.solve_quadratic`.
 
     Returns:
-      The estimate; its status is LIMIT if the tolerance was not reached, as where no solution
-      exists, which callers must not take for a solution.
+      The estimate. Its status is LIMIT if the tolerance was not reached, also if the node is
+      infeasible; callers must not use it as a solution.
 
     Raises:
       SolverError: Queries and given sums do not have full column rank.
@@ -236,7 +237,7 @@ def solve_projected(problem: NodeProblem, tolerance: float, fixed: Fixed = ()) -
         changed += push_on
         before = x
         x, image = _towards(node, x, image, push, goal)
-        if x is before:  # no way down: among the positive cells there is one
+        if x is before:  # no descent; among the positive cells there is a direction
             x, image = _inside(node, x, image, push, forcing)
             down = node.project(x - _reduced(node, image - push, x > 0) / node.diagonal)
             x, image = _towards(node, x, image, push, down)
@@ -245,10 +246,10 @@ def solve_projected(problem: NodeProblem, tolerance: float, fixed: Fixed = ()) -
         off = float(np.abs(np.minimum(x, scaled)).max(initial=0.0)) / size
         missing = node.missing(x)
         if max(off, missing) <= _NEAR * tolerance:
-            its = certify(node, _Point(x, sums))
-            if certificate is None or its.residual < certificate.residual:
-                best, certificate = _Point(x, sums), its
-            if its.residual <= tolerance:
+            after = certify(node, _Point(x, sums))
+            if certificate is None or after.residual < certificate.residual:
+                best, certificate = _Point(x, sums), after
+            if after.residual <= tolerance:
                 break
         if off <= max(0.1 * missing, 0.1 * tolerance) and node.given:
             sums = node.raised(_Point(x, sums))
@@ -272,11 +273,11 @@ def _minimum(
     reduced: FloatArray,
     forcing: float,
 ) -> tuple[FloatArray, int]:
-    """The minimum on a support without the cells that turn negative, and how many these are."""
+    """Return the minimum on a support without cells that turn negative, and their number."""
     dropped = 0
     for _ in range(_DROPS):
         y = node.fitted(x, support)
-        for _ in range(2 if forcing <= _EXACT else 1):  # the second for what rounding left
+        for _ in range(2 if forcing <= _EXACT else 1):  # the second corrects rounding errors
             y = y + node.on_face(support, push, node.apply(y), forcing)
         negative = support & (y < 0)
         if not negative.any():
@@ -290,7 +291,7 @@ def _minimum(
 def _inside(
     node: _Node, x: FloatArray, image: FloatArray, push: FloatArray, forcing: float
 ) -> tuple[FloatArray, FloatArray]:
-    """Towards the minimum on the positive cells, up to the first that would turn negative."""
+    """Step towards the minimum on the positive cells, until the first would turn negative."""
     dx = node.on_face(x > 0, push, image, forcing)
     falls = dx < 0
     if not dx.any():
@@ -300,14 +301,14 @@ def _inside(
 
 
 def _reduced(node: _Node, g: FloatArray, support: BoolArray) -> FloatArray:
-    """A gradient without what the simplices take up."""
+    """Return a gradient minus the multipliers of the simplices."""
     return g - node.spread(node.coupling(g, support, node.diagonal))
 
 
 def _towards(
     node: _Node, x: FloatArray, image: FloatArray, push: FloatArray, goal: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Go to allowed counts as far as the objective falls; returns the counts and G times these."""
+    """Step to feasible counts while the objective falls; returns counts and G times counts."""
     step = goal - x
     slope = float(((image - push) * step).sum())
     if not slope < 0:
@@ -319,9 +320,9 @@ def _towards(
 
 
 def certify(node: _Node, point: _Point) -> Certificate:
-    """Measure how far a point is from optimal, from the terms of the problem itself.
+    """Compute the certificate of a point from the terms of the problem itself.
 
-    Query by query, not with the arrays of the solver.
+    The gradient is summed up query by query, without the arrays of the solver.
     """
     problem, x = node.problem, np.maximum(point.x, 0)
     g, linear = np.zeros_like(x), 0.0
@@ -345,7 +346,7 @@ def certify(node: _Node, point: _Point) -> Certificate:
     coupling = node.coupling(g, x > 0, node.diagonal)
     g -= node.spread(coupling)
     equalities.append((coupling, node.totals_of(x) - node.totals))
-    # Sums that finer ones imply have no multiplier of their own, and are checked all the same.
+    # Sums implied by finer ones have no multiplier, but are checked too.
     given = [(e.groups, e.targets.astype(float)) for e in problem.exact]
     for groups, targets in (*given, *node.fixed):
         off = group_sums(x, groups, targets.shape[1]) - targets

@@ -1,8 +1,7 @@
 """Compiled loops over families: packing, least squares around the active set, rounding.
 
-No sum is taken in another order than written, so that every processor finds the same digits.
-Loaded on first use, by `machine_code`. `node.solve_node` computes the same and proves it in the
-tests.
+Sums are evaluated in the order of the source, so that all processors find the same digits. Loaded
+on first use, by `machine_code`. The tests compare the results with `node.solve_node`.
 """
 
 from __future__ import annotations
@@ -22,18 +21,18 @@ _factorise, _forward, _backward = _supports.factorise, _supports.forward, _suppo
 _adjoint, _gram_blocks, _gradient = _supports.adjoint, _supports.gram_blocks, _supports.gradient
 _cost_of_one_more = called_by_kernels(rounding_cost.cost_of_one_more)
 
-ROUNDED, NOT_FOUND, BROKEN = 0, 1, 2  # what `round_node` found: counts; none; wrong ones
-_ALIKE = 1e-12  # `blocks.ALIKE`
+ROUNDED, NOT_FOUND, BROKEN = 0, 1, 2  # outcomes of `round_node`: counts, none, wrong counts
+_ALIKE = 1e-12  # the value of `blocks.ALIKE`
 
 
 Families = tuple[IntArray, IntArray, IntArray, IntArray]
 """Fields of `solve.Parents`."""
 
 Numbered = tuple[IntArray, IntArray, IntArray]
-"""From `number_groups`, and int64[F], where the answers of each family begin."""
+"""Results of `number_groups`, and int64[F], start of the answers of each family."""
 
 Queries = tuple[IntArray, IntArray, FloatArray, FloatArray]
-"""As `partitions.Partitions`, columns being its index, and float64[C, T] weights."""
+"""Index, ends and answers as in `blocks.Partitions`, and float64[C, T] weights."""
 
 Solution = tuple[FloatArray, FloatArray, FloatArray]
 """Values, multipliers of the parent, and float64[C, m] of given sums."""
@@ -49,15 +48,15 @@ class Arcs(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """I sums of cells, level after level.
+    """I sums of cells, level by level.
 
     Attributes:
-      low: int64[C, I], the least of each; of finished levels what it is.
+      low: int64[C, I], lower bound of each sum; its value in finished levels.
       is_open: bool[C, I], whether it may be one more.
-      price: int64[C, I], what that costs.
-      outer: int64[I], group of the level before in which it lies.
+      price: int64[C, I], cost of one more.
+      outer: int64[I], group of the level before that contains it.
       held: int64[I], sum of the parent.
-      starts: int64[L + 1], where levels begin.
+      starts: int64[L + 1], start of each level.
       sizes: int64[L].
     """
 
@@ -77,10 +76,10 @@ class Sums(NamedTuple):
 def number_groups(
     rows: IntArray, offsets: IntArray, cells: IntArray, groups: IntArray, sizes: IntArray
 ) -> None:
-    """Number the groups in which the cells of each family lie, in order of their first cells.
+    """Number the groups that contain the cells of each family, in order of their first cells.
 
-    Of partition t int64 `rows[t]` of a schema and family f with k cells from offsets[f] on: writes
-    int64[k] to `groups` from T offsets[f] + t k on, and how many groups there are to sizes[f, t].
+    For partition t, int64 `rows[t]` of a schema, and family f with k cells from offsets[f] on:
+    writes int64[k] to `groups` from T offsets[f] + t k on, and the number of groups to sizes[f, t].
     """
     T, n = rows.shape
     most = -1
@@ -113,10 +112,10 @@ def pick_answers(
     numbered: Numbered,
     out: FloatArray,
 ) -> None:
-    """Copy the answers of partition t that some cell of a family counts in.
+    """Copy the answers of partition t that count some cell of a family.
 
-    Family f has int64 n_children[f] rows of `answers` from first[f] on. Its block of `out`
-    begins at start[f] and has a row per child, the answers of all partitions side by side.
+    Family f has int64 n_children[f] rows of `answers` from first[f] on. Its block of `out` starts
+    at start[f] and has a row per child, with the answers of all partitions side by side.
     """
     first_child, n_children, offsets, cells = families
     groups, sizes, start = numbered
@@ -140,7 +139,7 @@ def pick_answers(
 def compress(
     low: int, high: int, families: Families, start: IntArray, counts: IntArray
 ) -> tuple[IntArray, IntArray, IntArray]:
-    """Entries of the children of families low..high-1: lengths, cells, counts, zeros dropped.
+    """Return lengths, cells and counts of the children of families low..high-1, without zeros.
 
     Family f has its counts from start[f] on, child by child.
     """
@@ -174,14 +173,12 @@ def compress(
 def assemble(
     queries: Queries, groups: IntArray, targets: FloatArray, penalty: float
 ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, FloatArray, float, FloatArray]:
-    """A node of partition queries in one block; see `blocks.Quadratic` for the arrays.
+    """Assemble a node of partition queries in one block; see `blocks.Quadratic` for the arrays.
 
-    Sums float64[C, m] of groups int64[k] are given, or m is 0.
-
-    Returns unit, scale, linear, blocks, diagonal, the
-    curvature of given sums, which is `penalty` over the largest, and float64[C, k], what every
-    child would be alone without x >= 0. A unit of 0 says that no query
-    of single cells has weight in a child; the rest means nothing then.
+    Sums float64[C, m] of groups int64[k] are given, or m is 0. Returns unit, scale, linear, blocks,
+    diagonal, the curvature of given sums, which is `penalty` over the largest, and float64[C, k],
+    each child's separate solution without x >= 0. A unit of 0 means that no query of single cells
+    has weight in that child; then the other results are undefined.
     """
     index, ends, answers, weights = queries
     T, k = index.shape
@@ -223,13 +220,13 @@ def assemble(
                     U[i, j] += curvature if groups[j] == groups[i] else 0.0
         _factorise(U, k)
         for c in range(C if P == 1 else 1):
-            own = alone[p + c]
+            solution = alone[p + c]
             for i in range(k):
-                own[i] = linear[p + c, i]
+                solution[i] = linear[p + c, i]
                 if is_given:
-                    own[i] += curvature * targets[p + c, groups[i]]
-            _forward(U, k, own)
-            _backward(U, k, own)
+                    solution[i] += curvature * targets[p + c, groups[i]]
+            _forward(U, k, solution)
+            _backward(U, k, solution)
     scale = np.empty(C)
     for c in range(C):
         scale[c] = unit[c] / top
@@ -245,7 +242,7 @@ def certify(
     groups: IntArray,
     targets: FloatArray,
 ) -> tuple[float, float, float, float]:
-    """See `certificate.certify`; stationarity, primal, complementarity, gap.
+    """Compute stationarity, primal, complementarity and gap like `certificate.certify`.
 
     Sums float64[C, m] of groups int64[k] are given, or m is 0.
     """
@@ -274,7 +271,7 @@ def certify(
         for i in range(k):
             v, slope = max(x[c, i], 0.0), g[c, i] - coupling[i]
             if n_given:
-                # Where nobody is given, nobody is forced to be: no gradient.
+                # Cells forced to zero by a given sum of zero have no gradient.
                 is_forced = not targets[c, groups[i]] > 0.0
                 slope = 0.0 if is_forced else slope - given[c, groups[i]]
             persons = slope / (unit[c] / top)
@@ -300,7 +297,7 @@ def certify(
 
 @compiled
 def _order_of_children(x: FloatArray) -> IntArray:
-    """See `round._order_of_children`: by their values on the grid, first cell first."""
+    """Order children by their values on the grid, first cell first, as in `round`."""
     C, k = x.shape
     grid = np.empty((C, k), np.int64)
     for c in range(C):
@@ -325,11 +322,11 @@ def _order_of_children(x: FloatArray) -> IntArray:
 
 @compiled
 def _least_cost_flow(n: int, m: int, arcs: Arcs, supply: IntArray) -> bool:
-    """Flow on m arcs of capacity 1 that meets the supply of n nodes at the least cost.
+    """Compute a flow of least cost on m arcs of capacity 1 for the supply of n nodes.
 
     Primal network simplex with strongly feasible trees, which cannot cycle (Cunningham, Math.
     Programming 11 (1976), 105-116). The arrays of arcs have room for n more, which join every node
-    to a root at a cost above that of any path. Returns whether there is such a flow.
+    to a root at a cost above that of any path. Returns whether a flow exists.
     """
     tail, head, cost, flow = arcs.tail, arcs.head, arcs.cost, arcs.flow
     root, high = n, np.int64(1)
@@ -387,7 +384,7 @@ def _least_cost_flow(n: int, m: int, arcs: Arcs, supply: IntArray) -> bool:
             if deeper <= 0:
                 v = parent[v]
         join = u
-        # What can be sent around: artificial arcs have no capacity, the others one of 1.
+        # Flow that can be sent around: artificial arcs have no capacity, the others 1.
         step, side, last = np.int64(1), 0, -1
         u = first
         while u != join:
@@ -468,7 +465,7 @@ def _sums_on_chain(
     whole: IntArray,
     above: FloatArray,
 ) -> None:
-    """See `sums._split_values`: floor and fraction of the sums of every group, level by level."""
+    """Compute floor and fraction of the sums of every group, level by level."""
     L, k = chain.shape
     C = len(x)
     cells = starts[L - 1]
@@ -497,10 +494,10 @@ def _sums_on_chain(
 
 @compiled
 def _round_pass(order: IntArray, sums: Sums, coarse: int, fine: int) -> bool:
-    """One pass: sums of level `fine` that add up to those of `coarse`, given; -1 if none is.
+    """Round sums of level `fine` that add up to those of `coarse`, or to the total if it is -1.
 
-    Children in the order given; every sum is `low`, or one more where it is open, which then costs
-    `price`. Overwrites `low` of level `fine` with what it finds and returns whether it did.
+    Children are in the given order. Every sum is `low`, or one more where it is open, at the cost
+    `price`. Overwrites `low` of level `fine` and returns True; returns False if it is infeasible.
     """
     low, is_open, price, outer = sums.low, sums.is_open, sums.price, sums.outer
     starts, sizes, held = sums.starts, sums.sizes, sums.held
@@ -521,7 +518,7 @@ def _round_pass(order: IntArray, sums: Sums, coarse: int, fine: int) -> bool:
     widest = 0
     for level in range(coarse + 1, fine + 1):
         widest = max(widest, sizes[level])
-    # Of each sum that is open, where its arc starts, what it costs up to here, and its own group.
+    # For each open sum: start of its arc, cost up to this level, and its group.
     start, paid, group = (
         np.empty(widest, np.int64),
         np.empty(widest, np.int64),
@@ -598,10 +595,10 @@ def _round_pass(order: IntArray, sums: Sums, coarse: int, fine: int) -> bool:
         if coarse >= 0:
             n += sizes[coarse]
     if sink >= 0:
-        everybody = 0
+        total = 0
         for g in range(m_fine):
-            everybody += held[starts[fine] + g]
-        supply[sink] -= everybody
+            total += held[starts[fine] + g]
+        supply[sink] -= total
     if not _least_cost_flow(n, m, Arcs(tail, head, cost, flow), supply):
         return False
     for a in range(m):
@@ -616,15 +613,15 @@ def round_node(
     parent: IntArray,
     chain: IntArray,
     sizes: IntArray,
-    asked: IntArray,
+    query_counts: IntArray,
     counts: IntArray,
 ) -> int:
-    """See `round.round_counts`, for nested rounding queries and no invariants.
+    """Round a node like `round.round_counts`, for nested rounding queries and no invariants.
 
-    Args are float64[C, k] values, int64[k] parent, int64[L, k] groups of partitions, coarse before
-    fine and each in the one before, the last of single cells, int64[L] numbers of groups, and
-    int64[P, L], how many queries of each pass ask for each. Writes int64[C, k] counts, and returns
-    ROUNDED, NOT_FOUND where sums cannot stay next to their real values, or BROKEN.
+    Arguments are float64[C, k] values, int64[k] parent, int64[L, k] groups of partitions, coarse
+    before fine and nested, the last of single cells, int64[L] numbers of groups, and int64[P, L],
+    how many queries of each pass are each partition. Writes int64[C, k] counts. Returns ROUNDED;
+    NOT_FOUND if some sum must leave the interval from floor to ceiling; or BROKEN.
     """
     L, k = chain.shape
     C = len(x)
@@ -655,14 +652,14 @@ def round_node(
     price = np.zeros((C, I), np.int64)
     sums = Sums(whole, is_open, price, outer, held, starts, sizes)
     coarse = -1
-    for p in range(len(asked)):
+    for p in range(len(query_counts)):
         fine = coarse
         for level in range(L):
-            if asked[p, level]:
+            if query_counts[p, level]:
                 fine = level
             for c in range(C):
                 for i in range(starts[level], starts[level + 1]):
-                    price[c, i] = asked[p, level] * steps[c, i]
+                    price[c, i] = query_counts[p, level] * steps[c, i]
         if fine == coarse:
             continue
         if not _round_pass(order, sums, coarse, fine):
@@ -682,21 +679,21 @@ def round_node(
 
 
 def compile_all() -> None:
-    """Call every kernel with two families of two children, types as callers hand over."""
+    """Compile every kernel by two families of two children, with its callers' types."""
     rows = np.array([[0, 0], [0, 1]])
     offsets, cells, children = np.array([0, 2, 4]), np.array([0, 1, 0, 1]), np.array([2, 2])
     groups, sizes, start = np.zeros(8, np.int64), np.zeros((2, 2), np.int64), np.array([0, 6])
     number_groups(rows, offsets, cells, groups, sizes)
     two, square, out = np.ones(2), np.ones((2, 2)), np.zeros(12)
     families = np.zeros(2, np.int64), children, offsets, cells
-    for own in (square, square.astype(np.int16)):
-        pick_answers(1, rows, own, families, (groups, sizes, start), out)
+    for answers in (square, square.astype(np.int16)):
+        pick_answers(1, rows, answers, families, (groups, sizes, start), out)
     compress(0, 2, families, np.array([0, 4]), np.ones(8, np.int64))
     index, ends = np.array([[0, 0], [1, 2]]), np.array([0, 1, 3])
     queries = index, ends, np.ones((2, 3)), square
     given = np.zeros(2, np.int64), np.ones((2, 1))
     unit, *_ = assemble(queries, *given, 1.0)
     certify(queries, unit, two, (square, two, given[1]), *given)
-    chain, asked = np.array([[0, 0], [0, 1]]), np.array([[1, 0], [0, 1]])
+    chain, query_counts = np.array([[0, 0], [0, 1]]), np.array([[1, 0], [0, 1]])
     halves, whole = np.full((2, 2), 0.5), np.zeros((2, 2), np.int64)
-    round_node(halves, np.ones(2, np.int64), chain, np.array([1, 2]), asked, whole)
+    round_node(halves, np.ones(2, np.int64), chain, np.array([1, 2]), query_counts, whole)

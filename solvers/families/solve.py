@@ -1,9 +1,10 @@
-"""Families of one geolevel, solved by compiled loops where they are small and plain.
+"""Families of one geolevel, solved by compiled loops where they are small and simple.
 
-Node problem by node problem, Python around small arrays takes several times what their arithmetic
-does. Here the answers of many families are packed at once, and each is assembled, solved, certified
-and rounded by a few compiled calls. What that does not take, or does not solve, `Packed.solve`
-says; `node.solve_node` takes everything and finds the same counts, but where two cost the same.
+For one node problem at a time, Python calls on small arrays take several times as long as the
+arithmetic. Here the answers of many families are packed at once. Each family is assembled, solved,
+certified and rounded by a few compiled calls. `Packed.solve` returns None for families that it does
+not accept or solve. `node.solve_node` accepts all families and finds the same counts, except where
+two roundings have equal cost.
 """
 
 from __future__ import annotations
@@ -21,41 +22,42 @@ from solvers.least_squares.blocks import ALIKE, PENALTY
 from solvers.least_squares.machine_code import FAMILIES, kernels
 from solvers.least_squares.solve import OVERSHOOT
 
-MOST_CELLS = 200  # live cells of a node, beyond which blocks are worth dividing
-MOST_VARIABLES = 20_000  # of a node: children times live cells
-# Numbers in the matrices of children with weights of their own, from which on, and from so many
-# cells, a node climbs the dual faster than its matrices are summed up.
-MOST_NUMBERS, CLIMBING_CELLS = 200_000, 100
+# Defaults, not measured.
+MOST_CELLS = 200  # live cells of a node; larger nodes are divided into blocks
+MOST_VARIABLES = 20_000  # children times live cells of a node
+# With more numbers in the matrices of children with different weights, and more cells, dual ascent
+# takes less time than adding up the matrices.
+MOST_NUMBERS, DUAL_ASCENT_CELLS = 200_000, 100
 
 
 @dataclass(frozen=True, eq=False)
 class Questions:
-    """How all families of a geolevel are solved and rounded; n cells of the schema.
+    """Settings for solving and rounding all families of a geolevel; n cells of the schema.
 
     Attributes:
-      chain: int64[L, n], the answer in which each cell counts, of the rounding queries, coarse
-        before fine, each within the one before, the last of single cells.
-      asked: int64[P, L], how many queries of each rounding pass ask for each of the chain.
+      chain: int64[L, n], the answer that counts each cell, for nested rounding queries, coarse
+        before fine; the last one is of single cells.
+      query_counts: int64[P, L], how many queries of each rounding pass are this query of the chain.
       tolerance: Largest accepted certificate residual.
-      first: Name of the query of a first pass of least squares, whose answers are fixed for the
-        second one of all others; None for one pass of all.
+      first: Name of the query of a first least-squares pass, whose answers are fixed in the second
+        pass, of all others; None for a single pass.
     """
 
     chain: IntArray
-    asked: IntArray
+    query_counts: IntArray
     tolerance: float
     first: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Solved:
-    """A family that was solved.
+    """Statistics of a solved family.
 
     Attributes:
       residual: Residual of its certificate.
       newton_steps: Active-set steps.
       variables: Children times live cells.
-      live: Of them those with persons.
+      live: Variables that are positive.
     """
 
     residual: float
@@ -71,8 +73,8 @@ class Parents:
     Attributes:
       labels: F labels, for messages.
       n_children: int64[F].
-      first: int64[F], row of the first child among the answers; meaningless of an only child.
-      offsets: int64[F + 1], where the live cells of each begin.
+      first: int64[F], row of the first child among the answers; undefined for an only child.
+      offsets: int64[F + 1], start of the live cells of each parent.
       cells: int64, live cells.
       counts: int64, the parent's counts in them, all positive.
     """
@@ -86,7 +88,7 @@ class Parents:
 
 
 class Packed:
-    """Families with their answers, and their counts once they are solved.
+    """Families with their answers, and their counts once solved.
 
     Attributes:
       parents: The families.
@@ -101,11 +103,11 @@ class Packed:
         weights: FloatArray,
         first: int | None = None,
     ) -> None:
-        """Pack.
+        """Pack the answers of all families.
 
         Args:
-          questions: How they are solved.
-          queries: int64[T, n], the answer in which each cell counts, by query.
+          questions: Settings.
+          queries: int64[T, n], by query, the answer that counts each cell.
           parents: The families.
           answers: Per query, float64 or integers[M, m] of M geounits.
           weights: float64[M, T], inverse variances.
@@ -113,8 +115,9 @@ class Packed:
         """
         code = kernels(FAMILIES)
         T, M = len(queries), len(weights)
-        if [one.shape for one in answers] != [(M, one.shape[1]) for one in answers] or any(
-            one.shape[1] <= rows.max() for one, rows in zip(answers, queries, strict=True)
+        if any(
+            len(noisy) != M or noisy.shape[1] <= rows.max()
+            for noisy, rows in zip(answers, queries, strict=True)
         ):
             raise ValueError("answers have other shapes than queries and weights")
         self._questions, self.parents, self._n_queries = questions, parents, T
@@ -126,7 +129,7 @@ class Packed:
         sizes = np.diff(parents.offsets)
         self._is_packed = (sizes > 0) & (sizes <= MOST_CELLS) & (parents.n_children > 1)
         self._is_packed &= parents.n_children * sizes <= MOST_VARIABLES
-        is_heavy = (sizes >= CLIMBING_CELLS) & (parents.n_children * sizes**2 > MOST_NUMBERS)
+        is_heavy = (sizes >= DUAL_ASCENT_CELLS) & (parents.n_children * sizes**2 > MOST_NUMBERS)
         for heavy in np.flatnonzero(self._is_packed & is_heavy):
             rows = slice(parents.first[heavy], parents.first[heavy] + parents.n_children[heavy])
             self._is_packed[heavy] = _is_alike(self._weights[rows])
@@ -138,11 +141,11 @@ class Packed:
         self._answers = np.zeros(self._start[-1])
         self._ends = np.zeros((len(widths), T + 1), np.int64)
         np.cumsum(self._sizes, axis=1, out=self._ends[:, 1:])
-        for number, one in enumerate(answers):
+        for number, noisy in enumerate(answers):
             code.pick_answers(
                 number,
                 queries,
-                np.require(one, None if one.dtype == np.int16 else np.float64, ["C", "W"]),
+                np.require(noisy, None if noisy.dtype == np.int16 else np.float64, ["C", "W"]),
                 (parents.first, children, parents.offsets, parents.cells),
                 (self._groups, self._sizes, self._start),
                 self._answers,
@@ -152,39 +155,41 @@ class Packed:
         self._counts = np.zeros(self._counts_start[-1], np.int64)
 
     def copy(self, number: int) -> None:
-        """Give the only child of a family its parent's counts."""
+        """Copy the parent's counts to the only child of a family."""
         low, high = self.parents.offsets[number : number + 2]
         start = self._counts_start[number]
         self._counts[start : start + high - low] = self.parents.counts[low:high]
 
     def histograms(self, low: int, high: int) -> tuple[IntArray, IntArray, IntArray]:
-        """Ends, cells and counts of the children of families low..high-1; zeros are left out."""
+        """Return ends, cells and counts of children of families low..high-1, without zeros."""
         parents = self.parents
         code = kernels(FAMILIES)
         families = parents.first, parents.n_children, parents.offsets, parents.cells
-        found: tuple[IntArray, IntArray, IntArray] = code.compress(
+        entries: tuple[IntArray, IntArray, IntArray] = code.compress(
             low, high, families, self._counts_start, self._counts
         )
-        return found
+        return entries
 
     def solve(self, number: int) -> Solved | None:
         """Solve a family.
 
         Returns:
-          How; None if it is none of the families packed, or needs `solve_node`: some child lacks a
-          weight of single cells, the supports were not found, or rounded sums cannot all stay next
-          to their real values.
+          Its statistics. None if the family is not packed or needs `solve_node`: a child lacks a
+            weight of
+          single cells, the active set was not found, or some rounded sum must leave the interval
+            from
+          floor to ceiling.
 
         Raises:
           VerificationError: The counts do not add up to the parent; a defect of this program.
         """
         if not self._is_packed[number]:
             return None
-        code, asked = kernels(FAMILIES), self._questions
+        code, questions = kernels(FAMILIES), self._questions
         parents, first = self.parents, self.parents.first[number]
         low, high = self.parents.offsets[number : number + 2]
         C, k = int(parents.n_children[number]), int(high - low)
-        T, L = self._n_queries, len(asked.chain)
+        T, L = self._n_queries, len(questions.chain)
         parent = parents.counts[low:high]
         index = self._index[T * low : T * high].reshape(T, k)
         ends = self._ends[number]
@@ -196,28 +201,30 @@ class Packed:
             low_answer, high_answer = ends[self._first : self._first + 2]
             groups = index[self._first] - low_answer
             of_parent = np.bincount(groups, whole).astype(np.float64)
-            own = self._first_weights[first : first + C]
-            targets = _nearest_sums(answers[:, low_answer:high_answer], own, of_parent)
+            first_weights = self._first_weights[first : first + C]
+            targets = _nearest_sums(answers[:, low_answer:high_answer], first_weights, of_parent)
         queries = index, ends, answers, weights
         unit, *block, alone = code.assemble(queries, groups, targets, PENALTY)
         if not unit.all():
             return None
         x, coupling, given, steps = _iterate(
-            (whole, groups, targets, *block), alone, asked.tolerance * OVERSHOOT
+            (whole, groups, targets, *block), alone, questions.tolerance * OVERSHOOT
         )
         solution = x, coupling, given
         residual = max(code.certify(queries, unit, whole, solution, groups, targets))
-        if not residual <= asked.tolerance:
+        if not residual <= questions.tolerance:
             return None
         at = self._counts_start[number]
         counts = self._counts[at : at + C * k].reshape(C, k)
         chain = self._chain[L * low : L * high].reshape(L, k)
-        found = code.round_node(x, parent, chain, self._chain_sizes[number], asked.asked, counts)
-        if found == code.BROKEN:
+        outcome = code.round_node(
+            x, parent, chain, self._chain_sizes[number], questions.query_counts, counts
+        )
+        if outcome == code.BROKEN:
             raise VerificationError(
                 f"node {parents.labels[number]}", "children do not sum to the parent"
             )
-        if found != code.ROUNDED:
+        if outcome != code.ROUNDED:
             counts[:] = 0
             return None
         return Solved(residual, steps, C * k, int(np.count_nonzero(counts)))
@@ -226,12 +233,12 @@ class Packed:
 def _iterate(
     block: tuple[Any, ...], alone: FloatArray, tolerance: float
 ) -> tuple[FloatArray, FloatArray, FloatArray, int]:
-    """Step from each child's own solution to the point of a node in one block without rows.
+    """Take active-set steps from each child's separate solution, in one block without rows.
 
     Args:
       block: Parent, groups and targets of given sums, then from `kernels.assemble` scale, linear,
         blocks, diagonal, penalty; see `blocks.Quadratic`.
-      alone: float64[C, k].
+      alone: float64[C, k], each child's separate solution.
       tolerance: Residual at which to stop.
 
     Returns:
@@ -271,9 +278,9 @@ def _iterate(
 
 
 def _nearest_sums(answers: FloatArray, weights: FloatArray, parent: FloatArray) -> FloatArray:
-    """The nonnegative sums next to answers float64[C, m] that add up to the parent's.
+    """Return the nonnegative sums nearest to answers float64[C, m] that add up to the parent's.
 
-    Each sum by itself, by projection, which is exact; see `kernels.project_by_cell`.
+    Each sum is projected separately, which is exact; see `kernels.project_by_cell`.
     """
     give = np.repeat(weights.max() / weights[:, None], answers.shape[1], axis=1)
     free = np.ones(answers.shape, np.bool_)
@@ -282,19 +289,19 @@ def _nearest_sums(answers: FloatArray, weights: FloatArray, parent: FloatArray) 
 
 
 def _is_alike(weights: FloatArray) -> bool:
-    """Whether the weights float64[C, T] of all children are proportional: one matrix for all."""
+    """Return whether the weights float64[C, T] of all children are proportional."""
     shares = weights / weights.max(axis=1, initial=1e-300, keepdims=True)
     return bool(np.ptp(shares, axis=0).max(initial=0.0) <= ALIKE)
 
 
 def _positive(weights: FloatArray, first: int) -> FloatArray:
-    """Weights of a first pass; as `passes._partition`, the least of a child where it has none."""
+    """Return weights of a first pass; as `passes._partition`, the least of a child where 0."""
     least = np.where(weights > 0, weights, np.inf).min(axis=1)
     return np.asarray(np.where(weights[:, first] > 0, weights[:, first], least))
 
 
 def _numbered(partitions: IntArray, parents: Parents) -> tuple[IntArray, IntArray]:
-    """Groups of the live cells by partition, family after family, and their numbers int64[F, T]."""
+    """Return groups of live cells by partition and family, and their numbers int64[F, T]."""
     T, F = len(partitions), len(parents.offsets) - 1
     groups = np.zeros(T * len(parents.cells), np.int64)
     sizes = np.zeros((F, T), np.int64)

@@ -1,7 +1,7 @@
 """Primal-dual active-set Newton iterations for the node problem.
 
-Guess the supports and the rows at their limits, solve what is then linear, and correct the guess
-where x - gradient / diagonal changes sign. Near the solution this ends in a few steps.
+Guess the supports and the rows at their bounds, solve the resulting linear system, and correct the
+guess where x - gradient / diagonal changes sign. Near the solution this ends in a few steps.
 
 References:
   Hintermueller, Ito & Kunisch, SIAM J. Optim. 13 (2003), 865-888 (as semismooth Newton).
@@ -18,8 +18,8 @@ from solvers.least_squares.blocks import Quadratic
 from solvers.least_squares.certificate import Point
 from solvers.least_squares.machine_code import kernels
 
-# Where supports are found, few steps do. More would only delay interior points: after the first
-# number of steps, or the second without a smaller residual, supports are taken to cycle.
+# Active sets are found in few steps or not at all. After MOST_STEPS steps, or STALE_STEPS without a
+# smaller residual, they are assumed to cycle, and interior points take over. Default, not measured.
 MOST_STEPS = 15
 STALE_STEPS = 5
 
@@ -30,7 +30,7 @@ def iterate(q: Quadratic, guess: Guess, start: Point, tolerance: float) -> tuple
     Args:
       q: The node problem.
       guess: First supports and rows.
-      start: A point whose multipliers are near.
+      start: A point with multipliers close to the solution.
       tolerance: Residual at which to stop.
 
     Returns:
@@ -76,12 +76,12 @@ def iterate(q: Quadratic, guess: Guess, start: Point, tolerance: float) -> tuple
     )
     back = np.empty_like(order)
     back[order] = np.arange(k)
-    found = Point(in_order(point.x[:, back]), point.coupling[back], sums, point.rows)
-    return found, float(residual), int(steps)
+    end = Point(in_order(point.x[:, back]), point.coupling[back], sums, point.rows)
+    return end, float(residual), int(steps)
 
 
 def _padded(q: Quadratic, arrays: tuple[FloatArray, ...]) -> FloatArray:
-    """float64[equalities, C, largest m]."""
+    """Return float64[equalities, C, largest m]: arrays padded with zeros."""
     most = max((e.targets.shape[1] for e in q.equalities), default=0)
     out = np.zeros((len(arrays), len(q.linear), most))
     for number, array in enumerate(arrays):
@@ -90,7 +90,7 @@ def _padded(q: Quadratic, arrays: tuple[FloatArray, ...]) -> FloatArray:
 
 
 def next_guess(q: Quadratic, point: Point, g: FloatArray) -> Guess:
-    """Supports and rows that a point and its gradient suggest."""
+    """Return the supports and active rows that a point and its gradient suggest."""
     f = q.scale[:, None]
     support = (point.x - g / (f * q.diagonal) > 0) & q.free
     return Guess(support, _sides(q, point.x, point.rows / f))
@@ -104,12 +104,12 @@ def _sides(q: Quadratic, x: FloatArray, nu: FloatArray) -> IntArray:
 
 
 def first_guess(q: Quadratic) -> Guess:
-    """Support of every child's own solution without x >= 0, moved to what the parent allows.
+    """Return the supports of each child's unconstrained solution, projected to the parent.
 
-    Moved in the metric of the diagonal, each cell goes by itself. Where the query of single cells
-    has most of the weight, this is nearly the solution.
+    The projection in the metric of the diagonal is separate for each cell. If the query of single
+    cells has most of the weight, it is close to the solution.
     """
-    x = _alone(q)
+    x = _separate_solutions(q)
     support = q.free & (x > 0)
     if q.parent is not None:
         give = np.ascontiguousarray(1 / (q.scale[:, None] * q.diagonal))
@@ -117,8 +117,8 @@ def first_guess(q: Quadratic) -> Guess:
     return Guess(support, _sides(q, x, np.zeros_like(q.least)))
 
 
-def _alone(q: Quadratic) -> FloatArray:
-    """Minimise x' H_c x / 2 - b_c' x with a penalty for what is given."""
+def _separate_solutions(q: Quadratic) -> FloatArray:
+    """Minimise x' H_c x / 2 - b_c' x for each child, with a penalty for given sums."""
     s = q.cells.shape[1]
     padding = (q.cells == q.linear.shape[1]).astype(float)
     matrices = q.penalized()

@@ -1,4 +1,4 @@
-"""A node as the kernels take it: arrays without padding, blocks of cells end to end."""
+"""Arrays of a node for compiled kernels: no padding, blocks of cells end to end."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from das.arrays import BoolArray, FloatArray, IntArray
 
 
 class Problem(NamedTuple):
-    """The fields of `blocks.Quadratic` that steps need, blocks of cells end to end.
+    """Fields of `blocks.Quadratic` that steps need, with blocks of cells end to end.
 
     Attributes:
       scale: float64[C].
       linear: float64[C, k].
       parent: float64[k].
-      has_parent: Whether the children add up to it.
-      starts: int64[B + 1], where the cells of each block begin.
+      has_parent: Whether the children add up to the parent.
+      starts: int64[B + 1], start of the cells of each block.
       blocks: float64[B, P, s, s].
       outside: float64[P, r, k].
       diagonal: float64[P, k].
       free: bool[C, k].
       groups: int64[E, k], of E equalities.
-      targets: float64[E, C, m], in as many columns as the largest needs.
+      targets: float64[E, C, m], with the m of the largest equality.
       sizes: int64[E].
       is_inside: bool[E].
       coefficients: float64[n, k], rows.
       least: float64[C, n].
       most: float64[C, n].
-      penalty: Curvature that an equality is given.
+      penalty: Curvature of an equality in factorised matrices.
     """
 
     scale: FloatArray
@@ -50,7 +50,7 @@ class Problem(NamedTuple):
 
 
 class Point(NamedTuple):
-    """As `certificate.Point`; sums float64[E, C, m]."""
+    """Point as in `certificate.Point`; sums are float64[E, C, m]."""
 
     x: FloatArray
     coupling: FloatArray
@@ -59,11 +59,11 @@ class Point(NamedTuple):
 
 
 class Guess(NamedTuple):
-    """Which cells are positive and which rows are at a limit.
+    """Guess of the positive cells and of the active rows.
 
     Attributes:
       support: bool[C, k].
-      sides: int64[C, n]: -1 at the lower limit, 1 at the upper, 0 between.
+      sides: int64[C, n]: -1 at the lower bound, 1 at the upper, 0 between.
     """
 
     support: BoolArray
@@ -71,13 +71,13 @@ class Guess(NamedTuple):
 
 
 class Spots(NamedTuple):
-    """Where the support of block b and child c lies.
+    """Locations of the support in block b of child c.
 
     Attributes:
       local: int64, positions within the blocks, end to end.
-      first: int64[B, C], where those of each begin.
-      held: int64[B, C], how many there are.
-      place: int64[B, C], where their matrix begins.
+      first: int64[B, C], start of the positions of each block and child.
+      held: int64[B, C], number of positions.
+      place: int64[B, C], start of their matrix.
     """
 
     local: IntArray
@@ -87,15 +87,15 @@ class Spots(NamedTuple):
 
 
 class Factors(NamedTuple):
-    """Factors of the conditions of a guess; see `elimination`.
+    """Factors of the linear system of a guess; see `elimination`.
 
     Attributes:
-      spots: Of the support.
-      K: float64, inverses of the blocks on it, end to end.
+      spots: Locations of the support.
+      K: float64, inverses of the blocks on the support, end to end.
       rows: float64[support, r], the outside rows.
-      Z: float64[support, r], their product with K.
-      L: float64[B, s, s], factors of the coupling.
-      S: float64[C r, C r], the factor of the system of the outside rows.
+      Z: float64[support, r], outside rows times K.
+      L: float64[B, s, s], Cholesky factors of the coupling.
+      S: float64[C r, C r], Cholesky factor of the system of outside rows.
     """
 
     spots: Spots

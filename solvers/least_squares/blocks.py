@@ -1,14 +1,14 @@
-"""The node problem in arrays, arranged so that most of it falls apart into small blocks.
+"""Blocks: the node problem in arrays that mostly split into small independent blocks.
 
 Partition queries come in two kinds. Those inside join only cells of the same block; blocks are the
 finest partition that all of them refine. The others, outside, have few groups. So
 
     G_c / d_c = H_c = blockdiag(H_c1, ..., H_cB) + F_c' F_c ,
 
-with F_c of few rows. Eliminating the blocks, and within a block the coupling of the children, costs
-little and leaves a system of the outside rows of all children (see `elimination`). The division
-into inside and outside is the one of least estimated cost; with everything inside there is one
-block, with everything outside every cell is a block.
+with F_c of few rows. Eliminating the blocks, and within a block the coupling of the children, is
+cheap and leaves a system of the outside rows of all children (see `elimination`). The division into
+inside and outside has the least estimated cost. With everything inside there is one block; with
+everything outside every cell is a block.
 """
 
 from __future__ import annotations
@@ -26,20 +26,21 @@ from solvers.problem import LeastSquaresTerm, NodeProblem, Term, coarsening
 
 Fixed = tuple[tuple[IntArray, FloatArray], ...]
 
-_SUPPORT = 0.2  # usual share of the cells of a child that are positive
+# Defaults, not measured.
+_SUPPORT = 0.2  # usual share of positive cells of a child
 _DENSE = 0.2  # cost of an operation in large matrix products, over one in small loops
-_ONE_BLOCK = 48  # so few cells are not worth dividing
-PENALTY = 1e4  # of an equality in the factorised matrix, over the largest curvature
-# Curvature over the largest diagonal entry that is taken for none. Strategies are accepted with
+_ONE_BLOCK = 48  # nodes of so few cells are not divided
+PENALTY = 1e4  # curvature of an equality in factorised matrices, over the largest curvature
+# Curvature that counts as zero, over the largest diagonal entry. Strategies are accepted with
 # 1e-9 and more; rounding leaves about 1e-13 at a thousand cells.
 FLAT = 1e-12
-ALIKE = 1e-12  # relative: weights of children this close are one pattern
-_NULL = 1e-7  # singular values of normalized groups of several partitions that are zero
+ALIKE = 1e-12  # relative difference of weights of children that count as proportional
+_NULL = 1e-7  # singular values of normalized groups of several partitions that count as zero
 
 
 @dataclass(frozen=True, eq=False)
 class Equality:
-    """Partition sums of every child that are given.
+    """Given partition sums of every child.
 
     Attributes:
       groups: int64[k].
@@ -52,26 +53,26 @@ class Equality:
 
 @dataclass(frozen=True, eq=False)
 class Quadratic:
-    """The node problem in arrays; patterns are children of proportional weights, P is 1 or C.
+    """Node problem in arrays; P is 1 if the weights of all children are proportional, else C.
 
     Attributes:
-      unit: float64[C], d_c: the weight of queries of single cells, or the smallest curvature of
-        G_c that the equalities leave open where there is none.
+      unit: float64[C], d_c: the weight of queries of single cells; without one, the smallest
+        curvature of G_c orthogonal to the equalities.
       scale: float64[C], d_c divided by its largest.
       linear: float64[C, k], b_c / d_c.
       parent: float64[k] or None.
-      cells: int64[B, s], the cells of each block; k where a block has fewer than s.
+      cells: int64[B, s], the cells of each block, padded with k.
       blocks: float64[B, P, s, s], H_cb.
       outside: float64[P, r, k], F_c.
-      diagonal: float64[P, k] of H_c, 1 where it has none.
+      diagonal: float64[P, k] of H_c, 1 where it is 0.
       free: bool[C, k], cells not forced to zero.
-      equalities: Partition sums that are given.
+      equalities: Given partition sums.
       is_inside: Whether each equality joins only cells of the same block.
       coefficients: float64[n, k], rows R.
-      least: float64[C, n], lower limits of R x_c, -inf if none.
-      most: float64[C, n], upper limits, inf if none.
+      least: float64[C, n], lower bounds of R x_c, -inf if none.
+      most: float64[C, n], upper bounds, inf if none.
       given: Per term, the equality that makes its answers constants; -1 if none.
-      penalty: Curvature an equality is given in factorised matrices.
+      penalty: Curvature of an equality in factorised matrices.
     """
 
     unit: FloatArray
@@ -92,14 +93,14 @@ class Quadratic:
     penalty: float
 
     def apply(self, x: FloatArray) -> FloatArray:
-        """H_c x_c for every child, float64[C, k]."""
+        """Compute H_c x_c for every child, float64[C, k]."""
         y = self.scatter(self.times(self.blocks, self.gather(x)))
         if self.outside.shape[1]:
             y += ((self.outside @ x[:, :, None]).transpose(0, 2, 1) @ self.outside)[:, 0]
         return y
 
     def penalized(self) -> FloatArray:
-        """float64[B, P, s, s]: the blocks with penalties for the equalities inside."""
+        """Return float64[B, P, s, s]: the blocks with penalties for the equalities inside."""
         blocks = self.blocks
         for equality, within in zip(self.equalities, self.is_inside, strict=True):
             if within:
@@ -109,7 +110,7 @@ class Quadratic:
         return blocks
 
     def outside_given(self) -> FloatArray:
-        """float64[P, r, k]: the outside rows with those of the equalities outside."""
+        """Return float64[P, r, k]: the outside rows with those of the equalities outside."""
         parts = [self.outside]
         for equality, within in zip(self.equalities, self.is_inside, strict=True):
             if not within:
@@ -119,12 +120,12 @@ class Quadratic:
         return np.concatenate(parts, axis=1)
 
     def gather(self, x: FloatArray) -> FloatArray:
-        """[C, k] -> [B, C, s], zero where a block has no cell."""
+        """Gather [C, k] into blocks [B, C, s], zero where a block has no cell."""
         padded = np.concatenate([x, np.zeros((len(x), 1))], axis=1)
         return np.ascontiguousarray(padded[:, self.cells].transpose(1, 0, 2))
 
     def scatter(self, y: FloatArray) -> FloatArray:
-        """[B, C, s] -> [C, k]."""
+        """Scatter blocks [B, C, s] to [C, k]."""
         out = np.empty((y.shape[1], self.linear.shape[1] + 1))
         out[:, self.cells] = y.transpose(1, 0, 2)
         return np.ascontiguousarray(out[:, :-1])
@@ -137,11 +138,11 @@ class Quadratic:
 
 @dataclass(frozen=True, eq=False)
 class Partitions:
-    """T partition queries of the same cells, their answers side by side.
+    """T partition queries of the same cells, with their answers side by side.
 
     Attributes:
-      index: int64[T, k], column of `answers` in which each cell counts.
-      ends: int64[T + 1], columns of query t are those from ends[t] to ends[t + 1].
+      index: int64[T, k], column of `answers` that counts each cell.
+      ends: int64[T + 1]; query t has the columns ends[t]:ends[t + 1].
       answers: float64[C, M].
       weights: float64[T, C].
     """
@@ -169,7 +170,7 @@ def arrange(problem: NodeProblem, fixed: Fixed = ()) -> Quadratic:
 
     Args:
       problem: The node problem.
-      fixed: Further partition sums that are given, as groups int64[k] and targets float64[C, m].
+      fixed: Further given partition sums, as groups int64[k] and targets float64[C, m].
 
     Raises:
       SolverError: The queries and equalities do not have full column rank in some child.
@@ -194,15 +195,15 @@ def arrange(problem: NodeProblem, fixed: Fixed = ()) -> Quadratic:
             linear += (term.weights / unit)[:, None] * term.adjoint
             diagonal += weight[:, None] * np.diag(term.gram)
             blocks += weight[None, :, None, None] * term.gram
-    diagonal = np.where(diagonal > 0, diagonal, 1.0)  # of a cell that equalities alone decide
+    diagonal = np.where(diagonal > 0, diagonal, 1.0)  # cells determined by equalities only
     rows = [
         (np.arange(t.answers.shape[1])[:, None] == t.groups).astype(float)
-        for t, within_ in zip(partitions, joined, strict=True)
-        if not within_
+        for t, is_joined in zip(partitions, joined, strict=True)
+        if not is_joined
     ]
     row_weights = [
-        np.repeat(weight[None], len(one), axis=0)
-        for weight, one in zip(weights[is_partition & ~within], rows, strict=True)
+        np.repeat(weight[None], len(indicators), axis=0)
+        for weight, indicators in zip(weights[is_partition & ~within], rows, strict=True)
     ]
     outside = np.zeros((weights.shape[1], 0, k))
     if rows:
@@ -239,12 +240,12 @@ def arrange(problem: NodeProblem, fixed: Fixed = ()) -> Quadratic:
 
 @dataclass(frozen=True)
 class Extent:
-    """How large an arranged problem is.
+    """Size of an arranged problem.
 
     Attributes:
       largest_block: Cells of its largest block.
-      numbers: Of its matrices over cells: those of the blocks, one for each pattern, and those of
-        the positive cells of each child.
+      numbers: Numbers in its matrices over cells: of the blocks, one for each pattern, and of the
+        positive cells of each child.
       patterns: 1 if the weights of all children are proportional, else as many as children.
     """
 
@@ -254,7 +255,7 @@ class Extent:
 
 
 def extent(problem: NodeProblem, fixed: Fixed = ()) -> Extent:
-    """How large the arranged problem is, without arranging it."""
+    """Compute the size of the arranged problem without arranging it."""
     C = problem.n_children
     equalities, _, terms = _not_given(problem, fixed)
     _, labels = _divide(terms, equalities, C, problem.n_cells)
@@ -265,7 +266,7 @@ def extent(problem: NodeProblem, fixed: Fixed = ()) -> Extent:
 
 
 def _relative_weights(terms: Sequence[Term], unit: FloatArray) -> FloatArray:
-    """float64[terms, P], weights in units of each child's: one pattern if all are alike."""
+    """Return float64[terms, P]: weights over each child's unit; one pattern if proportional."""
     weights = np.array([t.weights for t in terms]).reshape(len(terms), len(unit)) / unit
     if np.ptp(weights, axis=1).max(initial=0.0) <= ALIKE * weights.max(initial=0.0):
         return weights[:, :1]
@@ -275,7 +276,7 @@ def _relative_weights(terms: Sequence[Term], unit: FloatArray) -> FloatArray:
 def _not_given(
     problem: NodeProblem, fixed: Fixed
 ) -> tuple[tuple[Equality, ...], tuple[int, ...], list[Term]]:
-    """Equalities, the one that fixes each term (-1 if none), and the terms that none fixes."""
+    """Return the equalities, the one that fixes each term (-1 if none), and the other terms."""
     equalities = given_sums(problem, fixed)
     given, left = [], []
     for term in problem.terms:
@@ -289,18 +290,18 @@ def _not_given(
 
 
 def given_sums(problem: NodeProblem, fixed: Fixed) -> tuple[Equality, ...]:
-    """Given partition sums, without those that finer ones imply."""
+    """Return given partition sums, without those that finer ones imply."""
     every = [Equality(e.groups, e.targets.astype(float)) for e in problem.exact]
     every += [Equality(groups, targets) for groups, targets in fixed]
     kept: list[Equality] = []
-    for one in sorted(every, key=lambda e: -e.targets.shape[1]):
-        if not any(coarsening(finer.groups, one.groups) is not None for finer in kept):
-            kept.append(one)
+    for equality in sorted(every, key=lambda e: -e.targets.shape[1]):
+        if not any(coarsening(finer.groups, equality.groups) is not None for finer in kept):
+            kept.append(equality)
     return tuple(kept)
 
 
 def _units(problem: NodeProblem, equalities: Sequence[Equality]) -> FloatArray:
-    """A lower bound of the smallest curvature of each G_c that the equalities leave open."""
+    """Return a lower bound of the smallest curvature of each G_c orthogonal to equalities."""
     k = problem.n_cells
     unit = np.zeros(problem.n_children)
     for term in problem.terms:
@@ -310,27 +311,28 @@ def _units(problem: NodeProblem, equalities: Sequence[Equality]) -> FloatArray:
     if not missing.size:
         return unit
     fixed = _fixed_directions(equalities, k)
-    seen: dict[bytes, float] = {}
+    curvatures: dict[bytes, float] = {}
     for c in missing:
         weights = np.array([t.weights[c] for t in problem.terms])
         largest = float(weights.max())
-        if fixed.shape[1] == k:  # every cell is given: nothing is left to curve
+        if fixed.shape[1] == k:  # every cell is given: no direction is left
             unit[c] = largest if largest > 0 else 1.0
             continue
         if largest <= 0:
             raise _not_full_rank(problem, int(c))
         key = (weights / largest).tobytes()
-        if key not in seen:
-            seen[key] = _smallest_curvature(problem, int(c), weights / largest, fixed)
-        unit[c] = seen[key] * largest
+        if key not in curvatures:
+            curvatures[key] = _smallest_curvature(problem, int(c), weights / largest, fixed)
+        unit[c] = curvatures[key] * largest
     return unit
 
 
 def _fixed_directions(equalities: Sequence[Equality], k: int) -> FloatArray:
-    """float64[k, r]: an orthonormal basis of the sums that equalities give.
+    """Return float64[k, r]: an orthonormal basis of the sums that equalities give.
 
-    Groups of one partition are orthogonal as they are. Of several, the squares of the singular
-    values are eigenvalues of an integer matrix of a few rows: far above rounding, or 0.
+    Groups of one partition are orthogonal. For several partitions, the squares of the singular
+    values are eigenvalues of an integer matrix of a few rows: either 0 or far above rounding
+    errors.
     """
     parts = []
     for equality in equalities:
@@ -345,9 +347,9 @@ def _fixed_directions(equalities: Sequence[Equality], k: int) -> FloatArray:
 def _smallest_curvature(
     problem: NodeProblem, child: int, weights: FloatArray, fixed: FloatArray
 ) -> float:
-    """The smallest eigenvalue of G_c on what is orthogonal to `fixed` float64[k, r], r < k.
+    """Return the smallest eigenvalue of G_c orthogonal to `fixed` float64[k, r], r < k.
 
-    Projected on that, G_c has r eigenvalues 0, which come first because none is negative.
+    The projected G_c has r eigenvalues 0, which come first because none is negative.
     """
     G = np.zeros((problem.n_cells, problem.n_cells))
     for term, weight in zip(problem.terms, weights, strict=True):
@@ -380,7 +382,7 @@ def _divide(
     C: int,
     k: int,
 ) -> tuple[list[bool], IntArray]:
-    """Which terms are inside, and the block of each cell."""
+    """Choose the terms inside blocks, and return the block of each cell."""
     queries = [t for t in terms if isinstance(t, LeastSquaresTerm)]
     if len(queries) < len(terms) or k <= _ONE_BLOCK:
         return [True] * len(terms), np.zeros(k, np.int64)
@@ -393,7 +395,7 @@ def _divide(
     best = (_cost(labels, left, C, k), 0, labels)
     for count, index in enumerate(order, 1):
         if not labels.any() and count < len(order):
-            continue  # one block: the more queries are inside, the better
+            continue  # with one block, more queries inside cost less
         m, groups = partitions[index]
         if m < k:
             labels = _joined(labels, groups) if labels.any() else labels
@@ -408,7 +410,7 @@ def _divide(
 
 
 def _cost(labels: IntArray, rows: int, C: int, k: int) -> float:
-    """Estimated work of one factorisation with these blocks and so many rows outside."""
+    """Estimate the work of one factorisation with these blocks and so many rows outside."""
     sizes = np.bincount(labels).astype(float)
     outside = float(C * rows)
     inside = C * (3 * (_SUPPORT * sizes) ** 3).sum() + (sizes**3 / 2).sum()
@@ -416,7 +418,7 @@ def _cost(labels: IntArray, rows: int, C: int, k: int) -> float:
 
 
 def _joined(labels: IntArray, groups: IntArray) -> IntArray:
-    """The finest partition that both refine, numbered from 0."""
+    """Return the finest partition that both refine, numbered from 0."""
     while True:
         least = np.full(int(groups.max()) + 1, len(labels))
         np.minimum.at(least, groups, labels)
@@ -432,7 +434,7 @@ def _joined(labels: IntArray, groups: IntArray) -> IntArray:
 
 
 def _members(labels: IntArray) -> IntArray:
-    """Cells of each block, padded with k."""
+    """Return the cells of each block, padded with k."""
     k = len(labels)
     sizes = np.bincount(labels)
     cells = np.full((len(sizes), int(sizes.max(initial=0))), k)

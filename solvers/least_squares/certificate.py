@@ -1,4 +1,4 @@
-"""Points with multipliers, and the certificate of how far one is from the optimum."""
+"""Candidate solutions with multipliers, and the certificate of their optimality."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from solvers.problem import Certificate, LeastSquaresTerm, NodeProblem, group_su
 
 @dataclass(frozen=True, eq=False)
 class Point:
-    """A candidate solution; multipliers are in units of the largest d_c.
+    """Candidate solution; multipliers are in units of the largest d_c.
 
     Attributes:
       x: float64[C, k].
       coupling: float64[k], lambda.
       sums: Per equality, float64[C, m], mu.
-      rows: float64[C, n], nu: positive at the lower limit of a row, negative at the upper.
+      rows: float64[C, n], nu: positive at the lower bound of a row, negative at the upper.
     """
 
     x: FloatArray
@@ -31,7 +31,7 @@ class Point:
 
 
 def origin(q: Quadratic) -> Point:
-    """The point x = 0 without multipliers."""
+    """Return the point x = 0 without multipliers."""
     return Point(
         np.zeros_like(q.linear),
         np.zeros(q.linear.shape[1]),
@@ -41,7 +41,7 @@ def origin(q: Quadratic) -> Point:
 
 
 def gradient(q: Quadratic, point: Point) -> FloatArray:
-    """Gradient of the Lagrangian, float64[C, k]."""
+    """Compute the gradient of the Lagrangian, float64[C, k]."""
     g = q.scale[:, None] * (q.apply(point.x) - q.linear)
     return _with_multipliers(q, point, g)
 
@@ -57,9 +57,9 @@ def _with_multipliers(q: Quadratic, point: Point, g: FloatArray) -> FloatArray:
 
 
 def natural_residual(q: Quadratic, point: Point, g: FloatArray) -> float:
-    """Largest violation of the optimality conditions, in persons over max(1, largest cell).
+    """Compute the largest violation of the optimality conditions, over max(1, largest cell).
 
-    For loops; the certificate says the same and more, from the problem itself.
+    Loops use it; the certificate is computed from the problem itself and contains more conditions.
     """
     x = np.maximum(point.x, 0)
     least = np.where(q.free, np.abs(np.minimum(x, g / q.scale[:, None])), 0.0).max(initial=0.0)
@@ -78,7 +78,7 @@ def natural_residual(q: Quadratic, point: Point, g: FloatArray) -> float:
 def _row_residuals(
     values: FloatArray, least: FloatArray, most: FloatArray, nu: FloatArray
 ) -> list[float]:
-    """Broken limits, and multipliers (in persons) of rows that are not at theirs."""
+    """Return violations of row bounds, and multipliers (in persons) of inactive rows."""
     broken = np.maximum(np.maximum(least - values, values - most), 0)
     off = (
         np.minimum(values - least, np.maximum(nu, 0)),
@@ -93,9 +93,9 @@ class Rows:
 
     Attributes:
       values: R x.
-      least: Lower limits, -inf if none.
-      most: Upper limits, inf if none.
-      multipliers: Positive at the lower limit, negative at the upper, 0 between.
+      least: Lower bounds, -inf if none.
+      most: Upper bounds, inf if none.
+      multipliers: Positive at the lower bound, negative at the upper, 0 between.
     """
 
     values: FloatArray
@@ -106,12 +106,12 @@ class Rows:
 
 @dataclass(frozen=True, eq=False)
 class Conditions:
-    """A point with multipliers, as far as the optimality conditions see it.
+    """Quantities of the optimality conditions at a point with multipliers.
 
     Attributes:
-      x: float64[C, k], negative counts not yet cut off; all else is taken at max(x, 0).
+      x: float64[C, k], negative counts included; all other fields are taken at max(x, 0).
       gradient: float64[C, k] of the Lagrangian; 0 where a count is forced to zero.
-      unit: float64[C], curvature by which a gradient becomes persons.
+      unit: float64[C], curvature that converts a gradient to persons.
       objective: sum_c x_c' G_c x_c / 2 - b_c' x_c.
       equalities: Multipliers, and sums less targets in the same shape.
       rows: Linear rows.
@@ -128,12 +128,11 @@ class Conditions:
 
 
 def judge(conditions: Conditions) -> Certificate:
-    """The certificate of a point: the one definition of its residuals, for every solver.
+    """Compute the certificate of a point: the one definition of residuals, for every solver.
 
-    Residuals are in persons over max(1, largest count). The gap is that of the primal and the dual
-    objective, over max(1, |objective|), both in units of the largest curvature. It is summed as
-    x'g + multipliers'(sums - targets), which equals the difference of the two without its
-    cancellation.
+    Residuals are in persons over max(1, largest count). The gap is the difference of primal and
+    dual objective, over max(1, |objective|), both in units of the largest curvature. It is summed
+    as x'g + multipliers'(sums - targets), which is the same number without cancellation.
     """
     x = np.maximum(conditions.x, 0)
     persons = conditions.gradient / conditions.unit[:, None]
@@ -163,9 +162,9 @@ def judge(conditions: Conditions) -> Certificate:
 
 
 def certify(problem: NodeProblem, fixed: Fixed, q: Quadratic, point: Point) -> Certificate:
-    """Measure how far a point is from the optimality conditions, from the problem itself.
+    """Compute the certificate of a point from the problem itself.
 
-    The gradient is summed up term by term, not with the arrays of the solver.
+    The gradient is summed up term by term, without the arrays of the solver.
     """
     x = np.maximum(point.x, 0)
     top = float(q.unit.max())
@@ -182,10 +181,10 @@ def certify(problem: NodeProblem, fixed: Fixed, q: Quadratic, point: Point) -> C
             g += w * (image - term.adjoint)
             continue
         if given >= 0:  # the solver left this query out: its gradient is a multiplier
-            own = coarse[:, every.ends[number] : every.ends[number + 1]]
+            of_term = coarse[:, every.ends[number] : every.ends[number + 1]]
             first = np.zeros(q.equalities[given].targets.shape[1], np.int64)
             first[q.equalities[given].groups] = term.groups
-            sums_of[given] = sums_of[given] + own[:, first]
+            sums_of[given] = sums_of[given] + of_term[:, first]
         number += 1
     point = replace(point, sums=tuple(sums_of))
     equalities = [
@@ -194,7 +193,7 @@ def certify(problem: NodeProblem, fixed: Fixed, q: Quadratic, point: Point) -> C
     ]
     if q.parent is not None:
         equalities.append((point.coupling, x.sum(0) - q.parent))
-    # Sums that finer ones imply have no multiplier of their own, and are checked all the same.
+    # Sums implied by finer ones have no multiplier, but are checked too.
     given_sums = [(e.groups, e.targets.astype(float)) for e in problem.exact]
     for groups, targets in (*given_sums, *fixed):
         off = group_sums(x, groups, targets.shape[1]) - targets

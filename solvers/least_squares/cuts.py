@@ -1,9 +1,9 @@
-"""Cutting planes: the continuous stage keeps to what the leaves below each child can hold.
+"""Cutting planes: the continuous stage with the bounds of the leaves below each child.
 
-The implied constraints are one pair of bounds per set of types, exponentially many. Few matter: the
-stage is solved with the bounds of single types and of all types together, then with those of the
-sets its solution misses, until it misses none. Every row is an exact consequence of the leaves, so
-rows cut off no counts that could be assigned to them.
+The implied constraints are one pair of bounds per set of types, exponentially many. Few matter. The
+stage is solved with the bounds of single types and of all types together, then also with those of
+the sets that its solution violates, until it violates none. Every row follows exactly from the
+leaves, so rows exclude no counts that can be assigned to the leaves.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from das.errors import SolverError
 from invariants.implied import lower_bounds, most_violated, upper_bounds
 from solvers.problem import Estimate, LeavesTerm, NodeProblem, RowsTerm, Status, group_sums
 
-_TOLERANCE = 1e-6  # in persons, over max(1, largest sum of a type)
+_TOLERANCE = 1e-6  # in persons, over max(1, largest sum of a type); default, not measured
 
 
 @dataclass(frozen=True, eq=False)
 class CutEstimate:
-    """A continuous solution whose sums by type can be assigned to the leaves.
+    """Continuous solution whose sums by type can be assigned to the leaves.
 
     Attributes:
       estimate: The solution.
       problem: The problem with the cuts among its rows.
-      cuts: Sets of types whose bounds were added because a solution missed them.
-      rounds: Times the continuous stage was solved.
+      cuts: Number of sets of types whose bounds were added.
+      rounds: Number of times the continuous stage was solved.
     """
 
     estimate: Estimate
@@ -41,12 +41,13 @@ class CutEstimate:
 def solve_with_cuts(problem: NodeProblem, solve: Callable[[NodeProblem], Estimate]) -> CutEstimate:
     """Solve the continuous stage, adding the most violated bounds until none is violated.
 
-    A set found for one child bounds all children. Ends because there are finitely many sets and
-    each is added once; a set that is violated again is missed by the tolerance of `solve` only.
+    A set found for one child bounds all children. The loop ends, since there are finitely many sets
+    and each is added once. A set that is violated again is violated within the tolerance of `solve`
+    only.
 
     Args:
       problem: A node problem with leaves.
-      solve: Solves the continuous stage with rows, without looking at leaves.
+      solve: Solver of the continuous stage with rows, which ignores leaves.
 
     Returns:
       The last estimate, not solved if `solve` did not solve it.
@@ -67,16 +68,15 @@ def solve_with_cuts(problem: NodeProblem, solve: Callable[[NodeProblem], Estimat
         estimate = solve(cut)
         rounds += 1
         if estimate.status is Status.SOLVED:
-            found = _missed_sets(leaves, estimate.values)
-            new = [s for s in found if not (s == sets).all(1).any()]
+            violated = _violated_sets(leaves, estimate.values)
+            new = [s for s in violated if not (s == sets).all(1).any()]
         if estimate.status is not Status.SOLVED or not new:
-            done = replace(cut, leaves=leaves)
-            return CutEstimate(estimate, done, len(sets) - first, rounds)
+            return CutEstimate(estimate, replace(cut, leaves=leaves), len(sets) - first, rounds)
         sets = np.concatenate((sets, new))
 
 
-def _missed_sets(term: LeavesTerm, values: FloatArray) -> BoolArray:
-    """Per child whose sums by type cannot be assigned, the set of types that shows it best.
+def _violated_sets(term: LeavesTerm, values: FloatArray) -> BoolArray:
+    """Return the most violated set of types of every child whose sums cannot be assigned.
 
     Args:
       term: The leaves of every child.
@@ -86,18 +86,18 @@ def _missed_sets(term: LeavesTerm, values: FloatArray) -> BoolArray:
       bool[m, t], distinct.
     """
     sums = group_sums(values, term.groups, term.leaves[0].n_types)
-    found = []
+    violated = []
     for leaves, counts in zip(term.leaves, sums, strict=True):
         if leaves.n_rows == 1:
-            continue  # single types and all together say everything about one row
+            continue  # bounds of single types and of all types suffice for one row
         cut = most_violated(leaves, counts)
         if cut.violation > _TOLERANCE * max(1.0, float(counts.max(initial=0))):
-            found.append(cut.chosen)
-    return np.unique(np.array(found, np.bool_).reshape(-1, sums.shape[1]), axis=0)
+            violated.append(cut.chosen)
+    return np.unique(np.array(violated, np.bool_).reshape(-1, sums.shape[1]), axis=0)
 
 
 def bounds_of(term: LeavesTerm, sets: BoolArray) -> RowsTerm:
-    """The bounds of some sets of types in every child.
+    """Return the bounds of some sets of types in every child as rows.
 
     Args:
       term: The leaves of every child.

@@ -1,10 +1,10 @@
-"""Solve the equality-constrained node problem on given supports, by block elimination.
+"""Elimination: solve the equality-constrained node problem on given supports, by blocks.
 
 For fixed supports the optimality conditions are linear,
 
     f_c (H_c x_c - b_c) - lambda - E_c' mu_c = 0,    sum_c x_c = p,    E_c x_c = e_c.
 
-Equalities enter the matrix as penalties, which lets redundant ones pass, and rounds of correction
+Equalities enter the matrix as penalties, which allows redundant ones, and rounds of correction
 make them exact (the method of multipliers). With K_c the inverse of the blocks on the support, and
 y_c = F_c x_c the outside rows,
 
@@ -26,7 +26,7 @@ from solvers.least_squares.blocks import Quadratic
 
 
 class Elimination:
-    """Factors of the conditions above; `solve` applies their inverse."""
+    """Factors of the linear system above; `solve` applies its inverse."""
 
     def __init__(
         self,
@@ -51,24 +51,26 @@ class Elimination:
         self._S = self._outside_system() if self._F.shape[1] else None
 
     def _inverses(self, barrier: FloatArray | None) -> FloatArray:
-        """K: float64[B, C, s, s], zero outside the support; inverted without those zeros."""
+        """Return K: float64[B, C, s, s], zero outside the support."""
         q = self._q
         B, C, s = len(q.cells), len(q.linear), q.cells.shape[1]
-        held = q.gather(self._support.astype(float)) > 0
-        n = max(1, int(held.sum(-1).max(initial=0)))
-        order = np.argsort(~held, axis=-1, kind="stable")[..., :n]
-        held = np.take_along_axis(held, order, -1)
+        is_positive = q.gather(self._support.astype(float)) > 0
+        n = max(1, int(is_positive.sum(-1).max(initial=0)))
+        order = np.argsort(~is_positive, axis=-1, kind="stable")[..., :n]
+        is_positive = np.take_along_axis(is_positive, order, -1)
         at_block = np.arange(B)[:, None, None, None]
         at_child = np.arange(C)[:, None, None]
         rows, columns = order[..., :, None], order[..., None, :]
-        pairs = held[..., :, None] & held[..., None, :]
+        pairs = is_positive[..., :, None] & is_positive[..., None, :]
         penalized = q.penalized()
         pattern = at_child if penalized.shape[1] > 1 else 0
         matrices = np.where(pairs, penalized[at_block, pattern, rows, columns], 0.0)
         index = np.arange(n)
         if barrier is not None:
-            matrices[..., index, index] += np.take_along_axis(q.gather(barrier), order, -1) * held
-        matrices[..., index, index] += ~held
+            matrices[..., index, index] += (
+                np.take_along_axis(q.gather(barrier), order, -1) * is_positive
+            )
+        matrices[..., index, index] += ~is_positive
         root = 1 / np.sqrt(matrices[..., index, index])
         matrices *= root[..., :, None] * root[..., None, :]
         inverse = np.linalg.inv(matrices.reshape(-1, n, n)).reshape(B, C, n, n)
@@ -78,7 +80,7 @@ class Elimination:
         return K
 
     def _coupling(self) -> FloatArray:
-        """float64[B, s, s]: L with L'L the inverse of N."""
+        """Return float64[B, s, s]: L with L'L the inverse of N."""
         index = np.arange(self._K.shape[-1])
         N = np.tensordot(1 / self._q.scale, self._K, (0, 1))
         N = (N + N.transpose(0, 2, 1)) / 2
@@ -93,7 +95,7 @@ class Elimination:
         return np.asarray(L)
 
     def _outside_rows(self, row_weights: FloatArray | None) -> FloatArray:
-        """float64[P, r, k]: F, and the outside equalities and rows as far as they have weight."""
+        """Return float64[P, r, k]: F, and outside equalities and rows that have weight."""
         q = self._q
         parts = [q.outside_given()]
         if row_weights is not None and row_weights.any():
@@ -103,7 +105,7 @@ class Elimination:
         return np.concatenate(parts, axis=1)
 
     def _outside_system(self) -> Callable[[FloatArray], FloatArray]:
-        """The inverse of the system of all y_c."""
+        """Return the inverse of the system of all y_c, as a function."""
         q = self._q
         P, r, _ = self._F.shape
         C = len(q.linear)
@@ -113,16 +115,16 @@ class Elimination:
             "bcrs,bcts->crt", self._Z, np.broadcast_to(self._Fb, self._Z.shape), optimize=True
         )
         J[:, np.arange(r), np.arange(r)] += 1
-        own = np.zeros((C, r, C, r))
-        own[np.arange(C), :, np.arange(C), :] = q.scale[:, None, None] * J
-        S = own.reshape(C * r, C * r)
+        by_child = np.zeros((C, r, C, r))
+        by_child[np.arange(C), :, np.arange(C), :] = q.scale[:, None, None] * J
+        S = by_child.reshape(C * r, C * r)
         if self._L is not None:
             Y = self._Z.reshape(len(q.cells), C * r, -1) @ self._L.transpose(0, 2, 1)
             flat = Y.transpose(1, 0, 2).reshape(C * r, -1)
             S -= flat @ flat.T
         root = 1 / np.sqrt(np.repeat(q.scale, r))
         S *= root[:, None] * root
-        # S >= 1 in exact arithmetic; the shift covers what rounding may take away.
+        # S >= 1 in exact arithmetic; the shift covers rounding errors.
         S[np.diag_indices_from(S)] += 1e-14 * S.diagonal().max()
         try:
             factor = sla.cholesky(S, lower=True, check_finite=False)
@@ -135,9 +137,9 @@ class Elimination:
         )
 
     def solve(self, right: FloatArray, missing: FloatArray | None) -> tuple[FloatArray, FloatArray]:
-        """X and lambda with f_c M_c x_c - lambda = f_c right_c on the support, sum_c x_c = missing.
+        """Solve f_c M_c x_c - lambda = f_c right_c on the support, sum_c x_c = missing.
 
-        M_c is H_c with the penalties, barrier and row weights.
+        M_c is H_c with the penalties, barrier and row weights. Returns x and lambda.
         """
         q = self._q
         x = q.times(self._K, q.gather(right))

@@ -1,4 +1,4 @@
-"""Whether the constraints of a node contradict one another, decided by a linear program."""
+"""Feasibility of the constraints of a node, decided by a linear program."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from solvers.constraints import of_node
 from solvers.least_squares.blocks import Fixed
 from solvers.problem import NodeProblem
 
-_SLACK = 1e-6  # relative; sums fixed by earlier passes are only as exact as their certificate
+_SLACK = 1e-6  # relative: sums fixed by earlier passes have the residual of their certificate
 
 
 def contradiction(problem: NodeProblem, fixed: Fixed = ()) -> str:
@@ -17,20 +17,20 @@ def contradiction(problem: NodeProblem, fixed: Fixed = ()) -> str:
 
     Args:
       problem: The node problem; its `leaves` are not considered.
-      fixed: Further partition sums that are given.
+      fixed: Further given partition sums.
 
     Returns:
-      What is violated by how much, or "" if all constraints can be kept together.
+      The largest violation as text, or "" if all constraints can be kept together.
     """
-    from scipy.optimize import linprog  # a third of a second, for nodes that have no solution
+    from scipy.optimize import linprog  # takes a third of a second, for infeasible nodes only
 
     constraints = list(of_node(problem, fixed))
     if not constraints:
         return ""
-    A = sp.vstack([one.A for one in constraints]).tocsr()
-    least = np.concatenate([one.lower for one in constraints])
-    most = np.concatenate([one.upper for one in constraints])
-    names = [name for one in constraints for name in one.names]
+    A = sp.vstack([rows.A for rows in constraints]).tocsr()
+    least = np.concatenate([rows.lower for rows in constraints])
+    most = np.concatenate([rows.upper for rows in constraints])
+    names = [name for rows in constraints for name in rows.names]
     n, m = problem.n_children * problem.n_cells, len(least)
     size = max(1.0, float(np.abs(least[np.isfinite(least)]).max(initial=0.0)))
     lacking, exceeding = np.isfinite(least), np.isfinite(most)
@@ -52,6 +52,6 @@ def contradiction(problem: NodeProblem, fixed: Fixed = ()) -> str:
     off = result.x[n : n + m] + result.x[n + m :]
     worst = int(np.argmax(off))
     return (
-        "no table keeps every constraint: together they are off by at least "
+        "no table keeps every constraint: the violations add up to at least "
         f"{result.fun * size:.6g} persons, for example {names[worst]} by {off[worst] * size:.6g}"
     )

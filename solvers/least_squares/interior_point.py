@@ -1,6 +1,6 @@
-"""Primal-dual interior-point iterations: the robust fallback where the active set cycles.
+"""Primal-dual interior-point iterations: the robust fallback where active sets cycle.
 
-Every cell and every limit of a row gets a barrier; the linear systems are those of `elimination`
+Every cell and every bound of a row has a barrier. The linear systems are those of `elimination`
 with every free cell in the support and the barriers on the diagonal.
 
 References:
@@ -19,13 +19,14 @@ from solvers.least_squares.certificate import Point, gradient, natural_residual
 from solvers.least_squares.elimination import Elimination
 from solvers.problem import group_sums
 
-_ROUNDS = 4  # of correction with the same factors
-# A path ends when the residual is below the first and did not fall for the second number of steps:
-# round-off then dominates the barrier term, and the active set finishes better from there.
+# Defaults, not measured.
+_ROUNDS = 4  # rounds of correction with the same factors
+# A path ends when the residual is below _NEAR and did not fall for _STALE_STEPS steps: rounding
+# errors then dominate the barrier term, and active-set steps are more accurate from there.
 _NEAR = 1e-5
 _STALE_STEPS = 6
 _START = 0.1  # smallest count at the start, over the largest
-_END = 1e-26  # products of counts and duals that floating point takes for zero
+_END = 1e-26  # products of counts and duals that are zero up to rounding errors
 
 
 def follow_path(
@@ -35,7 +36,7 @@ def follow_path(
 
     Args:
       q: The node problem.
-      start: Its x is where to begin; its multipliers are not used.
+      start: First point; its multipliers are not used.
       tolerance: Residual at which to stop.
       most_steps: Most iterations.
 
@@ -45,7 +46,7 @@ def follow_path(
     path = _Path(q, start.x)
     best, least, stale = start, np.inf, 0
     for step in range(most_steps):
-        # A path may leave the numbers, then its residual is not finite and it ends.
+        # Iterates may overflow; the residual is then not finite and the path ends.
         with np.errstate(all="ignore"):
             if step:
                 path.advance()
@@ -57,7 +58,7 @@ def follow_path(
         if residual < least:
             best, least, stale = point, residual, 0
         if stale >= _STALE_STEPS and least < _NEAR:
-            return best, least, step  # round-off dominates the barrier term
+            return best, least, step  # rounding errors dominate the barrier term
         if least <= tolerance or path.is_at_its_end():
             return best, least, step
     return best, least, most_steps
@@ -67,7 +68,7 @@ _Step = dict[str, Any]  # changes by name of the attribute of `_Path`
 
 
 class _Path:
-    """The iterate: x with duals z, slacks of rows with duals, multipliers of equalities.
+    """Iterate: x with duals z, slacks of rows with duals, multipliers of equalities.
 
     Everything is scaled by the largest count, so that the barrier starts near one.
     """
@@ -97,16 +98,16 @@ class _Path:
         self.sums = [np.zeros_like(e.targets) for e in q.equalities]
 
     def point(self) -> Point:
-        """The iterate as a candidate solution."""
+        """Return the iterate as a candidate solution."""
         nu = self.equal + self.low - self.high
         return Point(self.x, self.coupling, tuple(self.sums), nu)
 
     def is_at_its_end(self) -> bool:
-        """Whether the barrier is gone, so that nothing changes any more."""
+        """Return whether the barrier has vanished, so that iterates no longer change."""
         return self._complementarity(0.0, None) <= _END * max(1.0, float(self.x.max())) ** 2
 
     def advance(self) -> None:
-        """One predictor and corrector step."""
+        """Take one predictor and corrector step."""
         q = self._q
         barrier = np.where(q.free, self.z / np.where(q.free, self.x, 1.0) / self._f, 0.0)
         weights = None

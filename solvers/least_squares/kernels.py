@@ -1,11 +1,11 @@
 """Compiled loops: sums over partition queries, projections, active-set iterations.
 
-Child by child on their own cells, in place of padded arrays, so that small supports cost little:
-3 to 5 times as fast as NumPy, from nodes of 4 variables up to those of 3,570
-(`python -m bench.newton_step`). Their definition in arrays stands in the tests, which
-compare the two. Loaded on first use, by `machine_code`.
+Each child is computed on its positive cells, without padded arrays, so that small supports cost
+little: 3 to 5 times as fast as NumPy, from nodes of 4 variables up to those of 3,570
+(`python -m bench.newton_step`). The tests define the same functions in arrays and compare the two.
+Loaded on first use, by `machine_code`.
 
-Arrays are copied in loops: the message of `a[:] = b` for other shapes takes the compiler seconds.
+Arrays are copied in loops: `a[:] = b` compiles seconds longer, for its error message on shapes.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from das.arrays import BoolArray, FloatArray, IntArray
 from solvers.least_squares.arrays import Factors, Guess, Point, Problem, Spots
 from solvers.least_squares.machine_code import Fields, compiled_in_any_order
 
-_BY_HAND = 48  # largest matrix that loops factorise faster than a call of LAPACK
-_PANEL = 96  # columns that fit the cache
-_ROUNDS = 10  # of correction with the same factors; each but the last halves what is off
-_ROUGH, _FINE = 1e-8, 1e-15  # what the conditions of a guess may be off by; the last digits
+_BY_HAND = 48  # largest matrix that loops factorise faster than LAPACK; default, not measured
+_PANEL = 96  # columns that fit the cache; default, not measured
+_ROUNDS = 10  # of correction with the same factors; each except the last halves the residual
+_ROUGH, _FINE = 1e-8, 1e-15  # accepted residuals of a guess: of any one, and of the last
 
 
 @compiled_in_any_order
@@ -60,9 +60,9 @@ def gram_blocks(index: IntArray, weights: FloatArray, cells: IntArray) -> FloatA
         for p in range(P):
             for i in range(n):
                 for t in range(T):
-                    own, w = groups[t, i], weights[t, p]
+                    group, w = groups[t, i], weights[t, p]
                     for j in range(n):
-                        out[b, p, i, j] += w if groups[t, j] == own else 0.0
+                        out[b, p, i, j] += w if groups[t, j] == group else 0.0
     return out
 
 
@@ -70,10 +70,10 @@ def gram_blocks(index: IntArray, weights: FloatArray, cells: IntArray) -> FloatA
 def gradient(
     index: IntArray, ends: IntArray, answers: FloatArray, weights: FloatArray, x: FloatArray
 ) -> tuple[FloatArray, FloatArray, float, float]:
-    """Return the gradient of sum_cq w_cq |Q_q x_c - y_cq|^2 / 2, float64[C, k].
+    """Compute the gradient of sum_cq w_cq |Q_q x_c - y_cq|^2 / 2.
 
-    And float64[C, M], w (Q x - y); and the sums of w (Q x)^2 and w y Q x. The columns of query t
-    are those from ends[t] to ends[t + 1].
+    The columns of query t are ends[t]:ends[t + 1]. Returns the gradient float64[C, k]; w (Q x - y),
+    float64[C, M]; and the sums of w (Q x)^2 and of w y Q x.
     """
     T, k = index.shape
     C, M = answers.shape
@@ -101,8 +101,9 @@ def project_by_cell(
 ) -> tuple[FloatArray, BoolArray]:
     """Return the nearest x >= 0 that sums to the parent in every cell, and its support.
 
-    Every cell by itself. `give` float64[C, k] says how far a multiplier of the sum moves each
-    cell, `free` which may be positive (Michelot, J. Optim. Theory Appl. 50 (1986), 195-200).
+    Each cell is projected separately. `give` float64[C, k] is the change of each cell per unit of
+    the multiplier of the sum. `free` are the cells that may be positive. Method: Michelot, J.
+    Optim. Theory Appl. 50 (1986), 195-200.
     """
     C, k = x.shape
     moved = np.zeros((C, k))
@@ -176,7 +177,7 @@ def backward(L: FloatArray, n: int, v: FloatArray) -> None:
 
 @compiled_in_any_order
 def _invert(M: FloatArray, n: int, W: FloatArray) -> None:
-    """Overwrite M[:n, :n], positive definite, with its inverse; W is room to work."""
+    """Overwrite M[:n, :n], positive definite, with its inverse; W is a workspace."""
     factorise(M, n)
     for j in range(n):  # W = L^-T, so that all sums run along rows
         W[j, j] = 1.0 / M[j, j]
@@ -196,7 +197,7 @@ def _invert(M: FloatArray, n: int, W: FloatArray) -> None:
 
 @compiled_in_any_order
 def _lagrangian_gradient(point: Point, problem: Problem) -> FloatArray:
-    """See `certificate.gradient`."""
+    """Compute the gradient of the Lagrangian like `certificate.gradient`."""
     x, lam, mu, nu = point.x, point.coupling, point.sums, point.rows
     scale, linear, has_parent = problem.scale, problem.linear, problem.has_parent
     starts, blocks, F, eq_groups = problem.starts, problem.blocks, problem.outside, problem.groups
@@ -239,7 +240,7 @@ def _lagrangian_gradient(point: Point, problem: Problem) -> FloatArray:
 
 @compiled_in_any_order
 def _sums(x: FloatArray, groups: IntArray, m: int) -> FloatArray:
-    """Sums of cells by group, float64[C, m]."""
+    """Compute sums of cells by group, float64[C, m]."""
     C, k = x.shape
     out = np.zeros((C, m))
     for c in range(C):
@@ -249,8 +250,8 @@ def _sums(x: FloatArray, groups: IntArray, m: int) -> FloatArray:
 
 
 @compiled_in_any_order
-def _hold(support: BoolArray, problem: Problem) -> None:
-    """Give each live cell a child and each positive group a cell, to carry it."""
+def _complete_support(support: BoolArray, problem: Problem) -> None:
+    """Give each live cell a child, and each positive group a cell, in the support."""
     free, linear, targets, sizes = problem.free, problem.linear, problem.targets, problem.sizes
     C, k = support.shape
     if problem.has_parent:
@@ -276,7 +277,7 @@ def _hold(support: BoolArray, problem: Problem) -> None:
 
 @compiled_in_any_order
 def _factors(guess: Guess, problem: Problem) -> Factors:
-    """Factorise the conditions of a guess."""
+    """Factorise the linear system of a guess."""
     support, sides = guess.support, guess.sides
     scale, has_parent, starts = problem.scale, problem.has_parent, problem.starts
     blocks, F, eq_groups, eq_sizes = problem.blocks, problem.outside, problem.groups, problem.sizes
@@ -334,9 +335,9 @@ def _factors(guess: Guess, problem: Problem) -> Factors:
             for e in range(len(eq_groups)):
                 if eq_inside[e]:
                     for i in range(n):
-                        one = eq_groups[e, start + local[at + i]]
+                        group = eq_groups[e, start + local[at + i]]
                         for j in range(i + 1):
-                            if one == eq_groups[e, start + local[at + j]]:
+                            if group == eq_groups[e, start + local[at + j]]:
                                 M[i, j] += penalty
             for i in range(n):
                 root[i] = 1.0 / np.sqrt(M[i, i])
@@ -438,7 +439,7 @@ def _factors(guess: Guess, problem: Problem) -> Factors:
 def _subtract_coupled(
     S: FloatArray, L: FloatArray, Z: FloatArray, starts: IntArray, spots: Spots, k: int
 ) -> None:
-    """S -= sum_b (L_b^-1 Z_b)' (L_b^-1 Z_b), the lower half, in panels that fit the cache."""
+    """Subtract sum_b (L_b^-1 Z_b)' (L_b^-1 Z_b) from the lower half of S, in cache-sized panels."""
     local, first, count = spots.local, spots.first, spots.held
     B, C = first.shape
     r = Z.shape[1]
@@ -477,7 +478,7 @@ def _subtract_coupled(
 def _apply(
     factors: Factors, right: FloatArray, missing: FloatArray, problem: Problem
 ) -> tuple[FloatArray, FloatArray]:
-    """See `elimination.Elimination.solve`."""
+    """Solve the linear system like `elimination.Elimination.solve`."""
     scale, has_parent, starts = problem.scale, problem.has_parent, problem.starts
     r = factors.Z.shape[1]
     local, first, count = factors.spots.local, factors.spots.first, factors.spots.held
@@ -550,15 +551,15 @@ def _times(
 
 
 @compiled_in_any_order
-def _copy(one: FloatArray, other: FloatArray) -> None:
-    """Copy one array to another, flat, of the same size."""
-    for i in range(len(one)):
-        other[i] = one[i]
+def _copy(source: FloatArray, target: FloatArray) -> None:
+    """Copy a flat array to another of the same size."""
+    for i in range(len(source)):
+        target[i] = source[i]
 
 
 @compiled_in_any_order
 def _copy_point(point: Point, other: Point) -> None:
-    """Copy one point to another."""
+    """Copy a point to another."""
     _copy(point.x.reshape(-1), other.x.reshape(-1))
     _copy(point.coupling, other.coupling)
     _copy(point.sums.reshape(-1), other.sums.reshape(-1))
@@ -569,7 +570,7 @@ def _copy_point(point: Point, other: Point) -> None:
 def _correct(
     factors: Factors, guess: Guess, point: Point, problem: Problem, goal: float
 ) -> FloatArray:
-    """Rounds of correction with the same factors (method of multipliers).
+    """Correct the point in rounds with the same factors (method of multipliers).
 
     Returns the gradient at the end.
     """
@@ -660,7 +661,7 @@ def _correct(
 
 @compiled_in_any_order
 def _residual(point: Point, g: FloatArray, problem: Problem) -> float:
-    """See `certificate.natural_residual`."""
+    """Compute the residual like `certificate.natural_residual`."""
     x, nu = point.x, point.rows
     scale, parent, has_parent = problem.scale, problem.parent, problem.has_parent
     free, eq_groups, eq_targets = problem.free, problem.groups, problem.targets
@@ -700,8 +701,8 @@ def _residual(point: Point, g: FloatArray, problem: Problem) -> float:
 
 
 @compiled_in_any_order
-def _next(guess: Guess, point: Point, g: FloatArray, problem: Problem) -> bool:
-    """See `active_set.next_guess`; returns whether anything changed."""
+def _update_guess(guess: Guess, point: Point, g: FloatArray, problem: Problem) -> bool:
+    """Update the guess like `active_set.next_guess`; returns whether it changed."""
     support, sides, x, nu = guess.support, guess.sides, point.x, point.rows
     scale, F, diagonal, free = problem.scale, problem.outside, problem.diagonal, problem.free
     R, least, most = problem.coefficients, problem.least, problem.most
@@ -740,18 +741,18 @@ def active_set(
     most_steps: int,
     stale_steps: int,
 ) -> tuple[float, int]:
-    """See `active_set.iterate`, from a `Guess` and a `Point` of a `Problem`.
+    """Iterate like `active_set.iterate`, from a `Guess` and a `Point` of a `Problem`.
 
-    While supports change, a guess is solved only as well as the next needs; the last one to the
-    last digits, so that other processors find the same values but for those, which keeps rounding
-    from telling them apart. Overwrites the point with that of the smallest residual;
-    returns that and steps.
+    While supports change, a guess is solved only as accurately as the next needs. The last one is
+    solved to the last digits, so that all processors find the same values up to these digits, which
+    rounding ignores. Overwrites the point with the one of the smallest residual; returns that
+    residual and the number of steps.
     """
     guess, point, problem = Guess(*first), Point(*start), Problem(*fields)
     best = Point(point.x.copy(), point.coupling.copy(), point.sums.copy(), point.rows.copy())
     least_residual, stale, steps = np.inf, 0, 0
     for _ in range(most_steps):
-        _hold(guess.support, problem)
+        _complete_support(guess.support, problem)
         factors = _factors(guess, problem)
         steps += 1
         changed = False
@@ -759,7 +760,7 @@ def active_set(
             g = _correct(factors, guess, point, problem, goal)
             residual = _residual(point, g, problem)
             after = Guess(guess.support.copy(), guess.sides.copy())
-            changed = _next(after, point, g, problem)
+            changed = _update_guess(after, point, g, problem)
             if (changed and residual > tolerance) or not np.isfinite(residual):
                 break
         if not np.isfinite(residual):
@@ -777,7 +778,7 @@ def active_set(
 
 
 def compile_all() -> None:
-    """Call every kernel with a node of two children and two cells, types as callers hand over."""
+    """Compile every kernel by a node of two children and two cells, with its callers' types."""
     two, square = np.ones(2), np.ones((2, 2))
     none, nowhere = np.zeros((2, 0)), np.zeros(0, np.int64)
     cells, ends = np.arange(2), np.array([0, 2])

@@ -1,9 +1,9 @@
-"""The kernels as machine code: compiled once per machine and user, and found again.
+"""Machine code of the kernels: compiled once per machine and user, then loaded.
 
-`kernels()` loads them at the first use of a process, which takes half a second; importing this
-module does not. Compiling them takes about 70 seconds of a core, once, by `das prepare` or by the
-first task that needs them. A module of kernels has a function `compile_all`, which calls every
-kernel with types as callers hand over. What it imports is compiled with it.
+`kernels()` loads them at the first use in a process, which takes half a second; importing this
+module does not. Compiling takes about 70 seconds of a core, once, by `das prepare` or by the first
+task that needs them. A module of kernels has a function `compile_all`, which calls every kernel
+with the types of its callers. Modules that it imports are compiled into it.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from types import ModuleType
 from typing import Any, TypeVar, cast
 
 SUPPORTS = "solvers.least_squares.kernels"
-CLIMBING = "solvers.dual_newton.kernels"
+DUAL_ASCENT = "solvers.dual_newton.kernels"
 FAMILIES = "solvers.families.kernels"
 ANSWERS = "solvers.answers.kernels"
-_MODULES = (SUPPORTS, CLIMBING, FAMILIES, ANSWERS)
-# What kernels import: compiled into them, so that it changes with their machine code.
+_MODULES = (SUPPORTS, DUAL_ASCENT, FAMILIES, ANSWERS)
+# Modules that kernels import. They are part of the machine code, hence of its digest.
 _PARTS = (
     "solvers.dual_newton.arrays",
     "solvers.dual_newton.elimination_kernels",
@@ -39,33 +39,35 @@ _PARTS = (
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
 Fields = tuple[Any, ...]
-"""The fields of a named tuple, in order, as kernels are handed them.
+"""Fields of a named tuple, in order, as arguments of kernels.
 
-numba takes a tenth of a millisecond to recognise a named tuple at each call, a plain one none.
+numba takes 0.1 ms per call to recognise a named tuple, and no time for a plain tuple.
 """
 
 
 def compiled(kernel: Kernel, *, fastmath: set[str] | bool = False) -> Kernel:
-    """Have a function of a module of kernels compiled for the types it is called with.
+    """Compile a function of a module of kernels for the types of its calls.
 
-    Sums are taken in the order they are written in, unless `fastmath` allows others.
+    Sums are evaluated in the order of the source, unless `fastmath` allows others.
     """
     import numba
 
-    is_kept = os.path.exists(kernel.__code__.co_filename)  # what is in memory cannot be kept
+    is_kept = os.path.exists(
+        kernel.__code__.co_filename
+    )  # kernels loaded from memory cannot be cached
     compiler = numba.njit(cache=is_kept, error_model="numpy", fastmath=fastmath)
     return cast("Kernel", compiler(kernel))
 
 
 def compiled_into_kernels(kernel: Kernel) -> Kernel:
-    """Have a function compiled where kernels of another module call it, and kept with these."""
+    """Compile a function into the kernels of other modules that call it."""
     import numba
 
     return cast("Kernel", numba.njit(error_model="numpy")(kernel))
 
 
 def called_by_kernels(function: Kernel) -> Kernel:
-    """Let kernels call a function that plain Python calls, too."""
+    """Allow kernels to call a function that plain Python calls too."""
     import numba.extending
 
     numba.extending.register_jitable(function)
@@ -73,15 +75,15 @@ def called_by_kernels(function: Kernel) -> Kernel:
 
 
 def compiled_in_any_order(kernel: Kernel) -> Kernel:
-    """Have a function compiled whose sums may use vector instructions; infinities keep meaning."""
+    """Compile a function whose sums may use vector instructions; infinities stay defined."""
     return compiled(kernel, fastmath={"reassoc", "contract", "nsz"})
 
 
 @functools.cache
 def kernels(name: str = SUPPORTS) -> ModuleType:
-    """Return a module of kernels, each function compiled for the types it is called with.
+    """Return a module of kernels, each function compiled for the types of its calls.
 
-    What cannot be kept in the user's cache is compiled anew by each process, in memory.
+    If the user's cache is not writable, each process compiles the kernels in memory.
     """
     folder = _user_folder(name)
     if folder is not None:
@@ -89,7 +91,7 @@ def kernels(name: str = SUPPORTS) -> ModuleType:
             for _ in range(2):
                 try:
                     return _loaded(name, folder)
-                except Exception:  # noqa: BLE001, damaged machine code raises anything; a full disk, too
+                except Exception:  # noqa: BLE001, damaged machine code or a full disk raises anything
                     # File by file: another process may be writing in the same folders.
                     for path in (folder / "__pycache__").glob("*.nb[ci]"):
                         path.unlink(missing_ok=True)
@@ -98,10 +100,10 @@ def kernels(name: str = SUPPORTS) -> ModuleType:
 
 @contextlib.contextmanager
 def _after_compilers(folder: Path) -> Iterator[None]:
-    """Wait until nobody compiles these kernels, so that the first process does for all.
+    """Wait until no other process compiles these kernels, so that the first compiles for all.
 
-    Who comes first holds the folder alone, whether it compiles or loads. Those who come meanwhile
-    wait, and then load side by side. If it died, they all compile, each for itself.
+    The first process locks the folder exclusively while it compiles or loads. The others wait, and
+    then load at the same time. If the first process died, each of them compiles.
     """
     try:
         handle = os.open(folder, os.O_RDONLY)
@@ -109,7 +111,7 @@ def _after_compilers(folder: Path) -> Iterator[None]:
         yield
         return
     try:
-        # A file system without locks: nobody waits.
+        # Without file locks, no process waits.
         with contextlib.suppress(OSError):
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -122,26 +124,26 @@ def _after_compilers(folder: Path) -> Iterator[None]:
 
 @functools.cache
 def has_compiler() -> bool:
-    """Whether numba is installed, without which there are no kernels."""
+    """Return whether numba is installed, without which there are no kernels."""
     return importlib.util.find_spec("numba") is not None
 
 
 def is_kept() -> bool:
-    """Whether this user's cache holds machine code of all kernels; loads nothing."""
+    """Return whether this user's cache contains machine code of all kernels; loads nothing."""
     folders = [_user_folder(name) for name in _MODULES]
     return all(f is not None and any((f / "__pycache__").glob("*.nbc")) for f in folders)
 
 
 def load_kernels() -> tuple[ModuleType, ...]:
-    """All modules of kernels."""
+    """Load and return all modules of kernels."""
     return tuple(kernels(name) for name in _MODULES)
 
 
 def compile_kernels() -> tuple[Path, ...]:
-    """Compile all kernels, or load what was compiled before.
+    """Compile all kernels, or load machine code compiled before.
 
     Returns:
-      The folders of the machine code; () if it cannot be kept.
+      The folders of the machine code; () if it is in memory only.
     """
     files = [Path(module.__file__ or "") for module in load_kernels()]
     return tuple(file.parent for file in files) if all(file.exists() for file in files) else ()
@@ -153,11 +155,11 @@ def _source(name: str) -> bytes:
 
 
 def _user_folder(name: str) -> Path | None:
-    """A folder of this user alone, for kernels of this digest; None if there can be none.
+    """Return a private folder of the user for kernels of this digest; None if impossible.
 
-    What lies in it is run: nobody else may write there, whatever the process's mask allows.
+    Its contents are executed, so no other user may write there, whatever the umask allows.
     """
-    # Of all that may be part of the machine code: kernels call those of other modules.
+    # Digest of all sources of the machine code, since kernels call kernels of other modules.
     sources = map(_source, (name, *_MODULES, *_PARTS, __name__))
     digest = hashlib.sha256(b"".join(sources)).hexdigest()[:16]
     try:
@@ -172,18 +174,18 @@ def _user_folder(name: str) -> Path | None:
 
 
 class _MemoryLoader(InspectLoader):
-    """Loads a module without a file, so that numba keeps nothing."""
+    """Loader of a module without a file, for which numba stores nothing."""
 
     def get_source(self, fullname: str) -> str:
         return _source(fullname).decode()
 
 
 def _loaded(name: str, folder: Path | None) -> ModuleType:
-    """Load and compile a module from a copy in this folder, or from memory.
+    """Load and compile a module from a copy in the folder, or from memory.
 
-    numba keeps machine code beside the source it is made from. Beside an archive, as Spark ships
-    it, or an installation that may not be written it cannot be, and every Spark application has its
-    archive at another path; so all of them take it from where it was compiled once.
+    numba stores machine code next to the source. That is impossible in an archive, as Spark ships
+    it, or in a read-only installation, and every Spark application has another path. So all
+    processes load from the folder where the module was compiled once.
     """
     spec: ModuleSpec | None = ModuleSpec(name, _MemoryLoader(), origin="in memory")
     if folder is not None:
@@ -197,7 +199,7 @@ def _loaded(name: str, folder: Path | None) -> ModuleType:
         raise ModuleNotFoundError(name, name=name)
     module = importlib.util.module_from_spec(spec)
     module.__file__ = spec.origin
-    sys.modules[name] = module  # by which machine code finds what it belongs to
+    sys.modules[name] = module  # machine code looks up its module by name
     spec.loader.exec_module(module)
     module.compile_all()
     return module

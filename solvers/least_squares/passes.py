@@ -1,13 +1,12 @@
 """Multi-pass least squares: some answers first, then the rest around them.
 
-A pass minimises the squares of its own queries alone. Its answers are unique even where its
-queries are short of full column rank, and they become equalities of the passes after it. The
-solution of a pass satisfies them and everything else exactly as well as its certificate says, so
-later passes are feasible within a tolerance that was found, not chosen. Answers that are sums of
-others of the same pass are kept with these.
+A pass minimises the squares of its queries only. Its answers are unique even where its queries lack
+full column rank, and they become equalities of later passes. The solution of a pass satisfies all
+constraints within the residual of its certificate, so later passes are feasible within that
+residual. If answers are sums of finer answers of the same pass, only the finer ones are fixed.
 
-Or a pass is counted before the next begins, as in 2020: its answers become whole numbers, which the
-passes after it keep exactly.
+Alternatively a pass is rounded before the next, as in 2020: its answers become integers, which
+later passes keep exactly.
 """
 
 from __future__ import annotations
@@ -37,10 +36,10 @@ from solvers.problem import (
 Solve = Callable[[NodeProblem, float, Fixed], Estimate]
 Count = Callable[[NodeProblem], IntArray]
 
-_MOST_PROXIMAL_STEPS = 60  # then the status is LIMIT
-# Of the smallest weight of the pass; steps shrink the error by as much. Bounds that bind in many
-# children leave a node with little weight short of its tolerance (7 of 40 nodes of 40 children with
-# householders and others bounded by units), and then the next one stands in.
+_MOST_PROXIMAL_STEPS = 60  # then the status is LIMIT; default, not measured
+# Weights over the smallest weight of the pass; each step reduces the error by this factor. With
+# bounds that are active in many children, a small weight may not reach the tolerance (7 of 40 nodes
+# of 40 children with householders and others bounded by units). Then the next one is tried.
 _PROXIMAL_WEIGHTS = (1e-3, 1e-2, 1e-1)
 
 
@@ -48,13 +47,13 @@ def solve_in_passes(problem: NodeProblem, tolerance: float, solve: Solve) -> Est
     """Solve the continuous stage pass by pass, in the problem's `order`.
 
     Args:
-      problem: The node problem; the last pass of its order takes all terms not named before it.
+      problem: The node problem; the last pass of its order has all terms of no earlier pass.
       tolerance: Largest accepted certificate residual of every pass.
-      solve: Solves one least-squares problem with further partition sums fixed, given as pairs of
+      solve: Solver of one least-squares problem with further fixed partition sums, as pairs of
         groups int64[k] and targets float64[C, m].
 
     Returns:
-      The estimate of the last pass; the first one that was not solved, if any.
+      The estimate of the last pass, or of the first pass that was not solved.
     """
     fixed: Fixed = ()
     for indices in problem.order[:-1]:
@@ -71,16 +70,16 @@ def solve_in_passes(problem: NodeProblem, tolerance: float, solve: Solve) -> Est
 
 
 def count_in_passes(problem: NodeProblem, count: Count) -> NodeProblem:
-    """Count all passes but the last; what is left is the last, around their counts.
+    """Round all passes except the last, and return the node problem of the last pass.
 
     Args:
-      problem: The node problem. In each pass, one query refines all others, those of the passes
-        before, exact ones and, up to itself, those that are rounded; there are no rows or leaves.
-      count: int64[C, m], nonnegative counts of a node problem that keep everything exact.
+      problem: The node problem. In each pass, one query refines all others, those of earlier
+        passes, exact ones and, up to itself, rounded ones. There are no rows or leaves.
+      count: Function from a node problem to counts int64[C, m], nonnegative, that keep it exactly.
 
     Returns:
-      A node of one pass, which counts can keep: within every answer of the pass before, its
-      children's cells are a table whose margins are the parent's cells and these answers.
+      A feasible node of one pass: within every answer of the pass before, the cells of its children
+      are a table whose margins are the parent's cells and these answers.
     """
     for indices in problem.order[:-1]:
         terms = [_partition(problem, problem.terms[index]) for index in indices]
@@ -92,10 +91,9 @@ def count_in_passes(problem: NodeProblem, count: Count) -> NodeProblem:
 
 
 def _partition(problem: NodeProblem, term: Term) -> LeastSquaresTerm:
-    """A term for a pass before the last, with a weight in every child.
+    """Return a term for a pass before the last, with a positive weight in every child.
 
-    Targets of a subtree may give a query no weight of its own; then its answers count as little as
-    the least that do.
+    Targets of a subtree may give a query weight 0. Then its answers get the least positive weight.
     """
     if not isinstance(term, LeastSquaresTerm):
         raise SolverError(
@@ -108,10 +106,10 @@ def _partition(problem: NodeProblem, term: Term) -> LeastSquaresTerm:
 
 
 def _finest(terms: list[LeastSquaresTerm]) -> list[LeastSquaresTerm]:
-    """The terms of a pass whose answers are no sums of those of another."""
+    """Return the terms of a pass whose answers are not sums of the answers of another term."""
     kept: list[LeastSquaresTerm] = []
-    for term in sorted(terms, key=lambda one: -_size(one)):
-        if not any(coarsening(one.groups, term.groups) is not None for one in kept):
+    for term in sorted(terms, key=lambda other: -_size(other)):
+        if not any(coarsening(finer.groups, term.groups) is not None for finer in kept):
             kept.append(term)
     return kept
 
@@ -121,7 +119,7 @@ def _size(term: LeastSquaresTerm) -> int:
 
 
 def _with_full_rank(last: NodeProblem, problem: NodeProblem) -> NodeProblem:
-    """The last pass with the terms of earlier ones, if it needs them for full column rank.
+    """Return the last pass, with the terms of earlier ones if full column rank needs them.
 
     Fixed sums make the terms of earlier passes constants, so adding them changes no solution.
     """
@@ -139,11 +137,11 @@ def _solve_coarse(
     tolerance: float,
     solve: Solve,
 ) -> tuple[Estimate, IntArray]:
-    """Solve a pass on the coarsest partition of the cells that its terms and constraints can see.
+    """Solve a pass on the coarsest partition that its terms and constraints distinguish.
 
-    Where the terms are short of full column rank on it, proximal steps stand in: each adds a small
-    square around the last point, and their limit solves the pass without it (Rockafellar, SIAM
-    J. Control Optim. 14 (1976), Theorem 2: linear convergence at the rate of the added weight).
+    If the terms lack full column rank on it, proximal steps are taken: each adds a small square
+    around the last point, and their limit solves the pass without it (Rockafellar, SIAM J. Control
+    Optim. 14 (1976), Theorem 2: linear convergence at the rate of the added weight).
 
     Returns:
       An estimate of the groups, and the first cell of each group.
@@ -187,7 +185,7 @@ def _solve_near(
 def _coarse(
     problem: NodeProblem, terms: list[LeastSquaresTerm], fixed: Fixed
 ) -> tuple[NodeProblem, IntArray, IntArray]:
-    """The node on the coarsest partition that some terms and all constraints can see.
+    """Return the node on the coarsest partition that some terms and all constraints distinguish.
 
     Returns:
       The node with these terms, a cell for each of m groups; int64[m], the first cell of each
@@ -221,29 +219,29 @@ def _coarse(
 def _common_refinement(
     problem: NodeProblem, terms: list[LeastSquaresTerm], fixed: Fixed
 ) -> tuple[IntArray, IntArray]:
-    """The coarsest partition that some terms and all constraints can see.
+    """Return the coarsest partition that some terms and all constraints distinguish.
 
     Returns:
       int64[m], the first cell of each group, and int64[k], the group of each cell; groups are in
-      the order of what terms and constraints see of them.
+      the order of their answers to terms and constraints.
     """
-    seen = [t.groups for t in terms] + [e.groups for e in problem.exact] + [g for g, _ in fixed]
+    keys = [t.groups for t in terms] + [e.groups for e in problem.exact] + [g for g, _ in fixed]
     if problem.leaves is not None:
-        seen.append(problem.leaves.groups)
-    finest = max(seen, key=lambda groups: int(groups.max(initial=0)))
-    seen += [row for rows in problem.rows for row in rows.coefficients]
-    every = np.array(seen)
-    if all(coarsening(finest, one) is not None for one in seen):  # no rows of all cells to sort
-        _, first, found = np.unique(finest, return_index=True, return_inverse=True)
+        keys.append(problem.leaves.groups)
+    finest = max(keys, key=lambda groups: int(groups.max(initial=0)))
+    keys += [row for rows in problem.rows for row in rows.coefficients]
+    every = np.array(keys)
+    if all(coarsening(finest, key) is not None for key in keys):  # avoids sorting all cells
+        _, first, groups = np.unique(finest, return_index=True, return_inverse=True)
         order = np.lexsort(every[::-1, first])
         rank = np.empty(len(first), np.int64)
         rank[order] = np.arange(len(first))
-        return first[order], rank[found.reshape(-1)]
-    _, first, found = np.unique(every.T, axis=0, return_index=True, return_inverse=True)
-    return first, found.reshape(-1).astype(np.int64)
+        return first[order], rank[groups.reshape(-1)]
+    _, first, groups = np.unique(every.T, axis=0, return_index=True, return_inverse=True)
+    return first, groups.reshape(-1).astype(np.int64)
 
 
 def _answers(problem: NodeProblem, values: FloatArray) -> FloatArray:
-    """Answers of all terms of a pass side by side."""
+    """Return the answers of all terms of a pass side by side."""
     kept = [term for term in problem.terms if isinstance(term, LeastSquaresTerm)]
     return np.hstack([group_sums(values, t.groups, _size(t)) for t in kept])

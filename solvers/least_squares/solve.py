@@ -1,10 +1,10 @@
 """Continuous stage: nonnegative least squares over all children of a parent.
 
 A primal-dual active-set Newton method finds the supports and solves for them to machine precision,
-usually in a few steps. Where it cycles, interior-point iterations find the solution, and it
-finishes from there. Both solve their linear systems by eliminating blocks (`structure`,
-`elimination`). The result carries a certificate computed from the problem itself. If there is
-none, a linear program decides whether the constraints of the node contradict one another.
+usually in a few steps. If it cycles, interior-point iterations find the solution, and active-set
+steps finish from there. Both solve linear systems by block elimination (`blocks`, `elimination`).
+The result has a certificate computed from the problem itself. If the certificate fails, a linear
+program decides whether the constraints of the node contradict one another.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from solvers.least_squares.feasibility import contradiction
 from solvers.least_squares.interior_point import follow_path
 from solvers.problem import Certificate, Estimate, NodeProblem, Status
 
-_PATH_STEPS = 100  # of interior points; then the status is LIMIT
-# Of what equalities are given in factorised matrices. Where noise exceeds the counts a millionfold,
-# so do the multipliers, and barriers outweigh the equalities: children of 33 and 21 persons with
-# answers of 1e8 stopped at sums off by a quarter with the first factor, at 1e-9 with 1e2 to 1e8.
+_PATH_STEPS = 100  # interior-point steps; then the status is LIMIT. Default, not measured.
+# Factors of the penalty of equalities in factorised matrices. If noise is a million times the
+# counts, so are the multipliers, and barriers dominate the equalities. Children of 33 and 21
+# persons with answers of 1e8 ended with sums off by a quarter at factor 1, 1e-9 at 1e2 to 1e8.
 _PENALTIES = (1.0, 1e4, 1e8)
-# Steps aim below the tolerance of the certificate, which sees more than their stopping test.
+# Steps stop below the tolerance: the certificate has more conditions than their stopping test.
 OVERSHOOT = 1e-2
 
 
@@ -35,8 +35,8 @@ def solve_quadratic(problem: NodeProblem, tolerance: float, fixed: Fixed = ()) -
     Args:
       problem: The node problem.
       tolerance: Largest accepted certificate residual, for example 1e-7.
-      fixed: Further partition sums that are given, as groups int64[k] and targets float64[C, m];
-        they need not be nested in one another or in the problem's.
+      fixed: Further given partition sums, as groups int64[k] and targets float64[C, m]; they need
+        not be nested.
 
     Returns:
       The estimate. Its status is LIMIT if the tolerance was not reached, which callers must not
@@ -59,9 +59,9 @@ def solve_quadratic(problem: NodeProblem, tolerance: float, fixed: Fixed = ()) -
             end, _, more = active_set.iterate(stiff, guess, path, tolerance * OVERSHOOT)
             steps, iterations = steps + more, iterations + passed
             for candidate in (path, end):
-                its = certify(problem, fixed, q, candidate)
-                if its.residual < certificate.residual or not np.isfinite(certificate.residual):
-                    point, certificate = candidate, its
+                after = certify(problem, fixed, q, candidate)
+                if after.residual < certificate.residual or not np.isfinite(certificate.residual):
+                    point, certificate = candidate, after
             if certificate.residual <= tolerance:
                 break
     status = Status.SOLVED if certificate.residual <= tolerance else Status.LIMIT
@@ -69,17 +69,17 @@ def solve_quadratic(problem: NodeProblem, tolerance: float, fixed: Fixed = ()) -
 
 
 def solve_by_supports(problem: NodeProblem, tolerance: float, fixed: Fixed = ()) -> Estimate | None:
-    """Solve the continuous stage of a node where active-set steps alone find its supports.
+    """Solve the continuous stage of a node where active-set steps find its supports.
 
-    For callers who know a better way than interior points where they do not.
+    For callers that have a faster alternative than interior points.
 
     Args:
       problem: The node problem, in one pass and without its `leaves`.
       tolerance: Largest accepted certificate residual, for example 1e-7.
-      fixed: Further partition sums that are given, as in `solve_quadratic`.
+      fixed: Further given partition sums, as in `solve_quadratic`.
 
     Returns:
-      The solution; None where the steps found none.
+      The solution; None if the steps found none.
 
     Raises:
       SolverError: The queries and equalities do not have full column rank in some child.
@@ -93,7 +93,7 @@ def solve_by_supports(problem: NodeProblem, tolerance: float, fixed: Fixed = ())
 def _by_supports(
     problem: NodeProblem, tolerance: float, fixed: Fixed
 ) -> tuple[Quadratic, Point, Certificate, int]:
-    """Where active-set steps lead from each child's own solution, and how many there were."""
+    """Take active-set steps from separate solutions of children; return the end and the steps."""
     q = arrange(problem, fixed)
     guess = active_set.first_guess(q)
     point, _, steps = active_set.iterate(q, guess, origin(q), tolerance * OVERSHOOT)

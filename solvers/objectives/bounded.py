@@ -5,14 +5,14 @@ Problem r = 1..R is
     minimise 1/2 sum_i d_ri (x_ri - c_ri)^2 + 1/2 sum_j w_rj (u_rj x_r - a_rj)^2
     subject to l_ri <= x_ri <= h_ri,
 
-a diagonal plus few rows, as noisy tables are: single cells, and sums of cells. On the cells F that
-are not at a bound the Woodbury identity leaves one system per problem, with S = diag(sqrt w),
+a diagonal plus few rows, such as noisy tables of single cells and of sums of cells. On the cells F
+that are not at a bound the Woodbury identity leaves one system per problem, with S = diag(sqrt w),
 
     (I + S U_F D_F^-1 U_F' S) s = S (a - U x_fixed - U_F c_F),    x_F = c_F + D_F^-1 U_F' S s,
 
 which stays well conditioned when weights are zero or very large. All R systems are solved in one
-call. Bounds change sides in blocks, as long as that lowers the number of violations; after three
-failures one at a time, which ends for every strictly convex problem.
+call. Cells change sides in blocks while that lowers the number of violations; after three failures,
+one cell at a time, which ends for every strictly convex problem.
 
 References:
   Portugal, Judice & Vicente, Math. Comp. 63 (1994), 625-643; Kim & Park, SIAM J. Sci. Comput. 33
@@ -28,15 +28,16 @@ import numpy as np
 from das.arrays import BoolArray, FloatArray
 from das.errors import SolverError
 
+# Defaults, not measured; the patience is that of Kim & Park.
 _PATIENCE = 3  # blocks that may fail to lower the number of violations
 _MOST_PIVOTS = 2000  # then the solver fails
-_SLACK = 1e-10  # violations below this, relative to the size of the problem, are float error
-_AT_ONCE = 250  # problems per call: their matrices stay small
+_SLACK = 1e-10  # violations below this, relative to the problem, count as rounding errors
+_AT_ONCE = 250  # problems per call, to bound the memory of their matrices
 _PENALTY = 100.0  # first weight of an equality, over the largest weight
-_MOST_PENALTY = 1e7  # beyond, round-off in the weighted matrix outweighs what it brings
+_MOST_PENALTY = 1e7  # with more, rounding errors in the weighted matrix dominate
 _MOST_ROUNDS = 100  # of multipliers; then the solver fails
-_MET = 1e-9  # miss of an equality, over the size of the problem
-_SETTLED = 1e-6  # change of a solution in a round, likewise
+_MET = 1e-9  # accepted residual of an equality, relative to its largest target
+_SETTLED = 1e-6  # accepted change of a solution in a round, on the same scale
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +63,7 @@ class BoundedProblems:
     upper: FloatArray
 
     def take(self, chosen: BoolArray | slice) -> BoundedProblems:
-        """Some of the problems."""
+        """Return the chosen problems."""
         return BoundedProblems(
             self.cell_weights[chosen],
             self.cell_targets[chosen],
@@ -75,24 +76,21 @@ class BoundedProblems:
 
 
 def solve_bounded(problems: BoundedProblems, start: FloatArray | None = None) -> FloatArray:
-    """Solve all problems exactly up to float error.
+    """Solve all problems exactly up to rounding errors.
 
     Args:
       problems: R problems.
-      start: float64[R, n], a guess; cells strictly inside their bounds there begin as free.
+      start: float64[R, n], a guess; cells strictly inside their bounds start as free.
 
     Returns:
       float64[R, n], within the bounds.
 
     Raises:
-      SolverError: The pivots of a problem did not end, or it holds a number that is not finite.
+      SolverError: The pivots of a problem did not end, or a number is not finite.
 
-    >>> shared = np.ones((1, 2))
-    >>> one = BoundedProblems(
-    ...     np.ones((1, 2)), np.array([[3.0, -5.0]]), shared, np.ones((1, 1)),
-    ...     np.zeros((1, 1)), np.zeros((1, 2)), np.full((1, 2), np.inf))
-    >>> solve_bounded(one)
-    array([[1.5, 0. ]])
+    >>> shared = np.ones((1, 2)) >>> problem = BoundedProblems( ...     np.ones((1, 2)),
+    np.array([[3.0, -5.0]]), shared, np.ones((1, 1)), ...     np.zeros((1, 1)), np.zeros((1, 2)),
+    np.full((1, 2), np.inf)) >>> solve_bounded(problem) array([[1.5, 0. ]])
     """
     guess = problems.cell_targets if start is None else start
     out = np.empty_like(problems.cell_targets)
@@ -122,11 +120,11 @@ def _solve_part(problems: BoundedProblems, start: FloatArray) -> FloatArray:
         better = count < fewest
         patience = np.where(better, _PATIENCE, patience - 1)
         fewest = np.minimum(fewest, count)
-        # The last violation alone: Murty's rule, which cannot cycle.
+        # Only the last violation: Murty's rule, which cannot cycle.
         last = wrong.shape[1] - 1 - wrong[:, ::-1].argmax(1)
-        alone = np.zeros_like(wrong)
-        alone[np.arange(len(alone)), last] = True
-        side = np.where(wrong & (alone | (patience >= 0)[:, None]), wanted, side)
+        is_last = np.zeros_like(wrong)
+        is_last[np.arange(len(is_last)), last] = True
+        side = np.where(wrong & (is_last | (patience >= 0)[:, None]), wanted, side)
         kept = ~done
         problems, side, left = problems.take(kept), side[kept], left[kept]
         fewest, patience = fewest[kept], patience[kept]
@@ -162,19 +160,19 @@ def solve_on_sides(problems: BoundedProblems, side: np.ndarray) -> tuple[FloatAr
 
 
 def _apply(rows: FloatArray, x: FloatArray) -> FloatArray:
-    """U x per problem."""
+    """Compute U x for each problem."""
     return np.asarray(x @ rows.T if rows.ndim == 2 else (rows @ x[:, :, None])[:, :, 0])
 
 
 def _adjoint(rows: FloatArray, v: FloatArray) -> FloatArray:
-    """U' v per problem."""
+    """Compute U' v for each problem."""
     return np.asarray(v @ rows if rows.ndim == 2 else (v[:, None, :] @ rows)[:, 0])
 
 
 def _wanted_sides(
     problems: BoundedProblems, side: np.ndarray, x: FloatArray, gradient: FloatArray
 ) -> np.ndarray:
-    """Where the optimality conditions would put each cell."""
+    """Return the side of each cell that the optimality conditions require."""
     size = _SLACK * np.maximum(1.0, np.abs(x).max(1, keepdims=True))
     wanted = np.where(side == 0, (x > problems.upper + size).astype(np.int8), side)
     wanted = np.where((side == 0) & (x < problems.lower - size), np.int8(-1), wanted)
@@ -185,7 +183,7 @@ def _wanted_sides(
 
 @dataclass(frozen=True, eq=False)
 class Equalities:
-    """Rows that must hold, solved by the method of multipliers.
+    """Equality rows, imposed by the method of multipliers.
 
     Attributes:
       rows: float64[e, n], shared by all problems.
@@ -199,12 +197,12 @@ class Equalities:
 def solve_with_equalities(
     problems: BoundedProblems, equalities: Equalities, proximal: float = 0.0
 ) -> FloatArray:
-    """Solve all problems under E x_r = e_r, rows shared.
+    """Solve all problems under E x_r = e_r; the rows E are shared.
 
     The method of multipliers adds the rows with a large weight and shifted targets; each round is a
-    problem of the same form. With `proximal` > 0 the cell weights and targets are no part of the
-    problem, which then need not be strictly convex: a proximal term, of that size over the largest
-    row weight, replaces them.
+    problem of the same form. With `proximal` > 0 the cell weights and targets are not part of the
+    problem, which need not be strictly convex: a proximal term of weight `proximal`, relative to
+    the largest row weight, replaces them.
 
     Raises:
       SolverError: The rows are not met, for example because they contradict the bounds.

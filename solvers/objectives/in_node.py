@@ -1,7 +1,7 @@
-"""Post-processing methods inside a node: another node problem for the same solver.
+"""Objectives other than least squares inside a node, as node problems for the same solver.
 
-NNLS is the node problem as it is. SEQUENTIAL gives every query a pass of its own. REWEIGHTED gives
-every child its own weights per answer. MAXFIT has another objective, so it has its own solver, for
+NNLS is the node problem as it is. SEQUENTIAL solves every query in a separate pass. REWEIGHTED
+gives every child a separate weight per answer. MAXFIT has another objective and another solver, for
 small nodes.
 """
 
@@ -23,12 +23,12 @@ from solvers.objectives.reweighted import downweight, find_low_answers
 from solvers.problem import GeneralTerm, LeastSquaresTerm, NodeProblem, group_sums
 
 Objective = Callable[[NodeProblem, type[Continuous] | None], NodeProblem]
-"""Returns the node problem whose least-squares solution is the objective's, from a node problem and
-the distribution of the noise, but for its variance."""
+"""Function from a node problem and the family of its noise distribution to the node problem whose
+least-squares solution minimises the objective."""
 
 
 def in_sequence(problem: NodeProblem, noise: type[Continuous] | None = None) -> NodeProblem:
-    """Give every partition query a pass of its own, coarse ones first.
+    """Give every partition query a separate pass, coarse ones first.
 
     Terms of single cells and general terms share the last pass.
     """
@@ -43,19 +43,21 @@ def in_sequence(problem: NodeProblem, noise: type[Continuous] | None = None) -> 
 
 
 def reweight(problem: NodeProblem, noise: type[Continuous] | None) -> NodeProblem:
-    """Weigh the answers of every child by `reweighted.downweight`, and add sums of low ones.
+    """Weight the answers of every child by `reweighted.downweight`, and add sums of low ones.
 
-    Low answers differ by child, so each child gets one term of its own, with the Gram matrix
-    sum_q M_q' diag(w_qc) M_q + v_qc l_qc l_qc', where l_qc are the cells in low answers of query q
-    and v_qc is the weight of their sum. General terms stay as they are.
+    Low answers differ by child, so each child gets a separate term, with the Gram matrix sum_q M_q'
+    diag(w_qc) M_q + v_qc l_qc l_qc', where l_qc are the cells in low answers of query q and v_qc is
+    the weight of their sum. General terms stay as they are.
     """
     if noise is None:
-        raise SolverError(f"node {problem.geocode}", "reweighted must know the noise")
+        raise SolverError(
+            f"node {problem.geocode}", "has no noise distribution, which method reweighted needs"
+        )
     C, k = problem.n_children, problem.n_cells
     if C * k * k > MOST_ENTRIES:
         raise SolverError(
             f"node {problem.geocode} ({C} children, {k} live cells)",
-            "too large for a weight per answer and child",
+            "too large for method reweighted, with a weight per answer and child",
             want=f"at most {MOST_ENTRIES} entries of Gram matrices",
             remedy="solve such nodes with nnls",
         )
@@ -84,16 +86,16 @@ def reweight(problem: NodeProblem, noise: type[Continuous] | None) -> NodeProble
 def around_largest(problem: NodeProblem, noise: type[Continuous] | None = None) -> NodeProblem:
     """Return the node whose least-squares solution is that of `fit_largest_in_node`."""
     fitted = fit_largest_in_node(problem)
-    own = LeastSquaresTerm(np.arange(problem.n_cells), fitted, np.ones(problem.n_children))
-    return replace(problem, terms=(own,), order=())
+    term = LeastSquaresTerm(np.arange(problem.n_cells), fitted, np.ones(problem.n_children))
+    return replace(problem, terms=(term,), order=())
 
 
 def fit_largest_in_node(problem: NodeProblem) -> FloatArray:
     """Minimise the largest standardized deviation over all children, then least squares.
 
     Args:
-      problem: A node without other rows and leaves, whose terms are partitions, one of them into
-        single cells, asked in all children.
+      problem: A node without other rows and leaves, whose terms are partitions, one of them of
+        single cells and measured in all children.
 
     Returns:
       float64[C, k], nonnegative, with the sums of the parent and of the exact terms.
@@ -108,17 +110,19 @@ def fit_largest_in_node(problem: NodeProblem) -> FloatArray:
     unknowns = C * (k + sum(term.answers.shape[1] for term in coarse))
     where = f"node {problem.geocode} ({C} children, {k} live cells)"
     if len(partitions) < len(problem.terms) or not single or problem.rows or problem.leaves:
-        raise SolverError(where, "maxfit needs partitions alone, one of them into single cells")
+        raise SolverError(
+            where, "method maxfit needs partition queries only, one of them of single cells"
+        )
     if unknowns > MOST_UNKNOWNS:
         raise SolverError(
-            where, "too large for maxfit", got=f"{unknowns} unknowns", want=MOST_UNKNOWNS
+            where, "too large for method maxfit", got=f"{unknowns} unknowns", want=MOST_UNKNOWNS
         )
     rows, answers, variances = [np.zeros((0, C * k))], [], []
     for term in coarse:
-        asked = np.flatnonzero(term.weights > 0)
-        rows.append(_by_child(term.groups, term.answers.shape[1], C)[asked].reshape(-1, C * k))
-        answers.append(term.answers[asked].ravel())
-        variances.append(np.repeat(1 / term.weights[asked], term.answers.shape[1]))
+        measured = np.flatnonzero(term.weights > 0)
+        rows.append(_by_child(term.groups, term.answers.shape[1], C)[measured].reshape(-1, C * k))
+        answers.append(term.answers[measured].ravel())
+        variances.append(np.repeat(1 / term.weights[measured], term.answers.shape[1]))
     answers.append(single[0].answers[:, single[0].groups].ravel())
     variances.append(np.repeat(1 / single[0].weights, k))
     fixed, targets = [np.zeros((0, C * k))], [np.zeros(0)]
@@ -139,11 +143,11 @@ def fit_largest_in_node(problem: NodeProblem) -> FloatArray:
 
 
 def _by_child(groups: np.ndarray, n_answers: int, children: int) -> FloatArray:
-    """float64[C, m, C k]: the query of each child as rows over the cells of all children."""
-    one = group_sums(np.eye(len(groups)), groups, n_answers).T
+    """Return float64[C, m, C k]: the query of each child as rows over cells of all children."""
+    query = group_sums(np.eye(len(groups)), groups, n_answers).T
     out = np.zeros((children, n_answers, children, len(groups)))
     for c in range(children):
-        out[c, :, c] = one
+        out[c, :, c] = query
     return out.reshape(children, n_answers, -1)
 
 
@@ -154,4 +158,4 @@ OBJECTIVES: Mapping[Method, Objective] = MappingProxyType(
         Method.MAXFIT: around_largest,
     }
 )
-"""Those that change the node problem; NNLS is the problem as it is."""
+"""Objectives that change the node problem; NNLS does not."""

@@ -1,6 +1,6 @@
-"""The histogram whose largest standardized deviation is smallest; among these, least squares.
+"""Histogram with the smallest largest standardized deviation; ties by least squares.
 
-The first stage is a linear program per draw. A second stage cell lies in
+The first stage is a linear program per draw. In the second stage a cell lies in
 [max(0, a - t deviation), a + t deviation], and the deviation of a coarse answer becomes a variable
 with such bounds, so that all draws are one batch of problems with bounds and equalities.
 """
@@ -13,7 +13,7 @@ from das.arrays import FloatArray
 from das.errors import SolverError
 from solvers.objectives.bounded import BoundedProblems, Equalities, solve_with_equalities
 
-_FLOAT_ROOM = 1e-7  # added to the smallest deviation, which a solver knows to that accuracy
+_FLOAT_ROOM = 1e-7  # added to the smallest deviation: the tolerance of HiGHS
 
 
 def fit_largest_deviation(
@@ -23,14 +23,14 @@ def fit_largest_deviation(
     slack: float = 0.0,
     equalities: Equalities | None = None,
 ) -> FloatArray:
-    """Fit all draws.
+    """Fit the histogram of every draw.
 
     Args:
       rows: float64[m, n], coarse queries.
       answers: float64[R, m + n], coarse answers, then cells.
       variances: float64[m + n].
       slack: Deviation allowed beyond the smallest, in standard deviations.
-      equalities: What must hold besides, over the cells.
+      equalities: Further equalities over the cells.
 
     Returns:
       float64[R, n], nonnegative.
@@ -43,8 +43,8 @@ def fit_largest_deviation(
     n, m, R = rows.shape[1], len(rows), len(answers)
     must = equalities or Equalities(np.zeros((0, n)), np.zeros((R, 0)))
     smallest = [
-        smallest_deviation(matrix, one, deviations, must.rows, target)
-        for one, target in zip(answers, must.targets, strict=True)
+        smallest_deviation(matrix, noisy, deviations, must.rows, target)
+        for noisy, target in zip(answers, must.targets, strict=True)
     ]
     room = np.array(smallest)[:, None] * (1 + _FLOAT_ROOM) + _FLOAT_ROOM + slack
     limit = room * deviations
@@ -81,7 +81,7 @@ def smallest_deviation(
     from scipy.optimize import linprog
 
     sparse, column = sp.csr_array(matrix), sp.csr_array(deviations[:, None])
-    found = linprog(
+    result = linprog(
         np.append(np.zeros(matrix.shape[1]), 1.0),
         A_ub=sp.vstack([sp.hstack([sparse, -column]), sp.hstack([-sparse, -column])]),
         b_ub=np.concatenate([answers, -answers]),
@@ -89,6 +89,6 @@ def smallest_deviation(
         b_eq=targets if len(fixed) else None,
         method="highs",
     )
-    if found.status != 0:
-        raise SolverError("largest deviation", "the linear program did not end", got=found.message)
-    return float(found.x[-1])
+    if result.status != 0:
+        raise SolverError("largest deviation", "the linear program did not end", got=result.message)
+    return float(result.x[-1])

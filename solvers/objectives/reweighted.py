@@ -1,9 +1,9 @@
-"""Which noisy answers look like noise around zero, and what they weigh then.
+"""Weights of noisy answers that look like noise around zero.
 
 References:
   Algorithm 2 of "An Uncertainty Principle is a Price of Privacy-Preserving Microdata", NeurIPS
-  2021, in the reading of its authors' program: the deviation of the largest noise is in counts and
-  weakens the single answers, the sum has half of its inverse variance.
+  2021, as implemented by its authors: the deviation of the largest noise is in counts and lowers
+  the weights of single answers; the sum has half of its inverse variance.
 """
 
 from __future__ import annotations
@@ -13,29 +13,26 @@ import numpy as np
 from das.arrays import BoolArray, FloatArray
 from das.mechanisms.mechanism import Continuous
 
-CONFIDENCE = 0.99
+CONFIDENCE = 0.99  # default, not measured
 
 
-def find_low_answers(
-    answers: FloatArray, variance: float, noise: type[Continuous], confidence: float = CONFIDENCE
-) -> BoolArray:
-    """Mark the answers of disjoint queries that could be noise alone.
+def find_low_answers(answers: FloatArray, variance: float, noise: type[Continuous]) -> BoolArray:
+    """Mark the answers of disjoint queries that could be noise only.
 
     In ascending order, the first answer j that the largest of j noises exceeds with probability at
-    most 1 - confidence is not low, nor is any above it.
+    most 1 - CONFIDENCE is not low. No larger answer is low either.
 
     Args:
       answers: float64[R, m].
-      variance: Of the noise.
-      noise: Its distribution, but for the variance.
-      confidence: Near 1.
+      variance: Variance of the noise.
+      noise: Family of the noise distribution.
 
     Returns:
       bool[R, m].
     """
     ranked = np.sort(answers, axis=1)
-    place = np.arange(1, answers.shape[1] + 1)
-    surprising = place * noise.of_variance(variance).log_cdf(ranked) >= np.log(confidence)
+    rank = np.arange(1, answers.shape[1] + 1)
+    surprising = rank * noise.of_variance(variance).log_cdf(ranked) >= np.log(CONFIDENCE)
     n_low = np.where(surprising.any(1), surprising.argmax(1), answers.shape[1])
     below = np.take_along_axis(ranked, np.maximum(n_low - 1, 0)[:, None], axis=1)
     return np.asarray((answers <= below) & (n_low > 0)[:, None])

@@ -1,1 +1,1 @@
-"""Integers next to the solution, and what to do where there are none."""
+"""Rounding of the continuous solution to integers, and the failsafe where there are none."""

@@ -1,10 +1,9 @@
 """Failsafe: the nearest counts of a parent that its children's constraints allow.
 
-Where no children keep their constraints and add up to the parent, the equality sum_c x_c = p
-becomes a penalty of infinite weight: the parent moves to integers p' with the least
-sum_j |p'_j - p_j| among those that some children can add up to, and the node is solved for p'. The
-geounits above take up the difference, so the tree stays consistent; what is exact for the parent
-stays exact.
+If no children keep their constraints and add up to the parent, the equality sum_c x_c = p becomes a
+penalty of infinite weight. The parent moves to integers p' with the least sum_j |p'_j - p_j| among
+those that some children can add up to, and the node is solved for p'. The geounits above change by
+the same difference, so the tree stays consistent. Exact sums of the parent do not change.
 """
 
 from __future__ import annotations
@@ -37,11 +36,11 @@ _TIME_LIMIT = 600.0  # seconds; reaching it is an error, not a solution
 
 @dataclass(frozen=True, eq=False)
 class Kept:
-    """What a parent must keep when its counts change, because it holds above.
+    """Sums that a parent must keep when its counts change, since they hold in geolevels above.
 
     Attributes:
-      partitions: int64[k] each, the group of every cell; sums of groups stay.
-      rows: Coefficients int64[k] each, whose sums stay.
+      partitions: int64[k] each, the group of every cell; sums of groups are kept.
+      rows: int64[k] each, coefficients of sums that are kept.
     """
 
     partitions: tuple[IntArray, ...] = ()
@@ -54,23 +53,23 @@ def nearest_parent(
     kept: Kept,
     solve: MixedIntegerSolver = solve_mixed_integer,
 ) -> IntArray:
-    """The counts nearest to the parent's, in L1, that children can add up to.
+    """Return the counts nearest to the parent's, in L1, that children can add up to.
 
-    Cells that every constraint treats alike form a class; only the classes' sums matter for
-    feasibility. A class that grows or shrinks does so in proportion to its counts; one that was
-    empty gets its persons in the cell that the measurements speak for most.
+    Cells that no constraint distinguishes form a class. Only the sums of classes matter for
+    feasibility. A class that grows or shrinks does so in proportion to its counts. A class without
+    persons gets them in the cell with the largest noisy answers.
 
     Args:
       problem: The node on all cells that may have persons; its parent's counts are not used.
       parent: int64[k], p, zeros included.
-      kept: What p must keep.
+      kept: Sums that p must keep.
       solve: Solver of mixed-integer programs.
 
     Returns:
       int64[k], p'.
 
     Raises:
-      InfeasibleError: No parent with the same held sums has such children.
+      InfeasibleError: No parent with the same kept sums has feasible children.
       SolverError: The solver did not finish; its best point is not used.
     """
     classes, first = _classes(problem, kept)
@@ -102,7 +101,7 @@ def nearest_parent(
 
 
 def _support(problem: NodeProblem) -> FloatArray:
-    """float64[k]: how much the noisy answers speak for persons in a cell, sum_c w_c Q'y_c."""
+    """Return float64[k]: sum_c w_c Q'y_c, evidence of the noisy answers for persons in a cell."""
     support = np.zeros(problem.n_cells)
     for term in problem.terms:
         if isinstance(term, LeastSquaresTerm):
@@ -113,21 +112,21 @@ def _support(problem: NodeProblem) -> FloatArray:
 
 
 def _classes(problem: NodeProblem, kept: Kept) -> tuple[IntArray, IntArray]:
-    """Class of each cell, and one cell of each class."""
-    seen = [*(term.groups for term in problem.exact), *kept.partitions, *kept.rows]
-    seen += [row for term in problem.rows for row in term.coefficients]
+    """Return the class of each cell, and one cell of each class."""
+    keys = [*(term.groups for term in problem.exact), *kept.partitions, *kept.rows]
+    keys += [row for term in problem.rows for row in term.coefficients]
     if problem.leaves is not None:
-        seen.append(problem.leaves.groups)
-    if not seen:
-        seen.append(np.zeros(problem.n_cells, np.int64))
-    _, first, classes = np.unique(np.array(seen).T, axis=0, return_index=True, return_inverse=True)
+        keys.append(problem.leaves.groups)
+    if not keys:
+        keys.append(np.zeros(problem.n_cells, np.int64))
+    _, first, classes = np.unique(np.array(keys).T, axis=0, return_index=True, return_inverse=True)
     return classes.reshape(-1).astype(np.int64), first
 
 
 def _program(
     problem: NodeProblem, kept: Kept, first: IntArray, sums: IntArray
 ) -> MixedIntegerProgram:
-    """Variables: children x classes, up and down of every class, leaves x types per child."""
+    """Write the program: children x classes, increase and decrease per class, leaves x types."""
     C, m = problem.n_children, len(first)
     n = C * m
     up, down = n, n + m
@@ -149,8 +148,8 @@ def _program(
     constraints = [given_sums(term.groups[first], term.targets) for term in problem.exact]
     for row in problem.rows:
         constraints.append(linear_rows(replace(row, coefficients=row.coefficients[:, first])))
-    for one in constraints:
-        add(one.A, 0, one.lower, one.upper)
+    for constraint in constraints:
+        add(constraint.A, 0, constraint.lower, constraint.upper)
     fixed = [sums_of_groups(groups[first], int(groups.max()) + 1) for groups in kept.partitions]
     fixed += [sp.csr_array(row[first][None]) for row in kept.rows]
     for M in fixed:
@@ -163,10 +162,10 @@ def _program(
             types = sums_of_groups(problem.leaves.groups[first], t)
             lower[start : start + n_leaves] = leaves.least.ravel()
             upper[start : start + n_leaves] = leaves.most.ravel()
-            own = leaf_rows(leaves)
-            add(own.by_pattern, start, own.low, own.high)
+            patterns = leaf_rows(leaves)
+            add(patterns.by_pattern, start, patterns.low, patterns.high)
             between = sp.csr_array((t, start - (c + 1) * m))
-            add(sp.hstack([types, between, -own.by_type]), c * m, np.zeros(t), np.zeros(t))
+            add(sp.hstack([types, between, -patterns.by_type]), c * m, np.zeros(t), np.zeros(t))
             start += n_leaves
     cost = np.zeros(total)
     cost[up : down + m] = 1.0
@@ -182,7 +181,7 @@ def _program(
 
 
 def _resized(counts: IntArray, change: int, score: FloatArray) -> IntArray:
-    """Counts of a class with `change` more persons, by largest remainder; ties by position."""
+    """Add `change` persons to a class by largest remainder; ties by position."""
     total = int(counts.sum())
     if total == 0:
         counts = counts.copy()

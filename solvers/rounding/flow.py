@@ -1,8 +1,8 @@
-"""Sums of nested sets as flows.
+"""Sums of nested sets as network flows.
 
 Persons flow from the cells of the parent, through the sets of each child from small to large, to a
-sink. Every sum is the flow on one arc, so bounds of sums are bounds of arcs and the coupling
-sum_c h_c = p is what the cells of the parent send out. Where leaves bound them, persons pass
+sink. Every sum is the flow on one arc, so bounds of sums are bounds of arcs, and the coupling
+sum_c h_c = p is the supply of the cells of the parent. If leaves bound the counts, persons pass
 from the sets of their types through the patterns of the leaves. Flows with integer data are
 integers (Ahuja, Magnanti & Orlin, Network Flows, 1993, Theorem 9.10).
 """
@@ -19,10 +19,10 @@ from invariants.leaves import Leaves
 from solvers.rounding.laminar import NO_SET
 from solvers.rounding.sums import Penalty, Sums
 
-_COST_UNIT = 10**6  # arc costs are in millionths of a person, real values in the steps of a grid
-_SINK = 0  # of a child; also where the cells of the root come from
+_COST_UNIT = 10**6  # arc costs are in millionths of a person, real values in steps of the grid
+_SINK = 0  # sink of all children; also the source of cells at the root
 _FIRST_CELL = 1
-_NO_ITEM = -1  # of an arc of leaves, which costs nothing
+_NO_ITEM = -1  # item of an arc of leaves, whose cost is 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,13 +30,13 @@ class _Network:
     """Arcs of items, child by child, then arcs of leaves.
 
     Attributes:
-      items: int64[n]; -1 of arcs of leaves.
+      items: int64[n]; -1 for arcs of leaves.
       children: int64[n].
       tails: int64[n].
       heads: int64[n].
       low: int64[n].
       high: int64[n].
-      given: int64[nodes], what the parent puts in.
+      given: int64[nodes], supply of each node from the parent's counts.
     """
 
     items: IntArray
@@ -54,15 +54,15 @@ def solve_flow(
     """Find integer sums within bounds at the least penalty.
 
     Args:
-      sums: The sums; they must be a flow.
+      sums: The sums; they must be a network flow.
       low: int64[C, I].
       high: int64[C, I].
-      penalty: What they cost.
-      finest: Items that together hold every cell once; only these and the sets around them are
+      penalty: Cost of the sums.
+      finest: Items that together contain every cell once; only these and the sets around them are
         considered. With all cells, nothing is left out.
 
     Returns:
-      int64[C, len(finest)], the sums of these items; None if the bounds contradict one another.
+      int64[C, len(finest)], the sums of these items; None if the bounds are infeasible.
 
     Raises:
       SolverError: The flow solver failed.
@@ -71,10 +71,10 @@ def solve_flow(
     if (network.low > network.high).any():
         return None
     arcs, capacities, costs = _pieces(network, penalty, sums)
-    supply = network.given.copy()  # what is left to send once every arc carries its lower bound
+    supply = network.given.copy()  # remaining supply after the lower bounds of all arcs
     np.subtract.at(supply, network.tails, network.low)
     np.add.at(supply, network.heads, network.low)
-    found = network.low.copy()
+    flows = network.low.copy()
     if len(arcs):
         from ortools.graph.python import min_cost_flow
 
@@ -88,11 +88,11 @@ def solve_flow(
             return None
         if status != flow.OPTIMAL:
             raise SolverError("minimum cost flow", "the flow solver failed", got=status)
-        np.add.at(found, arcs, np.asarray(flow.flows(numbers), np.int64))
+        np.add.at(flows, arcs, np.asarray(flow.flows(numbers), np.int64))
     elif supply.any():
         return None
     per_child = np.count_nonzero(network.items != _NO_ITEM) // len(low)
-    return found[: per_child * len(low)].reshape(len(low), -1)[:, : len(finest)]
+    return flows[: per_child * len(low)].reshape(len(low), -1)[:, : len(finest)]
 
 
 def _build(sums: Sums, low: IntArray, high: IntArray, finest: IntArray) -> _Network:
@@ -129,48 +129,48 @@ def _build(sums: Sums, low: IntArray, high: IntArray, finest: IntArray) -> _Netw
         to_type = first_type + numbers * len(sums.types) + type_of[items]
         heads = np.where(type_of[items] == NO_SET, heads, to_type)
     per_item = np.broadcast_arrays(items, numbers, tails, heads, low[:, items], high[:, items])
-    columns = [one.ravel() for one in per_item]
+    columns = [column.ravel() for column in per_item]
     if leaves:
         exits = nodes[:, parents[sums.types[types]].max()]
         room = sums.most[:, sums.family.n_sets :].sum(1)
         arcs = _assignment_arcs(leaves, first_type, exits, room)
-        columns = [np.append(one, more) for one, more in zip(columns, arcs, strict=True)]
+        columns = [np.append(first, more) for first, more in zip(columns, arcs, strict=True)]
     item, child, tail, head, least, most = columns
     given = np.zeros(max(int(tail.max()), int(head.max()), first_set - 1) + 1, np.int64)
     if sums.parent is not None:
-        held = sums.of_counts(sums.parent[None])[0, finest]
-        given[_FIRST_CELL:first_set] = held
-        given[_SINK] = -held.sum()
+        of_parent = sums.of_counts(sums.parent[None])[0, finest]
+        given[_FIRST_CELL:first_set] = of_parent
+        given[_SINK] = -of_parent.sum()
     return _Network(item, child, tail, head, least, most, given)
 
 
 def _assignment_arcs(
     leaves: tuple[Leaves, ...], first_type: int, exits: IntArray, room: IntArray
 ) -> IntArray:
-    """Arcs from the types of each child through the patterns of its leaves, as columns.
+    """Return arcs from the types of each child through the patterns of its leaves, as columns.
 
-    No arc need carry more than the room of the child, which keeps capacities far from overflow.
+    Capacities are at most the room of the child, which avoids overflow.
     """
     t = leaves[0].least.shape[1]
     node = first_type + len(leaves) * t
     columns = []
-    for child, (one, exit_node) in enumerate(zip(leaves, exits, strict=True)):
-        R = len(one.low)
+    for child, (below, exit_node) in enumerate(zip(leaves, exits, strict=True)):
+        R = len(below.low)
         patterns = np.repeat(np.arange(R), t)
         types = np.tile(np.arange(t), R)
         tails = np.concatenate([first_type + child * t + types, node + np.arange(R)])
         heads = np.concatenate([node + patterns, np.full(R, exit_node)])
-        low = np.concatenate([one.least.ravel(), one.low])
-        high = np.concatenate([one.most.ravel(), one.high])
+        low = np.concatenate([below.least.ravel(), below.low])
+        high = np.concatenate([below.most.ravel(), below.high])
         high = np.minimum(high, np.maximum(low, room[child]))
         items = np.full(len(low), _NO_ITEM)
         columns.append([items, np.full(len(low), child), tails, heads, low, high])
         node += R
-    return np.hstack([np.array(one) for one in columns])
+    return np.hstack([np.array(column) for column in columns])
 
 
 def _pieces(network: _Network, penalty: Penalty, sums: Sums) -> tuple[IntArray, IntArray, IntArray]:
-    """Arcs of constant cost: number of the connection, capacity, cost in millionths."""
+    """Split arcs into pieces of constant cost: arc, capacity and cost in millionths."""
     low, high = network.low, network.high
     weight = np.where(network.items >= 0, penalty.weights[np.maximum(network.items, 0)], 0)
     costly = np.flatnonzero((weight > 0) & (high > low))

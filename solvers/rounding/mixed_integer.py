@@ -1,6 +1,6 @@
 """Mixed-integer linear programs as plain data, and their solution by HiGHS.
 
-Another solver only needs a function with the signature of `solve_mixed_integer`.
+Another solver is a function with the signature of `solve_mixed_integer`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _INFEASIBLE = 2
 
 
 class Outcome(StrEnum):
-    """How a program ended. A limit reached is never a solution."""
+    """Outcome of a program. A limit reached is never a solution."""
 
     SOLVED = "solved"
     LIMIT = "limit"
@@ -30,16 +30,16 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, eq=False)
 class MixedIntegerProgram:
-    """minimise c'x subject to lower <= A x <= upper, least <= x <= most, some x integer.
+    """Program: minimise c'x subject to lower <= A x <= upper, least <= x <= most.
 
     Attributes:
       c: float64[n].
       integrality: bool[n], which variables are integers.
-      least: float64[n]; -inf where there is none.
-      most: float64[n]; inf where there is none.
+      least: float64[n]; -inf for no bound.
+      most: float64[n]; inf for no bound.
       A: float64[m, n], sparse.
-      lower: float64[m]; -inf where there is none.
-      upper: float64[m]; inf where there is none.
+      lower: float64[m]; -inf for no bound.
+      upper: float64[m]; inf for no bound.
     """
 
     c: FloatArray
@@ -52,10 +52,10 @@ class MixedIntegerProgram:
 
 
 class MixedIntegerSolution(NamedTuple):
-    """What a solver found.
+    """Result of a solver.
 
     Attributes:
-      x: float64[n], the best feasible point found, its integer variables whole; None without one.
+      x: float64[n], the best feasible point, its integer variables whole; None without one.
       gap: (c'x - proven bound) / max(1, |c'x|), at least 0; infinite without a point or a bound.
       outcome: SOLVED only if x is proven optimal within the solver's tolerances.
     """
@@ -78,7 +78,7 @@ def solve_mixed_integer(program: MixedIntegerProgram, time_limit: float) -> Mixe
       time_limit: Seconds.
 
     Returns:
-      The solution; its outcome says whether it is one.
+      The best point; it is a solution only if its outcome is SOLVED.
 
     Raises:
       SolverError: The program is unbounded, or HiGHS failed.

@@ -15,7 +15,7 @@ from solvers.rounding.sums import Penalty, Sums
 
 
 class _Rows(NamedTuple):
-    """lower <= A_u u + A_z z + A_d d <= upper; None for a block of zeros."""
+    """Rows lower <= A_u u + A_z z + A_d d <= upper; None for a block of zeros."""
 
     of_cells: csr_array | None
     of_leaves: csr_array | None
@@ -29,16 +29,16 @@ def write_program(
 ) -> MixedIntegerProgram:
     """Write the search for integer sums within bounds at the least penalty as a program.
 
-    Variables: u = h - low of the cells, child by child; z, what each pattern of leaves holds of
-    each type; d, the penalty of each sum that may leave the neighborhood of its real value, where
-    alone it is linear. Subtracting `low` keeps numbers small. Given whole counts, what the leaves
-    hold is a flow with whole bounds, so z need not be declared whole.
+    Variables: u = h - low of the cells, child by child; z, persons of each type in each pattern of
+    leaves; d, the penalty of each sum whose bounds are wider than floor to ceiling, where alone the
+    penalty is linear. Subtracting `low` keeps numbers small. Given whole counts, the leaves are a
+    flow with whole bounds, so z need not be declared integer.
 
     Args:
       sums: The sums.
       low: int64[C, I].
       high: int64[C, I].
-      penalty: What they cost.
+      penalty: Cost of the sums.
 
     Returns:
       The program; its first C k variables are u.
@@ -55,14 +55,16 @@ def write_program(
         *_kinks(sums, base, penalty, items[wide], wide),
     ]
     slopes = np.where(near, penalty.middle * penalty.weights, 0.0).ravel()
-    n_dealt = sum(one.least.size for one in leaves)
-    sizes = (base.size, n_dealt, len(wide))
+    n_assigned = sum(below.least.size for below in leaves)
+    sizes = (base.size, n_assigned, len(wide))
     free = np.full(len(wide), np.inf)
     return MixedIntegerProgram(
-        np.concatenate([items.T @ slopes, np.zeros(n_dealt), np.tile(penalty.weights, C)[wide]]),
+        np.concatenate([items.T @ slopes, np.zeros(n_assigned), np.tile(penalty.weights, C)[wide]]),
         np.repeat([True, False, False], sizes),
-        np.concatenate([np.zeros(base.size), *(one.least.ravel() for one in leaves), 0.0 * wide]),
-        np.concatenate([room.ravel(), *(limits(one.most).ravel() for one in leaves), free]),
+        np.concatenate(
+            [np.zeros(base.size), *(below.least.ravel() for below in leaves), 0.0 * wide]
+        ),
+        np.concatenate([room.ravel(), *(limits(below.most).ravel() for below in leaves), free]),
         _stack(rows, sizes),
         np.concatenate([row.lower for row in rows]),
         np.concatenate([row.upper for row in rows]),
@@ -70,7 +72,7 @@ def write_program(
 
 
 def _stack(rows: list[_Rows], sizes: tuple[int, ...]) -> csr_array:
-    """Rows below one another; blocks of zeros have the width of their variables."""
+    """Stack rows; blocks of zeros have the width of their variables."""
     blocks = [
         [
             csr_array((len(row.lower), size)) if block is None else block
@@ -82,10 +84,10 @@ def _stack(rows: list[_Rows], sizes: tuple[int, ...]) -> csr_array:
 
 
 def _bounds(sums: Sums, base: IntArray, low: IntArray, high: IntArray) -> list[_Rows]:
-    """Sets, the parent, and rows that are no sets."""
+    """Return the rows of sets, of the parent, and of general linear rows."""
     C, k = base.shape
-    held = sums.of_counts(base)[:, : sums.family.n_sets]
-    low, high = (one[:, : sums.family.n_sets] - held for one in (low, high))
+    of_base = sums.of_counts(base)[:, : sums.family.n_sets]
+    low, high = (side[:, : sums.family.n_sets] - of_base for side in (low, high))
     sets = every_child(C, sums.family.incidence)
     out = [_Rows(sets, None, None, low.ravel().astype(float), high.ravel().astype(float))]
     if sums.parent is not None:
@@ -93,28 +95,28 @@ def _bounds(sums: Sums, base: IntArray, low: IntArray, high: IntArray) -> list[_
         out.append(_Rows(sum_of_children(C, k), None, None, missing, missing))
     if len(sums.rows.coefficients):
         R = sums.rows.coefficients
-        held = base @ R.T
-        least, most = (limits(one) - held for one in (sums.rows.least, sums.rows.most))
+        of_base = base @ R.T
+        least, most = (limits(side) - of_base for side in (sums.rows.least, sums.rows.most))
         rows = every_child(C, csr_array(R))
         out.append(_Rows(rows, None, None, least.ravel(), most.ravel()))
     return out
 
 
 def _leaves(sums: Sums, base: IntArray, leaves: tuple[Leaves, ...]) -> list[_Rows]:
-    """Persons of each type are those the patterns hold; patterns hold no more than they can."""
+    """Return rows for leaves: types add up over patterns, and patterns are within bounds."""
     if not leaves:
         return []
     k = base.shape[1]
-    rows = [leaf_rows(one) for one in leaves]
-    nobody = csr_array((1, k))  # the row of types that no cell has: their item is -1
-    items = csr_array(vstack([sums.family.items, nobody], format="csr"))
+    rows = [leaf_rows(below) for below in leaves]
+    empty = csr_array((1, k))  # row of types without cells, whose item is -1
+    items = csr_array(vstack([sums.family.items, empty], format="csr"))
     types = csr_array(items[sums.types])
-    held = (types @ base.T).T.ravel()
-    by_type = block_diag([one.by_type for one in rows])
-    by_pattern = block_diag([one.by_pattern for one in rows])
-    low, high = (np.concatenate([getattr(one, side) for one in rows]) for side in ("low", "high"))
+    of_base = (types @ base.T).T.ravel()
+    by_type = block_diag([row.by_type for row in rows])
+    by_pattern = block_diag([row.by_pattern for row in rows])
+    low, high = (np.concatenate([getattr(row, side) for row in rows]) for side in ("low", "high"))
     return [
-        _Rows(-every_child(len(base), types), by_type, None, held, held),
+        _Rows(-every_child(len(base), types), by_type, None, of_base, of_base),
         _Rows(None, by_pattern, None, low, high),
     ]
 
@@ -122,14 +124,15 @@ def _leaves(sums: Sums, base: IntArray, leaves: tuple[Leaves, ...]) -> list[_Row
 def _kinks(
     sums: Sums, base: IntArray, penalty: Penalty, items: csr_array, wide: IntArray
 ) -> list[_Rows]:
-    """Every penalty lies above three lines, the pieces of a convex function, divided by weight.
+    """Return rows that keep each penalty above the three pieces of a convex function.
 
-    With v the sum minus its floor, f and g the cost at floor and ceiling, and s = 1 where they
-    differ, else 0:  d >= f - v,  d >= f + middle v (where s = 1),  d >= g + v - s.
+    With v the sum minus its floor, f and g the cost at floor and ceiling, all divided by weight,
+    and s = 1 if floor and ceiling differ, else 0:
+    d >= f - v,  d >= f + middle v (where s = 1),  d >= g + v - s.
     """
     if not len(wide):
         return []
-    held = (sums.of_counts(base) - sums.whole).ravel()[wide]
+    of_base = (sums.of_counts(base) - sums.whole).ravel()[wide]
     step = (sums.next_whole - sums.whole).ravel()[wide]
     middle = np.where(step > 0, penalty.middle.ravel()[wide], 0.0)
     f = penalty.floor_cost.ravel()[wide]
@@ -137,7 +140,7 @@ def _kinks(
     d, none = csr_array(eye_array(len(wide))), np.full(len(wide), np.inf)
     slope = csr_array((middle, (np.arange(len(wide)), np.arange(len(wide)))))
     return [
-        _Rows(items, None, d, f - held, none),
-        _Rows(-slope @ items, None, d, np.where(step > 0, f + middle * held, -np.inf), none),
-        _Rows(-items, None, d, g + held - step, none),
+        _Rows(items, None, d, f - of_base, none),
+        _Rows(-slope @ items, None, d, np.where(step > 0, f + middle * of_base, -np.inf), none),
+        _Rows(-items, None, d, g + of_base - step, none),
     ]

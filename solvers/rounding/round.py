@@ -1,12 +1,12 @@
 """Integer stage: round the continuous solution to integers, keeping every constraint.
 
-Every cell is rounded to a neighboring integer and so is every sum of a rounding query (controlled
-rounding). Where the sets whose sums are bounded nest, this is a flow (`rounding.flow`); then the
-continuous solution is a feasible point with integer bounds, hence an integral one exists. Where
-they cross, it is a mixed-integer program (`rounding.program`), and none need exist.
+Every cell is rounded to a neighboring integer, and so is every sum of a rounding query (controlled
+rounding). Where the sets with bounded sums nest, this is a network flow (`rounding.flow`): the
+continuous solution is a feasible point with integer bounds, so an integral one exists. Where sets
+cross, it is a mixed-integer program (`rounding.program`), which may be infeasible.
 
-If none exists, sums may leave the neighborhood of their real values by as few persons in all as
-can be, and the result says by how many.
+If it is infeasible, sums may leave the interval from floor to ceiling of their real values. The
+total distance is as small as possible, and the result states it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _Solve = Callable[[Sums, IntArray, IntArray, Penalty, IntArray], IntArray | None
 
 
 class Method(StrEnum):
-    """How a node was rounded."""
+    """Method by which a node was rounded."""
 
     FLOW = "flow"
     MIXED_INTEGER = "mixed-integer"
@@ -45,10 +45,10 @@ class Rounding:
 
     Attributes:
       counts: int64[C, k], nonnegative.
-      widened: Persons by which sums had to leave the neighborhood of their real values, the fewest
-        there can be.
+      widened: Persons by which sums leave the interval from floor to ceiling of their real values;
+        the smallest possible total.
       gap: Largest gap of any mixed-integer program; 0 for flows, which are optimal.
-      method: How.
+      method: Method of rounding.
       status: LIMIT if a mixed-integer program reached its time limit: no solution.
     """
 
@@ -69,22 +69,21 @@ def round_counts(
 ) -> Rounding:
     """Round to integers with the least L1 distance, pass by pass.
 
-    Each pass minimises the sum over its queries of |rounded sum - continuous sum|, continuous sums
-    to a ten-thousandth of a person; the sums it finds are fixed for the passes after it.
-    Deterministic given its input, and free of the order of the children unless they have the same
-    values: they are taken in the order of their values. Ties between cells depend on the order of
-    the cells, which is that of the schema. Last digits of the input decide nothing, see
-    `sums.on_grid`.
+    Each pass minimises the sum over its queries of |rounded sum - continuous sum|, with continuous
+    sums rounded to a ten-thousandth of a person. Its sums are fixed in later passes. The result is
+    deterministic and depends on the order of children only if children have equal values, since
+    they are sorted by value. Ties between cells depend on the order of the cells, which is that of
+    the schema. The last digits of the input do not matter, see `cost.on_grid`.
 
     Args:
       problem: The node problem; its terms are not used.
       values: float64[C, k], the continuous solution.
-      method: How; None for a flow where it is one.
-      solver: Solves mixed-integer programs.
+      method: Method; None for a flow where the sums are one.
+      solver: Solver of mixed-integer programs.
       time_limit: Seconds for all mixed-integer programs of the node together.
 
     Returns:
-      The rounding. Its status must be looked at.
+      The rounding. Callers must check its status.
 
     Raises:
       InfeasibleError: No nonnegative integers keep the invariants.
@@ -93,8 +92,8 @@ def round_counts(
     children = _order_of_children(values)
     sums = gather_sums(problem, values, children)
     if method is None and not sums.is_flow:
-        bound = with_leaves_as_rows(problem)
-        nested = None if bound is None else gather_sums(bound, values, children)
+        with_rows = with_leaves_as_rows(problem)
+        nested = None if with_rows is None else gather_sums(with_rows, values, children)
         sums = sums if nested is None or not nested.is_flow else nested
     if method is None:
         method = Method.FLOW if sums.is_flow else Method.MIXED_INTEGER
@@ -107,8 +106,8 @@ def round_counts(
         counts = _round_in_passes(sums, low, high, solve)
     if counts is None:
         counts = _round_widened(problem, sums, low, high, solve)
-    found = sums.of_counts(counts)
-    beyond = np.maximum(found - sums.next_whole, 0) + np.maximum(sums.whole - found, 0)
+    rounded = sums.of_counts(counts)
+    beyond = np.maximum(rounded - sums.next_whole, 0) + np.maximum(sums.whole - rounded, 0)
     return Rounding(
         counts[np.argsort(children)],
         int(beyond[:, sums.rounded].sum()),
@@ -120,7 +119,7 @@ def round_counts(
 
 @dataclass
 class _Programs:
-    """Solves roundings as mixed-integer programs and remembers how they ended."""
+    """Solver of roundings as mixed-integer programs, with the worst gap and status so far."""
 
     geocode: str
     solver: MixedIntegerSolver
@@ -131,7 +130,7 @@ class _Programs:
     def solve(
         self, sums: Sums, low: IntArray, high: IntArray, penalty: Penalty, finest: IntArray
     ) -> IntArray | None:
-        """As `solve_flow`; the sums need not nest, and single cells are always considered."""
+        """Solve like `solve_flow`; sets need not nest, and single cells are always considered."""
         if (low > high).any():
             return None
         program = write_program(sums, low, high, penalty)
@@ -153,38 +152,37 @@ class _Programs:
 
 
 def _order_of_children(values: FloatArray) -> IntArray:
-    """By their values on the grid, first cell first."""
+    """Return the order of children by their values on the grid, first cell first."""
     numbers = np.ascontiguousarray(on_grid(np.maximum(values, 0.0)).astype(">i8"))
     return np.argsort(numbers.view(f"V{8 * values.shape[1]}").ravel(), kind="stable")
 
 
 def _round_in_passes(sums: Sums, low: IntArray, high: IntArray, solve: _Solve) -> IntArray | None:
-    """Pass after pass over all cells; None if the bounds contradict one another."""
+    """Round pass after pass over all cells; None if the bounds are infeasible."""
     counts = None
     for number in range(len(sums.weights)):
         counts = solve(sums, low, high, Penalty.of_distance(sums, number), _cells(sums))
         if counts is None:
             return None
-        asked = np.flatnonzero(sums.weights[number])
-        found = sums.of_counts(counts)[:, asked]
+        items = np.flatnonzero(sums.weights[number])
         low, high = low.copy(), high.copy()
-        low[:, asked] = high[:, asked] = found
+        low[:, items] = high[:, items] = sums.of_counts(counts)[:, items]
     return counts
 
 
 def _round_coarsely(sums: Sums, low: IntArray, high: IntArray) -> IntArray | None:
-    """Every pass over its own finest sums, as if these were cells; the last one over cells.
+    """Round every pass over its finest sums only, as if these were cells; the last over cells.
 
-    What a pass finds this way costs at most as much as it would with all cells looked at. So if
-    the last pass finds counts, every pass has cost the least. If it finds none, nothing is shown.
+    A pass costs at most as much as over all cells. So if the last pass is feasible, every pass has
+    the least cost. If it is infeasible, nothing follows.
     """
     for number, finest in enumerate(sums.finest):
-        found = solve_flow(sums, low, high, Penalty.of_distance(sums, number), finest)
-        if found is None or number + 1 == len(sums.finest):
-            return found
-        asked = np.flatnonzero(sums.weights[number])
+        rounded = solve_flow(sums, low, high, Penalty.of_distance(sums, number), finest)
+        if rounded is None or number + 1 == len(sums.finest):
+            return rounded
+        items = np.flatnonzero(sums.weights[number])
         low, high = low.copy(), high.copy()
-        low[:, asked] = high[:, asked] = sums.from_parts(asked, finest, found)
+        low[:, items] = high[:, items] = sums.from_parts(items, finest, rounded)
     return None
 
 
@@ -194,17 +192,17 @@ def _round_widened(
     """Let as few persons as possible be outside the bounds, then round within those bounds."""
     zero = np.zeros_like(sums.above)
     widening = Penalty(sums.rounded.astype(np.int64), zero, zero)
-    found = solve(sums, sums.least, sums.most, widening, _cells(sums))
-    if found is None:
+    widened = solve(sums, sums.least, sums.most, widening, _cells(sums))
+    if widened is None:
         raise InfeasibleError(
             f"node {problem.geocode}", "no nonnegative integers keep the invariants"
         )
-    needed = sums.of_counts(found)
+    needed = sums.of_counts(widened)
     low, high = np.minimum(low, needed), np.maximum(high, needed)
     counts = _round_in_passes(sums, low, high, solve)
-    return found if counts is None else counts
+    return widened if counts is None else counts
 
 
 def _cells(sums: Sums) -> IntArray:
-    """int64[k], the items that are single cells."""
+    """Return int64[k]: the items that are single cells."""
     return np.arange(sums.family.n_sets, sums.whole.shape[1])

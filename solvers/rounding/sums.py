@@ -1,8 +1,8 @@
-"""Every sum of cells that rounding has to do with: its real value, its bounds, its cost.
+"""Sums of cells in the rounding of a node: their real values, bounds and costs.
 
 Rounding queries, invariants, rows with one nonzero coefficient and types of leaves are all sets of
 cells, the same in every child. They become the items of one family (`rounding.laminar`), so that
-equal sets count once; what is left are rows of several coefficients and the leaves themselves.
+equal sets count once. Rows of several coefficients and the leaves themselves remain.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from solvers.rounding.laminar import Family, arrange
 
 @dataclass(frozen=True, eq=False)
 class Sums:
-    """The rounding problem. I = S + k items: sets, then cells; C children in any order.
+    """Rounding problem. I = S + k items: sets, then cells; C children in any order.
 
     Attributes:
       children: int64[C], number of each child in the problem.
@@ -31,16 +31,16 @@ class Sums:
       next_whole: int64[C, I], ceiling of the real value.
       least: int64[C, I], fewest persons that invariants and nonnegativity allow.
       most: int64[C, I], most persons that invariants and the parent allow.
-      rounded: bool[I], which sums rounding keeps next to their real values.
-      weights: int64[P, I], how many queries of each pass ask for the item.
-      finest: Per pass, the items of its finest query, which together hold every cell once.
+      rounded: bool[I], whether rounding keeps the sum within floor and ceiling.
+      weights: int64[P, I], number of queries of each pass that contain the item.
+      finest: Per pass, the items of its finest query, which together contain every cell once.
       parent: int64[k], or None at the root.
       rows: Rows that are no sets.
-      leaves: Per child what its leaves can hold, or None.
+      leaves: Per child the bounds of its leaves, or None.
       types: Item of each type of leaves; -1 where no cell has the type.
-      is_flow: Whether every constraint is one of a network. The sets must nest. Leaves are passed
-        on the way from the types to the whole child, so nothing but the whole child may contain a
-        type; `with_leaves_as_rows` is for the others.
+      is_flow: Whether every constraint is one of a network. The sets must nest. Leaves lie between
+        the types and the whole child, so only the whole child may contain a type; see
+        `with_leaves_as_rows` for other nodes.
     """
 
     children: IntArray
@@ -63,35 +63,35 @@ class Sums:
         """Return all sums int64[C, I] of integer counts int64[C, k]."""
         return np.concatenate([self.family.add(counts), counts], axis=1)
 
-    def from_parts(self, asked: IntArray, finest: IntArray, found: IntArray) -> IntArray:
-        """Return sums of the items asked for, from those of items that hold every cell once.
+    def from_parts(self, items: IntArray, finest: IntArray, parts: IntArray) -> IntArray:
+        """Return sums of some items, from the sums of finest items that contain every cell once.
 
         Args:
-          asked: Items; each a union of the finest ones.
-          finest: int64[m], items.
-          found: int64[C, m], their sums.
+          items: Items; each a union of finest ones.
+          finest: int64[m], the finest items.
+          parts: int64[C, m], sums of the finest items.
 
         Returns:
-          int64[C, len(asked)].
+          int64[C, len(items)].
         """
         inside = np.append(self.family.cells[self.family.starts], np.arange(self.family.n_cells))
-        counts = np.zeros((len(found), self.family.n_cells), np.int64)
-        counts[:, inside[finest]] = found  # each at one of its cells
-        return self.of_counts(counts)[:, asked]
+        counts = np.zeros((len(parts), self.family.n_cells), np.int64)
+        counts[:, inside[finest]] = parts  # each at one of its cells
+        return self.of_counts(counts)[:, items]
 
 
 @dataclass(frozen=True, eq=False)
 class Penalty:
-    """What every person costs: convex in each sum, with kinks at the floor and the ceiling.
+    """Cost of all persons: convex in each sum, with kinks at the floor and the ceiling.
 
-    A sum below its floor costs `unit` per person missing, one above its ceiling `unit` per person
-    too many; from `floor` to the floor plus one the cost changes by `middle`.
+    Each person below the floor or above the ceiling of a sum costs `weights`; from the floor to the
+    ceiling the cost changes by `middle`.
 
     Attributes:
       weights: int64[I], factor of each item.
       floor_cost: float64[C, I], cost at the floor.
-      middle: float64[C, I], change of cost from the floor to one more, where the real value is
-        not whole.
+      middle: float64[C, I], change of cost from floor to ceiling, where the real value is not
+        whole.
     """
 
     weights: IntArray
@@ -100,7 +100,7 @@ class Penalty:
 
     @classmethod
     def of_distance(cls, sums: Sums, number: int) -> Penalty:
-        """|sum - real value| over the queries of a pass, the real value on the grid."""
+        """Return the cost |sum - real value| over the queries of a pass, on the grid."""
         above = np.where(sums.above > 0, on_grid(sums.above), 0)
         floor_cost, middle = cost_at_floor(above) / STEPS, cost_of_one_more(above) / STEPS
         return cls(sums.weights[number], floor_cost, middle)
@@ -112,27 +112,27 @@ def gather_sums(problem: NodeProblem, values: FloatArray, children: IntArray) ->
     Args:
       problem: The node problem.
       values: float64[C, k], the continuous solution.
-      children: int64[C], the order in which the children are taken.
+      children: int64[C], order of the children.
 
     Raises:
-      InfeasibleError: An invariant asks for persons where no cell is live.
+      InfeasibleError: An invariant requires persons where no cell is live.
     """
     sets, bounds, rows = _split_rows(problem, children)
     for term in problem.exact:
         there = np.bincount(term.groups, minlength=term.targets.shape[1]) > 0
         if term.targets[:, ~there].any():
-            raise _nobody_there(problem)
+            raise _no_live_cell(problem)
         sets.append((np.cumsum(there) - 1)[term.groups])
         bounds.append((term.targets[children][:, there],) * 2)
     types = np.zeros(0, np.int64) if problem.leaves is None else np.unique(problem.leaves.groups)
     if problem.leaves is not None:
         sets.append(np.searchsorted(types, problem.leaves.groups))
-    queries = [query for one in problem.passes for query in one]
+    queries = [query for queries in problem.passes for query in queries]
     sets += [query.groups for query in queries]
-    family, found = arrange(sets)
-    asked = np.split(found, np.cumsum([one.max() + 1 for one in sets])[:-1])
+    family, numbered = arrange(sets)
+    items_of = np.split(numbered, np.cumsum([groups.max() + 1 for groups in sets])[:-1])
 
-    # Fractions are added alone, which keeps their digits.
+    # Fractions are added separately, which keeps their digits.
     cells, above_cells = _floors(values[children])
     carried, above_sets = _floors(family.add(above_cells))
     whole = np.hstack([family.add(cells) + carried, cells])
@@ -143,15 +143,16 @@ def gather_sums(problem: NodeProblem, values: FloatArray, children: IntArray) ->
         room = np.broadcast_to(problem.parent, cells.shape)
     most = np.concatenate([family.add(room), room], axis=1)
     least = np.zeros_like(most)
-    for items, (low, high) in zip(asked, bounds, strict=False):
-        for item, its_low, its_high in zip(items, low.T, high.T, strict=True):
-            least[:, item] = np.maximum(least[:, item], its_low)
-            most[:, item] = np.minimum(most[:, item], its_high)
+    for items, (low, high) in zip(items_of, bounds, strict=False):
+        for item, item_low, item_high in zip(items, low.T, high.T, strict=True):
+            least[:, item] = np.maximum(least[:, item], item_low)
+            most[:, item] = np.minimum(most[:, item], item_high)
 
-    asked, of_types = asked[len(sets) - len(queries) :], asked[len(bounds)]
+    of_queries, of_types = items_of[len(sets) - len(queries) :], items_of[len(bounds)]
     weights = np.zeros((len(problem.passes), whole.shape[1]), np.int64)
-    numbers = np.repeat(np.arange(len(problem.passes)), [len(one) for one in problem.passes])
-    for number, items in zip(numbers, asked, strict=True):
+    lengths = [len(queries) for queries in problem.passes]
+    numbers = np.repeat(np.arange(len(lengths)), lengths)
+    for number, items in zip(numbers, of_queries, strict=True):
         weights[number, items] += 1
     rounded = np.asarray(weights.any(0), bool)
     rounded[family.n_sets :] = True
@@ -174,7 +175,7 @@ def gather_sums(problem: NodeProblem, values: FloatArray, children: IntArray) ->
         most,
         rounded,
         weights,
-        tuple(asked[end - 1] for end in np.cumsum([len(one) for one in problem.passes])),
+        tuple(of_queries[end - 1] for end in np.cumsum(lengths)),
         problem.parent,
         rows,
         leaves,
@@ -184,12 +185,12 @@ def gather_sums(problem: NodeProblem, values: FloatArray, children: IntArray) ->
 
 
 def with_leaves_as_rows(problem: NodeProblem) -> NodeProblem | None:
-    """The node with rows for its leaves, where these are one row in every child; else None.
+    """Return the node with rows instead of leaves; None if some child has several rows of leaves.
 
-    Bounds of single types and of all of them say everything about one row, and as sets they may lie
-    in other sets, which types of leaves may not (`Sums.is_flow`).
+    A single row of leaves is equivalent to bounds of single types and of all types. As sets they
+    may be inside other sets, which is not allowed for types of leaves (`Sums.is_flow`).
     """
-    if problem.leaves is None or any(one.n_rows > 1 for one in problem.leaves.leaves):
+    if problem.leaves is None or any(leaves.n_rows > 1 for leaves in problem.leaves.leaves):
         return None
     leaves = stack(problem.leaves.leaves)
     types = np.arange(problem.leaves.leaves[0].n_types)
@@ -198,21 +199,21 @@ def with_leaves_as_rows(problem: NodeProblem) -> NodeProblem | None:
         np.hstack([of_types, whole[:, None]])
         for of_types, whole in ((leaves.least, leaves.low), (leaves.most, leaves.high))
     )
-    names = (*(f"type {one}" for one in types), "all types")
+    names = (*(f"type {number}" for number in types), "all types")
     rows = RowsTerm(np.array(sets, np.int64), least, np.where(most >= MANY, NO_LIMIT, most), names)
     return replace(problem, rows=(*problem.rows, rows), leaves=None)
 
 
-def _nobody_there(problem: NodeProblem) -> InfeasibleError:
+def _no_live_cell(problem: NodeProblem) -> InfeasibleError:
     return InfeasibleError(
-        f"node {problem.geocode}", "an invariant asks for persons where no cell is live"
+        f"node {problem.geocode}", "an invariant requires persons where no cell is live"
     )
 
 
 def _split_rows(
     problem: NodeProblem, children: IntArray
 ) -> tuple[list[IntArray], list[tuple[IntArray, IntArray]], RowsTerm]:
-    """Rows with one nonzero coefficient a are sets: least <= a h(S) <= most, divided by a."""
+    """Split rows into sets and general rows; divide bounds of sets by their only coefficient."""
     sets, bounds, general = [], [], []
     every = [(term, row) for term in problem.rows for row in range(len(term.coefficients))]
     for term, row in every:
@@ -224,7 +225,7 @@ def _split_rows(
             continue
         if not len(kinds):
             if (low > 0).any() or (high < 0).any():
-                raise _nobody_there(problem)
+                raise _no_live_cell(problem)
             continue
         if kinds[0] < 0:
             low, high = -high, -low
@@ -242,13 +243,13 @@ def _split_rows(
 
 
 def _most_persons(problem: NodeProblem, whole: IntArray) -> int:
-    """Return more persons than a cell of a root ever has to hold."""
+    """Return an upper bound on the persons in a cell of a root."""
     limits = [term.targets for term in problem.exact]
     limits += [limit for term in problem.rows for limit in (term.least, term.most)]
     if problem.leaves is not None:
-        limits += [side for one in problem.leaves.leaves for side in (one.least, one.low)]
-    asked = sum(int(np.abs(one[np.abs(one) < NO_LIMIT]).sum()) for one in limits)
-    return int(whole.sum() + whole.shape[1] + asked)
+        limits += [side for below in problem.leaves.leaves for side in (below.least, below.low)]
+    required = sum(int(np.abs(side[np.abs(side) < NO_LIMIT]).sum()) for side in limits)
+    return int(whole.sum() + whole.shape[1] + required)
 
 
 def _floors(values: FloatArray) -> tuple[IntArray, FloatArray]:

@@ -61,10 +61,14 @@ def test_what_lint_refuses_is_not_committed(clone):
 
 
 def test_continuous_integration_begins_with_what_the_hook_asks():
+    """Ruff, mypy and the contracts of imports: no test repeats them."""
     hook = (ROOT / ".githooks" / "pre-commit").read_text(encoding="utf-8")
     steps = re.findall(r"^make .*", (ROOT / ".ci" / "run").read_text(encoding="utf-8"), re.M)
     assert hook.rstrip().endswith("exec make lint")
     assert steps[0] == "make lint"
+    rule = (ROOT / "Makefile").read_text(encoding="utf-8").partition("\nlint: ")[2]
+    commands = re.findall(r"\t\$\(BIN\)/(.*)", rule.partition("\n\n")[0])
+    assert commands == ["ruff check .", "ruff format --check .", "mypy", "lint-imports"]
 
 
 def locked(name: str) -> set[str]:

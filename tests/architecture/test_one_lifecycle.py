@@ -1,4 +1,4 @@
-"""What claims, draws, records, seals and verifies is one function each, for censuses and surveys."""
+"""What claims, draws, records, finalizes and verifies is one function each, for censuses and surveys."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ JOURNALS = {
     "jobs.pipeline.storage.account.note_failed_check",
     "jobs.pipeline.storage.journal.begin_journal",
     "jobs.pipeline.storage.ledger.record_measured",
-    "jobs.pipeline.storage.ledger.seal_ledger",
+    "jobs.pipeline.storage.ledger.finalize_ledger",
 }
 REPLICATES = (
-    "jobs.pipeline.release.intervals.write_intervals"  # after the seal, beside what it names
+    "jobs.pipeline.release.intervals.write_intervals"  # after finalizing, beside what it names
 )
 
 
@@ -53,7 +53,7 @@ def callers(*called: str) -> set[str]:
 @pytest.mark.parametrize(
     ("called", "expected"),
     [
-        ("make_claim", {"jobs.pipeline.folder.spending.claim_grants"}),
+        ("make_claim", {"jobs.pipeline.folder.spending.reserve_budgets"}),
         (
             "NoiseKey.draw",
             {
@@ -76,10 +76,10 @@ def callers(*called: str) -> set[str]:
         ("draws.fail", {"jobs.pipeline.folder.draws.draw_once"}),
         (
             "write_document(release.manifest, manifest, mode=READABLE)",
-            {"jobs.pipeline.release.sealing.write_manifest"},
+            {"jobs.pipeline.release.finalizing.write_manifest"},
         ),
-        ("sweep", {"jobs.pipeline.release.sealing.tidy_release"}),
-        ("open_to_readers", {"jobs.pipeline.release.sealing.write_manifest", REPLICATES}),
+        ("sweep", {"jobs.pipeline.release.finalizing.tidy_release"}),
+        ("open_to_readers", {"jobs.pipeline.release.finalizing.write_manifest", REPLICATES}),
         ("record_measured", {"jobs.pipeline.confidential.draw.draw_part", IMPORTED}),
     ],
 )
@@ -95,10 +95,10 @@ def test_one_function_does_it(called, expected):
             "jobs.pipeline.folder.open.open_folder",
             "jobs.pipeline.folder.open.open_folder",
         ),
-        ("claim_grants", "jobs.pipeline.run.", "jobs.survey.run."),
+        ("reserve_budgets", "jobs.pipeline.run.", "jobs.survey.run."),
         ("draw_part", "jobs.pipeline.confidential.stages.", "jobs.survey.confidential.measure."),
         ("start_ledger", "jobs.pipeline.confidential.stages.", "jobs.survey.folder."),
-        ("seal_ledger", "jobs.pipeline.release.stages.", "jobs.survey.run."),
+        ("finalize_ledger", "jobs.pipeline.release.stages.", "jobs.survey.run."),
         ("tidy_release", "jobs.pipeline.release.stages.", "jobs.survey.manifest."),
         ("write_manifest", "jobs.pipeline.release.manifest.", "jobs.survey.manifest."),
         ("verify_contents", "jobs.pipeline.release.verify.", "jobs.survey.manifest."),
@@ -113,4 +113,4 @@ def test_both_kinds_of_run_reach_it(called, census, survey):
 
 def test_no_other_function_writes_a_document_named_manifest():
     written = {(c, f) for c, f in CALLS if f.startswith("write_document(") and "manifest" in f}
-    assert {caller for caller, _ in written} == {"jobs.pipeline.release.sealing.write_manifest"}
+    assert {caller for caller, _ in written} == {"jobs.pipeline.release.finalizing.write_manifest"}

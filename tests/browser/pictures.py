@@ -62,7 +62,7 @@ def demo_state(folder: Path, blocks: int) -> Path:
     persons = document["products"]["persons"]
     for section, key in ((persons, "schema"), (persons["privacy"], "allocation")):
         section[key] = str((ROOT / "conf" / "run" / section[key]).resolve())
-    persons["data"] = {"format": "histograms", "path": str(data / "histograms")}
+    persons["data"] = {"input_format": "histograms", "path": str(data / "histograms")}
     persons["output"] = {"tables": ["total", "hhgq", "votingage * hispanic", "cenrace"]}
     document["geography"]["geounits"] = {"path": str(data / "geounits.parquet")}
     document["output"] = {"directory": str(folder / "out")}

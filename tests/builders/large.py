@@ -33,8 +33,8 @@ class Large:
       sizes: Levels of each attribute.
       groups: Of recodes, named after the attribute and the number of groups of consecutive levels.
       asked: Measured in every geounit, all answers of them.
-      lazy: Measured where the parent has records; the last of them is detailed.
-      support: Queries of the root that say where the lazy ones finer than the last are drawn.
+      on_demand: Measured where the parent has records; the last of them is detailed.
+      support: Queries of the root that say where the on-demand ones finer than the last are drawn.
       zero: Levels that do not go together.
       records: Of a block, on average.
     """
@@ -43,7 +43,7 @@ class Large:
     sizes: Mapping[str, int]
     groups: Mapping[str, Sequence[int]]
     asked: Sequence[str]
-    lazy: Sequence[str]
+    on_demand: Sequence[str]
     support: Sequence[str]
     zero: Mapping[str, Sequence[int]]
     records: int
@@ -69,7 +69,7 @@ class Large:
 
     def allocation(self, levels: Sequence[str]) -> dict[str, Any]:
         """An allocation file: every geolevel and every query alike."""
-        queries = [*self.asked, *self.lazy]
+        queries = [*self.asked, *self.on_demand]
         queries += [query for query in self.support if query not in queries]
         even = {query: f"1/{len(queries)}" for query in queries}
         entries = {name: {"share": f"1/{len(levels)}", "queries": even} for name in levels}
@@ -241,7 +241,7 @@ def write_run(large: Large, folder: Path, blocks: int, seed: int = 0) -> Path:
 def _run(large: Large) -> dict[str, Any]:
     zero = {name: [str(level) for level in levels] for name, levels in large.zero.items()}
     return {
-        "format": 2,
+        "format": 3,
         "name": large.name,
         "geography": {
             "levels": [{"name": name, "digits": digits} for name, digits in _GEOLEVELS.items()],
@@ -251,15 +251,15 @@ def _run(large: Large) -> dict[str, Any]:
         "products": {
             "records": {
                 "schema": "schema.yaml",
-                "data": {"format": "histograms", "path": "histograms"},
+                "data": {"input_format": "histograms", "path": "histograms"},
                 "privacy": {
                     "rho": "5",
                     "allocation": "allocation.yaml",
-                    "lazy_queries": [*large.lazy],
-                    "root_support": [*large.support],
+                    "on_demand_queries": [*large.on_demand],
+                    "root_support_passes": [*large.support],
                 },
                 "invariants": [{"query": "total", "geolevel": "state"}, {"zero": zero}],
-                "solve": {"targets": "own"},
+                "solve": {"fit_to": "level"},
                 "output": {"microdata": ["parquet"], "tables": ["total", *large.asked[:2]]},
             }
         },

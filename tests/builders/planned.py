@@ -33,7 +33,7 @@ def write_run(folder: Path, schema: str, recode: str, tables: list[str]) -> Path
     run = {
         "name": "toy",
         "schema": "schema.yaml",
-        "data": {"format": "histograms", "path": "absent"},
+        "data": {"input_format": "histograms", "path": "absent"},
         "geography": {
             "levels": [
                 {"name": name, "digits": digits}

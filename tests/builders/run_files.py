@@ -12,16 +12,17 @@ from typing import Any
 from jobs.pipeline.config.load import load_run
 from jobs.pipeline.config.product import Resolved
 from jobs.pipeline.config.runnable import require_runnable
+from jobs.pipeline.config.upgrade import FORMAT
 
 _SECTIONS = ("schema", "data", "invariants", "solve", "evaluate")
 _PARTS = {  # of a product; the rest of these sections is about the whole run
-    "privacy": ("rho", "epsilon", "epsilon_from", "allocation", "lazy_queries", "product"),
+    "privacy": ("rho", "epsilon", "epsilon_from", "allocation", "on_demand_queries", "product"),
     "output": ("microdata", "tables", "table_formats", "h1"),
 }
 
 
 def to_products(document: Mapping[Any, Any]) -> dict[Any, Any]:
-    """The same run as a file of format 2, its products in a map in the order of work."""
+    """The same run as a file of format 3, its products in a map in the order of work."""
     run = dict(document)
     persons = {key: run.pop(key) for key in _SECTIONS if key in run}
     for section, keys in _PARTS.items():
@@ -37,7 +38,7 @@ def to_products(document: Mapping[Any, Any]) -> dict[Any, Any]:
     if isinstance(units, dict) and isinstance(units.get("privacy"), dict):
         units = {**units, "privacy": {"product": "units", **units["privacy"]}}
     products = {**({} if units is None else {"units": units}), "persons": persons}
-    return {**run, "format": 2, "products": products}
+    return {**run, "format": FORMAT, "products": products}
 
 
 def _invariant(entry: object) -> object:

@@ -14,12 +14,12 @@ SEXES, GROUPS = ("m", "f"), ("a", "b", "c")
 
 CONFIG: dict[str, Any] = {
     "kind": "survey",
-    "format": 1,
+    "format": 3,
     "name": "small",
     "privacy": {"rho": "4"},
     "data": {
         "path": "persons.csv",
-        "records": RECORDS,
+        "n_records": RECORDS,
         "columns": {
             "sex": {"column": "SEX", "codes": {"1": "m", "2": "f"}},
             "group": {"column": "GROUP", "codes": {"A": "a", "B": "b", "C": "c"}},
@@ -36,15 +36,21 @@ CONFIG: dict[str, Any] = {
             "mean": "income",
             "low": 0,
             "high": 10000,
-            "spread": 1500,
+            "sd_bound": 1500,
             "share": "1/4",
-            "strata": ["sex", "group"],
+            "stratify_by": ["sex", "group"],
             "weights": "weights.csv",
             "missing": 0,
         },
-        {"mean": "age", "low": 0, "high": 100, "spread": 25, "share": "1/4"},
+        {"mean": "age", "low": 0, "high": 100, "sd_bound": 25, "share": "1/4"},
     ],
-    "synthesis": {"share": "1/2", "components": 20, "starts": 1, "steps": 20, "pairs_again": 1},
+    "synthesis": {
+        "share": "1/2",
+        "components": 20,
+        "n_fits": 1,
+        "steps": 20,
+        "n_remeasured_pairs": 1,
+    },
     "output": {"directory": "out"},
 }
 WEIGHTS = [

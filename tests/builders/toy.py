@@ -54,7 +54,7 @@ def run_file(folder: Path) -> dict[str, Any]:
         "name": "toy",
         "schema": str(ROOT / "conf" / "schema" / "toy.yaml"),
         "data": {
-            "format": "records",
+            "input_format": "records",
             "path": str(folder / "records.csv"),
             "geocode": "block",
             "columns": {"sex": "sex", "age": "age"},

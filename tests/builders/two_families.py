@@ -71,7 +71,7 @@ def plan(queries: Sequence[str] = ("total", "detailed"), **changes: Any) -> Plan
         Budget(Fraction(2), Fraction(1, 10**10), Neighbors.BOUNDED),
         invariants=(),
         passes=((query("total"),), (query("detailed"),)),
-        solving=Solving(targets="own"),
+        solving=Solving(fit_to="level"),
         not_for_release=True,
         digest="digest",
         solve_digest="solve digest",

@@ -35,7 +35,7 @@ def section(folder: Path, **changes: Any) -> dict[str, Any]:
     return {
         "schema": str(toy.ROOT / "conf" / "schema" / "units.yaml"),
         "data": {
-            "format": "block_table",
+            "input_format": "block_table",
             "path": str(folder / "units.csv"),
             "columns": {name: {"unit": name} for name in UNITS},
         },
@@ -44,7 +44,7 @@ def section(folder: Path, **changes: Any) -> dict[str, Any]:
             "allocation": str(toy.ROOT / "conf" / "allocation" / "toy-units.yaml"),
         },
         "invariants": [{"query": "hhgq", "geolevel": "block"}],
-        "solve": {"rounding": [["hhgq", "detailed"]]},
+        "solve": {"rounding_passes": [["hhgq", "detailed"]]},
         "output": {"tables": ["hhgq", "unit"], "h1": "occupancy"},
         **changes,
     }

@@ -117,12 +117,14 @@ ANY: list[Any] = [
 BY_KEY = {
     **dict.fromkeys(("rho", "epsilon", "delta", "share", "total", "detailed"), FRACTIONS),
     **dict.fromkeys(("path", "directory", "account", "allocation", "schema"), PATHS),
-    **dict.fromkeys(("name", "query", "geolevel", "product", "grant", "format", "column"), NAMES),
+    **dict.fromkeys(
+        ("name", "query", "geolevel", "product", "budget_id", "input_format", "column"), NAMES
+    ),
     **dict.fromkeys(("geocode", "method", "facilities", "units", "attribute", "pattern"), NAMES),
     **dict.fromkeys(
         ("digits", "seed", "at_most", "at_least", "coefficient", "tolerance"), INTEGERS
     ),
-    **dict.fromkeys(("batches_per_slot", "records", "components", "starts", "steps"), INTEGERS),
+    **dict.fromkeys(("batches_per_slot", "n_records", "components", "n_fits", "steps"), INTEGERS),
     **dict.fromkeys(("low", "high"), INTEGERS),
     **dict.fromkeys(("spread", "least"), FRACTIONS),
     **dict.fromkeys(("mean", "model"), NAMES),
@@ -204,7 +206,7 @@ def variants(rng: Rng, folder: Path, run: dict[str, Any], allocation: dict[str, 
         run["units"] = {
             "schema": "units.yaml",
             "data": {
-                "format": "records",
+                "input_format": "records",
                 "path": str(folder / "records.csv"),
                 "geocode": "block",
                 "columns": {"sex": "sex", "age": "age"},
@@ -234,11 +236,11 @@ def variants(rng: Rng, folder: Path, run: dict[str, Any], allocation: dict[str, 
         ]
     elif kind == 3:
         run["solve"] = {
-            "rounding": [["total"], ["sex", "detailed"]],
+            "rounding_passes": [["total"], ["sex", "detailed"]],
             "tolerance": 1e-7,
-            "targets": "full",
-            "learned_prior": ["tract"],
-            "order": {"county": [["total"]]},
+            "fit_to": "tree",
+            "empirical_bayes": ["tract"],
+            "l2_passes": {"county": [["total"]]},
             "method": "nnls",
         }
     elif kind == 4:
@@ -258,18 +260,18 @@ def variants(rng: Rng, folder: Path, run: dict[str, Any], allocation: dict[str, 
             "allocation": "allocation.yaml",
             "neighbors": "unbounded",
             "delta": "1/10000000000",
-            "lazy_queries": ["detailed"],
-            "grant": "g",
+            "on_demand_queries": ["detailed"],
+            "budget_id": "g",
             "product": "p",
             "account": str(folder / "account.jsonl"),
             "randomness": {"source": "operating_system"},
         }
-        run["solve"] = {"targets": "own"}
+        run["solve"] = {"fit_to": "level"}
         run["runtime"] = {"master": "local[1]", "batches_per_slot": 2, "driver_memory": "1g"}
         run["output"] |= {"microdata": ["csv"], "tables": ["total", "prefix(age)"]}
     elif kind == 6:
         run["data"] = {
-            "format": "block_table",
+            "input_format": "block_table",
             "path": str(folder / "table.csv"),
             "pattern": "s{sex}a{age:02d}",
             "checks": {"all": {}},
@@ -427,7 +429,7 @@ def make_strategy(rng: Rng, folder: Path) -> Case:
         "neighbors": rng.choice(["bounded", "unbounded"]),
     }
     if rng.random() < 0.3:
-        run["solve"] = {"targets": "own"}
+        run["solve"] = {"fit_to": "level"}
     schema = {"name": "s", "attributes": attributes, "recodes": recodes}
     for file, document in (
         ("schema", schema),

@@ -37,7 +37,7 @@ def make_dirty(rng: Rng, folder: Path) -> Case:
         (folder / "run.yaml").write_text(yaml_text(to_products(run)))
         rows = [("block", "sex", "age"), *people(rng) * times]
     else:
-        mean = {"mean": "age", "low": 0, "high": 100, "spread": 25, "share": "1"}
+        mean = {"mean": "age", "low": 0, "high": 100, "sd_bound": 25, "share": "1"}
         survey.configure(
             folder,
             privacy={"rho": "1", "neighbors": "unbounded", "account": str(account)},

@@ -136,7 +136,7 @@ def _entities(rng: Rng, folder: Path) -> Case:
         rows[rng.randrange(len(rows))][rng.randrange(2)] = rng.choice(VALUES)
         write_csv(path, rows)
     near = rng.choice(["place", "place", "", "nope", "geocode"])
-    spine: dict[str, Any] = {"entities": {"path": str(path)}, "near": [near]}
+    spine: dict[str, Any] = {"entities": {"path": str(path)}, "align_with": [near]}
     if rng.random() < 0.7:
         spine["regroup"] = rng.choice(["tract", "tract", "block", "state", "nope", ""])
     if rng.random() < 0.3:

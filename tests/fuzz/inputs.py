@@ -379,7 +379,7 @@ def _pl94_run(rng: Rng, folder: Path, run: dict[str, Any]) -> str:
         with zipfile.ZipFile(folder / "x.zip", "w") as archive:
             archive.writestr("readme.txt", "x")
         path = folder
-    run["data"] = {"format": "pl94", "path": str(path), "product": product}
+    run["data"] = {"input_format": "pl94", "path": str(path), "product": product}
     run["geography"] = {
         "levels": [{"name": name, "digits": digits} for name, digits in levels.items()]
     }
@@ -410,7 +410,7 @@ def make_input(rng: Rng, folder: Path) -> Case:
             path.write_bytes(data)
         else:
             note = hostile_parquet(rng, kind, path)
-        run["data"] = {"format": kind, "path": str(path)}
+        run["data"] = {"input_format": kind, "path": str(path)}
         if kind == "records":
             run["data"] |= {"geocode": "block", "columns": {"sex": "sex", "age": "age"}}
         elif kind == "block_table":
@@ -420,8 +420,8 @@ def make_input(rng: Rng, folder: Path) -> Case:
     if kind not in ("pl94", "list") and rng.random() < 0.25:
         del run["geography"]["geounits"]
     if rng.random() < 0.2 and kind != "pl94":
-        run["privacy"]["lazy_queries"] = ["detailed"]
-        run["solve"] = {"targets": "own"}
+        run["privacy"]["on_demand_queries"] = ["detailed"]
+        run["solve"] = {"fit_to": "level"}
     (folder / "run.yaml").write_text(yaml_text(to_products(run)))
     part = [] if rng.random() < 0.12 else ["--only", "measure"]
     return Case(

@@ -49,12 +49,12 @@ def random_survey(rng: Rng, folder: Path) -> Path:
     columns["v"] = {"column": "v", "bins": [0, 10, 1000]}
     document: dict[str, Any] = {
         "kind": "survey",
-        "format": 1,
+        "format": 3,
         "name": "random",
         "privacy": stated,
         "data": {
             "path": "persons.csv",
-            "records": n if is_bounded else rng.choice((n, 1, 1000)),
+            "n_records": n if is_bounded else rng.choice((n, 1, 1000)),
             "columns": columns,
         },
         "output": {"directory": "out"},
@@ -65,11 +65,11 @@ def random_survey(rng: Rng, folder: Path) -> Path:
         document["statistics"] = parts[-1:]
     if is_pure and is_bounded:
         pair = rng.sample([*sizes], 2)
-        table: dict[str, Any] = {"table": " * ".join(pair), "name": "pairs"}
+        table: dict[str, Any] = {"query": " * ".join(pair), "name": "pairs"}
         if rng.random() < 0.6:
             table["exact"] = pair[:1]
         parts.append(table)
-        document["tables"] = [table]
+        document["contingency_tables"] = [table]
     if not parts or (not is_pure and rng.random() < 0.7):
         parts.append(_model(rng, folder, sizes))
         document["synthesis"] = parts[-1]
@@ -84,15 +84,18 @@ def _mean(rng: Rng, folder: Path, sizes: dict[str, int], *, is_pure: bool) -> di
         "mean": "v",
         "low": low,
         "high": min(low + rng.choice((1, 10, 1000, 10**6, 2**28)), 2**28),
-        "spread": rng.choice((1e-9, 0.5, 3.0, 1e6, 1e8, 2.0**28)),
+        "sd_bound": rng.choice((1e-9, 0.5, 3.0, 1e6, 1e8, 2.0**28)),
         "method": "clipped" if is_pure or rng.random() < 0.3 else "coinpress",
     }
     if mean["method"] == "coinpress":
         mean |= {"steps": rng.choice((1, 2, 3, 20)), "intersect": rng.random() < 0.5}
     if rng.random() < 0.5:
-        mean["strata"] = rng.sample([*sizes], rng.choice((1, 1, 2)))
-        mean["weights"] = _weights(rng, folder, {name: sizes[name] for name in mean["strata"]})
-        mean |= {"least": rng.choice(("0", "1/20", "1/2", "99/100")), "shrink": rng.random() < 0.5}
+        mean["stratify_by"] = rng.sample([*sizes], rng.choice((1, 1, 2)))
+        mean["weights"] = _weights(rng, folder, {name: sizes[name] for name in mean["stratify_by"]})
+        mean |= {
+            "min_share": rng.choice(("0", "1/20", "1/2", "99/100")),
+            "shrink": rng.random() < 0.5,
+        }
     return mean
 
 
@@ -109,8 +112,8 @@ def _weights(rng: Rng, folder: Path, sizes: dict[str, int], least: int = 0) -> s
 def _model(rng: Rng, folder: Path, sizes: dict[str, int]) -> dict[str, Any]:
     kind = rng.choice(("mixture", "tree", "adaptive", "strata"))
     if kind in ("tree", "adaptive"):
-        return {"model": kind, "steps": 2, **({"round_steps": 1} if kind == "adaptive" else {})}
-    model: dict[str, Any] = {"model": "mixture", "components": 2, "steps": 2, "starts": 1}
+        return {"model": kind, "steps": 2, **({"steps_per_round": 1} if kind == "adaptive" else {})}
+    model: dict[str, Any] = {"model": "mixture", "components": 2, "steps": 2, "n_fits": 1}
     if kind == "strata":
         first = next(iter(sizes))
         weights = _weights(rng, folder, {first: sizes[first]}, least=1)
@@ -139,14 +142,14 @@ def random_census(rng: Rng, folder: Path) -> Path:
             level["queries"] = allocation["levels"]["state"]["queries"]
         lazy = [name for name in allocation["levels"]["state"]["queries"] if rng.random() < 0.4]
         if lazy:
-            run["privacy"]["lazy_queries"] = lazy
+            run["privacy"]["on_demand_queries"] = lazy
     run["invariants"] = [
         {"query": query, "geolevel": rng.choice(LEVELS)}
         for query in rng.sample(["total", "sex", "votingage"], rng.randint(0, 2))
     ]
     run["output"] |= {"microdata": rng.sample(["csv", "parquet"], rng.randint(0, 2))}
     run["output"] |= {"directory": "out"}
-    solve: dict[str, Any] = {"targets": rng.choice(("own", "full"))}
+    solve: dict[str, Any] = {"fit_to": rng.choice(("level", "tree"))}
     run["solve"] = solve
     (folder / "allocation.yaml").write_text(yaml.safe_dump(allocation, sort_keys=False))
     return _written(folder, to_products(run))

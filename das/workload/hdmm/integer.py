@@ -19,12 +19,13 @@ from das.queries.sensitivity import Neighbors, l2_sensitivity_sq
 from das.workload.exact_shares import as_fractions, round_up, split_exactly
 from das.workload.hdmm.attribute import AttributeStrategy
 from das.workload.hdmm.strategies import HdmmStrategy, KroneckerStrategy, UnionStrategy
+from das.workload.residual.integer_rows import positive_triangle
 from das.workload.workload import AttributeWorkload, BaseKind
 
 DEFAULT_SCALE = 1024
-"""Integer at which an entry of 1 is measured."""
+"""Integer that represents an entry of 1."""
 
-_IN_ROW_SPACE = 1e-8
+_IN_ROW_SPACE = 1e-8  # relative residual of a workload in the row space; default, not measured
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,11 +36,11 @@ class IntegerStrategy:
       queries: One per product of the strategy, factors in the order of the workload.
       shares: Part of the joint cost per query, exact; they sum to 1.
       noise: sigma_sq per query, exact, for which all queries together cost 1.
-      neighbors: The relation under which the privacy cost is counted.
-      strategy: The strategy these queries are, scaled to unit columns; its `error` is the weighted
-        total variance at privacy cost 1 among unbounded neighbors. Discrete Gaussian noise has no
-        more variance than sigma_sq.
-      loss: Error by rounding, relative to the error before.
+      neighbors: The neighboring relation of the privacy cost.
+      strategy: The strategy of these queries, scaled to unit columns. Its `error` is the weighted
+        total variance at privacy cost 1 for unbounded neighbors. The variance of discrete Gaussian
+        noise is at most sigma_sq.
+      loss: Relative increase of the error by rounding.
     """
 
     queries: tuple[Query, ...]
@@ -51,7 +52,7 @@ class IntegerStrategy:
 
     @property
     def privacy_cost(self) -> Fraction:
-        """Worst pair of neighbors for all queries together, exact; zCDP rho is half of it."""
+        """Return the exact joint cost of the worst neighbors: twice zCDP rho."""
         weights = [1 / sigma_sq for sigma_sq in self.noise]
         return joint_sensitivity(self.queries, weights).of(self.neighbors)
 
@@ -75,21 +76,21 @@ def round_to_integers(
     scale: int = DEFAULT_SCALE,
     neighbors: Neighbors = Neighbors.UNBOUNDED,
 ) -> IntegerStrategy:
-    """Round the rows of a strategy to multiples of 1 / scale and count their exact cost.
+    """Round the rows of a strategy to multiples of 1 / scale and compute their exact cost.
 
-    Every factor A becomes rint(scale A), measured with noise for its exact squared sensitivity, and
-    the least-squares inverse is computed anew, so answers stay unbiased and the promise exact; only
-    the optimality suffers, by about 1 / scale. Levels that the workload never tells apart keep
-    equal columns. Marginals are integer already. Answers of a product over k attributes are about
-    scale^k times the counts and must fit in 63 bits.
+    Every factor A becomes rint(scale A), with noise for its exact squared sensitivity and a new
+    least-squares inverse. So answers stay unbiased and the privacy guarantee exact; the loss
+    increases by about 1 / scale. Levels with equal columns in the workload keep equal columns.
+    Marginals are integer already. Answers of a product over k attributes are about scale^k times
+    the counts and must fit in 63 bits.
 
     Args:
       strategy: The strategy.
       scale: At least 1.
-      neighbors: The relation of the budget.
+      neighbors: The neighboring relation of the budget.
 
     Returns:
-      Queries and noise of privacy cost 1, to 2^-48, and never above.
+      Queries and noise of privacy cost at most 1, and within 2^-48 of it.
 
     Raises:
       SchemaError: The rounded rows of an attribute do not determine its workload: the scale is too
@@ -98,19 +99,21 @@ def round_to_integers(
     >>> from das.workload.hdmm.strategies import optimize_kronecker
     >>> from das.workload.workload import Workload
     >>> ages = Workload.k_way([AttributeWorkload.prefix("age", 3)], [1])
-    >>> found = round_to_integers(optimize_kronecker(ages))
-    >>> found.privacy_cost, found.queries[0].shape, abs(found.loss) < 0.01
+    >>> rounded = round_to_integers(optimize_kronecker(ages))
+    >>> rounded.privacy_cost, rounded.queries[0].shape, abs(rounded.loss) < 0.01
     (Fraction(1, 1), (3,), True)
     """
     queries, rounded = integer_queries(strategy, partial(_round, scale=scale))
     shares = as_fractions(split_exactly(rounded.shares))
     # Noise for one added record, then for the worst neighbors of all queries together.
-    alone = [
+    of_added = [
         l2_sensitivity_sq(query, Neighbors.UNBOUNDED) / share
         for query, share in zip(queries, shares, strict=True)
     ]
-    joint = round_up(joint_sensitivity(queries, [1 / sigma_sq for sigma_sq in alone]).of(neighbors))
-    noise = tuple(joint * sigma_sq for sigma_sq in alone)
+    joint = round_up(
+        joint_sensitivity(queries, [1 / sigma_sq for sigma_sq in of_added]).of(neighbors)
+    )
+    noise = tuple(joint * sigma_sq for sigma_sq in of_added)
     loss = rounded.error / strategy.error - 1
     return IntegerStrategy(queries, shares, noise, neighbors, rounded, loss)
 
@@ -121,21 +124,22 @@ def integer_queries(
         [AttributeWorkload, AttributeStrategy], tuple[IntArray, AttributeStrategy]
     ],
 ) -> tuple[tuple[Query, ...], HdmmStrategy]:
-    """Round a strategy to integer queries; those of plain marginals are integers already.
+    """Round a strategy to integer queries; plain marginals are integers already.
 
     Args:
-      strategy: Of any family.
-      round_rows: Integer rows of one attribute, and the strategy of these rows at cost 1.
+      strategy: A strategy of any family.
+      round_rows: Function that returns the integer rows of one attribute, and their strategy at
+        cost 1.
 
     Returns:
-      The queries, and the strategy that they are but for scale.
+      The queries, and their strategy at cost 1.
     """
     known: dict[tuple[str, AttributeStrategy], tuple[IntArray, AttributeStrategy]] = {}
     matrices: list[list[IntArray]] = []
     parts = []
     for part in strategy.parts if isinstance(strategy, UnionStrategy) else (strategy,):
         if not isinstance(part, KroneckerStrategy):
-            matrices += [[f.astype(np.int64) for f in one.factors] for one in part.products]
+            matrices += [[f.astype(np.int64) for f in product.factors] for product in part.products]
             continue
         pairs = []
         for attribute, given in zip(part.workload.attributes, part.factors, strict=True):
@@ -149,7 +153,8 @@ def integer_queries(
     if isinstance(strategy, UnionStrategy):
         rounded = replace(strategy, parts=tuple(parts))
     names = [attribute.name for attribute in strategy.workload.attributes]
-    return tuple(_query(f"strategy {j}", names, own) for j, own in enumerate(matrices)), rounded
+    queries = tuple(_query(f"strategy {j}", names, rows) for j, rows in enumerate(matrices))
+    return queries, rounded
 
 
 def _query(name: str, attributes: Sequence[str], matrices: Sequence[IntArray]) -> Query:
@@ -163,7 +168,7 @@ def _query(name: str, attributes: Sequence[str], matrices: Sequence[IntArray]) -
 def _round(
     attribute: AttributeWorkload, given: AttributeStrategy, scale: int
 ) -> tuple[IntArray, AttributeStrategy]:
-    """The integer rows, and the same rows with columns of norm at most 1."""
+    """Return integer rows, and the rows divided by their largest column norm."""
     if len(given.rows) == 1 and (given.rows == 1).all():
         return np.ones((1, attribute.size), np.int64), given
     first = group = np.arange(attribute.size)
@@ -173,9 +178,8 @@ def _round(
         )
     rows = given.rows[:, first]
     if len(rows) <= len(first):
-        # The same Gram matrix from a triangle: zeros and, for plain counts, ones need no rounding.
-        rows = np.linalg.qr(rows)[1]
-        rows *= np.where(rows.diagonal() < 0, -1.0, 1.0)[:, None]
+        # A triangle has the same Gram matrix; its zeros and, for plain counts, ones are integers.
+        rows = positive_triangle(rows)
     integers = np.rint(scale * rows).astype(np.int64)[:, group.ravel()]
     integers = integers[(integers != 0).any(axis=1)]
     integers //= max(1, int(np.gcd.reduce(integers, axis=None)))

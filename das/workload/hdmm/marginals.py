@@ -1,4 +1,4 @@
-"""MarginalsStrategy: plain marginals with the best shares of the privacy cost (OPT_M)."""
+"""MarginalsStrategy: plain marginals with optimal shares of the privacy cost (OPT_M)."""
 
 from __future__ import annotations
 
@@ -10,19 +10,21 @@ from dataclasses import dataclass
 import numpy as np
 
 from das.arrays import BoolArray, FloatArray
-from das.errors import SchemaError, SolverError
+from das.errors import SchemaError
 from das.mechanisms.mechanism import Norm
 from das.workload.kronecker import Kronecker, list_members, mark_attributes
+from das.workload.one_dimensional import not_proven
 from das.workload.workload import AttributeWorkload, Workload
 
 MOST_ATTRIBUTES = 14
 """Most attributes of a strategy of marginals, which has 2^d shares."""
 
+# Defaults, not measured.
 _GAP = 1e-5
 _MOST_ITERATIONS = 1000
 _MOST_RESTARTS = 5
 _LEAST_SHARE = 1e-10
-_LEAST_SHARE_L1 = 1e-4  # smaller ones are left out if the error stays within _GAP
+_LEAST_SHARE_L1 = 1e-4  # smaller shares are dropped if the error stays within _GAP
 _LEAST_VALUE = 1e-100
 
 
@@ -31,13 +33,13 @@ class MarginalsStrategy:
     """Plain marginals of any order, measured with independent noise.
 
     Attributes:
-      workload: What it answers.
+      workload: The marginals to answer.
       sets: bool[k, d], the attributes of each measured marginal.
       shares: float64[k], shares c_S of the privacy cost; the noise variance is 1 / c_S, or
         1 / c_S^2 for the L1 norm.
       error: Weighted total variance at privacy cost 1.
       bound: No strategy of this kind has a smaller error.
-      norm: In which the columns of all marginals have length 1.
+      norm: The norm in which the columns of all marginals have length 1.
     """
 
     workload: Workload
@@ -49,12 +51,12 @@ class MarginalsStrategy:
 
     @property
     def precisions(self) -> FloatArray:
-        """float64[k]: the noise variance of a marginal is 1 / its precision."""
+        """Return float64[k]: 1 / noise variance of each marginal."""
         return self.shares if self.norm is Norm.L2_SQUARED else self.shares**2
 
     @property
     def products(self) -> tuple[Kronecker, ...]:
-        """The measured marginals."""
+        """Return the measured marginals."""
         sizes = [attribute.size for attribute in self.workload.attributes]
         return tuple(
             Kronecker(
@@ -69,23 +71,22 @@ class MarginalsStrategy:
     def answer(self, noisy: Sequence[FloatArray], names: Sequence[str]) -> FloatArray:
         """Return the least-squares answers of one marginal, float64[m_A] in C order.
 
-        The part of the estimate in the range of the projector P_T = kron(I - J/n if i in T else
-        J/n) is the same part of the sum of p_S M_S^T y_S over S containing T, divided by lambda_T,
-        for precisions p_S.
+        Let P_T = kron(I - J/n if i in T else J/n) be a projector, and p_S the precisions. On the
+        range of P_T, the estimate is the sum of p_S M_S^T y_S over S containing T, over lambda_T.
 
         Args:
           noisy: The noisy answers to `products`, float64[cells of the marginal] each.
           names: Attributes of the marginal.
 
         Raises:
-          SchemaError: The marginal is not determined by what is measured.
+          SchemaError: The measured marginals do not determine this one.
         """
-        asked = mark_attributes(self.workload, names)
+        wanted = mark_attributes(self.workload, names)
         sizes = np.array([attribute.size for attribute in self.workload.attributes])
-        table = np.zeros(np.where(asked, sizes, 1))
-        for kept in itertools.product((False, True), repeat=int(asked.sum())):
-            target = asked.copy()
-            target[asked] = kept
+        table = np.zeros(np.where(wanted, sizes, 1))
+        for kept in itertools.product((False, True), repeat=int(wanted.sum())):
+            target = wanted.copy()
+            target[wanted] = kept
             pooled, information = np.zeros(np.where(target, sizes, 1)), 0.0
             for chosen, precision, values in zip(self.sets, self.precisions, noisy, strict=True):
                 if (chosen >= target).all():
@@ -99,10 +100,10 @@ class MarginalsStrategy:
                 )
             for axis in np.flatnonzero(target).tolist():
                 pooled -= pooled.mean(axis=axis, keepdims=True)
-            table += pooled * (math.prod(sizes[~asked].tolist()) / information)
-        everything = zip(self.workload.attributes, asked, strict=True)
+            table += pooled * (math.prod(sizes[~wanted].tolist()) / information)
+        everything = zip(self.workload.attributes, wanted, strict=True)
         return Kronecker(
-            tuple(each.matrix if is_asked else np.eye(1) for each, is_asked in everything)
+            tuple(each.matrix if is_in else np.eye(1) for each, is_in in everything)
         ).apply(table.ravel())
 
 
@@ -114,17 +115,17 @@ def optimize_marginals(workload: Workload, *, gap: float = _GAP) -> MarginalsStr
 
         error = tr(G V^-1) = sum_T tau_T / lambda_T,
 
-    which is convex in c; lambda and tau are transforms by 2 x 2 factors, d 2^d operations each.
+    which is convex in c. Lambda and tau are transforms by 2 x 2 factors, d 2^d operations each.
     With g = - d error / d c, Cauchy-Schwarz gives the bound error^2 / max_S g_S for shares that
-    sum to 1. If the best lambda among all positive ones needs no negative share, it is the answer
-    in closed form; otherwise L-BFGS in z, c = z^2, starts from it.
+    sum to 1. The optimum over positive lambda has a closed form. If it needs a negative share,
+    L-BFGS in z, c = z^2, starts from it.
 
     Args:
       workload: Marginals with weights, over at most 14 attributes.
       gap: Relative distance to the optimum to be proven.
 
     Raises:
-      SchemaError: Too many attributes.
+      SchemaError: There are more attributes.
       SolverError: The gap was not reached.
     """
     sets, descent = _all_marginals(workload)
@@ -136,18 +137,18 @@ def optimize_marginals(workload: Workload, *, gap: float = _GAP) -> MarginalsStr
 def optimize_marginals_l1(workload: Workload) -> MarginalsStrategy:
     """Choose shares of all 2^d marginals for pure differential privacy, where precisions are c_S^2.
 
-    The error, as `optimize_marginals` has it, is convex in the precisions, but shares that sum to 1
-    are no convex set of them. L-BFGS in z, c = z^2 / sum z^2, descends from several points: one
-    marginal that answers everything, the best shares for squared norms, both together, square
-    roots of these, and marginals alike, all or those of the best shares. As sum c_S^2 <= 1, the
-    bound for squared norms is one here too, though not a tight one.
+    The error (see `optimize_marginals`) is convex in the precisions, but the precisions of shares
+    that sum to 1 are not a convex set. L-BFGS in z, c = z^2 / sum z^2, starts from six points: one
+    marginal that answers everything, the optimal shares for squared norms, a mixture of both, the
+    roots of these shares, and equal shares of all marginals or of those with a positive share. As
+    sum c_S^2 <= 1, the bound for squared norms holds here too, but is not tight.
 
     Args:
       workload: Marginals with weights, over at most 14 attributes.
 
     Raises:
-      SchemaError: Too many attributes.
-      SolverError: The bound was not reached.
+      SchemaError: There are more attributes.
+      SolverError: The bound for squared norms was not proven.
     """
     sets, descent = _all_marginals(workload)
     squared, _, bound = descent.run(_GAP)
@@ -157,7 +158,7 @@ def optimize_marginals_l1(workload: Workload) -> MarginalsStrategy:
 
 
 def _all_marginals(workload: Workload) -> tuple[BoolArray, _MarginalsDescent]:
-    """All sets of attributes, bool[2^d, d], and the problem of their shares."""
+    """Return all sets of attributes, bool[2^d, d], and the problem of their shares."""
     attributes = workload.attributes
     if len(attributes) > MOST_ATTRIBUTES:
         raise SchemaError(
@@ -167,15 +168,15 @@ def _all_marginals(workload: Workload) -> tuple[BoolArray, _MarginalsDescent]:
             want=MOST_ATTRIBUTES,
         )
     sets = np.array(list(itertools.product((False, True), repeat=len(attributes))))
-    asked = np.zeros(len(sets))
+    weights = np.zeros(len(sets))
     powers = 1 << np.arange(len(attributes))[::-1]
-    asked[list_members(workload.marginals) @ powers] = workload.weights
-    return sets, _MarginalsDescent.build(attributes, asked)
+    weights[list_members(workload.marginals) @ powers] = workload.weights
+    return sets, _MarginalsDescent.build(attributes, weights)
 
 
 @dataclass(frozen=True, eq=False)
 class _MarginalsDescent:
-    """The problem of the shares: tau float64[2^d] and the transforms between c and lambda."""
+    """Problem of the shares: tau float64[2^d] and the transforms between c and lambda."""
 
     tau: FloatArray
     to_lambda: Kronecker
@@ -183,7 +184,9 @@ class _MarginalsDescent:
     cell_costs: FloatArray  # diagonal of P_T
 
     @classmethod
-    def build(cls, attributes: Sequence[AttributeWorkload], asked: FloatArray) -> _MarginalsDescent:
+    def build(
+        cls, attributes: Sequence[AttributeWorkload], weights: FloatArray
+    ) -> _MarginalsDescent:
         parts, up, down, costs = [], [], [], []
         for each in attributes:
             n, mean = each.size, float(each.gram.sum()) / each.size
@@ -192,14 +195,14 @@ class _MarginalsDescent:
             down.append(np.array([[1 / n, -1 / n], [0.0, 1.0]]))
             costs.append(np.array([[1 / n], [1 - 1 / n]]))
         return cls(
-            Kronecker(tuple(parts)).apply(asked),
+            Kronecker(tuple(parts)).apply(weights),
             Kronecker(tuple(up)),
             Kronecker(tuple(down)),
             Kronecker(tuple(costs)).apply(np.ones(1)),
         )
 
     def evaluate(self, shares: FloatArray) -> tuple[float, FloatArray]:
-        """The error and minus its gradient."""
+        """Return the error and minus its gradient."""
         used = self.tau > 0
         values = np.maximum(self.to_lambda.apply(shares)[used], _LEAST_VALUE)
         ratios = np.zeros(len(self.tau))
@@ -214,7 +217,7 @@ class _MarginalsDescent:
 
         best, best_error, bound = np.zeros(len(self.tau)), math.inf, 0.0
 
-        def look(shares: FloatArray) -> tuple[float, FloatArray]:
+        def record(shares: FloatArray) -> tuple[float, FloatArray]:
             nonlocal best, best_error, bound
             error, slope = self.evaluate(shares)
             bound = max(bound, error**2 / float(slope.max()))
@@ -224,7 +227,7 @@ class _MarginalsDescent:
 
         def objective(root: FloatArray) -> tuple[float, FloatArray]:
             scale = float((root**2).sum())
-            error, slope = look(root**2 / scale)
+            error, slope = record(root**2 / scale)
             return math.log(error), 2 * root * (1 - slope / error) / scale
 
         def stop_when_proven(_: FloatArray) -> None:
@@ -232,7 +235,7 @@ class _MarginalsDescent:
                 raise StopIteration
 
         ideal = self.from_lambda.apply(np.sqrt(self.tau / self.cell_costs))
-        look(np.maximum(ideal, 0.0) / np.maximum(ideal, 0.0).sum())
+        record(np.maximum(ideal, 0.0) / np.maximum(ideal, 0.0).sum())
         point = np.sqrt(np.maximum(ideal, ideal.max() * 1e-4))
         for _ in range(_MOST_RESTARTS):
             if best_error <= bound * (1 + gap):
@@ -246,12 +249,7 @@ class _MarginalsDescent:
                 options={"maxiter": _MOST_ITERATIONS, "maxcor": 20, "ftol": 0.0, "gtol": 0.0},
             ).x
         if best_error > bound * (1 + gap):
-            raise SolverError(
-                "strategy of marginals",
-                "was not proven optimal",
-                got=f"{best_error:.8g} against the bound {bound:.8g}",
-                want=f"a relative gap of {gap:g}",
-            )
+            raise not_proven("strategy of marginals", best_error, bound, gap)
         large = np.where(best > _LEAST_SHARE, best, 0.0)
         large /= large.sum()
         error = self.evaluate(large)[0]
@@ -260,10 +258,10 @@ class _MarginalsDescent:
         return best, best_error, bound
 
     def run_l1(self, squared: FloatArray) -> tuple[FloatArray, float]:
-        """Return shares that sum to 1 and their error where precisions are squares of shares.
+        """Return shares that sum to 1, and their error for precisions that are squared shares.
 
         Args:
-          squared: float64[2^d], the best shares where precisions are the shares themselves.
+          squared: float64[2^d], the optimal shares for precisions equal to the shares.
         """
         from scipy.optimize import minimize
 
@@ -275,21 +273,21 @@ class _MarginalsDescent:
             by_share = -2 * shares * slope / error
             return math.log(error), 2 * root * (by_share - by_share @ shares) / length
 
-        # The smallest marginal that answers everything alone; corners are often the best of all.
+        # The smallest marginal that answers everything: a single marginal is often optimal.
         members = np.flatnonzero(self.tau > 0)
         corner = np.zeros_like(squared)
         corner[np.bitwise_or.reduce(members)] = 1.0
         spread, even = np.sqrt(squared), np.ones_like(squared)
         ends = []
         for start in (corner, corner + squared / 4, squared, spread, squared > _LEAST_SHARE, even):
-            found = minimize(
+            root = minimize(
                 objective,
                 np.sqrt(np.asarray(start, np.float64)),
                 jac=True,
                 method="L-BFGS-B",
                 options={"maxiter": _MOST_ITERATIONS, "maxcor": 20},
             ).x
-            shares = found**2 / (found**2).sum()
+            shares = root**2 / (root**2).sum()
             ends.append((self.evaluate(shares**2)[0], shares))
         error, best = min(ends, key=lambda end: end[0])
         large = np.where(best > _LEAST_SHARE_L1, best, 0.0)

@@ -1,7 +1,7 @@
-"""HDMM: strategies made of Kronecker products, from three families, for workloads of marginals.
+"""HDMM: strategies of Kronecker products from three families, for workloads of marginals.
 
-A strategy is a list of products A_j = kron_i A_ji whose columns have at most unit L2 norm; product
-j is measured with noise of variance 1 / c_j. The shares c_j of the privacy cost sum to 1, so every
+A strategy is a list of products A_j = kron_i A_ji whose columns have L2 norm at most 1. Product j
+is measured with noise of variance 1 / c_j. The shares c_j of the privacy cost sum to 1, so every
 strategy costs 1 (zCDP rho 1/2), and its `error` is the weighted sum of the variances of all
 answers. At privacy cost c the error is error / c. For the L1 norm the variance is 1 / c_j^2:
 see `das.workload.pure`.
@@ -44,12 +44,13 @@ from das.workload.hdmm.marginals import (
 from das.workload.kronecker import Kronecker, list_members, mark_attributes
 from das.workload.workload import AttributeWorkload, Workload
 
+# Defaults, not measured.
 _MOST_SWEEPS = 100
 _SWEEP_TOLERANCE = 1e-7
-# Weights of the total where a descent starts, as multiples of the trace of the Gram matrix.
+# Starting weights of the total, as multiples of the trace of the Gram matrix.
 _START_WEIGHTS = (0.0, 1.0)
 _MOST_WEIGHT = 1e8
-# Groups are merged pair by pair, which takes the square of their number.
+# Groups are merged in pairs, which takes the square of their number.
 _MOST_GROUPS = 16
 # The search for groups rounds the weight of the total to powers of 2^(1/4), to solve few problems.
 _WEIGHTS_PER_OCTAVE = 4
@@ -60,7 +61,7 @@ class KroneckerStrategy:
     """One product, measured for a workload or a group of its marginals.
 
     Attributes:
-      workload: What it answers.
+      workload: The marginals to answer.
       factors: One strategy per attribute.
     """
 
@@ -69,18 +70,18 @@ class KroneckerStrategy:
 
     @cached_property
     def error(self) -> float:
-        """Weighted total variance sum_A w_A prod_{i in A} t_i prod_{i not in A} o_i at cost 1."""
+        """Return the weighted total variance sum_A w_A prod_{i in A} t_i prod_{i not in A} o_i."""
         values, totals, _ = _terms(self.workload, self.factors)
         return float(values.sum() * totals.prod())
 
     @property
     def products(self) -> tuple[Kronecker, ...]:
-        """A, the one product that is measured."""
+        """Return the measured product A."""
         return (Kronecker(tuple(factor.rows for factor in self.factors)),)
 
     @property
     def shares(self) -> FloatArray:
-        """float64[1], all of the privacy cost."""
+        """Return float64[1], the whole privacy cost."""
         return np.ones(1)
 
     def answer(self, noisy: Sequence[FloatArray], names: Sequence[str]) -> FloatArray:
@@ -91,14 +92,14 @@ class KroneckerStrategy:
           names: Attributes of the marginal.
 
         Raises:
-          SchemaError: An unknown attribute, or one that is not measured.
+          SchemaError: A name is not that of an attribute, or occurs twice.
         """
-        asked = mark_attributes(self.workload, names)
-        everything = zip(self.workload.attributes, self.factors, asked, strict=True)
+        chosen = mark_attributes(self.workload, names)
+        everything = zip(self.workload.attributes, self.factors, chosen, strict=True)
         return Kronecker(
             tuple(
-                attribute.apply(factor.decoder) if is_asked else factor.decoder.sum(axis=0)[None]
-                for attribute, factor, is_asked in everything
+                attribute.apply(factor.decoder) if is_in else factor.decoder.sum(axis=0)[None]
+                for attribute, factor, is_in in everything
             )
         ).apply(noisy[0])
 
@@ -108,11 +109,12 @@ def optimize_kronecker(
 ) -> KroneckerStrategy:
     """Find one Kronecker strategy for all marginals together (OPT_kron).
 
-    With t_i the total variance of the answers W_i and o_i that of the total of attribute i, the
-    error is sum_A w_A prod_{i in A} t_i prod_{i not in A} o_i. It is linear in the pair (t_i, o_i)
-    of one attribute, so every step of the descent solves one attribute's problem exactly, for the
-    weight c_i of its total that the other attributes imply. For a single marginal the result is
-    optimal among all strategies; otherwise it is a local optimum, the best of two descents.
+    Let t_i be the total variance of the answers W_i, and o_i the variance of the total of attribute
+    i. The error is sum_A w_A prod_{i in A} t_i prod_{i not in A} o_i. It is linear in the pair
+    (t_i, o_i) of one attribute. So every step of the descent solves the problem of one attribute
+    exactly, for the weight c_i of its total that follows from the other attributes. For a single
+    marginal the result is optimal among all strategies. Otherwise it is the better of two local
+    optima.
 
     Args:
       workload: Marginals with weights; those of weight 0 are not planned for.
@@ -130,7 +132,7 @@ def optimize_kronecker(
 def _terms(
     workload: Workload, factors: Sequence[AttributeStrategy]
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """w_A prod_{i in A} t_i / o_i of the marginals that count, o, and t / o."""
+    """Return w_A prod_{i in A} t_i / o_i of marginals of positive weight, o, and t / o."""
     counted = workload.weights > 0
     members = list_members(workload.marginals)[counted]
     totals = np.array([factor.total_variance for factor in factors])
@@ -143,25 +145,25 @@ def _terms(
 
 def _descend(workload: Workload, solve: AttributeSolver, start: float) -> KroneckerStrategy:
     members = list_members(workload.marginals)[workload.weights > 0]
-    asked = np.flatnonzero(members.any(axis=0)).tolist()
+    used = np.flatnonzero(members.any(axis=0)).tolist()
     units = [float(np.trace(attribute.gram)) for attribute in workload.attributes]
     factors = [measure_total(attribute.size) for attribute in workload.attributes]
-    for i in asked:
+    for i in used:
         factors[i] = solve(workload.attributes[i], start * units[i], None)
     best = KroneckerStrategy(workload, tuple(factors))
     for _ in range(_MOST_SWEEPS):
         values, _, ratios = _terms(workload, factors)
-        for i in asked:
+        for i in used:
             inside, attribute = members[:, i], workload.attributes[i]
-            # Both sums are taken; a difference from the sum of all would not be exactly 0.
+            # Two sums, since a difference from the sum of all would not be exactly 0.
             weight = float(values[~inside].sum() / values[inside].sum() * ratios[i])
             factors[i] = solve(attribute, min(weight, _MOST_WEIGHT * units[i]), factors[i])
             ratio = factors[i].variance(attribute.gram) / factors[i].total_variance
             values[inside] *= ratio / ratios[i]
             ratios[i] = ratio
-        found = KroneckerStrategy(workload, tuple(factors))
-        converged = found.error > best.error * (1 - _SWEEP_TOLERANCE)
-        best = min(best, found, key=lambda strategy: strategy.error)
+        swept = KroneckerStrategy(workload, tuple(factors))
+        converged = swept.error > best.error * (1 - _SWEEP_TOLERANCE)
+        best = min(best, swept, key=lambda strategy: strategy.error)
         if converged:
             break
     return best
@@ -169,13 +171,13 @@ def _descend(workload: Workload, solve: AttributeSolver, start: float) -> Kronec
 
 @dataclass(frozen=True, eq=False)
 class UnionStrategy:
-    """A product for every group of marginals; each marginal is answered from its own group.
+    """One product for every group of marginals; each marginal is answered from its group.
 
     Attributes:
-      workload: What it answers.
+      workload: The marginals to answer.
       parts: One strategy per group.
-      norm: Of the columns of the parts. Of shares c_j the variances are e_j / c_j for squared L2
-        norms and e_j / c_j^2 for L1 norms.
+      norm: The norm of the columns of the parts. At share c_j the variance is e_j / c_j for squared
+        L2 norms and e_j / c_j^2 for L1 norms.
     """
 
     workload: Workload
@@ -184,26 +186,26 @@ class UnionStrategy:
 
     @property
     def error(self) -> float:
-        """Weighted total variance at privacy cost 1: (sum_j sqrt(e_j))^2; cube roots for L1."""
+        """Return the weighted total variance (sum_j sqrt(e_j))^2 at cost 1; cube roots for L1."""
         return _split_error([part.error for part in self.parts], self.norm)
 
     @property
     def products(self) -> tuple[Kronecker, ...]:
-        """The measured products, one per group."""
+        """Return the measured products, one per group."""
         return tuple(part.products[0] for part in self.parts)
 
     @property
     def shares(self) -> FloatArray:
-        """float64[groups], c_j proportional to sqrt(e_j), or to the cube root for the L1 norm.
+        """Return c_j proportional to sqrt(e_j), or to the cube root for the L1 norm.
 
-        With sum c_j = 1 this minimizes sum e_j / c_j or sum e_j / c_j^2, by Hölder.
+        By Hölder, they minimize sum e_j / c_j, or sum e_j / c_j^2, for sum c_j = 1.
         """
         roots = _roots([part.error for part in self.parts], self.norm)
         return np.asarray(roots / roots.sum())
 
     @property
     def precisions(self) -> FloatArray:
-        """float64[groups]: the noise variance of a group is 1 / its precision."""
+        """Return float64[groups]: 1 / noise variance of each group."""
         return self.shares if self.norm is Norm.L2_SQUARED else self.shares**2
 
     def answer(self, noisy: Sequence[FloatArray], names: Sequence[str]) -> FloatArray:
@@ -214,20 +216,20 @@ class UnionStrategy:
           names: Attributes of the marginal.
 
         Raises:
-          SchemaError: No group holds the marginal.
+          SchemaError: No group has the marginal.
         """
-        asked = mark_attributes(self.workload, names)
+        chosen = mark_attributes(self.workload, names)
         for part, values in zip(self.parts, noisy, strict=True):
-            if (list_members(part.workload.marginals) == asked).all(axis=1).any():
+            if (list_members(part.workload.marginals) == chosen).all(axis=1).any():
                 return part.answer([values], names)
         raise SchemaError(f"marginal {list(names)}", "is in no group of the strategy")
 
 
 @dataclass(frozen=True, eq=False)
 class _Group:
-    """Marginals by their flat numbers in a workload, and the error of their strategy."""
+    """Flat indexes of marginals in a workload, and the error of their strategy."""
 
-    places: IntArray
+    indexes: IntArray
     error: float
 
 
@@ -238,20 +240,20 @@ def optimize_union(
 ) -> UnionStrategy:
     """Partition the marginals into groups with a Kronecker strategy each (OPT_+).
 
-    Considered are every marginal by itself, marginals grouped by order, and what the finer of the
-    two becomes by merging the pair of groups that helps most, as long as one does. Merging starts
-    from at most 16 groups.
+    Three partitions are compared: single marginals, marginals grouped by order, and one from greedy
+    merging. Merging joins the pair of groups with the largest gain while there is a gain. It starts
+    from single marginals if there are at most 16, and from orders otherwise.
 
     Args:
       workload: Marginals with weights; those of weight 0 are not planned for.
       solve: Solves the problem of one attribute.
-      norm: Of the columns that it makes.
+      norm: The norm of the columns of `solve`.
     """
     rough = _remember(solve)
-    places = np.flatnonzero(workload.weights > 0)
-    separate = [_Group(places[[k]], error) for k, error in enumerate(_separate(workload, rough))]
-    orders = list_members(workload.marginals)[places].sum(axis=1)
-    by_order = [_group(workload, rough, places[orders == order]) for order in np.unique(orders)]
+    indexes = np.flatnonzero(workload.weights > 0)
+    separate = [_Group(indexes[[k]], error) for k, error in enumerate(_separate(workload, rough))]
+    orders = list_members(workload.marginals)[indexes].sum(axis=1)
+    by_order = [_group(workload, rough, indexes[orders == order]) for order in np.unique(orders)]
     start = separate if len(separate) <= _MOST_GROUPS else by_order
 
     def split(groups: Sequence[_Group]) -> float:
@@ -261,9 +263,9 @@ def optimize_union(
     return UnionStrategy(
         workload,
         tuple(
-            _descend(_select(workload, group.places), rough, 0.0)
-            if len(group.places) == 1
-            else optimize_kronecker(_select(workload, group.places), solve)
+            _descend(_select(workload, group.indexes), rough, 0.0)
+            if len(group.indexes) == 1
+            else optimize_kronecker(_select(workload, group.indexes), solve)
             for group in best
         ),
         norm,
@@ -271,9 +273,9 @@ def optimize_union(
 
 
 def _separate(workload: Workload, solve: AttributeSolver) -> FloatArray:
-    """w_A prod_{i in A} t_i for every marginal of positive weight, each with its own optimum."""
-    alone = [solve(each, 0.0, None).variance(each.gram) for each in workload.attributes]
-    errors = workload.weights * workload.marginals.product(np.array(alone))
+    """Return w_A prod_{i in A} t_i of marginals of positive weight, each optimized alone."""
+    variances = [solve(each, 0.0, None).variance(each.gram) for each in workload.attributes]
+    errors = workload.weights * workload.marginals.product(np.array(variances))
     return errors[workload.weights > 0]
 
 
@@ -282,31 +284,31 @@ def _roots(errors: Sequence[float], norm: Norm) -> FloatArray:
 
 
 def _split_error(errors: Sequence[float], norm: Norm) -> float:
-    """The least error of groups with the best shares."""
+    """Return the error of groups with optimal shares."""
     return float(_roots(errors, norm).sum() ** (2 if norm is Norm.L2_SQUARED else 3))
 
 
-def _group(workload: Workload, solve: AttributeSolver, places: IntArray) -> _Group:
-    return _Group(places, _descend(_select(workload, places), solve, 0.0).error)
+def _group(workload: Workload, solve: AttributeSolver, indexes: IntArray) -> _Group:
+    return _Group(indexes, _descend(_select(workload, indexes), solve, 0.0).error)
 
 
 def _merge(
     workload: Workload, solve: AttributeSolver, groups: Sequence[_Group], norm: Norm
 ) -> list[_Group]:
-    """Merge greedily; the root of e of the union against the sum of the two is the gain."""
+    """Merge groups greedily; the gain is the sum of two roots of e less that of the union."""
     current = list(groups)
     tried: dict[tuple[bytes, bytes], _Group] = {}
     while len(current) > 1:
         best, gain = None, 0.0
         for first, second in itertools.combinations(current, 2):
-            key = (first.places.tobytes(), second.places.tobytes())
+            key = (first.indexes.tobytes(), second.indexes.tobytes())
             if key not in tried:
-                both = np.sort(np.concatenate([first.places, second.places]))
+                both = np.sort(np.concatenate([first.indexes, second.indexes]))
                 tried[key] = _group(workload, solve, both)
-            one, other, union = _roots([first.error, second.error, tried[key].error], norm)
-            found = float(one + other - union)
-            if found > gain:
-                best, gain = (first, second, tried[key]), found
+            left, right, union = _roots([first.error, second.error, tried[key].error], norm)
+            saved = float(left + right - union)
+            if saved > gain:
+                best, gain = (first, second, tried[key]), saved
         if best is None:
             break
         current = [group for group in current if group not in best[:2]] + [best[2]]
@@ -314,7 +316,7 @@ def _merge(
 
 
 def _remember(solve: AttributeSolver) -> AttributeSolver:
-    """Round the weight of the total and keep what was solved, for attributes of one signature."""
+    """Cache solutions by attribute signature and rounded weight of the total."""
     known: dict[tuple[object, ...], AttributeStrategy] = {}
 
     def solve_rounded(
@@ -333,11 +335,11 @@ def _remember(solve: AttributeSolver) -> AttributeSolver:
     return solve_rounded
 
 
-def _select(workload: Workload, places: IntArray) -> Workload:
-    """Keep the marginals with some flat numbers, in order."""
+def _select(workload: Workload, indexes: IntArray) -> Workload:
+    """Keep the marginals with some flat indexes, in order."""
     marginals = workload.marginals
     kept = np.zeros(marginals.size, bool)
-    kept[places] = True
+    kept[indexes] = True
     by_order = [
         members[kept[marginals.part(order)]] for order, members in enumerate(marginals.by_order)
     ]
@@ -350,8 +352,19 @@ def _select(workload: Workload, places: IntArray) -> Workload:
 HdmmStrategy = KroneckerStrategy | UnionStrategy | MarginalsStrategy
 
 
+def list_hdmm(workload: Workload, solve: AttributeSolver = solve_exactly) -> list[HdmmStrategy]:
+    """Optimize a strategy of each family; marginals only up to 14 attributes."""
+    strategies: list[HdmmStrategy] = [
+        optimize_kronecker(workload, solve),
+        optimize_union(workload, solve),
+    ]
+    if len(workload.attributes) <= MOST_ATTRIBUTES:
+        strategies.append(optimize_marginals(workload))
+    return strategies
+
+
 def optimize_hdmm(workload: Workload, solve: AttributeSolver = solve_exactly) -> HdmmStrategy:
-    """Return the best strategy of the three families; of marginals up to 14 attributes.
+    """Return the strategy of least error among the three families.
 
     Args:
       workload: Marginals with weights; those of weight 0 are not planned for.
@@ -362,8 +375,4 @@ def optimize_hdmm(workload: Workload, solve: AttributeSolver = solve_exactly) ->
     >>> type(optimize_hdmm(Workload.k_way(plain, range(3)))).__name__
     'MarginalsStrategy'
     """
-    found: list[HdmmStrategy] = [optimize_kronecker(workload, solve)]
-    found.append(optimize_union(workload, solve))
-    if len(workload.attributes) <= MOST_ATTRIBUTES:
-        found.append(optimize_marginals(workload))
-    return min(found, key=lambda strategy: strategy.error)
+    return min(list_hdmm(workload, solve), key=lambda strategy: strategy.error)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
 
-_CHUNK = 1 << 21
+_CHUNK = 1 << 21  # answers processed at once; default, not measured
 
 
 def keep_maximal(pairs: FloatArray) -> FloatArray:
@@ -39,8 +39,8 @@ class AnswerRows:
     """Products of Pareto-maximal rows for every marginal.
 
     The variance of an answer is multilinear, with nonnegative coefficients, in the pairs
-    ((W u)_i^2, |(W R)_i|^2) of its rows; so the largest one is at a product of maximal pairs.
-    Such answers are numbered flat, marginal by marginal and in C order of their rows.
+    ((W u)_i^2, |(W R)_i|^2) of its rows. So the largest variance is at a product of maximal pairs.
+    These answers have flat indexes, marginal by marginal and in C order of their rows.
 
     Attributes:
       incidence: The marginals and their residual sets.
@@ -62,19 +62,19 @@ class AnswerRows:
 
     @cached_property
     def _counts(self) -> FloatArray:
-        return np.array([len(found) for found in self.pairs], np.float64)
+        return np.array([len(rows) for rows in self.pairs], np.float64)
 
     @cached_property
     def starts(self) -> IntArray:
-        """int64[marginals + 1]: number of the first answer of every marginal, and the total."""
+        """Return the index of the first answer of every marginal, and the end, int64."""
         counts = self.incidence.marginals.product(self._counts)
         return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
 
     @cached_property
     def _padded(self) -> FloatArray:
         out = np.zeros((len(self.pairs), int(self._counts.max()), 2))
-        for place, found in enumerate(self.pairs):
-            out[place, : len(found)] = found
+        for i, rows in enumerate(self.pairs):
+            out[i, : len(rows)] = rows
         return out
 
     def matrix(self, answers: IntArray) -> csr_array:
@@ -114,7 +114,7 @@ class AnswerRows:
         )
 
     def find_largest(self, noise: FloatArray) -> tuple[FloatArray, IntArray]:
-        """Return the largest variance of every marginal and the number of that answer.
+        """Return the largest variance of every marginal and the index of its answer.
 
         Args:
           noise: float64[residual sets].
@@ -129,16 +129,16 @@ class AnswerRows:
             for rows, shape in group_by_shape(members, self._counts.astype(np.int64)):
                 step = max(1, _CHUNK // max(1, math.prod(shape)))
                 for begin in range(0, len(rows), step):
-                    found = rows[begin : begin + step]
-                    variances = noise[self.incidence.columns[order][found]]
+                    batch = rows[begin : begin + step]
+                    variances = noise[self.incidence.columns[order][batch]]
                     for column in range(order):
-                        table = self._padded[members[found, column], : shape[column]]
-                        folded = variances.reshape(len(found), 2, -1).transpose(0, 2, 1)
+                        table = self._padded[members[batch, column], : shape[column]]
+                        folded = variances.reshape(len(batch), 2, -1).transpose(0, 2, 1)
                         variances = folded @ table.transpose(0, 2, 1)
-                    flat = variances.reshape(len(found), -1)
+                    flat = variances.reshape(len(batch), -1)
                     best = flat.argmax(axis=1)
-                    largest[offset + found] = flat[np.arange(len(found)), best]
-                    where[offset + found] = self.starts[offset + found] + best
+                    largest[offset + batch] = flat[np.arange(len(batch)), best]
+                    where[offset + batch] = self.starts[offset + batch] + best
         return largest, where
 
 

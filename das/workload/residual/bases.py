@@ -1,4 +1,4 @@
-"""AttributeBasis: how one attribute is split into its total and what is left of it.
+"""AttributeBasis: one attribute split into its total and residual rows.
 
 The rows B = [1^T; Sub] span the row space of W. With a right inverse [u | R] of B,
 
@@ -29,7 +29,7 @@ from das.workload.workload import AttributeWorkload, BaseKind, Workload
 
 @dataclass(frozen=True, eq=False)
 class AttributeBasis:
-    """Pivot u, residual rows Sub and their right inverse R, for one attribute.
+    """Pivot u, residual rows Sub and their right inverse R of one attribute.
 
     Attributes:
       subtraction: Sub, float64[r - 1, n], measured with independent noise of equal variance.
@@ -49,16 +49,16 @@ class AttributeBasis:
 
     @property
     def residual_product(self) -> float:
-        """Return beta r, which rescaling Sub does not change; (s, beta r) is all a plan sees."""
+        """Return beta r, invariant under rescaling of Sub; plans depend on s and beta r alone."""
         return self.cell_cost * self.residual_variance
 
     @property
     def decoder(self) -> FloatArray:
-        """[u | R], float64[n, r]."""
+        """Return [u | R], float64[n, r]."""
         return np.column_stack([self.pivot, self.spread])
 
     def row_variances(self, workload: AttributeWorkload) -> tuple[FloatArray, FloatArray]:
-        """Return (W u)_i^2 and |(W R)_i|^2, float64[m] each, the parts of the variance."""
+        """Return (W u)_i^2 and |(W R)_i|^2, float64[m] each: the two parts of a variance."""
         return (
             workload.apply(self.pivot[:, None])[:, 0] ** 2,
             np.maximum(workload.row_forms(self.spread @ self.spread.T), 0.0),
@@ -68,7 +68,7 @@ class AttributeBasis:
 def build_basis(
     workload: AttributeWorkload, subtraction: FloatArray, pivot: FloatArray, spread: FloatArray
 ) -> AttributeBasis:
-    """Make a basis of Sub, u and R, with the numbers that planning needs."""
+    """Build a basis from Sub, u and R, with its costs and variances."""
     gram = workload.gram
     return AttributeBasis(
         subtraction,
@@ -83,10 +83,10 @@ def build_basis(
 def split_off_total(
     workload: AttributeWorkload, factor: FloatArray, inverse: FloatArray
 ) -> AttributeBasis:
-    """Split V = F F^T, given F and its inverse, into theta 11^T + Sub^T Sub, theta the largest.
+    """Split V = F F^T, given F and its inverse, into theta 11^T + Sub^T Sub with largest theta.
 
-    theta = 1 / (1^T V^- 1) and u = theta V^- 1; the total and the residual measured with variances
-    1 / theta and 1 carry the information of V, and Sub u = 0.
+    Here theta = 1 / (1^T V^- 1), u = theta V^- 1 and Sub u = 0. The total and the residual,
+    measured with variances 1 / theta and 1, have the information of V.
     """
     inner = inverse.sum(0)  # the ones vector is F inner
     total = float(inner @ inner)
@@ -95,7 +95,7 @@ def split_off_total(
 
 
 def _complement(vector: FloatArray) -> FloatArray:
-    """Orthonormal columns float64[r, r - 1] orthogonal to a vector, by one reflection."""
+    """Return orthonormal columns orthogonal to a vector, float64[r, r - 1], by reflection."""
     reflector = vector / np.linalg.norm(vector)
     sign = 1.0 if reflector[0] >= 0 else -1.0
     reflector = reflector.copy()
@@ -105,13 +105,13 @@ def _complement(vector: FloatArray) -> FloatArray:
 
 
 def _center(matrix: FloatArray) -> FloatArray:
-    """(I - J/n) M (I - J/n)."""
+    """Return (I - J/n) M (I - J/n)."""
     rows = matrix - matrix.mean(axis=0)
     return np.asarray(rows - rows.mean(axis=1)[:, None])
 
 
 def uniform_basis(workload: AttributeWorkload) -> AttributeBasis:
-    """ResidualPlanner: u = 1/n and orthonormal residual rows; optimal for the identity.
+    """Build the ResidualPlanner basis: u = 1/n, orthonormal residual rows; for the identity.
 
     Raises:
       SchemaError: W is not the identity.
@@ -138,7 +138,7 @@ def uniform_basis(workload: AttributeWorkload) -> AttributeBasis:
 
 
 def projected_basis(workload: AttributeWorkload) -> AttributeBasis:
-    """ResidualPlanner+: project the total out of a strategy for the total and the centered queries.
+    """Build the ResidualPlanner+ basis: project the total out of a strategy.
 
     The strategy V is optimal for [1^T; W (I - J/n)], and Sub^T Sub = (I - J/n) V (I - J/n).
 
@@ -153,14 +153,14 @@ def projected_basis(workload: AttributeWorkload) -> AttributeBasis:
 
 
 def projected_largest_basis(workload: AttributeWorkload) -> AttributeBasis:
-    """ResidualPlanner+ for the largest variance: as `projected_basis`, with that strategy."""
+    """Build the ResidualPlanner+ basis from a strategy of least largest variance."""
     if workload.kind is BaseKind.IDENTITY:
         return uniform_basis(workload)
     matrix = workload.matrix
     centered = matrix - matrix.mean(axis=1)[:, None]
     stacked = np.concatenate([centered, np.ones((1, workload.size))])
-    stated = AttributeWorkload.from_matrix(workload.name, stacked)
-    return _project(workload, minimize_largest_variance(stated))
+    strategy = minimize_largest_variance(AttributeWorkload.from_matrix(workload.name, stacked))
+    return _project(workload, strategy)
 
 
 def _project(workload: AttributeWorkload, strategy: OneDimensionalStrategy) -> AttributeBasis:
@@ -179,7 +179,7 @@ def orthogonal_basis(workload: AttributeWorkload, *, gap: float = DEFAULT_GAP) -
     strategy = minimize_total_variance(centered, rank=count_rank(workload.gram) - 1, gap=gap)
     pivot = np.full(workload.size, 1 / workload.size)
     spread = strategy.inverse - strategy.inverse.mean(axis=0)
-    # The dual point need not be uniform, so the columns of the inverse are centered along u.
+    # The dual point need not be uniform: the columns of the inverse are centered along u.
     return build_basis(workload, strategy.factor.T, pivot, spread)
 
 

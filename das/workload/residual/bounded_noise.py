@@ -1,15 +1,15 @@
-"""The noise of residual sets for neighbors that change a record.
+"""Noise of residual sets for bounded neighbors, which change a record.
 
-A plan whose worst added record costs 1 costs max(2, worst pair of cells) where a record is changed:
-2 for a move between geounits, and more if a change within a geounit moves the residual rows
-further. Both are linear in the precisions w_S of the residual sets, so the best noise minimizes
+If the worst added record costs 1, a changed record costs max(2, worst pair of cells): 2 for a move
+between geounits, and more if a change within a geounit moves the residual rows further. Both are
+linear in the precisions w_S of the residual sets, so the best noise minimizes
 
     F(w) = sum_S v_S / w_S    over    g_p' w <= 1 for the move and for every pair p of cells,
 
 with v_S from `minimize_noise` and g_p[S] = prod_{i in S} a_i + prod_{i in S} a'_i
 - 2 prod_{i in S} b_i of the triples of the pair. For multipliers lambda_p that sum to 1, the best w
 of the mixed constraint has w_S = sqrt(v_S / g_S) / f, f = sum_S sqrt(v_S g_S), g = sum_p lambda_p
-g_p, and f^2 bounds F from below. f is concave in lambda. Pairs are added as they are found.
+g_p, and f^2 bounds F from below. f is concave in lambda. Violated pairs are added one by one.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from das.workload.residual.plan import ResidualPlan
 from das.workload.residual.total_variance import minimize_noise
 from das.workload.workload import Workload
 
+# Defaults, not measured.
 _MOST_PAIRS = 40
 _GAP = 1e-6  # relative distance of F to its bound
 _MOST_ITERATIONS = 500
@@ -47,9 +48,9 @@ def minimize_noise_for_changes(
       bases: One per attribute.
 
     Returns:
-      The plan, scaled so that the worst added record costs 1; `change_cost` times its weighted
-      variance is within 1e-6 of the least for these bases, if pairs of cells can be searched and 40
-      of them suffice, and never more than that of `minimize_noise`.
+      The plan, scaled so that the worst added record costs 1. `change_cost` times its weighted
+      variance is never more than with `minimize_noise`. It is within 1e-6 of the least for these
+      bases, if all pairs of cells can be searched and 40 suffice.
     """
     best = plan = minimize_noise(workload, bases)
     values = plan.set_costs / plan.noise**2  # v_S up to a factor, from sqrt(costs_S / v_S)
@@ -77,7 +78,7 @@ def _worst_pair(plan: ResidualPlan) -> WorstPair | None:
 
 
 def _charge(plan: ResidualPlan, pair: WorstPair) -> FloatArray:
-    """g_p: the squared distance of the pair in the rows of every residual set."""
+    """Return g_p: the squared distance of a pair in the rows of every residual set."""
     first, second, both = (
         plan.residuals.product(np.array([triple[1, part] for triple in pair.triples]))
         for part in range(3)
@@ -86,7 +87,7 @@ def _charge(plan: ResidualPlan, pair: WorstPair) -> FloatArray:
 
 
 def _solve(values: FloatArray, constraints: FloatArray) -> tuple[FloatArray, float]:
-    """The best noise for these constraints, float64[sets], and the bound f^2."""
+    """Return the best noise for these constraints, float64[sets], and the bound f^2."""
     from scipy.optimize import minimize
 
     def mix(root: FloatArray) -> FloatArray:
@@ -99,14 +100,13 @@ def _solve(values: FloatArray, constraints: FloatArray) -> tuple[FloatArray, flo
         slopes = constraints @ ratios / total  # d log f^2 / d lambda
         return -2 * float(np.log(total)), -2 * root * (slopes - 1.0) / (root**2).sum()
 
-    start = np.ones(len(constraints))
-    found = minimize(
+    end = minimize(
         objective,
-        start,
+        np.ones(len(constraints)),
         jac=True,
         method="L-BFGS-B",
         options={"maxiter": _MOST_ITERATIONS, "ftol": 0.0, "gtol": 1e-10},
     )
-    charges = mix(found.x)
+    charges = mix(end.x)
     total = float(np.sqrt(values * charges).sum())
     return total * np.sqrt(charges / values), total**2

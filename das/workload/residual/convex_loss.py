@@ -1,8 +1,8 @@
-"""Planning for any convex loss of the variances, for the largest one, and for variances to meet.
+"""Noise for convex losses of the variances, for the largest variance, and for variance limits.
 
-With fixed bases the variances are linear in the noise x and the privacy cost is sum_S p_S / x_S, so
-all of these are convex problems. Each result comes with a lower bound from the dual, in which the
-best noise for weights y is closed-form: min { y^T A x : sum p/x <= 1 } = (sum sqrt(p A^T y))^2.
+With fixed bases, variances are linear in the noise x, and the privacy cost is sum_S p_S / x_S. So
+all problems are convex. Each result has a lower bound from the dual, in which the best noise for
+weights y has a closed form: min { y^T A x : sum p/x <= 1 } = (sum sqrt(p A^T y))^2.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from das.arrays import FloatArray
-from das.errors import InfeasibleError, SchemaError, SolverError
+from das.errors import InfeasibleError, SchemaError
+from das.workload.one_dimensional import not_proven
 from das.workload.residual.answer_rows import AnswerRows
 from das.workload.residual.bases import AttributeBasis
 from das.workload.residual.plan import ResidualPlan
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 Loss = Callable[[FloatArray], tuple[float, FloatArray]]
 
+# Defaults, not measured.
 _MOST_ITERATIONS = 3000
 _MOST_RESTARTS = 6
 _MOST_ROW_ROUNDS = 100
@@ -34,11 +36,11 @@ _LEAST = 1e-300
 
 @dataclass(frozen=True, eq=False)
 class CertifiedPlan:
-    """A plan and the proof of how good it is.
+    """Plan with its loss and a lower bound.
 
     Attributes:
       plan: The plan.
-      loss: Its loss.
+      loss: The loss of the plan.
       bound: No noise at the same cost and with the same bases has a smaller loss.
     """
 
@@ -79,7 +81,7 @@ def minimize_largest_variance(
     noise = best = costs * residuals.size
     value, bound = np.inf, 0.0
     chosen, weights = np.zeros(0, np.int64), np.zeros(0)
-    # Answers enter the problem when they are found to be the largest of their marginal.
+    # Answers join the problem when they are the largest of their marginal.
     for _ in range(_MOST_ROW_ROUNDS):
         largest, where = rows.find_largest(noise)
         largest = largest * scale
@@ -91,7 +93,7 @@ def minimize_largest_variance(
         new = np.setdiff1d(violated, chosen, assume_unique=True)
         if not len(new):
             break
-        # They start with a tenth of the mean weight.
+        # New answers start with a tenth of the mean weight.
         joined = np.concatenate([weights, np.full(len(new), 0.1 / max(1, len(chosen)))])
         chosen = np.concatenate([chosen, new])
         order = np.argsort(chosen)
@@ -102,7 +104,7 @@ def minimize_largest_variance(
         noise, weights, floor = _balance(matrix, costs, weights, gap / 4)
         bound = max(bound, floor)
     if value > bound * (1 + gap):
-        raise _not_proven("largest variance", value, bound, gap)
+        raise not_proven("largest variance", value, bound, gap)
     return CertifiedPlan(ResidualPlan(workload, bases, residuals, best), value, bound)
 
 
@@ -120,7 +122,7 @@ def meet_variances(
       workload: The marginals; their weights are not used.
       bases: One per attribute.
       limits: float64[marginals], positive.
-      most_privacy_cost: The most that may be spent.
+      most_privacy_cost: The largest privacy cost allowed.
       gap: Relative distance to the optimum to be proven.
 
     Returns:
@@ -131,17 +133,17 @@ def meet_variances(
       SchemaError: The limits do not fit.
       SolverError: The gap was not reached.
     """
-    found = minimize_largest_variance(workload, bases, limits=limits, gap=gap)
-    if most_privacy_cost is not None and found.loss > most_privacy_cost:
+    best = minimize_largest_variance(workload, bases, limits=limits, gap=gap)
+    if most_privacy_cost is not None and best.loss > most_privacy_cost:
         raise InfeasibleError(
             "variance limits",
             "cannot be met at this privacy cost",
             got=most_privacy_cost,
-            want=f"at least {found.bound:.6g}",
-            remedy=f"raise all limits by the factor {found.loss / most_privacy_cost:.6g}",
+            want=f"at least {best.bound:.6g}",
+            remedy=f"raise all limits by the factor {best.loss / most_privacy_cost:.6g}",
         )
-    plan = replace(found.plan, noise=found.plan.noise / found.loss)
-    return CertifiedPlan(plan, found.loss, found.bound)
+    plan = replace(best.plan, noise=best.plan.noise / best.loss)
+    return CertifiedPlan(plan, best.loss, best.bound)
 
 
 def minimize_loss(
@@ -156,13 +158,12 @@ def minimize_loss(
     Args:
       workload: The marginals; their weights are not used.
       bases: One per attribute.
-      loss: Takes float64[marginals], the average variance of the answers of every marginal (for
-        plain marginals the variance of every cell); returns the loss and its gradient. It must be
-        convex, and its gradient nonnegative.
+      loss: A convex function of float64[marginals], the average variances of the marginals. It
+        returns the loss and its gradient, which must be nonnegative.
       gap: Distance to the optimum to be proven, relative to the loss.
 
     Returns:
-      The plan, its loss and the bound, which holds if the loss is convex and its gradient exact.
+      The plan, its loss and the bound, which is valid if the loss is convex with exact gradients.
 
     Raises:
       SchemaError: The gradient has a negative entry or does not fit.
@@ -187,7 +188,7 @@ def minimize_loss(
                 want="nonnegative entries: less variance is never worse",
             )
         adjoint = transposed @ gradient
-        # Convexity bounds the loss from below by its tangent, whose minimum is closed-form.
+        # The tangent bounds a convex loss from below; its minimum has a closed form.
         floor = np.sqrt(costs * adjoint).sum() ** 2
         bound = max(bound, float(value - gradient @ variances + floor))
         if value < best_loss:
@@ -197,7 +198,7 @@ def minimize_loss(
 
     _descend(evaluate, lambda: best_loss - bound <= gap * abs(best_loss), np.log(np.sqrt(costs)))
     if best_loss - bound > gap * abs(best_loss):
-        raise _not_proven("convex loss", best_loss, bound, gap)
+        raise not_proven("convex loss", best_loss, bound, gap)
     return CertifiedPlan(replace(draft, noise=best), best_loss, bound)
 
 
@@ -208,7 +209,7 @@ def minimize_worst_sum(
     *,
     gap: float = 1e-6,
 ) -> tuple[CertifiedPlan, FloatArray]:
-    """Choose the noise whose largest of several weighted sums of mean variances is least.
+    """Choose the noise that minimizes the largest of several weighted sums of mean variances.
 
     Args:
       workload: The marginals; their weights are not used.
@@ -217,8 +218,8 @@ def minimize_worst_sum(
       gap: Relative distance to the optimum to be proven.
 
     Returns:
-      The plan, its largest sum and the bound; and float64[marginals], the mixture of the rows of
-      which the plan minimizes the sum.
+      The plan, its largest sum and the bound. Then float64[marginals], the mixture of the rows
+      whose weighted sum the plan minimizes.
 
     Raises:
       SchemaError: The rows do not fit the workload.
@@ -235,14 +236,14 @@ def minimize_worst_sum(
     noise, weights, bound = _balance(sums, draft.set_costs, np.ones(len(importances)), gap)
     value = float((sums @ noise).max())
     if value > bound * (1 + gap):
-        raise _not_proven("largest sum of variances", value, bound, gap)
+        raise not_proven("largest sum of variances", value, bound, gap)
     return CertifiedPlan(replace(draft, noise=noise), value, bound), weights @ importances
 
 
 def _mean_variances(
     workload: Workload, bases: tuple[AttributeBasis, ...]
 ) -> tuple[ResidualPlan, csr_array]:
-    """A plan of noise 1, and the mean variance of every marginal as a linear map of the noise."""
+    """Return a plan of noise 1, and the linear map from noise to mean variances of marginals."""
     closure = workload.marginals.closure()
     draft = ResidualPlan(workload, bases, closure, np.ones(closure.size))
     n_rows = np.array([attribute.n_rows for attribute in workload.attributes])
@@ -256,10 +257,10 @@ def _mean_variances(
 def _balance(
     matrix: csr_array, costs: FloatArray, start: FloatArray, gap: float
 ) -> tuple[FloatArray, FloatArray, float]:
-    """Minimize max(A x) subject to sum p/x <= 1: the noise, dual weights, and a lower bound.
+    """Minimize max(A x) subject to sum p/x <= 1; return noise, dual weights and lower bound.
 
-    The dual maximizes (sum sqrt(p A^T y))^2 / sum y, concave in y >= 0; with y = z^2 it has no
-    constraints, and weights of inactive answers can vanish.
+    The dual maximizes (sum sqrt(p A^T y))^2 / sum y, concave in y >= 0. With y = z^2 it has no
+    constraints, and weights of inactive answers can become 0.
     """
     transposed = matrix.T.tocsr()
     noise, value, bound, best = np.ones(len(costs)), np.inf, 0.0, start
@@ -280,7 +281,7 @@ def _balance(
 
     _descend(evaluate, lambda: value <= bound * (1 + gap), np.sqrt(start))
     if value > bound * (1 + gap) and len(start) <= _MOST_NEWTON_ROWS:
-        # Where the optimal weights are not unique, the objective is flat beyond its own rounding.
+        # If the optimal weights are not unique, the objective is flat at rounding level.
         for weights in _follow_barrier(matrix, costs, best):
             evaluate(np.sqrt(weights))
             if value <= bound * (1 + gap):
@@ -293,8 +294,8 @@ def _follow_barrier(
 ) -> Iterator[FloatArray]:
     """Yield weights y, sum 1, from Newton steps on -sum sqrt(p A^T y) - mu sum log y as mu falls.
 
-    At the minimum for mu the answers with large weight have equal variances up to mu / y; the
-    matrix of each step is positive definite even where the weights themselves are not unique.
+    At the minimum for mu, answers of large weight have equal variances up to mu / y. The matrix of
+    each step is positive definite even if the optimal weights are not unique.
     """
     rows = matrix.toarray()
     count = len(start)
@@ -319,7 +320,7 @@ def _descend(
     is_proven: Callable[[], bool],
     start: FloatArray,
 ) -> None:
-    """Run L-BFGS until the caller's certificate holds; restarts clear a stale curvature."""
+    """Run L-BFGS until `is_proven`; restarts discard old curvature."""
     from scipy.optimize import minimize
 
     def stop_when_proven(_: FloatArray) -> None:
@@ -363,13 +364,3 @@ def check_limits(workload: Workload, limits: FloatArray | None) -> FloatArray:
             want=f"{workload.marginals.size} positive numbers",
         )
     return limits
-
-
-def _not_proven(what: str, value: float, bound: float, gap: float) -> SolverError:
-    return SolverError(
-        what,
-        "was not proven minimal",
-        got=f"{value:.8g} against the bound {bound:.8g}",
-        want=f"a relative gap of {gap:g}",
-        remedy="allow a larger gap",
-    )

@@ -1,4 +1,4 @@
-"""ExactMeasurement: a plan made of integer queries, discrete Gaussian noise and exact costs."""
+"""ExactMeasurement: integer queries of a plan, with discrete Gaussian noise and exact costs."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from functools import cached_property
 import numpy as np
 
 from das.errors import BudgetError
+from das.mechanisms.wide import MOST_SIGMA_SQ
 from das.queries.factor import Factor
 from das.queries.query import Query
 from das.queries.sensitivity import Neighbors
@@ -20,12 +21,12 @@ from das.workload.residual.integer_rows import center_counts, integer_rows, roun
 from das.workload.residual.plan import ResidualPlan
 from das.workload.workload import BaseKind
 
+# Defaults, not measured.
 _FINEST_BITS = 14
 _COARSEST_BITS = 4
-_MOST_SIGMA_SQ = 2.0**80
 # Answers to counts of up to 2^29 records stay within 63 bits.
-_MOST_COEFFICIENT = 2.0**34
-# Sums of squares of rows that floats hold exactly, with room for |a|^2 + |b|^2 + 2 |<a, b>|.
+MOST_COEFFICIENT = 2.0**34
+# Largest exact sum of squares in floats, with room for |a|^2 + |b|^2 + 2 |<a, b>|.
 _MOST_SQUARE = 2.0**51
 
 
@@ -33,17 +34,17 @@ _MOST_SQUARE = 2.0**51
 class ExactMeasurement:
     """Integer queries for every residual set of a plan, with exact noise.
 
-    The cost is that of all queries together: the worst pair of neighbors for their sum, which is
-    not the worst one for any of them. The shares say how the noise divides it among them.
+    The cost is the joint cost of all queries, for the worst pair of neighbors of their sum. The
+    shares divide it among the queries.
 
     Attributes:
-      plan: The plan with integer residual rows (as floats); reconstruct with it, and ask it for
-        variances, which take sigma_sq for the variance of the noise.
-      rho: The zCDP cost of everything, exact.
-      neighbors: The relation it holds for.
-      shares: Per residual set its part of rho in units of 2^-48; they sum to exactly 2^48.
-      joint: What the worst neighbors cost together, if one record added costs 1 and every set its
-        share of it; exact or an upper bound, a multiple of 2^-48.
+      plan: The plan with integer residual rows (as floats), for reconstruction and variances; the
+        noise variances are sigma_sq.
+      rho: The joint zCDP cost, exact.
+      neighbors: The neighboring relation of rho.
+      shares: Part of rho per residual set, in units of 2^-48; they sum to exactly 2^48.
+      joint: Cost of the worst neighbors if one added record costs 1; exact or an upper bound, a
+        multiple of 2^-48.
     """
 
     plan: ResidualPlan
@@ -53,12 +54,12 @@ class ExactMeasurement:
     joint: Fraction
 
     def rho_of(self, position: int) -> Fraction:
-        """Return the part of the joint cost of one residual set, by flat number."""
+        """Return the part of the joint cost of a residual set, by flat index."""
         return self.rho * self.shares[position] / SHARE_UNITS
 
     def sensitivity_sq_of(self, position: int) -> Fraction:
-        """Return the squared sensitivity to which the noise of one residual set is scaled."""
-        return self.joint * _longest_column(self.plan, self._members[position])
+        """Return the squared sensitivity that scales the noise of a residual set."""
+        return self.joint * _longest_column(self.plan, self.plan.residuals.rows[position])
 
     def sigma_sq_of(self, position: int) -> Fraction:
         """Return the exact discrete Gaussian parameter Delta^2 / (2 rho_S) of one residual set.
@@ -70,7 +71,7 @@ class ExactMeasurement:
 
     def query_of(self, position: int) -> Query:
         """Return the integer query of one residual set, over the attributes of the workload."""
-        inside = self._members[position]
+        inside = self.plan.residuals.rows[position]
         names = [self.plan.workload.attributes[i].name for i in inside]
         factors = list(self._totals)
         for i in inside:
@@ -81,10 +82,6 @@ class ExactMeasurement:
         """Yield every query with its sigma_sq, in the flat order of the residual sets."""
         for position in range(self.plan.residuals.size):
             yield self.query_of(position), self.sigma_sq_of(position)
-
-    @cached_property
-    def _members(self) -> tuple[tuple[int, ...], ...]:
-        return _list_sets(self.plan)
 
     @cached_property
     def _totals(self) -> tuple[Factor, ...]:
@@ -109,19 +106,19 @@ def measure_exactly(
     rho: Fraction,
     neighbors: Neighbors = Neighbors.UNBOUNDED,
 ) -> ExactMeasurement:
-    """Turn a plan into integer queries with discrete Gaussian noise that cost exactly rho.
+    """Convert a plan to integer queries with discrete Gaussian noise and a joint cost of rho.
 
     Every residual set keeps its share of the plan's privacy cost. Rounding the residual rows costs
-    accuracy, never privacy: noise is scaled to what the rounded rows cost together.
+    accuracy, never privacy: noise is scaled to the joint cost of the rounded rows.
 
     Args:
       plan: A plan with float bases, at any privacy cost.
       rho: The zCDP budget, exact.
-      neighbors: The relation it holds for.
+      neighbors: The neighboring relation of rho.
 
     Returns:
-      The measurement; the largest column norm of rounded rows is 2^14, or the largest smaller power
-      of two for which answers and noise fit their integers.
+      The measurement. The largest column norm of rounded rows is 2^14, or a smaller power of two if
+      answers or noise would overflow their integers.
 
     Raises:
       BudgetError: rho is not positive, or no resolution keeps the noise within 2^80.
@@ -133,8 +130,8 @@ def measure_exactly(
     >>> from das.workload.plan import Method, plan_workload
     >>> from das.workload.workload import AttributeWorkload, Workload
     >>> sex = AttributeWorkload.identity("sex", 2)
-    >>> found = plan_workload(Workload.k_way((sex,), [1]), Method.RESIDUAL_PLANNER)
-    >>> exact = measure_exactly(found.strategy, Fraction(1, 2))
+    >>> plan = plan_workload(Workload.k_way((sex,), [1]), Method.RESIDUAL_PLANNER)
+    >>> exact = measure_exactly(plan.strategy, Fraction(1, 2))
     >>> [(query.name, str(sigma_sq)) for query, sigma_sq in exact.noisy_queries()]
     [('total', '2'), ('residual of sex', '2')]
     """
@@ -145,19 +142,19 @@ def measure_exactly(
     for bits in range(_FINEST_BITS, _COARSEST_BITS - 1, -1):
         bases = _make_integer(plan, bits)
         draft = ResidualPlan(plan.workload, bases, plan.residuals, plan.noise)
-        # An upper estimate of sigma_sq; the exact one follows from integers.
+        # An upper estimate of sigma_sq; the exact value is computed from integers below.
         noise = 2 * draft.set_costs * SHARE_UNITS / (float(rho) * np.array(shares, np.float64))
         widest = float(noise.max())
         entries = [float(np.abs(basis.subtraction).max()) for basis in bases]
         largest = float(plan.residuals.product(np.array(entries)).max())
-        fits = widest <= _MOST_SIGMA_SQ and max(b.cell_cost for b in bases) <= _MOST_SQUARE
-        if fits and largest <= _MOST_COEFFICIENT:
+        fits = widest <= MOST_SIGMA_SQ and max(b.cell_cost for b in bases) <= _MOST_SQUARE
+        if fits and largest <= MOST_COEFFICIENT:
             return _with_noise(draft, rho, neighbors, shares)
     raise BudgetError(
         "discrete noise",
         "does not fit its integers at any resolution",
         got=f"sigma_sq up to {widest:.3g}, coefficients up to {largest:.3g}",
-        want=f"sigma_sq of at most 2^80, coefficients of at most {_MOST_COEFFICIENT:.3g}",
+        want=f"sigma_sq of at most 2^80, coefficients of at most {MOST_COEFFICIENT:.3g}",
         remedy="plan with hdmm, raise rho, or ask for tables of fewer attributes",
     )
 
@@ -174,26 +171,22 @@ def _with_noise(
     return ExactMeasurement(plan, rho, neighbors, shares, joint)
 
 
-def _list_sets(plan: ResidualPlan) -> tuple[tuple[int, ...], ...]:
-    return tuple(tuple(row) for members in plan.residuals.by_order for row in members.tolist())
-
-
 def _longest_column(plan: ResidualPlan, members: tuple[int, ...]) -> int:
-    """The largest squared column of a residual set; residual rows are integers below 2^53."""
+    """Return the largest squared column norm of a residual set of integer rows below 2^53."""
     return math.prod(int(plan.bases[i].cell_cost) for i in members)
 
 
 def _worst_pair(plan: ResidualPlan, shares: tuple[int, ...]) -> Fraction:
-    """What a change within a geounit costs together, if the worst added record costs 1.
+    """Return the joint cost of a change within a geounit if the worst added record costs 1.
 
-    One record is added at cost 1 exactly: a level with the longest residual column of its attribute
-    is the worst one in every set.
+    That record has, per attribute, a level with the longest residual column. So it is the worst
+    record in every residual set.
     """
-    longest = [_longest_column(plan, members) for members in _list_sets(plan)]
+    longest = [_longest_column(plan, members) for members in plan.residuals.rows]
     weights = [share / length for share, length in zip(as_fractions(shares), longest, strict=True)]
-    found = plan.gram_sum(weights).largest_pair()
-    # By the Cauchy-Schwarz inequality, where there are too many pairs to be searched.
-    return found.value if found else Fraction(4)
+    pair = plan.gram_sum(weights).largest_pair()
+    # If there are too many pairs to search, the bound is 4 (Cauchy-Schwarz).
+    return pair.value if pair else Fraction(4)
 
 
 def _make_integer(plan: ResidualPlan, bits: int) -> tuple[AttributeBasis, ...]:

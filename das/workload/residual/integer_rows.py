@@ -1,9 +1,9 @@
-"""Integer residual rows, as discrete noise needs them.
+"""Integer residual rows for discrete noise.
 
-- Plain counts: the rows n I - 11^T with independent noise hold what orthonormal residual rows with
-  independent noise hold, so nothing is lost (ResidualPlanner, Algorithm 3).
-- Any other base matrix: rint(K Sub) keeps the row space, and B = [1^T; rows] a right inverse with a
-  pivot of its own. Only the optimality of Sub suffers, by about 1 / K.
+- Plain counts: the rows n I - 11^T with independent noise are equivalent to orthonormal residual
+  rows with independent noise (ResidualPlanner, Algorithm 3).
+- Any other base matrix: rint(K Sub) keeps the row space, and B = [1^T; rows] has a right inverse
+  with a new pivot. The loss increases by about 1 / K.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from das.workload.workload import AttributeWorkload, BaseKind
 
 
 def integer_rows(basis: AttributeBasis) -> IntArray:
-    """Return the residual rows of a basis built here, int64[q, n]."""
+    """Return the residual rows of an integer basis, int64[q, n]."""
     return np.rint(basis.subtraction).astype(np.int64)
 
 
@@ -41,25 +41,25 @@ def round_rows(workload: AttributeWorkload, basis: AttributeBasis, bits: int) ->
 
     Args:
       workload: The base matrix.
-      basis: Float residual rows.
+      basis: A basis with float residual rows.
       bits: log2 of K.
 
     Returns:
       A basis with integer rows.
 
     Raises:
-      SchemaError: W has neither full rank after merging equal columns nor integer entries, or the
-        resolution is too coarse for rows of full rank.
+      SchemaError: W has fractions, and dependent columns that are not equal. Or the resolution is
+        too coarse for rows of full rank.
     """
     frame = _frame(workload)
     inverse: FloatArray = np.linalg.pinv(frame).astype(np.float64)
     scale = 2.0**bits / np.sqrt(basis.cell_cost)
-    rounded = np.rint(scale * _triangle(basis.subtraction @ inverse))
+    rounded = np.rint(scale * positive_triangle(basis.subtraction @ inverse))
     square = np.concatenate([np.ones((1, workload.size)) @ inverse, rounded])
     if np.linalg.matrix_rank(square) < len(square):
         raise SchemaError(
             f"workload of {workload.name}",
-            "is lost by rounding",
+            "has dependent rows after rounding",
             got=f"{bits} bits",
             remedy="choose a higher resolution",
         )
@@ -67,20 +67,20 @@ def round_rows(workload: AttributeWorkload, basis: AttributeBasis, bits: int) ->
     return build_basis(workload, rounded @ frame, decoder[:, 0], decoder[:, 1:])
 
 
-def _triangle(rows: FloatArray) -> FloatArray:
-    """The triangle of positive diagonal with the same Gram matrix, which alone counts.
+def positive_triangle(rows: FloatArray) -> FloatArray:
+    """Return the triangle of positive diagonal with the same Gram matrix as some rows.
 
-    Rows come from eigenvectors, whose signs, and bases where eigenvalues agree, are whatever the
-    processor finds; their triangle is unique, so that all processors round the same rows.
+    The processor decides the signs of eigenvectors, and their basis for equal eigenvalues. The
+    triangle is unique, so all processors round the same rows.
     """
     triangle = np.linalg.qr(rows)[1]
     return np.asarray(triangle * np.where(triangle.diagonal() < 0, -1.0, 1.0)[:, None], np.float64)
 
 
 def _frame(workload: AttributeWorkload) -> FloatArray:
-    """Integer rows float64[r, n] that span the row space of W; rounding happens in front of them.
+    """Return integer rows float64[r, n] that span the row space of W; coefficients are rounded.
 
-    Groups of levels with equal columns if that suffices, else rows of W itself.
+    The rows are indicators of levels with equal columns if these suffice, or else rows of W.
     """
     if workload.kind is not BaseKind.GIVEN:
         return np.eye(workload.size)

@@ -1,10 +1,10 @@
-"""Oblique bases for the largest variance: pivots, strategies and row weights found together.
+"""Oblique bases for the largest variance: pivots, strategies and row weights jointly.
 
-At the optimum the largest variance equals a weighted sum of variances. The weights are looked for
-in product form: a weight y_A per marginal and a distribution lambda_i over the rows of each W_i.
-For fixed weights this is the total-variance problem with Grams W_i^T diag(lambda_i) W_i, whose
-pairs (s_i, rho_i) move along the frontier V(c_i); the weights then move toward the largest
-variances. The noise for the bases found is solved exactly afterwards.
+At the optimum the largest variance equals a weighted sum of variances. The search is over weights
+in product form: y_A per marginal and a distribution lambda_i over the rows of each W_i. For fixed
+weights this is the total-variance problem with Grams W_i^T diag(lambda_i) W_i, whose pairs
+(s_i, rho_i) lie on the frontier V(c_i). The weights then move toward the largest variances. The
+noise for the final bases is solved exactly.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from das.workload.residual.bases import (
 from das.workload.residual.convex_loss import CertifiedPlan, check_limits, minimize_largest_variance
 from das.workload.workload import AttributeWorkload, BaseKind, Workload
 
+# Defaults, not measured.
 _ROUNDS = 150
 _ROUND_GAP = 1e-3
 _LAST_GAP = 1e-6
@@ -38,13 +39,13 @@ def plan_oblique_largest(
     limits: FloatArray | None = None,
     gap: float = 1e-4,
 ) -> CertifiedPlan:
-    """Oblique ResidualPlanner for the largest variance over all answers of all marginals.
+    """Plan oblique residual sets for the largest variance of all answers of all marginals.
 
     Args:
       workload: The marginals; their weights are not used.
       limits: float64[marginals], positive; the loss is the largest variance / limit. Default 1.
-      gap: Relative distance, for the bases found, to the optimum to be proven. The bases
-        themselves are a stationary point without a proof.
+      gap: Relative distance to the optimum for the chosen bases, to be proven. The bases are a
+        stationary point without a proof.
 
     Returns:
       The plan, its largest (relative) variance, and the bound for its bases.
@@ -63,7 +64,7 @@ class _Attribute:
     """One attribute, or several with the same matrix in a symmetric workload."""
 
     workload: AttributeWorkload
-    places: IntArray
+    positions: IntArray
     rank: int
     row_weights: FloatArray
     total_weight: float
@@ -75,7 +76,7 @@ class _Attribute:
 
 def _choose_bases(workload: Workload, scale: FloatArray) -> tuple[AttributeBasis, ...]:
     incidence = Incidence(workload.marginals, workload.marginals.closure())
-    attributes = [_start(found, places) for found, places in _gather_equal(workload, scale)]
+    attributes = [_start(*group) for group in _gather_equal(workload, scale)]
     weights = scale / scale.sum()
     plain = workload.is_plain
     for _ in range(0 if plain else _ROUNDS):
@@ -85,38 +86,38 @@ def _choose_bases(workload: Workload, scale: FloatArray) -> tuple[AttributeBasis
         weights /= weights.sum()
     out: dict[int, AttributeBasis] = {}
     for attribute in attributes:
-        found = _solve(attribute, _LAST_GAP)
-        out |= {int(place): found.basis for place in attribute.places}
-    return tuple(out[place] for place in range(len(out)))
+        basis = _solve(attribute, _LAST_GAP).basis
+        out |= dict.fromkeys(attribute.positions.tolist(), basis)
+    return tuple(out[position] for position in range(len(out)))
 
 
 def _gather_equal(
     workload: Workload, scale: FloatArray
 ) -> list[tuple[AttributeWorkload, IntArray]]:
-    """Attributes that may share a basis: those of equal matrix, if no marginal sets them apart."""
+    """Group attributes of equal matrix if the workload is symmetric in them."""
     marginals = workload.marginals
     symmetric = bool((scale == scale[0]).all()) and all(
-        marginals.is_complete(order) for order, found in enumerate(marginals.by_order) if len(found)
+        marginals.is_complete(order) for order, sets in enumerate(marginals.by_order) if len(sets)
     )
-    places: dict[Hashable, list[int]] = {}
-    for place, attribute in enumerate(workload.attributes):
-        key: Hashable = attribute.signature if symmetric else place
-        places.setdefault(key, []).append(place)
-    return [(workload.attributes[found[0]], np.array(found, np.int64)) for found in places.values()]
+    groups: dict[Hashable, list[int]] = {}
+    for position, attribute in enumerate(workload.attributes):
+        key: Hashable = attribute.signature if symmetric else position
+        groups.setdefault(key, []).append(position)
+    return [(workload.attributes[rows[0]], np.array(rows, np.int64)) for rows in groups.values()]
 
 
-def _start(workload: AttributeWorkload, places: IntArray) -> _Attribute:
+def _start(workload: AttributeWorkload, positions: IntArray) -> _Attribute:
     plain = workload.kind is BaseKind.IDENTITY
     basis = uniform_basis(workload) if plain else orthogonal_basis(workload, gap=_ROUND_GAP)
     weights = np.full(workload.n_rows, 1 / workload.n_rows)
     rank = count_rank(workload.gram)
     rows = basis.row_variances(workload)
-    start = _Attribute(workload, places, rank, weights, 1.0, None, basis, *rows)
+    start = _Attribute(workload, positions, rank, weights, 1.0, None, basis, *rows)
     return _solve(start, _ROUND_GAP)
 
 
 def _solve(attribute: _Attribute, gap: float) -> _Attribute:
-    """Find V at the present weights; plain counts keep the uniform pivot by symmetry."""
+    """Find V at the current weights; plain counts keep the uniform pivot by symmetry."""
     workload = attribute.workload
     if workload.kind is BaseKind.IDENTITY:
         return attribute
@@ -139,13 +140,13 @@ def _solve(attribute: _Attribute, gap: float) -> _Attribute:
 
 @dataclass(frozen=True, eq=False)
 class _State:
-    """The weighted problem at one round.
+    """Weighted problem of one round.
 
     Attributes:
       value: Weighted sum of variances at the best noise, relative to the limits.
       variances: float64[marginals], relative variance of each marginal, averaged by row weights.
       outside: float64[d], part of `value` from residual sets without the attribute.
-      inside: float64[d], part of `value` from residual sets with it.
+      inside: float64[d], part of `value` from residual sets with the attribute.
     """
 
     value: float
@@ -160,11 +161,11 @@ def _weigh(
     n_attributes = incidence.marginals.n_attributes
     pairs, cell_costs = np.zeros((n_attributes, 2)), np.zeros(n_attributes)
     for attribute in attributes:
-        pairs[attribute.places] = (
+        pairs[attribute.positions] = (
             attribute.row_weights @ attribute.pivot_rows,
             attribute.row_weights @ attribute.residual_rows,
         )
-        cell_costs[attribute.places] = attribute.basis.cell_cost
+        cell_costs[attribute.positions] = attribute.basis.cell_cost
     values = incidence.values(pairs[:, 0], pairs[:, 1])
     costs = incidence.residuals.product(cell_costs)
     adjoint = np.zeros(len(costs))
@@ -191,11 +192,11 @@ def _weigh(
 
 def _move(attribute: _Attribute, state: _State) -> _Attribute:
     """Move row weights toward large variances and c_i toward stationarity; solve for V again."""
-    outside = state.outside[attribute.places].sum()
-    inside = state.inside[attribute.places].sum()
+    outside = state.outside[attribute.positions].sum()
+    inside = state.inside[attribute.positions].sum()
     if attribute.workload.kind is BaseKind.IDENTITY or outside + inside == 0:
         return attribute
-    rest = len(attribute.places) * state.value - outside - inside
+    rest = len(attribute.positions) * state.value - outside - inside
     pivot = attribute.row_weights @ attribute.pivot_rows
     residual = attribute.row_weights @ attribute.residual_rows
     by_row = (

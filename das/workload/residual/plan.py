@@ -1,4 +1,4 @@
-"""ResidualPlan: residual sets with their noise; exact variances of every answer."""
+"""ResidualPlan: residual sets with noise variances, and the variances of all answers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from functools import cached_property
 import numpy as np
 
 from das.arrays import FloatArray, IntArray
-from das.errors import SchemaError
 from das.queries.joint_sensitivity import GramSum
 from das.workload.attribute_sets import AttributeSets
 from das.workload.incidence import Incidence, locate_subsets
@@ -21,7 +20,7 @@ from das.workload.workload import Workload
 
 @dataclass(frozen=True, eq=False)
 class ResidualPlan:
-    """What is measured for a workload.
+    """Measurements for a workload: residual sets and their noise.
 
     For each residual set S of attributes,
 
@@ -32,7 +31,7 @@ class ResidualPlan:
     estimate from these measurements has less variance, because the residual rows are independent.
 
     Attributes:
-      workload: What should be accurate.
+      workload: The marginals to answer.
       bases: One per attribute.
       residuals: The sets S: all subsets of all marginals.
       noise: float64[number of sets], the noise variances.
@@ -45,12 +44,12 @@ class ResidualPlan:
 
     @property
     def set_costs(self) -> FloatArray:
-        """prod_{i in S} beta_i per set: the privacy cost at noise variance 1."""
+        """Return prod_{i in S} beta_i per set: the privacy cost at noise variance 1."""
         return self.residuals.product(np.array([basis.cell_cost for basis in self.bases]))
 
     @property
     def privacy_cost(self) -> float:
-        """Sum over S of prod beta_i / noise_S; zCDP rho is half of it, Gaussian DP mu its root."""
+        """Return sum_S prod beta_i / noise_S: twice zCDP rho, squared Gaussian DP mu."""
         return float((self.set_costs / self.noise).sum())
 
     def gram_sum(self, weights: Sequence[Fraction]) -> GramSum:
@@ -66,7 +65,7 @@ class ResidualPlan:
 
     @cached_property
     def incidence(self) -> Incidence:
-        """Which residual sets make up each marginal of the workload."""
+        """Return the residual sets of each marginal of the workload."""
         return Incidence(self.workload.marginals, self.residuals)
 
     def total_variances(self) -> FloatArray:
@@ -94,7 +93,7 @@ class ResidualPlan:
         Args:
           names: Attributes in the order of the workload; any subset of a planned marginal.
         """
-        members = self.members_of(names)
+        members = self.workload.members_of(names)
         parts = [
             np.column_stack(self.bases[i].row_variances(self.workload.attributes[i]))
             for i in members
@@ -103,43 +102,19 @@ class ResidualPlan:
 
     def covariance(self, names: Sequence[str], left: Sequence[int], right: Sequence[int]) -> float:
         """Return the covariance of two answers of a marginal, given by one row per attribute."""
-        members = self.members_of(names)
+        members = self.workload.members_of(names)
         parts = []
-        for place, i in enumerate(members):
+        for axis, i in enumerate(members):
             rows = self.workload.attributes[i].apply(self.bases[i].decoder)
-            first, second = rows[left[place]], rows[right[place]]
+            first, second = rows[left[axis]], rows[right[axis]]
             parts.append(np.array([[first[0] * second[0], first[1:] @ second[1:]]]))
         return float(self._contract(members, parts).item())
 
-    def members_of(self, names: Sequence[str]) -> IntArray:
-        """Return int64[k], the positions of named attributes.
-
-        Raises:
-          SchemaError: An unknown attribute, an attribute twice, or another order than the workload.
-        """
-        place = {attribute.name: i for i, attribute in enumerate(self.workload.attributes)}
-        unknown = [name for name in names if name not in place]
-        if unknown:
-            raise SchemaError(
-                f"marginal {list(names)}",
-                "names an unknown attribute",
-                got=unknown,
-                want=f"some of {list(place)}",
-            )
-        members = np.array([place[name] for name in names], np.int64)
-        if (np.diff(members) <= 0).any():
-            raise SchemaError(
-                f"marginal {list(names)}",
-                "does not list attributes once each, in the order of the workload",
-                want=f"a part of {list(place)}",
-            )
-        return members
-
     def _contract(self, members: IntArray, parts: Sequence[FloatArray]) -> FloatArray:
-        """Sum noise_S times the product of column 1 (i in S) or 0 (not) of every part."""
+        """Sum noise_S times the product over parts i of column 1 (i in S) or 0 (i not in S)."""
         order = len(members)
-        found = locate_subsets(self.residuals, members[None, :])[0]
-        out = self.noise[found].reshape((2,) * order)
+        subsets = locate_subsets(self.residuals, members[None, :])[0]
+        out = self.noise[subsets].reshape((2,) * order)
         for part in parts:
             out = np.tensordot(out, part, axes=([0], [1]))
         return np.asarray(out)

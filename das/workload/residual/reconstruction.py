@@ -1,7 +1,7 @@
-"""Answers to marginals from residual answers: one tensor per marginal, one matrix per axis.
+"""Reconstruction of marginals from residual answers: one tensor per marginal.
 
 The residual answers of all subsets of A fill a tensor with axes [total, residual rows of i] for the
-members i of A. Applying W_i [u_i | R_i] along each axis adds up all 2^k terms at once.
+members i of A. Applying W_i [u_i | R_i] along each axis sums all 2^k terms at once.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from das.workload.workload import AttributeWorkload
 
 DEFAULT_BYTES = 1 << 30
 
-# Numbers of one batch; a few arrays of this size stay in the cache of one core.
+# Entries of one batch; a few arrays of this size fit in the cache of one core.
 _BATCH = 1 << 18
-# Above this many rows per level, W is applied by sums instead of as a matrix.
+# Above this many rows per level, W is applied by sums, not as a matrix. Default, not measured.
 _MOST_ROWS_PER_LEVEL = 8
 
 
 @dataclass(frozen=True, eq=False)
 class Decoder:
-    """What takes [total, residual answers] of one attribute to its answers.
+    """Map from [total, residual answers] of one attribute to its answers.
 
     Attributes:
       matrix: W [u | R], float64[m, 1 + q], or [u | R], float64[n, 1 + q].
-      remaining: The base matrix still to apply, if it has far more rows than levels.
+      remaining: The base matrix still to apply, if W has far more rows than levels.
     """
 
     matrix: FloatArray
@@ -68,12 +68,12 @@ class ResidualAnswers:
 
     @cached_property
     def starts(self) -> IntArray:
-        """int64[sets + 1]: where each set begins, and the end."""
+        """Return the first position of each set, and the end, int64[sets + 1]."""
         return locate_answers(self.plan)
 
     @cached_property
     def decoders(self) -> tuple[Decoder, ...]:
-        """One per attribute; attributes with one basis and base matrix share the object."""
+        """Return one decoder per attribute, shared by attributes of equal basis and base matrix."""
         built: dict[Hashable, Decoder] = {}
         out = []
         for attribute, basis in zip(self.plan.workload.attributes, self.plan.bases, strict=True):
@@ -87,7 +87,7 @@ class ResidualAnswers:
 
 
 def locate_answers(plan: ResidualPlan) -> IntArray:
-    """Return int64[sets + 1], where the answers of each residual set begin, and the end."""
+    """Return the first answer of each residual set, and the end, int64[sets + 1]."""
     widths = np.array([len(basis.subtraction) for basis in plan.bases], np.float64)
     return np.concatenate([[0], np.cumsum(plan.residuals.product(widths))]).astype(np.int64)
 
@@ -97,7 +97,7 @@ class AnsweredMarginals:
     """Marginals of one shape.
 
     Attributes:
-      members: int64[m, k], the attributes of each.
+      members: int64[m, k], the attributes of each marginal.
       answers: float64[m, rows of member 1, ..., rows of member k].
     """
 
@@ -111,20 +111,20 @@ def reconstruct(
     """Answer one marginal: the best linear unbiased estimate from the residual answers.
 
     Args:
-      residuals: What was measured.
+      residuals: The residual answers.
       names: Attributes in the order of the workload; any subset of a planned marginal.
-      most_bytes: Memory the work may take.
+      most_bytes: Most memory for the work.
 
     Returns:
       float64[m_1, ..., m_k].
 
     Raises:
-      SchemaError: An unknown attribute, a marginal that was not planned, or one that is too large.
+      SchemaError: An attribute is unknown, or the marginal was not planned or is too large.
 
     References:
       He, Xiao, Toksoz, Ding, Zhang & Kifer, ResidualPlanner+, Algorithm 6 (term by term).
     """
-    members = residuals.plan.members_of(names)[None, :]
+    members = residuals.plan.workload.members_of(names)[None, :]
     _check_memory(residuals.plan, members[0], most_bytes)
     positions = locate_subsets(residuals.plan.residuals, members)
     return np.asarray(_answer(residuals, members, positions)[0])
@@ -136,21 +136,21 @@ def reconstruct_all(
     """Answer all marginals of the workload, in batches of equal shape that fit in the cache.
 
     Raises:
-      SchemaError: A marginal takes more than `most_bytes`.
+      SchemaError: A marginal needs more than `most_bytes`.
     """
     plan = residuals.plan
     for members in plan.workload.marginals.by_order:
         if len(members):
             _check_memory(plan, members[_count_numbers(plan, members).argmax()], most_bytes)
     decoders = residuals.decoders
-    distinct = {id(decoder): place for place, decoder in enumerate(decoders)}
+    distinct = {id(decoder): index for index, decoder in enumerate(decoders)}
     kinds = np.array([distinct[id(decoder)] for decoder in decoders])
     for order, members in enumerate(plan.workload.marginals.by_order):
         numbers = _count_numbers(plan, members)
-        for found, _ in group_by_shape(members, kinds):
-            step = max(1, int(_BATCH // numbers[found[0]]))
-            for begin in range(0, len(found), step):
-                rows = found[begin : begin + step]
+        for equal, _ in group_by_shape(members, kinds):
+            step = max(1, int(_BATCH // numbers[equal[0]]))
+            for begin in range(0, len(equal), step):
+                rows = equal[begin : begin + step]
                 positions = plan.incidence.columns[order][rows]
                 yield AnsweredMarginals(members[rows], _answer(residuals, members[rows], positions))
 
@@ -174,14 +174,14 @@ def _fill(residuals: ResidualAnswers, members: IntArray, positions: IntArray) ->
     masks = itertools.product((False, True), repeat=len(widths))
     for mask, begins in zip(masks, starts.T, strict=True):
         shape = [width for width, inside in zip(widths, mask, strict=True) if inside]
-        place = tuple(slice(1, None) if inside else 0 for inside in mask)
-        found = _gather(residuals.values, begins, math.prod(shape))
-        out[(slice(None), *place)] = found.reshape(len(members), *shape)
+        block = tuple(slice(1, None) if inside else 0 for inside in mask)
+        values = _gather(residuals.values, begins, math.prod(shape))
+        out[(slice(None), *block)] = values.reshape(len(members), *shape)
     return out
 
 
 def _gather(values: FloatArray, begins: IntArray, size: int) -> FloatArray:
-    """Return float64[m, size], the stretches of values that begin at the given places."""
+    """Return the slices of values that begin at the given positions, float64[m, size]."""
     if (np.diff(begins) == size).all():
         return values[begins[0] : begins[-1] + size].reshape(-1, size)
     return np.asarray(np.lib.stride_tricks.sliding_window_view(values, size)[begins])
@@ -201,7 +201,7 @@ def _apply_along(decoder: Decoder, block: FloatArray) -> FloatArray:
 
 
 def _count_numbers(plan: ResidualPlan, members: IntArray) -> FloatArray:
-    """Return the largest size of the tensor on the way to each marginal, float64[m]."""
+    """Return the largest tensor size in the reconstruction of each marginal, float64[m]."""
     most = [
         max(attribute.n_rows, 1 + len(basis.subtraction))
         for attribute, basis in zip(plan.workload.attributes, plan.bases, strict=True)
@@ -210,10 +210,20 @@ def _count_numbers(plan: ResidualPlan, members: IntArray) -> FloatArray:
 
 
 def _check_memory(plan: ResidualPlan, members: IntArray, most_bytes: int) -> None:
-    needed = 16 * float(_count_numbers(plan, members[None, :])[0])
+    numbers = float(_count_numbers(plan, members[None, :])[0])
+    refuse_large_marginal(plan.workload.names_of(members), numbers, most_bytes)
+
+
+def refuse_large_marginal(names: Sequence[str], numbers: float, most_bytes: int) -> None:
+    """Refuse to reconstruct a marginal through tensors of so many numbers.
+
+    Raises:
+      SchemaError: Two such tensors need more than `most_bytes`.
+    """
+    needed = 16 * numbers
     if needed > most_bytes:
         raise SchemaError(
-            f"marginal {list(plan.workload.names_of(members))}",
+            f"marginal {list(names)}",
             "is too large to reconstruct",
             got=f"{needed:.3g} bytes",
             want=f"at most {most_bytes}",

@@ -1,6 +1,6 @@
-"""Planning for the weighted sum of all variances: a closed form, and the best pivots for it.
+"""Noise and pivots for the weighted sum of all variances; the noise has a closed form.
 
-With s_i and rho_i = beta_i r_i of the bases, the least sum at privacy cost c is F / c,
+For bases with s_i and rho_i = beta_i r_i, the least sum at privacy cost c is F / c,
 
     F = ( sum_S sqrt(prod_{i in S} rho_i) sqrt(sum_{A superset S} w_A prod_{i in A - S} s_i) )^2,
 
@@ -29,6 +29,7 @@ from das.workload.residual.bases import (
 from das.workload.residual.plan import ResidualPlan
 from das.workload.workload import BaseKind, Workload
 
+# Defaults, not measured.
 _MOST_ROUNDS = 30
 _SETTLED = 1e-8
 _INNER_GAP = 1e-7
@@ -39,18 +40,18 @@ def sum_over_supersets(
 ) -> FloatArray:
     """Return sum_{A superset S} w_A prod_{i in A - S} pivots[i] for every residual set S.
 
-    If all marginals of an order are asked or none, and the weights follow a scheme, these are
-    elementary symmetric polynomials of the attributes outside S; otherwise they are summed over
-    the subsets of every marginal. Only positive numbers are added either way.
+    If the workload has all marginals of an order or none, and its weights follow a scheme, these
+    are elementary symmetric polynomials of the attributes outside S. Otherwise they are summed over
+    the subsets of every marginal. Both ways add only positive numbers.
     """
     marginals, factors = workload.marginals, workload.weight_factors
     orders = [k for k, members in enumerate(marginals.by_order) if len(members)]
     if factors is not None and all(marginals.is_complete(order) for order in orders):
         return _symmetric_sums(residuals, orders, pivots * factors) * residuals.product(factors)
-    found = Incidence(marginals, residuals)
+    incidence = Incidence(marginals, residuals)
     out = np.zeros(residuals.size)
-    values = found.values(pivots, np.ones(len(pivots)))
-    for order, (columns, products) in enumerate(zip(found.columns, values, strict=True)):
+    values = incidence.values(pivots, np.ones(len(pivots)))
+    for order, (columns, products) in enumerate(zip(incidence.columns, values, strict=True)):
         weighted = products * workload.weights[marginals.part(order)][:, None]
         out += np.bincount(columns.ravel(), weighted.ravel(), minlength=residuals.size)
     return out
@@ -59,8 +60,8 @@ def sum_over_supersets(
 def _symmetric_sums(residuals: AttributeSets, orders: list[int], values: FloatArray) -> FloatArray:
     """Sum e_{k - |S|}(values outside S) over the orders k, for every S.
 
-    The attributes outside S fall into intervals between its members. Polynomials of intervals are
-    multiplied; dividing factors out of the full polynomial would cancel.
+    The members of S split the other attributes into intervals, whose polynomials are multiplied.
+    Dividing factors out of the full polynomial would lose digits.
     """
     top, n = max(orders), len(values)
     # intervals[q, a, b] = e_q of values[a:b]
@@ -94,12 +95,12 @@ def _multiply(left: FloatArray, right: FloatArray, degree: int) -> FloatArray:
 
 @dataclass(frozen=True, eq=False)
 class TotalVariance:
-    """The least weighted sum of variances at privacy cost 1, and its slopes.
+    """Least weighted sum of variances at privacy cost 1, and its derivatives.
 
     Attributes:
       value: F.
-      pivot_slopes: float64[d], derivative of sqrt(F) by s_i.
-      product_slopes: float64[d], derivative of sqrt(F) by rho_i.
+      pivot_slopes: float64[d], derivatives of sqrt(F) by s_i.
+      product_slopes: float64[d], derivatives of sqrt(F) by rho_i.
     """
 
     value: float
@@ -110,11 +111,11 @@ class TotalVariance:
 def evaluate_total_variance(
     workload: Workload, residuals: AttributeSets, pivots: FloatArray, products: FloatArray
 ) -> TotalVariance:
-    """Evaluate F and its slopes for s = pivots and rho = products, float64[d] each."""
+    """Evaluate F and its derivatives at s = pivots and rho = products, float64[d] each."""
     supersets = sum_over_supersets(workload, residuals, pivots)
     roots = residuals.product(np.sqrt(products))
     terms = roots * np.sqrt(supersets)
-    # A set that no weighted marginal contains has the term 0 and no slope.
+    # A set that no weighted marginal contains has the term 0 and derivative 0.
     ratio = np.divide(roots, np.sqrt(supersets), out=np.zeros_like(roots), where=supersets > 0)
     by_pivot, by_product = np.zeros(len(pivots)), np.zeros(len(pivots))
     for order, members in enumerate(residuals.by_order):
@@ -146,7 +147,7 @@ def minimize_noise(workload: Workload, bases: tuple[AttributeBasis, ...]) -> Res
         workload, closure, np.array([basis.pivot_variance for basis in bases])
     )
     if not supersets.all():
-        # Sets below marginals of weight zero get no noise level from the objective.
+        # The objective does not determine the noise of sets in marginals of weight 0 only.
         supersets = np.maximum(supersets, supersets.max() * 1e-12)
     costs = closure.product(np.array([basis.cell_cost for basis in bases]))
     values = supersets * closure.product(np.array([basis.residual_variance for basis in bases]))
@@ -157,10 +158,10 @@ def minimize_noise(workload: Workload, bases: tuple[AttributeBasis, ...]) -> Res
 def choose_oblique_bases(workload: Workload) -> tuple[AttributeBasis, ...]:
     """Choose pivots and strategies together, for the weighted sum of variances (oblique).
 
-    F depends on an attribute through (s_i, rho_i) alone, and the frontier of these pairs is
-    V(c) = argmin tr((G + c 11^T) V^-). At a stationary point
-    c_i = rho_i (F_rho / F_s)^2 - s_i; it is iterated over all attributes. The result is never
-    worse than the optimal orthogonal bases nor than the attribute-wise optimum (c = 0).
+    F depends on an attribute through (s_i, rho_i) alone. The frontier of these pairs is
+    V(c) = argmin tr((G + c 11^T) V^-). At a stationary point c_i = rho_i (F_rho / F_s)^2 - s_i,
+    which is iterated over all attributes. The result is at least as good as the optimal orthogonal
+    bases and as the attribute-wise optimum (c = 0).
     """
     closure = workload.marginals.closure()
     best = per_matrix(workload, orthogonal_basis)
@@ -173,16 +174,16 @@ def choose_oblique_bases(workload: Workload) -> tuple[AttributeBasis, ...]:
     for _ in range(_MOST_ROUNDS):
         bases = _weigh_totals(workload, weights, starts)
         pivots, products = _pairs(bases)
-        found = evaluate_total_variance(workload, closure, pivots, products)
-        if found.value < best_value:
-            best, best_value = bases, found.value
-        if found.value > previous * (1 - _SETTLED):
+        total = evaluate_total_variance(workload, closure, pivots, products)
+        if total.value < best_value:
+            best, best_value = bases, total.value
+        if total.value > previous * (1 - _SETTLED):
             break
-        previous = found.value
+        previous = total.value
         with np.errstate(divide="ignore", invalid="ignore"):
-            ratio = found.product_slopes / found.pivot_slopes
-        # An attribute in no weighted marginal has no slopes; any basis serves it.
-        ratio = np.where(found.pivot_slopes > 0, ratio, 0.0)
+            ratio = total.product_slopes / total.pivot_slopes
+        # An attribute in no weighted marginal has derivatives 0; any basis is optimal.
+        ratio = np.where(total.pivot_slopes > 0, ratio, 0.0)
         weights = np.maximum(products * ratio**2 - pivots, 0.0)
     return best
 
@@ -190,7 +191,7 @@ def choose_oblique_bases(workload: Workload) -> tuple[AttributeBasis, ...]:
 def _weigh_totals(
     workload: Workload, weights: FloatArray, starts: dict[Hashable, FloatArray]
 ) -> tuple[AttributeBasis, ...]:
-    """Bases for total weights c_i; equal attributes with equal c_i are solved once."""
+    """Build bases for total weights c_i; equal attributes with equal c_i are solved once."""
     solved: dict[Hashable, AttributeBasis] = {}
     out = []
     for attribute, weight in zip(workload.attributes, weights, strict=True):
@@ -202,9 +203,9 @@ def _weigh_totals(
             solved[key] = uniform_basis(attribute)
         elif key not in solved:
             start = starts.get(matrix)
-            found = weigh_total(attribute, float(weight), gap=_INNER_GAP, start=start)
-            starts[matrix] = found.cell_weights
-            solved[key] = split_off_total(attribute, found.factor, found.inverse)
+            strategy = weigh_total(attribute, float(weight), gap=_INNER_GAP, start=start)
+            starts[matrix] = strategy.cell_weights
+            solved[key] = split_off_total(attribute, strategy.factor, strategy.inverse)
         out.append(solved[key])
     return tuple(out)
 

@@ -432,7 +432,7 @@ def _fill(made: Path, text: RunText) -> None:
     if public is not None:
         lattice = Lattice.from_leaves(spine, list_geounits(public, spine))
     tree, goal = subtree_classes(lattice), Goal(reference=EVEN)
-    best = optimize_allocation(plan, tree, text.tables, Information.OWN, goal)
+    best = optimize_allocation(plan, tree, text.tables, Information.GEOUNIT, goal)
     planned = allocation_head(text.tables, spine.levels) + allocation_text(best, text.name)
     with writing(made):
         allocation.write_text(planned, encoding="utf-8")

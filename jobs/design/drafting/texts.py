@@ -15,6 +15,7 @@ from jobs.design.drafting.geolevels import Geolevel, propose_names
 from jobs.design.requests import DraftRequest
 from jobs.pipeline.confidential.look import Column, Geography, Look
 from jobs.pipeline.config.models.values import GeocodeColumns
+from jobs.pipeline.config.upgrade import FORMAT
 from jobs.pipeline.storage.place import Place
 
 _WIDTH = 100
@@ -147,7 +148,7 @@ def run_text(run: RunText) -> str:
             "is marked `# check:`. Then: das validate, das generate --like (a rehearsal with "
             "invented persons), das run. Every key: docs/configuration.md"
         ),
-        "format: 2",
+        f"format: {FORMAT}",
         f"name: {quoted(run.name)}",
         *_geography(run),
         *_products(run),
@@ -230,7 +231,7 @@ def _products(run: RunText) -> list[str]:
         "  persons:",
         "    schema: schema.yaml",
         "    data:                       # confidential; stays where it is",
-        "      format: records",
+        "      input_format: records",
         *_source(run, run.data, 6, run.guessed),
         "      columns:                  # attribute: column, and value in it: level",
     ]

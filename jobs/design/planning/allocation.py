@@ -31,7 +31,7 @@ from das.tree.allocation import (
 )
 from das.tree.classes import SubtreeClasses
 from das.tree.information import Information
-from das.tree.largest import Aim
+from das.tree.largest import Objective
 from das.tree.search import find_shares
 from jobs.design.planning.errors import (
     Prediction,
@@ -58,7 +58,7 @@ _IDLE = 5e-3  # relative growth of a squared error: less than the search itself 
 REPLACED = "the allocation it replaces"
 EVEN = "even shares of geolevels and tables"
 
-AimOf = Callable[[Information], Aim]
+AimOf = Callable[[Information], Objective]
 
 
 @dataclass(frozen=True, eq=False)
@@ -261,14 +261,16 @@ def optimize_weights(
     most = _spread(goal.limits, queries, n_levels, math.inf) ** 2 * rho
     compared = [query.name in {other.name for other in others} for query in queries]
 
-    def aim(kind: Information) -> Aim:
+    def aim(kind: Information) -> Objective:
         errors = before.errors[kind].mean
         relative = np.divide(given, rho * errors, out=np.zeros_like(given), where=noisy)
         limits = most.copy()
         if others:
             worst = np.where(noisy, goal.others**2 * rho * errors, np.inf)
             limits[compared] = np.minimum(limits, worst)[compared]
-        return Aim(relative, is_sum=True, limits=limits if np.isfinite(limits).any() else None)
+        return Objective(
+            relative, is_sum=True, limits=limits if np.isfinite(limits).any() else None
+        )
 
     kind = "equal weights" if goal.weights is None else "given weights"
     within = ", within floors" if limited or others else ""
@@ -335,7 +337,7 @@ def optimize_within(
 
 
 def _lowered(aim: AimOf, factor: float) -> AimOf:
-    def lowered(kind: Information) -> Aim:
+    def lowered(kind: Information) -> Objective:
         found = aim(kind)
         limits = found.limits
         return found if limits is None else replace(found, limits=limits * factor)
@@ -360,7 +362,7 @@ def optimize_targets(
         raise BudgetError("error targets", "must be positive, one of them finite")
     before = predict(plan, plan.strategy, tree, targets.tables)
     # What invariants determine has no error, so it meets any target.
-    aim = Aim(1.0 / targets.numbers**2)
+    aim = Objective(1.0 / targets.numbers**2)
     sought = Sought(targets.tables, information, lambda _: aim)
     named = f"tables: {', '.join(table.name for table in targets.tables)}"
     return meet_targets(plan, tree, sought, before, ("error targets", named))
@@ -450,15 +452,15 @@ def search_shares(
         strata = np.array(numbers)
     model = spine_model(plan, tree, list(candidates.values()), sought.tables)
     neighbors, information = plan.budget.neighbors, sought.information
-    own = AllocationProblem(model, neighbors, Information.OWN, strata)
-    full = AllocationProblem(model, neighbors, Information.FULL, strata)
-    asked = own if information is Information.OWN else full
+    own = AllocationProblem(model, neighbors, Information.GEOUNIT, strata)
+    full = AllocationProblem(model, neighbors, Information.TREE, strata)
+    asked = own if information is Information.GEOUNIT else full
     if start is not None:
         return asked, find_shares(asked, sought.aim(information), start)
     start = strategy_shares(own, plan.strategy)
-    if information is Information.FULL:
+    if information is Information.TREE:
         # Own errors are larger, and limits in persons may be beyond them: no limits yet.
-        first = replace(sought.aim(Information.OWN), limits=None)
+        first = replace(sought.aim(Information.GEOUNIT), limits=None)
         start = find_shares(own, first, start).shares
     return asked, find_shares(asked, sought.aim(information), start)
 

@@ -77,8 +77,8 @@ def predict_covariances(
             answer=answer,
             other_query=pair[1].name,
             other_answer=other,
-            own=found[Information.OWN][level][i][j],
-            full=found[Information.FULL][level][i][j],
+            own=found[Information.GEOUNIT][level][i][j],
+            full=found[Information.TREE][level][i][j],
         )
         for level, geolevel in enumerate(plan.spine.levels)
         for i, j, answer, other in pairs_of_answers(pair)

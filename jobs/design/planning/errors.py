@@ -166,8 +166,8 @@ def prediction_rows(plan: Plan, prediction: Prediction) -> tuple[PredictedRow, .
             table=table.name,
             answers=table.size,
             geolevel=name,
-            own=_at(errors[Information.OWN], row, level),
-            full=_at(errors[Information.FULL], row, level),
+            own=_at(errors[Information.GEOUNIT], row, level),
+            full=_at(errors[Information.TREE], row, level),
         )
         for row, table in enumerate(prediction.model.tables)
         for level, name in enumerate(plan.spine.levels)

@@ -22,7 +22,7 @@ from das.queries.query import parse_query
 from das.tree.allocation import Allocation, AllocationProblem
 from das.tree.classes import SubtreeClasses
 from das.tree.information import Information
-from das.tree.largest import Aim
+from das.tree.largest import Objective
 from das.tree.search import find_shares
 from jobs.design.planning.allocation import (
     OPTIMIZATION,
@@ -194,8 +194,8 @@ def group_rows(
             persons=known(units.persons[index, level]),
             compared=row.compared.get(name),
             target=known(group_goal.targets[index, level]),
-            own=error(Information.OWN, index, level),
-            full=error(Information.FULL, index, level),
+            own=error(Information.GEOUNIT, index, level),
+            full=error(Information.TREE, index, level),
         )
         for index, row in enumerate(group_goal.rows)
         for level, name in enumerate(plan.spine.levels)
@@ -239,7 +239,7 @@ def optimize_for_groups(
         )
     padding = np.zeros((len(asked) - number, len(plan.spine.levels)))
 
-    def of_groups(information: Information) -> Aim:
+    def of_groups(information: Information) -> Objective:
         errors = before.errors[information].mean
         compared = errors[:number] * units.scale
         largest = rho * largest_of_blocks(units.blocks, compared)
@@ -250,7 +250,7 @@ def optimize_for_groups(
             grown = group_goal.others**2 * rho * errors[rows]
             limits[rows] = np.where(errors[rows] > 0, grown, np.inf)
         limits[number + len(others) :] = rho * group_goal.limits.numbers**2
-        return Aim(np.concatenate([scale, padding]), limits=limits)
+        return Objective(np.concatenate([scale, padding]), limits=limits)
 
     queries = {row.query: parse_query(plan.schema, row.query) for row in group_goal.rows}
     offered, shown = (*queries.values(), *others, *limited), ", ".join(queries)
@@ -265,7 +265,7 @@ def optimize_for_groups(
     if not group_goal.has_targets:
         sought = Sought(asked, information, of_groups, offered)
         return optimize_within(plan, tree, sought, before, source)
-    of_targets = Aim(1.0 / _targets_in_persons(group_goal, units, noisy, padding) ** 2)
+    of_targets = Objective(1.0 / _targets_in_persons(group_goal, units, noisy, padding) ** 2)
     sought = Sought(asked, information, lambda _: of_targets, offered)
     words, unmet = (
         ("targets of groups", f"groups: {shown}"),
@@ -299,7 +299,7 @@ def _unmet(
     for index, level in spots[:_MOST_UNREACHABLE]:
         alone = np.zeros((len(problem.model.tables), ratios.shape[1]))
         alone[index, level] = units.scale[index, level] / group_goal.targets[index, level] ** 2
-        least = find_shares(problem, Aim(alone), allocation.shares)
+        least = find_shares(problem, Objective(alone), allocation.shares)
         where = f"{group_goal.rows[index].name} at {plan.spine.levels[level]}"
         named.append(f"{where} alone needs rho {least.value:.6g}")
     more = len(spots) - len(named)

@@ -302,7 +302,7 @@ def _own_spreads(plan: Plan, level: int, workload: Workload) -> list[Spread]:
     )
     out = []
     for names in _attributes_of(workload):
-        alike, counts = terms.coordinates.alike(_query(plan.schema, workload, names))
+        alike, counts = terms.coordinates.distinct_answers(_query(plan.schema, workload, names))
         out.append(Spread(terms.coordinates.variances(alike, covariances)[0], counts))
     zero = _ZERO * max(float(one.values.max()) for one in out)
     return [Spread(np.where(one.values > zero, one.values, 0.0), one.counts) for one in out]

@@ -258,7 +258,7 @@ def budget_summary(
         budget=budget_rows(plan, ledger),
         strata=stratum_statements(plan, ledger, source),
         without_estimates=without_estimates(plan, product.tabulated.values())
-        if plan.lazy
+        if plan.on_demand
         else None,
     )
 
@@ -422,6 +422,6 @@ def optimized_summary(
 
 
 def _growth(row: PredictedRow, before: PredictedRow, information: Information) -> float:
-    own = information is Information.OWN
+    own = information is Information.GEOUNIT
     new, old = (row.own, before.own) if own else (row.full, before.full)
     return max(0.0, new.rmse / old.rmse - 1) if old.rmse else 0.0

@@ -82,7 +82,7 @@ def rehearse(run: Path, spec: GenerateSpec, out: Path) -> dict[str, Any]:
 
 
 def _writer(product: Product) -> TableReader[Any]:
-    where = f"{product.keys}data.format"
+    where = f"{product.keys}data.input_format"
     return writer_of(product.config.input, product.plan.schema, where)
 
 

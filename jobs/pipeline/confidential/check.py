@@ -16,9 +16,9 @@ from das.errors import InfeasibleError, InputError
 from das.histograms import Histograms
 from das.queries.query import Query
 from invariants.conflict import Statement, smallest_conflict
+from invariants.constraint import Constraint, statements_of
 from invariants.exact import Invariant, invariants_at
 from invariants.facilities import groups_of
-from invariants.limit import Limit, statements_of
 from invariants.linear import LinearRow
 from invariants.quarters import without_quarters
 from invariants.zeros import cells_at
@@ -102,7 +102,7 @@ def _agreements(plan: Plan, stated: Sequence[KindConfig]) -> dict[str, list[Agre
     These are the exact values that this run publishes, and those that the release published.
     """
     agreements: dict[str, list[Agreement]] = {}
-    for bound in plan.limits.bound:
+    for bound in plan.limits.pinned:
         for exact in plan.invariants:
             shared = [name for name in exact.geolevels if name in bound.geolevels]
             if shared and exact.query.size <= bound.query.size:
@@ -117,19 +117,19 @@ def _agreements(plan: Plan, stated: Sequence[KindConfig]) -> dict[str, list[Agre
         if entry.released is None or entry.released.path is None:
             continue
         released = open_released(plan, entry, entry.released)
-        for digits, published in released.exact().items():
+        for digits, exact_sums in released.exact().items():
             geolevels = [n for n in plan.spine.levels if plan.census_digits.get(n) == digits]
             for geolevel in geolevels[:1]:
                 agreements.setdefault(geolevel, []).extend(
                     Agreement(f"{name}, which is exact in the release", released.query, groups)
-                    for name, groups in published
+                    for name, groups in exact_sums
                 )
     return agreements
 
 
 def _checker(
     plan: Plan,
-    limits: Sequence[Limit],
+    limits: Sequence[Constraint],
     agreed: Sequence[Agreement],
     release: ReleaseLayout,
     confidential: ConfidentialLayout,
@@ -214,16 +214,16 @@ def _refuse_other_release(
                 )
 
 
-def _cells(plan: Plan, geolevel: str, limits: Sequence[Limit]) -> IntArray:
+def _cells(plan: Plan, geolevel: str, limits: Sequence[Constraint]) -> IntArray:
     """Return int64[k], one cell of each group of cells that no statement distinguishes."""
     queries = [query for limit in limits for query in limit.queries]
     queries += [invariant.query for invariant in invariants_at(plan.invariants, geolevel)]
-    levels = plan.limits.levels_told_apart(plan.schema, queries, most=1)
+    levels = plan.limits.representative_levels(plan.schema, queries, most=1)
     return cells_at(plan.schema.shape, levels)
 
 
 def _published(
-    plan: Plan, geolevel: str, truth: Histograms, cells: IntArray, limits: Sequence[Limit]
+    plan: Plan, geolevel: str, truth: Histograms, cells: IntArray, limits: Sequence[Constraint]
 ) -> Iterator[Statement]:
     """Yield the exact values that the run publishes of one geounit, but for public tables.
 

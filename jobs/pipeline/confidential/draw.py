@@ -58,13 +58,13 @@ def draw_part(
         spending.draws,
         part.account_name,
         draw_and_write,
-        is_recorded=lambda: is_recorded(ledger, part.name, is_lazy=part.is_lazy),
+        is_recorded=lambda: is_recorded(ledger, part.name, is_on_demand=part.is_on_demand),
         moved=moved,
     )
     record_measured(
         ledger,
         part.name,
         dataset_digest(part.dataset),
-        is_lazy=part.is_lazy,
+        is_on_demand=part.is_on_demand,
         cost=None if cost is None else cost(),
     )

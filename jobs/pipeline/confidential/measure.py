@@ -61,7 +61,7 @@ class MeasureTask:
       release: Paths of the release, which receives the noisy answers.
       confidential: Paths of the true histograms.
       key: The task's share of the noise key.
-      is_lazy: Whether the on-demand queries are drawn, or all others.
+      is_on_demand: Whether the on-demand queries are drawn, or all others.
     """
 
     plan: Plan
@@ -69,18 +69,20 @@ class MeasureTask:
     release: ReleaseLayout
     confidential: ConfidentialLayout
     key: LentKey
-    is_lazy: bool = False
+    is_on_demand: bool = False
 
     @property
     def queries(self) -> tuple[Query, ...]:
         """Return the queries to draw."""
-        return self.level.lazy if self.is_lazy else self.level.whole
+        return self.level.on_demand if self.is_on_demand else self.level.whole
 
     @property
     def dataset(self) -> Place:
         """Return the folder of the noisy answers."""
         layout = self.release
-        return (layout.lazy_measurements if self.is_lazy else layout.measurements)(self.level.name)
+        return (layout.lazy_measurements if self.is_on_demand else layout.measurements)(
+            self.level.name
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +101,7 @@ class MeasureStage:
     confidential: ConfidentialLayout
     tasks: Tasks
 
-    def draw(self, index: int, key: NoiseKey, *, is_lazy: bool = False) -> Drawn:
+    def draw(self, index: int, key: NoiseKey, *, is_on_demand: bool = False) -> Drawn:
         """Draw the noisy answers of one geolevel, and write them to part files.
 
         The key is split into two shares for the tasks and cannot be rebuilt after they end. A
@@ -111,7 +113,7 @@ class MeasureStage:
         Args:
           index: Index of the geolevel.
           key: Noise key of this part alone.
-          is_lazy: Whether the on-demand queries are drawn, or all others.
+          is_on_demand: Whether the on-demand queries are drawn, or all others.
 
         Returns:
           The part files, and facts about them.
@@ -129,12 +131,12 @@ class MeasureStage:
                 remedy="give no key; or a run file with `privacy.randomness: {source: "
                 "seeded_not_for_release, seed: ...}`",
             )
-        if is_lazy and level.index:
+        if is_on_demand and level.index:
             Dataset.open(self.release.counts(plan.levels[level.index - 1].name))
-        elif is_lazy:
+        elif is_on_demand:
             Dataset.open(self.release.support(level.name))
         with lent(key, self.confidential.keys) as lent_key:
-            task = MeasureTask(plan, level, self.release, self.confidential, lent_key, is_lazy)
+            task = MeasureTask(plan, level, self.release, self.confidential, lent_key, is_on_demand)
             n_answers = sum(query.size for query in task.queries)
             size = self.tasks.sizing.measure_numbers
             # The number of answers of on-demand queries is unknown before; that of the others
@@ -142,7 +144,7 @@ class MeasureStage:
             drawn = sum(query.size for query in level.whole)
             largest = max(1, size.most // max(1, drawn))
             batches = self._batches(level, largest, size.least // max(1, n_answers))
-            label = f"measure {level.name}{' lazily' if is_lazy else ''}"
+            label = f"measure {level.name}{' on_demand' if is_on_demand else ''}"
             parts = self.tasks.run(label, batches, _measurer(task))
         facts = {
             "format": MEASUREMENTS_FORMAT,
@@ -150,12 +152,12 @@ class MeasureStage:
             "configuration_digest": plan.digest,
             "not_for_release": plan.not_for_release,
             "queries": [described(query) for query in task.queries],
-            "lazy_queries": sorted(query.name for query in task.queries) if is_lazy else [],
+            "lazy_queries": sorted(query.name for query in task.queries) if is_on_demand else [],
             "open_session": self.tasks.is_open,
         }
         return parts, facts
 
-    def measure(self, index: int, key: NoiseKey, *, is_lazy: bool = False) -> None:
+    def measure(self, index: int, key: NoiseKey, *, is_on_demand: bool = False) -> None:
         """Draw a geolevel and publish it without an account, for replicates only.
 
         The truth of a replicate is a release; runs use `draw_part`. A published dataset is kept.
@@ -163,16 +165,16 @@ class MeasureStage:
         Args:
           index: Index of the geolevel.
           key: Public noise key; the plan is marked as not for release.
-          is_lazy: As for `draw`; nothing happens at a geolevel without on-demand queries.
+          is_on_demand: As for `draw`; nothing happens at a geolevel without on-demand queries.
 
         Raises:
           ConfigError, OutputError, SpentError: As for `draw`.
         """
         level = self.plan.levels[index]
         layout = self.release
-        dataset = (layout.lazy_measurements if is_lazy else layout.measurements)(level.name)
-        if not is_published(dataset) and (level.lazy or not is_lazy):
-            publish(dataset, *self.draw(index, key, is_lazy=is_lazy))
+        dataset = (layout.lazy_measurements if is_on_demand else layout.measurements)(level.name)
+        if not is_published(dataset) and (level.on_demand or not is_on_demand):
+            publish(dataset, *self.draw(index, key, is_on_demand=is_on_demand))
 
     def _batches(self, level: Level, largest: int, smallest: int) -> list[Batch]:
         return geounit_batches(self.release, level, self.tasks.batches, largest, smallest)
@@ -195,8 +197,8 @@ def measure_batch(batch: Batch, task: MeasureTask) -> PartFile:
     codes = texts(measured)
     ends = texts(measured, "chain_end")
     above = _Above.read(task, texts(measured, "parent"))
-    every = 0 if task.is_lazy else sum(query.size for query in task.queries)
-    numbers = np.cumsum(every + len(level.lazy) * above.live_cells() + 1)
+    every = 0 if task.is_on_demand else sum(query.size for query in task.queries)
+    numbers = np.cumsum(every + len(level.on_demand) * above.live_cells() + 1)
     noise = {
         end: {
             noisy.query.name: noisy.mechanism
@@ -204,7 +206,7 @@ def measure_batch(batch: Batch, task: MeasureTask) -> PartFile:
         }
         for end in set(ends)
     }
-    writer = PartWriter(task.dataset, LAZY_MEASUREMENTS if task.is_lazy else MEASUREMENTS)
+    writer = PartWriter(task.dataset, LAZY_MEASUREMENTS if task.is_on_demand else MEASUREMENTS)
     histograms = RangeReader(Dataset.open(task.confidential.histograms(level.name)))
 
     def draw(streams: Streams) -> None:
@@ -218,10 +220,12 @@ def measure_batch(batch: Batch, task: MeasureTask) -> PartFile:
             for query in task.queries:
                 number = level.queries.index(query)
                 mechanisms = [noise[end][query.name] for end in ends[start:stop]]
-                if task.is_lazy:
+                if task.is_on_demand:
                     drawn = above.part(start, stop)
                     open_rows = partial(_open_rows, streams, number, rows[start:stop])
-                    tables.append(_lazy_table(truth, query, drawn, chunk, mechanisms, open_rows))
+                    tables.append(
+                        _on_demand_table(truth, query, drawn, chunk, mechanisms, open_rows)
+                    )
                 else:
                     stream = streams.open((number,), rows[start:stop])
                     noisy = measure(truth, query, mechanisms=mechanisms, stream=stream)
@@ -270,7 +274,7 @@ class _Above:
         level, plan = task.level, task.plan
         starts = np.array([start for start, _ in families(parents)], np.int64)
         number = np.searchsorted(starts, np.arange(len(parents)), side="right") - 1
-        if not task.is_lazy:
+        if not task.is_on_demand:
             return cls(None, number)
         if not level.index:
             return cls(_alive(read_support(plan, task.release).cells, plan.schema.size), number)
@@ -300,7 +304,7 @@ def _alive(cells: IntArray, n_cells: int) -> Histograms:
     return Histograms(n_cells, np.array([0, len(cells)]), cells, np.ones(len(cells), np.int64))
 
 
-def _lazy_table(
+def _on_demand_table(
     truth: Confidential[Histograms],
     query: Query,
     above: _Above,

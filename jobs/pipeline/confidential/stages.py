@@ -1,4 +1,4 @@
-"""The stages that see confidential data: plan, read, settle, measure, evaluate."""
+"""The stages that see confidential data: plan, read, resolve_constraints, measure, evaluate."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from jobs.pipeline.storage.dataset import is_published
 from jobs.pipeline.storage.files import read_json, write_json
 from jobs.pipeline.storage.geography import read_geography, write_geography
 from jobs.pipeline.storage.journal import remove_journal
-from jobs.pipeline.storage.ledger import read_ledger, seal_ledger, start_ledger
+from jobs.pipeline.storage.ledger import finalize_ledger, read_ledger, start_ledger
 from jobs.pipeline.storage.place import remove_tree
 
 
@@ -123,7 +123,7 @@ def _lattice(product: Product) -> Lattice:
     return Lattice.from_leaves(spine, geocode_bytes(codes, spine.digits[-1]))
 
 
-def settle(job: Job) -> None:
+def resolve_constraints(job: Job) -> None:
     """Check the data against the invariants; publish exact values and the bounds they imply.
 
     This stage precedes the reservation of budget, so a contradiction costs nothing.
@@ -135,7 +135,7 @@ def settle(job: Job) -> None:
     for product in job.products:
         plan, release, stated = product.plan, product.release, product.config.invariants
         binding = {name: (products[name].plan, products[name].release) for name in product.bound_by}
-        with job.stage("settle", product.label("invariants")):
+        with job.stage("resolve_constraints", product.label("invariants")):
             bound = partial(bound_parts, plan, stated, release, job.tasks)
             publish_given_counts(plan, stated, release, binding, bound)
             with _noted(job, product):
@@ -148,11 +148,16 @@ def settle(job: Job) -> None:
                     confidential=product.confidential,
                     tasks=job.tasks,
                 )
-            if not plan.limits.hang_on_products:  # else after the other products are solved
+            if (
+                not plan.limits.depends_on_other_products
+            ):  # else after the other products are solved
                 publish_implied(plan, release, job.tasks)
     for product in job.products:
         if product.plan.limits.ties is not None:
-            with job.stage("settle", product.label("constraints")), _noted(job, product):
+            with (
+                job.stage("resolve_constraints", product.label("constraints")),
+                _noted(job, product),
+            ):
                 check_ties(product, products, job.tasks)
 
 
@@ -172,24 +177,24 @@ def measure(job: Job) -> None:
     """
     for product in job.products:
         for level in product.plan.levels:
-            _measure_level(job, product, level, is_lazy=False)
-        if not product.plan.lazy:
-            seal_ledger(product.release.ledger)
+            _measure_level(job, product, level, is_on_demand=False)
+        if not product.plan.on_demand:
+            finalize_ledger(product.release.ledger)
 
 
-def measure_lazily(job: Job, product: Product, level: Level) -> None:
+def measure_on_demand(job: Job, product: Product, level: Level) -> None:
     """Draw the on-demand queries of a geolevel, after the geolevel above is solved.
 
     Raises:
       LedgerError: As for `measure`.
       OutputError: An older version of this program drew them.
     """
-    if level.lazy:
+    if level.on_demand:
         refuse_mixed(product.release, level.name)
-        _measure_level(job, product, level, is_lazy=True)
+        _measure_level(job, product, level, is_on_demand=True)
 
 
-def _measure_level(job: Job, product: Product, level: Level, *, is_lazy: bool) -> None:
+def _measure_level(job: Job, product: Product, level: Level, *, is_on_demand: bool) -> None:
     """Draw the on-demand queries of a geolevel, or all others, once.
 
     Published answers are final. If a driver dies before publication, its files are unreadable and
@@ -197,13 +202,13 @@ def _measure_level(job: Job, product: Product, level: Level, *, is_lazy: bool) -
     (`jobs.pipeline.folder.draws`). The key is dropped when the call returns.
     """
     spending = spending_of(job.resolved, product, job.identity)
-    part = next(p for p in spending.parts if (p.name, p.is_lazy) == (level.name, is_lazy))
+    part = next(p for p in spending.parts if (p.name, p.is_on_demand) == (level.name, is_on_demand))
 
     def draw(key: NoiseKey) -> Drawn:
         stage = MeasureStage(product.plan, product.release, product.confidential, job.tasks)
         _refuse_other_noise(product, level.index)
         with job.stage("measure", product.label(part.account_name), level.name):
-            return stage.draw(level.index, key, is_lazy=is_lazy)
+            return stage.draw(level.index, key, is_on_demand=is_on_demand)
 
     draw_part(spending, part, draw, moved=job.moved)
 

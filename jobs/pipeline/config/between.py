@@ -12,14 +12,21 @@ from das.arrays import BoolArray, IntArray
 from das.errors import ConfigError
 from das.queries.query import Query, parse_query
 from das.schema import Schema
-from invariants.between import Form, Tie, Ties, caps_of, tie_types
-from invariants.joining import NO_CODE, Order, Places, places_of
+from invariants.between import (
+    CrossProductConstraint,
+    CrossProductConstraints,
+    Form,
+    build_constraints,
+    caps_of,
+)
+from invariants.joining import NO_CODE, JoinOrder, UnitBounds, unit_bounds
 from invariants.linear import LinearRow, cells_in
 from jobs.pipeline.config.mistakes import at, refuse_off_spine, refuse_unknown
 from jobs.pipeline.config.models.kinds.row import coefficients_of
 from jobs.pipeline.config.models.products import JoinedConfig
 from jobs.pipeline.config.models.run import BetweenConfig, RunConfig, SideConfig
 from jobs.pipeline.config.product import Product
+from jobs.pipeline.config.upgrade import Kind, as_hashed
 from jobs.pipeline.plan import Hint, Plan, plan_terms, why_no_estimates
 from jobs.pipeline.storage.place import Place
 
@@ -43,13 +50,15 @@ def tied_products(
         product after the other, or might contradict others.
     """
     plans = {name: product.plan for name, product in products.items()}
-    stated: dict[str, list[tuple[BetweenConfig, Tie]]] = {}
-    for number, entry in enumerate(config.between):
-        with at(f"{path}: between.{number}"):
+    stated: dict[str, list[tuple[BetweenConfig, CrossProductConstraint]]] = {}
+    for number, entry in enumerate(config.cross_product_constraints):
+        with at(f"{path}: cross_product_constraints.{number}"):
             later, tie = _tie(entry, plans)
-        if any(entry.name == other.name for other in config.between[:number]):
+        if any(entry.name == other.name for other in config.cross_product_constraints[:number]):
             raise ConfigError(
-                f"{path}: between.{number}", "has the name of another", got=entry.name
+                f"{path}: cross_product_constraints.{number}",
+                "has the name of another",
+                got=entry.name,
             )
         stated.setdefault(later, []).append((entry, tie))
     with at(f"{path}: between"):
@@ -58,7 +67,7 @@ def tied_products(
     return {name: replace(product, plan=plans[name]) for name, product in products.items()}
 
 
-def _tie(entry: BetweenConfig, plans: Mapping[str, Plan]) -> tuple[str, Tie]:
+def _tie(entry: BetweenConfig, plans: Mapping[str, Plan]) -> tuple[str, CrossProductConstraint]:
     """Return the later product of a constraint, which it binds, and the constraint."""
     order = [*plans]
     for name, side in (("left", entry.left), ("right", entry.right)):
@@ -84,7 +93,7 @@ def _tie(entry: BetweenConfig, plans: Mapping[str, Plan]) -> tuple[str, Tie]:
     form = Form({other.product: _coefficients(other, plans)})
     least = form if relation in ("equals", "at_least") else None
     most = form if relation in ("equals", "at_most") else None
-    return own.product, Tie(entry.name, counted == 1, least, most)
+    return own.product, CrossProductConstraint(entry.name, counted == 1, least, most)
 
 
 def _coefficients(side: SideConfig, plans: Mapping[str, Plan]) -> IntArray:
@@ -92,7 +101,9 @@ def _coefficients(side: SideConfig, plans: Mapping[str, Plan]) -> IntArray:
 
 
 def _tied(
-    later: str, stated: Sequence[tuple[BetweenConfig, Tie]], plans: Mapping[str, Plan]
+    later: str,
+    stated: Sequence[tuple[BetweenConfig, CrossProductConstraint]],
+    plans: Mapping[str, Plan],
 ) -> dict[str, Plan]:
     """Return the plans with the constraints of a product, and the demands of its exact answers."""
     plan, order = plans[later], [*plans]
@@ -114,17 +125,17 @@ def _tied(
             got=plan.limits.facilities.query.name,
             remedy="state what facilities hold as constraints too, at_least and at_most",
         )
-    if plan.limits.bound:
+    if plan.limits.pinned:
         raise ConfigError(
             f"constraints of the {later}",
             "stand beside counts of an earlier release",
-            got=[one.query.name for one in plan.limits.bound],
+            got=[one.query.name for one in plan.limits.pinned],
             want="one of both",
         )
     possible = np.zeros(plan.schema.size, np.bool_)
     possible[plan.limits.possible(plan.schema)] = True
     held = tuple(levels[: levels.index(geolevels.pop()) + 1])
-    ties = tie_types([tie for _, tie in stated], held, possible)
+    ties = build_constraints([tie for _, tie in stated], held, possible)
     changed = dict(plans)
     before = order[: order.index(later)]
     rows: dict[str, list[LinearRow]] = {}
@@ -145,7 +156,7 @@ def _tied(
     return changed
 
 
-def _hints_of(later: str, plan: Plan, ties: Ties) -> dict[str, Hint]:
+def _hints_of(later: str, plan: Plan, ties: CrossProductConstraints) -> dict[str, Hint]:
     """By the name of a product before, what noisy answers say of it.
 
     None where records have no estimates, where no small query tells the types apart, or where
@@ -187,7 +198,7 @@ def _hints_of(later: str, plan: Plan, ties: Ties) -> dict[str, Hint]:
     return out
 
 
-def _telling(plan: Plan, ties: Ties) -> Query | None:
+def _telling(plan: Plan, ties: CrossProductConstraints) -> Query | None:
     """Return the smallest estimated query of the product that distinguishes its types."""
     cells, types = np.arange(plan.schema.size), ties.query.codes
     terms = plan_terms(plan)
@@ -223,8 +234,8 @@ class Joining:
     """
 
     config: JoinedConfig
-    places: Places
-    order: Order
+    places: UnitBounds
+    order: JoinOrder
     units: Schema
     number: str
     columns: tuple[str, ...]
@@ -232,7 +243,8 @@ class Joining:
 
 def joined_settings(config: JoinedConfig) -> dict[str, object]:
     """Return the settings on which joined microdata depend, as JSON values."""
-    return dict(config.model_dump(mode="json", exclude={"formats"}))
+    settings = config.model_dump(mode="json", exclude={"file_formats"})
+    return dict(as_hashed(Kind.CENSUS, settings, "products.*.output.joined"))
 
 
 def joining_of(product: Product, products: Mapping[str, Product]) -> Joining | None:
@@ -254,7 +266,7 @@ def joining_of(product: Product, products: Mapping[str, Product]) -> Joining | N
         raise ConfigError(
             f"joined {product.name}",
             "are put into the units of another product, and nothing says which hold how many",
-            remedy="state what the two must agree on under `between`",
+            remedy="state what the two must agree on under `cross_product_constraints`",
         )
     if ties.geolevel != plan.leaf.name:
         raise ConfigError(
@@ -263,30 +275,33 @@ def joining_of(product: Product, products: Mapping[str, Product]) -> Joining | N
             got=f"constraints at {ties.geolevel}",
             want=plan.leaf.name,
         )
-    places = places_of(ties, product.name)
+    places = unit_bounds(ties, product.name)
     units = products[places.product].plan.schema
     first = np.zeros(plan.schema.size, np.bool_)
-    if config.adults:
-        first = cells_in(plan.schema, config.adults, f"joined {product.name}.adults")
+    if config.householder_first:
+        where = f"joined {product.name}.householder_first"
+        first = cells_in(plan.schema, config.householder_first, where)
     number = f"{places.product}_{NUMBER}"
     columns = tuple(f"{places.product}_{one.name}" for one in units.attributes)
     names = ["geocode", number, *columns, *(one.name for one in plan.schema.attributes)]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise ConfigError(f"joined {product.name}", "would have a column twice", got=twice)
-    order = Order(first, *_codes(plan.schema, units, config.alike, product.name), config.seed)
+    order = JoinOrder(
+        first, *_codes(plan.schema, units, config.match_on, product.name), config.seed
+    )
     return Joining(config, places, order, units, number, columns)
 
 
 def _codes(
-    schema: Schema, units: Schema, alike: Sequence[str], name: str
+    schema: Schema, units: Schema, match_on: Sequence[str], name: str
 ) -> tuple[IntArray, IntArray]:
-    """int64[k] codes of the cells of records by what is to be alike; int64[n] of cells of units."""
+    """int64[k] codes of the cells of records by what is to match; int64[n] of cells of units."""
     own, theirs = np.zeros(schema.size, np.int64), np.zeros(units.size, np.int64)
-    told: BoolArray = np.full(units.size, bool(alike))
-    for axis in alike:
+    told: BoolArray = np.full(units.size, bool(match_on))
+    for axis in match_on:
         what = "names what is no attribute or recode"
-        refuse_unknown(f"joined {name}.alike", what, [axis], _axes(schema))
+        refuse_unknown(f"joined {name}.match_on", what, [axis], _axes(schema))
         query = parse_query(schema, axis)
         labels = {label: code for code, label in enumerate(query.labels())}
         own = own * len(labels) + query.rows_of(np.arange(schema.size))

@@ -15,6 +15,7 @@ from das.errors import ConfigError
 from jobs.pipeline.config.local_path import is_endless, local_path
 from jobs.pipeline.config.models.run import RunConfig
 from jobs.pipeline.config.models.values import SURVEY
+from jobs.pipeline.config.upgrade import Kind, advice, as_stated, current, is_former
 from jobs.pipeline.config.yaml_file import read_map
 from jobs.pipeline.storage.layout import Roots
 from jobs.pipeline.storage.place import Place, StoredPlace, lies_in
@@ -53,8 +54,8 @@ def read_run_file(path: Place) -> RunConfig:
         raise ConfigError(
             str(path),
             "is of format 1, which is not read any more",
-            remedy="write `format: 2`; put schema, data, invariants, solve, evaluate, of privacy "
-            "rho, epsilon, epsilon_from, allocation, lazy_queries and product, and of output "
+            remedy="write `format: 3`; put schema, data, invariants, solve, evaluate, of privacy "
+            "rho, epsilon, epsilon_from, allocation, on_demand_queries and product, and of output "
             "microdata, tables, table_formats and h1 under `products: {persons: ...}`; the section "
             "units before it, under `products: {units: ...}` with its `privacy: {product: units}`; "
             "and `exact: {product: units, query: QUERY}` for `units: QUERY` of facilities; the "
@@ -82,10 +83,13 @@ def read_model(path: Place, model: type[ModelT]) -> ModelT:
 
 
 def _validated(path: Place, document: dict[Any, Any], model: type[ModelT]) -> ModelT:
+    kind: Kind | None = getattr(model, "renames", None)
     try:
-        return model.model_validate(document)
+        return model.model_validate(
+            document if kind is None else current(kind, str(path), document)
+        )
     except ValidationError as error:
-        raise _config_error(path, error) from None
+        raise _config_error(path, error, kind, document) from None
 
 
 def absolute(config: ModelT, folder: Place) -> ModelT:
@@ -256,18 +260,23 @@ def _keys(location: Sequence[int | str]) -> list[str]:
     return keys[:place] + keys[place + 1 :]
 
 
-def _config_error(path: Place, error: ValidationError) -> ConfigError:
-    """Return one error with the first wrong keys, their values and the expected ones."""
+def _config_error(
+    path: Place, error: ValidationError, renames: Kind | None, document: Mapping[Any, Any]
+) -> ConfigError:
+    """Return one error with the first wrong keys in the words of the file, and their values."""
     problems = []
+    is_older = renames is not None and is_former(renames, document)
     for item in error.errors()[:_MOST_PROBLEMS]:
-        key = ".".join(_keys(item["loc"]))
+        keys = _keys(item["loc"])
+        key = ".".join(as_stated(renames, keys) if renames is not None and is_older else keys)
         got = item["input"]
         shown = type(got).__name__ if isinstance(got, dict | list) else f"{got!r:.200}"
         kind = item["type"]
         if kind == "missing":
             problems.append(f"{key}: is required")
         elif kind == "extra_forbidden":
-            problems.append(f"{key}: is not a known key")
+            became = "" if renames is None or is_older else advice(renames, keys)
+            problems.append(f"{key}: is not a known key{became}")
         elif kind == "value_error":
             problems.append(f"{key or 'file'}: {item['msg'].removeprefix('Value error, ')}")
         else:

@@ -28,11 +28,16 @@ from jobs.pipeline.config.models.run import RunConfig, RuntimeConfig
 from jobs.pipeline.config.product import Resolved, key_beside
 from jobs.pipeline.config.resolve import Places, RunFile, resolve_products
 from jobs.pipeline.config.schema import load_schema, read_schema
+from jobs.pipeline.config.upgrade import (
+    PERSONS_OF_FORMAT_1,
+    UNITS_OF_FORMAT_1,
+    Kind,
+    as_hashed,
+    product_as_hashed,
+)
 from jobs.pipeline.storage.layout import census_release, confidential_layout, release_folder
 from jobs.pipeline.storage.place import Place
 
-# Run files of format 1, as which the digest still writes what it hashes, had these two products.
-_UNITS_OF_FORMAT_1, _PERSONS_OF_FORMAT_1 = "units", "persons"
 _PRIVACY = ("definition", "rho", "epsilon", "delta", "neighbors", "allocation", "lazy_queries",
             "root_support", "randomness", "product", "grant", "epsilon_from")  # fmt: skip
 
@@ -208,15 +213,25 @@ def _with(config: ModelT, section: str, **changes: object) -> ModelT:
     return config.model_copy(update={section: part.model_copy(update=changes)})
 
 
+def meaning_of(path: Path) -> tuple[RunConfig, str]:
+    """Read a run file; return what it says, paths as written, and the digest of what it measures.
+
+    Raises:
+      ConfigError, SchemaError: It, its schemas or its allocations cannot be used.
+    """
+    written = read_run_file(path)
+    return written, run_digest(written, absolute(written, absolute_path(path).parent))
+
+
 def run_digest(written: RunConfig, config: RunConfig) -> str:
     """SHA-256 of what a run measures.
 
     That is the run file without its name, speed, account, what follows from measurements (`solve`,
     `output`: `jobs.pipeline.folder.solutions`) and how it is judged (`evaluate`), with the files it
     names. Data paths count as written, so that a project can move to another folder. The document
-    that is hashed has the last product at its top and the others beside it, as run files of format
-    1 had
-    them: so a folder that was begun with such a file is also that of the same run in format 2.
+    that is hashed has the keys of format 2 (`jobs.pipeline.config.upgrade`). The last product
+    stands at its top and the others beside it, as in format 1. So a folder that was begun with a
+    file of either goes on with one of format 3.
 
     Args:
       written: The run file.
@@ -230,7 +245,8 @@ def run_digest(written: RunConfig, config: RunConfig) -> str:
     for name in others:
         privacy = products[name]["privacy"]
         privacy["product"] = privacy["product"] or products[name]["schema"]["name"]
-    run = written.model_dump(mode="json", include={"geography", "privacy"})
+    shared = written.model_dump(mode="json", include={"geography", "privacy"})
+    run = as_hashed(Kind.CENSUS, shared)
     own, privacy = products[last], {**run["privacy"], **products[last]["privacy"]}
     document: dict[str, Any] = {
         "schema": own["schema"],
@@ -240,13 +256,12 @@ def run_digest(written: RunConfig, config: RunConfig) -> str:
         "invariants": own["invariants"],
     }
     of_all: dict[str, Any] = {}
-    if [*products] not in (
-        [_PERSONS_OF_FORMAT_1],
-        [_UNITS_OF_FORMAT_1, _PERSONS_OF_FORMAT_1],
-    ):
+    if [*products] not in ([PERSONS_OF_FORMAT_1], [UNITS_OF_FORMAT_1, PERSONS_OF_FORMAT_1]):
         of_all["products"] = [*products]
-    if written.between:
-        of_all["between"] = [entry.model_dump(mode="json") for entry in written.between]
+    if written.cross_product_constraints:
+        of_all["between"] = [
+            entry.model_dump(mode="json") for entry in written.cross_product_constraints
+        ]
     keys = (*document, *of_all)
     document |= {key_beside(name, keys): products[name] for name in others} | of_all
     text = json.dumps(document)  # in order: the order of groups numbers the answers
@@ -256,19 +271,12 @@ def run_digest(written: RunConfig, config: RunConfig) -> str:
 def _contents(written: ProductConfig, config: ProductConfig) -> dict[str, Any]:
     """Return a product with the contents of schema and allocation in place of their paths."""
     later = {"solve", "output", "evaluate"}
-    document = written.model_dump(mode="json", by_alias=True, exclude=later)
+    stated = written.model_dump(mode="json", by_alias=True, exclude=later)
+    document = product_as_hashed(stated)
     document["schema"] = read_schema(config.schema_).model_dump(mode="json")
     if config.privacy.allocation is not None:
         allocation = read_model(config.privacy.allocation, AllocationFile)
-        document["privacy"]["allocation"] = allocation.model_dump(mode="json")
-    document["invariants"] = [_as_in_format_1(entry) for entry in document["invariants"]]
+        document["privacy"]["allocation"] = as_hashed(
+            Kind.ALLOCATION, allocation.model_dump(mode="json")
+        )
     return document
-
-
-def _as_in_format_1(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an invariant as format 1 wrote it, for the digest."""
-    exact = entry.get("exact")
-    if "facilities" not in entry or (exact is not None and exact["product"] != _UNITS_OF_FORMAT_1):
-        return dict(entry)
-    written = {**entry, "exact": exact and exact["query"]}
-    return {_UNITS_OF_FORMAT_1 if key == "exact" else key: value for key, value in written.items()}

@@ -27,8 +27,8 @@ from jobs.pipeline.storage.layout import ConfidentialLayout, ReleaseLayout
 from jobs.pipeline.storage.place import Place
 
 MOST_ANSWERS = 4_000_000
-"""Of a geounit to the queries that are not lazy: 32 MB an array, of which a task holds some tens
-(docs/sizes.md, "Schemas of millions of cells"). They have full column rank, so a root without
+"""Of a geounit to the queries that are not on demand: 32 MB an array, of which a task holds some
+tens (docs/sizes.md, "Schemas of millions of cells"). They have full column rank, so a root without
 support has no more cells."""
 
 
@@ -171,10 +171,12 @@ def account_of(config: RunConfig) -> Place:
 
 def claim_of(resolved: Resolved, product: Product, run: str) -> Claim:
     """Return what a run folder with this identity asks of the account for a product."""
-    grant, folder = resolved.config.privacy.grant, str(resolved.config.output.directory)
+    budget_id, folder = resolved.config.privacy.budget_id, str(resolved.config.output.directory)
     plan = product.plan
     exact = tuple(f"{one.query.name} at {', '.join(one.geolevels)}" for one in plan.invariants)
-    return Claim(product.account_name, grant, plan.budget, run, folder, plan.changed_record, exact)
+    return Claim(
+        product.account_name, budget_id, plan.budget, run, folder, plan.changed_record, exact
+    )
 
 
 def table_entries(

@@ -51,7 +51,7 @@ def released_configuration(resolved: Resolved) -> dict[str, str]:
     """Files of the public part of a configuration, YAML text by name."""
     config, files = resolved.config, dict[str, str]()
     run = public_document(config) | {"output": {"directory": "../.."}}
-    for key in ("account", "grant", "randomness"):
+    for key in ("account", "budget_id", "randomness"):
         run.get("privacy", {}).pop(key, None)
     run.pop("runtime", None)
     if config.geography.geounits is not None:
@@ -68,7 +68,7 @@ def released_configuration(resolved: Resolved) -> dict[str, str]:
         document["schema"], document["privacy"]["allocation"] = schema, allocation
         document.pop("evaluate", None)
         if not isinstance(product.data, NmfData):  # which is public itself
-            document["data"] = {"format": "withheld"}
+            document["data"] = {"input_format": "withheld"}
     return {RUN_FILE: _HEAD + yaml_text(run), **files}
 
 

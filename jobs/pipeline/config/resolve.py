@@ -9,6 +9,8 @@ from fractions import Fraction
 from functools import partial
 from itertools import combinations_with_replacement
 
+from pydantic_core import to_json
+
 from das.errors import BudgetError, ConfigError
 from das.privacy.budget import Budget, total_from_epsilon
 from das.privacy.loss_distribution import unit_shift
@@ -18,9 +20,9 @@ from das.schema import Schema
 from das.strategy import Strategy, noisy_queries
 from geography.lattice import Spine
 from geography.respine import design_spine
-from invariants.constraints import Limits
+from invariants.constraint import Constraint
+from invariants.constraints import Constraints
 from invariants.exact import Invariant, check_invariants
-from invariants.limit import Limit
 from jobs.pipeline.config.allocation import even_strategy, load_allocation, read_frozen
 from jobs.pipeline.config.between import tied_products
 from jobs.pipeline.config.data import check_suffix
@@ -37,6 +39,7 @@ from jobs.pipeline.config.product import (
     table_entries,
 )
 from jobs.pipeline.config.schema import load_schema
+from jobs.pipeline.config.upgrade import Kind, as_hashed
 from jobs.pipeline.config.workload import BudgetKind
 from jobs.pipeline.plan import Covariate, Plan, Solving, exact_query
 from jobs.pipeline.storage.layout import ConfidentialLayout, ReleaseLayout
@@ -106,7 +109,11 @@ def resolve_products(file: RunFile) -> dict[str, Product]:
                     got=other.account_name,
                 )
         products[name] = product
-    return tied_products(file.config, file.path, products) if file.config.between else products
+    return (
+        tied_products(file.config, file.path, products)
+        if file.config.cross_product_constraints
+        else products
+    )
 
 
 def _resolve(
@@ -135,18 +142,20 @@ def _resolve(
             with mistakes.at(f"{keys}privacy"):
                 budget = budget_by_noise(privacy, own.privacy.epsilon, strategy)
     with mistakes.at(f"{keys}solve"):
-        for key in ("learned_prior", "order"):
+        for key in ("empirical_bayes", "l2_passes"):
             refuse_off_spine(key, getattr(own.solve, key), levels, census.levels)
             refuse_unknown(key, "names an unknown geolevel", getattr(own.solve, key), levels)
         solving = _solving(own.solve, schema)
     with mistakes.at(f"{keys}solve"):
         passes = tuple(
-            tuple(parse_query(schema, text) for text in one) for one in own.solve.rounding
+            tuple(parse_query(schema, text) for text in one) for one in own.solve.rounding_passes
         )
-    with mistakes.at(f"{keys}privacy.lazy_queries"):
-        lazy = frozenset(parse_query(schema, text).name for text in own.privacy.lazy_queries)
-    with mistakes.at(f"{keys}privacy.root_support"):
-        support = tuple(parse_query(schema, text) for text in own.privacy.root_support)
+    with mistakes.at(f"{keys}privacy.on_demand_queries"):
+        on_demand = frozenset(
+            parse_query(schema, text).name for text in own.privacy.on_demand_queries
+        )
+    with mistakes.at(f"{keys}privacy.root_support_passes"):
+        support = tuple(parse_query(schema, text) for text in own.privacy.root_support_passes)
     with mistakes.at(f"{keys}invariants"):
         for index, entry in enumerate(own.invariants):
             refuse_off_spine(f"{index}: geolevel", [entry.stated_at], levels, census.levels)
@@ -175,9 +184,9 @@ def _resolve(
         file.not_for_release,
         file.digest,
         limits,
-        lazy,
+        on_demand,
         support,
-        solve_digest=hashlib.sha256(own.solve.model_dump_json().encode()).hexdigest(),
+        solve_digest=solve_digest(own.solve),
         is_elsewhere=isinstance(own.data, NmfData),
         census=None if spine is census else census,
     )
@@ -194,6 +203,12 @@ def _resolve(
         asked,
         None if seed is None else seed + place,
     )
+
+
+def solve_digest(solve: SolveConfig) -> str:
+    """SHA-256 of the section `solve`, as the first format of these keys wrote it."""
+    document = as_hashed(Kind.CENSUS, solve.model_dump(mode="json"), "products.*.solve")
+    return hashlib.sha256(to_json(document)).hexdigest()
 
 
 def _check_files(
@@ -246,8 +261,10 @@ def _strategy(file: RunFile, name: str, schema: Schema, spine: Spine, planned: P
             remedy="das plan --optimize FILE makes one for the tables and the budget",
         )
     else:
-        ordered = [text for passes in own.solve.order.values() for one in passes for text in one]
-        named_queries = [*own.privacy.lazy_queries, *own.privacy.root_support, *ordered]
+        ordered = [
+            text for passes in own.solve.l2_passes.values() for one in passes for text in one
+        ]
+        named_queries = [*own.privacy.on_demand_queries, *own.privacy.root_support_passes, *ordered]
         tables = [text for text, _ in table_entries(own.output, schema)]
         texts = [*tables, *file.wanted.get(name, ()), *named_queries]
         strategy = even_strategy(schema, spine, texts)
@@ -257,15 +274,15 @@ def _strategy(file: RunFile, name: str, schema: Schema, spine: Spine, planned: P
 
 def read_invariants(
     entries: Sequence[KindConfig], setting: Setting
-) -> tuple[tuple[Invariant, ...], Limits]:
+) -> tuple[tuple[Invariant, ...], Constraints]:
     """Return the exact queries of the section `invariants`, and its other entries as limits.
 
     Raises:
       SchemaError, ConfigError: An entry cannot be used, or two contradict each other; the message
         says which.
     """
-    built: dict[type[KindConfig], list[Limit]] = {kind: [] for kind in (*KINDS[1:], KINDS[0])}
-    exact = list[Limit]()
+    built: dict[type[KindConfig], list[Constraint]] = {kind: [] for kind in (*KINDS[1:], KINDS[0])}
+    exact = list[Constraint]()
     for index, entry in enumerate(entries):
         own = exact if entry.is_exact_query else built[type(entry)]
         if own and entry.limit.is_single:
@@ -277,7 +294,7 @@ def read_invariants(
     stated = tuple(one for kind, own in built.items() if own for one in kind.limit.joined(own))
     for limit in stated:
         limit.check(stated, invariants)
-    return invariants, Limits(stated)
+    return invariants, Constraints(stated)
 
 
 def _solving(config: SolveConfig, schema: Schema) -> Solving:
@@ -285,13 +302,13 @@ def _solving(config: SolveConfig, schema: Schema) -> Solving:
     housing = config.housing_units
     return Solving(
         config.tolerance,
-        config.targets,
-        tuple(config.learned_prior),
+        config.fit_to,
+        tuple(config.empirical_bayes),
         {
             level: tuple(tuple(parse_query(schema, text).name for text in one) for one in passes)
-            for level, passes in config.order.items()
+            for level, passes in config.l2_passes.items()
         },
-        config.round_passes,
+        config.round_l2_passes,
         config.method,
         config.least_squares,
         config.integers,
@@ -301,8 +318,8 @@ def _solving(config: SolveConfig, schema: Schema) -> Solving:
         else Covariate(
             tuple(housing.geolevels),
             housing.expect == "composition",
-            housing.kappa,
-            housing.certified,
+            housing.variance_factor,
+            housing.only_if_better,
         ),
     )
 

@@ -66,8 +66,8 @@ def _require_product(made: Product, keys: str) -> None:
     with mistakes.at(f"{keys}solve"):
         _refuse_missing_solvers(own.solve)
         _refuse_unmeasured_order(plan)
-    with mistakes.at(f"{keys}privacy.lazy_queries"):
-        _refuse_unlazy(plan)
+    with mistakes.at(f"{keys}privacy.on_demand_queries"):
+        _refuse_not_on_demand(plan)
     with mistakes.at(f"{keys}solve"):
         _refuse_crossing_rounding(plan)
     for index, (text, _) in enumerate(table_entries(own.output, plan.schema)):
@@ -99,20 +99,20 @@ def _refuse_missing_solvers(config: SolveConfig) -> None:
 
 def _refuse_unmeasured_order(plan: Plan) -> None:
     """Raise a `ConfigError` if a pass has a query twice, or none that its geolevel measures."""
-    for geolevel, passes in plan.solving.order.items():
+    for geolevel, passes in plan.solving.l2_passes.items():
         partitions = [q.name for q in plan.level(geolevel).queries if q.is_partition]
         chosen = [name for one in passes for name in one]
         for name in chosen:
             if name not in partitions or chosen.count(name) > 1:
                 raise ConfigError(
-                    f"order.{geolevel}",
+                    f"l2_passes.{geolevel}",
                     "lists each partition query that is measured there at most once",
                     got=name,
                     want=partitions,
                 )
 
 
-def _refuse_unlazy(plan: Plan) -> None:
+def _refuse_not_on_demand(plan: Plan) -> None:
     """Refuse queries that cannot be drawn only where the parent has persons.
 
     Raises:
@@ -121,16 +121,16 @@ def _refuse_unlazy(plan: Plan) -> None:
       SchemaError: One is no partition.
     """
     below = {query.name: query for level in plan.levels[1:] for query in level.queries}
-    refuse_unknown("query", "is not measured below the root", sorted(plan.lazy), sorted(below))
-    for name in sorted(plan.lazy):
+    refuse_unknown("query", "is not measured below the root", sorted(plan.on_demand), sorted(below))
+    for name in sorted(plan.on_demand):
         if not below[name].is_partition:
             raise SchemaError(f"query {name}", "is not a partition of the cells")
-    if plan.lazy and plan.solving.learned_prior:
+    if plan.on_demand and plan.solving.empirical_bayes:
         raise ConfigError(
             "solve",
             "needs all answers to every cell before the first geolevel is solved",
-            got=f"learned_prior {[*plan.solving.learned_prior]}",
-            want="no learned_prior beside lazy_queries",
+            got=f"empirical_bayes {[*plan.solving.empirical_bayes]}",
+            want="no empirical_bayes beside on_demand_queries",
         )
 
 
@@ -144,7 +144,7 @@ def _refuse_crossing_rounding(plan: Plan) -> None:
     if not chain or chain[-1].name != "detailed":
         raise SchemaError("rounding", "the last query must be detailed")
     _refuse_unnested("rounding", chain)
-    for invariant, query in product([*plan.invariants, *plan.limits.bound], chain):
+    for invariant, query in product([*plan.invariants, *plan.limits.pinned], chain):
         if _cross(query, invariant.query):
             raise SchemaError(
                 "rounding", f"{query.name} and the invariant {invariant.query.name} cross"
@@ -203,7 +203,7 @@ def _check_covariate(config: SolveConfig, plan: Plan) -> None:
             raise ConfigError(
                 "geolevels", f"names one that does not measure {what} of its records", got=geolevel
             )
-        if geolevel in config.learned_prior or geolevel in config.order:
+        if geolevel in config.empirical_bayes or geolevel in config.l2_passes:
             raise ConfigError(
                 "geolevels",
                 "names one with a learned prior or an order of its own, which leave no room for "
@@ -212,8 +212,10 @@ def _check_covariate(config: SolveConfig, plan: Plan) -> None:
             )
     if config.method != "nnls":
         raise ConfigError("method", "goes without housing units", got=config.method, want="nnls")
-    if plan.lazy:
-        raise ConfigError("lazy_queries", "go without housing units", got=sorted(plan.lazy))
+    if plan.on_demand:
+        raise ConfigError(
+            "on_demand_queries", "go without housing units", got=sorted(plan.on_demand)
+        )
 
 
 def _refuse_unsolvable(plan: Plan) -> None:
@@ -224,20 +226,20 @@ def _refuse_unsolvable(plan: Plan) -> None:
         number of cells; or noise exceeds what floats resolve.
       SchemaError: The measured queries group the levels in too many ways.
     """
-    with at("privacy.root_support"):
+    with at("privacy.root_support_passes"):
         _check_support(plan)
     _refuse_many_answers(plan)
     solving = plan.solving
-    if not plan.lazy:  # every such run has estimates
+    if not plan.on_demand:  # every such run has estimates
         plan_terms(plan)
-    elif solving.targets == "full" or solving.learned_prior:
+    elif solving.fit_to == "tree" or solving.empirical_bayes:
         why = why_no_estimates(plan)
         if why is not None:
             raise ConfigError(
-                "solve.targets",
-                "full needs estimates, and there are none beside these lazy queries",
+                "solve.fit_to",
+                "tree needs estimates, and there are none beside these on-demand queries",
                 got=why,
-                remedy="choose targets own",
+                remedy="choose fit_to level",
             )
     for level in range(len(plan.spine.levels)):
         _refuse_geolevel(plan, level)
@@ -287,7 +289,7 @@ def _refuse_geolevel(plan: Plan, level: int) -> None:
             remedy="choose failsafe exact",
         )
     exact = plan.levels[level].kept
-    if solving.round_passes and geolevel in solving.order:
+    if solving.round_l2_passes and geolevel in solving.l2_passes:
         _refuse_unrounded(plan, level, has_rows)
     if not has_planned:
         _refuse_crossing(plan, level, cells, exact, has_rows)
@@ -314,17 +316,17 @@ def _refuse_unrounded(plan: Plan, level: int, has_rows: bool) -> None:
     others. So the next pass has a solution.
     """
     plan_level = plan.levels[level]
-    where = f"solve.round_passes, geolevel {plan_level.name}"
+    where = f"solve.round_l2_passes, geolevel {plan_level.name}"
     if Method(plan.solving.method) is not Method.NNLS or has_rows:
         raise ConfigError(
             where,
             "goes with exact queries and structural zeros alone, and with method nnls",
             got="linear rows or facilities" if has_rows else f"method {plan.solving.method}",
-            remedy="set round_passes: false",
+            remedy="set round_l2_passes: false",
         )
     queries = {query.name: query for query in plan_level.queries}
     given, rounded = [*plan_level.kept], [query for one in plan.passes for query in one]
-    for names in plan.solving.order[plan_level.name]:
+    for names in plan.solving.l2_passes[plan_level.name]:
         own = [queries[name] for name in names]
         given = _finest([*given, *own])
         if len(given) > 1 or given[0].name not in names:
@@ -332,13 +334,13 @@ def _refuse_unrounded(plan: Plan, level: int, has_rows: bool) -> None:
                 where,
                 "has a pass of which no query refines all others, those before it and exact ones",
                 got=list(names),
-                remedy="name such a query, if one is measured, or set round_passes: false",
+                remedy="name such a query, if one is measured, or set round_l2_passes: false",
             )
         for query in rounded:
             if _cross(given[0], query):
                 raise ConfigError(
                     where,
-                    "has a pass whose finest query crosses one of solve.rounding",
+                    "has a pass whose finest query crosses one of solve.rounding_passes",
                     got=f"{given[0].name}, {query.name}",
                     remedy=f"round {given[0].name} in the place of {query.name}",
                 )
@@ -350,7 +352,7 @@ def _refuse_crossing(
     """Refuse what makes the solver of partitions form matrices over very many cells."""
     geolevel = plan.levels[level].name
     targets = {query.name: query for query in _targets(plan, level)}
-    passes = [[targets[name] for name in one] for one in plan.solving.order.get(geolevel, ())]
+    passes = [[targets[name] for name in one] for one in plan.solving.l2_passes.get(geolevel, ())]
     if Method(plan.solving.method) is Method.SEQUENTIAL:
         coarse = [query for query in targets.values() if query.size < plan.schema.size]
         passes = [[query] for query in sorted(coarse, key=lambda query: query.size)]
@@ -412,7 +414,7 @@ def refuse_large_families(plan: Plan, lattice: Lattice) -> None:
 
 def _targets(plan: Plan, level: int) -> list[Query]:
     """Queries that the counts of a geolevel are fitted to."""
-    from_subtree = plan.solving.targets == "full" and level < plan.leaf.index
+    from_subtree = plan.solving.fit_to == "tree" and level < plan.leaf.index
     asked = plan.levels[level:] if from_subtree else plan.levels[level : level + 1]
     return list({query.name: query for one in asked for query in one.queries}.values())
 
@@ -442,11 +444,11 @@ def _refuse_many_groups(where: str, queries: list[Query]) -> None:
 
 
 def _check_support(plan: Plan) -> None:
-    """Check the queries whose counts at the root say where its lazy queries are drawn.
+    """Check the queries whose counts at the root say where its on-demand queries are drawn.
 
     Raises:
-      ConfigError: One is not measured at the root, nothing lazy is left to draw there, or a limit
-        binds the root.
+      ConfigError: One is not measured at the root, nothing on demand is left to draw there, or a
+        limit binds the root.
       SchemaError: One is not finer than the one before, an invariant of the root is no sum of the
         first, or a rounding query crosses one.
     """
@@ -457,11 +459,11 @@ def _check_support(plan: Plan) -> None:
     what = "is no partition query that is measured at the root"
     refuse_unknown("query", what, [query.name for query in chain], sorted(partitions))
     _refuse_unnested("queries", chain)
-    if not root.lazy:
+    if not root.on_demand:
         raise ConfigError(
             chain[-1].name,
             "leaves nothing to draw below it at the root",
-            want="a query of privacy.lazy_queries that is measured there and no sum of it",
+            want="a query of privacy.on_demand_queries that is measured there and no sum of it",
         )
     if plan.limits.is_implied(root.name) or plan.limits.rows_at(root.name):
         raise ConfigError(
@@ -490,10 +492,10 @@ def _refuse_many_answers(plan: Plan) -> None:
         largest = max(level.whole, key=lambda query: query.size, default=None)
         if answers > MOST_ANSWERS and largest is not None:
             raise ConfigError(
-                f"privacy.lazy_queries, geolevel {level.name}",
+                f"privacy.on_demand_queries, geolevel {level.name}",
                 "would draw more answers in every geounit than a task holds",
                 got=f"{answers} answers, {largest.size} of them of {largest.name}",
                 want=f"at most {MOST_ANSWERS}",
-                remedy="name the query in privacy.lazy_queries, and for the root in "
-                "privacy.root_support queries that say where it is drawn",
+                remedy="name the query in privacy.on_demand_queries, and for the root in "
+                "privacy.root_support_passes queries that say where it is drawn",
             )

@@ -278,18 +278,20 @@ def plan_loss(schema: Schema, wanted: WorkloadConfig, workload: Workload) -> Los
     if given.power_mean is not None:
         return PowerMean(float(given.power_mean))
     position = _positions(schema, wanted, workload)
-    if given.limits is not None:
+    if given.variance_limits is not None:
         limits = np.zeros(workload.marginals.size)
-        for table, number in _stated("limits", position, given.limits).items():
+        for table, number in _stated("variance_limits", position, given.variance_limits).items():
             one = position[table]
             limits[one] = min(limits[one] or math.inf, number)
         return LargestRatio(limits)
-    means = np.zeros((len(given.worst_of or ()), workload.marginals.size))
-    for mean, weights in zip(means, given.worst_of or (), strict=True):
-        for table, number in _stated("worst_of", position, weights).items():
+    means = np.zeros((len(given.max_weighted_mean or ()), workload.marginals.size))
+    for mean, weights in zip(means, given.max_weighted_mean or (), strict=True):
+        for table, number in _stated("max_weighted_mean", position, weights).items():
             mean[position[table]] += number
         if not mean.any():
-            raise SchemaError("workload, loss, worst_of", "has a mean without a positive weight")
+            raise SchemaError(
+                "workload, loss, max_weighted_mean", "has a mean without a positive weight"
+            )
         mean /= mean.sum()
     return WorstMean(means)
 

@@ -54,21 +54,30 @@ def read_map(path: Place) -> dict[Any, Any]:
         no plain value or comes twice in a map; or a value is written in a way that YAML does not
         read as people do: 010, 1:30, 0b11, 1_000, a date, a tag, more than 100 digits.
     """
+    node = read_nodes(path)[1]
+    document = None if node is None else _Reader(path).value(node, 1)
+    if not isinstance(document, dict):
+        raise ConfigError(str(path), "must be a map of keys", got=type(document).__name__)
+    return document
+
+
+def read_nodes(path: Place) -> tuple[str, yaml.Node | None]:
+    """Read a YAML file as its text, and as nodes that know their places in it.
+
+    Raises:
+      ConfigError: It cannot be read, or is not valid YAML.
+    """
     text = _read_text(path)
     try:
         loader = _Loader(text)
         try:
-            node = loader.get_single_node()
-            document = None if node is None else _Reader(path).value(node, 1)
+            return text, loader.get_single_node()
         finally:
             loader.dispose()
     except yaml.YAMLError as error:
         raise ConfigError(
             str(path), "is not valid YAML", got=" ".join(str(error).split())
         ) from None
-    if not isinstance(document, dict):
-        raise ConfigError(str(path), "must be a map of keys", got=type(document).__name__)
-    return document
 
 
 def _read_text(path: Place) -> str:

@@ -528,7 +528,7 @@ class Contents:
       format: Version of the document.
       name: Name of the run.
       not_for_release: Whether the noise was seeded; the folder then has `NOT_FOR_RELEASE.txt`.
-      created: UTC time of sealing.
+      created: UTC time of finalizing.
       software: Software that made the release.
       configuration_digest: SHA-256 of the settings that determine the measurements, as in
         `run.json`.
@@ -659,21 +659,22 @@ class Manifest(ReleaseManifest):
         return self.totals[self.records]
 
 
-_UNSEALED = (
-    "use `das run RUN --only solve` first; if it was sealed, restore it from a copy of the release"
+_NOT_FINALIZED = (
+    "use `das run RUN --only solve` first; if it was finalized, restore it from a copy of the "
+    "release"
 )
 
 
 def read_manifest(release: ReleaseLayout) -> Manifest:
-    """Read the manifest of a sealed product.
+    """Read the manifest of a finalized product.
 
     Manifests of older versions list the datasets of all products; only those of this one are
     returned.
 
     Raises:
-      OutputError: The product is not sealed, or the manifest is damaged or of another format.
+      OutputError: The product is not finalized, or the manifest is damaged or of another format.
     """
-    manifest = read_document(Manifest, release.manifest, remedy=_UNSEALED)
+    manifest = read_document(Manifest, release.manifest, remedy=_NOT_FINALIZED)
     outputs = (o for o in manifest.outputs if release.is_own(release.root / o.path))
     return replace(manifest, outputs=tuple(outputs))
 
@@ -685,12 +686,12 @@ def read_release(root: Place) -> CensusManifest | Manifest:
       root: Folder of the release.
 
     Raises:
-      OutputError: The release is not sealed, or the manifest is damaged or of another format.
+      OutputError: The release is not finalized, or the manifest is damaged or of another format.
     """
     manifest = ReleaseLayout(root).manifest
     if is_of_older_version(root):
-        return read_document(Manifest, manifest, remedy=_UNSEALED)
-    return read_document(CensusManifest, manifest, remedy=_UNSEALED)
+        return read_document(Manifest, manifest, remedy=_NOT_FINALIZED)
+    return read_document(CensusManifest, manifest, remedy=_NOT_FINALIZED)
 
 
 def attacks_of(bounds: attack.Attacks, basis: Literal["rho", "epsilon", "noise"]) -> Attacks:

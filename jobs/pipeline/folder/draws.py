@@ -57,8 +57,8 @@ from jobs.pipeline.storage.journal import append_to_journal, line_digests, read_
 from jobs.pipeline.storage.place import Place, is_same, place_of
 
 _NEW_GRANT = (
-    "or give another privacy.grant and output.directory, and its cost is added to what the same "
-    "people have lost"
+    "or give another privacy.budget_id and output.directory, and its cost is added to what the "
+    "same people have lost"
 )
 
 

@@ -46,7 +46,7 @@ class Owner:
       digest: Digest of the configuration.
       account: Returns the path of the account.
       stated: Path and digests of the run file, stored in run.json; empty if the release or the
-        named solution is sealed with other settings.
+        named solution is finalized with other settings.
       solution: Name of the solution; None for the release.
     """
 
@@ -231,7 +231,8 @@ def refuse_other_configuration(
             "is not the configuration that this folder was begun with",
             got=_changed_files(document, stated) or "another run file",
             want=want,
-            remedy="undo the change, or choose another output.directory and a new privacy.grant",
+            remedy="undo the change, or choose another output.directory and a new "
+            "privacy.budget_id",
         )
 
 

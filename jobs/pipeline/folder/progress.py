@@ -76,7 +76,7 @@ def _is_complete(product: Product, output: Place, recorded: set[Place]) -> bool:
     """Return whether an output is final; `recorded` are the measurements in the ledger."""
     release = product.release
     if output == release.manifest:
-        return is_sealed(release)
+        return is_finalized(release)
     if output.parent in (release.measurements("").parent, release.lazy_measurements("").parent):
         return output in recorded and is_published(output)
     if output == release.ledger:
@@ -84,7 +84,7 @@ def _is_complete(product: Product, output: Place, recorded: set[Place]) -> bool:
     return output.is_file() or is_published(output)
 
 
-def is_sealed(release: ReleaseLayout) -> bool:
+def is_finalized(release: ReleaseLayout) -> bool:
     """Return whether the manifest of a product names exactly the existing datasets."""
     if not release.manifest.is_file():
         return False
@@ -94,10 +94,10 @@ def is_sealed(release: ReleaseLayout) -> bool:
         return False  # a damaged manifest is written again
 
 
-def is_census_sealed(resolved: Resolved) -> bool:
-    """Return whether all products are sealed, and the release names their current manifests."""
+def is_census_finalized(resolved: Resolved) -> bool:
+    """Return whether all products are finalized, and the release names their current manifests."""
     release, products = resolved.release, resolved.products
-    if not all(is_sealed(product.release) for product in products.values()):
+    if not all(is_finalized(product.release) for product in products.values()):
         return False
     try:
         stated = read_release(release.root)

@@ -1,9 +1,9 @@
 """Solutions: the settings with which noisy answers become counts, and named solutions.
 
 Post-processing may be repeated with other settings without spending budget. Until a release is
-sealed, datasets of other settings are removed and made again. A sealed release never changes. A
-further solution gets a name and the folder OUT/solutions/NAME, which is a whole release. Files from
-before solving are hard links in it, or copies in a store.
+finalized, datasets of other settings are removed and made again. A finalized release never changes.
+A further solution gets a name and the folder OUT/solutions/NAME, which is a whole release. Files
+from before solving are hard links in it, or copies in a store.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from jobs.pipeline.config.between import joined_settings
 from jobs.pipeline.config.models.products import JoinedConfig, ProductConfig
 from jobs.pipeline.config.models.run import RunConfig
 from jobs.pipeline.config.product import Product, Resolved, TablesWanted, key_beside
+from jobs.pipeline.config.upgrade import Kind, as_current, as_hashed
 from jobs.pipeline.documents.manifest import Settings, Solution, read_manifest
 from jobs.pipeline.plan import without_estimates
 from jobs.pipeline.storage.dataset import MANIFEST, Dataset, is_published, remove_dataset
@@ -38,7 +39,10 @@ _BEFORE_SOLVING = ("measurements", "invariants", "given", "implied", "estimates"
 
 
 def settings_of(config: RunConfig) -> dict[str, Any]:
-    """Return the settings of a run file that may change after measuring, as JSON values."""
+    """Return the settings of a run file that may change after measuring, as JSON values.
+
+    Keys are those of format 2, as in manifests and digests of earlier releases.
+    """
     *others, last = config.products
     settings = _settings(config.products[last])
     return settings | {
@@ -48,11 +52,13 @@ def settings_of(config: RunConfig) -> dict[str, Any]:
 
 def _settings(product: ProductConfig) -> dict[str, Any]:
     # Keep the digest of files from before the key existed.
-    unnamed = set() if product.solve.round_passes else {"round_passes"}
-    return {
+    unnamed = set() if product.solve.round_l2_passes else {"round_l2_passes"}
+    settings = {
         "solve": product.solve.model_dump(mode="json", exclude=unnamed),
         "output": product.output.model_dump(mode="json"),
     }
+    hashed: dict[str, Any] = as_hashed(Kind.CENSUS, settings, "products.*")
+    return hashed
 
 
 def settings_digest(settings: Mapping[str, Any]) -> str:
@@ -60,14 +66,14 @@ def settings_digest(settings: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(settings).encode()).hexdigest()
 
 
-# --- what was sealed -----------------------------------------------------------------------------
+# --- what was finalized ---------------------------------------------------------------------------
 
 
 def other_settings(resolved: Resolved) -> str:
-    """Describe how the settings of a run differ from those of its sealed release.
+    """Describe how the settings of a run differ from those of its finalized release.
 
     Returns:
-      The differences; empty without differences or without a sealed release.
+      The differences; empty without differences or without a finalized release.
     """
     release = resolved.last.release
     if not release.manifest.exists():
@@ -75,17 +81,27 @@ def other_settings(resolved: Resolved) -> str:
     manifest = read_manifest(release)
     if manifest.configuration_digest != resolved.plan.digest:
         return ""  # of other measurements, refused when the folder is opened
-    sealed, wanted = manifest.solution, settings_of(resolved.config)
-    if sealed.digest == settings_digest(wanted):
+    finalized, wanted = manifest.solution, settings_of(resolved.config)
+    if finalized.digest == settings_digest(wanted):
         return ""
-    return ", ".join(differences(sealed.settings, wanted)) or "others"
+    before, now = _in_current_words(finalized.settings), _in_current_words(wanted)
+    return ", ".join(differences(before, now)) or "others"
 
 
-def refuse_sealed(resolved: Resolved) -> None:
-    """Refuse to make a sealed release again with other settings.
+def _in_current_words(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Name settings as run files do now."""
+    places = {key: f"products.*.{key}" for key in ("solve", "output")}
+    return {
+        key: as_current(Kind.CENSUS, value, places.get(key, "products.*"))
+        for key, value in settings.items()
+    }
+
+
+def refuse_finalized(resolved: Resolved) -> None:
+    """Refuse to make a finalized release again with other settings.
 
     Raises:
-      OutputError: The release is sealed, with other settings.
+      OutputError: The release is finalized, with other settings.
     """
     changed = other_settings(resolved)
     if not changed:
@@ -93,7 +109,7 @@ def refuse_sealed(resolved: Resolved) -> None:
     name = "another name" if resolved.solution else "NAME"
     raise OutputError(
         str(resolved.release.root),
-        "is sealed, and was made with other settings",
+        "is finalized, and was made with other settings",
         got=changed,
         want="the settings it was made with",
         remedy=f"`das run {resolved.source} --only solve --solution {name}` keeps another solution "
@@ -113,7 +129,7 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any], under: str = "")
     return changes
 
 
-# --- what is not sealed yet ----------------------------------------------------------------------
+# --- what is not finalized yet --------------------------------------------------------------------
 
 
 def remove_outdated(products: Sequence[Product]) -> list[Place]:
@@ -125,10 +141,10 @@ def remove_outdated(products: Sequence[Product]) -> list[Place]:
     Returns:
       The datasets removed.
     """
-    stay = {product.name for product in products if product.plan.lazy}
+    stay = {product.name for product in products if product.plan.on_demand}
     for product in products:
         ties = product.plan.limits.ties
-        if ties is not None and product.plan.lazy:
+        if ties is not None and product.plan.on_demand:
             stay |= {*ties.sizes}
     outdated = [path for p in products for path in _outdated(p, stays=p.name in stay)]
     for path in outdated:
@@ -156,7 +172,7 @@ def _outdated(product: Product, *, stays: bool) -> list[Place]:
             for level in levels
             for facts in _facts(release.tables(level))
             if not wanted.facts(level).items() <= facts.items()
-            # Releases sealed by older versions stay unchanged.
+            # Releases finalized by older versions stay unchanged.
             if "format" in facts or not release.manifest.is_file()
         ]
     unknown = without_estimates(plan, product.tabulated.values())
@@ -180,7 +196,7 @@ def _other_joined(wanted: JoinedConfig | None, joined: Mapping[Place, str]) -> l
     return [
         path
         for path, name in joined.items()
-        if name not in wanted.formats
+        if name not in wanted.file_formats
         or any(facts["settings"] != settings for facts in _facts(path))
     ]
 
@@ -226,17 +242,17 @@ def begin_solution(resolved: Resolved) -> None:
     """
     out = resolved.config.output.directory
     products = resolved.products.values()
-    if any(product.plan.lazy for product in products):
+    if any(product.plan.on_demand for product in products):
         raise ConfigError(
             "--solution",
-            "needs complete measurements; on-demand queries were drawn for the counts of the "
-            "release",
-            want="a run without privacy.lazy_queries",
+            "needs complete measurements; those of on-demand queries were drawn for the counts of "
+            "the release",
+            want="a run without privacy.on_demand_queries",
         )
     first = census_release(release_folder(out), [*resolved.products])
     pairs = [(first.product(product.name), product.release) for product in products]
     for release, _ in pairs:
-        if not (is_begun(release.ledger) and read_ledger(release.ledger).is_sealed):
+        if not (is_begun(release.ledger) and read_ledger(release.ledger).is_finalized):
             raise OutputError(
                 str(release.root), "is not measured", remedy="use `das run RUN --only measure`"
             )

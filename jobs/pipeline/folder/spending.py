@@ -2,7 +2,7 @@
 
 The lifecycle of every noisy answer, of censuses and surveys:
 
-1. `refuse_spent_grants` before anything is written, `claim_grants` before the first draw;
+1. `refuse_spent_grants` before anything is written, `reserve_budgets` before the first draw;
 2. `jobs.pipeline.confidential.draw.draw_part` draws a part, once, between two lines of the account;
 3. `refuse_lost` and `refuse_other_draws` at every later start.
 """
@@ -49,18 +49,18 @@ class Part:
       name: Name of the geolevel, statistic, table or model, as in the ledger.
       dataset: Folder of its noisy answers.
       position: Indices of the part in the plan; they select the key of seeded noise.
-      is_lazy: Whether the part has the on-demand queries of a geolevel, or all others.
+      is_on_demand: Whether the part has the on-demand queries of a geolevel, or all others.
     """
 
     name: str
     dataset: Place
     position: Position
-    is_lazy: bool = False
+    is_on_demand: bool = False
 
     @property
     def account_name(self) -> str:
         """Return the name of the part in the account."""
-        return f"{self.name}, lazy queries" if self.is_lazy else self.name
+        return f"{self.name}, on-demand queries" if self.is_on_demand else self.name
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ def refuse_older_account(spendings: Sequence[Spending], *, moved: bool = False) 
     refuse_rolled_back(last.folder, last.account, is_complete=is_complete, moved=moved)
 
 
-def claim_grants(spendings: Sequence[Spending]) -> None:
+def reserve_budgets(spendings: Sequence[Spending]) -> None:
     """Claim the grants of all products, once; they stay spent even if the run fails.
 
     The release keeps a copy of the account at this time, without later grants. The account and the
@@ -193,7 +193,7 @@ def refuse_lost_ledger(spending: Spending) -> None:
         raise LedgerError(
             str(ledger),
             "is gone, and with it the record of what was measured; the budget counts as spent",
-            remedy="restore it from a backup; or give another privacy.grant and "
+            remedy="restore it from a backup; or give another privacy.budget_id and "
             "output.directory, and its cost is added to what the same people have lost",
         )
 
@@ -251,9 +251,9 @@ def spending_of(resolved: Resolved, product: Product, identity: str | None = Non
     for level in plan.levels:
         name = level.name
         parts.append(Part(name, release.measurements(name), (level.index, 0)))
-        if level.lazy:
+        if level.on_demand:
             lazily = release.lazy_measurements(name)
-            parts.append(Part(name, lazily, (level.index, 1), is_lazy=True))
+            parts.append(Part(name, lazily, (level.index, 1), is_on_demand=True))
     return Spending(
         claim=claim_of(resolved, product, identity),
         account=account_of(resolved.config) if plan.spends else None,

@@ -87,14 +87,14 @@ def respined(
         raise ValueError("there is no design of another spine")
     listed = asked.entities or file
     texts = read_columns(listed, leaves, census.digits[-1], asked.columns)
-    for kind in asked.near:
+    for kind in asked.align_with:
         if not (texts[kind] != "").any():
             raise InputError(
                 f"{listed.path}, column {kind}",
-                "names no entity, so that geography.spine.near brings nothing nearer",
+                "names no entity, so that geography.spine.align_with brings nothing nearer",
                 want="a text for some leaves",
             )
-    entities = _entities(texts, asked.near)
+    entities = _entities(texts, asked.align_with)
     marked = None
     if asked.split is not None:
         marked = _marked(texts[asked.split.by], asked.split.codes)

@@ -1,6 +1,7 @@
-"""Counts that were released before, to which a run is bound: what of them is what of the run's.
+"""Pin answers of a run to the counts of an earlier release.
 
-They are protected already, so they are public: nothing confidential is read, and nothing is spent.
+Released counts are protected and public: this module reads nothing confidential and spends no
+budget.
 """
 
 from __future__ import annotations
@@ -35,19 +36,19 @@ from jobs.pipeline.storage.place import Place
 from jobs.pipeline.tasks.batches import Batch, geounit_batches
 from jobs.pipeline.tasks.executor import Tasks
 
-_NUMBERS = 4_000_000  # answers held at once in a task
+_NUMBERS = 4_000_000  # answers held at once in a task, 32 MB; default, not measured
 
 
 @dataclass(frozen=True, eq=False)
 class Released:
-    """A query of a finished release whose answers are those of a query here.
+    """A query of a finished release to which a query of this run is pinned.
 
     Attributes:
-      query: The query here, m answers.
+      query: The query of this run, m answers.
       there: The query of the release, k answers.
       source: The product of the release.
-      geolevel: Its geolevel, whose geocodes in the census are as long as those here.
-      answers: int64[m], the answer there that each answer here is.
+      geolevel: The geolevel of the release whose census geocodes have the same length.
+      answers: int64[m], for each answer of `query`, the position of its equal in `there`.
     """
 
     query: Query
@@ -57,11 +58,11 @@ class Released:
     answers: IntArray
 
     def geocodes(self) -> Geocodes:
-        """bytes[G]: all geounits of the release at the geolevel, as the census has them, sorted."""
+        """Read bytes[G], the census geocodes of all geounits of the geolevel, sorted."""
         return np.sort(read_both_geocodes(self.source.release, self.geolevel)[1].astype(np.bytes_))
 
     def read(self, codes: ObjectArray) -> IntArray:
-        """int64[G, m]: its counts in some geounits of the census; 0 where it has nobody."""
+        """Read int64[G, m], released answers in census geounits; 0 where nobody was released."""
         plan, release = self.source.plan, self.source.release
         low, high = min(codes), max(codes)
         if plan.census is not None:  # further digits may be other ones on the spine
@@ -75,14 +76,14 @@ class Released:
         return answers[by_census[np.searchsorted(census[spots][by_census], codes)]]
 
     def exact(self) -> dict[int, list[tuple[str, IntArray]]]:
-        """What the release has exactly as in the data, in terms of the answers here.
+        """List the exact queries of the release that are coarser than the pinned query.
 
         Returns:
-          By length of geocodes in the census: name of the query there, and int64[m], in which of
-          its answers each answer here counts.
+          By length of census geocodes: name of the exact query, and int64[m], the position of the
+          exact answer to which each pinned answer contributes.
         """
         found: dict[int, list[tuple[str, IntArray]]] = {}
-        if len(self.answers) < self.there.size:  # the others are nobody's here
+        if len(self.answers) < self.there.size:  # the run does not pin the other answers
             return found
         digits = self.source.plan.census_digits
         for level in self.source.plan.levels:
@@ -96,34 +97,34 @@ class Released:
 
 
 def _ranks(values: IntArray) -> IntArray:
-    """int64[m]: the place of each value among all, sorted; they are different ones."""
+    """Return int64[m], the rank of each value; all values are distinct."""
     out = np.empty(len(values), np.int64)
     out[np.argsort(values)] = np.arange(len(values))
     return out
 
 
 def bound_entries(stated: Sequence[KindConfig]) -> list[InvariantConfig]:
-    """The invariants that are counts released before."""
+    """List the invariants that are pinned to an earlier release."""
     return [e for e in stated if isinstance(e, InvariantConfig) and e.released is not None]
 
 
 def bound_query(plan: Plan, entry: InvariantConfig) -> Query:
-    """The query of such an invariant, as the plan knows it."""
+    """Return the query of the plan that belongs to a pinned invariant."""
     name = parse_query(plan.schema, entry.query).name
-    return next(one.query for one in plan.limits.bound if one.query.name == name)
+    return next(one.query for one in plan.limits.pinned if one.query.name == name)
 
 
 def open_released(plan: Plan, entry: InvariantConfig, config: ReleasedCounts) -> Released:
-    """Open the release that an invariant is bound to, and find its answers.
+    """Open the release that an invariant is pinned to, and match the answers of both queries.
 
     Args:
-      plan: The plan of the run that is bound.
+      plan: The plan of this run.
       entry: The invariant.
-      config: Its key `released`, with a path.
+      config: The key `released` of the invariant, with a path.
 
     Raises:
-      OutputError: It is no finished release.
-      ConfigError: It has no such product, geolevel, query or answers, or is no release.
+      OutputError: The path holds no finished release.
+      ConfigError: The release lacks the product, geolevel, query or answers.
     """
     if config.path is None:
         raise ValueError("a table is no release")
@@ -156,7 +157,7 @@ def open_released(plan: Plan, entry: InvariantConfig, config: ReleasedCounts) ->
 
 
 def _answers(where: str, query: Query, there: Query, named: dict[str, str] | None) -> IntArray:
-    """int64[m]: the answer there that each answer here is."""
+    """Return int64[m], for each answer of `query`, the position of its equal in `there`."""
     if not there.is_partition:
         raise ConfigError(f"{where}: query {there.name}", "is no partition of its records")
     place = {label: index for index, label in enumerate(there.labels())}
@@ -191,24 +192,24 @@ def _answers(where: str, query: Query, there: Query, named: dict[str, str] | Non
 
 
 def check_released(released: Released) -> None:
-    """Check that the counts that are used are those the release was sealed with.
+    """Check geography and counts of the pinned geolevel against the manifest of the release.
 
     Raises:
       OutputError: A file is missing or was changed.
-      VerificationError: The counts are not those that the manifest names.
+      VerificationError: A dataset is not the one that the manifest names.
     """
     layout, geolevel = released.source.release, released.geolevel
     verify_datasets(layout, [layout.geography(geolevel), layout.counts(geolevel)])
 
 
 def refuse_other_account(released: Released, account: Place) -> None:
-    """Refuse a run whose account lacks the grants that paid for the release it is bound to.
+    """Refuse a run whose account lacks the grants that paid for the pinned release.
 
-    Both are of the same people, so their costs add up in one account.
+    Run and release are about the same people, so their costs add up in one account.
 
     Args:
-      released: The release, with an account if its noise was drawn for a release.
-      account: That of the run.
+      released: The release. A release with seeded noise has no account.
+      account: The account of the run.
 
     Raises:
       LedgerError: A grant of the release is not in the account.
@@ -222,8 +223,8 @@ def refuse_other_account(released: Released, account: Place) -> None:
         if (grant.product, grant.grant) not in known:
             raise LedgerError(
                 str(account),
-                "lacks a grant of the release that this run is bound to: both are of the same "
-                "people, and what they cost adds up in one account",
+                "lacks a grant of the release that this run is pinned to: both are about the same "
+                "people, so their costs add up in one account",
                 got=f"no grant {grant.grant!r} of {grant.product!r}",
                 remedy="name the account of that release under privacy.account",
             )
@@ -237,7 +238,7 @@ def check_geounits(released: Released, codes: Geocodes) -> None:
       codes: bytes[G], all geounits of the geolevel as the census has them, sorted.
 
     Raises:
-      InputError: One of them has a geounit that the other lacks.
+      InputError: The run has a geounit that the release lacks, or the other way round.
     """
     theirs = released.geocodes()
     if len(codes) == len(theirs) and bool((codes == theirs).all()):
@@ -257,24 +258,24 @@ def check_geounits(released: Released, codes: Geocodes) -> None:
 def refuse_impossible(
     query: Query, possible: BoolArray, codes: ObjectArray, counts: IntArray, where: str
 ) -> None:
-    """Refuse persons of a release whom the structural zeros of the run leave no cell.
+    """Refuse released persons in answers whose cells are all structural zeros of the run.
 
     Args:
-      query: The query here, m answers.
+      query: The query of the run, m answers.
       possible: bool[m], answers of which some cell is no structural zero.
-      codes: object[G], geounits.
-      counts: int64[G, m], of the release.
-      where: For the error.
+      codes: object[G], geocodes.
+      counts: int64[G, m], counts of the release.
+      where: Place named in the error.
 
     Raises:
-      InputError: There are some.
+      InputError: The release has persons in such an answer.
     """
     wrong = (counts != 0) & ~possible
     if wrong.any():
         row, answer = np.argwhere(wrong)[0]
         raise InputError(
             f"{where}, {codes[row]}",
-            "the release has persons there whom the structural zeros leave no cell",
+            "the release has persons where all cells are structural zeros of this run",
             got=query.labels()[answer],
             remedy="state the same structural zeros when the release is made, or leave them out",
         )
@@ -283,12 +284,12 @@ def refuse_impossible(
 def bound_parts(
     plan: Plan, stated: Sequence[KindConfig], release: ReleaseLayout, tasks: Tasks, level: Level
 ) -> list[tuple[str, PartFile]]:
-    """Write the counts that bind a geolevel: of a release, or added up from one geolevel below.
+    """Write the pinned counts of a geolevel: of a release, or summed from one geolevel below.
 
     Args:
       plan: The plan.
       stated: The section `invariants` of the configuration, paths absolute.
-      release: Where the parts go; what was given one geolevel below is published there.
+      release: The release to write to; given counts one geolevel below are published there.
       tasks: What runs the steps.
       level: The geolevel.
 
@@ -326,7 +327,7 @@ def bound_parts(
 def _copy(
     release: ReleaseLayout, geolevel: str, released: Released, possible: BoolArray, batch: Batch
 ) -> PartFile:
-    """Write the counts of a release in the geounits of a range."""
+    """Write the counts of the pinned release in the geounits of a range."""
     query = released.query
     codes, census = read_both_geocodes(release, geolevel, batch.low, batch.high)
     writer, step = PartWriter(release.given(geolevel), ANSWERS), max(1, _NUMBERS // query.size)
@@ -341,7 +342,7 @@ def _copy(
 def _add_up(
     release: ReleaseLayout, geolevel: str, below: str, query: Query, batch: Batch
 ) -> PartFile:
-    """Write sums over the children of the parents of a range of the geolevel below."""
+    """Write the sums of families of the geolevel below, by parent."""
     children = read_geography(release, below, batch.low, batch.high, ("geocode", "parent"))
     codes, parents = texts(children), texts(children, "parent")
     starts = np.array([start for start, _ in families(parents)], np.int64)

@@ -1,9 +1,8 @@
-"""Census geolevels that are not on the spine: counts and estimates as sums of leaves.
+"""Sum leaves to census geolevels that are not on the spine: counts and estimates.
 
-Between the geocodes of a spine and those of the census, where a run has another spine.
-
-Both begin with the same digits, those of the geolevels above all that is changed. Whoever works on
-a range of such prefixes has the same leaves in both orders, so nothing is shuffled.
+A run can have a spine other than the census hierarchy; then each leaf has two geocodes. Both begin
+with the same digits, those of the unchanged upper geolevels. A range of such prefixes holds the
+same leaves in both orders, so no shuffle is needed.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from jobs.pipeline.release.estimate import (
     Descended,
     LevelEstimator,
     facts_of,
-    said_of_tables,
+    table_statistics,
 )
 from jobs.pipeline.storage.dataset import (
     LAST,
@@ -50,13 +49,13 @@ from jobs.pipeline.storage.layout import ReleaseLayout
 from jobs.pipeline.tasks.batches import Piece, cut_groups, even_pieces, first_rows
 from jobs.pipeline.tasks.executor import Tasks
 
-_GEOUNITS = 2_000  # of a task: they take some 10 to 30 ms each
-_NUMBERS = 4_000_000  # of a task, estimates of all its geounits
-_LEAVES = 200_000  # of a task, but for one of a large geounit
+_GEOUNITS = 2_000  # geounits of a task, at 10 to 30 ms each: 20 to 60 s
+_NUMBERS = 4_000_000  # estimates of a task, 32 MB; default, not measured
+_LEAVES = 200_000  # leaves of a task, except for one large geounit; default, not measured
 
 
 def census_codes(plan: Plan, release: ReleaseLayout) -> CensusCodes | None:
-    """The leaves under the geocodes of the census; None if those of the spine are the same."""
+    """Return the leaves under census geocodes; None if the spine is the census hierarchy."""
     if plan.census is None:
         return None
     off = {name: plan.census_digits[name] for name in plan.off_spine}
@@ -64,9 +63,9 @@ def census_codes(plan: Plan, release: ReleaseLayout) -> CensusCodes | None:
 
 
 def publish_census_counts(plan: Plan, release: ReleaseLayout, tasks: Tasks) -> None:
-    """Add up the counts of the leaves to those of census geolevels that are not on the spine.
+    """Sum counts of leaves to census geolevels that are not on the spine, and publish them.
 
-    Published ones are kept. The leaves must be solved.
+    Published geolevels are kept. The leaves must be solved.
 
     Raises:
       OutputError: A dataset is not complete, or a file cannot be written.
@@ -99,7 +98,7 @@ def publish_census_counts(plan: Plan, release: ReleaseLayout, tasks: Tasks) -> N
 
 @dataclass(frozen=True, eq=False)
 class CensusEstimates:
-    """Estimates of a query in the geounits of such a geolevel.
+    """Estimates of a query in the geounits of a census geolevel that is not on the spine.
 
     Attributes:
       estimator: The finished estimate stage of a release.
@@ -113,33 +112,31 @@ class CensusEstimates:
 
     @property
     def confidence(self) -> float:
-        """Of the intervals."""
+        """Return the confidence of the intervals, between 0 and 1."""
         return self.estimator.confidence
 
     def pieces(self, most: int) -> Iterator[Piece]:
-        """All geounits in ranges of `most` at most."""
+        """Yield ranges of at most `most` geounits that cover the geolevel."""
         return _pieces(self.estimator, self.geolevel, most)
 
     def read(self, codes: ObjectArray) -> tuple[FloatArray, FloatArray]:
-        """float64[G, m] estimates and standard errors of the geounits of a piece.
+        """Estimate float64[G, m] values and standard errors in the geounits of a piece.
 
         Raises:
-          OutputError: The release lacks one, or cannot be read.
+          OutputError: The release lacks a geounit, or cannot be read.
         """
-        one = _areas_of(self.estimator, (self.query,), codes)
-        found = [*_moments(one, self.geolevel, codes)]
-        values = [one.coordinates.answer(self.query, own.values) for own in found]
-        errors = [
-            np.sqrt(one.coordinates.variances(self.query, own.matrices))[own.kind] for own in found
-        ]
+        areas = _areas_of(self.estimator, (self.query,), codes)
+        moments, coordinates = [*_moments(areas, self.geolevel, codes)], areas.coordinates
+        values = [coordinates.answer(self.query, m.values) for m in moments]
+        errors = [np.sqrt(coordinates.variances(self.query, m.matrices))[m.kind] for m in moments]
         return np.concatenate(values), np.concatenate(errors)
 
 
 def publish_census_estimates(estimator: LevelEstimator, tasks: Tasks) -> None:
-    """Estimate the tables in every geounit of the census that the spine has not.
+    """Estimate the tables in every census geounit that is not on the spine.
 
-    A geounit is the sum of its leaves, estimated as any area: from all answers, with the
-    covariances of all. Published geolevels are kept; those of the spine must be estimated.
+    A geounit is the sum of its leaves, estimated as any area: from all noisy answers with their
+    covariances. Published geolevels are kept; geolevels of the spine must be estimated.
 
     Raises:
       OutputError: Estimates of the spine are not complete, or a file cannot be written.
@@ -148,10 +145,10 @@ def publish_census_estimates(estimator: LevelEstimator, tasks: Tasks) -> None:
     missing = [name for name in plan.off_spine if not is_published(layout.tables(name))]
     if not missing:
         return
-    started, asked = time.monotonic(), estimator.tables_at(estimator.leaf)
-    most = max(1, min(_GEOUNITS, _NUMBERS // max(1, sum(query.size for query in asked))))
+    started, queries = time.monotonic(), estimator.tables_at(estimator.leaf)
+    most = max(1, min(_GEOUNITS, _NUMBERS // max(1, sum(query.size for query in queries))))
     items = [(name, *piece) for name in missing for piece in _pieces(estimator, name, most)]
-    # Such a geounit lies in one of the last geolevel above all that is changed.
+    # A geounit off the spine lies in one geounit of the last unchanged geolevel.
     first_changed = plan.spine.shared_with(plan.census_spine)
     schema = tables_schema(estimator.largest_above(first_changed))
 
@@ -159,12 +156,12 @@ def publish_census_estimates(estimator: LevelEstimator, tasks: Tasks) -> None:
         geolevel, low, high = item
         codes = read_public_geocodes(estimator.release, geolevel, low, high)
         writer = PartWriter(layout.tables(geolevel), schema)
-        if not asked:
+        if not queries:
             return Descended(None, writer.close(), [], 0.0)
-        one = _areas_of(estimator, asked, codes)
+        areas = _areas_of(estimator, queries, codes)
         rows = [
-            estimate_rows(one.coordinates, asked, codes[at : at + 1], found, schema)
-            for at, found in enumerate(_moments(one, geolevel, codes))
+            estimate_rows(areas.coordinates, queries, codes[row : row + 1], moments, schema)
+            for row, moments in enumerate(_moments(areas, geolevel, codes))
         ]
         tables = [pa.concat_tables(parts) for parts in zip(*rows, strict=True)]
         writer.write_apart(tables)
@@ -175,13 +172,13 @@ def publish_census_estimates(estimator: LevelEstimator, tasks: Tasks) -> None:
     made = tasks.run("estimate census", items, run)
     for name in missing:
         parts = [part for item, part in zip(items, made, strict=True) if item[0] == name]
-        facts = facts_of(estimator, name, asked, time.monotonic() - started)
-        said = said_of_tables(asked, parts)
-        publish(layout.tables(name), [part.tables for part in parts], {**facts, **said})
+        facts = facts_of(estimator, name, queries, time.monotonic() - started)
+        facts |= table_statistics(queries, parts)
+        publish(layout.tables(name), [part.tables for part in parts], facts)
 
 
 def _pieces(estimator: LevelEstimator, geolevel: str, most: int) -> Iterator[Piece]:
-    """Ranges of geounits of a census geolevel, of about as many leaves as a task is to read."""
+    """Yield ranges of census geounits with about as many leaves as a task should read."""
     release = estimator.release
     leaves = Dataset.open(release.geography(estimator.plan.leaf.name)).rows
     fitting = _LEAVES * Dataset.open(release.geography(geolevel)).rows // leaves
@@ -191,21 +188,21 @@ def _pieces(estimator: LevelEstimator, geolevel: str, most: int) -> Iterator[Pie
 def _areas_of(
     estimator: LevelEstimator, queries: tuple[Query, ...], codes: ObjectArray
 ) -> AreaEstimator:
-    """Estimates areas below what some sorted geounits of the census have in common with a spine."""
+    """Open an estimator of areas below the geocode prefixes that census and spine share."""
     shared = estimator.plan.shared_digits
     return AreaEstimator(estimator, queries, (codes[0][:shared], codes[-1][:shared]))
 
 
-def _moments(one: AreaEstimator, geolevel: str, codes: ObjectArray) -> Iterator[Moments]:
-    """The estimate of every geounit, of one row each."""
-    plan, release = one.estimator.plan, one.estimator.release
-    return map(one.blocks, _leaves(plan, release, geolevel, codes, one.within))
+def _moments(areas: AreaEstimator, geolevel: str, codes: ObjectArray) -> Iterator[Moments]:
+    """Estimate each census geounit from its leaves; yields moments of one row."""
+    plan, release = areas.estimator.plan, areas.estimator.release
+    return map(areas.blocks, _leaves(plan, release, geolevel, codes, areas.within))
 
 
 def _leaves(
     plan: Plan, release: ReleaseLayout, geolevel: str, codes: ObjectArray, within: tuple[str, str]
 ) -> list[Geocodes]:
-    """Of every geounit, sorted ones, the geocodes of its leaves on the spine."""
+    """List the spine geocodes of the leaves of each census geounit; `codes` are sorted."""
     own, census = read_both_geocodes(release, plan.leaf.name, within[0], within[1] + LAST)
     above = census.astype(f"S{plan.census_digits[geolevel]}")
     order = np.argsort(above, kind="stable")
@@ -215,7 +212,7 @@ def _leaves(
     return [sorted_own[start:end] for start, end in zip(starts, ends, strict=True)]
 
 
-_LEAVES_AT_ONCE = 20_000  # leaves read at a time
+_LEAVES_AT_ONCE = 20_000  # leaves read at a time; default, not measured
 
 
 @dataclass(frozen=True)
@@ -223,10 +220,10 @@ class CensusCodes:
     """The leaves of a release under both geocodes.
 
     Attributes:
-      release: Has the geography.
+      release: The release with the geography.
       leaf: Name of the leaf geolevel.
-      shared: First digits of a leaf geocode that are the same in both.
-      digits: Prefix length, in the census, of each of its geolevels that are not on the spine.
+      shared: Number of first digits that are the same in both geocodes of a leaf.
+      digits: Length of census geocodes of each census geolevel that is not on the spine.
     """
 
     release: ReleaseLayout
@@ -235,10 +232,10 @@ class CensusCodes:
     digits: Mapping[str, int]
 
     def ranges(self, most: int) -> list[tuple[str, str]]:
-        """Ranges of leaf geocodes that hold the same leaves in both, in order; they cover all.
+        """Cut leaf geocodes into ascending ranges that hold the same leaves in both orders.
 
         Args:
-          most: Leaves of a range, unless one prefix has more.
+          most: Most leaves of a range, unless one prefix has more.
         """
         geography = read_geography(self.release, self.leaf, columns=("geocode",))
         prefixes = pc.utf8_slice_codeunits(geography.column("geocode"), 0, self.shared)
@@ -248,7 +245,7 @@ class CensusCodes:
         ]
 
     def read(self, low: str = "", high: str = LAST) -> tuple[Geocodes, Geocodes]:
-        """bytes[G] geocodes of the leaves low..high on the spine, ascending; those of the census.
+        """Read bytes[G] spine geocodes of the leaves low..high, ascending, and census geocodes.
 
         Raises:
           OutputError: The geography is not complete, or a file cannot be read.
@@ -259,11 +256,11 @@ class CensusCodes:
     def sums(
         self, leaves: Dataset, geolevel: str, low: str, high: str, n_cells: int
     ) -> tuple[ObjectArray, Histograms]:
-        """Histograms of a census geolevel that is not on the spine, as sums over leaves.
+        """Sum histograms of leaves to a census geolevel that is not on the spine.
 
         Args:
           leaves: Histograms of the leaves, by geocode of the spine.
-          geolevel: Of `digits`.
+          geolevel: A key of `digits`.
           low: First leaf of a range of `ranges`.
           high: Last leaf.
           n_cells: Cells of the schema.
@@ -287,7 +284,7 @@ class CensusCodes:
 def _partial_sums(
     leaves: Dataset, codes: ObjectArray, owners: IntArray, n_cells: int
 ) -> Iterator[tuple[IntArray, IntArray, IntArray]]:
-    """Entries (owner, cell, count) of some leaves at a time, equal ones added."""
+    """Yield (owner, cell, count) arrays of some leaves at a time, equal entries summed."""
     reader, size = RangeReader(leaves), int(owners.max()) + 1
     for start in range(0, len(codes), _LEAVES_AT_ONCE):
         rows = slice(start, start + _LEAVES_AT_ONCE)

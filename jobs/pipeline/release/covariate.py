@@ -1,11 +1,10 @@
-"""Totals of children expected by their housing units: learned, certified, and added to a node.
+"""Expect totals of children from their housing units: learn, certify, add to a node problem.
 
-Read are noisy answers of one geolevel, released counts of the one above, and living quarters, which
-are public; no task sees anything else. Tasks tally how far noisy totals are from those expected,
-the driver learns V from the tallies (`das.tree.covariate`). Then tasks solve some families with and
-without what is expected, twice each, and estimate from noisy answers alone which of them errs less;
-the driver takes that one. What is expected is one more answer of the node problem, and never part
-of an unbiased estimate.
+Tasks read the noisy answers of one geolevel, the released counts of the geolevel above, and public
+living quarters. They tally how far noisy totals are from expected totals; the driver learns the
+variance V from the tallies (`das.tree.covariate`). Then tasks solve some families with and without
+expected totals, twice each, and estimate from noisy answers which errs less; the driver takes it.
+An expected total is one more answer of the node problem, and never part of an unbiased estimate.
 """
 
 from __future__ import annotations
@@ -44,22 +43,22 @@ from solvers.problem import LeastSquaresTerm, NodeProblem, Status, coarsening, g
 PLAIN: Final = "plain"
 TOTALS: Final = "totals"
 COMPOSITION: Final = "composition"
-# Live cells beyond which matrices of every child would take longer than all else; such families
-# have their totals expected alone.
+# Live cells beyond which a k x k matrix per child would dominate the time of a family. Families
+# with more have only their totals expected. Default, not measured.
 MOST_COMPOSED = 100
 MOST_CERTIFIED = 20_000  # children whose families are solved again, about; see docs/covariates.md
-_STEP = 0.1  # of the perturbation, in standard deviations of the noise
+_STEP = 0.1  # of the perturbation, in standard deviations of the noise; default, not measured
 
 
 @dataclass(frozen=True, eq=False)
 class Learned:
-    """What tasks are told of a geolevel.
+    """Learned model of expected totals of one geolevel, as tasks get it.
 
     Attributes:
-      covariate: How it was asked for.
-      way: The one that is taken.
-      variance: V.
-      dispersion: D of every step of the chain; None where cells are not expected.
+      covariate: The setting `covariate` of the run.
+      way: The chosen way to solve: `PLAIN`, `TOTALS` or `COMPOSITION`.
+      variance: Variance V of totals about their expectation.
+      dispersion: Dispersion D of each step of the chain; None where cells are not expected.
     """
 
     covariate: Covariate
@@ -69,17 +68,18 @@ class Learned:
 
     @property
     def ways(self) -> tuple[str, ...]:
-        """Those that are compared, the plain one first."""
+        """Return the ways to solve that are compared, the plain one first."""
         return (PLAIN, TOTALS, COMPOSITION) if self.dispersion else (PLAIN, TOTALS)
 
 
 @dataclass(frozen=True, eq=False)
 class Seen:
-    """What the noisy answers of some pieces say of what is expected; mergeable in any order.
+    """Tallies of noisy answers against expected ones; mergeable in any order.
 
     Attributes:
-      totals: How far totals are from those expected.
-      groups: How far groups are from the composition of the parent; None where that is not asked.
+      totals: Deviations of totals from expected totals.
+      groups: Deviations of groups from the composition of the parent; None where cells are not
+        expected.
     """
 
     totals: Deviations
@@ -87,9 +87,9 @@ class Seen:
 
 
 def merge_seen(parts: Sequence[Seen], chain: int) -> Seen:
-    """Add tallies up; `chain` is the number of its steps."""
-    groups = [one.groups for one in parts if one.groups is not None]
-    return Seen(merge(one.totals for one in parts), merge(groups, chain) if groups else None)
+    """Sum tallies; `chain` is the number of steps of the chain of queries."""
+    groups = [part.groups for part in parts if part.groups is not None]
+    return Seen(merge(part.totals for part in parts), merge(groups, chain) if groups else None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,10 +97,10 @@ class Risks:
     """Estimated squared errors of ways to solve, by way and marginal; mergeable in any order.
 
     Attributes:
-      names: m marginals.
-      answers: int64[m], answers of each that were looked at.
-      sums: By way, int64[m], estimated squared errors in steps.
-      squares: By way, float64[m], squares of the differences to the plain way, family by family.
+      names: Names of the m marginals.
+      answers: int64[m], number of answers of each marginal.
+      sums: By way, int64[m], sums of estimated squared errors in units of 1 / STEPS.
+      squares: By way, float64[m], sums over families of squared differences to the plain way.
     """
 
     names: tuple[str, ...]
@@ -109,44 +109,43 @@ class Risks:
     squares: Mapping[str, FloatArray]
 
     def mean(self, way: str) -> FloatArray:
-        """float64[m]: estimated mean squared error of an answer."""
+        """Return float64[m], the estimated mean squared error of an answer."""
         return np.asarray(self.sums[way] / (STEPS * np.maximum(self.answers, 1)))
 
     def error(self, way: str) -> FloatArray:
-        """float64[m]: standard error of the difference of the mean to that of the plain way."""
+        """Return float64[m], standard errors of the difference of means from the plain way."""
         return np.asarray(np.sqrt(self.squares[way]) / np.maximum(self.answers, 1))
 
     def score(self, way: str) -> float:
-        """Mean over marginals of the estimated error, over that of the plain way."""
-        plain, own = self.mean(PLAIN), self.mean(way)
-        return float(np.mean(own / np.maximum(plain, 1 / STEPS)))
+        """Return the mean over marginals of the error relative to the plain way."""
+        return float(np.mean(self.mean(way) / np.maximum(self.mean(PLAIN), 1 / STEPS)))
 
 
 def merge_risks(parts: Sequence[Risks]) -> Risks:
-    """Add estimates up."""
+    """Sum estimated squared errors of several batches."""
     first = parts[0]
     return Risks(
         first.names,
-        np.sum([one.answers for one in parts], axis=0),
-        {way: np.sum([one.sums[way] for one in parts], axis=0) for way in first.sums},
-        {way: np.sum([one.squares[way] for one in parts], axis=0) for way in first.squares},
+        np.sum([part.answers for part in parts], axis=0),
+        {way: np.sum([part.sums[way] for part in parts], axis=0) for way in first.sums},
+        {way: np.sum([part.squares[way] for part in parts], axis=0) for way in first.squares},
     )
 
 
 def expected_totals(
     covariate: Covariate, seen: Deviations, variance: TotalVariance | None, risks: Risks | None
 ) -> ExpectedTotals:
-    """What was learned, and the way that is taken.
+    """Summarize the learned model, and choose the way to solve.
 
-    Without a certificate it is the one that was asked for.
+    Without a certificate the requested way is chosen.
     """
     way = PLAIN
     if variance is not None and risks is not None:
-        way = best_way(risks) if covariate.is_certified else [*risks.sums][-1]
+        way = best_way(risks) if covariate.only_if_better else [*risks.sums][-1]
     return ExpectedTotals(
         way=way,
-        kappa=covariate.kappa,
-        certified=covariate.is_certified,
+        kappa=covariate.variance_factor,
+        certified=covariate.only_if_better,
         children=int(seen.children.sum()),
         flat=seen.flat,
         totals=() if variance is None else _digits(variance.expected),
@@ -156,7 +155,7 @@ def expected_totals(
 
 
 def best_way(risks: Risks) -> str:
-    """The way of least estimated error: of totals less than plain, and of all marginals least."""
+    """Choose the way whose totals err less than the plain way, and all marginals least."""
     if not risks.answers.any():
         return PLAIN
     plain = risks.mean(PLAIN)[0]
@@ -175,7 +174,7 @@ def _errors(risks: Risks) -> tuple[EstimatedError, ...]:
 
 
 def _digits(values: FloatArray) -> tuple[float, ...]:
-    """Four digits of each."""
+    """Round to four significant digits."""
     return tuple(float(f"{value:.4g}") for value in values)
 
 
@@ -183,7 +182,7 @@ def _digits(values: FloatArray) -> tuple[float, ...]:
 
 
 def _families(piece: Piece) -> list[Family]:
-    """Families that are solved: of two children at least, and a parent with persons."""
+    """List the families to solve: at least two children, and a parent with persons."""
     return [
         family
         for family in piece.families
@@ -194,7 +193,7 @@ def _families(piece: Piece) -> list[Family]:
 def children_of(
     plan: Plan, template: NodeTemplate, piece: Piece, families: Sequence[Family]
 ) -> Children:
-    """The children of some families, one family after the other."""
+    """Gather noisy totals and living quarters of children, one family after the other."""
     limits, quarters = piece.constraints.limits, plan.limits.quarters
     if limits is None or limits.quarters is None or quarters is None:
         raise ValueError("no living quarters are known")
@@ -224,9 +223,9 @@ def _persons(family: Family) -> int:
 def noisy_totals(
     template: NodeTemplate, targets: Targets, family: Family
 ) -> tuple[FloatArray, FloatArray]:
-    """Totals of the children of a family over its live cells, and the variance of their noise.
+    """Return noisy totals of children over live cells, and their variances, float64[C] each.
 
-    The mean, by inverse variance, of what each partition query says of the total.
+    A total is the mean of the totals of all partition queries, weighted by inverse variance.
     """
     cells, measured = template.live_cells(family), targets.measured(family.rows)
     total, precision = np.zeros(family.n_children), np.zeros(family.n_children)
@@ -234,21 +233,21 @@ def noisy_totals(
         if isinstance(noisy, DrawnAnswers) or not query.is_partition:
             continue
         present, _ = template.groups.present(query, cells)
-        own = weights[measured] / len(present)
-        total += own * noisy[measured][:, present].sum(1)
-        precision += own
+        of_query = weights[measured] / len(present)
+        total += of_query * noisy[measured][:, present].sum(1)
+        precision += of_query
     return total / precision, 1 / precision
 
 
 def chain_of(plan: Plan) -> list[Query]:
-    """Nested partitions along which cells are expected: those that are rounded."""
+    """List the nested partitions along which cells are expected: the rounding queries."""
     return list(dict.fromkeys(query for queries in plan.passes for query in queries))
 
 
 def tally(
     plan: Plan, template: NodeTemplate, pieces: Iterable[Piece], *, with_groups: bool
 ) -> Iterator[Seen]:
-    """How far the noisy answers of the children of each piece are from what is expected."""
+    """Tally deviations of noisy answers of children from expected ones, piece by piece."""
     chain = chain_of(plan)
     for piece in pieces:
         families = _families(piece)
@@ -269,7 +268,7 @@ def _composed(
     families: Sequence[Family],
     found: Expected,
 ) -> Iterator[tuple[int, composition.Family]]:
-    """The families whose cells are expected, with their numbers."""
+    """Yield the number and composition problem of each family whose cells are expected."""
     start = 0
     for number, family in enumerate(families):
         own = slice(start, start + family.n_children)
@@ -282,7 +281,7 @@ def _composed(
         adjoint = np.zeros((family.n_children, k))
         for query, noisy, weights in targets.each():
             if isinstance(noisy, DrawnAnswers):
-                raise TypeError("lazy answers are not composed")
+                raise TypeError("on-demand answers have no composition")
             present, group = template.groups.present(query, cells)
             of_query = weights[measured][:, None]
             information += of_query[:, :, None] * (group[:, None] == group[None, :])
@@ -303,16 +302,17 @@ def _composed(
 def with_expected(
     plan: Plan, template: NodeTemplate, piece: Piece, learned: Learned, way: str
 ) -> Piece:
-    """The piece whose targets say what is expected too.
+    """Return the piece with expected totals among its targets.
 
-    Expected totals are one more answer of every child, of the weight they have. Where cells are
-    expected, answers are those of the estimates of `das.tree.composition`, of the weights they had.
+    An expected total is one more answer of each child, weighted by its inverse variance. Where
+    cells are expected, noisy answers are replaced by the estimates of `das.tree.composition`;
+    weights stay.
     """
     targets, families = piece.targets, _families(piece)
     if way == PLAIN or not families:
         return piece
     children = children_of(plan, template, piece, families)
-    found, weights = answers(children, learned.variance, learned.covariate.kappa)
+    found, weights = answers(children, learned.variance, learned.covariate.variance_factor)
     noisy = targets.answers
     if way == COMPOSITION and learned.dispersion is not None:
         noisy, weights = _estimated(plan, template, targets, families, (found, weights), learned)
@@ -337,9 +337,9 @@ def _estimated(
     totals: tuple[Expected, FloatArray],
     learned: Learned,
 ) -> tuple[Sequence[FloatArray | DrawnAnswers], FloatArray]:
-    """Answers of the estimated cells, and weights of expected totals that are not among them."""
+    """Return answers of estimated cells, and weights of the remaining expected totals."""
     found, precision = totals
-    dispersion, kappa = learned.dispersion, 2 * learned.covariate.kappa
+    dispersion, kappa = learned.dispersion, 2 * learned.covariate.variance_factor
     if dispersion is None:
         raise ValueError("no dispersion was learned")
     variance = 1 / np.where(precision > 0, precision, 1.0)
@@ -364,7 +364,7 @@ def _estimated(
 
 
 def is_certified(geocode: str, share: float) -> bool:
-    """Whether a family is among those solved again; a share of all, whatever they hold."""
+    """Return whether a family is solved again: a share of all, chosen by a hash of the geocode."""
     number = int.from_bytes(hashlib.blake2b(geocode.encode(), digest_size=6).digest(), "big")
     return number < share * 2**48
 
@@ -377,15 +377,15 @@ def certify(
     share: float,
     settings: NodeSettings,
 ) -> Risks:
-    """Estimated squared errors of the families of some pieces, solved with and without.
+    """Estimate squared errors of families solved with and without expected totals.
 
     Args:
       plan: The plan.
-      template: Of the geolevel.
-      pieces: Of a range.
-      learned: What is expected.
-      share: Of all families that are solved again.
-      settings: How.
+      template: The node template of the geolevel.
+      pieces: The pieces of a range.
+      learned: The learned model.
+      share: Share of families that are solved again.
+      settings: Solver settings.
     """
     queries = marginals(plan, template.level)
     names, ways = tuple(query.name for query in queries), learned.ways
@@ -412,7 +412,7 @@ def certify(
 
 
 def marginals(plan: Plan, level: Level) -> list[Query]:
-    """Marginals whose error is estimated: the total, and every partition that is measured."""
+    """List the marginals whose error is estimated: the total and every measured partition."""
     names = ["total", *(query.name for query in level.whole if query.is_partition)]
     return [parse_query(plan.schema, name) for name in dict.fromkeys(names)]
 
@@ -424,7 +424,7 @@ def _risks_of_family(
     number: int,
     settings: NodeSettings,
 ) -> Risks | None:
-    """Of one family; None if some way does not solve it."""
+    """Estimate squared errors of one family; None if a way fails to solve it."""
     problems = {
         way: [node_problem(template, p.families[number], p.targets, p.constraints) for p in pair]
         for way, pair in pairs.items()
@@ -460,17 +460,17 @@ def _risks_of_family(
 
 
 def noisy_sums(problem: NodeProblem, groups: IntArray, size: int) -> tuple[FloatArray, FloatArray]:
-    """What the noisy answers of a node say of sums of cells by group, and its variance.
+    """Estimate sums of cells by group from the noisy answers of a node.
 
-    The mean, by inverse variance, of all partition queries that tell the groups apart.
+    An estimate is the mean, by inverse variance, of all partition queries that refine the groups.
 
     Args:
-      problem: The node.
-      groups: int64[k].
+      problem: The node problem.
+      groups: int64[k], the group of each live cell.
       size: Number of groups, m.
 
     Returns:
-      float64[C, m] and float64[C, m].
+      float64[C, m] estimates and float64[C, m] variances.
     """
     total = np.zeros((problem.n_children, size))
     precision = np.zeros((problem.n_children, size))
@@ -481,30 +481,30 @@ def noisy_sums(problem: NodeProblem, groups: IntArray, size: int) -> tuple[Float
         if within is None:
             continue
         parts = np.bincount(within, minlength=size)
-        own = term.weights[:, None] / parts
-        total += own * group_sums(term.answers, within, size)
-        precision += own
+        of_term = term.weights[:, None] / parts
+        total += of_term * group_sums(term.answers, within, size)
+        precision += of_term
     return total / precision, 1 / precision
 
 
 def _shifted(piece: Piece) -> Targets:
-    """Answers a step off, by signs that hang on geocode and query alone."""
+    """Perturb noisy answers by `_STEP` deviations, with signs from geocode and query alone."""
     targets = piece.targets
     is_measured = np.diff(targets.row, prepend=-1) > 0
     codes = piece.codes[is_measured]
     answers = []
     for query, own, weights in targets.each():
         if isinstance(own, DrawnAnswers):
-            raise TypeError("lazy answers are not perturbed")
+            raise TypeError("on-demand answers cannot be perturbed")
         deviation = np.where(weights > 0, 1 / np.sqrt(np.maximum(weights, 1e-300)), 0.0)
         answers.append(own + _STEP * deviation[:, None] * signs(codes, query, own.shape[1]))
     return replace(targets, answers=answers)
 
 
 def signs(codes: ObjectArray, query: Query, size: int) -> FloatArray:
-    """float64[G, m] of 1 and -1: bits of BLAKE2b of geocode, query and number of the word.
+    """Return float64[G, m] of 1 and -1, bits of BLAKE2b of geocode, query and word number.
 
-    They protect nobody and are no noise: everybody can compute them, on every machine.
+    The signs are public and reproducible. They are no noise and protect no one.
     """
     words = -(-size // 512)
     digests = b"".join(

@@ -1,9 +1,10 @@
-"""Estimate: unbiased estimates and intervals of every geounit, up the tree and down again.
+"""Estimate queries without bias, with intervals, in every geounit: up the tree and down again.
 
-One Spark job per geolevel and direction; a task works on a range of whole families. Nothing but
-descriptors of files reaches the driver, which itself does the steps that are one small task.
+There is one Spark job per geolevel and direction; a task works on a range of whole families. The
+driver gets descriptors of files only, and runs steps of a single task itself.
 
-Estimates of any set of blocks from the files of a release; reads only what the area cuts.
+`AreaEstimator` estimates any set of blocks from the files of a release. It reads only the geounits
+that the area cuts.
 """
 
 from __future__ import annotations
@@ -46,21 +47,21 @@ from solvers.answers.sums import family_sums
 T = TypeVar("T")
 
 CONFIDENCE = 0.9  # of the intervals of a run
-# Numbers in coordinates at once: what is made of them on the way stays in a third-level cache. On
-# the way down a block of 2,016 cells takes 32 microseconds, with twice as many 38, with half 42.
+# Numbers in coordinates at once, so that intermediate arrays stay in the third-level cache. On the
+# way down a block of 2,016 cells takes 32 microseconds; with twice as many 38, with half 42.
 _CHUNK_NUMBERS = 1_000_000
-_GROUP_ROWS = 4_096  # leaves of a row group of tables, about
-_CHUNK_ANSWERS = 4_000_000  # of leaves, read before they are added up
+_GROUP_ROWS = 4_096  # leaves of a row group of tables, about; default, not measured
+_CHUNK_ANSWERS = 4_000_000  # answers of leaves held while they are summed; default, not measured
 
 
 @dataclass(frozen=True, eq=False)
 class Descended:
-    """What a task of the way down wrote.
+    """Result of a task on the way down the tree.
 
     Attributes:
-      whole: Estimates from all answers; None of leaves.
-      tables: Estimates of tables.
-      errors: Sums over its geounits of the standard errors, float64[m] per table.
+      whole: File with estimates from all answers; None for leaves.
+      tables: File with estimates of tables.
+      errors: Per table float64[m], sums over geounits of the standard errors.
       largest: The largest absolute estimate.
     """
 
@@ -72,13 +73,13 @@ class Descended:
 
 @dataclass(frozen=True, eq=False)
 class LevelEstimator:
-    """What tasks do to estimate, geolevel by geolevel.
+    """Task functions of the estimate stage, geolevel by geolevel.
 
     Attributes:
       plan: The plan.
-      release: Where measurements lie and estimates go.
+      release: The release: holds measurements, receives estimates.
       tables: Queries of any kind to estimate in every geounit.
-      confidence: Of the intervals.
+      confidence: Confidence of the intervals, between 0 and 1.
     """
 
     plan: Plan
@@ -88,22 +89,22 @@ class LevelEstimator:
 
     @property
     def terms(self) -> tuple[GeolevelTerms, ...]:
-        """Queries of every geolevel."""
+        """Return the queries of every geolevel as small matrices."""
         return plan_terms(self.plan)
 
     @property
     def coordinates(self) -> Coordinates:
-        """Coordinates of the whole space."""
+        """Return the coordinates of the whole space."""
         return self.terms[0].coordinates
 
     @property
     def layout(self) -> EstimateLayout:
-        """Where estimates go."""
+        """Return the layout of the estimates."""
         return EstimateLayout.of(self.release)
 
     @property
     def leaf(self) -> int:
-        """Position of the last geolevel."""
+        """Return the position of the leaf geolevel."""
         return self.plan.leaf.index
 
     def reader(self, level: int) -> LevelReader:
@@ -111,7 +112,7 @@ class LevelEstimator:
         return LevelReader(self.plan, self.release, level)
 
     def tables_at(self, level: int) -> tuple[Query, ...]:
-        """Tables that have estimates at a geolevel: all, unless some queries are lazy."""
+        """List the tables that have estimates at a geolevel: all, unless queries are on demand."""
         return tuple(query for query in self.tables if self.terms[level].determines(query))
 
     def climb(self, batch: Batch) -> PartFile:
@@ -129,22 +130,22 @@ class LevelEstimator:
     def descend(self, batch: Batch) -> Descended:
         """Write the estimates and tables of a range of families."""
         level = self.reader(batch.level)
-        rows, asked = level.rows(batch), self.tables_at(batch.level)
+        rows, queries = level.rows(batch), self.tables_at(batch.level)
         schema = tables_schema(self.largest_above(batch.level))
         tables = PartWriter(self.layout.tables(level.level.name), schema)
         if level.is_leaf:
-            errors, largest = _descend_leaves(level, rows, asked, tables, schema)
+            errors, largest = _descend_leaves(level, rows, queries, tables, schema)
             return Descended(None, tables.close(), errors, largest)
         estimates = level.estimates(rows, level.above(rows))
         dataset = self.layout.whole(level.level.name)
         whole = write_moments(dataset, self.coordinates, rows.codes, estimates, single=True)
-        written = estimate_rows(self.coordinates, asked, rows.codes, estimates, schema)
+        written = estimate_rows(self.coordinates, queries, rows.codes, estimates, schema)
         tables.write_apart(written)
         errors, largest = standard_error_sums(written), largest_estimate(written)
         return Descended(whole, tables.close(), errors, largest)
 
     def largest_above(self, level: int) -> float:
-        """The largest estimate of the geolevel above; infinite where nobody said."""
+        """Return the largest estimate of the geolevel above; infinity at the root or if unknown."""
         if not level:
             return math.inf
         above = Dataset.open(self.layout.tables(self.plan.levels[level - 1].name))
@@ -152,13 +153,13 @@ class LevelEstimator:
 
 
 def _sum_messages(level: LevelReader, children: LevelRange) -> Moments:
-    """Sums over families above the leaves, and their precisions."""
+    """Sum messages over families above the leaves, with their precisions."""
     messages = level.subtree(children)
     return sum_below(messages, children.starts, children.is_only, level.terms.shared)
 
 
 def _sum_leaves(level: LevelReader, children: LevelRange) -> Moments:
-    """Sums over families of leaves: answers are added before they are estimated."""
+    """Sum answers over families of leaves, then estimate from the sums."""
     starts = children.starts
     sums = [
         sum_answers(piece, level.answers(piece))
@@ -167,7 +168,7 @@ def _sum_leaves(level: LevelReader, children: LevelRange) -> Moments:
     ]
     noisy = [np.concatenate(parts) for parts in zip(*(s.noisy for s in sums), strict=True)]
     exact = [np.concatenate(parts) for parts in zip(*(s.exact for s in sums), strict=True)]
-    alike = LevelRange(
+    sums_rows = LevelRange(
         level.level.index,
         children.codes[starts],
         children.parents[starts],
@@ -175,7 +176,7 @@ def _sum_leaves(level: LevelReader, children: LevelRange) -> Moments:
         np.zeros(len(starts), np.bool_),
         np.full(len(starts), level.level.name, object),
     )
-    evidence = range_evidence(level.plan, level.terms, alike, RangeAnswers(noisy, exact))
+    evidence = range_evidence(level.plan, level.terms, sums_rows, RangeAnswers(noisy, exact))
     sizes = np.diff(np.append(starts, len(children.codes)))
     measured = np.where(children.is_only[starts], 0, sizes)
     return add_leaves(combine(level.terms, evidence, None), measured, level.terms.shared)
@@ -184,28 +185,28 @@ def _sum_leaves(level: LevelReader, children: LevelRange) -> Moments:
 def _descend_leaves(
     level: LevelReader,
     rows: LevelRange,
-    asked: Sequence[Query],
+    queries: Sequence[Query],
     writer: PartWriter,
     schema: pa.Schema,
 ) -> tuple[list[FloatArray], float]:
-    """Write the tables of leaves; their sums of standard errors, and the largest estimate."""
-    sums, largest = [np.zeros(query.size) for query in asked], 0.0
-    if not asked:  # no component is touched, so there is nothing to estimate on
+    """Write tables of leaves; return sums of standard errors per table and the largest estimate."""
+    sums, largest = [np.zeros(query.size) for query in queries], 0.0
+    if not queries:  # no component is touched, so there is nothing to estimate on
         return sums, largest
-    terms = level.terms.restricted(level.terms.coordinates.touched_by(asked))
+    terms = level.terms.restricted(level.terms.coordinates.touched_by(queries))
     above = level.above(rows, terms)
-    # Answers that are only added up are of a few bytes, and held anyway.
-    held = terms.coordinates.size + sum(query.size for query in asked)
+    # Noisy answers take few bytes each, and are held anyway.
+    numbers = terms.coordinates.size + sum(query.size for query in queries)
     waiting: list[list[pa.Table]] = []
-    for start, stop in rows.pieces(max(1, _CHUNK_NUMBERS // max(held, level.numbers // 4))):
+    for start, stop in rows.pieces(max(1, _CHUNK_NUMBERS // max(numbers, level.numbers // 4))):
         piece = rows.slice(start, stop)
         families = np.arange(*np.searchsorted(rows.starts, [start, stop]))
         estimates = level.estimates(piece, None if above is None else above.take(families), terms)
-        tables = estimate_rows(terms.coordinates, asked, piece.codes, estimates, schema)
-        sums = [one + more for one, more in zip(sums, standard_error_sums(tables), strict=True)]
+        tables = estimate_rows(terms.coordinates, queries, piece.codes, estimates, schema)
+        sums = [a + b for a, b in zip(sums, standard_error_sums(tables), strict=True)]
         largest = max(largest, largest_estimate(tables))
         waiting.append(tables)
-        if stop == len(rows.codes) or sum(len(held[0]) for held in waiting) >= _GROUP_ROWS:
+        if stop == len(rows.codes) or sum(len(group[0]) for group in waiting) >= _GROUP_ROWS:
             writer.write_apart(map(pa.concat_tables, zip(*waiting, strict=True)))
             waiting = []
     return sums, largest
@@ -214,15 +215,15 @@ def _descend_leaves(
 def subtree_estimates(
     level: LevelReader, rows: LevelRange, query: Query
 ) -> Iterator[tuple[FloatArray, FloatArray, IntArray]]:
-    """Estimate a query from the subtrees of geounits that are not only children, some at a time.
+    """Estimate a query from the subtrees of geounits that are not only children, in chunks.
 
     Args:
-      level: Reads the geolevel.
+      level: Reader of the geolevel.
       rows: The geounits.
-      query: Any query of m answers that is determined.
+      query: Any query of m answers that the subtrees determine.
 
     Yields:
-      Of some geounits float64[G, m]; by kind float64[K, m, m], their covariances; int64[G].
+      float64[G, m] estimates; float64[K, m, m] covariances by kind; int64[G], kind of each geounit.
     """
     terms = level.terms
     if level.is_leaf:
@@ -235,38 +236,38 @@ def subtree_estimates(
 
 
 def facts_of(
-    estimator: LevelEstimator, geolevel: str, asked: Sequence[Query], seconds: float
+    estimator: LevelEstimator, geolevel: str, queries: Sequence[Query], seconds: float
 ) -> dict[str, Any]:
-    """Facts of a dataset of estimates: of what, of which queries, and what it took."""
+    """Return the facts of a dataset of estimates: geolevel, queries, confidence and seconds."""
     return estimator.plan.facts(
         geolevel=geolevel,
         format=FORMAT,
         confidence=estimator.confidence,
         queries=[
             {"query": q.name, "answers": q.size, "shape": list(q.shape), "labels": q.labels()}
-            for q in asked
+            for q in queries
         ],
         seconds=seconds,
     )
 
 
-def said_of_tables(asked: Sequence[Query], parts: Sequence[Descended]) -> dict[str, Any]:
-    """Facts of the tables of a geolevel: the largest estimate, and sums of standard errors.
+def table_statistics(queries: Sequence[Query], parts: Sequence[Descended]) -> dict[str, Any]:
+    """Return facts of the tables of a geolevel: largest estimate, sums of standard errors.
 
-    Six digits: how tasks are cut changes the last ones, and those of what is exact.
+    Values have six digits, since the cut into tasks changes the last ones.
     """
     sums = [sum(column) for column in zip(*(part.errors for part in parts), strict=True)]
     return {
         "largest_estimate": float(f"{max(part.largest for part in parts):.6g}"),
         "standard_error_sums": {
             query.name: [round(float(f"{value:.6g}"), 4) for value in np.asarray(column).tolist()]
-            for query, column in zip(asked, sums, strict=True)
+            for query, column in zip(queries, sums, strict=True)
         },
     }
 
 
 def sum_answers(children: LevelRange, answers: RangeAnswers) -> RangeAnswers:
-    """Add up the answers of whole families, zero for those without a measured leaf."""
+    """Sum the answers of whole families; 0 for families without a measured leaf."""
     passes = children.is_only[children.starts]
     before = np.concatenate(([0], np.cumsum(~children.is_only)))
     measured = before[children.starts[~passes]]
@@ -282,18 +283,18 @@ def sum_answers(children: LevelRange, answers: RangeAnswers) -> RangeAnswers:
 
 @dataclass(frozen=True, eq=False)
 class EstimateStage:
-    """The stage, with all it works on.
+    """The estimate stage of a product.
 
     Attributes:
-      estimator: What the tasks do.
-      tasks: What runs its steps.
+      estimator: The functions of the tasks.
+      tasks: The runner of the tasks.
     """
 
     estimator: LevelEstimator
     tasks: Tasks
 
     def run(self) -> None:
-        """Estimate every geolevel and publish what is not published yet.
+        """Estimate every geolevel and publish the missing datasets.
 
         Raises:
           SchemaError: The measured queries group the levels in too many ways.
@@ -329,8 +330,8 @@ class EstimateStage:
             whole = [part.whole for part in parts if part.whole is not None]
             self._publish(layout.whole(geolevel), whole, level, started)
         tables = [part.tables for part in parts]
-        said = said_of_tables(estimator.tables_at(level), parts)
-        self._publish(layout.tables(geolevel), tables, level, started, said)
+        statistics = table_statistics(estimator.tables_at(level), parts)
+        self._publish(layout.tables(geolevel), tables, level, started, statistics)
 
     def _publish(
         self,
@@ -338,16 +339,16 @@ class EstimateStage:
         parts: Sequence[PartFile],
         level: int,
         started: float,
-        said: Mapping[str, Any] = MappingProxyType({}),
+        more: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
-        """Publish a dataset; `said` are facts of its own."""
+        """Publish a dataset, with further facts."""
         estimator = self.estimator
-        geolevel, asked = estimator.plan.levels[level].name, estimator.tables_at(level)
-        facts = {**facts_of(estimator, geolevel, asked, time.monotonic() - started), **said}
+        geolevel, queries = estimator.plan.levels[level].name, estimator.tables_at(level)
+        facts = {**facts_of(estimator, geolevel, queries, time.monotonic() - started), **more}
         publish(dataset, parts, facts)
 
     def _run(self, label: str, level: int, task: Callable[[Batch], T]) -> list[T]:
-        """Do a step on all families of a geolevel."""
+        """Run a task function on all families of a geolevel."""
         estimator = self.estimator
         numbers = estimator.reader(level).numbers
         size = self.tasks.sizing.estimate_numbers
@@ -363,20 +364,22 @@ class EstimateStage:
 # --- areas ----------------------------------------------------------------------------------------
 
 
-_WINDOW_NUMBERS = 10_000_000  # numbers read at once
-_MOST_BETWEEN = 256  # geounits that are read though no cut family has them: a tract or two
-_MOST_AT_ONCE = 512  # geounits whose estimates are read together: a row group or so
+# Defaults, not measured: numbers read at once (80 MB); geounits read between two cut families, a
+# tract or two; geounits whose estimates are read together, about a row group.
+_WINDOW_NUMBERS = 10_000_000
+_MOST_BETWEEN = 256
+_MOST_AT_ONCE = 512
 
 
 @dataclass(frozen=True, eq=False)
 class AreaEstimator:
-    """Estimates queries in any area.
+    """Estimator of queries in any area.
 
     Attributes:
       estimator: The finished estimate stage of a release.
       queries: Any queries.
-      within: First and last prefix of the leaves that areas may have, each that of whole geounits
-        of one geolevel; an area lies below one of these. Nothing of other leaves is read.
+      within: First and last geocode prefix of leaves that areas can contain. Both are prefixes of
+        whole geounits of one geolevel. Other leaves are not read.
     """
 
     estimator: LevelEstimator
@@ -385,14 +388,14 @@ class AreaEstimator:
 
     @cached_property
     def coordinates(self) -> Coordinates:
-        """The components that the queries touch."""
+        """Return the coordinates of the components that the queries touch."""
         return self.estimator.coordinates.touched_by(self.queries)
 
     def _refuse_unknown(self, level: int) -> None:
-        """Refuse queries that have no estimates at a geolevel, as may be with lazy queries.
+        """Refuse queries without estimates at a geolevel, which on-demand queries can cause.
 
         Raises:
-          SchemaError: One does not follow from what is measured completely.
+          SchemaError: A query does not follow from the completely measured queries.
         """
         plan = self.estimator.plan
         unknown = without_estimates(plan, self.queries)
@@ -400,22 +403,22 @@ class AreaEstimator:
             if plan.levels[level].name not in unknown.get(query.name, ()):
                 continue
             complete = [one.name for one in plan.levels[level].complete]
-            lazy = sorted(plan.levels[level].lazy, key=lambda one: one.size)
-            enough = next((one.name for one in lazy if is_answered_by(one, query)), None)
+            on_demand = sorted(plan.levels[level].on_demand, key=lambda one: one.size)
+            enough = next((one.name for one in on_demand if is_answered_by(one, query)), None)
             why = why_no_estimates(plan)
             raise SchemaError(
                 f"estimate, query {query.name}, geolevel {plan.levels[level].name}",
-                "does not follow from the queries that are measured completely there and above"
+                "does not follow from the queries measured completely at this geolevel and above"
                 + (f": {why}" if why else ""),
-                got=f"follows from {enough}, which is lazy" if enough else None,
+                got=f"follows from {enough}, which is on demand" if enough else None,
                 want=f"a query that follows from {', '.join(complete)}" if complete else None,
                 remedy="name another query; a run that does not list what it needs among "
-                "privacy.lazy_queries has estimates of it",
+                "privacy.on_demand_queries has estimates of it",
             )
 
     @cache  # noqa: B019 - an estimator lives as long as its command
     def geounits(self, level: int) -> LevelRange:
-        """All geounits of a geolevel, as far as areas may have some."""
+        """Read the geounits of a geolevel that lie within the prefixes of `within`."""
         batch, (low, high) = all_geounits(level), self.within
         if self.estimator.plan.spine.digits[level] >= len(low):
             batch = Batch(level, low, high + LAST, 0)
@@ -423,23 +426,23 @@ class AreaEstimator:
 
     @cache  # noqa: B019
     def _bounds(self, level: int) -> IntArray:
-        """int64[U + 1]: where the children of each geounit above begin, and the end."""
+        """Return int64[U + 1], the first child of each geounit above, and the end."""
         rows = self.geounits(level)
         return np.append(rows.starts, len(rows.codes))
 
     @cached_property
     def _leaf_codes(self) -> Geocodes:
-        """bytes[G] geocodes of all leaves."""
+        """Return bytes[G], the geocodes of all leaves."""
         return self.geounits(self.estimator.leaf).codes.astype(np.bytes_)
 
     @cache  # noqa: B019
     def _reader(self, level: int) -> LevelReader:
-        """Reads a geolevel; areas in the order of their geocodes share row groups."""
+        """Open a geolevel once; areas in ascending order of geocodes share row groups."""
         return self.estimator.reader(level)
 
     @cache  # noqa: B019
     def _terms(self, level: int) -> GeolevelTerms:
-        """Queries of a geolevel on the components that the queries touch."""
+        """Return the terms of a geolevel on the components that the queries touch."""
         return self.estimator.terms[level].restricted(self.coordinates)
 
     def geounit(self, code: str) -> Moments:
@@ -464,7 +467,7 @@ class AreaEstimator:
           codes: Geocodes of geounits of the last geolevel, in any order; repeated ones count once.
 
         Raises:
-          InputError: The set is empty, or one of them does not exist.
+          InputError: The set is empty, or a geounit does not exist.
           SchemaError: A query has no estimates at the last geolevel.
         """
         self._refuse_unknown(self.estimator.leaf)
@@ -494,9 +497,9 @@ class AreaEstimator:
         return estimate_share(shares[spot], holder)
 
     def _held(self, spots: IntArray) -> tuple[list[IntArray], list[BoolArray]]:
-        """Per geolevel, positions of the geounits that hold some of the area, and which lie in it.
+        """Return per geolevel positions of geounits that touch the area, and which lie within it.
 
-        Takes time by the size of the area, not by that of the nation it lies in.
+        Time grows with the size of the area, not of the nation.
         """
         touched, whole = [spots], [np.ones(len(spots), np.bool_)]
         for level in range(self.estimator.leaf, 0, -1):
@@ -511,9 +514,9 @@ class AreaEstimator:
     def _shares(
         self, level: int, cut_parents: IntArray, inside: IntArray, below: dict[int, Share]
     ) -> dict[int, Share]:
-        """Shares of the cut geounits of a geolevel, by position, from those one geolevel down.
+        """Compute the shares of cut geounits of a geolevel from the shares one geolevel down.
 
-        `inside` are the positions of the children that lie in the area, sorted.
+        Keys are positions of geounits. `inside` are sorted positions of children in the area.
         """
         children = self.geounits(level + 1)
         bounds = self._bounds(level + 1)
@@ -547,7 +550,7 @@ class AreaEstimator:
         return shares
 
     def _windows(self, parents: IntArray, bounds: IntArray, level: int) -> Iterator[IntArray]:
-        """Runs of cut parents whose children are read together, with those of few others."""
+        """Yield runs of cut parents whose children are read together, with few children between."""
         most = max(1, _WINDOW_NUMBERS // self._reader(level).numbers)
         start = 0
         for stop in range(1, len(parents) + 1):
@@ -561,26 +564,26 @@ class AreaEstimator:
                 start = stop
 
     def _on_spine(self, level: int, spot: int) -> Moments:
-        """One row: the estimate of a geounit from all answers, and its covariance alone."""
-        one, rows = self.estimator, self.geounits(level)
-        if level < one.leaf:
-            most = max(1, min(_MOST_AT_ONCE, _WINDOW_NUMBERS // one.coordinates.size))
+        """Estimate one geounit from all answers; returns one row with one covariance."""
+        estimator, rows = self.estimator, self.geounits(level)
+        if level < estimator.leaf:
+            most = max(1, min(_MOST_AT_ONCE, _WINDOW_NUMBERS // estimator.coordinates.size))
             row = self._window(level, spot // most * most, most).take(np.array([spot % most]))
             return _alone(row)
         family = np.flatnonzero(rows.parents == rows.parents[spot])
-        alike = rows.slice(int(family[0]), int(family[-1]) + 1)
+        siblings = rows.slice(int(family[0]), int(family[-1]) + 1)
         reader, terms = self._reader(level), self._terms(level)
-        found = reader.estimates(alike, reader.above(alike, terms), terms)
-        return _alone(found.take(np.array([spot - int(family[0])])))
+        estimates = reader.estimates(siblings, reader.above(siblings, terms), terms)
+        return _alone(estimates.take(np.array([spot - int(family[0])])))
 
     @lru_cache(maxsize=8)  # noqa: B019 - areas in the order of their geocodes share them
     def _window(self, level: int, start: int, size: int) -> Moments:
-        """Estimates of a run of geounits above the leaves, from all answers."""
+        """Read estimates of consecutive geounits above the leaves, from all answers."""
         codes = self.geounits(level).codes[start : start + size]
         return self._reader(level).whole(codes, self._terms(level))
 
 
 def _alone(row: Moments) -> Moments:
-    """One row with the matrices of its own kind alone."""
+    """Return a row of moments with the matrices of its kind only."""
     matrices = tuple(part[row.kind] for part in row.matrices)
     return Moments(row.values, matrices, np.zeros(1, np.int64))

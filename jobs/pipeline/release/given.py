@@ -1,7 +1,6 @@
-"""Public counts that were given, such as facilities and published tables, copied into the release.
+"""Copy public counts into the release: facilities, published tables, exact answers of products.
 
-They come from public tables or from the exact answers of another product; nothing confidential is
-read.
+Nothing confidential is read.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import numpy as np
 
 from das.arrays import Geocodes, IntArray, ObjectArray
 from das.errors import InputError
-from invariants.limit import Limit
+from invariants.constraint import Constraint
 from jobs.pipeline.config.models.kinds.kind import ExactAnswers, KindConfig, PublicTable, Setting
 from jobs.pipeline.input.public_tables import read_public
 from jobs.pipeline.plan import Level, Plan, exact_query
@@ -24,7 +23,7 @@ from jobs.pipeline.storage.geography import read_both_geocodes, read_public_geoc
 from jobs.pipeline.storage.layout import ReleaseLayout
 from jobs.pipeline.tasks.batches import Batch
 
-_GEOUNITS = 50_000  # rows of a table written at once; bounds the memory of the driver
+_GEOUNITS = 50_000  # rows of a table written at once, for memory of the driver; not measured
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,10 +31,10 @@ class Given:
     """Public counts of some geounits.
 
     Attributes:
-      name: What is counted, as `Limit.stored_as`.
+      name: Name of the counted quantity, as `Constraint.stored_as`.
       codes: object[G] geocodes, sorted.
       counts: int64[G, m].
-      is_whole: Whether all geounits are to have a row; those without a count have 0.
+      is_whole: Whether every geounit gets a row; geounits without a count get 0.
     """
 
     name: str
@@ -44,7 +43,7 @@ class Given:
     is_whole: bool = False
 
     def rows(self, known: ObjectArray) -> Iterator[tuple[ObjectArray, IntArray]]:
-        """Geocodes and counts of some geounits at a time, as they are to be written.
+        """Yield geocodes and counts of some geounits at a time, for writing.
 
         Args:
           known: All geounits of the geolevel, sorted.
@@ -64,15 +63,15 @@ def publish_given_counts(
     products: Mapping[str, tuple[Plan, ReleaseLayout]],
     bound: Callable[[Level], Sequence[tuple[str, PartFile]]] = lambda _: (),
 ) -> None:
-    """Copy published tables, exact answers of other products and counts released before.
+    """Copy published tables, exact answers of other products and counts of earlier releases.
 
     Args:
       plan: The plan.
       stated: The section `invariants` of the configuration, paths absolute.
-      release: Where to.
-      products: Plan and release of the products that bind this one; their exact answers are read.
-      bound: Writes the counts released before that bind a geolevel, those of the geolevel below
-        being published; gives the name of the query and one of its parts, for all parts.
+      release: The release to write to.
+      products: Plan and release of products whose exact answers constrain this one.
+      bound: Writes the pinned counts of a geolevel, after the geolevel below is published.
+        Returns (name of query, part file) pairs.
 
     Raises:
       InputError: A table cannot be read, or has geounits that do not exist or appear twice.
@@ -93,7 +92,7 @@ def _given(
     entry: KindConfig,
     products: Mapping[str, tuple[Plan, ReleaseLayout]],
 ) -> Given | None:
-    """The public counts that an invariant of a geolevel names, if it names some."""
+    """Read the public counts that an invariant of a geolevel names; None if it names none."""
     table, exact = entry.public_table, entry.answers_of
     if table is None and exact is None:
         return None
@@ -111,7 +110,7 @@ def _given(
 def _read(
     table: PublicTable, labels: Sequence[str], plan: Plan, release: ReleaseLayout, level: Level
 ) -> tuple[ObjectArray, IntArray]:
-    """Geocodes and counts of a public table, whose geocodes are those of the census."""
+    """Read geocodes and counts of a public table, which has census geocodes."""
     codes, counts = read_public(table, labels, plan.census_digits[level.name])
     if plan.census is None:
         return codes, counts
@@ -128,7 +127,7 @@ def _exact_counts(
     types: Sequence[str],
     products: Mapping[str, tuple[Plan, ReleaseLayout]],
 ) -> tuple[ObjectArray, IntArray]:
-    """Geocodes and counts by type, as another product publishes them exactly."""
+    """Read geocodes and counts by type from the exact answers of another product."""
     plan, release = products[exact.product]
     query = exact_query({exact.product: plan}, exact.product, exact.query, geolevel)
     published = Dataset.open(release.invariants(geolevel))
@@ -143,16 +142,16 @@ def _exact_counts(
 def refuse_strange(
     where: str, codes: ObjectArray, known: ObjectArray | Geocodes, geolevel: str
 ) -> None:
-    """Refuse public counts of geounits that the run has not.
+    """Refuse public counts of geounits that the run lacks.
 
     Args:
-      where: Whose counts, for the error.
+      where: Source of the counts, for the error.
       codes: object[G] geocodes with counts.
       known: object[K] or bytes[K], all geounits of the geolevel.
       geolevel: Name of the geolevel.
 
     Raises:
-      InputError: Some geounit is not known.
+      InputError: A geounit is unknown.
     """
     strange = ~np.isin(codes.astype(np.bytes_), known.astype(np.bytes_))
     if strange.any():
@@ -187,9 +186,9 @@ def _publish(
 
 
 def given_counts(
-    release: ReleaseLayout, limit: Limit, codes: ObjectArray, batch: Batch
+    release: ReleaseLayout, limit: Constraint, codes: ObjectArray, batch: Batch
 ) -> IntArray:
-    """int64[G, m]: what is given for a limit in some geounits of a range; 0 where nothing was."""
+    """Read int64[G, m], given counts of a limit in geounits of a range; 0 where none is given."""
     size = len(limit.counted)
     out = np.zeros((len(codes), size), np.int64)
     if size:

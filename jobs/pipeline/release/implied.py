@@ -1,9 +1,8 @@
-"""What public counts and exact answers imply for every geounit.
+"""Compute the constraints that public counts and exact answers imply for every geounit.
 
-From what was given and the exact answers, the leaves below every geounit are added up from the
-geolevel of the facilities to the root, and bounds of linear rows likewise. Where products are tied
-to each other, released counts of those before one are given for it, and this waits until they are
-solved. No confidential data are read here.
+Capacities of leaves are summed from the geolevel of the facilities to the root, and bounds of
+linear rows likewise. Where constraints join products, the released counts of earlier products are
+inputs, so this step waits until those are solved. It reads no confidential data.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import pyarrow as pa
 from das.arrays import IntArray, ObjectArray
 from das.errors import OutputError
 from das.histograms import Histograms
-from invariants.between import Cap, Ties
+from invariants.between import Cap, CrossProductConstraints
 from invariants.facilities import Facilities, binding_totals, groups_of
 from invariants.leaves import Leaves, LeavesTable, add_up, limit_totals
 from invariants.quarters import without_quarters
@@ -47,13 +46,13 @@ _QUARTERS = pa.field("quarters", pa.list_(pa.int64()))  # where living quarters 
 
 @dataclass(frozen=True, eq=False)
 class BatchLimits:
-    """What some geounits must keep.
+    """Implied constraints of some geounits.
 
     Attributes:
-      leaves: What the leaves below each can hold; none where no facilities are counted below.
-      row_least: int64[G, r], of the bounded rows of the geolevel.
-      row_most: int64[G, r].
-      quarters: int64[G, m], living quarters by kind; None where they are not known.
+      leaves: Capacity of the leaves below each geounit; None where no facilities are counted.
+      row_least: int64[G, r], lower bounds of the bounded rows of the geolevel.
+      row_most: int64[G, r], upper bounds.
+      quarters: int64[G, m], living quarters by kind; None where unknown.
     """
 
     leaves: LeavesTable | None
@@ -62,7 +61,7 @@ class BatchLimits:
     quarters: IntArray | None = None
 
     def take(self, geounits: IntArray) -> BatchLimits:
-        """Those of some of the geounits."""
+        """Return the constraints of the geounits at these positions."""
         return BatchLimits(
             None if self.leaves is None else self.leaves.take(geounits),
             self.row_least[geounits],
@@ -72,7 +71,7 @@ class BatchLimits:
 
 
 def publish_implied(plan: Plan, release: ReleaseLayout, tasks: Tasks) -> None:
-    """Add up the limits of every geolevel, finest first; published ones are kept.
+    """Publish the implied constraints of every geolevel, finest first; published ones are kept.
 
     Raises:
       OutputError: The exact answers or the given counts are not published.
@@ -92,27 +91,27 @@ def publish_implied(plan: Plan, release: ReleaseLayout, tasks: Tasks) -> None:
 
         parts = tasks.run(f"implied {level.name}", batches, run)
         facts = {"geolevel": level.name}
-        if plan.limits.hang_on_products:  # made of counts, which other settings make anew
+        if plan.limits.depends_on_other_products:  # made of counts, which other settings make anew
             facts["solve_digest"] = plan.solve_digest
         publish(dataset, parts, facts)
 
 
 def implied_limits(plan: Plan, release: ReleaseLayout, geolevel: str) -> Place:
-    """Where what is implied for a geolevel lies."""
-    tied = plan.limits.hang_on_products
+    """Return the path of the implied constraints of a geolevel."""
+    tied = plan.limits.depends_on_other_products
     return release.tied(geolevel) if tied else release.implied(geolevel)
 
 
 def other_counts(
     release: ReleaseLayout, sizes: Mapping[str, int], geolevel: str, codes: ObjectArray
 ) -> dict[str, Histograms]:
-    """Released counts of products before one, of some geounits, by name.
+    """Read the released counts of earlier products in some geounits, by product name.
 
     Args:
-      release: That of the product.
-      sizes: Names of the others, with the number of cells of each.
-      geolevel: Where.
-      codes: object[G].
+      release: The release of the product that they constrain.
+      sizes: Number of cells by name of the earlier product.
+      geolevel: Name of the geolevel.
+      codes: object[G] geocodes.
     """
     return {
         name: read_counts(release.product(name), geolevel, codes, n_cells)
@@ -121,9 +120,9 @@ def other_counts(
 
 
 def _write_implied(plan: Plan, release: ReleaseLayout, level: Level, batch: Batch) -> PartFile:
-    """The limits of one geolevel, from the geounits of the geolevel below it in a range.
+    """Write the implied constraints of one geolevel from a range of the geolevel below.
 
-    The range is of the geolevel itself where nothing below is limited.
+    The range is of the geolevel itself where the geolevel below has no constraints.
     """
     geolevel = level.name
     read = read_geography(
@@ -166,9 +165,12 @@ def _write_implied(plan: Plan, release: ReleaseLayout, level: Level, batch: Batc
 
 
 def _boxes(
-    bound: Facilities | Ties, release: ReleaseLayout, codes: ObjectArray, batch: Batch
+    bound: Facilities | CrossProductConstraints,
+    release: ReleaseLayout,
+    codes: ObjectArray,
+    batch: Batch,
 ) -> Leaves:
-    """What some geounits of the geolevel of the bounds can hold, by type."""
+    """Return the bounds by type of geounits of the geolevel at which bounds are stated."""
     if isinstance(bound, Facilities):
         return bound.boxes(given_counts(release, bound, codes, batch))
     return bound.boxes(other_counts(release, bound.sizes, bound.geolevel, codes), len(codes))
@@ -182,7 +184,7 @@ def _quarters(
     codes: ObjectArray,
     batch: Batch,
 ) -> IntArray | None:
-    """int64[G, m]: living quarters of geounits, given or added up from below; None if unknown."""
+    """Return int64[G, m], living quarters, given or summed from below; None if unknown."""
     geolevel = plan.levels[batch.level].name
     quarters = plan.limits.quarters_at(geolevel)
     if quarters is None:
@@ -198,12 +200,12 @@ def _quarters(
 def _with_totals(
     plan: Plan,
     release: ReleaseLayout,
-    bound: Facilities | Ties,
+    bound: Facilities | CrossProductConstraints,
     leaves: LeavesTable,
     codes: ObjectArray,
     batch: Batch,
 ) -> LeavesTable:
-    """Impose totals that are exact here and not further down."""
+    """Impose totals that are exact at this geolevel and at no finer one."""
     geolevel = plan.levels[batch.level].name
     query = binding_totals(bound.geolevel, plan.invariants, geolevel)
     if query is None:
@@ -226,9 +228,9 @@ def _row_bounds(
     codes: ObjectArray,
     batch: Batch,
 ) -> tuple[IntArray, IntArray]:
-    """int64[G, r] least and most of the bounded rows: stated, or added up from below.
+    """Return int64[G, r] lower and upper bounds of the rows: stated, or summed from below.
 
-    What exact answers of another product demand is read of every geolevel itself.
+    Bounds from exact answers of another product are read at every geolevel.
     """
     level = plan.levels[batch.level]
     finer: list[str] = []
@@ -249,7 +251,7 @@ def _row_bounds(
 
 
 def _added_up(most: IntArray, owners: IntArray, n_owners: int) -> IntArray:
-    """int64[G]: sums of bounds over the children of each geounit; `NO_LIMIT` if one has none."""
+    """Return int64[G], sums of bounds over children; `NO_LIMIT` if a child has no bound."""
     sums, is_open = np.zeros(n_owners, np.int64), np.zeros(n_owners, np.bool_)
     np.add.at(sums, owners, np.where(most == NO_LIMIT, 0, most))
     np.logical_or.at(is_open, owners, most == NO_LIMIT)
@@ -259,7 +261,7 @@ def _added_up(most: IntArray, owners: IntArray, n_owners: int) -> IntArray:
 def _demanded(
     cap: Cap, release: ReleaseLayout, geolevel: str, codes: ObjectArray
 ) -> tuple[IntArray, IntArray]:
-    """int64[G] least and most that exact answers of another product leave of a row."""
+    """Return int64[G] lower and upper bounds of a row from exact answers of another product."""
     dataset = Dataset.open(release.product(cap.product).invariants(geolevel))
     answers = read_answers(dataset, [cap.query], codes)[0][:, list(cap.answers)].sum(1)
     sizes = {name: len(own) for name, own in cap.others.parts.items()}
@@ -271,10 +273,10 @@ def _demanded(
 def read_limits(
     plan: Plan, release: ReleaseLayout, batch: Batch, codes: ObjectArray
 ) -> BatchLimits:
-    """Read the limits of exactly these geounits of a range, in order.
+    """Read the implied constraints of exactly these geounits of a range, in order.
 
     Raises:
-      OutputError: They are not published, or not of every geounit.
+      OutputError: The constraints are not published, or lack a geounit.
     """
     geolevel = plan.levels[batch.level].name
     dataset = implied_limits(plan, release, geolevel)

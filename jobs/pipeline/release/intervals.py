@@ -1,8 +1,8 @@
-"""Intervals of released counts, made of the errors of replicates; public.
+"""Intervals of released counts from the errors of replicates; public.
 
-Errors are how far counts of a repeated run are from those it took for the truth. Of each replicate
-only errors counted by size class are kept, in one small file; they are integers, and those of
-several replicates add up to what one file of all would hold.
+A replicate repeats the run with released counts as its truth; its errors are the differences.
+Only a histogram of errors by size class is kept of each replicate, in one small file. Histograms
+are integers, so those of several replicates add up.
 
 intervals/intervals.json    errors and intervals by size class
 intervals/level=<L>/        intervals of the tables of a geolevel, by geounit and query
@@ -63,7 +63,7 @@ from jobs.pipeline.storage.place import Place
 from jobs.pipeline.tasks.batches import Piece, even_pieces
 from jobs.pipeline.tasks.executor import Tasks
 
-_GEOUNITS = 20_000  # compared at a time, as by `das verify`
+_GEOUNITS = 20_000  # geounits compared at a time, as in `das verify`; default, not measured
 _BOTH = ("by_release", "by_replicate")
 _PLACE = ("generation", "product", "geolevel", "query", "seen")
 _ERRORS = pa.schema(
@@ -78,7 +78,7 @@ _ERRORS = pa.schema(
 )
 FORMAT = 1
 MARKS: tuple[Marked, ...] = ("within", "above", "below", "unknown", "shifted")  # of each `Mark`
-_NUMBERS = 4_000_000  # answers of a task, of which it holds a few copies
+_NUMBERS = 4_000_000  # answers of a task, held in a few copies of 32 MB; default, not measured
 TABLES = pa.schema(
     [
         ("geocode", pa.string()),
@@ -93,7 +93,7 @@ TABLES = pa.schema(
 
 @dataclass(frozen=True, order=True)
 class Asked:
-    """What is compared.
+    """Key of a comparison between a replicate and the counts it took for the truth.
 
     Attributes:
       generation: 1 for a replicate of the release, 2 for one of such a replicate.
@@ -118,7 +118,7 @@ def compare_level(
     release: ReleaseLayout,
     replicate: ReleaseLayout,
 ) -> dict[str, Compared]:
-    """Compare queries of all geounits of a geolevel, by name of the query."""
+    """Compare queries in all geounits of a geolevel; keys are names of queries."""
     found: dict[str, list[Compared]] = {query.name: [] for query in queries}
     ours, theirs = (Dataset.open(one.counts(geolevel)) for one in (release, replicate))
     for low, high in even_pieces(release, geolevel, _GEOUNITS):
@@ -135,10 +135,10 @@ def _added(parts: Sequence[Compared]) -> Compared:
 
 
 def write_errors(path: Place, errors: Errors) -> None:
-    """Write the errors of a replicate; the file is there when it is whole.
+    """Write the errors of a replicate, atomically.
 
     Raises:
-      OutputError: It cannot be written.
+      OutputError: The file cannot be written.
     """
     rows = [
         (one, name, getattr(compared, name)) for one, compared in errors.items() for name in _BOTH
@@ -165,10 +165,10 @@ def write_errors(path: Place, errors: Errors) -> None:
 
 
 def read_errors(path: Place) -> pa.Table:
-    """Read the errors of a replicate, as rows of _ERRORS.
+    """Read the errors of a replicate, as rows of `_ERRORS`.
 
     Raises:
-      OutputError: It is missing or damaged.
+      OutputError: The file is missing or damaged.
     """
     remedy = "remove it, and run `das replicate` again"
     data = read_bytes(path, remedy)
@@ -182,7 +182,7 @@ def read_errors(path: Place) -> pa.Table:
 
 
 def gather_errors(replicates: Sequence[pa.Table]) -> dict[Asked, Compared]:
-    """Errors of several replicates together, from what `read_errors` returns."""
+    """Sum the errors of several replicates; `replicates` are results of `read_errors`."""
     names = _ERRORS.names
     table = pa.concat_tables(replicates).group_by(names[:-1]).aggregate([("count", "sum")])
     order = [(name, "ascending") for name in (*_PLACE, "size_bin", "count_bin", "error")]
@@ -210,14 +210,14 @@ def gather_errors(replicates: Sequence[pa.Table]) -> dict[Asked, Compared]:
 
 @dataclass(frozen=True)
 class Made:
-    """How replicates were made.
+    """Settings of replicates.
 
     Attributes:
-      replicates: How many.
-      checked: How many of them were replicated themselves.
-      seed: Of their noise.
-      bytes: Of the errors that are kept of them.
-      confidence: Wanted of intervals.
+      replicates: Number of replicates.
+      checked: Number of replicates that were themselves replicated.
+      seed: Seed of their noise.
+      bytes: Size of the stored errors.
+      confidence: Confidence of the intervals, between 0 and 1.
     """
 
     replicates: int
@@ -230,17 +230,17 @@ class Made:
 def describe_intervals(
     product: str, release: ReleaseLayout, gathered: Mapping[Asked, Compared], made: Made
 ) -> Intervals:
-    """What replicates say of a product."""
+    """Compute errors and intervals of a product from the errors of its replicates."""
     none = np.zeros(0, np.int64)
     nothing = Compared(ClassErrors(none, none), ClassErrors(none, none))
     errors: list[dict[str, object]] = []
     intervals: list[SeenInterval] = []
-    for asked, compared in gathered.items():
-        if asked.product != product or asked.generation != 1:
+    for key, compared in gathered.items():
+        if key.product != product or key.generation != 1:
             continue
-        place = {"geolevel": asked.geolevel, "query": asked.query}
+        place = {"geolevel": key.geolevel, "query": key.query}
         errors += [{**place, **row} for row in _by_count(compared.by_release)]
-        second = gathered.get(Asked(2, product, asked.geolevel, asked.query), nothing)
+        second = gathered.get(Asked(2, product, key.geolevel, key.query), nothing)
         found = class_intervals(compared, second, made.confidence)
         intervals += [
             SeenInterval(
@@ -270,7 +270,7 @@ def describe_intervals(
 
 
 def _by_count(errors: ClassErrors) -> list[dict[str, object]]:
-    """Statistics of errors by range of the released count."""
+    """Summarize errors by range of the released count."""
     values, _, bins = unpack(errors.keys)
     return [
         {"bin": TRUE_LABELS[one], **moments(values[inside], errors.counts[inside]).means()}
@@ -284,9 +284,9 @@ class ClassTable:
     """The intervals of one query at one geolevel as arrays by (size bin, count bin).
 
     Attributes:
-      low: int64[6, 7], least truth minus release.
-      high: int64[6, 7].
-      mark: int8[6, 7].
+      low: int64[6, 7], lower end of truth minus released count.
+      high: int64[6, 7], upper end.
+      mark: int8[6, 7], positions in `MARKS`.
     """
 
     low: IntArray
@@ -295,9 +295,10 @@ class ClassTable:
 
     @classmethod
     def of(cls, intervals: Sequence[SeenInterval]) -> ClassTable:
-        """Of the intervals of the query; classes without one have that of the nearest, unknown.
+        """Arrange the intervals of a query as a table.
 
-        Nearest is the one with the fewest count bins, then size bins, in between.
+        A class without an interval gets the interval of the nearest class, marked as unknown. The
+        nearest class has the fewest count bins, then size bins, in between.
         """
         shape = (len(SIZE_EDGES), len(TRUE_EDGES))
         places = np.array(
@@ -321,15 +322,15 @@ class ClassTable:
     def at(
         self, totals: IntArray, counts: IntArray, *, least: int | None
     ) -> tuple[IntArray, IntArray, np.ndarray[tuple[int, int], np.dtype[np.int8]]]:
-        """Ends and marks of released answers.
+        """Return the intervals of released answers.
 
         Args:
-          totals: int64[G], records of each geounit in the release.
-          counts: int64[G, m], its answers.
-          least: What no true answer is below.
+          totals: int64[G], released records of each geounit.
+          counts: int64[G, m], released answers.
+          least: Lower bound of every true answer; None if there is none.
 
         Returns:
-          int64[G, m] lower and upper ends, both inside, and int8[G, m] marks.
+          int64[G, m] lower and upper ends, inclusive, and int8[G, m] marks.
         """
         place = bins_of(totals, SIZE_EDGES)[:, None], bins_of(counts, TRUE_EDGES)
         lower, upper = counts + self.low[place], counts + self.high[place]
@@ -339,7 +340,7 @@ class ClassTable:
 
 
 def class_tables(document: Intervals) -> dict[tuple[str, str], ClassTable]:
-    """The intervals of a document by geolevel and query."""
+    """Group the intervals of a document by geolevel and query."""
     found: dict[tuple[str, str], list[SeenInterval]] = {}
     for interval in document.intervals:
         found.setdefault((interval.geolevel, interval.query), []).append(interval)
@@ -349,7 +350,7 @@ def class_tables(document: Intervals) -> dict[tuple[str, str], ClassTable]:
 def interval_rows(
     query: Query, table: ClassTable, geocodes: ObjectArray, counts: Histograms
 ) -> pa.Table:
-    """Rows of TABLES of one query in some geounits."""
+    """Make rows of `TABLES` of one query in some geounits."""
     answers = query.answer(counts)
     signed = any(factor.matrix.min() < 0 for factor in query.factors)
     lower, upper, mark = table.at(counts.totals(), answers, least=None if signed else 0)
@@ -368,20 +369,20 @@ def write_intervals(
     document: Intervals,
     tasks: Tasks,
 ) -> None:
-    """Write the intervals of all tables of a release in place of those that were there.
+    """Write the intervals of all tables of a release, replacing earlier ones.
 
-    The document comes last: with it, all are there.
+    The document is written last, so its presence means that all tables are complete.
 
     Raises:
-      OutputError: They cannot be written.
+      OutputError: A file cannot be written.
     """
     layout, classes = IntervalLayout.of(release), class_tables(document)
     layout.document.unlink(missing_ok=True)
     for geolevel in plan.geolevels:
         if (layout.tables(geolevel) / MANIFEST).exists():
             remove_dataset(layout.tables(geolevel))
-        own = [(query, classes[geolevel, query.name]) for query in queries]
-        _write_level(plan, geolevel, release, own, document, tasks)
+        of_level = [(query, classes[geolevel, query.name]) for query in queries]
+        _write_level(plan, geolevel, release, of_level, document, tasks)
     write_document(layout.document, document)
     open_to_readers(layout.root)
 

@@ -1,6 +1,7 @@
-"""What a task reads of one geolevel of a release: each dataset opened once, range after range.
+"""Read one geolevel of a release in a task: each dataset is opened once, range after range.
 
-Noisy answers, invariants, counts of the geolevel above and estimates alone; nothing confidential.
+Datasets are noisy answers, invariants, counts of the geolevel above, and estimates; none is
+confidential.
 """
 
 from __future__ import annotations
@@ -36,15 +37,15 @@ _COLUMNS = ("geocode", "parent", "n_children", "only_child", "chain_end")
 
 @dataclass(frozen=True, eq=False)
 class LevelRange:
-    """Geounits of one range of a geolevel, families one after the other.
+    """Geounits of one range of a geolevel, family by family.
 
     Attributes:
       level: Position of the geolevel.
       codes: str[G] geocodes, ascending.
-      parents: str[G] geocodes of their parents.
-      n_children: int64[G].
-      is_only: bool[G].
-      chain_end: str[G], names of geolevels.
+      parents: str[G] geocodes of the parents.
+      n_children: int64[G], number of children.
+      is_only: bool[G], whether the geounit is an only child.
+      chain_end: str[G], last geolevel of the chain of only children below the geounit.
     """
 
     level: int
@@ -56,7 +57,7 @@ class LevelRange:
 
     @cached_property
     def starts(self) -> IntArray:
-        """int64[U]: the first row of every family."""
+        """Return int64[U], the first row of every family."""
         first = np.ones(len(self.codes), np.bool_)
         first[1:] = self.parents[1:] != self.parents[:-1]
         return np.flatnonzero(first)
@@ -73,17 +74,17 @@ class LevelRange:
         )
 
     def pieces(self, most: int) -> list[tuple[int, int]]:
-        """Cut rows into ranges of at most so many geounits, or one family if that is larger."""
+        """Cut rows into ranges of at most `most` geounits, or of one larger family."""
         return cut_groups(self.starts, len(self.codes), most)
 
 
 @dataclass(frozen=True, eq=False)
 class RangeAnswers:
-    """Answers of a range.
+    """Noisy and exact answers of a range.
 
     Attributes:
-      noisy: Per measured query, integers[G', m], of the geounits that are not only children; of as
-        few bytes as hold them, so sums need wider ones.
+      noisy: Per measured query, integers[G', m], for geounits that are not only children. The
+        dtype is the narrowest that fits, so sums need a wider one.
       exact: Per invariant, int64[G, m].
     """
 
@@ -92,16 +93,16 @@ class RangeAnswers:
 
 
 class LevelReader:
-    """Reads one geolevel of a release. Ranges that ascend decode each row group once.
+    """Reader of one geolevel of a release. Ascending ranges decode each row group once.
 
-    A task makes one for each geolevel it reads, and hands it to what computes with it. Every
-    method raises OutputError where a dataset is not complete, or lacks a geounit.
+    A task opens one reader per geolevel. Every method raises OutputError if a dataset is not
+    complete or lacks a geounit.
 
     Attributes:
       plan: The plan.
       release: The release, or a replicate of it.
       level: The geolevel.
-      is_leaf: Whether it is the last one.
+      is_leaf: Whether the geolevel is the leaf geolevel.
     """
 
     def __init__(self, plan: Plan, release: ReleaseLayout, level: int) -> None:
@@ -113,12 +114,12 @@ class LevelReader:
 
     @cached_property
     def terms(self) -> GeolevelTerms:
-        """Queries of the geolevel as small matrices."""
+        """Return the queries of the geolevel as small matrices."""
         return plan_terms(self.plan)[self.level.index]
 
     @cached_property
     def _subtree_queries(self) -> tuple[Query, ...]:
-        """Queries of the geolevel and of all below it that have estimates here, each once."""
+        """Return the queries of this and finer geolevels that have estimates here, once each."""
         below = plan_terms(self.plan)[self.level.index :]
         named = {query.name: query for terms in below for query in terms.measured}
         return tuple(query for query in named.values() if self.terms.determines(query))
@@ -135,17 +136,17 @@ class LevelReader:
         return LevelRange(self.level.index, *columns)
 
     def parents(self, codes: ObjectArray) -> Histograms:
-        """Read the counts of some geounits of the geolevel above, sorted."""
+        """Read the counts of geounits of the geolevel above; `codes` are sorted."""
         above = self.plan.levels[self.level.index - 1].name
         return read_counts(self.release, above, codes, self.plan.schema.size)
 
     def support(self) -> Support | None:
-        """Read the cells of the root that may be live; None below the root, or without support."""
+        """Read the possibly live cells of the root; None below the root, or without support."""
         is_known = self.plan.support and not self.level.index
         return read_support(self.plan, self.release) if is_known else None
 
     def limits(self, codes: ObjectArray) -> BatchLimits | None:
-        """Read the limits of exactly these geounits; None where nothing is implied."""
+        """Read the implied constraints of exactly these geounits; None if there are none."""
         if not self.plan.limits.is_implied(self.level.name):
             return None
         piece = Batch(self.level.index, str(codes[0]), str(codes[-1]), len(codes))
@@ -154,20 +155,20 @@ class LevelReader:
     def noisy(
         self, queries: tuple[Query, ...], codes: ObjectArray
     ) -> dict[Query, IntArray | DrawnAnswers]:
-        """Read noisy answers of measured geounits, integers[M, m], or those that were drawn."""
+        """Read noisy answers of M measured geounits: integers[M, m], or drawn on demand."""
         found: dict[Query, IntArray | DrawnAnswers] = {}
-        whole = [query for query in queries if query not in self.level.lazy]
+        whole = [query for query in queries if query not in self.level.on_demand]
         if whole:
             measured = self._open(self.release.measurements(self.level.name))
             found.update(zip(whole, read_answers(measured, whole, codes, narrow=True), strict=True))
-        lazy = [query for query in queries if query in self.level.lazy]
-        if lazy:
+        on_demand = [query for query in queries if query in self.level.on_demand]
+        if on_demand:
             drawn = self._open(self.release.lazy_measurements(self.level.name))
-            found.update(zip(lazy, read_drawn(drawn, lazy, codes), strict=True))
+            found.update(zip(on_demand, read_drawn(drawn, on_demand, codes), strict=True))
         return found
 
     def exact(self, codes: ObjectArray) -> dict[Query | LinearRow, IntArray]:
-        """Read the answers that counts must have, int64[G, m]: of the data, or a release before."""
+        """Read the exact answers, int64[G, m]: invariants, and pinned counts of releases."""
         level, release = self.level, self.release
         found: dict[Query | LinearRow, IntArray] = {}
         for folder, queries in (
@@ -180,7 +181,7 @@ class LevelReader:
         return found
 
     def answers(self, rows: LevelRange) -> RangeAnswers:
-        """Read all answers that estimates are made of, of exactly these geounits."""
+        """Read the noisy and exact answers behind estimates, for exactly these geounits."""
         exact: list[IntArray] = []
         if self.terms.exact:
             invariants = self._open(self.release.invariants(self.level.name))
@@ -193,14 +194,14 @@ class LevelReader:
 
     @property
     def numbers(self) -> int:
-        """Numbers held per geounit, at least 1: all queries may be lazy."""
+        """Return the numbers held per geounit, at least 1 even if all queries are on demand."""
         if self.is_leaf:
             return max(1, sum(query.size for query in self.terms.measured))
         coordinates = self.terms.coordinates
         return coordinates.size + sum(size**2 for size in coordinates.sizes)
 
     def _moments(self, dataset: Place, codes: ObjectArray, terms: GeolevelTerms | None) -> Moments:
-        """Read estimates of exactly these geounits, on the components of `terms` if given."""
+        """Read estimates of exactly these geounits, restricted to the components of `terms`."""
         coordinates = self.terms.coordinates
         found = read_moments(self._open(dataset), coordinates, codes)
         if terms is None:
@@ -211,21 +212,21 @@ class LevelReader:
         return Moments(values, matrices, found.kind)
 
     def subtree(self, rows: LevelRange, terms: GeolevelTerms | None = None) -> Moments:
-        """Estimate geounits from their own subtrees: messages, or of leaves their own answers.
+        """Estimate geounits from the answers of their subtrees.
 
         Args:
           rows: The geounits.
-          terms: Of the geolevel on some components, which are then those of the estimates.
+          terms: Terms of the geolevel on some components; the estimates are restricted to these.
         """
         if not self.is_leaf:
             dataset = EstimateLayout.of(self.release).subtree(self.level.name)
             return self._moments(dataset, rows.codes, terms)
-        asked = terms or self.terms
-        evidence = range_evidence(self.plan, asked, rows, self.answers(rows))
-        return pass_up(asked, evidence, None, rows.is_only)
+        terms = terms or self.terms
+        evidence = range_evidence(self.plan, terms, rows, self.answers(rows))
+        return pass_up(terms, evidence, None, rows.is_only)
 
     def above(self, rows: LevelRange, terms: GeolevelTerms | None = None) -> Moments | None:
-        """Read estimates of the parents of whole families from all answers; None of the root."""
+        """Read estimates of the parents of whole families from all answers; None at the root."""
         if not self.level.index:
             return None
         name = self.plan.levels[self.level.index - 1].name
@@ -243,8 +244,8 @@ class LevelReader:
 
         Args:
           rows: The families.
-          above: Estimates of their parents, as of `above`.
-          terms: Of the geolevel on some components, which are those of both estimates.
+          above: Estimates of the parents, as returned by the method `above`.
+          terms: Terms of the geolevel on some components; both estimates are restricted to these.
         """
         messages = self.subtree(rows, terms)
         if above is None:
@@ -253,7 +254,7 @@ class LevelReader:
         return pass_down(messages, below, above, rows.starts, rows.is_only)
 
     def targets(self, rows: LevelRange) -> SubtreeTargets:
-        """Make targets of what the subtrees of geounits that are not only children say."""
+        """Make targets from the subtrees of geounits that are not only children."""
         subtree = self.subtree(rows).take(~rows.is_only)
         return subtree_targets(self.terms, self._subtree_queries, subtree)
 
@@ -261,7 +262,7 @@ class LevelReader:
         """Estimate all cells of the geounits of a range that are not only children.
 
         Returns:
-          float64[G, n] from each geounit's subtree, and float64[G], the mean variance of a cell.
+          float64[G, n] estimates from subtrees, and float64[G], the mean variance of a cell.
         """
         subtree = self.subtree(rows).take(~rows.is_only)
         cells, coordinates = parse_query(self.plan.schema, "detailed"), self.terms.coordinates
@@ -272,17 +273,17 @@ class LevelReader:
 def range_evidence(
     plan: Plan, terms: GeolevelTerms, rows: LevelRange, answers: RangeAnswers
 ) -> Evidence:
-    """Gather what the geounits of a range that are not only children say themselves."""
+    """Gather the evidence of the answers of geounits that are not only children."""
     measured = ~rows.is_only
     ends = rows.chain_end[measured]
     names = sorted(set(ends), key=plan.spine.levels.index)
     position = {name: index for index, name in enumerate(names)}
-    asked = {query.name for query in terms.measured}
+    measured_names = {query.name for query in terms.measured}
     precisions = [
         [
             precision(noisy.mechanism)
             for noisy in plan.noise(rows.level, plan.level(name).index)
-            if noisy.query.name in asked
+            if noisy.query.name in measured_names
         ]
         for name in names
     ]

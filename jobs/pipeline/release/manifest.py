@@ -1,4 +1,4 @@
-"""Manifest: what was released, under which budget, by which software, with which digests."""
+"""Gather and write manifests: released files, budget, software and digests."""
 
 from __future__ import annotations
 
@@ -43,7 +43,12 @@ from jobs.pipeline.documents.manifest import (
 )
 from jobs.pipeline.documents.statistics import expected_totals_of, statistics_of
 from jobs.pipeline.plan import Level, Plan
-from jobs.pipeline.release.sealing import released_files, released_outputs, software, write_manifest
+from jobs.pipeline.release.finalizing import (
+    released_files,
+    released_outputs,
+    software,
+    write_manifest,
+)
 from jobs.pipeline.release.statements import (
     budget_rows,
     exact_queries,
@@ -68,27 +73,28 @@ from jobs.pipeline.storage.layout import EstimateLayout, ReleaseLayout
 from jobs.pipeline.storage.place import at_once, found_under
 
 _ACCOUNT = "use `das run RUN --only measure`"
-_MOST_LABELS = 1000  # of a query; the detailed one may have millions, told by the attributes
+# Labels of a query listed in the codebook. `detailed` may have millions, which the attributes name.
+_MOST_LABELS = 1000
 Sums = Mapping[str, Sequence[float]]  # table to the sum over geounits of each standard error
 
 
 @dataclass(frozen=True)
 class RunFacts:
-    """What a manifest says beyond the plan and the files; public.
+    """Facts of a run that a manifest states beyond plan and files; public.
 
     Attributes:
       name: Name of the run.
-      account: All grants for the same people; none if the noise was seeded.
+      account: All grants for the same people; None if the noise was seeded.
       geounits_source: "public list" or "data".
-      environment: Cores, Spark, Java; nothing that depends on the truth, such as the time or
-        memory that reading took.
-      solution: The settings that the counts were made with, and those tried before.
-      records: What the records are called: the name of the product.
+      environment: Cores, Spark, Java. It states nothing that depends on the truth, such as time or
+        memory of reading.
+      solution: The settings of the counts, and earlier settings.
+      records: Name of the records, which is the name of the product.
       products: Manifests of the other products by name, in a folder that an older version began.
-      composition: What all products of the run cost together, if there are several.
-      expected: For whom the release is expected to be worse.
-      tables: Queries that are tabulated.
-      about: What the README says of the office and the licence.
+      composition: The account of all products of the run, if there are several.
+      expected: Expected errors of population groups.
+      tables: Tabulated queries.
+      about: Office and licence, for the README.
     """
 
     name: str
@@ -107,19 +113,19 @@ class RunFacts:
 def product_facts(
     resolved: Resolved,
     product: Product,
-    sealed: Mapping[str, Manifest],
+    finalized: Mapping[str, Manifest],
     *,
     environment: Environment,
     solution: Solution,
 ) -> RunFacts:
-    """Return what the manifest of a product says beyond its plan and its files.
+    """Return the facts that the manifest of a product states beyond plan and files.
 
     Args:
       resolved: The run.
       product: The product.
-      sealed: The manifests of the products before it, by name.
-      environment: What the run ran on.
-      solution: The settings that the counts were made with.
+      finalized: The manifests of earlier products, by name.
+      environment: Machine and software of the run.
+      solution: The settings of the counts.
 
     Raises:
       OutputError: The account of the release, or its counts, cannot be read.
@@ -140,18 +146,18 @@ def product_facts(
     if len(resolved.products) == 1 or (is_older and product is not resolved.last):
         return facts
     claims = [claim_of(resolved, each, "") for each in resolved.products.values()]
-    others = dict(sealed) if is_older else None
+    others = dict(finalized) if is_older else None
     return replace(facts, products=others, composition=account_of_grants(claims))
 
 
 def manifest_of(plan: Plan, ledger: Ledger, release: ReleaseLayout, facts: RunFacts) -> Manifest:
-    """Gather the manifest of a release from its plan, its ledger and what lies in its folder.
+    """Gather the manifest of a release from plan, ledger and the files of the folder.
 
     Args:
       plan: The plan.
-      ledger: What was measured.
+      ledger: The measured queries and their costs.
       release: The release; all its datasets must be published.
-      facts: What only the run knows.
+      facts: Facts that only the run knows.
 
     Raises:
       OutputError: A dataset is incomplete.
@@ -190,14 +196,16 @@ def manifest_of(plan: Plan, ledger: Ledger, release: ReleaseLayout, facts: RunFa
     )
 
 
-def seal_product(plan: Plan, ledger: Ledger, release: ReleaseLayout, facts: RunFacts) -> Manifest:
-    """Write README and codebook of a finished product, and the manifest that names them and all.
+def finalize_product(
+    plan: Plan, ledger: Ledger, release: ReleaseLayout, facts: RunFacts
+) -> Manifest:
+    """Write README, codebook and manifest of a finished product.
 
     Args:
       plan: The plan.
-      ledger: The sealed ledger of the run.
+      ledger: The finalized ledger of the run.
       release: The release; all its datasets must be published.
-      facts: What only the run knows.
+      facts: Facts that only the run knows.
 
     Returns:
       The manifest written.
@@ -217,35 +225,35 @@ def seal_product(plan: Plan, ledger: Ledger, release: ReleaseLayout, facts: RunF
     return write_manifest(release, replace(manifest, files=released_files(release)), Manifest)
 
 
-def seal_census(resolved: Resolved, sealed: Mapping[str, Manifest]) -> None:
-    """Write README and manifest of a whole release, whose products are sealed.
+def finalize_census(resolved: Resolved, finalized: Mapping[str, Manifest]) -> None:
+    """Write README and manifest of a whole release, whose products are finalized.
 
-    In a folder that an older version began, those of the last product are there already.
+    In a folder that an older version began, the files of the last product take their place.
 
     Args:
       resolved: The run.
-      sealed: The manifests of its products by name.
+      finalized: The manifests of its products by name.
     """
     release = resolved.release
     if not release.is_product:
-        page = release_readme([*sealed.values()], resolved.config.name, resolved.config.about)
+        page = release_readme([*finalized.values()], resolved.config.name, resolved.config.about)
         replace_file(release.readme, page, mode=READABLE)
-        write_manifest(release, census_manifest_of(resolved, sealed), CensusManifest)
+        write_manifest(release, census_manifest_of(resolved, finalized), CensusManifest)
 
 
-def census_manifest_of(resolved: Resolved, sealed: Mapping[str, Manifest]) -> CensusManifest:
-    """Gather the manifest of a whole release from what lies in its folder.
+def census_manifest_of(resolved: Resolved, finalized: Mapping[str, Manifest]) -> CensusManifest:
+    """Gather the manifest of a whole release from the files of its folder.
 
     Args:
       resolved: The run.
-      sealed: The manifests of its products by name, as they were written.
+      finalized: The manifests of its products by name, as they were written.
     """
     release = resolved.release
     return CensusManifest(
         format=1,
         kind="census",
         name=resolved.config.name,
-        not_for_release=any(manifest.not_for_release for manifest in sealed.values()),
+        not_for_release=any(manifest.not_for_release for manifest in finalized.values()),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         software=software(),
         configuration_digest=resolved.plan.digest,
@@ -268,7 +276,7 @@ def _schema(plan: Plan) -> CountedSchema:
 
 
 def _geography(release: ReleaseLayout, level: Level) -> LevelGeography:
-    """Geounits of a geolevel; only children are those that have no noisy answers of their own."""
+    """Count geounits, measured geounits and only children, which are not measured."""
     geounits = Dataset.open(release.geography(level.name)).rows
     measured = 0
     for answers in answers_of(release, level):
@@ -296,7 +304,7 @@ def _off_spine(plan: Plan, release: ReleaseLayout) -> tuple[OffSpineLevel, ...]:
 
 
 def _open_sessions(plan: Plan, release: ReleaseLayout) -> tuple[str, ...]:
-    """Geolevels measured in a session that lacked protection."""
+    """List the geolevels that were measured in an unprotected Spark session."""
     return tuple(
         level.name
         for level in plan.levels
@@ -305,20 +313,20 @@ def _open_sessions(plan: Plan, release: ReleaseLayout) -> tuple[str, ...]:
 
 
 def answers_of(release: ReleaseLayout, level: Level) -> list[Dataset]:
-    """Open the datasets of the noisy answers of a geolevel; older versions have one."""
+    """Open the datasets of noisy answers of a geolevel; older versions have only one."""
     lazily = release.lazy_measurements(level.name)
     datasets = [Dataset.open(release.measurements(level.name))]
     return [*datasets, *([Dataset.open(lazily)] if is_published(lazily) else [])]
 
 
 def _origin(plan: Plan, release: ReleaseLayout) -> Origin | None:
-    """Where noisy answers come from that were made elsewhere, as they say."""
-    said = Dataset.open(release.measurements(plan.levels[0].name)).facts.get(ORIGIN)
-    return None if said is None else Origin(**said)
+    """Return the stated origin of imported measurements; None for measurements of this run."""
+    origin = Dataset.open(release.measurements(plan.levels[0].name)).facts.get(ORIGIN)
+    return None if origin is None else Origin(**origin)
 
 
 def _solved(release: ReleaseLayout, geolevel: str) -> SolvedLevel:
-    """How a geolevel was solved, as its counts say."""
+    """Return how a geolevel was solved, from the facts of its counts."""
     counts = Dataset.open(release.counts(geolevel))
     return SolvedLevel(
         geolevel=geolevel,
@@ -330,7 +338,7 @@ def _solved(release: ReleaseLayout, geolevel: str) -> SolvedLevel:
 
 
 def _records(release: ReleaseLayout) -> int | None:
-    """Rows of the microdata; None if none were written."""
+    """Count the rows of the microdata; None if none were written."""
     formats = sorted(path.parent for path in found_under(release.microdata, MANIFEST))
     return Dataset.open(formats[0]).rows if formats else None
 
@@ -339,12 +347,12 @@ def _records(release: ReleaseLayout) -> int | None:
 
 
 def codebook_of(plan: Plan, manifest: Manifest, tables: Sequence[Query]) -> Codebook:
-    """What codes and names in the files of a release stand for.
+    """Make the codebook: the meaning of codes and names in the files of a release.
 
     Args:
       plan: The plan.
-      manifest: Of the release.
-      tables: Queries that are tabulated.
+      manifest: The manifest of the release.
+      tables: Tabulated queries.
     """
     return Codebook(
         format=1,
@@ -372,7 +380,7 @@ def codebook_of(plan: Plan, manifest: Manifest, tables: Sequence[Query]) -> Code
 
 
 def _recode(schema: Schema, recode: Recode) -> CodedRecode:
-    (attribute,) = (one for one in schema.attributes if one.name == recode.attribute)
+    (attribute,) = (a for a in schema.attributes if a.name == recode.attribute)
     levels: list[list[str]] = [[] for _ in recode.groups]
     for level, group in zip(attribute.levels, recode.codes, strict=True):
         levels[group].append(level)
@@ -380,17 +388,17 @@ def _recode(schema: Schema, recode: Recode) -> CodedRecode:
     return CodedRecode(
         name=recode.name,
         attribute=recode.attribute,
-        groups=tuple(CodedGroup(label=label, levels=tuple(own)) for label, own in groups),
+        groups=tuple(CodedGroup(label=label, levels=tuple(names)) for label, names in groups),
     )
 
 
 def _queries(plan: Plan, tables: Sequence[Query]) -> tuple[CodedQuery, ...]:
-    """Tabulated queries first, then those that are only measured or only exact."""
+    """List tabulated queries first, then queries that are only measured or only exact."""
     tabulated = {query.name: query for query in tables}
-    found = dict(tabulated)
+    coded = dict(tabulated)
     for level in plan.levels:
         for query in (*level.exact, *level.queries):
-            found.setdefault(query.name, query)
+            coded.setdefault(query.name, query)
     return tuple(
         CodedQuery(
             query=name,
@@ -400,7 +408,7 @@ def _queries(plan: Plan, tables: Sequence[Query]) -> tuple[CodedQuery, ...]:
             exact=tuple(v.name for v in plan.levels if name in {q.name for q in v.exact}),
             tabulated=name in tabulated,
         )
-        for name, query in found.items()
+        for name, query in coded.items()
     )
 
 
@@ -410,20 +418,20 @@ def _queries(plan: Plan, tables: Sequence[Query]) -> tuple[CodedQuery, ...]:
 def expected_groups(
     plan: Plan, release: ReleaseLayout, grouping: Grouping
 ) -> tuple[ExpectedGroups, ...]:
-    """Expected errors of the groups whose numbers are estimated with standard errors.
+    """Compute expected errors of population groups from the standard errors of estimates.
 
-    An unbiased estimate with standard error s errs by s sqrt(2 / pi) on average, as normal errors
-    do. Sizes of groups are the released ones. Neither true nor released counts are negative, so
-    errors add up to no more than true and released records together; expected ones are cut off at
-    twice the released records.
+    An unbiased estimate with standard error s has mean absolute error s sqrt(2 / pi) if errors are
+    normal. Group sizes are released counts. Counts are not negative, so absolute errors sum to at
+    most the true plus the released records; expected errors are cut off at twice the released
+    records.
 
     Args:
       plan: The plan.
       release: The release; its counts must be published.
-      grouping: The groups; those that are no table of the estimates are left out.
+      grouping: The queries of groups; queries without a table of estimates are left out.
 
     Returns:
-      One value for each query of groups; none of what has no estimates.
+      One entry for each query with estimates.
 
     Raises:
       OutputError: A dataset cannot be read.
@@ -456,7 +464,7 @@ def expected_groups(
 
 
 def _sums(release: ReleaseLayout, geolevel: str) -> Sums:
-    """Sums of standard errors by table; none if there are no estimates."""
+    """Read sums of standard errors by table; empty if there are no estimates."""
     path = EstimateLayout.of(release).tables(geolevel)
     if not is_published(path):
         return {}
@@ -473,10 +481,10 @@ def _at(
     grouping: Grouping,
 ) -> ExpectedAtLevel:
     absolute = np.minimum(expected_absolute(sums[query.name]), 2.0 * released)
-    everybody = math.nan
+    of_all = math.nan
     if of_total is not None:
-        everybody = min(float(expected_absolute(of_total)[0]), 2.0 * float(released.sum()))
-    parity = parity_of(absolute, released, everybody, floor=grouping.floor)
+        of_all = min(float(expected_absolute(of_total)[0]), 2.0 * float(released.sum()))
+    parity = parity_of(absolute, released, of_all, floor=grouping.floor)
     return ExpectedAtLevel(
         geolevel=geolevel,
         l1=tuple(float(f"{value:.6g}") for value in absolute.tolist()),
@@ -489,5 +497,5 @@ def _at(
 
 
 def _number(value: float) -> float | None:
-    """Six digits; None of NaN."""
+    """Round to six significant digits; None for NaN."""
     return None if np.isnan(value) else float(f"{value:.6g}")

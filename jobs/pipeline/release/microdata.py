@@ -1,6 +1,6 @@
-"""Microdata: protected counts of the leaf geolevel, one row per person, alone or with its unit.
+"""Write microdata: protected counts of the leaf geolevel, one row per person.
 
-Made from the release alone; joined ones from the counts of both products.
+Joined microdata add the unit of each person. Both are made from released counts only.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from jobs.pipeline.storage.place import Place
 from jobs.pipeline.tasks.batches import Batch, geounit_batches
 from jobs.pipeline.tasks.executor import Tasks
 
-# Rows held at once, but for one entry of a histogram with more: 1 MB a column of 16-bit codes, and
-# the geocodes as Python strings, which are most of it.
+# Rows held at once, except for one larger histogram entry: 1 MB per column of 16-bit codes, plus
+# geocodes as Python strings, which take most memory. Default, not measured.
 _PERSONS = 500_000
-# Records and units joined at once, but for a leaf of more: some 20 arrays of 8 bytes each, 100 MB.
+# Records and units joined at once, except for one larger leaf: 20 arrays of 8 bytes, 100 MB.
 _TOGETHER = 500_000
 _LABEL = pa.dictionary(pa.int16(), pa.string())
 
@@ -38,7 +38,7 @@ _LABEL = pa.dictionary(pa.int16(), pa.string())
 def write_microdata(
     plan: Plan, release: ReleaseLayout, formats: Sequence[str], tasks: Tasks
 ) -> None:
-    """Write one row per person of the leaf geolevel, as Parquet and/or CSV; complete ones are kept.
+    """Write one row per person of the leaf geolevel; complete formats are kept.
 
     Columns: geocode, then one column per attribute with the label of its level.
     """
@@ -53,18 +53,20 @@ def write_microdata(
 def write_joined(plan: Plan, release: ReleaseLayout, joining: Joining, tasks: Tasks) -> None:
     """Write one row per record of the leaf geolevel with its unit; complete formats are kept.
 
-    Columns: geocode, the number of the unit among those of the leaf in the microdata of their
-    product, the attributes of the unit, and those of the record. Rows are in order of geocode and
-    number.
+    Columns: geocode; number of the unit, in the order of the units' microdata within the leaf;
+    attributes of the unit; attributes of the record. Rows are sorted by geocode and number.
 
     Raises:
-      VerificationError: Units cannot hold the records of a leaf, as they can wherever ties hold.
+      VerificationError: The units of a leaf cannot hold its records. It cannot happen where the
+        constraints between products hold.
     """
 
     def rows(batch: Batch) -> Iterator[pa.Table]:
         return _joined(plan, release, joining, batch)
 
-    folders: dict[str, Place] = {name: release.joined / name for name in joining.config.formats}
+    folders: dict[str, Place] = {
+        name: release.joined / name for name in joining.config.file_formats
+    }
     facts = {"settings": joined_settings(joining.config)}
     _write("joined microdata", plan, release, folders, rows, tasks, **facts)
 
@@ -78,7 +80,7 @@ def _write(
     tasks: Tasks,
     **facts: Any,  # noqa: ANN401 - JSON facts
 ) -> None:
-    """Write rows of ranges of leaves in each format that is not complete."""
+    """Write rows of ranges of leaves in each incomplete format."""
     missing = {name: folder for name, folder in folders.items() if not is_published(folder)}
     if not missing:
         return
@@ -96,7 +98,7 @@ def _write(
 
 
 def _persons(plan: Plan, release: ReleaseLayout, batch: Batch) -> Iterator[pa.Table]:
-    """One row per person of a range of leaves, some persons at a time; one table at least."""
+    """Yield tables with one row per person of a range of leaves; at least one table."""
     codes, names = read_both_geocodes(release, plan.leaf.name, batch.low, batch.high)
     counts = read_counts(release, plan.leaf.name, codes, plan.schema.size)
     geocodes, owners, ends = pa.array(names, pa.string()), counts.owners(), np.cumsum(counts.counts)
@@ -113,7 +115,7 @@ def _persons(plan: Plan, release: ReleaseLayout, batch: Batch) -> Iterator[pa.Ta
 
 
 def joined_schema(schema: Schema, joining: Joining) -> pa.Schema:
-    """The columns of joined microdata; those of the unit are null where there is none."""
+    """Return the columns of joined microdata; unit columns are null for records without unit."""
     return pa.schema(
         [("geocode", pa.string()), (joining.number, pa.int32())]
         + [(name, _LABEL) for name in joining.columns]
@@ -124,7 +126,7 @@ def joined_schema(schema: Schema, joining: Joining) -> pa.Schema:
 def _joined(
     plan: Plan, release: ReleaseLayout, joining: Joining, batch: Batch
 ) -> Iterator[pa.Table]:
-    """The joined records of a range of leaves, some leaves at a time; one table at least."""
+    """Yield tables of joined records, some leaves at a time; at least one table."""
     leaf = plan.leaf.name
     codes, names = read_both_geocodes(release, leaf, batch.low, batch.high)
     by_name = np.argsort(names.astype(np.str_), kind="stable")
@@ -150,7 +152,7 @@ def _joined(
 
 
 def _reordered(histograms: Histograms, order: IntArray) -> Histograms:
-    """The geounits in another order."""
+    """Return histograms with their geounits in another order."""
     rank = np.empty(len(order), np.int64)
     rank[order] = np.arange(len(order))
     owners = rank[histograms.owners()]
@@ -176,7 +178,7 @@ def _labels(
     missing: BoolArray | None = None,
     times: IntArray | int = 1,
 ) -> dict[str, pa.DictionaryArray]:
-    """The label of every attribute in some cells, each so many times; null where it is missing."""
+    """Return the labels of each attribute in some cells, repeated `times`; null if missing."""
     codes = schema.codes_of(cells)
     return {
         one.name: pa.DictionaryArray.from_arrays(

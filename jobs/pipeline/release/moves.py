@@ -1,11 +1,11 @@
-"""Failsafe: the nearest counts of a parent that its children can add up to, carried up the tree.
+"""Failsafe: move a parent to counts that its children can sum to, and carry the move up the tree.
 
-Which counts the parent moves to is a choice: the nearest in L1, or those at which the children fit
-their noisy answers best with a penalty on what the parent moves.
+Two choices: the nearest counts in L1, or the counts at which the children fit their noisy answers
+best, with a penalty on the persons that the parent moves.
 
-The geolevel solved last names its moves in the manifest of its counts. The counts of each geolevel
-above are then replaced by counts with the moves added, in one atomic step per geolevel whose new
-manifest says which moves it holds; so a run that dies in between goes on where it stopped.
+The manifest of a solved geolevel lists its moves. Each geolevel above is then replaced atomically
+by counts that include the moves, and its new manifest names them. So an interrupted run continues
+where it stopped.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from solvers.objectives.penalty import loosen
 from solvers.problem import NodeProblem
 from solvers.rounding.failsafe import Kept, nearest_parent
 
-# Weight of a person whom the parent moves, over the largest that noisy answers of a child give to a
-# person in a cell. In `bench.failsafe` parents moved 142.5 persons to the nearest counts, 154
-# with a weight of 10, 292.5 with 1; errors of blocks were 34.1, 33.9 and 37.9 (docs/invariants.md).
+# Weight of a person moved in the parent, relative to the largest weight of a noisy answer of a
+# child. In `bench.failsafe` parents moved 142.5 persons to the nearest counts, 154 with a weight
+# of 10, 292.5 with 1; errors of blocks were 34.1, 33.9 and 37.9 (docs/invariants.md).
 PENALTY = 10.0
 
 Moves = Mapping[str, Mapping[int, int]]
@@ -44,11 +44,11 @@ Moves = Mapping[str, Mapping[int, int]]
 
 @dataclass(frozen=True, eq=False)
 class MoveRules:
-    """What a move of one parent may change, and what it leaves as it is because it holds above.
+    """Rules for the move of a parent, which must keep the constraints of coarser geolevels.
 
     Attributes:
       cells: int64[k], cells whose counts may change, sorted.
-      kept: Answers of exact queries and sums of linear rows that stay.
+      kept: Exact queries and linear rows whose values must stay.
     """
 
     cells: IntArray
@@ -56,15 +56,15 @@ class MoveRules:
 
     @classmethod
     def of(cls, plan: Plan, level: Level, family: Family) -> MoveRules:
-        """The rules for the parent of a family of a geolevel.
+        """Make the rules for the parent of a family of a geolevel.
 
-        Cells whose lazy answers were not drawn stay empty. A linear row keeps its sum, unless the
-        children have their own bounds for it.
+        Cells without drawn on-demand answers stay empty. A linear row keeps its sum, unless the
+        geolevel of the children states bounds for it.
 
         Raises:
           InfeasibleError: No count may change.
         """
-        if level.lazy and family.parent is not None:
+        if level.on_demand and family.parent is not None:
             cells = family.parent.cells
             if not len(cells):
                 raise InfeasibleError(
@@ -85,13 +85,13 @@ class MoveRules:
 
 @dataclass(frozen=True, eq=False)
 class Contradicted:
-    """A family whose constraints contradict its parent, and what may be done about it.
+    """A family whose constraints contradict the counts of its parent.
 
     Attributes:
-      template: Of the geolevel.
+      template: The node template of the geolevel.
       family: The family.
-      piece: The piece that it is of.
-      rules: What may change in the parent.
+      piece: The piece that contains the family.
+      rules: The rules for moving the parent.
     """
 
     template: NodeTemplate
@@ -101,11 +101,11 @@ class Contradicted:
 
     @property
     def before(self) -> IntArray:
-        """int64[cells of the rules], the parent's counts."""
+        """Return int64[k], counts of the parent in the k cells of the rules."""
         return _counts_in(self.family.parent, self.rules.cells)
 
     def with_parent(self, counts: IntArray) -> Family:
-        """The family of a parent of these counts, int64[cells of the rules]."""
+        """Return the family with other counts of the parent, int64[k] in the cells of the rules."""
         live = np.flatnonzero(counts)
         cells = self.rules.cells[live]
         offsets = np.array([0, len(cells)])
@@ -113,9 +113,9 @@ class Contradicted:
         return replace(self.family, parent=parent)
 
     def problem(self, live: IntArray) -> NodeProblem:
-        """The node problem in which some of the cells of the rules may have persons.
+        """Make the node problem in which only some cells of the rules may have persons.
 
-        Of the parent's counts, only the cells in which they are positive matter to it.
+        It depends on which counts of the parent are positive, not on their values.
         """
         counts = np.zeros_like(self.before)
         counts[live] = np.maximum(self.before[live], 1)
@@ -124,17 +124,16 @@ class Contradicted:
 
 
 def moved_family(node: Contradicted, failsafe: Failsafe, settings: NodeSettings) -> Family:
-    """The family with a parent that its children can add up to.
+    """Move the parent of a family to counts that its children can sum to.
 
-    EXACT: the nearest parent in L1. PENALTY: the sum of the children that fit their noisy answers
-    best with a penalty on what the parent moves (`solvers.objectives.penalty`), rounded with them.
-    It moves in the cells where the parent or the nearest one has persons.
+    EXACT takes the nearest parent in L1. PENALTY takes the sum of the children that fit their noisy
+    answers best, with a penalty on moved persons (`solvers.objectives.penalty`), after rounding. It
+    moves only cells in which the old or the nearest parent has persons.
 
     Args:
       node: The family, which has a parent.
       failsafe: EXACT or PENALTY.
-      settings: How the node with a penalty is solved, but for the method, and the solver of
-        mixed-integer programs.
+      settings: Solver settings; the method is always least squares.
 
     Raises:
       InfeasibleError: No parent that keeps the rules has such children.
@@ -147,20 +146,20 @@ def moved_family(node: Contradicted, failsafe: Failsafe, settings: NodeSettings)
 
 
 def _nearest_counts(node: Contradicted, settings: NodeSettings) -> IntArray:
-    """int64[cells of the rules]: the nearest counts of the parent that children can add up to."""
+    """Return int64[k], the nearest counts of the parent in L1 that children can sum to."""
     problem = node.problem(np.arange(len(node.rules.cells)))
     solve = mixed_integer(settings.integers)
     return nearest_parent(problem, node.before, node.rules.kept, solve)
 
 
 def _fitted_counts(node: Contradicted, nearest: IntArray, settings: NodeSettings) -> IntArray:
-    """int64[cells of the rules]: the sum of the children that fit best, with a penalty.
+    """Return int64[k], the sum of the children that fit best, with a penalty.
 
     Args:
       node: The family.
-      nearest: int64[cells of the rules], the nearest counts that children can add up to: proof
-        that there are any, and which of the parent's empty cells they need.
-      settings: How nodes are solved.
+      nearest: int64[k], the nearest feasible counts. They prove that a solution exists, and show
+        which empty cells of the parent it needs.
+      settings: Solver settings.
     """
     before, rules = node.before, node.rules.kept
     live = np.flatnonzero((before > 0) | (nearest > 0))
@@ -171,7 +170,7 @@ def _fitted_counts(node: Contradicted, nearest: IntArray, settings: NodeSettings
     while True:
         loose = loosen(problem, before[live], kept, room=room, weight=PENALTY)
         solution = solve_node(loose, least_squares)
-        # Nowhere is the room used up, by a person at least; then it binds nothing.
+        # Every cell has at least one person of slack left, so the slack bound is not active.
         if solution.estimate.values[-1].min() >= 1:
             break
         room *= 2
@@ -181,7 +180,7 @@ def _fitted_counts(node: Contradicted, nearest: IntArray, settings: NodeSettings
 
 
 def move_of(node: Contradicted, after: Family, failsafe: Failsafe) -> Move:
-    """What changed in the parent of a family."""
+    """Return the changes of the parent of a family."""
     cells = node.rules.cells
     changes = _counts_in(after.parent, cells) - node.before
     changed = np.flatnonzero(changes)
@@ -194,7 +193,7 @@ def move_of(node: Contradicted, after: Family, failsafe: Failsafe) -> Move:
 
 
 def _counts_in(histograms: Histograms | None, cells: IntArray) -> IntArray:
-    """int64[k]: counts of one geounit in some cells, 0 where there is none."""
+    """Return int64[k], counts of one geounit in some cells, 0 where it has no entry."""
     counts = np.zeros(len(cells), np.int64)
     if histograms is not None and len(cells):
         spots = np.minimum(np.searchsorted(cells, histograms.cells), len(cells) - 1)
@@ -204,7 +203,7 @@ def _counts_in(histograms: Histograms | None, cells: IntArray) -> IntArray:
 
 
 def carry_up(level: int, *, spine: Spine, n_cells: int, release: ReleaseLayout) -> None:
-    """Make the counts above a geolevel the sums of it again; does nothing the second time.
+    """Add the moves of a geolevel to the counts of all geolevels above; idempotent.
 
     Raises:
       VerificationError: A count would become negative; a defect of this program.
@@ -226,11 +225,10 @@ def carry_up(level: int, *, spine: Spine, n_cells: int, release: ReleaseLayout) 
 
 
 def _rewrite(dataset: Dataset, moves: Moves, n_cells: int) -> list[PartFile]:
-    """Parts with the moves added; parts without a moved geounit are kept as they are.
+    """Rewrite the parts that contain a moved geounit; keep the other parts.
 
     Ranges of parts do not overlap, so a moved geounit without a row goes to the first part that
-    ends at or after it, or to the last. Where nobody was counted at all, it goes to a part without
-    rows.
+    ends at or after it, or to the last part. If no part has rows, it goes to the first.
     """
     ordered = sorted((p for p in dataset.parts if p.rows), key=lambda part: part.low)
     ordered = ordered or list(dataset.parts[:1])

@@ -1,15 +1,14 @@
-"""Ranges of a geolevel read piece by piece: families, what they are fitted to, what they keep.
+"""Read a range of a geolevel in pieces: families with their targets and constraints.
 
-A piece is some whole families whose answers are held at once.
+A piece is some whole families whose answers are held in memory together. Only released files are
+read.
 
-Weighted sums of units as noisy answers of a later product tell them; reads the release alone.
-
-A product that others are tied to is solved first, and what it says binds them. So it is fitted to
-the noisy answers of both: an estimate of the persons in households, with its variance, is an answer
-about the sum of size x households. Those of an open size hold more than its least; how many more in
-the mean, the estimate of the root and the units solved there say. What one household differs from
-that is taken to vary like a geometric number of that mean, and the mean itself from one geounit to
-another by a third. Nothing is spent: noisy answers are measured, and what is made of them is free.
+Cross-product pseudo-measurements: units are solved before persons, and constrain them. So units are
+also fitted to the noisy answers of persons. An estimate of the persons in households, with its
+variance, is an answer about the sum of size x households. A household of an open size, such as 7 or
+more, holds persons beyond its least size. Their mean number comes from the estimate at the root and
+the units solved there. The number of one household is modeled as geometric with that mean, and the
+mean as varying between geounits by a third. This is postprocessing of noisy answers, at no cost.
 """
 
 from __future__ import annotations
@@ -32,8 +31,8 @@ from jobs.pipeline.plan import Hint, Level, Plan
 from jobs.pipeline.release.estimate import subtree_estimates
 from jobs.pipeline.release.level import LevelRange, LevelReader
 from jobs.pipeline.release.problems import (
+    BatchConstraints,
     CellEstimates,
-    Constraints,
     Family,
     Targets,
     ToldSum,
@@ -42,8 +41,8 @@ from jobs.pipeline.storage.answers import DrawnAnswers
 from jobs.pipeline.storage.histograms import read_counts
 from jobs.pipeline.tasks.batches import Batch, all_geounits
 
-# Noisy numbers of a piece, but for a family of more: 32 MB as float64, of which a task holds a few
-# copies while it assembles problems.
+# Noisy numbers of a piece, except for one larger family: 32 MB as float64, of which a task holds a
+# few copies while it assembles problems. Default, not measured.
 _PIECE_NUMBERS = 4_000_000
 
 
@@ -52,43 +51,43 @@ class Piece:
     """Some families of a geolevel, with their answers.
 
     Attributes:
-      codes: object[G] geocodes of their children, ascending.
-      families: The families; rows are those of the piece.
-      targets: What their counts are fitted to.
-      constraints: What they keep.
+      codes: object[G] geocodes of the children, ascending.
+      families: The families; their rows are positions in the piece.
+      targets: The answers to which the counts are fitted.
+      constraints: The constraints of the counts.
       cells: Estimates of all cells, where a prior is learned or used.
     """
 
     codes: ObjectArray
     families: tuple[Family, ...]
     targets: Targets
-    constraints: Constraints
+    constraints: BatchConstraints
     cells: CellEstimates | None
 
 
 def read_pieces(
-    reader: LevelReader, batch: Batch, *, with_cells: bool = False, with_lazy: bool = True
+    reader: LevelReader, batch: Batch, *, with_cells: bool = False, with_on_demand: bool = True
 ) -> Iterator[Piece]:
     """Read a range of whole families, piece by piece.
 
     Args:
-      reader: Reads the geolevel.
+      reader: Reader of the geolevel.
       batch: The range.
       with_cells: Whether to estimate all cells.
-      with_lazy: Whether answers of lazy queries are read; of the root they are drawn below its
-        support, which is found without them.
+      with_on_demand: Whether to read on-demand answers. The support of the root is found before
+        they are drawn.
 
     Raises:
       OutputError: The measurements, the invariants or the geolevel above are not complete.
     """
     level, rows = reader.level, reader.rows(batch)
     hints = hint_readers(reader)
-    support = reader.support() if with_lazy else None
+    support = reader.support() if with_on_demand else None
     names, edges = rows.parents[rows.starts], np.append(rows.starts, len(rows.codes))
     parents = reader.parents(names) if level.index else None
     live = 0 if parents is None else np.diff(parents.offsets)
-    # Of each lazy query a geounit has an answer per live cell at most.
-    numbers = np.diff(edges) * (whole_answers(level) + len(level.lazy) * live)
+    # Of each on-demand query a geounit has an answer per live cell at most.
+    numbers = np.diff(edges) * (whole_answers(level) + len(level.on_demand) * live)
     for first, last in _cuts(numbers.tolist()):
         some = rows.slice(int(edges[first]), int(edges[last]))
         own = pairwise((edges[first : last + 1] - edges[first]).tolist())
@@ -102,8 +101,8 @@ def read_pieces(
         piece = Piece(
             some.codes,
             tuple(families),
-            _read_targets(reader, some, hints, with_lazy=with_lazy),
-            Constraints(
+            _read_targets(reader, some, hints, with_on_demand=with_on_demand),
+            BatchConstraints(
                 [exact[query] for query in level.kept],
                 [exact[row] for row in level.exact_rows],
                 reader.limits(some.codes),
@@ -114,14 +113,14 @@ def read_pieces(
 
 
 def without_empty(level: Level, piece: Piece) -> Piece:
-    """The piece without the geounits in which nobody can be.
+    """Return the piece without geounits that must be empty.
 
-    They have no living quarters, or nobody in the release that binds them. A family without any
-    other has an empty parent, whose own geounits said so, and is left out.
+    A geounit is empty without living quarters, or if the release it is pinned to has no persons
+    there. A family of empty geounits has an empty parent, and is left out.
 
     Raises:
-      VerificationError: A parent has persons who can be in none of its children; a defect of
-        this program.
+      VerificationError: All children of a parent with persons must be empty; a defect of this
+        program.
     """
     constraints, keep = piece.constraints, np.ones(len(piece.codes), np.bool_)
     limits = constraints.limits
@@ -148,7 +147,7 @@ def without_empty(level: Level, piece: Piece) -> Piece:
         piece.codes[kept],
         tuple(families),
         targets,
-        Constraints(
+        BatchConstraints(
             [answers[kept] for answers in constraints.exact],
             [answers[kept] for answers in constraints.sums],
             None if limits is None else limits.take(kept),
@@ -158,57 +157,57 @@ def without_empty(level: Level, piece: Piece) -> Piece:
 
 
 def whole_answers(level: Level) -> int:
-    """Answers of a geounit to the queries that are not lazy, at least 1."""
+    """Return the number of answers per geounit to queries that are not on demand, at least 1."""
     return max(1, sum(query.size for query in level.whole))
 
 
 def _cuts(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
     """Cut families into pieces [first, last), by the noisy numbers of their children."""
-    first, held = 0, 0
-    for index, own in enumerate(numbers):
-        if index > first and held + own > _PIECE_NUMBERS:
+    first, size = 0, 0
+    for index, number in enumerate(numbers):
+        if index > first and size + number > _PIECE_NUMBERS:
             yield first, index
-            first, held = index, 0
-        held += own
+            first, size = index, 0
+        size += number
     yield first, len(numbers)
 
 
 def _read_targets(
-    reader: LevelReader, rows: LevelRange, hints: Sequence[HintReader], *, with_lazy: bool
+    reader: LevelReader, rows: LevelRange, hints: Sequence[HintReader], *, with_on_demand: bool
 ) -> Targets:
-    """Queries, answers and weights of a range.
+    """Read the targets of a range.
 
-    With `full` targets, those of the estimate from the whole subtree of each geounit; of leaves,
-    which have no subtree, and with `own` targets, the noisy answers of the geolevel itself. Queries
-    that are lazy below the root have their own answers everywhere.
+    With `fit_to: tree` targets are estimates from the subtree of each geounit. At the leaves, and
+    with `fit_to: level`, they are noisy answers of the geolevel. On-demand queries always use
+    their answers.
     """
-    level, own = reader.level, reader.level.queries
+    level, noisy = reader.level, reader.level.queries
     queries: list[Query] = []
     answers: list[FloatArray | IntArray | DrawnAnswers] = []
     weights: list[FloatArray] = []
-    if reader.plan.solving.targets == "full" and not reader.is_leaf:
+    if reader.plan.solving.fit_to == "tree" and not reader.is_leaf:
         subtree = reader.targets(rows)
         queries += subtree.queries
         answers += subtree.answers
         weights += [*subtree.weights.T]
-        own = tuple(query for query in own if query not in level.complete)
-    own = tuple(query for query in own if with_lazy or query not in level.lazy)
-    if own:
+        noisy = tuple(query for query in noisy if query not in level.complete)
+    noisy = tuple(query for query in noisy if with_on_demand or query not in level.on_demand)
+    if noisy:
         measured = ~rows.is_only
-        found = reader.noisy(own, rows.codes[measured])
+        found = reader.noisy(noisy, rows.codes[measured])
         inverse = _weights(reader.plan, level, rows.chain_end[measured])
-        queries += own
-        answers += [found[query] for query in own]
-        weights += [inverse[level.queries.index(query)] for query in own]
-    told = [one for hint in hints for one in hint.read(rows)]
+        queries += noisy
+        answers += [found[query] for query in noisy]
+        weights += [inverse[level.queries.index(query)] for query in noisy]
+    told = [weighted for hint in hints for weighted in hint.read(rows)]
     return Targets(queries, answers, weights, np.cumsum(~rows.is_only) - 1, told)
 
 
 def _weights(plan: Plan, level: Level, chain_ends: ObjectArray) -> list[FloatArray]:
-    """Per query, float64[M] inverse variances of geounits whose chains end where they do.
+    """Return per query float64[M], inverse variances of geounits by the end of their chains.
 
-    A chain's noise is that of an ordinary geounit, scaled: alike in every query of a stratum, but
-    where chains are asked with the shares of their last geolevel.
+    The noise of a chain is the noise of an ordinary geounit, scaled. The factor is the same for all
+    queries of a stratum, unless chains use the shares of their last geolevel.
     """
     ordinary = plan.noise(level.index, level.index)
     ends = sorted(set(chain_ends))
@@ -223,21 +222,21 @@ def _weights(plan: Plan, level: Level, chain_ends: ObjectArray) -> list[FloatArr
     return weights
 
 
-# --- hints of later products ----------------------------------------------------------------------
+# --- pseudo-measurements from later products ------------------------------------------------------
 
 
-_LEAST_VARIANCE = 1 / 12  # of what is all but exact: rounding alone has as much
+_LEAST_VARIANCE = 1 / 12  # variance of rounding to integers, for estimates that are nearly exact
 
 
 @dataclass(frozen=True, eq=False)
 class HintReader:
-    """Reads what a hint says of ranges of a geolevel.
+    """Reader of cross-product pseudo-measurements of one geolevel.
 
     Attributes:
-      hint: The hint.
-      later: Reads the geolevel of the later product.
-      beyond: float64[t], what an open unit holds beyond its least, in the mean; NaN at the root,
-        where no unit is solved yet.
+      hint: The weighted sums of units that the later product measures.
+      later: Reader of the geolevel of the later product.
+      beyond: float64[t], mean persons of a unit of open size beyond its least size; NaN at the
+        root, where no unit is solved yet.
     """
 
     hint: Hint
@@ -245,10 +244,10 @@ class HintReader:
     beyond: FloatArray
 
     def read(self, rows: LevelRange) -> list[ToldSum]:
-        """What is told of the geounits of a range that are not only children."""
+        """Read the pseudo-measurements of geounits that are not only children."""
         hint, parts = self.hint, []
         for values, covariances, kind in subtree_estimates(self.later, rows, hint.query):
-            weights = np.array([weights_of(hint, one) for one in covariances])
+            weights = np.array([weights_of(hint, covariance) for covariance in covariances])
             parts.append((values @ hint.types.T @ hint.sums.T, weights[kind]))
         answers, weights = (np.concatenate(part) for part in zip(*parts, strict=True))
         is_known = np.isfinite(self.beyond) | ~hint.is_open.any(1)
@@ -267,7 +266,7 @@ class HintReader:
 
 
 def hint_readers(reader: LevelReader) -> list[HintReader]:
-    """Open what hints say of a geolevel; none under maxfit, which fits partitions alone.
+    """Open the pseudo-measurements of a geolevel; none for maxfit, which fits only partitions.
 
     Raises:
       OutputError: Estimates of a later product, or counts of the root, are not complete.
@@ -291,33 +290,33 @@ def _mean_beyond(
     counts: Histograms,
     estimates: Iterable[tuple[FloatArray, FloatArray, IntArray]],
 ) -> FloatArray:
-    """float64[t]: what an open unit holds beyond its least, in the mean over the root."""
+    """Return float64[t], mean persons of a unit of open size beyond its least, at the root."""
     records = sum(values.sum(0) for values, _, _ in estimates) @ hint.types.T
     out = np.zeros(len(hint.least))
-    for one, (least, is_open) in enumerate(zip(hint.least, hint.is_open, strict=True)):
+    for index, (least, is_open) in enumerate(zip(hint.least, hint.is_open, strict=True)):
         units = int(weighted_sums(is_open.astype(np.int64), counts).sum())
-        rest = float(records[one]) - int(weighted_sums(least, counts).sum())
-        out[one] = max(0.0, rest) / max(1, units)
+        rest = float(records[index]) - int(weighted_sums(least, counts).sum())
+        out[index] = max(0.0, rest) / max(1, units)
     return out
 
 
 def weights_of(hint: Hint, covariance: FloatArray) -> FloatArray:
-    """float64[d]: weights of sums of types that say together what an estimate of them says.
+    """Fit float64[d], weights of sums of types that carry the information of an estimate.
 
-    The best nonnegative ones in least squares of relative information, as in `das.tree.targets`;
-    zeros if they are not found, for what is only told may not make a run fail.
+    Weights are nonnegative and minimize the squared error of relative information, as in
+    `das.tree.targets`. They are zero if the fit fails, since a pseudo-measurement is optional.
 
     Args:
       hint: Types and sums.
-      covariance: float64[m, m], of the answers to the query.
+      covariance: float64[m, m], covariance of the answers to the query.
     """
     of_types = hint.types @ covariance @ hint.types.T
     root = np.linalg.cholesky(of_types + _LEAST_VARIANCE * np.eye(len(of_types)))
     seen = [root.T @ members for members in hint.sums.astype(np.float64)]
-    columns = np.array([np.outer(one, one).ravel() for one in seen]).T
+    columns = np.array([np.outer(column, column).ravel() for column in seen]).T
     scale = np.linalg.norm(columns, axis=0)
     try:
         found, _ = nnls(columns / scale, np.eye(len(of_types)).ravel())
-    except RuntimeError:  # it did not converge: units are solved without being told, as they may be
+    except RuntimeError:  # no convergence: units are solved without pseudo-measurements
         return np.zeros(len(hint.sums))
     return np.asarray(found / scale, np.float64)

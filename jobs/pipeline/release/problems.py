@@ -1,19 +1,16 @@
-"""Node problems of the families of one geolevel, assembled from answers. Reads no files.
+"""Assemble the node problems of the families of one geolevel from answers. Reads no files.
 
-A family is the children of one parent. Its node problem fits their counts to noisy answers, its
-targets, and keeps what is exact or bounded, its constraints. Both come as arrays over the geounits
-of a range, of which a family is a slice.
+A family is the children of one parent. Its node problem fits counts to noisy answers (targets)
+under exact and bounded sums (constraints). Both are arrays over the geounits of a range, and a
+family is a slice of them.
 
-Most families of most runs are least squares of partition queries in one pass, under the parent
-alone, and rounding by nested queries. Compiled loops solve those (`solvers.families`): which
-geolevels are such, `questions_of` says from the plan, and which families `Packed.solve`, from their
-sizes and weights.
+Most families are least squares of partition queries in one pass, constrained by the parent alone,
+with rounding by nested queries. Compiled loops solve them (`solvers.families`). `questions_of`
+decides by geolevel, `Packed.solve` by size and weights of a family.
 
-A prior of cell counts learned from the noisy counts of a geolevel, and problems fitted to it.
-
-Where most counts are zero, the posterior mean of a cell has less squared error than its noisy
-count. Tasks tally noisy counts of cells by what was expected of them, the driver learns one prior
-per variance of the noise (`das.tree.prior`), and node problems are fitted to posterior means.
+Empirical Bayes: where most counts are zero, the posterior mean of a cell has less squared error
+than its noisy count. Tasks tally noisy counts of cells by expected counts, the driver learns one
+prior per noise variance (`das.tree.prior`), and node problems are fitted to posterior means.
 """
 
 from __future__ import annotations
@@ -48,28 +45,28 @@ from solvers.problem import (
     Term,
 )
 
-# Cells of a schema up to which the answers in which all of them count are kept, at 8 bytes a cell
-# and query. Beyond, they are found again for the live cells of each family: slower per cell, but
-# few of many cells are live.
+# Cells of a schema up to which the answer of each cell is cached, at 8 bytes per cell and query.
+# In larger schemas answers are computed for the live cells of each family: slower per cell, but
+# few cells are live. Default, not measured.
 _KEPT_CELLS = 50_000
-# Live cells up to which weighted sums are targets: each has a matrix over the live cells, and nodes
-# with one are solved with such matrices (`solvers.node`).
+# Live cells up to which weighted sums are targets: each needs a dense matrix over the live cells
+# (`solvers.node`), 8 MB at this size. Default, not measured.
 _MOST_TOLD = 1_000
-# How what an open unit holds beyond its least, in the mean, differs between geounits, as a share of
-# it. Persons beside the householder, per occupied unit, of public counts: 0.35 between tracts, 0.37
-# between block groups and 0.43 between blocks of Cook County in 2010, less what units of a geounit
-# differ by chance; 0.28 between tracts of Illinois in 2020.
+# Relative standard deviation between geounits of the mean persons of an open unit beyond its least.
+# Measured on public counts of persons other than the householder per occupied unit: 0.35 between
+# tracts, 0.37 between block groups and 0.43 between blocks of Cook County in 2010, chance
+# subtracted; 0.28 between tracts of Illinois in 2020.
 _BETWEEN = 1 / 3
 
 
 @dataclass(frozen=True, eq=False)
 class Support:
-    """Cells of the root that may be live because coarser counts of it, found before, are positive.
+    """Cells of the root that may be live, since solved coarser counts are positive there.
 
     Attributes:
-      cells: int64[k], rising.
-      known: The query whose counts are known, and int64[1, answers with such cells], all positive;
-        None where none are yet.
+      cells: int64[k] cells, ascending.
+      known: The last solved query and its positive counts, int64[1, number of positive answers];
+        None before the first query.
     """
 
     cells: IntArray
@@ -81,10 +78,10 @@ class Family:
     """The children of one parent.
 
     Attributes:
-      geocode: The parent's, "root" for the root alone.
-      rows: The children among the geounits of the range.
-      parent: Its counts; None for the root alone.
-      support: Of the root alone, what is known of its cells; None for all that may be.
+      geocode: Geocode of the parent; "root" for the family of the root.
+      rows: Positions of the children in the range.
+      parent: Counts of the parent; None for the root.
+      support: Support of the root; None if all possible cells may be live.
     """
 
     geocode: str
@@ -94,12 +91,12 @@ class Family:
 
     @property
     def n_children(self) -> int:
-        """Number of children, C."""
+        """Return the number of children, C."""
         return int(self.rows.stop - self.rows.start)
 
     @property
     def has_persons(self) -> bool:
-        """Whether the parent has a live cell, as the root has unless its support has none."""
+        """Return whether the parent has a live cell; the root has, unless its support is empty."""
         if self.parent is not None:
             return len(self.parent.cells) > 0
         return self.support is None or len(self.support.cells) > 0
@@ -107,14 +104,14 @@ class Family:
 
 @dataclass(frozen=True, eq=False)
 class ToldSum:
-    """What is told of a weighted sum of the cells of M geounits.
+    """Cross-product pseudo-measurement: an estimated weighted sum of the cells of M geounits.
 
     Attributes:
-      coefficients: float64[n].
-      beyond: float64[n], what of it one unit holds beyond its least, which varies.
-      spread: float64[n], the variance of that of one unit.
-      answers: float64[M].
-      weights: float64[M], inverse variances without that of the units.
+      coefficients: float64[n], weight of each cell.
+      beyond: float64[n], mean persons of a unit beyond the least of its size.
+      spread: float64[n], variance of that number for one unit.
+      answers: float64[M], estimates of the sums.
+      weights: float64[M], inverse variances, without the variance of the units.
     """
 
     coefficients: FloatArray
@@ -124,20 +121,20 @@ class ToldSum:
     weights: FloatArray
 
     def take(self, measured: IntArray) -> ToldSum:
-        """That of some of the geounits."""
+        """Return the pseudo-measurement of some of the geounits."""
         answers, weights = self.answers[measured], self.weights[measured]
         return replace(self, answers=answers, weights=weights)
 
     def of_family(self, parent: IntArray, cells: IntArray, rows: slice) -> FloatArray:
-        """float64[C]: inverse variances of children, with that of what open units hold.
+        """Return float64[C], inverse variances of children, including the variance of the units.
 
-        Open units are spread over the children as the answers are, and what they hold beyond their
-        least in the mean differs between geounits.
+        Open units are distributed over children in proportion to the answers. Their mean persons
+        beyond the least vary between geounits by `_BETWEEN`.
 
         Args:
           parent: int64[k], counts of the parent in its live cells.
-          cells: int64[k], these cells.
-          rows: The children among the geounits.
+          cells: int64[k], the live cells.
+          rows: Positions of the children.
         """
         weights, records = self.weights[rows], np.maximum(self.answers[rows], 0)
         share = records / max(float(records.sum()), 1.0)
@@ -148,14 +145,14 @@ class ToldSum:
 
 @dataclass(frozen=True, eq=False)
 class Targets:
-    """What the counts of the geounits of a range are fitted to; only children have none.
+    """Answers to which the counts of the geounits of a range are fitted; only children have none.
 
     Attributes:
       queries: The queries.
-      answers: Per query, numbers[M, m] of the M measured geounits, or those drawn of a lazy one.
+      answers: Per query, numbers[M, m] of the M measured geounits, or answers drawn on demand.
       weights: Per query, float64[M], inverse variances.
-      row: int64[G], row of each geounit among the measured; meaningless for only children.
-      told: What a later product tells of weighted sums.
+      row: int64[G], row of each geounit among the measured; undefined for only children.
+      told: Cross-product pseudo-measurements.
     """
 
     queries: Sequence[Query]
@@ -165,16 +162,16 @@ class Targets:
     told: Sequence[ToldSum] = ()
 
     def each(self) -> Iterator[tuple[Query, FloatArray | IntArray | DrawnAnswers, FloatArray]]:
-        """Give every query with its answers and weights."""
+        """Iterate over (query, answers, weights)."""
         return zip(self.queries, self.answers, self.weights, strict=True)
 
     def measured(self, rows: slice) -> slice:
-        """Rows of a family of at least two among the measured geounits."""
+        """Return the rows of a family of at least two children among the measured geounits."""
         return slice(int(self.row[rows.start]), int(self.row[rows.stop - 1]) + 1)
 
     def sums_of(self, query: Query) -> Targets:
-        """Those whose answers are sums of the answers of a partition query."""
-        kept = [at for at, one in enumerate(self.queries) if is_answered_by(query, one)]
+        """Return the targets whose answers are sums of the answers of a partition query."""
+        kept = [at for at, target in enumerate(self.queries) if is_answered_by(query, target)]
         return replace(
             self,
             queries=[self.queries[at] for at in kept],
@@ -184,7 +181,7 @@ class Targets:
         )
 
     def take(self, geounits: IntArray) -> tuple[Targets, IntArray]:
-        """Those of some of the geounits, in their order, and which of the M measured they are."""
+        """Return the targets of some geounits, and their positions among the M measured."""
         is_measured = np.diff(self.row, prepend=-1) > 0
         measured = self.row[geounits][is_measured[geounits]]
         return Targets(
@@ -195,18 +192,18 @@ class Targets:
             ],
             [weights[measured] for weights in self.weights],
             np.cumsum(is_measured[geounits]) - 1,
-            [one.take(measured) for one in self.told],
+            [weighted.take(measured) for weighted in self.told],
         ), measured
 
 
 @dataclass(frozen=True, eq=False)
-class Constraints:
-    """What the counts of the geounits of a range must keep.
+class BatchConstraints:
+    """Constraints of the counts of the geounits of a range.
 
     Attributes:
-      exact: Per query whose answers they must have, int64[G, m].
+      exact: Per exact query, int64[G, m].
       sums: Per exact linear row, int64[G, 1].
-      limits: What the leaves below can hold, and bounds of linear rows; None if nothing binds.
+      limits: Capacities of the leaves below, and bounds of linear rows; None without either.
     """
 
     exact: Sequence[IntArray]
@@ -216,18 +213,18 @@ class Constraints:
 
 @dataclass(frozen=True, eq=False)
 class CellGroups:
-    """In which answer of a partition query each cell of a schema counts.
+    """Answers of partition queries by cell, cached for small schemas.
 
     Attributes:
-      n_cells: n.
-      known: int64[n] by name of the query, kept if n is small; fills as queries are asked for.
+      n_cells: Number of cells of the schema, n.
+      known: Cache of int64[n] by name of the query.
     """
 
     n_cells: int
     known: dict[str, IntArray] = field(default_factory=dict)
 
     def rows_of(self, query: Query | Types, cells: IntArray) -> IntArray:
-        """int64[k]: the answer in which each of some cells counts."""
+        """Return int64[k], the answer to which each of k cells contributes."""
         if self.n_cells > _KEPT_CELLS:
             return query.rows_of(cells)
         if query.name not in self.known:
@@ -235,7 +232,7 @@ class CellGroups:
         return self.known[query.name][cells]
 
     def present(self, query: Query, cells: IntArray) -> tuple[IntArray, IntArray]:
-        """Answers in which some cells count, rising, and int64[k], which of them each cell does."""
+        """Return the answers of some cells, ascending, and int64[k], the position of each cell."""
         rows = self.rows_of(query, cells)
         if self.n_cells > _KEPT_CELLS:
             return np.unique(rows, return_inverse=True)
@@ -248,17 +245,17 @@ class CellGroups:
 
 @dataclass(frozen=True, eq=False)
 class NodeTemplate:
-    """What all node problems of one geolevel have in common.
+    """Common part of all node problems of one geolevel.
 
     Attributes:
       level: The geolevel of the children.
-      n_cells: n, of the schema.
-      possible: int64[k], cells in which somebody may be; the live cells of a root without support,
-        and asked for there alone.
-      types: What is bound by type in the leaves below, if something is.
+      n_cells: Number of cells of the schema, n.
+      possible: Returns int64[k], cells that are no structural zeros; used for a root without
+        support only.
+      types: The query whose answers are bounded in the leaves below; None without bounds.
       passes: Rounding passes.
       order: Least-squares passes, as names of queries.
-      groups: Cells by answer, shared by all families of a task.
+      groups: Answers by cell, shared by all families of a task.
     """
 
     level: Level
@@ -271,7 +268,7 @@ class NodeTemplate:
 
     @classmethod
     def of(cls, plan: Plan, level: Level) -> NodeTemplate:
-        """The template of a geolevel of a plan."""
+        """Make the template of a geolevel of a plan."""
         bound = plan.limits.by_type
         return cls(
             level,
@@ -279,33 +276,33 @@ class NodeTemplate:
             partial(plan.limits.possible, plan.schema),
             bound.query if bound is not None and level.name in bound.geolevels else None,
             plan.passes,
-            plan.solving.order.get(level.name, ()),
+            plan.solving.l2_passes.get(level.name, ()),
             CellGroups(plan.schema.size),
         )
 
     def of_sums(self, query: Query) -> NodeTemplate:
-        """The template of problems whose cells are answers of a query, a cell for each of them."""
+        """Return the template of problems with one cell for each answer of a query."""
         coarser = [
-            tuple(one for one in queries if one.name != query.name and is_refinement(query, one))
+            tuple(q for q in queries if q.name != query.name and is_refinement(query, q))
             for queries in self.passes
         ]
         passes = (*(queries for queries in coarser if queries), (query,))
         return replace(self, passes=passes, order=())
 
     def live_cells(self, family: Family) -> IntArray:
-        """int64[k]: cells that children can have persons in, those of their parent."""
+        """Return int64[k], the live cells of the parent: its children have no persons elsewhere."""
         if family.parent is not None:
             return family.parent.cells
         return self.possible() if family.support is None else family.support.cells
 
 
 def node_problem(
-    template: NodeTemplate, family: Family, targets: Targets, constraints: Constraints
+    template: NodeTemplate, family: Family, targets: Targets, constraints: BatchConstraints
 ) -> NodeProblem:
-    """The node problem of a family of at least two children, or of the root.
+    """Assemble the node problem of a family of at least two children, or of the root.
 
     Raises:
-      OutputError: The answer of a lazy query about a live cell was not drawn.
+      OutputError: An on-demand answer about a live cell was not drawn.
     """
     cells, rows, groups = template.live_cells(family), family.rows, template.groups
     measured = targets.measured(rows)
@@ -339,10 +336,10 @@ def node_problem(
     )
 
 
-def may_be_empty(template: NodeTemplate, family: Family, constraints: Constraints) -> bool:
-    """Whether the children of an empty parent keep their linear rows with nobody in any of them.
+def may_be_empty(template: NodeTemplate, family: Family, constraints: BatchConstraints) -> bool:
+    """Return whether empty children keep the linear rows, for an empty parent.
 
-    Exact queries and leaves add up without signs, so where the parent is empty they allow it.
+    Exact queries and bounds of leaves have no negative terms, so an empty parent satisfies them.
     """
     return all(
         bool(((term.least <= 0) & (term.most >= 0)).all())
@@ -351,7 +348,7 @@ def may_be_empty(template: NodeTemplate, family: Family, constraints: Constraint
 
 
 def histograms_of(template: NodeTemplate, family: Family, counts: IntArray) -> Histograms:
-    """Histograms of the children from int64[C, k] counts in the live cells."""
+    """Make histograms of the children from int64[C, k] counts in the live cells."""
     children, live = np.nonzero(counts)
     offsets = np.searchsorted(children, np.arange(family.n_children + 1))
     cells = template.live_cells(family)
@@ -361,10 +358,9 @@ def histograms_of(template: NodeTemplate, family: Family, counts: IntArray) -> H
 def _order(
     template: NodeTemplate, queries: Sequence[Query], n_terms: int
 ) -> tuple[tuple[int, ...], ...]:
-    """Least-squares passes as positions of terms.
+    """Return the least-squares passes as positions of terms.
 
-    What is not named comes last. Sums that a later product tells have no names, and are in the last
-    pass that there is.
+    Queries that no pass names come last. Pseudo-measurements have no names, and join the last pass.
     """
     names = [query.name for query in queries]
     passes = [tuple(names.index(name) for name in stated) for stated in template.order]
@@ -378,9 +374,9 @@ def _order(
 
 
 def _row_terms(
-    template: NodeTemplate, cells: IntArray, rows: slice, constraints: Constraints
+    template: NodeTemplate, cells: IntArray, rows: slice, constraints: BatchConstraints
 ) -> tuple[RowsTerm, ...]:
-    """Linear rows of some children, exact ones with their sums as both bounds."""
+    """Return the linear rows of some children; both bounds of an exact row are its sum."""
     linear = [*template.level.exact_rows, *template.level.bounded_rows]
     if not linear:
         return ()
@@ -395,9 +391,9 @@ def _row_terms(
 
 
 def _leaves_term(
-    template: NodeTemplate, cells: IntArray, rows: slice, constraints: Constraints
+    template: NodeTemplate, cells: IntArray, rows: slice, constraints: BatchConstraints
 ) -> LeavesTerm | None:
-    """What the leaves below some children can hold."""
+    """Return the capacities of the leaves below some children; None without bounds."""
     if template.types is None or constraints.limits is None or constraints.limits.leaves is None:
         return None
     leaves = constraints.limits.leaves
@@ -412,11 +408,11 @@ def _told_terms(
     cells: IntArray,
     exact: Sequence[ExactTerm],
 ) -> list[Term]:
-    """Weighted sums that a later product tells, but for those that exact answers fix."""
+    """Return the pseudo-measurements of a family, except those that exact answers determine."""
     found: list[Term] = []
     for told in targets.told:
         row, weights = told.coefficients[cells], told.weights[measured]
-        if not weights.any() or any(_is_fixed_by(one.groups, row) for one in exact):
+        if not weights.any() or any(_is_fixed_by(term.groups, row) for term in exact):
             continue
         if family.parent is not None:
             weights = told.of_family(family.parent.counts, cells, measured)
@@ -426,7 +422,7 @@ def _told_terms(
 
 
 def _is_fixed_by(groups: IntArray, row: FloatArray) -> bool:
-    """Whether a weighted sum is one of the sums over groups."""
+    """Return whether a weighted sum is a combination of the sums over groups."""
     first = np.zeros(int(groups.max(initial=-1)) + 1)
     first[groups] = row
     return np.array_equal(first[groups], row)
@@ -440,36 +436,36 @@ def _term(
     measured: slice,
     weights: FloatArray,
 ) -> Term:
-    """What one query says about the live cells of some children."""
+    """Make the least-squares term of one query in the live cells of some children."""
     if isinstance(answers, DrawnAnswers):
         present, group = groups.present(query, cells)
         return LeastSquaresTerm(group, answers.of(measured, present), weights)
     if not query.is_partition:
-        own = answers[measured].astype(np.float64)
-        return KroneckerTerm(query, cells, query.adjoint(own, cells), weights)
+        numbers = answers[measured].astype(np.float64)
+        return KroneckerTerm(query, cells, query.adjoint(numbers, cells), weights)
     present, group = groups.present(query, cells)
-    own = answers[measured][:, present].astype(np.float64)
-    return LeastSquaresTerm(group, own, weights, query)
+    numbers = answers[measured][:, present].astype(np.float64)
+    return LeastSquaresTerm(group, numbers, weights, query)
 
 
 # --- families that are solved by compiled loops --------------------------------------------------
 
 
 def questions_of(plan: Plan, level: Level) -> Questions | None:
-    """How the families of a geolevel are rounded; None if they are solved one by one.
+    """Return the queries by which compiled loops round the families of a geolevel.
 
-    So are those of the root, which has no parent, of geolevels with invariants, limits, lazy or
-    planned queries, a learned prior, first passes of more than one query or that are rounded, and
-    all of a run with another method or least-squares solver.
+    Returns None if families are solved one by one: at the root; with invariants, constraints,
+    on-demand or planned queries, or empirical Bayes; if a first pass has several queries or is
+    rounded; with another method or least-squares solver.
     """
     solving = plan.solving
     is_plain = (
         solving.method == Method.NNLS
         and solving.least_squares == LeastSquaresSolver.STRUCTURED
-        and level.name not in solving.learned_prior
+        and level.name not in solving.empirical_bayes
     )
-    order = solving.order.get(level.name, ())
-    is_rounded = bool(order) and solving.round_passes
+    order = solving.l2_passes.get(level.name, ())
+    is_rounded = bool(order) and solving.round_l2_passes
     if is_rounded or len(order) > 1 or any(len(names) > 1 for names in order):
         return None
     is_free = not (
@@ -481,22 +477,22 @@ def questions_of(plan: Plan, level: Level) -> Questions | None:
     )
     if not (level.index and is_plain and is_free) or plan.schema.size > _KEPT_CELLS:
         return None
-    if level.lazy or not all(query.is_partition for query in level.queries):
+    if level.on_demand or not all(query.is_partition for query in level.queries):
         return None
     cells = np.arange(plan.schema.size)
     chain = list(dict.fromkeys(query for queries in plan.passes for query in queries))
-    asked = [[queries.count(query) for query in chain] for queries in plan.passes]
+    times = [[queries.count(query) for query in chain] for queries in plan.passes]
     rows = np.array([query.rows_of(cells) for query in chain], np.int64)
     first = order[0][0] if order and len(level.queries) > 1 else None
-    return Questions(rows, np.array(asked), solving.tolerance, first)
+    return Questions(rows, np.array(times), solving.tolerance, first)
 
 
 def pack_families(
     questions: Questions, template: NodeTemplate, families: Sequence[Family], targets: Targets
 ) -> Packed | None:
-    """Pack families of a geolevel that has a parent, to be solved by compiled loops.
+    """Pack families for compiled loops; the geolevel is not the root.
 
-    None if what they are fitted to are not answers of partitions.
+    Returns None if a target is not a partition query.
     """
     if not all(query.is_partition for query in targets.queries):
         return None
@@ -529,12 +525,12 @@ def pack_families(
 Priors = Mapping[float, LearnedPrior]  # by variance of the noise
 Tallies = Mapping[float, Tally]  # likewise
 
-# Moves a variance off the edges between numbers of three digits. Quotients of small integers lie on
-# them; there the last digits of a float, which differ between processors, would choose the prior.
+# Moves a variance off the rounding edges of three digits. Quotients of small integers lie on edges,
+# where the last digits of a float, which differ between processors, would choose the prior.
 _OFF_EDGES = 1 + 1e-6
-# Persons added to the estimated total of every child. With 0, all cells of a child whose total is
-# estimated as 0 would fall into the lowest bin of expected counts; with many, all children of a
-# parent would be expected to be alike.
+# Persons added to the estimated total of every child. With 0, all cells of a child with estimated
+# total 0 would fall into the lowest bin of expected counts; a large number would make the expected
+# counts of all children equal. Default, not measured.
 _LEAST_TOTAL = 0.3
 
 
@@ -551,16 +547,16 @@ class CellEstimates:
     variances: FloatArray
 
     def take(self, measured: IntArray) -> CellEstimates:
-        """Those of some of the measured geounits."""
+        """Return the estimates of some of the measured geounits."""
         return CellEstimates(self.values[measured], self.variances[measured])
 
 
 @dataclass(frozen=True, eq=False)
 class ChildCounts:
-    """Noisy counts of one child in the live cells of its parent, and what is expected of them.
+    """Noisy and expected counts of one child in the k live cells of its parent.
 
     Attributes:
-      variance: Of the noise, three digits.
+      variance: Variance of the noise, rounded to three digits.
       noisy: float64[k].
       expected: float64[k].
     """
@@ -577,17 +573,17 @@ def child_counts(
     measured: slice,
     settings: NodeSettings,
 ) -> list[ChildCounts]:
-    """Noisy and expected counts of the children of one parent.
+    """Compute noisy and expected counts of the children of one parent.
 
-    Expected count = (child's estimated share of the parent's persons) x (parent's count in the
-    cell); shares are those of the least-squares estimates of the children's totals.
+    Expected count = (estimated share of the child in the parent's persons) x (parent's count in the
+    cell). Shares come from least-squares estimates of the children's totals.
 
     Args:
       problem: The node problem with noisy answers.
       parent: Counts of the parent, one geounit.
-      cells: Estimates of a range.
+      cells: Estimates of the cells of a range.
       measured: Rows of the children in the range.
-      settings: How nodes are solved.
+      settings: Solver settings.
     """
     totals = estimate_node(problem, settings).values.sum(1) + _LEAST_TOTAL
     shares = totals / totals.sum()
@@ -609,7 +605,7 @@ def tally_children(children: Iterable[ChildCounts]) -> Tallies:
 
 
 def learn_priors(parts: Sequence[Tallies]) -> Priors:
-    """Learn from the tallies of all tasks how counts are distributed, by variance of the noise."""
+    """Learn the prior of counts from the tallies of all tasks, by variance of the noise."""
     variances = {variance for tallies in parts for variance in tallies}
     return {
         variance: learn_prior(merge(_of_variance(parts, variance)), variance)
@@ -624,10 +620,10 @@ def _of_variance(parts: Sequence[Tallies], variance: float) -> Iterator[Tally]:
 def fit_to_posterior(
     problem: NodeProblem, children: Sequence[ChildCounts], priors: Priors
 ) -> NodeProblem:
-    """The node problem with posterior means of the cells in place of noisy answers.
+    """Replace the noisy answers of a node problem by posterior means of the cells.
 
-    Each cell of a child weighs 1 / variance of its noise; least-squares passes make no difference
-    between cells, so there is one. What a later product tells of weighted sums stays.
+    Each cell of a child has weight 1 / variance of its noise, in one least-squares pass.
+    Pseudo-measurements stay.
     """
     means = [
         priors[child.variance].posterior_mean(child.noisy, child.expected) for child in children
@@ -635,5 +631,5 @@ def fit_to_posterior(
     weights = [1 / child.variance for child in children]
     cells = np.arange(problem.n_cells)
     term = LeastSquaresTerm(cells, np.array(means), np.array(weights))
-    told = (one for one in problem.terms if isinstance(one, GeneralTerm))  # of other records
+    told = (term for term in problem.terms if isinstance(term, GeneralTerm))  # of other records
     return replace(problem, terms=(term, *told), order=())

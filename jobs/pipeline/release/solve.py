@@ -1,11 +1,11 @@
 """Solve: from noisy measurements to consistent integer counts, geolevel by geolevel.
 
-A family is a parent with its children; a node is the optimisation problem of a family. A batch is
-the range of whole families that one task gets. The task reads it in pieces that fit in memory
-(`pieces`), assembles the node of each family (`problems`), fits it to posterior means where a prior
-was learned, solves it, and moves the parent where its children cannot add up to it (`moves`): it
-changes the counts of the parent as little as possible, and `carry_up` adds the same change to all
-geolevels above. Consecutive families that compiled code solves together are a run of families.
+A family is a parent with its children; a node is the optimization problem of a family. A batch is
+the range of whole families that one task gets. A task reads its batch in pieces that fit in memory
+(`pieces`), assembles the node of each family (`problems`) and solves it. Where a prior was learned,
+nodes are fitted to posterior means. Where children cannot sum to their parent, the failsafe moves
+the parent (`moves`), and `carry_up` adds the move to all geolevels above. Compiled code solves runs
+of consecutive families together.
 """
 
 from __future__ import annotations
@@ -93,9 +93,9 @@ _SUMS = (
 
 
 def solve_level(level: Level, *, plan: Plan, release: ReleaseLayout, tasks: Tasks) -> None:
-    """Solve one geolevel given the one above and publish its counts; a published one is kept.
+    """Solve one geolevel given the geolevel above, and publish its counts, once.
 
-    What the failsafe moved in parents is carried up to all geolevels above.
+    Moves of the failsafe are carried up to all geolevels above.
 
     Raises:
       OutputError: The measurements or the geolevel above are not complete.
@@ -111,9 +111,9 @@ def solve_level(level: Level, *, plan: Plan, release: ReleaseLayout, tasks: Task
     largest, smallest = batch_sizes(plan, release, level, tasks.sizing)
     batches = geounit_batches(release, level, tasks.batches, largest, smallest)
 
-    learned, said = learn_covariate(level, plan, release, tasks, batches)
+    learned, summary = learn_covariate(level, plan, release, tasks, batches)
     priors: Priors | None = None
-    if level.name in plan.solving.learned_prior and level.index:
+    if level.name in plan.solving.empirical_bayes and level.index:
 
         def tally_batch(batch: Batch) -> Tallies:
             solving = LevelSolving.of(plan, level.index)
@@ -132,19 +132,19 @@ def solve_level(level: Level, *, plan: Plan, release: ReleaseLayout, tasks: Task
         seconds=time.monotonic() - started,
         statistics=json_of(total(statistics for _, statistics in solved)),
     )
-    if said is not None:
-        facts["expected_totals"] = json_of(said)
+    if summary is not None:
+        facts["expected_totals"] = json_of(summary)
     # Replaceable: `carry_up` may replace published counts when geolevels below are solved.
     publish(dataset, [part for part, _ in solved], facts, replaceable=True)
     carry_up(level.index, spine=spine, n_cells=n_cells, release=release)
 
 
 def solve_support(*, plan: Plan, release: ReleaseLayout, tasks: Tasks) -> None:
-    """Find the counts of the root by the queries of its support, once, and publish the last ones.
+    """Solve the support of the root query by query, and publish the counts of the last, once.
 
-    The queries are solved from coarse to fine, each with the measured queries that are sums of it.
-    A query is solved only for answers within positive answers of the query before, whose counts it
-    keeps as totals. So memory follows these answers and never the number of cells.
+    Queries are solved from coarse to fine, each fitted to the measured queries that are sums of it.
+    Only answers within positive answers of the coarser query are solved, and its counts are kept as
+    totals. So memory grows with the positive answers, not with the number of cells.
 
     Raises:
       OutputError: The measurements of the root are not complete.
@@ -167,7 +167,7 @@ def _support_of(reader: LevelReader, batch: Batch) -> PartFile:
     """Solve the queries of the support of the root and write the counts of the last."""
     load_kernels()
     plan = reader.plan
-    (piece,) = read_pieces(reader, batch, with_lazy=False)
+    (piece,) = read_pieces(reader, batch, with_on_demand=False)
     (root,) = piece.families
     template, settings = NodeTemplate.of(plan, reader.level), node_settings(plan)
     positions, known = np.arange(plan.support[0].size), None
@@ -175,7 +175,7 @@ def _support_of(reader: LevelReader, batch: Batch) -> PartFile:
         if known is not None:
             positions = of_answers(known[0], query).cells_of(positions)
         positions, cells = live_answers(query, positions, plan.limits.zeros)
-        if not len(positions):  # so nobody is anywhere
+        if not len(positions):  # the population is empty
             known = query, np.zeros((1, 0), np.int64)
             continue
         family = replace(root, support=Support(cells, known))
@@ -195,11 +195,11 @@ def _support_of(reader: LevelReader, batch: Batch) -> PartFile:
 def learn_covariate(
     level: Level, plan: Plan, release: ReleaseLayout, tasks: Tasks, batches: Sequence[Batch]
 ) -> tuple[Learned | None, ExpectedTotals | None]:
-    """Learn how far totals are from those expected, and estimate whether expecting them helps.
+    """Learn the deviation of totals from expected totals, and estimate whether they help.
 
     Returns:
-      What tasks are told, None if nothing is expected; and what the manifest says of it, None where
-      no totals are to be expected.
+      The learned model for tasks, None if the plain way is chosen; and its summary for the
+      manifest, None if the run expects no totals at this geolevel.
     """
     covariate = plan.solving.covariate
     if covariate is None or level.name not in covariate.geolevels:
@@ -210,11 +210,11 @@ def learn_covariate(
     def pieces(batch: Batch) -> Iterator[Piece]:
         return read_pieces(LevelReader(plan, release, level.index), batch)
 
-    def see(batch: Batch) -> Seen:
+    def accumulate(batch: Batch) -> Seen:
         with_groups = covariate.with_composition
         return merge_seen([*tally(plan, template, pieces(batch), with_groups=with_groups)], chain)
 
-    seen = merge_seen(tasks.run(f"expect {level.name}", batches, see), chain)
+    seen = merge_seen(tasks.run(f"expect {level.name}", batches, accumulate), chain)
     variance = learn_variance(seen.totals)
     if variance is None:
         return None, expected_totals(covariate, seen.totals, None, None)
@@ -222,20 +222,20 @@ def learn_covariate(
     learned = Learned(covariate, PLAIN, variance, dispersion)
     share = min(1.0, MOST_CERTIFIED / Dataset.open(release.geography(level.name)).rows)
 
-    def try_both(batch: Batch) -> Risks:
+    def evaluate_both(batch: Batch) -> Risks:
         return certify(plan, template, pieces(batch), learned, share, settings)
 
-    risks = merge_risks(tasks.run(f"certify {level.name}", batches, try_both))
-    said = expected_totals(covariate, seen.totals, variance, risks)
-    return (None if said.way == PLAIN else replace(learned, way=said.way)), said
+    risks = merge_risks(tasks.run(f"certify {level.name}", batches, evaluate_both))
+    summary = expected_totals(covariate, seen.totals, variance, risks)
+    return (None if summary.way == PLAIN else replace(learned, way=summary.way)), summary
 
 
 def batch_sizes(
     plan: Plan, release: ReleaseLayout, level: Level, sizing: Sizing
 ) -> tuple[int, int]:
-    """Most and fewest geounits of a task, by the answers it reads and the variables it solves.
+    """Return most and fewest geounits of a task, by answers to read and variables to solve.
 
-    A geounit has as many variables as its parent has live cells, here a parent of the mean.
+    A geounit has one variable per live cell of its parent; the mean over parents is used.
     """
     most = sizing.solve_numbers.most // whole_answers(level)
     if not level.index:
@@ -247,28 +247,28 @@ def batch_sizes(
 
 
 def node_settings(plan: Plan) -> NodeSettings:
-    """How the nodes of a plan are solved."""
+    """Return the solver settings of a plan."""
     solving = plan.solving
     return NodeSettings(
         solving.tolerance,
         LeastSquaresSolver(solving.least_squares),
         IntegerSolver(solving.integers),
         Method(solving.method),
-        solving.round_passes,
+        solving.round_l2_passes,
         choose_mechanism(plan.budget.definition, plan.strategy.mechanism).continuous,
     )
 
 
 @dataclass(frozen=True, eq=False)
 class LevelSolving:
-    """How the families of one geolevel are solved; made once per task.
+    """Setup for solving the families of one geolevel; made once per task.
 
     Attributes:
       plan: The plan.
-      template: What its node problems have in common.
-      settings: How nodes are solved.
-      priors: Where cells are fitted to posterior means, the priors by variance of the noise.
-      questions: Where families are solved packed, what they are asked.
+      template: Common part of the node problems.
+      settings: Solver settings.
+      priors: Priors by variance of the noise; None without empirical Bayes.
+      questions: Rounding queries of the compiled loops; None if families are solved one by one.
     """
 
     plan: Plan
@@ -294,12 +294,12 @@ def solve_batch(
     """Solve all families of a range and write their counts.
 
     Args:
-      reader: Reads the geolevel.
+      reader: Reader of the geolevel.
       batch: The range.
-      priors: Where cells are fitted to posterior means, the priors by variance of the noise.
-      learned: Where totals are expected by housing units, what was learned of them.
+      priors: Priors by variance of the noise; None without empirical Bayes.
+      learned: The model of expected totals; None without expected totals.
     """
-    load_kernels()  # else compiling would count as time of the first node
+    load_kernels()  # otherwise compiling would count as time of the first node
     plan = reader.plan
     solving = LevelSolving.of(plan, batch.level, priors)
     solved: list[SolveStatistics] = []
@@ -318,10 +318,10 @@ def solve_batch(
 def solve_piece(
     solving: LevelSolving, piece: Piece
 ) -> Iterator[tuple[slice, Histograms, list[SolveStatistics]]]:
-    """Solve the families of a piece in their order, in runs of families.
+    """Solve the families of a piece in order, in runs of families.
 
     Yields:
-      The children of a run, their counts, and the statistics of its families.
+      Rows of the children of a run, their counts, and the statistics of the families.
 
     Raises:
       As `solve_family`.
@@ -346,7 +346,7 @@ def solve_piece(
 
 
 def solve_packed(packed: Packed, number: int, family: Family) -> SolveStatistics | None:
-    """Solve a packed family, or know its counts; None if it takes `solve_family`."""
+    """Solve a packed family, or copy known counts; None if it needs `solve_family`."""
     if family.parent is not None and family.n_children == 1:
         packed.copy(number)
         return unsolved(live=len(family.parent.cells), is_copied=True)
@@ -362,7 +362,7 @@ def solve_packed(packed: Packed, number: int, family: Family) -> SolveStatistics
 def _counts_of_run(
     solving: LevelSolving, piece: Piece, packed: Packed, run: slice
 ) -> tuple[slice, Histograms]:
-    """The children of consecutive families that were solved packed, and their counts."""
+    """Return rows and counts of the children of consecutive families solved packed."""
     ends, cells, counts = packed.histograms(run.start, run.stop)
     families = piece.families
     rows = slice(families[run.start].rows.start, families[run.stop - 1].rows.stop)
@@ -372,12 +372,12 @@ def _counts_of_run(
 def solve_family(
     solving: LevelSolving, piece: Piece, family: Family
 ) -> tuple[Histograms, SolveStatistics]:
-    """Counts of the children of a family, and what it took to find them.
+    """Solve a family; returns the counts of the children and the statistics.
 
-    Where what the children must keep contradicts the parent, the failsafe moves the parent first.
+    If the constraints of the children contradict the parent, the failsafe moves the parent first.
 
     Raises:
-      InfeasibleError: They contradict it, and the failsafe is off or finds no other parent.
+      InfeasibleError: Constraints contradict the parent, and the failsafe is off or fails.
       SolverError, VerificationError: The node failed.
     """
     counts = known_counts(solving.template, piece, family)
@@ -411,7 +411,7 @@ def solve_family(
 
 
 def known_counts(template: NodeTemplate, piece: Piece, family: Family) -> Histograms | None:
-    """Counts that need no solving: of an only child, or of the children of an empty parent."""
+    """Return counts that need no solving: an only child, or empty children; else None."""
     if family.parent is not None and family.n_children == 1:
         return family.parent
     if not family.has_persons and may_be_empty(template, family, piece.constraints):
@@ -421,7 +421,7 @@ def known_counts(template: NodeTemplate, piece: Piece, family: Family) -> Histog
 
 
 def _problem(solving: LevelSolving, piece: Piece, family: Family) -> NodeProblem:
-    """The node problem of a family, fitted to posterior means where there is a prior."""
+    """Assemble the node problem of a family, fitted to posterior means if there is a prior."""
     problem = node_problem(solving.template, family, piece.targets, piece.constraints)
     if solving.priors is None:
         return problem
@@ -432,7 +432,7 @@ def _problem(solving: LevelSolving, piece: Piece, family: Family) -> NodeProblem
 def _children(
     solving: LevelSolving, piece: Piece, family: Family, problem: NodeProblem
 ) -> list[ChildCounts]:
-    """Noisy and expected counts of the children of a parent; of the root there are none."""
+    """Compute noisy and expected counts of the children of a parent; none at the root."""
     if piece.cells is None or family.parent is None:
         return []
     measured = piece.targets.measured(family.rows)
@@ -440,7 +440,7 @@ def _children(
 
 
 def noisy_children(solving: LevelSolving, pieces: Iterable[Piece]) -> Iterator[ChildCounts]:
-    """Noisy and expected counts of all children that are to be solved."""
+    """Yield noisy and expected counts of all children that must be solved."""
     for piece in pieces:
         for family in piece.families:
             if family.has_persons and known_counts(solving.template, piece, family) is None:
@@ -451,27 +451,27 @@ def noisy_children(solving: LevelSolving, pieces: Iterable[Piece]) -> Iterator[C
 
 
 def _statistics(live: int, **more: Any) -> SolveStatistics:  # noqa: ANN401 - as the document has it
-    """Statistics of one parent: nothing but what is said, and how many cells have persons."""
+    """Make the statistics of one parent; fields that are not given are 0 or empty."""
     zeros = {**dict.fromkeys(_SUMS, 0), "seconds": 0.0, "max_residual": 0.0}
     return SolveStatistics(**{**zeros, "worst_nodes": (), "moved": (), "live": live, **more})
 
 
 def unsolved(*, live: int, is_copied: bool) -> SolveStatistics:
-    """Statistics of one parent whose children needed no solving: a copy of it, or empty like it."""
+    """Make the statistics of a parent whose children are a copy of it, or empty as it is."""
     return _statistics(live, copied=int(is_copied), trivial=int(not is_copied))
 
 
 def of_node(
     geocode: str, solution: NodeSolution, *, live: int, seconds: float, moved: tuple[Move, ...]
 ) -> SolveStatistics:
-    """Statistics of one solved node.
+    """Make the statistics of one solved node.
 
     Args:
-      geocode: Of the parent.
-      solution: Of its node problem.
-      live: Cells with persons, summed over its children.
+      geocode: Geocode of the parent.
+      solution: Solution of the node problem.
+      live: Cells with persons, summed over the children.
       seconds: Processor seconds in the solver.
-      moved: What the failsafe moved in it.
+      moved: Moves of the failsafe.
     """
     estimate = solution.estimate
     residual = estimate.certificate.residual
@@ -490,7 +490,7 @@ def of_node(
 
 
 def of_packed(geocode: str, solved: Solved, *, seconds: float) -> SolveStatistics:
-    """Statistics of one parent that was solved with others."""
+    """Make the statistics of one family solved by compiled loops."""
     return _statistics(
         solved.live,
         nodes=1,
@@ -503,7 +503,7 @@ def of_packed(geocode: str, solved: Solved, *, seconds: float) -> SolveStatistic
 
 
 def total(parts: Iterable[SolveStatistics]) -> SolveStatistics:
-    """Statistics of several parents, or of several tasks; of all their nodes the slowest stay."""
+    """Sum statistics of several parents or tasks; keeps the slowest nodes."""
     parts = list(parts)
     slowest = sorted(
         (node for part in parts for node in part.worst_nodes),

@@ -1,4 +1,7 @@
-"""What a plan says of privacy and of what is exact, as parts of documents; reads no files."""
+"""State the privacy guarantee and the exact queries of a plan as parts of documents.
+
+Reads no files.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ from jobs.pipeline.plan import Plan
 
 
 def budget_rows(plan: Plan, ledger: Ledger) -> tuple[BudgetRow, ...]:
-    """One row per geolevel, chain and query: exact fractions as text, and floats."""
+    """Make one row per geolevel, chain and query: exact fractions as text, and floats."""
     geounits = {(e.geolevel, e.chain_end, e.query): e.geounits for e in ledger.entries}
     return tuple(
         BudgetRow(
@@ -51,7 +54,7 @@ def budget_rows(plan: Plan, ledger: Ledger) -> tuple[BudgetRow, ...]:
 
 
 def privacy_statement(plan: Plan, geounits_source: str) -> Privacy:
-    """The budget, what it implies, what invariants leave of it, and where noise comes from."""
+    """State budget, guarantee, neighbors under the invariants, and source of the noise."""
     budget, left = plan.budget, neighborhood(plan, geounits_source)
     definition = budget.definition
     attacks = attacks_of(
@@ -60,7 +63,7 @@ def privacy_statement(plan: Plan, geounits_source: str) -> Privacy:
     return Privacy(
         **vars(guarantee_of(budget)),
         randomness=plan.randomness,
-        lazy_queries=tuple(sorted(plan.lazy)),
+        lazy_queries=tuple(sorted(plan.on_demand)),
         neighborhood=left,
         epsilon_by_noise=str(budget.epsilon_by_noise) if budget.epsilon_by_noise else None,
         nearest=nearest(plan, geounits_source),
@@ -72,9 +75,9 @@ def privacy_statement(plan: Plan, geounits_source: str) -> Privacy:
 def privacy_statements(
     plan: Plan, ledger: Ledger, geounits_source: str = PUBLIC_LIST
 ) -> tuple[Statement, ...]:
-    """Cost of changing a whole record, one attribute of it, or its place within a geounit.
+    """State the cost of changing a whole record, one attribute, or its place within a geounit.
 
-    Costs of the ledger are those of the budget's neighbors; these are costs of changed records.
+    Costs in the ledger are for the budget's neighbors; these are for changed records.
     """
     return _stated(plan, ledger, _changed(plan, ledger), geounits_source)
 
@@ -82,7 +85,7 @@ def privacy_statements(
 def stratum_statements(
     plan: Plan, ledger: Ledger, geounits_source: str = PUBLIC_LIST
 ) -> tuple[StratumStatements, ...]:
-    """The same for each stratum: changes that do not lead out of it."""
+    """State for each stratum the cost of changes of a record that stay within it."""
     changed = _changed(plan, ledger)
     last = len(plan.spine.levels) - 1
     return tuple(
@@ -93,7 +96,7 @@ def stratum_statements(
             statements=_stated(
                 plan,
                 ledger,
-                [one for one in changed if one.stratum == stratum.name],
+                [costs for costs in changed if costs.stratum == stratum.name],
                 geounits_source,
             ),
         )
@@ -102,7 +105,7 @@ def stratum_statements(
 
 
 def _changed(plan: Plan, ledger: Ledger) -> list[ChangeCosts]:
-    """What changes of a record cost in every chain and stratum."""
+    """Compute the costs of changes of a record in every chain and stratum."""
     chains = dict.fromkeys((entry.geolevel, entry.chain_end) for entry in ledger.entries)
     return [costs for first, last in chains for costs in plan.change_costs(first, last)]
 
@@ -130,7 +133,7 @@ def _stated(
 
 
 def exact_queries(plan: Plan) -> tuple[ExactQuery, ...]:
-    """The queries of a plan that are published without noise."""
+    """List the queries of a plan that are published without noise."""
     return tuple(
         ExactQuery(query=invariant.query.name, geolevels=tuple(invariant.geolevels))
         for invariant in plan.invariants
@@ -138,7 +141,7 @@ def exact_queries(plan: Plan) -> tuple[ExactQuery, ...]:
 
 
 def limits_of(plan: Plan) -> tuple[Limit, ...]:
-    """The other invariants of a plan."""
+    """List the invariants of a plan that are not exact queries."""
     rows = plan.limits.document(plan.schema)
     limits: tuple[Limit, ...] = adapter(tuple[Limit, ...]).validate_python(rows)
     return limits

@@ -1,4 +1,4 @@
-"""The support of the root: which of its cells may be live, as coarser counts of it say."""
+"""Support of the root: the cells that may be live given solved coarser counts."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from jobs.pipeline.storage.layout import ReleaseLayout
 def live_answers(
     query: Query, positions: IntArray, zeros: StructuralZeros | None
 ) -> tuple[IntArray, IntArray]:
-    """Answers of a partition query that count a cell in which somebody can be.
+    """Select answers of a partition query that count a cell other than structural zeros.
 
     Args:
       query: The query.
-      positions: int64[p], the answers looked at, rising.
-      zeros: Cells in which nobody can be, or none.
+      positions: int64[p], positions of answers, ascending.
+      zeros: Structural zeros; None if there are none.
 
     Returns:
-      int64[k] of the positions, and int64[k] a cell of each; memory follows the answers.
+      int64[k] of the positions, and int64[k], one possible cell of each; memory is O(p).
     """
     if zeros is None:
         return positions, query.first_cells(positions)
@@ -34,10 +34,10 @@ def live_answers(
 
 
 def read_support(plan: Plan, release: ReleaseLayout) -> Support:
-    """The published support of the root.
+    """Read the published support of the root.
 
     Raises:
-      OutputError: It is not found yet.
+      OutputError: The support is not published.
     """
     dataset, query = Dataset.open(release.support(plan.levels[0].name)), plan.support[-1]
     rows = [dataset.read(part.low, part.high) for part in dataset.parts if part.rows]

@@ -1,8 +1,8 @@
-"""Tables of a release for people: one file for each table, geolevel and format.
+"""Write the tables of a release: one file for each table, geolevel and format.
 
-A row is a geounit and an answer, whose labels stand in columns: the protected count, and what else
-is known of the truth, which is the unbiased estimate with standard error and interval and, after
-`das replicate`, an interval of the count. Made from the release alone.
+A row is a geounit and an answer, with labels in columns. It holds the protected count, the unbiased
+estimate with standard error and interval, and, after `das replicate`, an interval of the count.
+Tables are made from released files only.
 """
 
 from __future__ import annotations
@@ -42,12 +42,11 @@ from jobs.pipeline.storage.xlsx import XlsxPartWriter
 from jobs.pipeline.tasks.batches import Piece, even_pieces
 from jobs.pipeline.tasks.executor import Tasks
 
-_ROWS = 200_000  # held at once: with the texts of CSV some 50 MB
-# Of counts as files have them, read at once, some tens of MB as they are held. Bounded apart from
-# rows: 152,000 enumeration districts have one row each of a table of totals and 320 cells each, and
-# took 4.6 GB.
+_ROWS = 200_000  # rows held at once: with the texts of CSV some 50 MB
+# Bytes of count files read at once, some tens of MB in memory. Rows are no bound: a table of totals
+# has one row for each of 152,000 enumeration districts, whose 320 cells each took 4.6 GB.
 _BYTES = 4_000_000
-_DECIMALS = 3  # of estimates; the noise of none is as small
+_DECIMALS = 3  # decimals of estimates, finer than the noise; default, not measured
 
 
 class Estimates(Protocol):
@@ -55,18 +54,18 @@ class Estimates(Protocol):
 
     @property
     def confidence(self) -> float:
-        """Of the intervals."""
+        """Return the confidence of the intervals, between 0 and 1."""
 
     def pieces(self, most: int) -> Iterator[Piece]:
-        """All geounits in ranges of `most` or so, in the order in which they are read."""
+        """Yield ranges of about `most` geounits, in the order of reading."""
 
     def read(self, codes: ObjectArray) -> tuple[FloatArray, FloatArray]:
-        """float64[G, m] estimates and standard errors of the geounits of a piece."""
+        """Read float64[G, m] estimates and standard errors of the geounits of a piece."""
 
 
 @dataclass(frozen=True, eq=False)
 class ReleasedEstimates:
-    """Those that a release holds, of a query of `output.tables`.
+    """Estimates of a query of `output.tables` that a release holds.
 
     Attributes:
       release: The release.
@@ -80,7 +79,7 @@ class ReleasedEstimates:
 
     @classmethod
     def of(cls, release: ReleaseLayout, geolevel: str, query: Query) -> ReleasedEstimates | None:
-        """None where a release has no estimates, or none of this query."""
+        """Open the estimates of a query; None if the release lacks them."""
         place = EstimateLayout.of(release).tables(geolevel)
         if not is_published(place):
             return None
@@ -99,19 +98,19 @@ class ReleasedEstimates:
 
     @property
     def confidence(self) -> float:
-        """Of the intervals."""
+        """Return the confidence of the intervals, between 0 and 1."""
         with understanding(self._dataset.path):
             return float(self._dataset.facts["confidence"])
 
     def pieces(self, most: int) -> Iterator[Piece]:
-        """All geounits in ranges of `most`."""
+        """Yield ranges of `most` geounits."""
         return even_pieces(self.release, self.geolevel, most)
 
     def read(self, codes: ObjectArray) -> tuple[FloatArray, FloatArray]:
-        """float64[G, m] estimates and standard errors of the geounits of a piece.
+        """Read float64[G, m] estimates and standard errors of the geounits of a piece.
 
         Raises:
-          OutputError: The dataset lacks one, or cannot be read.
+          OutputError: The dataset lacks a geounit, or cannot be read.
         """
         place, shape = self._dataset.path, (len(codes), self.query.size)
         with understanding(place):
@@ -123,12 +122,12 @@ class ReleasedEstimates:
                     str(place), "lacks a geounit", got=table.num_rows, want=len(codes)
                 )
             columns = (flattened(table.column(name)) for name in ("estimate", "standard_error"))
-            values, errors = (one.astype(np.float64).reshape(shape) for one in columns)
+            values, errors = (column.astype(np.float64).reshape(shape) for column in columns)
             return values, errors
 
 
 def most_geounits(release: ReleaseLayout, geolevel: str, rows: int) -> int:
-    """How many geounits of a geolevel to read at once, for a table of so many rows for each."""
+    """Return the geounits of a geolevel to read at once, for a table of `rows` rows per geounit."""
     counts = Dataset.open(release.counts(geolevel))
     by_counts = _BYTES * counts.rows // max(1, counts.bytes)
     return max(1, min(_ROWS // rows, by_counts))
@@ -140,9 +139,9 @@ class _Geounits:
 
     Attributes:
       codes: object[G] geocodes, ascending.
-      shown: The same as the census has them, where it has these geounits.
-      names: Their names; None if there are none.
-      counts: Their histograms.
+      shown: Geocodes to print: census geocodes where the release has them.
+      names: Names of the geounits; None if there are none.
+      counts: Histograms of the geounits.
     """
 
     codes: ObjectArray
@@ -151,7 +150,7 @@ class _Geounits:
     counts: Histograms
 
     def columns(self, geolevel: str, times: int) -> dict[str, pa.Array]:
-        """Columns that say of each row which geounit it is about, `times` rows for each."""
+        """Return the columns that identify the geounit of each row, `times` rows per geounit."""
         rows = pa.array(np.repeat(np.arange(len(self.codes)), times))
         found = {
             "geolevel": repeated(geolevel, len(rows)),
@@ -182,15 +181,15 @@ class GeolevelTable:
 
     Attributes:
       plan: The plan.
-      release: Has the counts.
+      release: The release with the counts.
       geolevel: The geolevel.
       query: The query.
-      estimates: Of it; None if there are none.
-      intervals: Of its counts; None if there are none.
-      confidence: Of the intervals of estimates; None for that of the estimates.
-      is_h1: Whether it is table H1 of the redistricting data: all, occupied and vacant housing
-        units, under their official names. The query has the levels `occupied` and `vacant`; others
-        are no housing units.
+      estimates: Estimates of the query; None if there are none.
+      intervals: Intervals of the counts; None if there are none.
+      confidence: Confidence of the intervals of estimates; None for the confidence of `estimates`.
+      is_h1: Whether the table is H1 of the redistricting data: all, occupied and vacant housing
+        units, under their official names. The query has levels `occupied` and `vacant`; records of
+        other levels are not housing units.
     """
 
     plan: Plan
@@ -203,7 +202,7 @@ class GeolevelTable:
     is_h1: bool = False
 
     def rows(self) -> Iterator[pa.Table]:
-        """A row per geounit and answer, some at a time; once at least, with the columns."""
+        """Yield tables with a row per geounit and answer; at least one table, with the columns."""
         most = most_geounits(self.release, self.geolevel, self.query.size)
         if self.estimates is None:
             pieces = even_pieces(self.release, self.geolevel, most)
@@ -234,15 +233,15 @@ class GeolevelTable:
         return pa.table(columns)
 
     def _labels(self, geounits: int) -> Iterator[tuple[str, pa.DictionaryArray]]:
-        """The term of each attribute that is kept, and its label in every row."""
+        """Yield the term of each kept attribute, and its label in every row."""
         query = self.query
         index = np.indices([query.shape[axis] for axis in query.kept], np.int32)
         index = index.reshape(len(query.kept), query.size)
-        for term, axis, own in zip(
+        for term, axis, level in zip(
             terms_of(self.plan.schema, query), query.kept, index, strict=True
         ):
             labels = pa.array(query.factors[axis].labels, pa.string())
-            which = pa.array(np.tile(own, geounits))
+            which = pa.array(np.tile(level, geounits))
             yield term, pa.DictionaryArray.from_arrays(which, labels)
 
     def _of_counts(
@@ -272,7 +271,7 @@ def _of_estimates(
     found = central_intervals(values, errors, factor)
     columns = (values, errors, found.lower, found.upper)
     return {
-        # -0.0 is 0, but is written otherwise.
+        # Adding 0.0 turns -0.0 into 0.0, which is written without a sign.
         name: pa.array(np.round(column, _DECIMALS).ravel() + 0.0)
         for name, column in zip(_NUMBERS[-4:], columns, strict=True)
     }
@@ -288,16 +287,16 @@ def write_rows(
     title: str = "",
     spooled: bool = False,
 ) -> dict[str, PartFile]:
-    """Write rows as one part file of each format, all in one go; holds a few rows at a time.
+    """Write rows as one part file per format in one pass; holds few rows at a time.
 
     Args:
-      tables: One at least, all with the same columns.
-      folders: Where to, by format: `csv`, `parquet` or `xlsx`.
-      title: Of the sheets of a workbook.
-      spooled: As of `PartSink`.
+      tables: At least one table, all with the same columns.
+      folders: Target folders by format: `csv`, `parquet` or `xlsx`.
+      title: Title of the sheets of a workbook.
+      spooled: Passed to `PartSink`.
 
     Raises:
-      OutputError: What the rows are made of is not complete, or a file cannot be written.
+      OutputError: A dataset behind the rows is not complete, or a file cannot be written.
     """
     writers: dict[str, CsvPartWriter | PartWriter | XlsxPartWriter] = {}
     for rows in tables:
@@ -343,8 +342,8 @@ def write_tables(plan: Plan, release: ReleaseLayout, wanted: TablesWanted, tasks
 
     written = [*zip(items, tasks.run("write tables", items, run), strict=True)]
     for geolevel in missing:
-        own = [(stem, *made) for (name, stem, _), made in written if name == geolevel]
-        columns = dict(column for _, _, named in own for column in named.items())
+        of_level = [(stem, *made) for (name, stem, _), made in written if name == geolevel]
+        columns = dict(column for _, _, named in of_level for column in named.items())
         columns = dict(sorted(columns.items(), key=lambda column: column[0] in _NUMBERS))
         facts = {
             **wanted.facts(geolevel),
@@ -353,14 +352,16 @@ def write_tables(plan: Plan, release: ReleaseLayout, wanted: TablesWanted, tasks
             "not_for_release": plan.not_for_release,
         }
         names = {
-            part.file: f"{stem}.{name}" for stem, parts, _ in own for name, part in parts.items()
+            part.file: f"{stem}.{name}"
+            for stem, parts, _ in of_level
+            for name, part in parts.items()
         }
-        files = [part for _, parts, _ in own for part in parts.values()]
+        files = [part for _, parts, _ in of_level for part in parts.values()]
         publish(release.tables(geolevel), files, facts, names=names)
 
 
 def _noted(tables: Iterable[pa.Table], columns: dict[str, str]) -> Iterator[pa.Table]:
-    """The same tables, whose columns are noted with their types in words."""
+    """Pass tables through, and record their columns with types in words in `columns`."""
     for table in tables:
-        columns.update((one.name, type_words(one.type)) for one in table.schema)
+        columns.update((field.name, type_words(field.type)) for field in table.schema)
         yield table

@@ -1,6 +1,6 @@
-"""Verify a finished release from its files alone: digests, the tree, the invariants. In integers.
+"""Verify a finished release from its files: digests, sums of the tree, invariants. In integers.
 
-Independent of the solver: it reads what was written and trusts nothing but the manifests' digests.
+The checks are independent of the solver, and trust only the digests of the manifests.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from jobs.pipeline.documents.statistics import HOLDS
 from jobs.pipeline.folder.solutions import settings_digest, solution_of
 from jobs.pipeline.plan import Plan
 from jobs.pipeline.release.census import CensusCodes, census_codes
+from jobs.pipeline.release.finalizing import SEEDED, verify_contents, verify_manifest
 from jobs.pipeline.release.given import given_counts
 from jobs.pipeline.release.implied import other_counts
 from jobs.pipeline.release.manifest import (
@@ -37,7 +38,6 @@ from jobs.pipeline.release.manifest import (
     product_facts,
 )
 from jobs.pipeline.release.residuals import residual_test
-from jobs.pipeline.release.sealing import SEEDED, verify_contents, verify_manifest
 from jobs.pipeline.release.support import read_support
 from jobs.pipeline.release.verify_joined import verify_joined
 from jobs.pipeline.storage.answers import read_answers
@@ -52,26 +52,26 @@ from jobs.pipeline.tasks.batches import Batch, geounit_batches
 
 Progress = Callable[[int, int], None]
 
-_GEOUNITS = 20_000  # children compared at a time
+_GEOUNITS = 20_000  # children compared at a time; default, not measured
 
 
 def verify_run(resolved: Resolved, progress: Progress | None = None) -> dict[str, int | float]:
-    """Check every product of a finished run, and all that their manifests state.
+    """Check every product of a finished run, and all statements of their manifests.
 
     Args:
-      resolved: The run, or the solution of it that is meant.
+      resolved: The run, or a solution of it.
       progress: Called with (finished, all) geolevels of a product.
 
     Returns:
-      As `verify_release`, all products together; where microdata are joined, of their records too;
-      of noise that was made elsewhere, the chi-square of its residuals and its degrees of freedom.
+      Numbers as of `verify_release`, summed over products; records of joined microdata; for
+      imported measurements, the chi-square of their residuals and its degrees of freedom.
 
     Raises:
-      OutputError, LedgerError, VerificationError: As `verify_release`; or a manifest states what
-        plan, ledger, measurements and the other products do not; names the field.
+      OutputError, LedgerError, VerificationError: As `verify_release`; or a manifest contradicts
+        plan, ledger, measurements or the other products; names the field.
     """
     checked: dict[str, int | float] = {"datasets": 0}
-    sealed: dict[str, Manifest] = {}
+    finalized: dict[str, Manifest] = {}
     for product in resolved.products.values():
         found = verify_release(product.plan, product.release, progress)
         checked |= {key: checked.get(key, 0) + n for key, n in found.items()}
@@ -79,22 +79,22 @@ def verify_run(resolved: Resolved, progress: Progress | None = None) -> dict[str
         if joining is not None:
             joined = verify_joined(product.plan, product.release, joining)
             checked["joined_records"] = checked.get("joined_records", 0) + joined
-        sealed[product.name] = _verify_manifest(resolved, product, sealed)
+        finalized[product.name] = _verify_manifest(resolved, product, finalized)
         checked |= _noise_tested(product.plan, product.release)
     stated = read_release(resolved.release.root)
     if isinstance(stated, CensusManifest):
         checked["datasets"] += verify_contents(resolved.release, stated)
-        verify_manifest(resolved.release, stated, census_manifest_of(resolved, sealed))
+        verify_manifest(resolved.release, stated, census_manifest_of(resolved, finalized))
     return checked
 
 
 def _verify_manifest(
     resolved: Resolved, product: Product, before: Mapping[str, Manifest]
 ) -> Manifest:
-    """Check what the manifest of a product states, but for what the run alone knew.
+    """Check the manifest of a product, except for facts that only the run knew.
 
-    That is when, on what and by which software it was made; names of grants; and for a release
-    without its run file, for which groups errors were expected, since that is not released.
+    Those are time, machine, software and names of grants. Without a run file they include the
+    groups with expected errors, which are not released.
     """
     release = product.release
     stated, ledger = read_manifest(release), read_ledger(release.ledger)
@@ -104,15 +104,15 @@ def _verify_manifest(
             if bool(answers.facts.get("not_for_release")) != plan.not_for_release:
                 raise VerificationError(str(answers.path), "has other noise than the ledger says")
     solution = solution_of(resolved, release)
-    recorded = {one.digest: one.settings for one in solution.history}
-    own = stated.solution.settings  # of releases of older versions, which recorded none
+    recorded = {entry.digest: entry.settings for entry in solution.history}
+    settings = stated.solution.settings  # older versions recorded no history
     if recorded:
         if stated.solution.digest not in recorded:
             where = f"{release.manifest}, solution.digest"
             raise VerificationError(where, "is not of settings that counts were made with")
-        own = recorded[stated.solution.digest]
-    digest = settings_digest(own)
-    solution = replace(solution, name=stated.solution.name, settings=own, digest=digest)
+        settings = recorded[stated.solution.digest]
+    digest = settings_digest(settings)
+    solution = replace(solution, name=stated.solution.name, settings=settings, digest=digest)
     facts = product_facts(
         resolved, product, before, environment=stated.environment, solution=solution
     )
@@ -127,7 +127,7 @@ def _verify_manifest(
 
 
 def _noise_tested(plan: Plan, release: ReleaseLayout) -> dict[str, int | float]:
-    """What is found of noise that was not drawn here; nothing of our own."""
+    """Test the noise of imported measurements; empty for measurements of this run."""
     if not plan.is_elsewhere:
         return {}
     test = residual_test(plan, release)
@@ -137,7 +137,7 @@ def _noise_tested(plan: Plan, release: ReleaseLayout) -> dict[str, int | float]:
 def _with_columns(
     release: ReleaseLayout, outputs: Sequence[Output], stated: Sequence[Output]
 ) -> tuple[Output, ...]:
-    """Take the columns of tables as they are stated where an older version did not name them."""
+    """Take the stated columns of tables whose datasets, of an older version, do not name them."""
     tables = {one.path: one.columns for one in stated if one.path.startswith("tables/")}
     return tuple(
         one
@@ -148,7 +148,7 @@ def _with_columns(
 
 
 def _with_grants(account: Account, names: Account) -> Account:
-    """Name the grants of an account as another one does, product by product."""
+    """Rename the grants of an account as in the account `names`, product by product."""
     grants = {one.product: one.grant for one in names.grants}
     named = (replace(one, grant=grants.get(one.product, one.grant)) for one in account.grants)
     return replace(account, grants=tuple(named))
@@ -157,13 +157,12 @@ def _with_grants(account: Account, names: Account) -> Account:
 def verify_release(
     plan: Plan, release: ReleaseLayout, progress: Progress | None = None
 ) -> dict[str, int]:
-    """Check what can be checked without the truth.
+    """Check a release without the truth.
 
-    Every dataset and file is the one that the manifest of the release names, no others lie there,
-    every part has the digest its dataset records, children sum to their parent, cell by cell, every
-    invariant's
-    published answer is the answer of the counts, and counts keep all limits. Microdata and tables
-    are checked by digest only; joined ones by `verify_joined`.
+    The folder holds exactly the datasets and files of the manifest, with their digests. Children
+    sum to their parent, cell by cell. Counts have the published answers of every invariant, and
+    keep all constraints. Microdata and tables are checked by digest only; `verify_joined` checks
+    joined microdata.
 
     Args:
       plan: The plan of the run.
@@ -171,15 +170,15 @@ def verify_release(
       progress: Called with (finished, all) geolevels.
 
     Returns:
-      Numbers of datasets, families, exact answers, geounits with limits, and geounits that keep
-      constraints between products checked; where the run has a spine of its own, of geounits of
-      the census, too.
+      Numbers of checked datasets, families, exact answers, geounits with constraints, and geounits
+      with constraints between products; with a spine other than the census hierarchy, also of
+      census geounits.
 
     Raises:
       OutputError: A dataset is incomplete, or a file is missing or changed.
-      LedgerError: The ledger was tampered with, or does not cost what was granted.
+      LedgerError: The ledger was changed, or does not cost the granted budget.
       BudgetError: A planned strategy costs more than its share.
-      VerificationError: One of these does not hold; names the geounit.
+      VerificationError: A check fails; names the geounit.
     """
     manifest = read_manifest(release)
     if manifest.configuration_digest != plan.digest:
@@ -203,13 +202,13 @@ def verify_release(
 
 
 def verify_datasets(release: ReleaseLayout, datasets: Iterable[Place]) -> None:
-    """Check by digests that some datasets of a finished release are those it was sealed with.
+    """Check by digest that datasets of a finalized release are those of its manifest.
 
-    For commands that read a few of them. What is not published is for its reader to miss.
+    For commands that read only some datasets. Datasets that are not published are skipped.
 
     Raises:
       OutputError: A file is missing or was changed.
-      VerificationError: A dataset is another than the one that the manifest names.
+      VerificationError: A dataset is not the one that the manifest names.
     """
     outputs = {
         root / output.path: output.sha256
@@ -230,14 +229,14 @@ def verify_datasets(release: ReleaseLayout, datasets: Iterable[Place]) -> None:
 
 
 def _verify_ledger(plan: Plan, release: ReleaseLayout) -> None:
-    """Check that the ledger is whole, sealed, of the plan, and of the measurements that are there.
+    """Check that the ledger is finalized, and states the plan and the released measurements.
 
-    The queries of a planned strategy have one cost together, which is searched for again here.
+    The joint cost of the queries of a planned strategy is computed again.
     """
     ledger = read_ledger(release.ledger)
-    if not ledger.is_sealed:
-        raise VerificationError(str(release.ledger), "is not sealed")
-    ledger.spent().seal()
+    if not ledger.is_finalized:
+        raise VerificationError(str(release.ledger), "is not finalized")
+    ledger.spent().finalize()
     for level in plan.levels:
         for _, part in plan.strategy.parts(level.index):
             part.check_joint_cost(plan.budget.neighbors)
@@ -257,15 +256,16 @@ def _verify_ledger(plan: Plan, release: ReleaseLayout) -> None:
     datasets = [release.measurements(level.name) for level in plan.levels]
     for level in plan.levels:
         mixed = Dataset.open(release.measurements(level.name)).facts.get("lazy_queries")
-        if level.lazy and not mixed:
-            datasets.append(release.lazy_measurements(level.name))  # older versions have them there
+        if level.on_demand and not mixed:
+            # In older versions one dataset has all answers.
+            datasets.append(release.lazy_measurements(level.name))
     for dataset in datasets:
         if recorded.get(dataset) != dataset_digest(dataset):
             raise VerificationError(str(dataset), "is not the one the ledger names")
 
 
 def _verify_families(plan: Plan, release: ReleaseLayout, batch: Batch) -> int:
-    """Check that the children of one range sum to their parents; returns how many parents."""
+    """Check that the children of one range sum to their parents; returns the number of parents."""
     if batch.level == 0:
         return 0
     geolevel, above = (plan.levels[batch.level - up].name for up in (0, 1))
@@ -287,13 +287,15 @@ def _verify_families(plan: Plan, release: ReleaseLayout, batch: Batch) -> int:
 
 
 def _verify_census(plan: Plan, release: ReleaseLayout, census: CensusCodes) -> int:
-    """Check that leaves add up to census geolevels off the spine; returns how many geounits."""
+    """Check that leaves sum to census geolevels off the spine; returns the number of geounits."""
     leaves, checked, n_cells = Dataset.open(release.counts(plan.leaf.name)), 0, plan.schema.size
     for low, high in census.ranges(_GEOUNITS):
-        own, named = census.read(low, high)
-        kept = f"S{census.shared}"
-        is_other = census.shared and bool((own.astype(kept) != named.astype(kept)).any())
-        if is_other or len(np.unique(named)) < len(own):
+        on_spine, in_census = census.read(low, high)
+        shared = f"S{census.shared}"
+        is_other = census.shared and bool(
+            (on_spine.astype(shared) != in_census.astype(shared)).any()
+        )
+        if is_other or len(np.unique(in_census)) < len(on_spine):
             place = str(release.geography(plan.leaf.name))
             raise VerificationError(place, "does not give every leaf its geocode of the census")
         for geolevel in plan.off_spine:
@@ -301,7 +303,7 @@ def _verify_census(plan: Plan, release: ReleaseLayout, census: CensusCodes) -> i
             listed = read_public_geocodes(release, geolevel, low, high)
             if not np.array_equal(listed, codes):
                 place = str(release.geography(geolevel))
-                raise VerificationError(place, "does not hold the geounits that leaves lie in")
+                raise VerificationError(place, "does not hold the geounits that contain the leaves")
             wrong = first_difference(sums, read_counts(release, geolevel, codes, n_cells))
             if wrong is not None:
                 raise VerificationError(
@@ -312,7 +314,7 @@ def _verify_census(plan: Plan, release: ReleaseLayout, census: CensusCodes) -> i
 
 
 def _verify_invariants(plan: Plan, release: ReleaseLayout, batch: Batch) -> int:
-    """Check the invariants of one range; returns how many answers."""
+    """Check the exact queries of one range; returns the number of answers."""
     level = plan.levels[batch.level]
     exact, bound = level.published, level.bound
     if not (exact or bound):
@@ -330,7 +332,7 @@ def _verify_invariants(plan: Plan, release: ReleaseLayout, batch: Batch) -> int:
 
 
 def _verify_support(plan: Plan, release: ReleaseLayout, batch: Batch) -> None:
-    """Check that the root has its counts in the cells that its support leaves, as it says."""
+    """Check that the counts of the root lie within its support and sum to its counts."""
     if batch.level or not plan.support:
         return
     root = plan.levels[0].name
@@ -349,9 +351,9 @@ def _verify_support(plan: Plan, release: ReleaseLayout, batch: Batch) -> None:
 
 
 def _verify_limits(plan: Plan, release: ReleaseLayout, batch: Batch) -> int:
-    """Check all limits that are stated at the geolevel of a range, or at every one.
+    """Check all constraints that are stated at the geolevel of a range, or at every one.
 
-    Given counts are taken as they were given, not from what the release says they imply. Returns
+    Given counts are read as they were given, not from the released implied constraints. Returns
     how many geounits were checked.
     """
     geolevel = plan.levels[batch.level].name
@@ -366,9 +368,9 @@ def _verify_limits(plan: Plan, release: ReleaseLayout, batch: Batch) -> int:
 
 
 def _verify_ties(plan: Plan, release: ReleaseLayout, batch: Batch) -> int:
-    """Check that products agree in one range, from their counts alone; returns how many geounits.
+    """Check the constraints between products in one range; returns the number of geounits.
 
-    At coarser geolevels they agree because counts add up there.
+    At coarser geolevels they hold because counts are sums.
     """
     geolevel, ties = plan.levels[batch.level].name, plan.limits.ties
     if ties is None or ties.geolevel != geolevel:
@@ -381,13 +383,13 @@ def _verify_ties(plan: Plan, release: ReleaseLayout, batch: Batch) -> int:
 
 
 def _released(plan: Plan, release: ReleaseLayout, batch: Batch) -> tuple[ObjectArray, Histograms]:
-    """Geocodes and released counts of the geounits of a range."""
+    """Read geocodes and released counts of the geounits of a range."""
     geolevel = plan.levels[batch.level].name
     codes = read_public_geocodes(release, geolevel, batch.low, batch.high)
     return codes, read_counts(release, geolevel, codes, plan.schema.size)
 
 
 def _refuse(geolevel: str, codes: ObjectArray, broken: BoolArray, what: str) -> None:
-    """Raise VerificationError for the first geounit that breaks something, if one does."""
+    """Raise VerificationError for the first geounit marked in `broken`, if any."""
     if broken.any():
         raise VerificationError(f"{geolevel} {codes[int(np.argmax(broken))]}", what)

@@ -1,7 +1,7 @@
 """Check joined microdata against the counts of both products, in integers.
 
-Independent of what made them: rows are read as they were written, and the units as constraints were
-stated.
+The checks are independent of the code that joins: they read the written rows, the released counts,
+and the stated constraints.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from das.arrays import IntArray, ObjectArray
 from das.errors import OutputError, VerificationError
 from das.histograms import Histograms, first_difference
 from das.schema import Schema
-from invariants.between import Form, Tie
+from invariants.between import CrossProductConstraint, Form
 from jobs.pipeline.config.between import Joining
 from jobs.pipeline.plan import Plan
 from jobs.pipeline.release.census import census_codes
@@ -30,25 +30,25 @@ from jobs.pipeline.storage.layout import ReleaseLayout
 from jobs.pipeline.storage.place import open_input
 from jobs.pipeline.tasks.batches import geounit_batches
 
-_GEOUNITS = 20_000  # leaves compared at a time
+_GEOUNITS = 20_000  # leaves compared at a time; default, not measured
 
 
 def verify_joined(plan: Plan, release: ReleaseLayout, joining: Joining) -> int:
-    """Check that every record is in one unit at most, and that every unit holds what it must.
+    """Check that every record is in at most one unit, and every unit holds the records it must.
 
-    Of every leaf: its rows are its records, cell by cell; a row names a unit that is there, with
-    its attributes; and every unit, those without rows too, keeps each constraint of `between` with
-    its own coefficients, so that a household of size k has k persons, one of them a householder.
-    Checked is the Parquet file, or the CSV if that is all there is.
+    In every leaf, rows match the counts of records, cell by cell. A row names an existing unit,
+    with its attributes. Every unit, also without rows, keeps each constraint of `between`: a
+    household of size k has k persons, one of them a householder. The Parquet file is checked, or
+    the CSV file if there is no other.
 
     Returns:
-      How many records were checked.
+      The number of checked records.
 
     Raises:
       OutputError: A file is missing or unreadable.
-      VerificationError: One of these does not hold; names the geounit.
+      VerificationError: A check fails; names the geounit.
     """
-    formats = sorted(joining.config.formats, reverse=True)  # Parquet, if it is there
+    formats = sorted(joining.config.file_formats, reverse=True)  # Parquet, if it is there
     dataset = Dataset.open(release.joined / formats[0])
     checked = 0
     for low, high in _ranges(plan, release):
@@ -89,7 +89,7 @@ def _verify_range(
             where = names[int(owners[np.flatnonzero(rows)[0]])]
             raise VerificationError(f"joined {leaf} {where}", what, got=got)
 
-    cells = _cells(plan.schema, table, [one.name for one in plan.schema.attributes])
+    cells = _cells(plan.schema, table, [attribute.name for attribute in plan.schema.attributes])
     refuse(cells < 0, "has a record with an attribute that the schema does not know")
     found = Histograms.from_entries(
         plan.schema.size, len(names), owners, cells, np.ones(len(cells), np.int64)
@@ -106,9 +106,9 @@ def _verify_range(
     refuse((numbers < 0) | (numbers > np.diff(first)[owners]), "has a record in a unit it lacks")
     housed = numbers > 0
     unit = np.where(housed, first[owners] + numbers - 1, 0)
-    said = _cells(joining.units, table, joining.columns)
-    meant = np.where(housed, u_cell[unit] if len(u_cell) else -1, -1)
-    refuse(said != meant, "has a record that says another unit than its number")
+    stated = _cells(joining.units, table, joining.columns)
+    numbered = np.where(housed, u_cell[unit] if len(u_cell) else -1, -1)
+    refuse(stated != numbered, "has a record whose unit attributes are not those of its unit")
     if plan.limits.ties is None:
         raise ValueError("joined microdata are of a product with ties")
     for tie in plan.limits.ties.entries:
@@ -124,8 +124,10 @@ def _verify_range(
     return len(cells)
 
 
-def _broken(tie: Tie, product: str, cells: IntArray, held: IntArray) -> np.typing.NDArray[np.bool_]:
-    """bool[u]: units that hold fewer or more records of a tie than one unit of their cell may."""
+def _broken(
+    tie: CrossProductConstraint, product: str, cells: IntArray, held: IntArray
+) -> np.typing.NDArray[np.bool_]:
+    """Return bool[u], units with fewer or more records than the constraint allows their cell."""
 
     def of(form: Form) -> IntArray:
         return form.parts[product][cells]
@@ -139,21 +141,21 @@ def _broken(tie: Tie, product: str, cells: IntArray, held: IntArray) -> np.typin
 
 
 def _positions(names: ObjectArray, geocodes: ObjectArray, where: str) -> IntArray:
-    """int64[r]: the place among the leaves of each row."""
+    """Return int64[r], the position of the leaf of each row."""
     order = np.argsort(names.astype(np.str_), kind="stable")
     known = names[order].astype(np.str_)
     wanted = geocodes.astype(np.str_)
-    place = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
-    strange = known[place] != wanted
+    index = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
+    strange = known[index] != wanted
     if strange.any():
         raise VerificationError(
             where, "has a row of no leaf", got=str(geocodes[int(np.argmax(strange))])
         )
-    return np.asarray(order[place], np.int64)
+    return np.asarray(order[index], np.int64)
 
 
 def _cells(schema: Schema, table: pa.Table, columns: Sequence[str]) -> IntArray:
-    """int64[r]: the cell of every row; -1 where a label is missing or unknown."""
+    """Return int64[r], the cell of every row; -1 if a label is missing or unknown."""
     codes, unknown = {}, np.zeros(table.num_rows, np.bool_)
     for attribute, name in zip(schema.attributes, columns, strict=True):
         labels = pa.array([*attribute.levels, *map(without_formula, attribute.levels)])
@@ -165,7 +167,7 @@ def _cells(schema: Schema, table: pa.Table, columns: Sequence[str]) -> IntArray:
 
 
 def _rows(dataset: Dataset, low: str, high: str) -> pa.Table:
-    """The rows of a range, all texts as such."""
+    """Read the rows of a range; columns of a CSV file keep their labels as text."""
     if dataset.path.name != "csv":
         return dataset.read(low, high)
     tables = []

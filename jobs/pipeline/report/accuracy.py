@@ -70,7 +70,7 @@ def accuracy_tile(manifest: Manifest, accuracy: Accuracy) -> Tile | None:
     """Show how far off the first table is at the geolevel above block groups or the like.
 
     Returns:
-      None if the geolevel has no estimates, as where all its queries are lazy.
+      None if the geolevel has no estimates, as where all its queries are on demand.
     """
     level = manifest.levels[max(0, len(manifest.levels) - 3)]
     found = (one for one in accuracy.tables if (level, one) in accuracy.half_widths)

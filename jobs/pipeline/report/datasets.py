@@ -33,11 +33,11 @@ _SPARSE = "The last attribute of the schema runs fastest; the first cell is 0."
 _ROWS = {
     "measurements": "One geounit and query, with its noisy answers. Use these for inference: the "
     "noise is unbiased and its distribution is known. Answers may be negative and do not add up.",
-    "lazy_measurements": "One geounit and lazy query, with its noisy answers about what may be "
-    "there by the protected counts above. Answers that were not drawn are missing, though somebody "
-    "may be there: sums over those that are there lean down.",
-    "support": "The root, with its protected counts by a query that says where lazy ones are drawn "
-    "at the root. Its cells are the answers of that query, which _manifest.json names.",
+    "lazy_measurements": "One geounit and on-demand query, with its noisy answers about what may "
+    "be there by the protected counts above. Answers that were not drawn are missing, though "
+    "somebody may be there: sums over those that are there lean down.",
+    "support": "The root, with its protected counts by a query that says where on-demand ones are "
+    "drawn at the root. Its cells are the answers of that query, which _manifest.json names.",
     "estimates/tables": "One geounit and query, with the best linear unbiased estimates from all "
     "noisy answers of the tree, and their standard errors. They add up; they may be negative and "
     "are no whole numbers.",
@@ -81,8 +81,8 @@ _COLUMNS = {
     "parameter": "The parameter of that distribution, an exact fraction: σ² or the scale, as the "
     "section on noise has it.",
     "variance": "The variance of the noise of one answer.",
-    "positions": "Which answers of a lazy query were drawn: their numbers, the first is 0. Empty "
-    "for queries that are drawn completely.",
+    "positions": "Which answers of an on-demand query were drawn: their numbers, the first is 0. "
+    "Empty for queries that are drawn completely.",
     "width": "The bytes of each answer: 1, 2 or 8.",
     "answers": "One whole number per answer, in the order of the labels that _manifest.json has: "
     "bytes, the lowest first, two's complement. The least number of so many bytes, such as -128, "

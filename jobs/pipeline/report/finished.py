@@ -29,7 +29,7 @@ from jobs.pipeline.storage.place import Place, names_below
 
 
 @dataclass(frozen=True)
-class _Sealed:
+class _Finalized:
     """A product of a finished release.
 
     Attributes:
@@ -41,19 +41,19 @@ class _Sealed:
     manifest: Manifest
 
 
-def _sealed(root: Place) -> dict[str, _Sealed]:
+def _finalized(root: Place) -> dict[str, _Finalized]:
     """Read the products of a finished release by name, in the order of work.
 
     Only what the manifest names is a product: reports are written into folders of products.
     """
     whole = read_release(root)
-    layout, found = census_release(root, whole.names), dict[str, _Sealed]()
+    layout, found = census_release(root, whole.names), dict[str, _Finalized]()
     for name in whole.names:
         release = layout.product(name)
         manifest = read_manifest(release)
         if isinstance(whole, CensusManifest):
             manifest = with_shared(manifest, whole.outputs, whole.files)
-        found[name] = _Sealed(release, manifest)
+        found[name] = _Finalized(release, manifest)
     return found
 
 
@@ -77,7 +77,7 @@ def write_public_reports(
     from jobs.pipeline.report.accuracy import read_accuracy
     from jobs.pipeline.report.public import write_public_report  # draws plots: slow to import
 
-    products = [*_sealed(root).values()]
+    products = [*_finalized(root).values()]
     manifests = [one.manifest for one in products]
     products.reverse()
     files = [one.release.report for one in products]
@@ -101,7 +101,7 @@ def write_internal_reports(roots: Roots, solution: str | None = None) -> list[Pl
     from jobs.pipeline.report.internal import write_internal_report
 
     written, costs = [], costs_folder(roots, solution)
-    products = _sealed(release_folder(roots.out, solution))
+    products = _finalized(release_folder(roots.out, solution))
     folders = census_release(release_folder(roots.out), [*products]).folders
     manifests = [one.manifest for one in products.values()]
     for name, one in reversed(products.items()):

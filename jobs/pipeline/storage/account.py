@@ -1,9 +1,9 @@
-"""Account: which budgets were granted for the people of one population, and which run spent them.
+"""Account: the budgets granted for one population, and the runs that reserved them.
 
-One file per population, shared by all products made of it. A run must claim its grant before its
-first draw. The claim counts as spent from then on, whatever becomes of the run: only the same run
-folder may go on under it. Lines with a key `event` are about something else than a claim: what was
-drawn under a claimed grant (`jobs.pipeline.folder.draws`), and checks of the input that failed.
+There is one file per population, shared by all its products. A run must reserve its grant before
+its first draw. From then on the grant counts as spent, whatever becomes of the run, and only the
+same run folder can use it. Lines with a key `event` record draws under a reserved grant
+(`jobs.pipeline.folder.draws`), or failed checks of the input.
 """
 
 from __future__ import annotations
@@ -44,20 +44,19 @@ _REMEDY = "make it writable for those who measure, or name another file under pr
 
 @dataclass(frozen=True)
 class Claim:
-    """What a run asks of the account. Claims of earlier versions stated less.
+    """Reservation of a grant by a run. Earlier versions stated less.
 
     Attributes:
-      product: What is made, such as "persons" or "units".
+      product: Name of the product, such as "persons" or "units".
       grant: Name of the budget that pays for it.
       budget: The budget.
       run: Identity of the run folder.
-      folder: Where that folder is, for people.
-      changed_record: Cost of any change of one record, in what the budget counts; exact, or a bound
-        for claims of earlier versions.
-      exact: What is published without noise beside it: queries and where, for people; None for
-        claims of earlier versions.
-      input: Keyed digest of the input, as `keyed` makes it; none before the claim is made, nor for
-        claims of earlier versions.
+      folder: Path of the run folder, for people.
+      changed_record: Cost of any change of one record, in units of the budget; exact, or an upper
+        bound for earlier versions.
+      exact: Queries published without noise, and their geolevels, for people; None for earlier
+        versions.
+      input: Digest of the input by `keyed`; None before the reservation and for earlier versions.
     """
 
     product: str
@@ -72,10 +71,10 @@ class Claim:
 
 @dataclass(frozen=True)
 class Spent(Claim):
-    """One claimed grant, which is spent as a whole.
+    """One reserved grant, which counts as spent in full.
 
     Attributes:
-      claimed: When, UTC.
+      claimed: Time of the reservation, UTC.
     """
 
     claimed: str = field(kw_only=True)
@@ -83,15 +82,15 @@ class Spent(Claim):
 
 @dataclass(frozen=True)
 class FailedCheck:
-    """An input that could not be read or broke an invariant: no budget paid for what was told.
+    """A failed check of the input, whose error revealed a fact that no budget paid for.
 
     Attributes:
-      product: What was to be made.
-      grant: The budget that was to pay for it; it was not claimed.
+      product: Name of the product.
+      grant: Name of its budget, which was not reserved.
       run: Identity of the run folder.
-      folder: Where it was.
-      geounit: What the error named: a geolevel and geocode, or a file, row and column.
-      at: When, UTC.
+      folder: Path of the run folder.
+      geounit: Place in the error: a geolevel and geocode, or a file, row and column.
+      at: Time, UTC.
     """
 
     product: str
@@ -103,12 +102,12 @@ class FailedCheck:
 
 
 def default_account(*inputs: Place) -> Place:
-    """Find the account of inputs for which none is named, however their paths are spelled.
+    """Find the account of the inputs of a run that names none, however paths are spelled.
 
-    An account lies beside its input. A file and the folder it lies in may hold the same people, so
-    the account of a folder is also that of everything in it. All products of a run are of the same
-    people, and another run may have begun an account beside the input of any of them. So every
-    input must lead to the same account, and no other account may lie around any of them.
+    An account is a sibling of its input. A file and its folder may hold the same people, so the
+    account of a folder covers everything in it. All products of a run are about the same people,
+    and another run may have begun an account next to any input. So every input must lead to the
+    same account, and no other account may be near an input.
 
     Args:
       inputs: The inputs of all products, the last product's last; absolute paths without links.
@@ -123,9 +122,9 @@ def default_account(*inputs: Place) -> Place:
             raise ConfigError(
                 "data.path", "is the root of all files", got=data, want="a file or folder"
             )
-        own = dict.fromkeys(_around(data))
-        around |= own
-        near.append(own | dict.fromkeys([*_within(data), *_accounts_in(data.parent)]))
+        above = dict.fromkeys(_around(data))
+        around |= above
+        near.append(above | dict.fromkeys([*_within(data), *_accounts_in(data.parent)]))
     found = {path: None for paths in near for path in paths}
     if not found and len({data.parent for data in inputs}) == 1:
         return _beside(inputs[-1])
@@ -133,47 +132,47 @@ def default_account(*inputs: Place) -> Place:
         return next(iter(found))
     what = "more than one account may be that of these people"
     if not found:
-        what = "the inputs of the products lie in several folders, and no account is of both"
+        what = "the inputs of the products lie in several folders, and share no account"
     elif len(found) == 1:
-        what = "an account lies there that may be of these people, and not beside every input"
+        what = "an account near one input may be of these people, and is not near every input"
     raise ConfigError(
         "privacy.account",
         f"is needed: {what}",
         got=[str(path) for path in found or inputs],
-        want="the one that all runs on them share",
+        want="the account that all runs on them share",
     )
 
 
 def keyed(digest: bytes, key: bytes | None = None) -> str:
-    """Return a digest of confidential data under a key, as text that only the data can be held to.
+    """Return a keyed digest (HMAC-SHA-256) of confidential data; only the data can reproduce it.
 
     Args:
-      digest: Of the data; never written anywhere itself.
-      key: Default: a random one of 16 bytes.
+      digest: Digest of the data, which is never written itself.
+      key: The key; None draws 16 random bytes.
 
     >>> one = keyed(b"digest")
     >>> is_keyed(one, b"digest"), is_keyed(one, b"other"), one == keyed(b"digest")
     (True, False, False)
     """
-    own = uuid.uuid4().bytes if key is None else key
-    return f"{own.hex()}:{hmac.digest(own, digest, 'sha256').hex()}"
+    key = uuid.uuid4().bytes if key is None else key
+    return f"{key.hex()}:{hmac.digest(key, digest, 'sha256').hex()}"
 
 
 def is_keyed(text: str, digest: bytes) -> bool:
-    """Whether `keyed` made a text of this digest."""
+    """Return whether a text is a result of `keyed` for this digest."""
     return hmac.compare_digest(text, keyed(digest, bytes.fromhex(text.partition(":")[0])))
 
 
 def refuse_second_account(path: Place, data: Place, digest: bytes) -> None:
-    """Refuse an account where another one near the data has claims for the same data.
+    """Refuse an account if another account near the data has grants for the same data.
 
     Args:
-      path: The account that is meant.
+      path: The account of the run.
       data: The input.
-      digest: Of its bytes.
+      digest: Digest of the bytes of the input.
 
     Raises:
-      LedgerError: Another has; the grants of both would never be added up.
+      LedgerError: Another account has such a grant; their costs would never be added up.
     """
     near = dict.fromkeys([*_around(data), *_within(data)])
     with contextlib.suppress(ConfigError):  # a folder that cannot be listed; the account was named
@@ -187,17 +186,17 @@ def refuse_second_account(path: Place, data: Place, digest: bytes) -> None:
                     str(path),
                     "is a second account: another one holds grants for the same data",
                     got=f"{other}: grant {one.grant!r} of {one.product!r}",
-                    remedy="name that one under privacy.account, or move it to the new place",
+                    remedy="name that account under privacy.account, or move it to the new place",
                 )
 
 
 def is_there(account: Place) -> bool:
-    """Whether there is an account: a file, or what a journal is in a store, or a copy of that."""
+    """Return whether an account exists: a file, a journal in a store, or a copy of one."""
     return is_begun(account) or (isinstance(account, Path) and account.exists())
 
 
 def _around(data: Place) -> list[Place]:
-    """Accounts of an input and of the folders it lies in."""
+    """List the accounts of an input and of the folders that contain it."""
     return [path for path in (_beside(data), *map(_beside, data.parents)) if is_there(path)]
 
 
@@ -205,7 +204,7 @@ def _accounts_in(folder: Place) -> list[Place]:
     """List the accounts that lie directly in a folder.
 
     Raises:
-      ConfigError: The folder cannot be listed, so nobody knows whether there are any.
+      ConfigError: The folder cannot be listed, so it may contain an account.
     """
     try:
         names = [place.name.removesuffix(LINES) for place in folder.iterdir()]
@@ -216,13 +215,13 @@ def _accounts_in(folder: Place) -> list[Place]:
             "privacy.account",
             "is needed: the folder of the data cannot be listed, and may have one",
             got=f"{folder}: {error.strerror}",
-            want="the one that all runs on these people share",
+            want="the account that all runs on these people share",
         ) from None
     return [folder / name for name in sorted({*names}) if name.endswith(_ENDING)]
 
 
 def _within(data: Place) -> list[Place]:
-    """Accounts of files within the input."""
+    """List the accounts of files within the input."""
     if isinstance(data, StoredPlace):
         names = {
             name.rpartition(f"{LINES}/")[0] if f"{_ENDING}{LINES}/" in name else name
@@ -242,10 +241,10 @@ def _beside(data: Place) -> Place:
 
 
 def check_account(path: Place) -> None:
-    """Refuse an account that cannot be written, as far as that is known without touching it.
+    """Refuse an account that cannot be written, as far as permissions show it.
 
     Raises:
-      OutputError: It cannot.
+      OutputError: The account cannot be written.
     """
     if isinstance(path, StoredPlace):
         _check_stored(path)
@@ -260,7 +259,7 @@ def check_account(path: Place) -> None:
 
 
 def _check_stored(path: StoredPlace) -> None:
-    """Try whether a store takes an account, beside where it will lie."""
+    """Test whether a store can hold an account, in the folder of the account."""
     try:
         probe(path.store, path.parent.key)
     except OSError as error:
@@ -269,7 +268,7 @@ def _check_stored(path: StoredPlace) -> None:
 
 
 def read_account(path: Place) -> tuple[Spent, ...]:
-    """Read all claimed grants, oldest first.
+    """Read all reserved grants, oldest first.
 
     Raises:
       LedgerError: The file was tampered with.
@@ -278,7 +277,7 @@ def read_account(path: Place) -> tuple[Spent, ...]:
 
 
 def read_failed_checks(path: Place) -> tuple[FailedCheck, ...]:
-    """Read which checks of the input failed, oldest first.
+    """Read the failed checks of the input, oldest first.
 
     Raises:
       LedgerError: The file was tampered with.
@@ -292,10 +291,10 @@ def read_failed_checks(path: Place) -> tuple[FailedCheck, ...]:
 
 
 def note_failed_check(path: Place, claim: Claim, geounit: str) -> None:
-    """Record that a check of the input failed, before anybody is told where.
+    """Record a failed check of the input, before its error is shown.
 
     Raises:
-      OutputError: The account cannot be written; then nothing may be told.
+      OutputError: The account cannot be written; then the error must not be shown.
     """
     failed = FailedCheck(claim.product, claim.grant, claim.run, claim.folder, geounit, now())
     append_to_journal(path, lambda _: [{"event": FAILED_CHECK, **asdict(failed)}])
@@ -303,9 +302,9 @@ def note_failed_check(path: Place, claim: Claim, geounit: str) -> None:
 
 @contextmanager
 def noted_failures(path: Place, claim: Claim) -> Iterator[None]:
-    """Record in the account that the input failed a check, before the error tells where.
+    """Record in the account that the input failed a check, before the error names the place.
 
-    Such an error is an exact answer about the data that no budget pays for, seeded or not.
+    The error is an exact answer about the data that no budget pays for, even with seeded noise.
     """
     try:
         yield
@@ -315,7 +314,7 @@ def noted_failures(path: Place, claim: Claim) -> Iterator[None]:
 
 
 def check_claim(path: Place, claim: Claim) -> None:
-    """Refuse a claim that `make_claim` would refuse, without making it.
+    """Check a reservation as `make_claim` would, without making it.
 
     Raises:
       LedgerError: The grant was spent by another run.
@@ -324,14 +323,14 @@ def check_claim(path: Place, claim: Claim) -> None:
 
 
 def make_claim(path: Place, *claims: Claim) -> tuple[Spent, ...]:
-    """Claim grants for a run, all or none; claims the same run made before are kept.
+    """Reserve grants for a run, all or none; earlier reservations of the same run are kept.
 
     Returns:
-      All claimed grants, these included.
+      All reserved grants of the account.
 
     Raises:
       LedgerError: The grant was spent by another run, or for another budget.
-      OutputError: The account cannot be written; nothing may be measured then.
+      OutputError: The account cannot be written; then nothing may be measured.
     """
 
     def decide(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -342,7 +341,7 @@ def make_claim(path: Place, *claims: Claim) -> tuple[Spent, ...]:
 
 
 def claims_among(path: Place, lines: Sequence[Mapping[str, Any]]) -> tuple[Spent, ...]:
-    """The claims among the lines of an account.
+    """Return the reserved grants among the lines of an account.
 
     Raises:
       LedgerError: A line is not of an account, or of a later version of this program.
@@ -355,20 +354,19 @@ def claims_among(path: Place, lines: Sequence[Mapping[str, Any]]) -> tuple[Spent
 
 
 def now() -> str:
-    """The time as an account has it: UTC, to the second."""
+    """Return the time in UTC as ISO 8601, to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def composed(spent: Sequence[Claim]) -> tuple[Composition, ...]:
-    """Compose all grants of an account: what its people have lost in all.
+    """Compose all grants of an account: the total privacy loss of its people.
 
-    Every grant states what a changed record costs, whatever its neighbors are. A grant for bounded
-    neighbors states nothing about an added record, so there is a sum for those only where all
-    grants are for unbounded neighbors.
+    Every grant states the cost of a changed record. A grant for bounded neighbors states nothing
+    about an added record, so that sum exists only if all grants are for unbounded neighbors.
 
     Returns:
-      The sum for added and removed records, if it is stated; then that for changed records. Nothing
-      without grants.
+      The sum for added and removed records, if all grants state it; then the sum for changed
+      records. Empty without grants.
     """
     added = [one.budget for one in spent]
     changed = [
@@ -390,7 +388,7 @@ def _is_new(path: Place, claim: Claim, spent: Sequence[Spent]) -> bool:
                 f"grant {claim.grant!r} of {claim.product!r} was spent by another run",
                 got=f"{one.folder}, {one.claimed}",
                 remedy="go on in that folder; or grant a new budget for the same people by another "
-                "privacy.grant, and its cost is added to what they have lost",
+                "privacy.budget_id, and its cost is added to what they have lost",
             )
         if one.budget != claim.budget:
             raise LedgerError(

@@ -1,10 +1,11 @@
-"""Files of answers, a row per geounit and query: exact, given, or noisy with its mechanism.
+"""Write and read files of answers, a row per geounit and query: exact, given or noisy.
 
-Exact answers of invariants and given counts have three columns (geocode, query, answers); noisy
-answers also the mechanism of their noise, and lazy ones, which lie in a dataset of their own, the
-positions of those that were drawn.
-Noisy answers are packed (`jobs.pipeline.storage.columns`); releases that were made before they
-were, whose facts name no format, are read as well.
+Exact answers and given counts have three columns (geocode, query, answers). Noisy answers also have
+the mechanism of their noise. On-demand answers, in a separate dataset, have the positions of the
+drawn answers.
+
+Noisy answers are packed (`jobs.pipeline.storage.columns`). Older releases with unpacked answers,
+whose facts name no format, can be read too.
 """
 
 from __future__ import annotations
@@ -60,21 +61,23 @@ MEASUREMENTS = pa.schema(
     ]
 )
 ORIGIN = "origin"
-"""Fact of measurements that were made elsewhere: where they come from."""
+"""Fact of imported measurements: their origin."""
 MEASUREMENTS_FORMAT = 2  # 1: answers as lists of int64
 _OF_NOISE = ("mechanism", "parameter", "variance")
-_LABELS = 100_000  # of a query with more answers, labels of its factors stand for their products
+# Queries with more answers list labels of their factors in place of labels of all answers. Default,
+# not measured.
+_LABELS = 100_000
 LAZY_MEASUREMENTS = MEASUREMENTS.append(pa.field("positions", pa.list_(pa.int64())))
 
 
 @dataclass(frozen=True, eq=False)
 class DrawnAnswers:
-    """Answers of a lazy query: of every geounit those that were drawn, compressed by rows.
+    """Drawn answers of an on-demand query in compressed sparse rows, a row per geounit.
 
     Attributes:
-      offsets: int64[G + 1]; geounit g owns entries offsets[g]:offsets[g + 1].
-      positions: int64, which answer each entry is, rising within a geounit.
-      answers: int64, noisy.
+      offsets: int64[G + 1]; geounit g has entries offsets[g]:offsets[g + 1].
+      positions: int64, position of each drawn answer in the query, ascending within a geounit.
+      answers: int64, noisy answers.
     """
 
     offsets: IntArray
@@ -82,7 +85,7 @@ class DrawnAnswers:
     answers: IntArray
 
     def take(self, geounits: IntArray) -> DrawnAnswers:
-        """Those of some of the geounits, int64 numbers in the order wanted."""
+        """Return the answers of the geounits at these int64 positions, in this order."""
         sizes = np.diff(self.offsets)[geounits]
         offsets = np.concatenate(([0], np.cumsum(sizes)))
         within = np.arange(offsets[-1]) - np.repeat(offsets[:-1], sizes)
@@ -90,43 +93,43 @@ class DrawnAnswers:
         return DrawnAnswers(offsets, self.positions[entries], self.answers[entries])
 
     def of(self, rows: slice, positions: IntArray) -> FloatArray:
-        """Some answers of the geounits of one family, float64[C, p].
+        """Return float64[C, p], answers of the geounits of one family.
 
         Args:
-          rows: The C geounits, start and stop given.
-          positions: int64[p], ascending numbers of the answers.
+          rows: Slice of the C geounits, with start and stop.
+          positions: int64[p], positions of answers in the query, ascending.
 
         Raises:
-          OutputError: One was not drawn.
+          OutputError: An answer was not drawn.
         """
         edges = self.offsets[rows.start : rows.stop + 1]
         entries = slice(edges[0], edges[-1])
         drawn = self.positions[entries].reshape(rows.stop - rows.start, -1)
-        place = np.searchsorted(drawn[0], positions)
-        if (place >= drawn.shape[1]).any() or (drawn[:, place] != positions).any():
+        index = np.searchsorted(drawn[0], positions)
+        if (index >= drawn.shape[1]).any() or (drawn[:, index] != positions).any():
             raise OutputError(
-                "lazy measurements",
+                "on-demand measurements",
                 "lack answers about cells that are positive now: the geolevel above was solved "
                 "again after they were drawn",
                 remedy="restore those counts from a backup; or remove them and solve them again "
                 "with the libraries and the machine that solved them first",
             )
-        return self.answers[entries].reshape(drawn.shape)[:, place].astype(np.float64)
+        return self.answers[entries].reshape(drawn.shape)[:, index].astype(np.float64)
 
 
 def refuse_mixed(release: ReleaseLayout, geolevel: str) -> None:
-    """Refuse lazy answers that an older version drew together with the others of a geolevel.
+    """Refuse on-demand answers that an older version stored with the other measurements.
 
     Raises:
-      OutputError: They lie among the others.
+      OutputError: The dataset of measurements contains on-demand answers.
     """
     dataset = Dataset.open(release.measurements(geolevel))
     lazy = dataset.facts.get("lazy_queries")
     if lazy:
         raise OutputError(
             str(dataset.path),
-            "holds answers of lazy queries, which lie in a dataset of their own since; nothing is "
-            "drawn twice",
+            "holds answers of on-demand queries, which lie in a dataset of their own since; "
+            "nothing is drawn twice",
             got=list(lazy),
             remedy="go on with the version that drew them",
         )
@@ -136,7 +139,7 @@ def refuse_mixed(release: ReleaseLayout, geolevel: str) -> None:
 
 
 def answer_table(codes: Sequence[str] | ObjectArray, query: str, answers: IntArray) -> pa.Table:
-    """Rows of ANSWERS: the answers of one query, int64[G, m], in G geounits."""
+    """Make rows of `ANSWERS` from the answers of one query, int64[G, m], in G geounits."""
     columns = [pa.array(codes, pa.string()), repeated(query, len(codes)), lists(answers)]
     return pa.table(columns, schema=ANSWERS)
 
@@ -148,18 +151,18 @@ def measurement_table(
     answers: IntArray | DrawnAnswers,
     schema: pa.Schema = MEASUREMENTS,
 ) -> pa.Table:
-    """Rows of noisy answers of one query in G geounits.
+    """Make rows of noisy answers of one query in G geounits.
 
     Args:
       codes: G geocodes.
-      query: Its name.
-      mechanisms: One per geounit, of the noise of each of its answers.
-      answers: int64[G, m], or those that were drawn.
-      schema: MEASUREMENTS, or LAZY_MEASUREMENTS of those that were drawn.
+      query: Name of the query.
+      mechanisms: Mechanism of the noise of each geounit.
+      answers: int64[G, m], or answers drawn on demand.
+      schema: `MEASUREMENTS`, or `LAZY_MEASUREMENTS` for answers drawn on demand.
     """
     distinct = list(dict(zip(map(id, mechanisms), mechanisms, strict=True)).values())
     position = {id(mechanism): index for index, mechanism in enumerate(distinct)}
-    which = np.zeros(len(mechanisms), np.int32)  # mostly all have one
+    which = np.zeros(len(mechanisms), np.int32)  # mostly all geounits have the same mechanism
     if len(distinct) > 1:
         which[:] = [position[id(mechanism)] for mechanism in mechanisms]
     columns = [
@@ -180,7 +183,7 @@ def measurement_table(
 
 
 def described(query: Query) -> dict[str, Any]:
-    """What a reader of the measurements needs to know about a query; JSON."""
+    """Describe a query for readers of the measurements; JSON."""
     known = {
         "query": query.name,
         "answers": query.size,
@@ -202,12 +205,12 @@ def _labels(query: Query) -> dict[str, Any]:
 
 
 def rows_about(table: pa.Table, query: str) -> pa.Table:
-    """The rows of a table of answers about one query, in their order; runs are not copied."""
+    """Select the rows about one query, in order; consecutive rows are not copied."""
     return _by_query(table).get(query, table.slice(0, 0))
 
 
 def _by_query(table: pa.Table) -> dict[str, pa.Table]:
-    """The rows about each query, in their order; runs are not copied."""
+    """Group rows by query, in order; consecutive rows are not copied."""
     runs: dict[str, list[pa.Table]] = {}
     if table.num_rows:
         column = table.column("query")
@@ -223,7 +226,7 @@ def _by_query(table: pa.Table) -> dict[str, pa.Table]:
 
 
 def answers_reader(dataset: Dataset) -> RangeReader:
-    """What reads answers piece by piece, without what is said of their noise in every row."""
+    """Open a reader of answers by range, without the columns that describe the noise."""
     return RangeReader(dataset, without=_OF_NOISE)
 
 
@@ -237,14 +240,14 @@ def read_answers(
     """Read the answers of queries for exactly these geocodes.
 
     Args:
-      dataset: Exact or noisy answers of a geolevel, or what reads them piece by piece; of a lazy
-        query `read_drawn` reads them.
-      queries: What to read.
-      codes: object[G], as they lie in the files.
-      narrow: As of `unpacked`.
+      dataset: Exact or noisy answers of a geolevel, or a reader of them. On-demand answers are read
+        by `read_drawn`.
+      queries: The queries.
+      codes: object[G] geocodes, in the order of the files.
+      narrow: Passed to `unpacked`.
 
     Returns:
-      Per query int64[G, m], or narrower ones.
+      Per query int64[G, m], or a narrower dtype.
 
     Raises:
       OutputError: The dataset lacks an answer, or a file cannot be read.
@@ -264,12 +267,12 @@ def read_answers(
 def read_drawn(
     dataset: Dataset | RangeReader, queries: Sequence[Query], codes: ObjectArray
 ) -> list[DrawnAnswers]:
-    """Read the answers of lazy queries that were drawn for exactly these geocodes.
+    """Read the drawn answers of on-demand queries for exactly these geocodes.
 
     Args:
-      dataset: The lazy measurements of a geolevel, or what reads them piece by piece.
-      queries: What to read.
-      codes: object[G], geocodes of measured geounits, as they lie in the files.
+      dataset: The on-demand measurements of a geolevel, or a reader of them.
+      queries: The queries.
+      codes: object[G] geocodes of measured geounits, in the order of the files.
 
     Raises:
       OutputError: The dataset lacks a query, or a file cannot be read.
@@ -302,12 +305,12 @@ def read_listed(dataset: Dataset, low: str = "", high: str = LAST) -> pa.Table:
 def read_available(
     dataset: Dataset, name: str, n_answers: int, low: str = "", high: str = LAST
 ) -> tuple[ObjectArray, IntArray]:
-    """Read the answers of one query in all geounits of a range that have them.
+    """Read the answers of one query in the geounits of a range that have answers.
 
     Args:
       dataset: Exact or given answers of a geolevel.
       name: Name of the query.
-      n_answers: Its number of answers, m.
+      n_answers: Number of answers of the query, m.
       low: First geocode.
       high: Last geocode.
 
@@ -315,7 +318,7 @@ def read_available(
       object[G] geocodes, sorted, and int64[G, m] answers.
 
     Raises:
-      OutputError: The dataset holds nothing of this name, or a file cannot be read.
+      OutputError: The dataset lacks the query, or a file cannot be read.
     """
     with understanding(dataset.path):
         if name not in dataset.facts["queries"]:
@@ -329,12 +332,12 @@ def read_available(
 def read_measured(
     dataset: Dataset, name: str, n_answers: int
 ) -> tuple[ObjectArray, IntArray, tuple[Mechanism, ...]]:
-    """Read the noisy answers of one query that is not lazy in all measured geounits.
+    """Read the noisy answers of one query, not on demand, in all measured geounits.
 
     Args:
       dataset: The measurements of a geolevel.
       name: Name of the query.
-      n_answers: Its number of answers, m.
+      n_answers: Number of answers of the query, m.
 
     Returns:
       object[G] geocodes, int64[G, m] answers, and the mechanism of the noise of each geounit.
@@ -359,7 +362,7 @@ def read_measured(
 def _rows_of(
     dataset: Dataset | RangeReader, queries: Sequence[Query | LinearRow], codes: ObjectArray
 ) -> Iterator[tuple[Query | LinearRow, pa.Table]]:
-    """The rows about each query, which are of exactly these geounits."""
+    """Yield each query with its rows; checks that they are of exactly these geounits."""
     reader = dataset if isinstance(dataset, RangeReader) else answers_reader(dataset)
     _require_known_format(reader.dataset)
     table = reader.read(str(codes[0]), str(codes[-1]))

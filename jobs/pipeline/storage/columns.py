@@ -1,13 +1,13 @@
-"""Columns of Arrow tables made of arrays, and arrays of columns.
+"""Convert between arrays and columns of Arrow tables, and pack integers as bytes.
 
-Whole numbers as bytes: as few for each as most of them need, and apart those that need more.
+Noise has a standard deviation of a few units, so nearly every noisy answer fits into a byte.
+Parquet lists of 8-byte numbers take eight times as long to write and read, and are no smaller after
+compression.
 
-Noise is a few units wide, so nearly every noisy answer fits into a byte; Parquet's lists of numbers
-of 8 bytes take eight times as long to write and to read, and no fewer bytes when compressed.
-A row has `width`, the bytes of each of its numbers (1, 2 or 8); `answers`, the numbers one after
-the other, little-endian, two's complement; and `escaped`, those that `width` bytes cannot hold, 8
-bytes each, in order. The least number of `width` bytes, such as -128, stands in their places, and
-is itself escaped.
+A packed row has `width`, the bytes of each number (1, 2 or 8); `answers`, the numbers in order,
+little-endian, two's complement; and `escaped`, the numbers that need more bytes, 8 bytes each, in
+order. The least number of `width` bytes, such as -128, marks an escaped number, and is itself
+escaped.
 """
 
 from __future__ import annotations
@@ -24,22 +24,24 @@ import pyarrow.compute as pc
 from das.arrays import IntArray, ObjectArray
 
 TEXT = "text"
-"""What a column of texts holds, in words."""
+"""Name of the type of text columns."""
 
 
 def check_columns(
     table: pa.Table, wanted: Sequence[pa.Field], required: Sequence[str] = ()
 ) -> None:
-    """Check what a part file holds before it is computed with; whoever wrote it may be hostile.
+    """Check the columns of a part file before use; the file can be hostile.
+
+    Columns must have no nulls, and geocodes must be strictly ascending.
 
     Args:
       table: The columns that were read.
-      wanted: Names and types that they may have. Without nulls, and geocodes strictly ascending.
-      required: Names that must be there.
+      wanted: Allowed names and types.
+      required: Required names.
 
     Raises:
-      ValueError: A column is missing, is not among them, is of another type or has nulls, or
-        geocodes do not ascend; names the column.
+      ValueError: A column is missing, unknown, of another type or has nulls, or geocodes do not
+        ascend; names the column.
     """
     for name in required:
         if name not in table.column_names:
@@ -56,46 +58,46 @@ def check_columns(
 
 
 def texts(table: pa.Table, name: str = "geocode") -> ObjectArray:
-    """object[G]: a column of text as str."""
+    """Return object[G], a column of text as str."""
     return np.asarray(table.column(name).to_numpy(zero_copy_only=False), object)
 
 
 def lists(rows: npt.NDArray[Any]) -> pa.ListArray:
-    """[G, m] as G lists of m values."""
+    """Make G lists of m values from an array [G, m]."""
     return ragged_lists(rows.shape[1] * np.arange(len(rows) + 1), rows)
 
 
 def ragged_lists(offsets: IntArray, values: npt.NDArray[Any]) -> pa.ListArray:
-    """G lists; list g holds entries offsets[g]:offsets[g + 1] of the flattened values."""
+    """Make G lists; list g holds entries offsets[g]:offsets[g + 1] of the flattened values."""
     flat = pa.array(np.ascontiguousarray(values).ravel())
     return pa.ListArray.from_arrays(offsets.astype(np.int32), flat)
 
 
 def repeated(text: str, n: int) -> pa.DictionaryArray:
-    """A text n times, stored once."""
+    """Make a dictionary column that repeats a text n times."""
     which = pa.array(np.zeros(n, np.int32))
     return pa.DictionaryArray.from_arrays(which, pa.array([text], pa.string()))
 
 
 def chosen(index: npt.NDArray[np.int32], texts: Sequence[str]) -> pa.DictionaryArray:
-    """texts[index[g]] of every row g, each text stored once even if it is listed twice."""
+    """Make a dictionary column of texts[index[g]] for every row g; equal texts are stored once."""
     distinct = list(dict.fromkeys(texts))
-    place = np.array([distinct.index(text) for text in texts], np.int32)
-    return pa.DictionaryArray.from_arrays(pa.array(place[index]), pa.array(distinct, pa.string()))
+    code = np.array([distinct.index(text) for text in texts], np.int32)
+    return pa.DictionaryArray.from_arrays(pa.array(code[index]), pa.array(distinct, pa.string()))
 
 
 def flattened(column: pa.ChunkedArray) -> npt.NDArray[Any]:
-    """The values of all lists of a column, one list after the other."""
+    """Return the values of all lists of a column, concatenated."""
     return np.asarray(pc.list_flatten(column).to_numpy())
 
 
 def lengths(column: pa.ChunkedArray) -> IntArray:
-    """int64[G]: how many values each list of a column holds."""
+    """Return int64[G], the length of each list of a column."""
     return np.asarray(pc.list_value_length(column).to_numpy(), np.int64)
 
 
 def type_words(kind: pa.DataType) -> str:
-    """An Arrow type as a reader of any language calls it."""
+    """Describe an Arrow type in words for readers of any language."""
     if pa.types.is_dictionary(kind):
         return type_words(kind.value_type)
     if pa.types.is_list(kind):
@@ -115,16 +117,16 @@ def type_words(kind: pa.DataType) -> str:
 PACKED = [("width", pa.int8()), ("answers", pa.binary()), ("escaped", pa.binary())]
 _KINDS = (np.int16, np.int32, np.int64)  # of narrow numbers
 _WIDTHS = (1, 2)  # tried before all 8 bytes
-_PIECE = 1 << 14  # numbers of 8 bytes that stay in a second-level cache
-_MOST_BYTES = (1 << 31) - 1  # that offsets of 4 bytes tell apart
-_MOST_ESCAPED = 64  # one in so many costs as much as a wider byte would
+_PIECE = 1 << 14  # numbers of 8 bytes in 128 KB, so that they stay in a second-level cache
+_MOST_BYTES = (1 << 31) - 1  # largest offset of 4 bytes
+_MOST_ESCAPED = 64  # at most one number in 64 is escaped: 1/8 byte per number; not measured
 
 
 def packed(values: npt.NDArray[np.integer], offsets: IntArray) -> list[pa.Array | pa.ChunkedArray]:
-    """The columns PACKED of G rows of numbers, all of one width.
+    """Pack G rows of numbers into the columns `PACKED`, all with one width.
 
     Args:
-      values: Of any integer type that int64 holds, rows one after the other.
+      values: Rows one after the other, of any integer type that fits int64.
       offsets: int64[G + 1]; row g holds values[offsets[g]:offsets[g + 1]].
 
     Raises:
@@ -142,12 +144,11 @@ def packed(values: npt.NDArray[np.integer], offsets: IntArray) -> list[pa.Array 
 
 
 def unpacked(rows: pa.Table, *, narrow: bool = False) -> IntArray:
-    """The numbers of all rows, one row after the other; also of columns that hold lists of them.
+    """Return the numbers of all rows, one row after the other.
 
     Args:
-      rows: With columns PACKED, or `answers` as lists.
-      narrow: Whether they may be integers of 2 or 4 bytes where those hold them all, for who adds
-        them up in wider ones.
+      rows: Rows with columns `PACKED`, or with `answers` as lists.
+      narrow: Whether to return integers of 2 or 4 bytes if they fit; sums then need a wider dtype.
 
     Raises:
       ValueError: Escaped numbers are missing or left over.
@@ -159,7 +160,7 @@ def unpacked(rows: pa.Table, *, narrow: bool = False) -> IntArray:
 
 
 def row_sizes(rows: pa.Table) -> IntArray:
-    """int64[G]: how many numbers each row holds."""
+    """Return int64[G], the number of numbers in each row."""
     if "width" not in rows.column_names:
         return lengths(rows.column("answers"))
     sizes = [np.diff(_ends(chunk)) for chunk in rows.column("answers").chunks]
@@ -168,9 +169,9 @@ def row_sizes(rows: pa.Table) -> IntArray:
 
 
 def with_lists(rows: pa.Table) -> pa.Table:
-    """The same rows with `answers` as a list of int64 in place of the columns PACKED.
+    """Return rows with `answers` as a list of int64 in place of the columns `PACKED`.
 
-    Tables without packed columns, such as those of older releases, are returned as they are.
+    Tables without packed columns, from older releases, are returned unchanged.
     """
     if "width" not in rows.column_names:
         return rows
@@ -184,7 +185,7 @@ def with_lists(rows: pa.Table) -> pa.Table:
 def _narrowest(
     values: npt.NDArray[np.integer],
 ) -> tuple[int, npt.NDArray[np.integer], IntArray]:
-    """The width of fewest bytes, the numbers in it, and the places of those it cannot hold."""
+    """Return the best width, the numbers in it, and positions of the numbers to escape."""
     for width in _WIDTHS:
         held, far = _of_width(values, width)
         if len(far) * _MOST_ESCAPED <= len(values):
@@ -195,7 +196,7 @@ def _narrowest(
 def _of_width(
     values: npt.NDArray[np.integer], width: int
 ) -> tuple[npt.NDArray[np.integer], IntArray]:
-    """Numbers in so many bytes, and the places of those that are none; piece by piece, in cache."""
+    """Cast numbers to `width` bytes, and return positions of those that do not fit."""
     held, far = np.empty(len(values), f"<i{width}"), []
     least = _least(width)
     for start in range(0, len(values), _PIECE):
@@ -210,10 +211,10 @@ def _least(width: int) -> int:
 
 
 def _binary(values: npt.NDArray[np.integer], offsets: IntArray) -> pa.ChunkedArray:
-    """Rows of numbers as bytes; no bytes are copied.
+    """View rows of numbers as bytes, without copying.
 
     Raises:
-      ValueError: A row has more bytes than Arrow and Parquet can hold in one place.
+      ValueError: A row has more bytes than a value in Arrow and Parquet can have.
     """
     ends = offsets * values.itemsize
     chunks: list[pa.Array] = []
@@ -223,16 +224,16 @@ def _binary(values: npt.NDArray[np.integer], offsets: IntArray) -> pa.ChunkedArr
         if last == first < len(ends) - 1:
             got = ends[first + 1] - ends[first]
             raise ValueError(f"a row of {got} bytes, more than {_MOST_BYTES}")
-        own = (ends[first : last + 1] - ends[first]).astype(np.int32)
-        held = data.slice(int(ends[first]), int(ends[last] - ends[first]))
-        buffers = [None, pa.py_buffer(own), held]
+        within = (ends[first : last + 1] - ends[first]).astype(np.int32)
+        content = data.slice(int(ends[first]), int(ends[last] - ends[first]))
+        buffers = [None, pa.py_buffer(within), content]
         chunks.append(pa.Array.from_buffers(pa.binary(), last - first, buffers))
         first = last
     return pa.chunked_array(chunks, pa.binary())
 
 
 def _runs(rows: pa.Table) -> Iterator[tuple[pa.Table, int]]:
-    """Runs of rows of one width."""
+    """Yield runs of rows with one width."""
     widths = np.asarray(rows.column("width"), np.int64)
     edges = [*np.flatnonzero(np.diff(widths, prepend=0)).tolist(), len(widths)]
     for start, stop in pairwise(edges):
@@ -253,14 +254,14 @@ def _unpacked(rows: pa.Table, width: int, *, narrow: bool) -> IntArray:
 
 
 def _holds(kind: type[np.signedinteger[Any]], width: int, escaped: IntArray) -> bool:
-    """Whether integers hold all numbers of a width, and these."""
+    """Return whether an integer type holds all numbers of `width` bytes and the escaped numbers."""
     limits = np.iinfo(kind)
     ends = escaped.min(initial=0), escaped.max(initial=0)
     return limits.bits >= 8 * width and ends[0] >= limits.min and ends[1] <= limits.max
 
 
 def _bytes_of(column: pa.ChunkedArray) -> npt.NDArray[np.uint8]:
-    """uint8: the bytes of all rows; those of one chunk are not copied."""
+    """Return uint8, the bytes of all rows; a single chunk is not copied."""
     found = []
     for chunk in column.chunks:
         ends, data = _ends(chunk), chunk.buffers()[2]
@@ -270,6 +271,6 @@ def _bytes_of(column: pa.ChunkedArray) -> npt.NDArray[np.uint8]:
 
 
 def _ends(chunk: pa.Array) -> IntArray:
-    """int64[n + 1]: where the bytes of each row begin, and where the last ones end."""
+    """Return int64[n + 1], offsets of the bytes of each row."""
     offsets = np.frombuffer(chunk.buffers()[1], np.int32)
     return offsets[chunk.offset : chunk.offset + len(chunk) + 1].astype(np.int64)

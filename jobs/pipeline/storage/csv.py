@@ -1,9 +1,9 @@
-"""Part files of datasets as CSV with a header row.
+"""Write part files of datasets as CSV with a header row.
 
-UTF-8 without a byte order mark; texts in quotes; a line ends in a line feed. Spreadsheets take a
-text that begins with =, +, - or @ for a formula and compute it: here an apostrophe stands before
-it. They also drop leading zeros and read points and commas as the country has it, against which no
-CSV helps: for them there is `jobs.pipeline.storage.xlsx`.
+Files are UTF-8 without a byte order mark, with quoted texts and line feeds. Spreadsheets compute a
+text that begins with =, +, - or @ as a formula, so an apostrophe is put before it. Spreadsheets
+also drop leading zeros and read decimal points by locale, which CSV cannot prevent; workbooks of
+`jobs.pipeline.storage.xlsx` can.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _FORMULA = re.compile(r"[=+\-@\t\r]")
 
 
 def without_formula(text: str) -> str:
-    """A text that no spreadsheet computes.
+    """Escape a text that a spreadsheet would compute as a formula.
 
     >>> without_formula("=1+1"), without_formula("5-17")
     ("'=1+1", '5-17')
@@ -35,27 +35,27 @@ def without_formula(text: str) -> str:
 
 
 def csv_text(rows: Iterable[Iterable[object]]) -> str:
-    """Rows as one small CSV text; fields are quoted where they must be."""
+    """Format rows as one small CSV text; fields are quoted if necessary."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
     return text.getvalue()
 
 
 def cell(value: object) -> object:
-    """A value as a published CSV file has it: flags in lower case, and no formula."""
+    """Format a value for a published CSV file: booleans in lower case, no formulas."""
     if isinstance(value, bool):
         return str(value).lower()
     return without_formula(value) if isinstance(value, str) else value
 
 
 def without_formulas(table: pa.Table) -> pa.Table:
-    """A table as CSV has it: dictionaries as their texts, none of which is computed."""
+    """Convert a table for CSV: dictionaries become texts, and formulas are escaped."""
     names = [without_formula(name) for name in table.column_names]
     return pa.table([_plain(column) for column in table.columns], names)
 
 
 def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """A column as CSV has it: dictionaries as their texts, none of which is a formula."""
+    """Convert a column for CSV: dictionaries become texts, and formulas are escaped."""
     if pa.types.is_dictionary(column.type):
         return pa.chunked_array([_spelled(chunk) for chunk in column.chunks], pa.string())
     if not pa.types.is_string(column.type):
@@ -72,7 +72,7 @@ def _spelled(chunk: pa.DictionaryArray) -> pa.Array:
 
 
 class CsvPartWriter:
-    """Writes one CSV part file with a header row."""
+    """Writer of one CSV part file with a header row."""
 
     def __init__(self, dataset: Place, *, spooled: bool = False) -> None:
         self._sink = PartSink(dataset, "csv", spooled=spooled)
@@ -92,7 +92,7 @@ class CsvPartWriter:
         """Finish the file and describe it.
 
         Raises:
-          OutputError: It cannot be written, or nothing was.
+          OutputError: The file cannot be written, or no table was written.
         """
         if self._writer is None:
             raise OutputError(str(self._sink.path), "holds no table, not even one without rows")

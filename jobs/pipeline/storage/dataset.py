@@ -1,13 +1,12 @@
-"""Datasets that exist wholly or not at all: part files and one manifest that names them.
+"""Datasets that exist completely or not at all: part files and one manifest that names them.
 
-A step writes part files under names no other attempt uses, then publishes `_manifest.json` with
-one atomic create-if-absent. Readers open only files the manifest names, so a half-written step,
-a retried task or a second driver can never be read. Rows are sorted by geocode.
+A step writes part files under unique names, then publishes `_manifest.json` by one atomic
+create-if-absent. Readers open only files that the manifest names, so results of an interrupted
+step, a retried task or a second driver are never read. Rows are sorted by geocode.
 
-In a store, where nothing can be renamed, the manifest that takes the place of another is
-`_manifest.1.json`, and so on; readers open the one with the highest number. Nor is there a lock
-there, so another driver may be at work: files that no manifest names are removed only if nobody can
-publish them any more.
+Object stores cannot rename. There a replaced manifest is `_manifest.1.json`, and so on; readers
+open the one with the highest number. There is no lock either, so another driver can be at work:
+files that no manifest names are removed only when no driver can publish them any more.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ from jobs.pipeline.storage.stores.store import Stat
 
 MANIFEST = "_manifest.json"
 PROPOSED = "_proposed-{}.json"
-"""Name of the manifest of an attempt that nobody can read yet."""
+"""Name of the manifest of an attempt that is not published yet."""
 _MANIFESTS = re.compile(r"_manifest(?:\.(\d+))?\.json")
 _DRAFTS = re.compile(r"(?:part-|_proposed-|\..+\.)[0-9a-f]{32}(?:\.\w+)?")  # not yet published
 _REPLACEABLE = "replaceable"
@@ -65,7 +64,7 @@ _REPLACEABLE_TEXT = f'"{_REPLACEABLE}": true'.encode()  # as json_text writes it
 ROW_GROUP_BYTES = 4 << 20
 LAST = "\x7f"  # greater than every geocode
 
-_AGAIN = "`das run` with the run folder says what can be made again, and makes it"
+_AGAIN = "`das run OUT` says what can be made again, and makes it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +74,11 @@ class PartFile:
     Attributes:
       file: Path relative to the dataset.
       rows: Number of rows.
-      low: Smallest geocode in it, "" if empty.
-      high: Largest geocode in it.
+      low: Smallest geocode, "" if empty.
+      high: Largest geocode.
       bytes: Size on disk.
       sha256: Digest of the file.
-      facts: What the task wants to tell the driver; small, JSON.
+      facts: Small JSON facts from the task to the driver.
     """
 
     file: str
@@ -93,18 +92,18 @@ class PartFile:
 
 @dataclass(frozen=True)
 class Dataset:
-    """An opened dataset: a folder, and what its manifest said of it when it was opened.
+    """An opened dataset: a folder, and its manifest at the time of opening.
 
-    A task opens each dataset it reads once, and hands this value to its readers.
+    A task opens each dataset once, and passes this value to its readers.
 
     Attributes:
       path: The folder.
-      parts: Its part files, by their first geocodes.
-      facts: What the step that wrote it said of it; JSON.
-      replaced: How often others had taken the place of the first manifest; 0 on a disk, where one
-        takes the name of another.
+      parts: The part files, sorted by first geocode.
+      facts: JSON facts from the step that wrote the dataset.
+      replaced: Number of the manifest in a store, from 0; 0 on a disk, where a new manifest takes
+        the name of the old one.
       sha256: Digest of the manifest.
-      replaceable: Whether it was published as one that `replace_published` may replace.
+      replaceable: Whether `replace_published` may replace the dataset.
     """
 
     path: Place
@@ -119,22 +118,22 @@ class Dataset:
         """Read the manifest of a published dataset.
 
         Raises:
-          OutputError: It is not published, or the manifest is damaged.
+          OutputError: The dataset is not published, or the manifest is damaged.
         """
         return _parsed(path, *_current(path))
 
     @property
     def rows(self) -> int:
-        """Number of rows of all parts."""
+        """Return the number of rows of all parts."""
         return sum(part.rows for part in self.parts)
 
     @property
     def bytes(self) -> int:
-        """Size of all parts on disk, without the manifest."""
+        """Return the size of all parts on disk, without the manifest."""
         return sum(part.bytes for part in self.parts)
 
     def within(self, low: str = "", high: str = LAST) -> Dataset:
-        """The same without the parts that hold no geocode of low..high."""
+        """Return the dataset without the parts that hold no geocode of low..high."""
         parts = tuple(p for p in self.parts if p.rows and p.high >= low and p.low <= high)
         return replace(self, parts=parts)
 
@@ -163,8 +162,8 @@ class _OpenPart:
     """A part file that is being read.
 
     Attributes:
-      file: What reads it.
-      names: Columns that are read; None for all.
+      file: The opened Parquet file.
+      names: Columns to read; None for all.
       bounds: Smallest and largest geocode of every row group.
     """
 
@@ -173,7 +172,7 @@ class _OpenPart:
     bounds: Sequence[tuple[str, str]]
 
     def read(self, groups: Sequence[int]) -> list[pa.Table]:
-        """Some row groups, all by one reading."""
+        """Read some row groups in one call."""
         if not groups:
             return []
         found = self.file.read_row_groups(groups, columns=self.names, use_threads=False)
@@ -183,10 +182,10 @@ class _OpenPart:
 
 
 class RangeReader:
-    """Reads ranges of a dataset one after the other, each row group once if they ascend.
+    """Reader of ranges of a dataset; ascending ranges decode each row group once.
 
-    Row groups are told apart by their statistics. The last ones of a range are held until the
-    ranges have passed them, so that a task that reads piece by piece decodes nothing twice.
+    Row groups are selected by their statistics. The last row groups of a range are kept until later
+    ranges have passed them, so a task that reads piece by piece decodes nothing twice.
     """
 
     def __init__(
@@ -197,14 +196,13 @@ class RangeReader:
         without: Collection[str] = (),
         query: str | None = None,
     ) -> None:
-        """Begin.
+        """Open a reader; no file is read yet.
 
         Args:
-          dataset: What to read.
+          dataset: The dataset.
           columns: Columns wanted; default all.
-          without: Columns to leave out, if there are such; not the geocode.
-          query: Rows of this query alone are wanted; row groups without any are not read. Others
-            may come along.
+          without: Columns to leave out if present; not the geocode.
+          query: Skip row groups without rows of this query. Rows of other queries can still occur.
         """
         self.dataset = dataset
         self.path = dataset.path
@@ -246,7 +244,7 @@ class RangeReader:
         ]
         found = {group: held[part.file, group] for group in groups if (part.file, group) in held}
         fresh = [group for group in groups if group not in found]
-        # Two readings: what is held must not hold what is done with in the same memory.
+        # Two readings, so that kept row groups do not keep finished ones in shared memory.
         for is_held in (False, True):
             some = [group for group in fresh if (opened.bounds[group][1] > high) is is_held]
             found |= zip(some, opened.read(some), strict=True)
@@ -260,7 +258,7 @@ class RangeReader:
         return tables or [found[group].slice(0, 0) for group in groups[:1]]
 
     def _open(self, part: PartFile) -> _OpenPart:
-        """Open a part; of a stored one, its footer is read, and pieces asked for together."""
+        """Open a part; in a store, the footer is read and requests are combined."""
         path = self.path / part.file
         stored = isinstance(path, StoredPlace)
         file = pq.ParquetFile(open_input(path, part.bytes), pre_buffer=stored)
@@ -281,7 +279,7 @@ class RangeReader:
         return _OpenPart(file, None if is_all else wanted, bounds)
 
     def _may_be_wanted(self, file: pq.ParquetFile, group: int) -> bool:
-        """Whether a row group may have rows of the query, if one is named."""
+        """Return whether a row group can have rows of the query; true without a query."""
         if self._query is None:
             return True
         least, most = _bounds_of(file, group, "query")
@@ -299,7 +297,7 @@ class RangeReader:
 
 
 def _bounds_of(file: pq.ParquetFile, group: int, name: str) -> tuple[str, str]:
-    """Smallest and largest value of a row group; all there can be if the file does not say."""
+    """Return smallest and largest value of a row group; the widest range without statistics."""
     columns = file.metadata.row_group(group)
     facts = columns.column(file.schema.names.index(name)).statistics
     if facts is None or not facts.has_min_max:
@@ -308,7 +306,7 @@ def _bounds_of(file: pq.ParquetFile, group: int, name: str) -> tuple[str, str]:
 
 
 def _cut(table: pa.Table, low: str, high: str) -> list[pa.Table]:
-    """The rows with low <= geocode <= high, as runs of them that are not copied."""
+    """Select the rows with low <= geocode <= high as slices that are not copied."""
     codes = table.column("geocode")
     within = pc.and_(pc.greater_equal(codes, low), pc.less_equal(codes, high))
     edges = np.flatnonzero(np.diff(np.asarray(within, np.int8), prepend=0, append=0))
@@ -316,26 +314,26 @@ def _cut(table: pa.Table, low: str, high: str) -> list[pa.Table]:
 
 
 class PartSink:
-    """A part file while it is written: where its bytes go, and what is known of its rows.
+    """Target of a part file while it is written, with statistics of its rows.
 
-    They go to the file, or to memory for a store.
+    Bytes go to the file, or to memory for a store.
 
     Attributes:
       path: The file.
-      opened: What pyarrow writes to.
+      opened: The path or buffer that pyarrow writes to.
     """
 
     def __init__(self, dataset: Place, ending: str, *, spooled: bool = False) -> None:
-        """Begin a file for its owner only.
+        """Create a file that only its owner can read.
 
         Args:
           dataset: Folder of the dataset.
-          ending: Of the name of the file.
-          spooled: Whether one for a store may lie on the disk of this machine while it is written:
-            it is public, and may be too large for memory.
+          ending: Suffix of the file name.
+          spooled: Whether a file for a store may be written to the local disk first: the file is
+            public, and can be too large for memory.
 
         Raises:
-          OutputError: It cannot be created.
+          OutputError: The file cannot be created.
         """
         self.path = path = dataset / f"part-{uuid.uuid4().hex}.{ending}"
         self._rows, self._low, self._high = 0, "", ""
@@ -353,7 +351,7 @@ class PartSink:
             self.opened = path
 
     def note(self, table: pa.Table, key: str | None) -> None:
-        """Take in what rows are written, sorted by a column if one is named."""
+        """Count written rows and update the range of the sort column, if there is one."""
         if key is not None and table.num_rows:
             codes = table.column(key)
             self._low = self._low if self._rows else codes[0].as_py()
@@ -361,10 +359,10 @@ class PartSink:
         self._rows += table.num_rows
 
     def close(self, facts: Mapping[str, Any] = MappingProxyType({})) -> PartFile:
-        """Make what was written survive a crash, and describe it.
+        """Sync the file to disk or upload it, and describe it.
 
         Raises:
-          OutputError: It cannot be written.
+          OutputError: The file cannot be written.
         """
         if isinstance(self.opened, io.BytesIO):
             data = self.opened.getvalue()
@@ -386,11 +384,10 @@ class PartSink:
 
 
 class PartWriter:
-    """Writes one Parquet part file; nothing is readable before the dataset is published.
+    """Writer of one Parquet part file; readers see it once the dataset is published.
 
-    Tables are gathered into row groups of about 4 MiB so that ranges of geocodes can be read back
-    without the rest. A part for a store is held in memory until it is whole, and never touches the
-    disk of the machine that makes it.
+    Tables are gathered into row groups of about 4 MiB, so that ranges of geocodes can be read
+    alone. A part for a store is held in memory until complete, and never touches the local disk.
     """
 
     def __init__(
@@ -402,14 +399,14 @@ class PartWriter:
         uncompressed: Sequence[str] = (),
         spooled: bool = False,
     ) -> None:
-        """Begin a file.
+        """Create a part file.
 
         Args:
           dataset: Folder of the dataset.
-          schema: Its columns.
-          key: The column by which rows are sorted; None if they are in no order.
-          uncompressed: Columns that hardly compress; they have no dictionary either.
-          spooled: As of `PartSink`.
+          schema: The columns.
+          key: The column by which rows are sorted; None if rows are unsorted.
+          uncompressed: Columns that hardly compress; they get no dictionary either.
+          spooled: Passed to `PartSink`.
         """
         self._key = key
         self._sink = PartSink(dataset, "parquet", spooled=spooled)
@@ -429,9 +426,9 @@ class PartWriter:
             self._flush()
 
     def write_apart(self, tables: Iterable[pa.Table]) -> None:
-        """Append tables about the same geounits, each as a row group of its own.
+        """Append tables about the same geounits, each as a separate row group.
 
-        Compression works per row group, and does best where the values of one have one scale.
+        Compression works per row group, and is best where its values have one scale.
         """
         self._flush()
         for table in tables:
@@ -441,7 +438,7 @@ class PartWriter:
                 self._flush()
 
     def _flush(self) -> None:
-        """Write what waits as one row group."""
+        """Write the waiting tables as one row group."""
         if self._waiting:
             table = pa.concat_tables(self._waiting)
             with writing(self._sink.path, self._sink.path):
@@ -449,7 +446,7 @@ class PartWriter:
             self._waiting, self._waiting_bytes = [], 0
 
     def close(self, **facts: Any) -> PartFile:  # noqa: ANN401 - JSON facts
-        """Finish the file and describe it; it survives a crash of the machine from then on."""
+        """Finish and sync the file, and describe it."""
         self._flush()
         with writing(self._sink.path, self._sink.path):
             self._writer.close()
@@ -457,10 +454,10 @@ class PartWriter:
 
 
 def _options(schema: pa.Schema, uncompressed: Sequence[str]) -> dict[str, Any]:
-    """How Parquet writes columns.
+    """Return the Parquet options of columns.
 
-    A dictionary is tried where values may repeat: what noise went into hardly does. Statistics, by
-    which readers choose row groups, are kept of columns other than lists and bytes.
+    Columns whose values can repeat get a dictionary; noisy floats get none. Columns other than
+    lists and bytes get statistics, by which readers select row groups.
     """
     compression, dictionaries, statistics = {}, [], []
     for column in schema:
@@ -480,7 +477,7 @@ def _options(schema: pa.Schema, uncompressed: Sequence[str]) -> dict[str, Any]:
 
 
 def is_published(dataset: Place) -> bool:
-    """Whether the dataset is complete."""
+    """Return whether the dataset is complete."""
     return (dataset / MANIFEST).is_file()
 
 
@@ -492,18 +489,18 @@ def publish(
     replaceable: bool = False,
     names: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    """Make the dataset readable, once.
+    """Publish a dataset, once.
 
-    Files of the folder that no part names are leftovers of failed attempts and are removed.
+    Other files of the folder are leftovers of failed attempts and are removed.
 
     Args:
       dataset: The folder.
-      parts: Its files.
-      facts: What readers are told of it; JSON.
-      replaceable: Whether `replace_published` may be called; in a store readers then ask for later
-        manifests too.
-      names: By the names of parts, those that they get: for people. Whoever makes the dataset again
-        makes the same files, so that it does not matter whose has the name.
+      parts: The part files.
+      facts: JSON facts for readers.
+      replaceable: Whether `replace_published` may be called; readers of a store then look for later
+        manifests.
+      names: Readable names of part files, by their written names. Another attempt writes the same
+        content, so it does not matter whose file gets the name.
 
     Raises:
       OutputError: The dataset was already published, or the folder cannot be written.
@@ -532,15 +529,15 @@ def _renamed(dataset: Place, part: PartFile, names: Mapping[str, str]) -> PartFi
 def propose(
     dataset: Place, attempt: str, parts: Iterable[PartFile], facts: Mapping[str, Any]
 ) -> str:
-    """Write the manifest under a name that no reader opens; `accept` makes the dataset readable.
+    """Write the manifest under a name that no reader opens; `accept` publishes the dataset.
 
-    For what must be recorded elsewhere before anybody can read it. Survives a crash.
+    For datasets that must be recorded in the account before they are published. Survives a crash.
 
     Args:
       dataset: The folder.
-      attempt: Of which attempt it is; goes into the facts.
-      parts: Its files.
-      facts: As of `publish`.
+      attempt: Identity of the attempt, which goes into the facts.
+      parts: The part files.
+      facts: JSON facts for readers.
 
     Returns:
       The digest that the published dataset will have.
@@ -555,12 +552,12 @@ def propose(
 
 
 def is_proposed(dataset: Place, attempt: str) -> bool:
-    """Whether the dataset of an attempt waits to be accepted or withdrawn."""
+    """Return whether the dataset of an attempt waits to be accepted or withdrawn."""
     return _proposal(dataset, attempt).is_file() and not is_published(dataset)
 
 
 def are_proposed(dataset: Place) -> bool:
-    """Whether the dataset of any attempt waits to be accepted or withdrawn."""
+    """Return whether the dataset of any attempt waits to be accepted or withdrawn."""
     return not is_published(dataset) and any(dataset.glob(PROPOSED.format("*")))
 
 
@@ -568,21 +565,21 @@ def read_proposal(dataset: Place, attempt: str) -> Dataset:
     """Read the manifest of a proposed dataset.
 
     Raises:
-      OutputError: It is not proposed, or the manifest is damaged.
+      OutputError: The dataset is not proposed, or the manifest is damaged.
     """
     path = _proposal(dataset, attempt)
     return _parsed(dataset, path, 0, _manifest_bytes(dataset, path))
 
 
 def accept(dataset: Place, attempt: str) -> None:
-    """Make a proposed dataset readable, once.
+    """Publish a proposed dataset, once.
 
     Raises:
-      OutputError: One of its files is missing or damaged, or the dataset was already published.
+      OutputError: A file is missing or damaged, or the dataset was already published.
     """
     proposal = _proposal(dataset, attempt)
     for error in find_damage(dataset, attempt):
-        # Whoever took over from a driver that slept may have accepted what it proposed.
+        # Another driver that took over may have accepted the proposal.
         raise _published_by_another(dataset) if is_published(dataset) else error
     data = _manifest_bytes(dataset, proposal)
     if not create_file(dataset / MANIFEST, data):
@@ -591,14 +588,14 @@ def accept(dataset: Place, attempt: str) -> None:
 
 
 def withdraw(dataset: Place, attempt: str) -> None:
-    """Remove what was proposed and must not be used.
+    """Remove a proposed dataset that must not be used.
 
     Args:
       dataset: The folder.
-      attempt: Of which attempt; files that a published manifest names stay.
+      attempt: Identity of the attempt. Files that a published manifest names stay.
 
     Raises:
-      OSError: Something cannot be removed.
+      OSError: A file cannot be removed.
       OutputError: A manifest is damaged.
     """
     proposal = _proposal(dataset, attempt)
@@ -610,7 +607,7 @@ def withdraw(dataset: Place, attempt: str) -> None:
 
 
 def leftovers(dataset: Place) -> list[str]:
-    """Names of the files of a dataset that is not published: what attempts at it wrote so far."""
+    """List the files that attempts wrote for a dataset that is not published yet."""
     files = _files_of(dataset)
     return [] if MANIFEST in files else [*files]
 
@@ -618,17 +615,17 @@ def leftovers(dataset: Place) -> list[str]:
 def replace_published(
     dataset: Dataset, parts: Iterable[PartFile], facts: Mapping[str, Any]
 ) -> None:
-    """Publish other parts and facts in place of those of a published dataset, atomically.
+    """Replace parts and facts of a published dataset, atomically.
 
     Args:
-      dataset: As it was when the parts were made of it. In a store, where another driver may be at
-        work, nothing is published if it was replaced since.
-      parts: The parts; those of the dataset may be among them.
-      facts: What the step says of it.
+      dataset: The dataset from which the new parts were made. In a store nothing is published if
+        another driver replaced it meanwhile.
+      parts: The new parts; parts of the dataset may be among them.
+      facts: JSON facts for readers.
 
     Raises:
-      OutputError: Another driver replaced it, or the folder cannot be written.
-      ValueError: It lies in a store, whose readers do not look for a later manifest of it.
+      OutputError: Another driver replaced the dataset, or the folder cannot be written.
+      ValueError: The dataset is in a store and was not published as replaceable.
     """
     ours = list(parts)
     text, name = _document(ours, facts, replaceable=True), MANIFEST
@@ -638,19 +635,19 @@ def replace_published(
         name = _later(dataset.replaced + 1)
         if not create_file(dataset.path / name, text):
             raise _published_by_another(dataset.path)
-    # In a store, for who reads the folder without this program; readers here take the number.
+    # In a store this file is for other programs; readers here open the highest number.
     replace_file(dataset.path / MANIFEST, text)
     _sweep_one(dataset.path, ours, name)
 
 
 def remove_dataset(dataset: Place) -> None:
-    """Remove a dataset with all that is in its folder; whenever that stops, nothing else is read.
+    """Remove a dataset and its folder; an interruption leaves no other dataset readable.
 
-    Manifests go first, the last one before those whose place it took: none may be left that would
-    take the place of one that is published later.
+    Manifests are removed first, the highest number first, so that no old manifest is left to
+    override a later one.
 
     Raises:
-      OSError: Something cannot be removed.
+      OSError: A file cannot be removed.
     """
     store, name = store_of(dataset)
     names = [entry.rpartition("/")[2] for entry, folder in store.entries(name) if not folder]
@@ -662,7 +659,7 @@ def remove_dataset(dataset: Place) -> None:
 def _document(
     parts: Iterable[PartFile], facts: Mapping[str, Any], *, replaceable: bool = False
 ) -> str:
-    """A manifest. Its token tells it from one with the same parts, such as none, of another."""
+    """Format a manifest. A random token distinguishes it from another driver's with equal parts."""
     ordered = sorted(parts, key=lambda part: (part.low, part.file))
     document = {"facts": dict(facts), "files": [asdict(part) for part in ordered]}
     mark = {_REPLACEABLE: True} if replaceable else {}
@@ -674,13 +671,13 @@ def _proposal(dataset: Place, attempt: str) -> Place:
 
 
 def _current(dataset: Place) -> tuple[Place, int, bytes]:
-    """The manifest that counts, the last of those that took the place of the first.
+    """Find the current manifest, which has the highest number.
 
     Returns:
-      The file, its number and what it holds.
+      The file, its number and its bytes.
 
     Raises:
-      OutputError: There is none, or it cannot be read.
+      OutputError: There is no manifest, or it cannot be read.
     """
     path: Place = dataset / MANIFEST
     data = _manifest_bytes(dataset, path)
@@ -719,27 +716,27 @@ def _number(manifest: str) -> int:
 
 
 def sweep(root: Place) -> None:
-    """Remove what lost task attempts and dead drivers left behind, sometimes after publication.
+    """Remove leftovers of lost task attempts and dead drivers, also from after publication.
 
-    That is what no manifest names in every published dataset under a folder, and part files and
-    drafts everywhere else. To be called when nothing there is still written.
+    In published datasets those are files that the manifest does not name; in other folders, part
+    files and drafts. Call it when no task is writing.
     """
 
     def sweep_whole(found: tuple[Place, Mapping[str, Stat]]) -> None:
         dataset, files = found
         path, number, data = _current(dataset)
         if number:
-            replace_file(dataset / MANIFEST, data)  # a driver may have died before it did
+            replace_file(dataset / MANIFEST, data)  # a driver may have died before this step
         remove_files(dataset, _unnamed(_parsed(dataset, path, number, data).parts, files))
 
-    at_once(root, sweep_whole, [own for own in _folders_under(root) if MANIFEST in own[1]])
+    at_once(root, sweep_whole, [item for item in _folders_under(root) if MANIFEST in item[1]])
     for path in files_beside_datasets(root):
         if _DRAFTS.fullmatch(path.name):
             remove_files(path.parent, [path.name])
 
 
 def files_beside_datasets(root: Place) -> list[Place]:
-    """List the files under a folder that lie in no published dataset, sorted."""
+    """List the files under a folder that are in no published dataset, sorted."""
     found = [
         folder / name
         for folder, files in _folders_under(root)
@@ -750,11 +747,10 @@ def files_beside_datasets(root: Place) -> list[Place]:
 
 
 def _sweep_one(dataset: Place, parts: Iterable[PartFile], manifest: str = MANIFEST) -> None:
-    """Remove what no manifest names from a dataset that was just published.
+    """Remove files that the manifest does not name from a dataset that was just published.
 
-    In a store another driver may already write what shall take its place, and publish it at any
-    time: what is not older than the manifest by which files are judged stays, and all of it if
-    that manifest counts no more.
+    In a store another driver may be writing a replacement. So files that are not older than the
+    manifest stay, and all files if the manifest is not current any more.
     """
     files = _files_of(dataset)
     unnamed = _unnamed(parts, files)
@@ -767,12 +763,12 @@ def _sweep_one(dataset: Place, parts: Iterable[PartFile], manifest: str = MANIFE
 
 
 def _files_of(folder: Place) -> dict[str, Stat]:
-    """The files that lie directly in a folder, by name."""
+    """List the files directly in a folder, by name."""
     return dict(_folders_under(folder)).get(folder, {})
 
 
 def _folders_under(root: Place) -> list[tuple[Place, dict[str, Stat]]]:
-    """Every folder that holds files, at any depth, and the files that lie directly in it."""
+    """List every folder with files, at any depth, and the files directly in it."""
     store, name = store_of(root)
     folders: dict[str, dict[str, Stat]] = defaultdict(dict)
     for file, stat in store.stats(name):
@@ -785,16 +781,16 @@ def _folders_under(root: Place) -> list[tuple[Place, dict[str, Stat]]]:
 
 
 def _unnamed(parts: Iterable[PartFile], files: Iterable[str]) -> list[str]:
-    """Names of the files that no manifest names, sorted."""
+    """List the files that are neither parts nor manifests, sorted."""
     named = {part.file for part in parts}
     return sorted(name for name in files if name not in named and not _is_manifest(name))
 
 
 def remove_files(dataset: Place, names: Sequence[str]) -> None:
-    """Remove files of a dataset by their names, such as leftovers that can be published no more.
+    """Remove files of a dataset by name.
 
     Raises:
-      OSError: Something cannot be removed.
+      OSError: A file cannot be removed.
     """
     if names:
         store, _ = store_of(dataset)
@@ -802,16 +798,16 @@ def remove_files(dataset: Place, names: Sequence[str]) -> None:
 
 
 def dataset_digest(dataset: Place) -> str:
-    """SHA-256 of the manifest of a published dataset; it covers the digests of all its files."""
+    """Return the SHA-256 of the manifest of a published dataset, which covers all its files."""
     return hashlib.sha256(_current(dataset)[2]).hexdigest()
 
 
 @lru_cache(maxsize=16)  # tasks of one process open the same few, of a nation thousands of parts
 def _parsed(dataset: Place, path: Place, replaced: int, data: bytes) -> Dataset:
-    """What a manifest says, checked.
+    """Parse and check a manifest.
 
     Raises:
-      OutputError: It is damaged.
+      OutputError: The manifest is damaged.
     """
     with understanding(path, _AGAIN):
         document = json.loads(data)
@@ -843,7 +839,7 @@ def _published_by_another(dataset: Place) -> OutputError:
 
 @contextmanager
 def _reading(dataset: Place, part: PartFile) -> Iterator[None]:
-    """Make what a damaged part file leads to an error that names the file."""
+    """Turn errors of a damaged part file into an OutputError that names the file."""
     with understanding(dataset / part.file, _AGAIN):
         try:
             yield
@@ -857,11 +853,11 @@ def _unreadable(dataset: Place, part: PartFile, error: Exception) -> OutputError
 
 
 def find_damage(dataset: Place, attempt: str | None = None) -> list[OutputError]:
-    """What is wrong with the named files of a dataset, by their recorded digests.
+    """List the errors of the named files of a dataset, by their recorded digests.
 
     Args:
       dataset: The folder.
-      attempt: Of which attempt that is proposed; None if it is published.
+      attempt: Identity of a proposed attempt; None for the published dataset.
     """
     try:
         found = Dataset.open(dataset) if attempt is None else read_proposal(dataset, attempt)
@@ -899,7 +895,7 @@ def verify_files(dataset: Place) -> None:
     for name in _unnamed(Dataset.open(dataset).parts, _files_of(dataset)):
         raise OutputError(
             str(dataset / name),
-            "is not named by the manifest; an attempt that was given up wrote it late",
+            "is not named by the manifest; an abandoned attempt wrote it late",
             remedy="remove it",
         )
 
@@ -908,9 +904,9 @@ def check_sizes(root: Place) -> None:
     """Check that every named file of every published dataset under a folder has its recorded size.
 
     Raises:
-      OutputError: One is missing or of another size.
+      OutputError: A file is missing or of another size.
     """
-    found = [own for own in _folders_under(root) if MANIFEST in own[1]]
+    found = [item for item in _folders_under(root) if MANIFEST in item[1]]
     opened = at_once(root, Dataset.open, [dataset for dataset, _ in found])
     for dataset, (_, files) in zip(opened, found, strict=True):
         for part in dataset.parts:

@@ -36,15 +36,15 @@ MOMENTS = pa.schema(
     ]
 )
 FORMAT = 2
-_GROUP_NUMBERS = 1 << 19  # of a row group of moments: 4 MiB as double
-_SINGLE_BELOW = 2.0**16  # rounding to float32 then is at most 2^-9, no noise is as small
+_GROUP_NUMBERS = 1 << 19  # numbers of a row group of moments: 4 MiB as double; not measured
+_SINGLE_BELOW = 2.0**16  # below it float32 rounds by at most 2^-9, less than any noise
 
 
 def tables_schema(largest_above: float) -> pa.Schema:
-    """Columns of tables, in single precision where rounding is far below any noise.
+    """Return the columns of tables, in single precision if rounding is far below any noise.
 
     Args:
-      largest_above: The largest estimate of the geolevel above, whose parts its children are.
+      largest_above: Largest estimate of the geolevel above, an approximate bound for its children.
     """
     number = pa.float32() if largest_above < _SINGLE_BELOW else pa.float64()
     return pa.schema(
@@ -67,15 +67,15 @@ def write_moments(
 ) -> PartFile:
     """Write one part of moments, a row per geounit; equal matrices of a row group are stored once.
 
-    Row groups are small, so that tasks below, each of which needs a few geounits, read little else.
-    Compressing values, all noise, would save 3 bytes in 100.
+    Row groups are small, so that tasks of the geolevel below read few geounits in vain. Compression
+    of the noisy values would save 3 percent.
 
     Args:
-      dataset: Where to.
-      coordinates: What they are moments in.
+      dataset: Folder of the dataset.
+      coordinates: Coordinates of the moments.
       codes: object[G] geocodes, ascending.
-      moments: Of these geounits.
-      single: Whether geounits may be in single precision: those whose values are small enough.
+      moments: Moments of these geounits.
+      single: Whether geounits with small values are stored in single precision.
     """
     writer = PartWriter(dataset, MOMENTS, uncompressed=("values",))
     most = max(1, _GROUP_NUMBERS // coordinates.size)
@@ -104,7 +104,7 @@ def _moments_table(
 
 
 def _value_bytes(values: FloatArray, *, single: bool) -> pa.Array:
-    """A row of floats of 8 bytes as bytes, or of 4 where `single` and all of them are small."""
+    """Encode rows of floats in 8 bytes each, or in 4 if `single` and the row is small."""
     small = single & (np.abs(values).max(axis=1, initial=0) < _SINGLE_BELOW)
     if not small.any() or small.all():
         held = np.ascontiguousarray(values, "<f4" if small.any() else "<f8")
@@ -120,7 +120,7 @@ def _value_bytes(values: FloatArray, *, single: bool) -> pa.Array:
 
 
 def _values_of(column: pa.ChunkedArray, size: int) -> FloatArray:
-    """float64[G, size]: what `_value_bytes` or an older version wrote."""
+    """Decode float64[G, size] from `_value_bytes` or an older version."""
     if pa.types.is_list(column.type):
         return np.asarray(flattened(column).reshape(-1, size), np.float64)
     out = np.empty((len(column), size))
@@ -175,7 +175,7 @@ def estimate_rows(
     moments: Moments,
     schema: pa.Schema,
 ) -> list[pa.Table]:
-    """Estimates and standard errors of tables, one Arrow table of a `tables_schema` per query."""
+    """Make an Arrow table of estimates and standard errors per query."""
     number = schema.field("estimate").type.value_type.to_pandas_dtype()
     out = []
     for query in queries:
@@ -188,13 +188,13 @@ def estimate_rows(
 
 
 def standard_error_sums(tables: Sequence[pa.Table]) -> list[FloatArray]:
-    """Sums over geounits of the standard errors, float64[m] for each table of `estimate_rows`."""
+    """Sum standard errors over geounits: float64[m] for each table of `estimate_rows`."""
     columns = [(flattened(table.column("standard_error")), table.num_rows) for table in tables]
     return [values.reshape(rows, -1).sum(0, dtype=np.float64) for values, rows in columns]
 
 
 def largest_estimate(tables: Sequence[pa.Table]) -> float:
-    """The largest absolute value of all estimates; 0 if there are none."""
+    """Return the largest absolute value of all estimates; 0 if there are none."""
     values = (flattened(table.column("estimate")) for table in tables)
     return float(max((np.abs(some).max(initial=0) for some in values), default=0))
 
@@ -208,8 +208,8 @@ def read_tables(dataset: Dataset, low: str = "", high: str = LAST) -> pa.Table:
       high: Last geocode.
 
     Returns:
-      Columns geocode, query and, as lists of float64, estimate, standard_error, lower and upper;
-      the intervals are central, of the confidence that the facts have.
+      Columns geocode, query and, as lists of float64, estimate, standard_error, lower and upper.
+      The intervals are central, with the confidence stated in the facts.
 
     Raises:
       OutputError: A file cannot be read, or a later version wrote it.

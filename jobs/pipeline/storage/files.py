@@ -1,10 +1,10 @@
 """Files that are replaced at once, and errors of file systems that name the file.
 
-Who may read what of a run folder: its owner alone, until a release is sealed.
+Who may read what of a run folder: its owner alone, until a release is finalized.
 
-Files and folders are made for their owner only, whatever the process's mask allows. What is sealed
-is then opened to readers, as far as the mask allows, so that copies of it can be served. In stores
-it is their own policies that say who reads what; nothing here changes them.
+Files and folders are made for their owner only, whatever the process's mask allows. A finalized
+release is opened to readers, as far as the mask allows, so that copies of it can be served. In
+object stores, policies of the store say who reads what; nothing here changes them.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ _GO_ON = "; then go on with `das run OUT`, or where it is no run, with the same 
 
 @contextmanager
 def writing(path: Place, part: Place | None = None, *, remedy: str | None = None) -> Iterator[None]:
-    """Make a file system's refusal an error that names the file.
+    """Turn an OSError while writing into an OutputError that names the file.
 
     Args:
-      path: What is written.
-      part: A file nobody can read yet, removed to give back what it took.
-      remedy: What to do; default: what the reason asks for.
+      path: The file to write.
+      part: An unpublished file, removed on failure to free its space.
+      remedy: What to do; by default it depends on the cause.
 
     Raises:
       OutputError: The disk is full, or the file cannot be written for another reason.
@@ -66,7 +66,7 @@ def writing(path: Place, part: Place | None = None, *, remedy: str | None = None
 
 @contextmanager
 def drafted(folder: Path) -> Iterator[Path]:
-    """A folder beside another, which takes its name if the block ends well."""
+    """Make a temporary sibling of a folder that takes its name if the block succeeds."""
     with writing(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
         draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
@@ -81,7 +81,7 @@ def drafted(folder: Path) -> Iterator[Path]:
 
 
 def _remedy_of(path: Place, error: OSError) -> str:
-    """What to do where something cannot be written."""
+    """Say what to do if a file cannot be written."""
     if isinstance(path, StoredPlace):
         return "see to the store" + _GO_ON
     if error.errno in _FULL:
@@ -94,7 +94,7 @@ def _remedy_of(path: Place, error: OSError) -> str:
 
 
 def _reason(path: Place, error: OSError) -> str:
-    """What the system says of an error number, or a store said in words."""
+    """Return the message of the system for an error number, or of the store."""
     if isinstance(path, StoredPlace) and error.strerror:
         return error.strerror
     return os.strerror(error.errno) if error.errno else type(error).__name__
@@ -104,16 +104,16 @@ def _reason(path: Place, error: OSError) -> str:
 def understanding(
     path: Place, remedy: str | None = None, *, absent: bool = False
 ) -> Iterator[None]:
-    """Make what a damaged record of a run leads to an error that names the file.
+    """Turn errors of reading a damaged document into an OutputError that names the file.
 
     Args:
-      path: The record: JSON that this program wrote and somebody, or a disk, changed.
+      path: The document, such as JSON of this program that was changed later.
       remedy: What to do.
-      absent: Whether that it is absent is for the caller to understand.
+      absent: Whether the caller handles an absent file.
 
     Raises:
-      FileNotFoundError: It is absent, if the caller wants that.
-      OutputError: It cannot be read, or does not hold what it held.
+      FileNotFoundError: The file is absent and `absent` is set.
+      OutputError: The file cannot be read, or is damaged.
     """
     try:
         yield
@@ -131,18 +131,16 @@ def understanding(
 def replace_file(
     path: Place, text: str | bytes, *, mode: int = OWNER_ONLY, remedy: str | None = None
 ) -> None:
-    """Write a file, and its folder if absent, so that it is either the old one or the new one.
-
-    It survives a crash of the machine.
+    """Write a file atomically, and its folder if absent. It survives a crash of the machine.
 
     Args:
       path: The file.
       text: Its text, or bytes.
-      mode: Permissions, of which the process's mask takes some away; default: its owner's alone.
-      remedy: As in `writing`.
+      mode: Permissions, reduced by the mask of the process; default: the owner only.
+      remedy: Passed to `writing`.
 
     Raises:
-      OutputError: It cannot be written.
+      OutputError: The file cannot be written.
     """
     store, name = store_of(path)
     with writing(path, remedy=remedy):
@@ -150,18 +148,18 @@ def replace_file(
 
 
 def create_file(path: Place, text: str | bytes, *, mode: int = OWNER_ONLY) -> bool:
-    """Write a file unless there is one; of all who do so at once, one succeeds.
+    """Create a file atomically; of concurrent writers exactly one succeeds.
 
     Args:
       path: The file.
       text: Its text, or bytes.
-      mode: Permissions, of which the process's mask takes some away; default: its owner's alone.
+      mode: Permissions, reduced by the mask of the process; default: the owner only.
 
     Returns:
-      Whether the file holds this text now: it was written here, or by another with the same text.
+      Whether the file has this text, written by this call or by another writer.
 
     Raises:
-      OutputError: It cannot be written.
+      OutputError: The file cannot be written.
     """
     store, name = store_of(path)
     with writing(path):
@@ -173,16 +171,16 @@ def _encoded(text: str | bytes) -> bytes:
 
 
 def write_json(path: Place, document: Mapping[str, Any], *, mode: int = OWNER_ONLY) -> None:
-    """`replace_file` with a document as JSON.
+    """Write a document as JSON, by `replace_file`.
 
     Raises:
-      OutputError: It cannot be written.
+      OutputError: The file cannot be written.
     """
     replace_file(path, json_text(document), mode=mode)
 
 
 def json_text(document: Mapping[str, Any]) -> str:
-    """A document as the JSON files of a run have it."""
+    """Format a document as the JSON files of a run."""
     return json.dumps(document, indent=1) + "\n"
 
 
@@ -190,7 +188,7 @@ def read_bytes(path: Place, remedy: str) -> bytes:
     """Read a small file.
 
     Raises:
-      OutputError: It is missing or cannot be read.
+      OutputError: The file is missing or cannot be read.
     """
     try:
         return path.read_bytes()
@@ -201,10 +199,10 @@ def read_bytes(path: Place, remedy: str) -> bytes:
 
 
 def read_json(path: Place, remedy: str) -> dict[str, Any]:
-    """Read a JSON map.
+    """Read a JSON object.
 
     Raises:
-      OutputError: It is missing or damaged.
+      OutputError: The file is missing or damaged.
     """
     try:
         document = json.loads(read_bytes(path, remedy))
@@ -219,12 +217,12 @@ def refuse_foreign(path: Place, start: bytes, kind: str) -> None:
     """Refuse to replace or extend a file that this program did not write.
 
     Args:
-      path: Where a file is about to be written, on the word of a command line.
-      start: How files of the kind start.
-      kind: What a file there must be.
+      path: A file to write, named on the command line.
+      start: First bytes of files of this kind.
+      kind: Name of the kind, for the error.
 
     Raises:
-      OutputError: There is something else.
+      OutputError: The path is a folder or a file of another kind.
     """
     try:
         if not path.exists():
@@ -259,32 +257,32 @@ def make_closed_file(path: Path) -> None:
     """Create an empty file for its owner only, to be written by name.
 
     Raises:
-      OSError: It exists, or cannot be created.
+      OSError: The file exists, or cannot be created.
     """
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWNER_ONLY))
 
 
 def make_closed_folder(folder: Place) -> None:
-    """Create a folder, and those above it that are absent, for their owner only.
+    """Create a folder and its absent parents for their owner only.
 
     Raises:
-      OSError: One cannot be created.
+      OSError: A folder cannot be created.
     """
     if isinstance(folder, StoredPlace):
         return
-    absent = [one for one in (folder, *folder.parents) if not one.exists()]
-    for one in reversed(absent):
-        one.mkdir(mode=_OWNER_ONLY_FOLDER, exist_ok=True)
+    absent = [path for path in (folder, *folder.parents) if not path.exists()]
+    for path in reversed(absent):
+        path.mkdir(mode=_OWNER_ONLY_FOLDER, exist_ok=True)
     if not absent and not folder.is_dir():
         raise NotADirectoryError(20, os.strerror(20), str(folder))
 
 
 def close_folder(folder: Place) -> None:
-    """Let nobody but its owner enter a folder, whoever could before.
+    """Restrict a folder to its owner.
 
     Raises:
-      OutputError: Others can enter it still: it belongs to another user, or lies on a file system
-        without permissions.
+      OutputError: Other users can still enter: another user owns the folder, or the file system
+        has no permissions.
     """
     if isinstance(folder, StoredPlace) or not _open_to_others(folder):
         return
@@ -306,14 +304,14 @@ def _open_to_others(folder: Path) -> int:
 
 
 def open_to_readers(folder: Place) -> None:
-    """Let others read a folder and all that is in it, as far as the process's mask allows.
+    """Let others read a folder and its content, as far as the mask of the process allows.
 
     Raises:
-      OSError: Something in it belongs to another user.
+      OSError: A file belongs to another user.
     """
     if isinstance(folder, StoredPlace):
         return
-    mask = os.umask(_OTHERS)  # there is no way to read it without setting it
+    mask = os.umask(_OTHERS)  # the mask can be read only by setting it
     os.umask(mask)
     for path in (folder, *folder.rglob("*")):
         if not path.is_symlink():

@@ -28,8 +28,8 @@ _GEOGRAPHY = pa.schema(
         ("chain_end", pa.string()),
     ]
 )
-# Geounits of a row group, and of a part file: a task reads a few thousand in a row, and decodes
-# whole row groups. With those of 200,000 that was 20 to 60 ms for each of its readings.
+# Geounits of a row group, and of a part file. A task reads a few thousand consecutive geounits, and
+# decodes whole row groups; row groups of 200,000 took 20 to 60 ms per reading.
 _GROUP_ROWS = 8_192
 _PART_ROWS = 32 * _GROUP_ROWS
 
@@ -41,11 +41,11 @@ _Column = Geocodes | ObjectArray
 
 @dataclass(frozen=True, eq=False)
 class Census:
-    """The same leaves under the geocodes of the census, where the spine has others.
+    """Census geocodes of the leaves, for a spine other than the census hierarchy.
 
     Attributes:
-      lattice: The geounits of the census.
-      leaves: bytes[G], of every leaf of the spine, in its order, the geocode of the census.
+      lattice: The census geounits.
+      leaves: bytes[G], census geocode of every leaf, in the order of the spine.
     """
 
     lattice: Lattice
@@ -58,23 +58,23 @@ def write_geography(
     names: Mapping[str, ObjectArray] = MappingProxyType({}),
     census: Census | None = None,
 ) -> None:
-    """Write the public geounits of every geolevel; complete ones are kept.
+    """Write the public geounits of every geolevel; complete geolevels are kept.
 
     Args:
       lattice: The geounits of the spine.
       layout: The release.
-      names: Per geolevel whose geounits have names, object[G] of str, by geocode of the census.
-      census: Where the spine has other geocodes. Geolevels that are on both then have both, and
-        those of the census that are not on the spine are written, too.
+      names: Per geolevel with names, object[G] of str, sorted by census geocode.
+      census: Census geocodes, if the spine has others. Common geolevels then get both geocodes,
+        and census geolevels off the spine are written too.
     """
     for level, name in enumerate(lattice.spine.levels):
         more: dict[pa.Field, _Column] = {}
         named = names.get(name)
         if census is not None and name in census.lattice.spine.levels:
-            own = more[_CENSUS] = _census_codes(lattice, level, census)
+            in_census = more[_CENSUS] = _census_codes(lattice, level, census)
             if named is not None:
                 codes = census.lattice.codes[census.lattice.spine.levels.index(name)]
-                named = named[np.searchsorted(codes, own)]
+                named = named[np.searchsorted(codes, in_census)]
         if named is not None:
             more[_NAME] = named
         _write_level(lattice, level, layout, more)
@@ -85,7 +85,7 @@ def write_geography(
 
 
 def _census_codes(lattice: Lattice, level: int, census: Census) -> Geocodes:
-    """bytes[G]: geocodes of the census of a geolevel that is on both spines."""
+    """Return bytes[G], census geocodes of a geolevel that spine and census share."""
     first = np.arange(len(lattice.codes[level]))
     for below in range(level, len(lattice.spine.levels) - 1):
         first = lattice.first_child[below][first]
@@ -113,7 +113,7 @@ def _write_level(
 
 
 def _rows(lattice: Lattice, level: int, more: Mapping[pa.Field, _Column]) -> Iterator[pa.Table]:
-    """The rows of a geolevel, by row group, with further columns."""
+    """Yield the rows of a geolevel by row group, with further columns."""
     codes, numbers = lattice.codes[level], lattice.n_children(level)
     names = np.array(lattice.spine.levels, dtype=object)
     for start in range(0, len(codes), _GROUP_ROWS):
@@ -151,9 +151,9 @@ def read_geography(
       geolevel: Name of the geolevel.
       low: First geocode.
       high: Last geocode.
-      columns: Of geocode, parent (geocode; "" of the root), n_children, only_child and chain_end
-        (name of the geolevel in which the chain of only children below it ends), and of
-        census_geocode and name where there are any; default all.
+      columns: Some of geocode, parent (geocode; "" for the root), n_children, only_child, chain_end
+        (geolevel at which the chain of only children below ends), and, if present, census_geocode
+        and name; default all.
 
     Raises:
       OutputError: The geography is not complete, or a file cannot be read.
@@ -183,8 +183,8 @@ def read_both_geocodes(
     """Read the geocodes of the geounits low..high of a geolevel.
 
     Returns:
-      object[G] geocodes of the geolevel, sorted, and object[G], those of the census; they differ
-      where the spine has others. What the spine alone has keeps its own.
+      object[G] geocodes on the spine, sorted, and object[G] census geocodes. Both are equal if the
+      spine is the census hierarchy, and for geolevels that only the spine has.
 
     Raises:
       OutputError: The geography is not complete, or a file cannot be read.
@@ -195,7 +195,7 @@ def read_both_geocodes(
 
 
 def families(parents: npt.NDArray[Any]) -> Iterator[tuple[int, int]]:
-    """Ranges [start, stop) of rows that share a parent."""
+    """Yield ranges [start, stop) of rows that share a parent."""
     if not len(parents):
         return
     starts = np.flatnonzero(np.concatenate(([True], parents[1:] != parents[:-1])))

@@ -1,6 +1,6 @@
-"""Sparse histograms as files: of the truth, and of the protected counts; a row per geounit.
+"""Write and read sparse histograms, true or protected, a row per geounit.
 
-Geounits without persons have no row. Which of the two a dataset holds, its folder says.
+Geounits without persons have no row. The folder tells whether a dataset is true or protected.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from jobs.pipeline.storage.dataset import Dataset, RangeReader
 from jobs.pipeline.storage.files import understanding
 from jobs.pipeline.storage.layout import ReleaseLayout
 
-Texts = Sequence[str] | ObjectArray  # geocodes as they lie in files
+Texts = Sequence[str] | ObjectArray  # geocodes
 
 _NO_ENTRIES = np.zeros(0, np.int64)
 SPARSE_SCHEMA = pa.schema(
@@ -32,7 +32,7 @@ SPARSE_SCHEMA = pa.schema(
 
 
 def sparse_table(geocodes: Texts, histograms: Histograms) -> pa.Table:
-    """Arrow table of the geounits that have persons, in the order given."""
+    """Make an Arrow table of the geounits with persons, in the given order."""
     lengths = np.diff(histograms.offsets)
     held = np.flatnonzero(lengths)
     offsets = np.concatenate(([0], np.cumsum(lengths[held]))).astype(np.int32)
@@ -50,10 +50,10 @@ def sparse_table(geocodes: Texts, histograms: Histograms) -> pa.Table:
 def sparse_arrays(
     table: pa.Table,
 ) -> tuple[npt.NDArray[np.str_], IntArray, IntArray, IntArray]:
-    """Columns of sparse rows as arrays.
+    """Convert the columns of sparse rows to arrays.
 
     Returns:
-      str[r] geocodes, int64[r] entries of each, and int64[nnz] cells and counts.
+      str[r] geocodes, int64[r] numbers of entries, and int64[nnz] cells and counts.
     """
     return texts(table).astype(np.str_), *_entries(table)
 
@@ -65,7 +65,7 @@ def _entries(table: pa.Table) -> tuple[IntArray, IntArray, IntArray]:
 
 
 def align_histograms(table: pa.Table, geocodes: Texts, n_cells: int) -> Histograms:
-    """Histograms for exactly these geounits, sorted as given; those without a row are empty.
+    """Make histograms of exactly these geounits, in order; geounits without a row are empty.
 
     Args:
       table: Rows (geocode, cells, counts) sorted by geocode.
@@ -74,22 +74,22 @@ def align_histograms(table: pa.Table, geocodes: Texts, n_cells: int) -> Histogra
     """
     wanted = pa.array(np.asarray(geocodes, object), pa.string())
     found = pc.index_in(table.column("geocode"), value_set=wanted)
-    place = np.asarray(pc.fill_null(found, -1), np.int64)
+    index = np.asarray(pc.fill_null(found, -1), np.int64)
     sizes, cells, counts = _entries(table)
-    keep = place >= 0
+    keep = index >= 0
     entries = np.repeat(keep, sizes)
     lengths = np.zeros(len(wanted), np.int64)
-    lengths[place[keep]] = sizes[keep]
+    lengths[index[keep]] = sizes[keep]
     offsets = np.concatenate(([0], np.cumsum(lengths)))
     return Histograms(n_cells, offsets, cells[entries], counts[entries])
 
 
 def read_histograms(dataset: Dataset | RangeReader, geocodes: Texts, n_cells: int) -> Histograms:
-    """Read the histograms of sorted geocodes, as `align_histograms` makes them.
+    """Read the histograms of sorted geocodes; geounits without a row are empty.
 
     Args:
-      dataset: What to read, or what reads it piece by piece.
-      geocodes: Of the geounits wanted.
+      dataset: The dataset, or a reader of it.
+      geocodes: Sorted geocodes.
       n_cells: Cells of the schema.
 
     Raises:

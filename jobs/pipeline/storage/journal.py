@@ -1,14 +1,14 @@
-"""Journal: an append-only file of JSON lines in which every line vouches for all before it.
+"""Journal: an append-only file of JSON lines, chained by hashes.
 
-Each line carries its number and the SHA-256 of the line before it. Appending takes a lock on the
-file, checks the whole chain, and syncs before it returns, so that what was appended survives a
-crash of the machine. A last line without its newline is what a crash in the middle of an append
-leaves; nobody was told that it was written, so it is cut off before the next append.
+Each line has its number and the SHA-256 of the line before. An append locks the file, checks the
+whole chain, and syncs before it returns, so that appended lines survive a crash of the machine. A
+last line without newline comes from a crash during an append. That append was never acknowledged,
+so the line is cut off before the next append.
 
-Stores have no locks, and nothing can be appended to their files. There a journal NAME is a folder
-NAME.lines of one file per append, named by the number of its first line and created only if it is
-absent: of two who append at once one succeeds, and the other reads what came before and decides
-anew. A copy of such a folder on a disk is read too, and goes on in the one file NAME.
+Object stores have neither locks nor appends. There a journal NAME is a folder NAME.lines with one
+file per append, named by the number of its first line and created only if absent. Of two concurrent
+writers one succeeds; the other reads the new lines and decides again. A copy of such a folder on a
+disk can be read too, and is continued in the one file NAME.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from jobs.pipeline.storage.stores.store import OWNER_ONLY
 Line = dict[str, Any]
 
 LINES = ".lines"
-"""What the folder of a journal in a store is called, after the journal's own name."""
+"""Suffix of the folder of a journal in a store."""
 _NUMBERED = re.compile(r"\d{8,}\.jsonl")
 _OWN = ("line", "previous", "token")  # keys that a journal gives its lines
-_RACES = 100  # lost races after which something else must be wrong
+_RACES = 100  # lost races before giving up; default, not measured
 
 
 def read_journal(path: Place) -> list[Line]:
-    """Read all lines in order; a file that is not there has none.
+    """Read all lines in order; none if the file is absent.
 
     Raises:
       LedgerError: A line was changed, removed or inserted.
@@ -51,7 +51,7 @@ def read_journal(path: Place) -> list[Line]:
 
 
 def line_digests(path: Place) -> list[str]:
-    """Return the SHA-256 of each line in order: the n-th vouches for the first n lines.
+    """Return the SHA-256 of each line in order; the n-th covers the first n lines.
 
     Raises:
       LedgerError: A line was changed, removed or inserted.
@@ -63,7 +63,7 @@ def line_digests(path: Place) -> list[str]:
 
 
 def _whole_lines(path: Place) -> bytes:
-    """All lines of a journal without what a crash left; nothing if it is not there."""
+    """Read all complete lines of a journal; empty if it is absent."""
     try:
         data = _stored(path) if isinstance(path, StoredPlace) else _local(path)
     except FileNotFoundError:
@@ -74,14 +74,14 @@ def _whole_lines(path: Place) -> bytes:
 
 
 def is_begun(path: Place) -> bool:
-    """Whether a journal holds a line, or should: also one that somebody emptied in a store."""
+    """Return whether a journal has a line, or had one: also if emptied in a store."""
     if isinstance(path, StoredPlace):
         return bool(_files(path)) or (path.is_file() and path.stat().st_size > 0)
     return (path.exists() and path.stat().st_size > 0) or bool(_copied(path))
 
 
 def journals_under(folder: Place, name: str) -> list[Place]:
-    """The journals of a name that lie under a folder and hold a line."""
+    """List the journals of a name under a folder that hold a line."""
     if isinstance(folder, Path):
         copied = {path.with_name(name) for path in folder.rglob(name + LINES)}
         return sorted(path for path in {*folder.rglob(name), *copied} if is_begun(path))
@@ -92,10 +92,10 @@ def journals_under(folder: Place, name: str) -> list[Place]:
 
 
 def remove_journal(path: Place) -> None:
-    """Remove a journal; one that is not there is passed by.
+    """Remove a journal if it exists.
 
     Raises:
-      OSError: It cannot be removed.
+      OSError: The journal cannot be removed.
     """
     if isinstance(path, StoredPlace):
         path.store.remove([*_files(path), path.key])
@@ -106,9 +106,9 @@ def remove_journal(path: Place) -> None:
 
 
 def journal_of(path: Place) -> Place | None:
-    """Return the journal of which a file has lines, in a store or a copy of one; None of others.
+    """Return the journal to which a file of lines in a store or a copy belongs; None otherwise.
 
-    Whoever reads the journal checks that such files continue one another.
+    Reading the journal checks that its files continue one another.
     """
     if _NUMBERED.fullmatch(path.name) and path.parent.name.endswith(LINES):
         return path.parent.with_name(path.parent.name.removesuffix(LINES))
@@ -116,11 +116,11 @@ def journal_of(path: Place) -> Place | None:
 
 
 def write_whole(path: Place) -> None:
-    """Give a journal in a store the one file that it is on a disk, for who copies the folder.
+    """Write a journal of a store as the single file it is on a disk, for copies of the folder.
 
     Raises:
-      LedgerError: It was tampered with.
-      OutputError: It cannot be read or written.
+      LedgerError: The journal was tampered with.
+      OutputError: The journal cannot be read or written.
     """
     if isinstance(path, StoredPlace) and read_journal(path):
         try:
@@ -133,14 +133,14 @@ def write_whole(path: Place) -> None:
 def append_to_journal(
     path: Place, decide: Callable[[Sequence[Line]], Sequence[Line]]
 ) -> list[Line]:
-    """Append lines that are decided while nobody else can append.
+    """Append lines atomically, as a function of the existing lines.
 
     Args:
-      path: The file; it and its folder are made if absent, readable by their owner only.
-      decide: Gets all lines there are and returns those to append; if it raises, nothing changes.
+      path: The file; it and its folder are created if absent, readable by their owner only.
+      decide: Maps existing lines to lines to append; if it raises, nothing changes.
 
     Returns:
-      All lines, the new ones included.
+      All lines, including the new ones.
 
     Raises:
       LedgerError: The file was tampered with.
@@ -156,13 +156,13 @@ def append_to_journal(
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
         data = _read_all(handle)
-        own = data[: data.rfind(b"\n") + 1]
-        whole = _longer(path, own, _copied(path))
+        complete = data[: data.rfind(b"\n") + 1]
+        whole = _longer(path, complete, _copied(path))
         lines = _parse(path, whole)
         added = [dict(line) for line in decide(lines)]
         if added:
-            _write(handle, own, whole[len(own) :] + _sealed(whole, added))
-        if added and not own:
+            _write(handle, complete, whole[len(complete) :] + _chained(whole, added))
+        if added and not complete:
             sync_folder(path.parent)  # or the name of a new file might not survive a crash
     except OSError as error:
         raise OutputError(str(path), "cannot be written", got=error.strerror) from None
@@ -172,10 +172,10 @@ def append_to_journal(
 
 
 def begin_journal(path: Place, first: Sequence[Line]) -> None:
-    """Write the first lines of a journal; one that has them stays as it is.
+    """Write the first lines of a journal; a journal that has them is kept.
 
     Raises:
-      LedgerError: It begins otherwise, or was tampered with.
+      LedgerError: The journal begins with other lines, or was tampered with.
       OutputError: The file cannot be written.
     """
 
@@ -204,15 +204,15 @@ def _append_to_stored(
         if not added:
             return lines
         try:
-            if whole and not _files(path):  # copied here from a disk: everybody copies the same
+            if whole and not _files(path):  # copied from a disk: every driver writes the same
                 path.store.create(_file(path, 0), whole)
-            # Two may append the same words; the token tells whose the file is.
-            text = _sealed(whole, added, token=uuid.uuid4().hex)
+            # Two drivers may append equal lines; the token identifies the writer.
+            text = _chained(whole, added, token=uuid.uuid4().hex)
             if path.store.create(_file(path, len(lines)), text):
                 return [*lines, *added]
         except OSError as error:
             raise OutputError(str(path), "cannot be written", got=error.strerror) from None
-    raise OutputError(str(path), "cannot be written", got=f"{_RACES} others who append to it")
+    raise OutputError(str(path), "cannot be written", got=f"{_RACES} concurrent appends")
 
 
 def _file(path: StoredPlace, first_line: int) -> str:
@@ -220,17 +220,17 @@ def _file(path: StoredPlace, first_line: int) -> str:
 
 
 def _files(path: StoredPlace) -> list[str]:
-    """The files of a journal in a store, in order; drafts of other writers left out."""
+    """List the files of a journal in a store, in order, without drafts of other writers."""
     names = path.store.files(f"{path.key}{LINES}")
     return sorted(name for name in names if _NUMBERED.fullmatch(posixpath.basename(name)))
 
 
 def _stored(path: StoredPlace) -> bytes:
-    """All lines of a journal in a store.
+    """Read all lines of a journal in a store.
 
     Raises:
-      FileNotFoundError: There is none.
-      OSError: The store does not give them, or one that it lists is not there.
+      FileNotFoundError: The journal is absent.
+      OSError: The store fails, or lacks a listed file.
     """
     files = _files(path)
     if not files:
@@ -242,11 +242,11 @@ def _stored(path: StoredPlace) -> bytes:
 
 
 def _local(path: Path) -> bytes:
-    """All lines of a journal on a disk, also of one that was copied from a store.
+    """Read all lines of a journal on a disk, also of a copy from a store.
 
     Raises:
-      FileNotFoundError: There is none.
-      OSError: They cannot be read.
+      FileNotFoundError: The journal is absent.
+      OSError: The journal cannot be read.
     """
     copied = _copied(path)
     if copied and not path.exists():
@@ -255,16 +255,16 @@ def _local(path: Path) -> bytes:
 
 
 def _copied(path: Path) -> list[Path]:
-    """The files of a journal that was copied from a store, in order."""
+    """List the files of a journal that was copied from a store, in order."""
     folder = path.with_name(path.name + LINES)
     return sorted(file for file in folder.glob("*.jsonl") if _NUMBERED.fullmatch(file.name))
 
 
 def _longer(path: Path, own: bytes, copied: Sequence[Path]) -> bytes:
-    """What one file holds, or the files of a copy from a store, whichever goes on with the other.
+    """Return the longer of a journal's file and its copied files, if one continues the other.
 
     Raises:
-      LedgerError: They go on differently.
+      LedgerError: File and copy continue differently.
     """
     if not copied:
         return own
@@ -273,7 +273,7 @@ def _longer(path: Path, own: bytes, copied: Sequence[Path]) -> bytes:
     if not long.startswith(short):
         raise LedgerError(
             str(path),
-            f"and {path.name}{LINES} beside it go on differently",
+            f"and {path.name}{LINES} in the same folder continue differently",
             remedy="restore both from one copy",
         )
     return long
@@ -289,15 +289,15 @@ def _write(handle: int, own: bytes, added: bytes) -> None:
         raise
 
 
-def _sealed(whole: bytes, added: Sequence[Line], **token: str) -> bytes:
-    """Lines as they follow those that are there; a token stands in the first."""
+def _chained(whole: bytes, added: Sequence[Line], **token: str) -> bytes:
+    """Format lines that continue the chain; the first gets the token."""
     previous = _digest(whole.splitlines(keepends=True)[-1]) if whole else ""
     number = whole.count(b"\n")
     text = b""
     for offset, line in enumerate(added):
-        sealed = {"line": number + offset, "previous": previous, **token, **line}
+        chained = {"line": number + offset, "previous": previous, **token, **line}
         token = {}
-        encoded = json.dumps(sealed, ensure_ascii=True).encode() + b"\n"
+        encoded = json.dumps(chained, ensure_ascii=True).encode() + b"\n"
         previous = _digest(encoded)
         text += encoded
     return text

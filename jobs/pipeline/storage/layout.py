@@ -17,8 +17,8 @@ OUT/release/manifest.json                the products, and digests of their mani
 OUT/release/NOT_FOR_RELEASE.txt          only if the noise was seeded
 OUT/release/products/NAME/               a product, such as persons:
   measurements/level=<L>/                noisy measurements
-  lazy_measurements/level=<L>/           noisy answers of lazy queries, those that were drawn
-  support/level=<L>/                     counts of the root that say where its lazy queries are
+  lazy_measurements/level=<L>/           noisy answers of on-demand queries, those that were drawn
+  support/level=<L>/                     counts of the root that say where its on-demand queries are
                                          drawn
   invariants/level=<L>/                  exact answers of the invariants
   given/level=<L>/                       facility counts and published tables, as given
@@ -122,7 +122,7 @@ class ReleaseLayout:
         return not any(lies_in(path, one) for one in within)
 
     def is_of_replicates(self, dataset: Place) -> bool:
-        """Return whether replicates of the product made a dataset of it, after it was sealed."""
+        """Return whether replicates of the product made a dataset of it, after it was finalized."""
         return self.is_product and lies_in(dataset, self.root / _INTERVALS)
 
     def geography(self, geolevel: str) -> Place:
@@ -134,7 +134,7 @@ class ReleaseLayout:
         return self.root / "measurements" / f"level={geolevel}"
 
     def lazy_measurements(self, geolevel: str) -> Place:
-        """Dataset of the answers of lazy queries that were drawn at a geolevel."""
+        """Dataset of the answers of on-demand queries that were drawn at a geolevel."""
         return self.root / "lazy_measurements" / f"level={geolevel}"
 
     def measured_part(self, part: str) -> Place:

@@ -1,11 +1,11 @@
-"""The ledger of a run on disk: what was granted, planned, measured, and sealed. Public.
+"""The ledger of a run on disk: what was granted, planned, measured, and finalized. Public.
 
 A journal of lines in the order of events. `granted` names the budget. `planned` names what it pays
 for: every query of a census, or every part of a survey, which is a statistic, a table or a model.
 `measured` names one geolevel or part whose noisy answers are published, with their digest.
-`measured lazily` names a geolevel whose lazy queries are published, which `measured` has paid for
-in full. `sealed` says that all was measured and costs what was granted. There are no times in it,
-because how long measuring takes depends on the data.
+`measured lazily` names a geolevel whose on-demand queries are published, which `measured` has paid
+for in full. `sealed` says that all was measured and costs what was granted. There are no times in
+it, because how long measuring takes depends on the data.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _MEASURED, _LAZILY = "measured", "measured lazily"
 
 @dataclass(frozen=True)
 class PlannedParts:
-    """The parts of a survey, whose costs add up to what is granted.
+    """The parts of a survey, whose costs sum to the granted budget.
 
     Attributes:
       granted: Total budget.
-      costs: What each part may cost, in the order in which they are measured.
+      costs: Planned cost of each part, in order of measurement.
     """
 
     granted: Fraction
@@ -44,14 +44,14 @@ Planned = TypeVar("Planned", bound=Ledger | PlannedParts)
 
 @dataclass(frozen=True, eq=False)
 class RunLedger(Generic[Planned]):
-    """What the file says.
+    """Content of the ledger of a run.
 
     Attributes:
-      planned: All that the run will measure: entries, sealed when they were planned, or parts.
+      planned: All that the run will measure: entries, finalized when they were planned, or parts.
       measured: Geolevels or parts whose measurements are published, with the digest of the dataset.
-      lazily: Geolevels whose lazy queries are published, with the digest of that dataset.
+      lazily: Geolevels whose on-demand queries are published, with the digest of that dataset.
       costs: Of measured parts, what their noise costs; none of geolevels.
-      is_sealed: Whether the run has spent all, and exactly, what was granted.
+      is_finalized: Whether the run has spent all, and exactly, what was granted.
       randomness: Where noise comes from, as it was when the grant was claimed.
     """
 
@@ -59,7 +59,7 @@ class RunLedger(Generic[Planned]):
     measured: Mapping[str, str]
     lazily: Mapping[str, str]
     costs: Mapping[str, Fraction]
-    is_sealed: bool
+    is_finalized: bool
     randomness: str
 
     def spent(self: RunLedger[Ledger]) -> Ledger:
@@ -75,16 +75,16 @@ class RunLedger(Generic[Planned]):
 
 
 def start_ledger(path: Place, granted: Mapping[str, str], planned: Ledger | PlannedParts) -> None:
-    """Write the grant and the plan; the same ones from an earlier start are kept.
+    """Write grant and plan; equal ones from an earlier start are kept.
 
     Args:
       path: The file.
       granted: The budget and the source of randomness, exact.
-      planned: The planned ledger, sealed, or the planned parts.
+      planned: The planned ledger, finalized, or the planned parts.
 
     Raises:
-      LedgerError: The file is of another plan, or was tampered with; or the parts do not cost what
-        is granted.
+      LedgerError: The file is of another plan, or was tampered with; or the costs of the parts do
+        not sum to the granted budget.
     """
     if isinstance(planned, PlannedParts):
         total = sum(planned.costs.values(), Fraction(0))
@@ -102,17 +102,18 @@ def start_ledger(path: Place, granted: Mapping[str, str], planned: Ledger | Plan
 
 
 def record_measured(
-    path: Place, name: str, sha256: str, *, is_lazy: bool = False, cost: Fraction | None = None
+    path: Place, name: str, sha256: str, *, is_on_demand: bool = False, cost: Fraction | None = None
 ) -> None:
     """Note that the measurements of a geolevel or part are published; a second note is not made.
 
-    The note of a geolevel pays for all its queries, lazy ones too: a note of these adds nothing.
+    The note of a geolevel pays for all its queries, on-demand ones too: a note of these adds
+    nothing.
 
     Args:
       path: The ledger.
       name: Name of the geolevel or part.
       sha256: Digest of the dataset.
-      is_lazy: Whether it is that of the lazy queries of a geolevel.
+      is_on_demand: Whether it is that of the on-demand queries of a geolevel.
       cost: Of a part: what its noise costs.
 
     Raises:
@@ -121,7 +122,7 @@ def record_measured(
 
     def decide(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         kind = _kind_of_plan(_read(path, lines).planned)
-        named = {"event": _LAZILY if is_lazy else _MEASURED, kind: name}
+        named = {"event": _LAZILY if is_on_demand else _MEASURED, kind: name}
         line = {**named, "sha256": sha256, **({} if cost is None else {"cost": str(cost)})}
         before = [one for one in lines if named.items() <= one.items()]
         if before and before[0] != line:
@@ -137,11 +138,11 @@ def record_measured(
     append_to_journal(path, decide)
 
 
-def seal_ledger(path: Place) -> None:
-    """Check that all was measured and costs exactly what was granted, and say so in the file.
+def finalize_ledger(path: Place) -> None:
+    """Check that everything is measured at exactly the granted cost, and record it in the file.
 
     Raises:
-      LedgerError: It does not, or the file was tampered with.
+      LedgerError: A part is missing, the cost differs, or the file was tampered with.
     """
 
     def decide(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -151,45 +152,45 @@ def seal_ledger(path: Place) -> None:
             if missing:
                 raise LedgerError(str(path), "has parts that were not measured", got=missing)
         else:
-            ledger.spent().seal()
-        return [] if ledger.is_sealed else [{"event": "sealed"}]
+            ledger.spent().finalize()
+        return [] if ledger.is_finalized else [{"event": "sealed"}]
 
     append_to_journal(path, decide)
 
 
 def read_ledger(path: Place) -> RunLedger[Ledger]:
-    """Read the ledger of a run of a census.
+    """Read the ledger of a census.
 
     Raises:
-      LedgerError: It is not complete enough, of a survey, or was tampered with.
+      LedgerError: The ledger is incomplete, of a survey, or was tampered with.
     """
     return _of_kind(path, _read(path, read_journal(path)), Ledger)
 
 
 def read_ledger_of_parts(path: Place) -> RunLedger[PlannedParts]:
-    """Read the ledger of a run of a survey.
+    """Read the ledger of a survey.
 
     Raises:
-      LedgerError: It is not complete enough, of a census, or was tampered with.
+      LedgerError: The ledger is incomplete, of a census, or was tampered with.
     """
     return _of_kind(path, _read(path, read_journal(path)), PlannedParts)
 
 
-def is_recorded(path: Place, name: str, *, is_lazy: bool = False) -> bool:
-    """Tell whether the ledger says that a geolevel or part was measured.
+def is_recorded(path: Place, name: str, *, is_on_demand: bool = False) -> bool:
+    """Return whether the ledger states that a geolevel or part is measured.
 
     Raises:
       LedgerError: As `read_ledger`.
     """
     ledger = _read(path, read_journal(path))
-    return name in (ledger.lazily if is_lazy else ledger.measured)
+    return name in (ledger.lazily if is_on_demand else ledger.measured)
 
 
 def recorded_draws(release: ReleaseLayout) -> dict[Place, str]:
     """Return the datasets of noisy answers that the ledger of a release names, with their digests.
 
     Raises:
-      LedgerError: It is not complete enough, or was tampered with.
+      LedgerError: The ledger is incomplete, or was tampered with.
     """
     ledger = _read(release.ledger, read_journal(release.ledger))
     is_survey = isinstance(ledger.planned, PlannedParts)
@@ -222,11 +223,11 @@ def _read(
             for event in (_MEASURED, _LAZILY)
         )
         spent = {line[kind]: stated_fraction(line["cost"]) for line in lines if "cost" in line}
-        is_sealed = lines[-1]["event"] == "sealed"
+        is_finalized = lines[-1]["event"] == "sealed"
         source = str(granted.get("randomness", ""))
         if isinstance(planned, Ledger):
-            return RunLedger(planned, measured, lazily, spent, is_sealed, source)
-        return RunLedger(planned, measured, lazily, spent, is_sealed, source)
+            return RunLedger(planned, measured, lazily, spent, is_finalized, source)
+        return RunLedger(planned, measured, lazily, spent, is_finalized, source)
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         raise LedgerError(
             str(path),

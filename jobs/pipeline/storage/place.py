@@ -1,9 +1,8 @@
-"""Places: where a file or folder lies, on this machine or in a store with an address.
+"""Places: locations of files and folders, on this machine or in a store with an address.
 
-A place of this machine is a `pathlib.Path`. One in a store is a `StoredPlace`, which offers what
-this program uses of a path, by the same names and with the same meaning, so that readers need not
-know which they were given. What is written goes through `jobs.pipeline.storage.files` and
-`jobs.pipeline.storage.dataset`, which write the same way to both.
+A place on this machine is a `pathlib.Path`. A place in a store is a `StoredPlace`, with the methods
+of a path that this program uses, so that readers work with both. Writers use
+`jobs.pipeline.storage.files` and `jobs.pipeline.storage.dataset`.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ from jobs.pipeline.storage.stores.kinds import MEMORY, OBJECTS, POSIX, SCHEMES, 
 from jobs.pipeline.storage.stores.store import Stat, Store
 
 _ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/]*)(/.*)?", re.DOTALL)
-_AT_ONCE = 16  # questions to a store; its clients hold no more connections than they need
-READ_AHEAD = 4 << 20  # bytes that a reader of a stored file asks for at least
+_AT_ONCE = 16  # concurrent requests to a store; default, not measured
+READ_AHEAD = 4 << 20  # least bytes per request for a stored file; default, not measured
 
 
 T = TypeVar("T")
@@ -45,11 +44,11 @@ class StoredPlace:
     key: str = ""
 
     def __str__(self) -> str:
-        """The address."""
+        """Return the address."""
         return f"{self.root}/{self.key}" if self.key else self.root
 
     def __truediv__(self, name: str) -> StoredPlace:
-        """A place under this one."""
+        """Return a place under this place."""
         joined = posixpath.normpath(f"/{self.key}/{name}").lstrip("/")
         return StoredPlace(self.root, joined)
 
@@ -57,32 +56,32 @@ class StoredPlace:
 
     @property
     def store(self) -> Store:
-        """The store it lies in."""
+        """Return the store of the place."""
         return store_at(self.root)
 
     @property
     def name(self) -> str:
-        """The last of its names."""
+        """Return the last component of the path."""
         return posixpath.basename(self.key)
 
     @property
     def stem(self) -> str:
-        """Its name without the suffix."""
+        """Return the name without its suffix."""
         return PurePosixPath(self.key).stem
 
     @property
     def suffix(self) -> str:
-        """The end of its name from the last point on."""
+        """Return the end of the name from the last dot on."""
         return PurePosixPath(self.key).suffix
 
     @property
     def parent(self) -> StoredPlace:
-        """The folder it lies in; the root's is the root."""
+        """Return the containing folder; the root for the root."""
         return StoredPlace(self.root, posixpath.dirname(self.key))
 
     @property
     def parents(self) -> tuple[StoredPlace, ...]:
-        """All folders it lies in, the nearest first."""
+        """Return all containing folders, the nearest first."""
         found = []
         place = self
         while place.key:
@@ -91,43 +90,43 @@ class StoredPlace:
         return tuple(found)
 
     def with_name(self, name: str) -> StoredPlace:
-        """Another file of the same folder."""
+        """Return a place with another name in the same folder."""
         return self.parent / name
 
     def relative_to(self, other: Place) -> PurePosixPath:
-        """The names down from another place.
+        """Return the path relative to another place.
 
         Raises:
-          ValueError: It does not lie there.
+          ValueError: The other place does not contain this one.
         """
         if not self.is_relative_to(other) or not isinstance(other, StoredPlace):
             raise ValueError(f"{self} does not lie in {other}")
         return PurePosixPath(self.key[len(other.key) :].lstrip("/"))
 
     def is_relative_to(self, other: Place) -> bool:
-        """Whether it is another place, or lies in it."""
+        """Return whether the place equals another place or lies in it."""
         return isinstance(other, StoredPlace) and (self == other or other in self.parents)
 
     def resolve(self) -> StoredPlace:
-        """Itself: stores have no links."""
+        """Return the place unchanged: stores have no links."""
         return self
 
     # --- what is there --------------------------------------------------------------------------
 
     def stat(self) -> Stat:
-        """Size and time of a file.
+        """Return size and time of a file.
 
         Raises:
-          FileNotFoundError: There is none.
-          OSError: The store does not say.
+          FileNotFoundError: The file is absent.
+          OSError: The store fails.
         """
         return self.store.stat(self.key)
 
     def is_file(self) -> bool:
-        """Whether there is a file.
+        """Return whether the place is a file.
 
         Raises:
-          OSError: The store does not say, as for want of rights.
+          OSError: The store fails, for example by missing permissions.
         """
         if not self.key:
             return False
@@ -138,29 +137,29 @@ class StoredPlace:
         return True
 
     def is_dir(self) -> bool:
-        """Whether a file lies in it; stores have no other folders."""
+        """Return whether the place contains a file; stores have no empty folders."""
         return next(self.store.entries(self.key), None) is not None
 
     def exists(self) -> bool:
-        """Whether there is a file, or a folder with one in it."""
+        """Return whether the place is a file or contains one."""
         return self.is_file() or self.is_dir()
 
     def iterdir(self) -> Iterator[StoredPlace]:
-        """What lies directly in it, in the order of names."""
+        """Yield the places directly in the folder, sorted by name."""
         return iter(sorted(StoredPlace(self.root, key) for key, _ in self.store.entries(self.key)))
 
     def glob(self, pattern: str) -> Iterator[StoredPlace]:
-        """Files and folders below it whose names match those of the pattern, one by one."""
+        """Yield files and folders below whose relative path matches the pattern."""
         wanted = pattern.split("/")
         return (place for place, names in self._below() if _match(names, wanted))
 
     def rglob(self, pattern: str) -> Iterator[StoredPlace]:
-        """The same at any depth."""
+        """Yield files and folders at any depth whose last names match the pattern."""
         wanted = pattern.split("/")
         return (place for place, names in self._below() if _match(names[-len(wanted) :], wanted))
 
     def _below(self) -> Iterator[tuple[StoredPlace, tuple[str, ...]]]:
-        """All files and folders below, with their names down from here, sorted."""
+        """Yield all files and folders below with their relative names, sorted."""
         depth = len(self.key) + 1 if self.key else 0
         found: set[tuple[str, ...]] = set()
         for key in self.store.files(self.key):
@@ -171,16 +170,16 @@ class StoredPlace:
     # --- reading --------------------------------------------------------------------------------
 
     def read_bytes(self) -> bytes:
-        """The whole file.
+        """Read the whole file.
 
         Raises:
-          FileNotFoundError: There is none.
-          OSError: The store does not give it.
+          FileNotFoundError: The file is absent.
+          OSError: The store fails.
         """
         return self.store.read(self.key)
 
     def read_text(self, encoding: str = "utf-8") -> str:
-        """The whole file as text."""
+        """Read the whole file as text."""
         return self.read_bytes().decode(encoding)
 
     @overload
@@ -194,11 +193,11 @@ class StoredPlace:
     def open(
         self, mode: str = "r", *, encoding: str = "utf-8", newline: str | None = None
     ) -> IO[Any]:
-        """The file, to be read by ranges.
+        """Open the file for reading by ranges.
 
         Raises:
-          FileNotFoundError: There is none.
-          OSError: The store does not give it.
+          FileNotFoundError: The file is absent.
+          OSError: The store fails.
         """
         if mode not in ("r", "rb"):
             raise io.UnsupportedOperation(f"a stored file is not opened with mode {mode!r}")
@@ -211,15 +210,15 @@ class StoredPlace:
         """Remove a file.
 
         Raises:
-          FileNotFoundError: There is none.
-          OSError: The store does not let go of it.
+          FileNotFoundError: The file is absent.
+          OSError: The store fails.
         """
         if not missing_ok:
             self.stat()
         self.store.remove([self.key])
 
     def mkdir(self, mode: int = 0o777, parents: bool = False, exist_ok: bool = False) -> None:
-        """Nothing: a folder of a store is there with the first file in it."""
+        """Do nothing: a folder of a store exists once it contains a file."""
 
 
 Place = Path | StoredPlace
@@ -235,15 +234,15 @@ class Ranges(io.RawIOBase):
         self._at = 0
 
     def readable(self) -> bool:
-        """It is."""
+        """Return True."""
         return True
 
     def seekable(self) -> bool:
-        """It is."""
+        """Return True."""
         return True
 
     def tell(self) -> int:
-        """The next byte."""
+        """Return the position of the next byte."""
         return self._at
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
@@ -268,14 +267,13 @@ class Ranges(io.RawIOBase):
 
 
 def place_of(text: str | Path | StoredPlace) -> Place:
-    """The place that a text names: an address of a store, or a path.
+    """Parse a place from the address of a store, or a path.
 
     Args:
       text: Such as `s3://bucket/folder`, `hdfs://host:8020/folder` or `out/demo`.
 
     Raises:
-      ValueError: It has a scheme that nobody knows, or names no bucket or host; says what to
-        write instead.
+      ValueError: The scheme is unknown, or bucket or host are missing; says what to write instead.
 
     >>> place_of("s3a://bucket/a//b/")
     StoredPlace(root='s3://bucket', key='a/b')
@@ -308,29 +306,29 @@ def place_of(text: str | Path | StoredPlace) -> Place:
 
 
 def store_of(place: Place) -> tuple[Store, str]:
-    """The store of a place, and its name there."""
+    """Return the store of a place, and the name of the place there."""
     return (place.store, place.key) if isinstance(place, StoredPlace) else (POSIX, str(place))
 
 
 def found_under(folder: Place, pattern: str) -> list[Place]:
-    """Files and folders at any depth of a folder whose names match a pattern, sorted."""
+    """List files and folders at any depth of a folder whose names match a pattern, sorted."""
     return (
         [*sorted(folder.rglob(pattern))] if isinstance(folder, Path) else [*folder.rglob(pattern)]
     )
 
 
 def lies_in(place: Place, folder: Place) -> bool:
-    """Whether a place is a folder, or lies in it."""
+    """Return whether a place equals a folder or lies in it."""
     if isinstance(place, Path):
         return isinstance(folder, Path) and place.is_relative_to(folder)
     return place.is_relative_to(folder)
 
 
 def names_below(place: Place, folder: Place) -> PurePath:
-    """The names that lead from a folder to a place in it.
+    """Return the path of a place relative to a folder.
 
     Raises:
-      ValueError: It does not lie there.
+      ValueError: The place does not lie in the folder.
     """
     if isinstance(place, Path) and isinstance(folder, Path):
         return place.relative_to(folder)
@@ -340,26 +338,26 @@ def names_below(place: Place, folder: Place) -> PurePath:
 
 
 def is_same(one: Place, other: Place) -> bool:
-    """Whether two places that are there are one, however they are spelled or linked."""
+    """Return whether two existing places are the same, despite spelling or links."""
     if isinstance(one, Path) and isinstance(other, Path):
         return one.samefile(other)
     return one == other
 
 
 def open_input(place: Place, size: int | None = None) -> Any:  # noqa: ANN401 - what pyarrow reads
-    """What pyarrow reads a file from: the path, or ranges of the stored file.
+    """Open a file for pyarrow: the path, the bytes, or ranges of the stored file.
 
     Args:
       place: The file.
-      size: Its bytes, if they are known; saves a question to the store.
+      size: Its size in bytes if known, which saves a request to the store.
 
     Raises:
-      OSError: The store does not give it.
+      OSError: The store fails.
     """
     if isinstance(place, Path):
         return place
     known = place.stat().st_size if size is None else size
-    if known <= READ_AHEAD:  # one request for all of it, where ranges would be three
+    if known <= READ_AHEAD:  # one request instead of three for ranges
         data = place.store.read(place.key)
         if len(data) != known:
             raise OSError(errno.EIO, f"gave {len(data)} bytes of {known}", str(place))
@@ -368,25 +366,25 @@ def open_input(place: Place, size: int | None = None) -> Any:  # noqa: ANN401 - 
 
 
 def at_once(store: Place, ask: Callable[[T], R], of: Iterable[T]) -> list[R]:
-    """Answers in the order of the questions; a store, with its 10 to 100 ms, is asked many at once.
+    """Map a function over items in order; requests to a store, of 10 to 100 ms each, run at once.
 
     Args:
-      store: A place in the store that is asked; files of this machine are asked one by one.
-      ask: Asks one.
-      of: What is asked of.
+      store: A place in the store. Files of this machine are handled one by one.
+      ask: The function.
+      of: The items.
 
     Raises:
-      Exception: What the first raises that raises anything.
+      Exception: The first exception of the function.
     """
-    questions = list(of)
-    if isinstance(store, Path) or len(questions) < 2:
-        return [ask(one) for one in questions]
-    with ThreadPoolExecutor(min(_AT_ONCE, len(questions))) as threads:
-        return list(threads.map(ask, questions))
+    items = list(of)
+    if isinstance(store, Path) or len(items) < 2:
+        return [ask(item) for item in items]
+    with ThreadPoolExecutor(min(_AT_ONCE, len(items))) as threads:
+        return list(threads.map(ask, items))
 
 
 def remove_tree(place: Place) -> None:
-    """Remove a folder with all that is in it, as far as that goes."""
+    """Remove a folder with its content, ignoring errors."""
     if isinstance(place, Path):
         shutil.rmtree(place, ignore_errors=True)
     else:

@@ -1,14 +1,13 @@
 """Part files of datasets as Excel workbooks: sheets of text and numbers, and nothing else.
 
-In a workbook a text is a text: leading zeros stay, nothing is computed, and numbers do not hang on
-which country's point and comma a spreadsheet expects.
+In a workbook text stays text: leading zeros are kept, nothing is computed, and numbers do not
+depend on the locale.
 
-Written by hand, where else a library comes first: all that is needed of Office Open XML (ECMA-376,
-1st edition) is a page, `[Content_Types].xml`, a workbook, and sheets with inline strings.
-XlsxWriter 3.3.1 with `constant_memory` took 6.7 processor seconds for a table of 200,000 rows and 8
-columns that takes 2.0 s here, for as many bytes and as much memory; would be one more package, of
-1.9 MB, in installations that only read releases; and puts sheets on the local disk first. openpyxl
-3.1 reads what is written here without a warning. What needs formats or formulas should take it.
+No library is used: of Office Open XML (ECMA-376, 1st edition) only `[Content_Types].xml`, a
+workbook and sheets with inline strings are needed. XlsxWriter 3.3.1 with `constant_memory` took 6.7
+processor seconds for a table of 200,000 rows and 8 columns that takes 2.0 s here, with equal size
+and memory. It would be one more package of 1.9 MB in installations that only read releases, and
+writes sheets to the local disk first. openpyxl 3.1 reads these files without a warning.
 """
 
 from __future__ import annotations
@@ -39,15 +38,15 @@ _TYPE = "application/vnd.openxmlformats-officedocument.spreadsheetml"
 
 
 class XlsxPartWriter:
-    """Writes one workbook; rows that a sheet cannot hold go on in the next."""
+    """Writer of one workbook; rows beyond the limit of a sheet continue in the next sheet."""
 
     def __init__(self, dataset: Place, title: str, *, spooled: bool = False) -> None:
         """Begin a file.
 
         Args:
           dataset: Folder of the dataset.
-          title: Of the sheet.
-          spooled: As of `PartSink`.
+          title: Title of the sheet.
+          spooled: Passed to `PartSink`.
         """
         self._title = _NOT_IN_TITLES.sub(" ", title)[: _LONGEST_TITLE - 6]
         self._sink = PartSink(dataset, "xlsx", spooled=spooled)
@@ -76,7 +75,7 @@ class XlsxPartWriter:
         """Finish the file and describe it.
 
         Raises:
-          OutputError: It cannot be written.
+          OutputError: The file cannot be written.
         """
         with writing(self._sink.path, self._sink.path):
             if self._sheet is None:
@@ -124,7 +123,7 @@ class XlsxPartWriter:
 
 
 def _letters(index: int) -> str:
-    """The name of a column.
+    """Return the letters of a column.
 
     >>> [_letters(index) for index in (0, 25, 26, 701, 702)]
     ['A', 'Z', 'AA', 'ZZ', 'AAA']
@@ -137,7 +136,7 @@ def _letters(index: int) -> str:
 
 
 def _cells(column: pa.ChunkedArray) -> list[str]:
-    """What follows the place of each cell."""
+    """Format the XML of each cell after its reference."""
     if _NUMBERS.fullmatch(str(column.type)):
         return [f"><v>{value!r}</v></c>" for value in column.to_pylist()]
     known: dict[str, str] = {}
@@ -150,7 +149,7 @@ def _text(text: str) -> str:
 
 
 def _around(title: str, sheets: int) -> dict[str, str]:
-    """The files of a workbook beside its sheets."""
+    """Return the files of a workbook other than its sheets."""
     numbers = range(1, sheets + 1)
     parts = "".join(
         f'<Override PartName="/xl/worksheets/sheet{n}.xml" ContentType="{_TYPE}.worksheet+xml"/>'

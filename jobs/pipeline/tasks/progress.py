@@ -68,7 +68,7 @@ class Line:
                 self._reporter.event("straggler", **self.place, **asdict(straggler))
                 geocodes = f" {straggler.low}..{straggler.high}" if straggler.low else ""
                 self._reporter.say(
-                    f"{'':<10}straggler: task {straggler.task} of {straggler.step!r}{geocodes} "
+                    f"{'':<20}straggler: task {straggler.task} of {straggler.step!r}{geocodes} "
                     f"{'runs for' if straggler.running else 'took'} {straggler.seconds:.0f} s, "
                     f"expected {straggler.expected_seconds:.0f} s"
                 )
@@ -90,7 +90,7 @@ class Line:
             )
             if not self._reporter.console.is_terminal:
                 whole = self._reporter.so_far()
-                self._reporter.say(f"{'':<10}{step.done:,} of {step.total:,} {unit}{speed}{whole}")
+                self._reporter.say(f"{'':<20}{step.done:,} of {step.total:,} {unit}{speed}{whole}")
 
 
 class Reporter:
@@ -164,7 +164,7 @@ class Reporter:
         if not self.console.is_terminal:
             seconds = time.monotonic() - began
             rate = f"{line.geounits:>13,} geounits{line.geounits / seconds:>10,.0f}/s"
-            self.say(f"{stage:<10}{what:<34}{seconds:8.1f} s{rate if line.geounits else ''}")
+            self.say(f"{stage:<20}{what:<34}{seconds:8.1f} s{rate if line.geounits else ''}")
 
     def solved(self, place: Mapping[str, str | None], statistics: SolveStatistics) -> None:
         """Tell how the nodes of a geolevel were solved, from its published statistics."""
@@ -173,7 +173,7 @@ class Reporter:
         if statistics.nodes:
             slowest = statistics.worst_nodes[0]
             self.say(
-                f"{'':<10}{statistics.nodes:,} nodes in {statistics.seconds:.1f} core s, "
+                f"{'':<20}{statistics.nodes:,} nodes in {statistics.seconds:.1f} core s, "
                 f"{statistics.newton_steps:,} Newton steps, worst certificate "
                 f"{statistics.max_residual:.0e}, slowest {slowest.seconds:.2f} s at "
                 f"{slowest.geocode or 'root'}"
@@ -258,7 +258,7 @@ def _live(
       whole: Number of the stage, how many there are, and when the run began.
     """
     columns = (
-        TextColumn("{task.fields[stage]:<10}{task.description:<34}", markup=False),
+        TextColumn("{task.fields[stage]:<20}{task.description:<34}", markup=False),
         BarColumn(bar_width=24),
         TextColumn("{task.fields[count]}", markup=False),
         TimeElapsedColumn(),

@@ -288,7 +288,7 @@ def await_executors(context: SparkContext, tell: Callable[[str], None]) -> None:
                     "and --memory of a worker)",
                 )
             if not told:
-                tell(f"{'':<10}no executor yet; {state}")
+                tell(f"{'':<20}no executor yet; {state}")
                 told = True
             if is_over:
                 raise RuntimeSetupError(

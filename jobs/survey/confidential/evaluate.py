@@ -84,7 +84,7 @@ def _microdata_errors(plan: SurveyPlan, data: SurveyTruth) -> dict[str, Any]:
     true = data.records.only(names)
     orders = range(1, min(_HIGHEST_ORDER, len(names)) + 1)
     errors = [workload_error(true, microdata, order) for order in orders]
-    strata = (tuple(one.config.strata) for one in plan.means)
+    strata = (tuple(one.config.stratify_by) for one in plan.means)
     groups = dict.fromkeys((*strata, *map(tuple, plan.config.evaluate.groups)))
     return {
         "marginals": tuple(error for found, _ in errors for error in found),

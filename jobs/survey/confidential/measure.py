@@ -116,10 +116,14 @@ def _answers(plan: SurveyPlan, truth: Confidential[Records], streams: Streams) -
     if settings.model == "tree":
         return measure_tree(truth, rho, neighbors, streams)
     if settings.model == "adaptive":
-        rounds = AdaptiveRounds(most_megabytes=settings.megabytes, steps=settings.round_steps)
+        rounds = AdaptiveRounds(
+            most_megabytes=settings.max_model_megabytes, steps=settings.steps_per_round
+        )
         return measure_adaptively(truth, rho, neighbors, streams, rounds)
-    phases = Phases(settings.one_way_share, settings.pairs_again, weighting=settings.weighting)
+    phases = Phases(
+        settings.one_way_share, settings.n_remeasured_pairs, weighting=settings.weighting
+    )
     if settings.strata is None or plan.strata is None:
         return measure_marginals(truth, rho, neighbors, streams, phases)
-    phases = replace(phases, population=settings.strata.population_share)
+    phases = replace(phases, population=settings.strata.population_model_share)
     return measure_strata(truth, plan.strata, rho, neighbors, streams, phases)

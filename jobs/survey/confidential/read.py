@@ -47,7 +47,7 @@ class SurveyTruth:
     def values(self, mean: MeanPlan) -> StratumValues:
         """What is averaged, by stratum; without those that are missing, if they are left out."""
         numbers, missing = self.numbers[mean.config.mean], mean.config.missing
-        where = self.records.domain.positions(mean.config.strata)
+        where = self.records.domain.positions(mean.config.stratify_by)
         found = numbers.values
         own = np.asarray(mean.stratum_of[tuple(self.records.codes[:, i] for i in where)])
         strata = np.broadcast_to(own, found.shape)
@@ -115,11 +115,11 @@ def _read(plan: SurveyPlan, name: str, batch: Batch) -> tuple[IntArray, ...]:
 
 def _check_number(plan: SurveyPlan, n_records: int) -> None:
     """With bounded neighbors the number of records is public, and is what sums are divided by."""
-    stated = plan.config.data.records
+    stated = plan.config.data.n_records
     if plan.config.privacy.neighbors is Neighbors.BOUNDED and n_records != stated:
         raise InputError(
             str(plan.config.data.path),
-            "has another number of records than data.records states",
+            "has another number of records than data.n_records states",
             got=n_records,
             want=stated,
             remedy="with bounded neighbors it is public: state it; else use unbounded neighbors",

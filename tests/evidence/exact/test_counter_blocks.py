@@ -73,9 +73,9 @@ def test_words_are_aes_256_of_the_blocks(row: int) -> None:
 
 
 def measured(config: Path) -> None:
-    """Draw all noise of a run; lazy queries need counts of the geolevel above."""
+    """Draw all noise of a run; on-demand queries need counts of the geolevel above."""
     resolved = load_run(config)
-    if resolved.last.plan.levels[-1].lazy:
+    if resolved.last.plan.levels[-1].on_demand:
         in_process.execute(resolved)
         return
     tasks = in_process.tasks_of(resolved.config)
@@ -91,7 +91,7 @@ def replicated(config: Path) -> None:
     replicate(resolved, ReplicateSettings(2, 1, Fraction(9, 10)), Reporter(quiet=True), tasks)
 
 
-LAZY = {"privacy__lazy_queries": ["detailed", "sex"], "solve": {"targets": "own"}}
+LAZY = {"privacy__on_demand_queries": ["detailed", "sex"], "solve": {"fit_to": "level"}}
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ LAZY = {"privacy__lazy_queries": ["detailed", "sex"], "solve": {"targets": "own"
 def test_no_run_draws_from_a_stream_twice(
     configure: Callable[[Path], Path], draw: Callable[[Path], None], tmp_path: Path
 ) -> None:
-    """However a run is cut into tasks; products and lazy queries have keys of their own.
+    """However a run is cut into tasks; products and on-demand queries have keys of their own.
 
     Random run files are watched likewise (tests/pipeline/local/test_random_runs.py).
     """
@@ -122,9 +122,9 @@ def test_no_run_draws_from_a_stream_twice(
 
 
 PURE = {"definition": "pure", "epsilon": "8", "neighbors": "bounded"}
-ONE_MEAN = {"mean": "age", "low": 0, "high": 100, "spread": 25, "share": "1/2"}
-SMALL = {"share": "1", "steps": 10, "components": 10, "starts": 1}
-STRATA = {"attributes": ["sex", "group"], "weights": "weights.csv", "least": "1/20"}
+ONE_MEAN = {"mean": "age", "low": 0, "high": 100, "sd_bound": 25, "share": "1/2"}
+SMALL = {"share": "1", "steps": 10, "components": 10, "n_fits": 1}
+STRATA = {"attributes": ["sex", "group"], "weights": "weights.csv", "min_share": "1/20"}
 
 
 @pytest.mark.parametrize(
@@ -134,15 +134,20 @@ STRATA = {"attributes": ["sex", "group"], "weights": "weights.csv", "least": "1/
         {"synthesis": {**SMALL, "strata": STRATA}, "statistics": []},
         {"synthesis": {"share": "1", "steps": 10, "model": "tree"}, "statistics": []},
         {
-            "synthesis": {"share": "1", "model": "adaptive", "megabytes": 1, "round_steps": 5},
+            "synthesis": {
+                "share": "1",
+                "model": "adaptive",
+                "max_model_megabytes": 1,
+                "steps_per_round": 5,
+            },
             "statistics": [],
         },
         {
             "privacy": PURE,
             "synthesis": None,
             "statistics": [{**ONE_MEAN, "method": "clipped"}],
-            "tables": [
-                {"table": "sex * group", "exact": ["sex"], "share": "1/2", "method": "conditioned"}
+            "contingency_tables": [
+                {"query": "sex * group", "exact": ["sex"], "share": "1/2", "method": "conditioned"}
             ],
         },
     ],

@@ -4,6 +4,7 @@ With words of a few bits, undecided draws are common, so the decision tree cover
 With words of 63 bits, the thresholds and the settlement are compared with ball arithmetic (Arb).
 """
 
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -111,7 +112,6 @@ CASES = [
     )
     for parameter in parameters
 ]
-each_case = pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c.name} {c.parameter}")
 
 
 def arb_floor(value: flint.arb) -> int:
@@ -133,13 +133,12 @@ class Scripted:
         return (self.number >> self.left) & ((1 << n) - 1)
 
 
-@pytest.mark.parametrize("word_bits", [1, 3, 5])
-@pytest.mark.parametrize("sigma_sq", SMALL_SIGMA_SQ)
 @pytest.mark.usefixtures("_remembered")
-def test_gaussian_table(sigma_sq, word_bits):
-    law = follow(gaussian_table(sigma_sq, word_bits).draw, replays=1500)
-    assert law.unresolved < 0.05
-    law.check(gaussian_probability(sigma_sq))
+def test_gaussian_table():
+    for word_bits, sigma_sq in itertools.product([1, 3, 5], SMALL_SIGMA_SQ):
+        law = follow(gaussian_table(sigma_sq, word_bits).draw, replays=1500)
+        assert law.unresolved < 0.05
+        law.check(gaussian_probability(sigma_sq))
 
 
 @pytest.mark.parametrize("sigma_sq", SMALL_SIGMA_SQ)
@@ -150,13 +149,12 @@ def test_half_gaussian_table(sigma_sq):
     law.check(gaussian_probability(sigma_sq, least=0))
 
 
-@pytest.mark.parametrize("word_bits", [1, 3, 5])
-@pytest.mark.parametrize("scale", SMALL_SCALES)
 @pytest.mark.usefixtures("_remembered")
-def test_laplace_table(scale, word_bits):
-    law = follow(laplace_table(scale, word_bits).draw, replays=1500)
-    assert law.unresolved < 0.05
-    law.check(laplace_probability(scale))
+def test_laplace_table():
+    for word_bits, scale in itertools.product([1, 3, 5], SMALL_SCALES):
+        law = follow(laplace_table(scale, word_bits).draw, replays=1500)
+        assert law.unresolved < 0.05
+        law.check(laplace_probability(scale))
 
 
 @pytest.mark.parametrize("scale", SMALL_SCALES)
@@ -227,13 +225,13 @@ def test_one_attempt_of_wide_laplace(monkeypatch, scale):
         law.check(laplace_probability(scale + Fraction(1, 10**6)))
 
 
-@pytest.mark.parametrize("exponent", range(-2, 13))
-def test_every_sigma_sq_has_a_sampler_of_its_law(exponent):
+def test_every_sigma_sq_has_a_sampler_of_its_law():
     """A table of the law itself, or tables whose exponent and rejection add up to its exponent."""
-    for sigma_sq in (Fraction(10) ** exponent, Fraction(10) ** exponent * Fraction(10, 7)):
-        sampler = DiscreteGaussian(sigma_sq).sampler()
-        assert isinstance(sampler, WideSampler) == (sigma_sq > WIDE_SIGMA_SQ)
-        exponents_agree(sampler, lambda k, s=sigma_sq: Fraction(k * k) / (2 * s))
+    for exponent in range(-2, 13):
+        for sigma_sq in (Fraction(10) ** exponent, Fraction(10) ** exponent * Fraction(10, 7)):
+            sampler = DiscreteGaussian(sigma_sq).sampler()
+            assert isinstance(sampler, WideSampler) == (sigma_sq > WIDE_SIGMA_SQ)
+            exponents_agree(sampler, lambda k, s=sigma_sq: Fraction(k * k) / (2 * s))
 
 
 @pytest.mark.parametrize(
@@ -278,61 +276,64 @@ def test_rare_paths_are_reached():
     assert max(abs(k) for k in law.mass) >= len(table.thresholds)
 
 
-@pytest.mark.parametrize("word_bits", [1, 3, 5, 63])
-@each_case
 @pytest.mark.usefixtures("_remembered")
-def test_lookup_agrees_with_draw(case, word_bits):
+def test_lookup_agrees_with_draw():
     """The vectorised lookup gives each word what the scalar definition gives its bits."""
-    table = case.table(case.parameter, word_bits)
-    chosen = table.thresholds[:: max(1, len(table.thresholds) // 100)]
-    near = [int(t) + d for t in [*chosen, table.thresholds[-1]] for d in (-1, 0, 1)]
-    prefixes = sorted({p for p in near if 0 <= p < 1 << word_bits})
-    words = [(s << 63) | (p << (63 - word_bits)) for s in (0, 1) for p in prefixes]
-    values, undecided = table.lookup(np.array(words, np.uint64))
-    tail = 0x9E3779B97F4A7C15
-    assert undecided.size == 2 * len({p for p in prefixes if p in set(table.thresholds.tolist())})
-    assert undecided.size >= 2 * len(set(chosen.tolist()))
-    for i, word in enumerate(words):
-        found = table.resolve(word, Scripted(tail, 64)) if i in undecided else values[i]
-        stream = Scripted((word >> (63 - word_bits)) << 64 | tail, 65 + word_bits)
-        assert found == table.draw(stream)
+    for word_bits, case in itertools.product([1, 3, 5, 63], CASES):
+        table = case.table(case.parameter, word_bits)
+        chosen = table.thresholds[:: max(1, len(table.thresholds) // 100)]
+        near = [int(t) + d for t in [*chosen, table.thresholds[-1]] for d in (-1, 0, 1)]
+        prefixes = sorted({p for p in near if 0 <= p < 1 << word_bits})
+        words = [(s << 63) | (p << (63 - word_bits)) for s in (0, 1) for p in prefixes]
+        values, undecided = table.lookup(np.array(words, np.uint64))
+        tail = 0x9E3779B97F4A7C15
+        assert undecided.size == 2 * len(
+            {p for p in prefixes if p in set(table.thresholds.tolist())}
+        )
+        assert undecided.size >= 2 * len(set(chosen.tolist()))
+        for i, word in enumerate(words):
+            found = table.resolve(word, Scripted(tail, 64)) if i in undecided else values[i]
+            stream = Scripted((word >> (63 - word_bits)) << 64 | tail, 65 + word_bits)
+            assert found == table.draw(stream)
 
 
-@each_case
 @pytest.mark.usefixtures("_precise")
-def test_thresholds_are_the_true_floors(case):
-    thresholds = case.table(case.parameter).thresholds.tolist()
-    cdf = case.cdf(len(thresholds))
-    floors = [arb_floor(f * flint.arb(2) ** 63) for f in cdf[: len(thresholds)]]
-    assert thresholds == floors
-    assert thresholds[-1] == 2**63 - 1
-    assert thresholds.index(2**63 - 1) == len(thresholds) - 1
+def test_thresholds_are_the_true_floors():
+    for case in CASES:
+        thresholds = case.table(case.parameter).thresholds.tolist()
+        cdf = case.cdf(len(thresholds))
+        floors = [arb_floor(f * flint.arb(2) ** 63) for f in cdf[: len(thresholds)]]
+        assert thresholds == floors
+        assert thresholds[-1] == 2**63 - 1
+        assert thresholds.index(2**63 - 1) == len(thresholds) - 1
 
 
-@each_case
 @pytest.mark.usefixtures("_precise", "_remembered")
-def test_numbers_next_to_a_threshold_are_settled_correctly(case):
+def test_numbers_next_to_a_threshold_are_settled_correctly():
     """U is placed a third of 2^-64 .. 2^-200 below and above F(k); the 300-bit number decides the draw."""
-    table = case.table(case.parameter)
-    size = 300
-    cdf = case.cdf(len(table.thresholds) + 1200)
-    last = len(table.thresholds) - 1
-    n_cases = 0
-    for k in sorted({0, 1, 2, 5, last // 2, last, last + 6}):
-        for distance in (64, 70, 130, 200):
-            for side in (-1, 1):
-                position = cdf[k] + side * flint.arb(2) ** -distance / 3
-                if not 0 < position < 1 - flint.arb(2) ** -280:
-                    continue
-                number = arb_floor(position * flint.arb(2) ** size)
-                expected = k if side < 0 else k + 1
-                while side > 0 and cdf[expected] * flint.arb(2) ** size < number:
-                    expected += 1
-                while side < 0 and expected and cdf[expected - 1] * flint.arb(2) ** size > number:
-                    expected -= 1
-                assert table.draw_magnitude(Scripted(number, size)) == expected
-                n_cases += 1
-    assert n_cases >= 12
+    for case in CASES:
+        table = case.table(case.parameter)
+        size = 300
+        cdf = case.cdf(len(table.thresholds) + 1200)
+        last = len(table.thresholds) - 1
+        n_cases = 0
+        for k in sorted({0, 1, 2, 5, last // 2, last, last + 6}):
+            for distance in (64, 70, 130, 200):
+                for side in (-1, 1):
+                    position = cdf[k] + side * flint.arb(2) ** -distance / 3
+                    if not 0 < position < 1 - flint.arb(2) ** -280:
+                        continue
+                    number = arb_floor(position * flint.arb(2) ** size)
+                    expected = k if side < 0 else k + 1
+                    while side > 0 and cdf[expected] * flint.arb(2) ** size < number:
+                        expected += 1
+                    while (
+                        side < 0 and expected and cdf[expected - 1] * flint.arb(2) ** size > number
+                    ):
+                        expected -= 1
+                    assert table.draw_magnitude(Scripted(number, size)) == expected
+                    n_cases += 1
+        assert n_cases >= 12
 
 
 @pytest.mark.usefixtures("_precise")
@@ -345,7 +346,6 @@ def test_exp_bounds_enclose_exp_closely():
             assert high - low <= 2
 
 
-@pytest.mark.parametrize("is_two_sided", [True, False])
 @pytest.mark.parametrize(
     ("law", "parameter", "arb_cdf"),
     [
@@ -356,20 +356,19 @@ def test_exp_bounds_enclose_exp_closely():
     ],
 )
 @pytest.mark.usefixtures("_precise")
-def test_cumulative_bounds_enclose_the_law_closely(law, parameter, arb_cdf, is_two_sided):
-    weights = law(parameter, is_two_sided=is_two_sided)
-    for precision in (20, 95, 150):
-        bounds = weights.cumulative_bounds(precision)
-        cdf = arb_cdf(parameter, len(bounds.low), sides=2 if is_two_sided else 1)
-        for low, high, f in zip(bounds.low, bounds.high, cdf, strict=False):
-            assert flint.arb(low) <= f * flint.arb(2) ** precision <= flint.arb(high)
-            assert high - low <= 2
-        assert bounds.low == sorted(bounds.low)
-        assert bounds.high == sorted(bounds.high)
+def test_cumulative_bounds_enclose_the_law_closely(law, parameter, arb_cdf):
+    for is_two_sided in [True, False]:
+        weights = law(parameter, is_two_sided=is_two_sided)
+        for precision in (20, 95, 150):
+            bounds = weights.cumulative_bounds(precision)
+            cdf = arb_cdf(parameter, len(bounds.low), sides=2 if is_two_sided else 1)
+            for low, high, f in zip(bounds.low, bounds.high, cdf, strict=False):
+                assert flint.arb(low) <= f * flint.arb(2) ** precision <= flint.arb(high)
+                assert high - low <= 2
+            assert bounds.low == sorted(bounds.low)
+            assert bounds.high == sorted(bounds.high)
 
 
-@pytest.mark.parametrize("is_two_sided", [True, False])
-@pytest.mark.parametrize("inner", [12, 40, 90])
 @pytest.mark.parametrize(
     ("law", "parameter", "exponent"),
     [
@@ -378,19 +377,20 @@ def test_cumulative_bounds_enclose_the_law_closely(law, parameter, arb_cdf, is_t
     ],
 )
 @pytest.mark.usefixtures("_precise")
-def test_unnormalised_masses_are_rounded_outward(law, parameter, exponent, inner, is_two_sided):
+def test_unnormalised_masses_are_rounded_outward(law, parameter, exponent):
     """Before any guard bit is dropped, each mass and the mass of the tail are enclosed."""
-    last = 60
-    low, high, beyond = law(parameter, is_two_sided=is_two_sided)._masses(last, inner)
-    sides = 2 if is_two_sided else 1
-    unit = flint.arb(2) ** inner
-    exact = unit
-    for k in range(last + 1):
-        if k:
-            exact += sides * arb_exp(-exponent(k, parameter)) * unit
-        assert flint.arb(low[k]) <= exact <= flint.arb(high[k])
-    tail = sum((arb_exp(-exponent(k, parameter)) for k in range(last + 1, 1500)), flint.arb(0))
-    assert flint.arb(beyond) >= sides * tail * unit
+    for is_two_sided, inner in itertools.product([True, False], [12, 40, 90]):
+        last = 60
+        low, high, beyond = law(parameter, is_two_sided=is_two_sided)._masses(last, inner)
+        sides = 2 if is_two_sided else 1
+        unit = flint.arb(2) ** inner
+        exact = unit
+        for k in range(last + 1):
+            if k:
+                exact += sides * arb_exp(-exponent(k, parameter)) * unit
+            assert flint.arb(low[k]) <= exact <= flint.arb(high[k])
+        tail = sum((arb_exp(-exponent(k, parameter)) for k in range(last + 1, 1500)), flint.arb(0))
+        assert flint.arb(beyond) >= sides * tail * unit
 
 
 @pytest.mark.parametrize("last", [1, 2, 4])

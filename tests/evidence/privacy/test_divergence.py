@@ -48,7 +48,7 @@ from tests.evidence.privacy.tiny_tree import (
 ALPHAS = [Fraction(11, 10), Fraction(2), Fraction(5), Fraction(50)]
 DELTAS = [Fraction(1, 10), Fraction(1, 10**3), Fraction(1, 10**6), Fraction(1, 10**10)]
 LESS = Fraction(97, 100)
-COSTS = [Fraction(1, 20), Fraction(2, 3), Fraction(4)]
+COSTS = [Fraction(1, 20), Fraction(4)]
 QUERIES = [
     "total",
     "sex",
@@ -113,7 +113,6 @@ PLANS["strata"] = (
         },
     ),
 )
-each_plan = pytest.mark.parametrize("plan", PLANS)
 
 
 @pytest.fixture(autouse=True)
@@ -154,29 +153,25 @@ def louder(moves, factor) -> list[Move]:
 # --- one query -----------------------------------------------------------------------------------
 
 
-@each_relation
-@pytest.mark.parametrize("text", QUERIES)
-@pytest.mark.parametrize("rho", COSTS, ids=str)
-def test_one_query_under_zcdp_costs_exactly_rho(rho, text, relation):
+def test_one_query_under_zcdp_costs_exactly_rho():
     """At integer orders the divergence of the worst neighbors is rho alpha itself."""
-    cases = in_two_places([noisy(text, budget(rho, relation))], relation)
-    for alpha in ALPHAS:
-        worst = worst_renyi(cases, alpha)
-        assert worst <= arb(rho * alpha) + ROUNDING
-        if alpha.denominator == 1:
-            assert worst >= arb(rho * alpha) - ROUNDING
-            assert worst > arb(LESS * rho * alpha)
+    for relation, text, rho in itertools.product(list(Neighbors), QUERIES, COSTS):
+        cases = in_two_places([noisy(text, budget(rho, relation))], relation)
+        for alpha in ALPHAS:
+            worst = worst_renyi(cases, alpha)
+            assert worst <= arb(rho * alpha) + ROUNDING
+            if alpha.denominator == 1:
+                assert worst >= arb(rho * alpha) - ROUNDING
+                assert worst > arb(LESS * rho * alpha)
 
 
-@each_relation
-@pytest.mark.parametrize("text", QUERIES)
-@pytest.mark.parametrize("epsilon", COSTS, ids=str)
-def test_one_query_under_pure_privacy_costs_exactly_epsilon(epsilon, text, relation):
-    cases = in_two_places([noisy(text, budget(epsilon, relation, Definition.PURE))], relation)
-    assert max(map(largest_loss, cases)) == epsilon
-    worst = max(cases, key=largest_loss)
-    assert losses(worst).hockey_stick(epsilon) == 0
-    assert losses(worst).hockey_stick(LESS * epsilon) > 0
+def test_one_query_under_pure_privacy_costs_exactly_epsilon():
+    for relation, text, epsilon in itertools.product(list(Neighbors), QUERIES, COSTS):
+        cases = in_two_places([noisy(text, budget(epsilon, relation, Definition.PURE))], relation)
+        assert max(map(largest_loss, cases)) == epsilon
+        worst = max(cases, key=largest_loss)
+        assert losses(worst).hockey_stick(epsilon) == 0
+        assert losses(worst).hockey_stick(LESS * epsilon) > 0
 
 
 @pytest.mark.parametrize("epsilon", COSTS, ids=str)
@@ -190,29 +185,28 @@ def test_pure_privacy_costs_half_its_square_in_zcdp(epsilon):
         assert worst_renyi(cases, ALPHAS[0]) > arb(LESS * one.rho * ALPHAS[0])
 
 
-@pytest.mark.parametrize("delta", DELTAS, ids=str)
-@pytest.mark.parametrize("rho", COSTS, ids=str)
-def test_the_claim_is_the_least_over_all_orders_rounded_up(rho, delta):
+def test_the_claim_is_the_least_over_all_orders_rounded_up():
     """The order is that where the derivative is zero, found by Newton's method."""
-    r, log_inverse = arb(rho), -arb(delta).log()
-    a = (log_inverse / r).sqrt()
-    for _ in range(40):
-        a -= (r * a**2 + (1 + a).log() - log_inverse) / (2 * r * a + 1 / (1 + a))
-        a = a.mid()
-    least = (1 + a) * r + a.log() - (1 + a) / a * (1 + a).log() + log_inverse / a
-    claimed = Fraction(epsilon_from_rho(rho, delta))
-    assert arb(claimed) >= least - ROUNDING
-    assert arb(claimed) < least * (1 + flint.arb(2) ** -51)
+    for delta, rho in itertools.product(DELTAS, COSTS):
+        r, log_inverse = arb(rho), -arb(delta).log()
+        a = (log_inverse / r).sqrt()
+        for _ in range(40):
+            a -= (r * a**2 + (1 + a).log() - log_inverse) / (2 * r * a + 1 / (1 + a))
+            a = a.mid()
+        least = (1 + a) * r + a.log() - (1 + a) / a * (1 + a).log() + log_inverse / a
+        claimed = Fraction(epsilon_from_rho(rho, delta))
+        assert arb(claimed) >= least - ROUNDING
+        assert arb(claimed) < least * (1 + flint.arb(2) ** -51)
 
 
-@each_relation
-@pytest.mark.parametrize("text", ["sex", "prefix(age)", "residual(age)", "contrasts(sex)"])
-@pytest.mark.parametrize("rho", COSTS, ids=str)
-def test_epsilon_of_one_query_holds_at_every_delta(rho, text, relation):
-    cases = in_two_places([noisy(text, budget(rho, relation))], relation)
-    for delta in DELTAS:
-        epsilon = Fraction(epsilon_from_rho(rho, delta))
-        assert all(losses(moves).hockey_stick(epsilon) <= arb(delta) for moves in cases)
+def test_epsilon_of_one_query_holds_at_every_delta():
+    for relation, text, rho in itertools.product(
+        list(Neighbors), ["sex", "prefix(age)", "residual(age)", "contrasts(sex)"], COSTS
+    ):
+        cases = in_two_places([noisy(text, budget(rho, relation))], relation)
+        for delta in DELTAS:
+            epsilon = Fraction(epsilon_from_rho(rho, delta))
+            assert all(losses(moves).hockey_stick(epsilon) <= arb(delta) for moves in cases)
 
 
 @pytest.mark.parametrize("rho", COSTS, ids=str)
@@ -264,21 +258,21 @@ def test_two_queries_under_pure_privacy(relation):
 # --- a tree --------------------------------------------------------------------------------------
 
 
-@each_plan
-@each_relation
-@pytest.mark.parametrize("rho", [Fraction(2, 3), Fraction(4)], ids=str)
-def test_a_tree_under_zcdp(rho, relation, plan):
-    tree, levels = PLANS[plan]
-    cases = all_moves(tree, planned(tree, levels, budget(rho, relation)), relation)
-    for alpha in ALPHAS:
-        worst = worst_renyi(cases, alpha)
-        assert worst <= arb(rho * alpha) + ROUNDING
-        if plan == "tight" and alpha.denominator == 1:
-            assert worst > arb(LESS * rho * alpha)
-    laws = [losses(moves) for moves in cases]
-    for delta in DELTAS:
-        epsilon = Fraction(budget(rho, relation, delta=delta).epsilon)
-        assert all(law.hockey_stick(epsilon) <= arb(delta) for law in laws)
+def test_a_tree_under_zcdp():
+    for plan, relation, rho in itertools.product(
+        PLANS, list(Neighbors), [Fraction(2, 3), Fraction(4)]
+    ):
+        tree, levels = PLANS[plan]
+        cases = all_moves(tree, planned(tree, levels, budget(rho, relation)), relation)
+        for alpha in ALPHAS:
+            worst = worst_renyi(cases, alpha)
+            assert worst <= arb(rho * alpha) + ROUNDING
+            if plan == "tight" and alpha.denominator == 1:
+                assert worst > arb(LESS * rho * alpha)
+        laws = [losses(moves) for moves in cases]
+        for delta in DELTAS:
+            epsilon = Fraction(budget(rho, relation, delta=delta).epsilon)
+            assert all(law.hockey_stick(epsilon) <= arb(delta) for law in laws)
 
 
 @each_relation
@@ -291,21 +285,21 @@ def test_a_tree_with_half_the_standard_deviation_is_refuted(rho, relation):
         assert worst.hockey_stick(epsilon) > arb(delta)
 
 
-@each_plan
-@each_relation
-@pytest.mark.parametrize("epsilon", [Fraction(1, 4), Fraction(4)], ids=str)
-def test_a_tree_under_pure_privacy(epsilon, relation, plan):
-    tree, levels = PLANS[plan]
-    one = budget(epsilon, relation, Definition.PURE)
-    cases = all_moves(tree, planned(tree, levels, one), relation)
-    worst = max(cases, key=largest_loss)
-    assert largest_loss(worst) <= epsilon
-    assert losses(worst).hockey_stick(epsilon) == 0
-    if plan == "tight" or (plan == "partitions" and relation is Neighbors.UNBOUNDED):
-        assert largest_loss(worst) == epsilon
-        assert losses(worst).hockey_stick(LESS * epsilon) > 0
-    for alpha in ALPHAS:  # epsilon-DP costs rho = epsilon^2 / 2
-        assert worst_renyi(cases, alpha) <= arb(one.rho * alpha) + ROUNDING
+def test_a_tree_under_pure_privacy():
+    for plan, relation, epsilon in itertools.product(
+        PLANS, list(Neighbors), [Fraction(1, 4), Fraction(4)]
+    ):
+        tree, levels = PLANS[plan]
+        one = budget(epsilon, relation, Definition.PURE)
+        cases = all_moves(tree, planned(tree, levels, one), relation)
+        worst = max(cases, key=largest_loss)
+        assert largest_loss(worst) <= epsilon
+        assert losses(worst).hockey_stick(epsilon) == 0
+        if plan == "tight" or (plan == "partitions" and relation is Neighbors.UNBOUNDED):
+            assert largest_loss(worst) == epsilon
+            assert losses(worst).hockey_stick(LESS * epsilon) > 0
+        for alpha in ALPHAS:  # epsilon-DP costs rho = epsilon^2 / 2
+            assert worst_renyi(cases, alpha) <= arb(one.rho * alpha) + ROUNDING
 
 
 def test_pure_privacy_is_lost_with_a_smaller_scale():
@@ -337,21 +331,23 @@ def test_the_laws_compared_are_those_that_are_sampled(mechanism):
         assert int((cumulative * flint.arb(2) ** 63).floor().unique_fmpz()) == threshold
 
 
-@pytest.mark.parametrize("mechanism", SMALL, ids=str)
-@pytest.mark.parametrize("epsilon", [Fraction(1, 3), Fraction(2)], ids=str)
-def test_divergences_of_two_answers_against_their_sum_over_outcomes(mechanism, epsilon):
+def test_divergences_of_two_answers_against_their_sum_over_outcomes():
     """The definition, outcome by outcome of the pair, with no loss and no convolution."""
-    moves = [Move(mechanism, 1), Move(SMALL[0], 2)]
-    reach, alpha = 40, Fraction(2)
-    one, other = ([probability(m.mechanism, k) for k in range(-reach, reach + 1)] for m in moves)
-    moved_one, moved_other = (
-        [probability(m.mechanism, k - m.distance) for k in range(-reach, reach + 1)] for m in moves
-    )
-    stick, power, factor = flint.arb(0), flint.arb(0), arb(epsilon).exp()
-    for i, j in itertools.product(range(2 * reach + 1), repeat=2):
-        p, q = one[i] * other[j], moved_one[i] * moved_other[j]
-        if p > factor * q:
-            stick += p - factor * q
-        power += p**2 / q
-    assert abs(losses(moves).hockey_stick(epsilon) - stick) < 1e-15
-    assert abs(renyi_divergence(moves, alpha) - power.log()) < 1e-13
+    for mechanism, epsilon in itertools.product(SMALL, [Fraction(1, 3), Fraction(2)]):
+        moves = [Move(mechanism, 1), Move(SMALL[0], 2)]
+        reach, alpha = 40, Fraction(2)
+        one, other = (
+            [probability(m.mechanism, k) for k in range(-reach, reach + 1)] for m in moves
+        )
+        moved_one, moved_other = (
+            [probability(m.mechanism, k - m.distance) for k in range(-reach, reach + 1)]
+            for m in moves
+        )
+        stick, power, factor = flint.arb(0), flint.arb(0), arb(epsilon).exp()
+        for i, j in itertools.product(range(2 * reach + 1), repeat=2):
+            p, q = one[i] * other[j], moved_one[i] * moved_other[j]
+            if p > factor * q:
+                stick += p - factor * q
+            power += p**2 / q
+        assert abs(losses(moves).hockey_stick(epsilon) - stick) < 1e-15
+        assert abs(renyi_divergence(moves, alpha) - power.log()) < 1e-13

@@ -84,7 +84,7 @@ def described(path: Path) -> object:
 
 @pytest.mark.parametrize("neighbor", [moved, changed, reversed_])
 @pytest.mark.parametrize(
-    "changes", [{}, {"privacy__lazy_queries": ["detailed"], "solve": {"targets": "own"}}]
+    "changes", [{}, {"privacy__on_demand_queries": ["detailed"], "solve": {"fit_to": "level"}}]
 )
 def test_nothing_but_answers_differs(
     neighbor: Callable[[Rows], Rows], changes: dict[str, object], tmp_path: Path

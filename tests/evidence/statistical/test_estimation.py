@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from functools import cache
 
@@ -31,10 +32,9 @@ def test_ninety_percent_intervals_cover_ninety_percent(geolevel):
     assert LOW < coverage(simulated()[geolevel]) < HIGH
 
 
-@pytest.mark.parametrize("geolevel", SPINE.levels)
-@pytest.mark.parametrize("off", [1 / 1.1, 1.1])
-def test_variances_off_by_a_tenth_would_be_seen(geolevel, off):
-    assert not LOW < coverage(simulated()[geolevel], off**0.5) < HIGH
+def test_variances_off_by_a_tenth_would_be_seen():
+    for geolevel, off in itertools.product(SPINE.levels, [1 / 1.1, 1.1]):
+        assert not LOW < coverage(simulated()[geolevel], off**0.5) < HIGH
 
 
 def enough(geolevel, off=1.0):

@@ -1,4 +1,4 @@
-"""Beside lazy queries: estimates have no bias and intervals cover; drawn answers select."""
+"""Beside on-demand queries: estimates have no bias and intervals cover; drawn answers select."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def truth(people: list[tuple[str, int, int]], query: str, digits: int) -> dict[s
     return out
 
 
-@pytest.fixture(scope="module", params=["full", "own"])
+@pytest.fixture(scope="module", params=["tree", "level"])
 def run(request, tmp_path_factory):
     """A finished run with little budget, and everybody."""
     folder = tmp_path_factory.mktemp(request.param)
@@ -67,9 +67,9 @@ def run(request, tmp_path_factory):
     config = toy.configuration(
         folder,
         privacy__rho="1/4",
-        privacy__lazy_queries=["detailed"],
+        privacy__on_demand_queries=["detailed"],
         privacy__randomness={"source": "seeded_not_for_release", "seed": 2},
-        solve={"targets": request.param},
+        solve={"fit_to": request.param},
         invariants=[],
         output__tables=[*TABLES],
     )

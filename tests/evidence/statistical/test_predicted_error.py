@@ -99,7 +99,7 @@ def squared_errors(information: Information) -> dict[tuple[int, int], np.ndarray
                 ).answers
                 blocks.append((level, g, held, answers, noisy))
     out = {}
-    if information is Information.FULL:
+    if information is Information.TREE:
         found = solve(blocks, leaves, truth.ravel(), EXACT[0])
         errors = (found - truth.ravel()).reshape(N_RELEASES, leaves, n)
     for level, (t, table) in itertools.product(range(3), enumerate(TABLES)):
@@ -110,7 +110,7 @@ def squared_errors(information: Information) -> dict[tuple[int, int], np.ndarray
                 top, spot = top - 1, int(LATTICE.parents[top][spot])
             mine = [block for block in blocks if block[:2] == (top, spot)]
             held = mine[0][2]
-            if information is Information.FULL:
+            if information is Information.TREE:
                 wrong = errors[:, held].sum(axis=1)
             else:
                 counts = truth[held].sum(axis=0)
@@ -176,8 +176,8 @@ def test_releases_have_the_predicted_error_and_not_another(information):
 
 def test_own_and_full_predictions_differ_by_what_releases_show():
     """So neither test above would pass with the other's prediction."""
-    own, full = predictions(Information.OWN), predictions(Information.FULL)
-    squares = squared_errors(Information.FULL)
+    own, full = predictions(Information.GEOUNIT), predictions(Information.TREE)
+    squares = squared_errors(Information.TREE)
     for t in range(len(TABLES)):
         error = squares[t, 1].std(ddof=1) / np.sqrt(N_RELEASES)
         assert abs(squares[t, 1].mean() - own[t, 1]) > CRITICAL * error

@@ -83,7 +83,7 @@ def test_grants_for_other_neighbors_of_the_same_people_add_up(tmp_path, das):
     """One run protects changed records, the other added ones, which cost 2 rho to change."""
     toy.write_records(tmp_path)
     assert das("run", real(tmp_path, "bounded"))[0] == 0
-    other = {"privacy__grant": "2", "privacy__neighbors": "unbounded"}
+    other = {"privacy__budget_id": "2", "privacy__neighbors": "unbounded"}
     config = real(tmp_path, "unbounded", **other)
     assert das("run", config)[0] == 0
     code, printed = das("account", config, "--json")
@@ -131,7 +131,7 @@ def test_verify_finds_a_changed_ledger_and_foreign_measurements(people):
     with pytest.raises(LedgerError, match="edited or damaged"):
         verify_release(plan, release)
     release.ledger.write_text("".join(whole.splitlines(keepends=True)[:-1]))
-    with pytest.raises(VerificationError, match="is not sealed"):
+    with pytest.raises(VerificationError, match="is not finalized"):
         verify_release(plan, release)
     release.ledger.write_text(whole)
     dataset = release.measurements("county") / "_manifest.json"
@@ -150,7 +150,9 @@ def test_a_failure_before_the_first_draw_leaves_the_grant_to_the_run(tmp_path, m
 
     with monkeypatch.context() as patched:
         patched.setattr(entropy, "os", SimpleNamespace(urandom=no_entropy))
-        with pytest.raises(RuntimeSetupError, match="gives no random bytes"):
+        with pytest.raises(
+            RuntimeSetupError, match="entropy: is not available from the operating system"
+        ):
             execute(config)
     assert not list((tmp_path / "out" / "release").rglob("measurements/*/_manifest.json"))
     assert len(read_account(account_of(load_run(config).config))) == 1

@@ -123,7 +123,7 @@ def test_products_agree_in_every_geounit_of_every_geolevel(finished) -> None:
 def apart(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Path:
     """The run folder of the same noise without constraints."""
     folder = tmp_path_factory.mktemp("apart")
-    return execute(written(folder, data, lambda run: run.pop("between")))
+    return execute(written(folder, data, lambda run: run.pop("cross_product_constraints")))
 
 
 def test_apart_they_contradict_each_other(apart: Path) -> None:
@@ -310,7 +310,7 @@ def _moved(rows: list[dict[str, Any]]) -> str:
 
 def _renamed(rows: list[dict[str, Any]]) -> str:
     rows[0]["dwellings_unit"] = "vacant"
-    return "says another unit than its number"
+    return "whose unit attributes are not those of its unit"
 
 
 def _unhoused(rows: list[dict[str, Any]]) -> str:
@@ -338,7 +338,7 @@ def test_a_joined_file_that_is_wrong_is_found(finished, tmp_path: Path, mistake,
     product = resolved.last
     joining = joining_of(product, resolved.products)
     assert joining is not None
-    settings = joining.config.model_copy(update={"formats": [kind]})
+    settings = joining.config.model_copy(update={"file_formats": [kind]})
     joining = replace(joining, config=settings)
     wrong = replace(product.release, root=tmp_path)
     for name in ("counts", "invariants"):
@@ -355,7 +355,7 @@ def test_a_joined_file_that_is_wrong_is_found(finished, tmp_path: Path, mistake,
 
 
 def _first(run: dict[str, Any]) -> dict[str, Any]:
-    return run["between"][0]
+    return run["cross_product_constraints"][0]
 
 
 @pytest.mark.parametrize(
@@ -366,7 +366,10 @@ def _first(run: dict[str, Any]) -> dict[str, Any]:
         (lambda run: _first(run)["left"]["row"][0].update(coefficient=2), "at most"),
         (lambda run: _first(run).update(geolevel="town"), "do not hold at one geolevel"),
         (lambda run: _first(run).update(geolevel="tract"), "do not hold at one geolevel"),
-        (lambda run: run["between"].append(_first(run)), "has the name of another"),
+        (
+            lambda run: run["cross_product_constraints"].append(_first(run)),
+            "has the name of another",
+        ),
         (
             lambda run: _first(run)["left"]["row"][0]["cells"].update(residence=["nobody"]),
             "unknown level",
@@ -397,8 +400,8 @@ def test_constraints_that_cannot_be_kept_are_refused(
 
 
 def test_the_digest_of_a_run_without_constraints_is_what_it_was(tmp_path: Path, data: Path) -> None:
-    without = load_run(written(tmp_path, data, lambda run: run.pop("between")))
-    empty = load_run(written(tmp_path, data, lambda run: run.update(between=[])))
+    without = load_run(written(tmp_path, data, lambda run: run.pop("cross_product_constraints")))
+    empty = load_run(written(tmp_path, data, lambda run: run.update(cross_product_constraints=[])))
     full = load_run(written(tmp_path, data))
     assert without.plan.digest == empty.plan.digest != full.plan.digest
 
@@ -407,7 +410,7 @@ def test_other_settings_of_the_first_product_make_both_anew(finished) -> None:
     """Counts of the persons follow from those of the dwellings."""
     config, _ = finished
     run = yaml.safe_load(config.read_text())
-    run["products"]["dwellings"]["solve"]["targets"] = "own"
+    run["products"]["dwellings"]["solve"]["fit_to"] = "level"
     before = load_run(config)
     other = config.with_name("other.yaml")
     other.write_text(yaml.safe_dump(run, sort_keys=False))
@@ -418,7 +421,7 @@ def test_other_settings_of_the_first_product_make_both_anew(finished) -> None:
 
 
 def _parts(run: dict[str, Any], number: int, side: str = "left") -> dict[str, Any]:
-    return run["between"][number][side]
+    return run["cross_product_constraints"][number][side]
 
 
 def _swap(run: dict[str, Any]) -> None:
@@ -427,7 +430,9 @@ def _swap(run: dict[str, Any]) -> None:
 
 def _weigh(run: dict[str, Any]) -> None:
     """Units counted twice: fine of the product that comes first."""
-    run["between"] = [run["between"][0] | {"relation": "at_least"}]
+    run["cross_product_constraints"] = [
+        run["cross_product_constraints"][0] | {"relation": "at_least"}
+    ]
     _parts(run, 0)["row"][0]["coefficient"] = 2
     run["products"]["dwellings"]["invariants"] = []  # their kinds would cross who is occupied
 
@@ -459,7 +464,10 @@ def _raise(run: dict[str, Any]) -> None:
 
 def _negative(run: dict[str, Any]) -> None:
     """Persons in households are at most the households of 7 and more."""
-    run["between"] = [run["between"][0], run["between"][2]]
+    run["cross_product_constraints"] = [
+        run["cross_product_constraints"][0],
+        run["cross_product_constraints"][2],
+    ]
     _parts(run, 1, "right")["row"] = _parts(run, 1, "right")["row"][-1:]
 
 
@@ -469,9 +477,15 @@ def _same_cells(run: dict[str, Any]) -> None:
 
 def _either(run: dict[str, Any]) -> None:
     """Vacant units hold one, and households of one hold two: either may bind."""
-    run["between"] = [run["between"][1] | {"name": "other"}, run["between"][1]]
+    run["cross_product_constraints"] = [
+        run["cross_product_constraints"][1] | {"name": "other"},
+        run["cross_product_constraints"][1],
+    ]
     one = {"product": "dwellings", "row": [{"cells": {"unit": ["vacant"]}}]}
-    run["between"] = [run["between"][0] | {"right": one}, run["between"][1]]
+    run["cross_product_constraints"] = [
+        run["cross_product_constraints"][0] | {"right": one},
+        run["cross_product_constraints"][1],
+    ]
 
 
 def _join(run: dict[str, Any]) -> None:
@@ -481,13 +495,13 @@ def _join(run: dict[str, Any]) -> None:
 def _join_open(run: dict[str, Any]) -> None:
     """How many live in a facility at most is left open."""
     _join(run)
-    del run["between"][-1]
+    del run["cross_product_constraints"][-1]
 
 
 def _close(run: dict[str, Any]) -> None:
-    most = run["between"][-1] | {"name": "at most", "relation": "at_most"}
+    most = run["cross_product_constraints"][-1] | {"name": "at most", "relation": "at_most"}
     row = [most["right"]["row"][0] | {"coefficient": 500}]
-    run["between"].append(most | {"right": most["right"] | {"row": row}})
+    run["cross_product_constraints"].append(most | {"right": most["right"] | {"row": row}})
 
 
 def _join_too_few(run: dict[str, Any]) -> None:
@@ -499,12 +513,12 @@ def _join_too_few(run: dict[str, Any]) -> None:
 
 def _join_alone(run: dict[str, Any]) -> None:
     _join(run)
-    del run["between"]
+    del run["cross_product_constraints"]
 
 
 def _state(run: dict[str, Any]) -> None:
     stated = yaml.safe_load((ROOT / "conf" / "run" / "residents.yaml").read_text())
-    run["between"] = stated["between"]
+    run["cross_product_constraints"] = stated["cross_product_constraints"]
 
 
 def _open_without_least(run: dict[str, Any]) -> None:
@@ -528,7 +542,9 @@ def _other_side(run: dict[str, Any]) -> None:
 
 def _leave_out(*numbers: int) -> Change:
     def change(run: dict[str, Any]) -> None:
-        run["between"] = [one for at, one in enumerate(run["between"]) if at not in numbers]
+        run["cross_product_constraints"] = [
+            one for at, one in enumerate(run["cross_product_constraints"]) if at not in numbers
+        ]
 
     return change
 
@@ -550,7 +566,7 @@ def _no_facilities(run: dict[str, Any]) -> None:
         (_join_open, "state one lower and one upper bound of the same cells", _close),
         (_join_too_few, "count what lies within a bound in that bound, too", _equal),
         (_open_without_least, "count what lies within a bound in that bound, too", _of_seven),
-        (_join_alone, "state what the two must agree on under `between`", _state),
+        (_join_alone, "state what the two must agree on under `cross_product_constraints`", _state),
         (_either, "state one lower and one upper bound of the same cells", _leave_out(0)),
     ],
     ids=lambda value: getattr(value, "__name__", "")[:12],
@@ -575,7 +591,7 @@ def _alone(run: dict[str, Any]) -> None:
 
 
 def _joined_alone(run: dict[str, Any]) -> None:
-    del run["products"]["dwellings"], run["between"]
+    del run["products"]["dwellings"], run["cross_product_constraints"]
 
 
 def _other_units(run: dict[str, Any]) -> None:
@@ -589,7 +605,7 @@ def _join_units(run: dict[str, Any]) -> None:
 
 
 def _at_tracts(run: dict[str, Any]) -> None:
-    for one in run["between"]:
+    for one in run["cross_product_constraints"]:
         one["geolevel"] = "tract"
 
 
@@ -600,7 +616,7 @@ def _open_joined(run: dict[str, Any]) -> None:
 
 
 def _no_most(run: dict[str, Any]) -> None:
-    del run["between"][2]
+    del run["cross_product_constraints"][2]
 
 
 SIZED = "persons in households are at least those of the sizes"
@@ -610,18 +626,46 @@ MORE = "only a household of 7 or more may have more, and no more than 97"
 @pytest.mark.parametrize(
     ("mistake", "said"),
     [
-        (_alone, ["between.0: right.product: is unknown; got dwellings", "['persons']"]),
-        (_joined_alone, ["products.persons.output: joined persons", "under `between`"]),
-        (_join_units, ["products.dwellings.output: joined dwellings", "under `between`"]),
-        (_other_units, ["between.1: row of dwellings.unit", "names an unknown level", "1_person"]),
+        (
+            _alone,
+            [
+                "cross_product_constraints.0: right.product: is unknown; got dwellings",
+                "['persons']",
+            ],
+        ),
+        (
+            _joined_alone,
+            ["products.persons.output: joined persons", "under `cross_product_constraints`"],
+        ),
+        (
+            _join_units,
+            ["products.dwellings.output: joined dwellings", "under `cross_product_constraints`"],
+        ),
+        (
+            _other_units,
+            [
+                "cross_product_constraints.1: row of dwellings.unit",
+                "names an unknown level",
+                "1_person",
+            ],
+        ),
         (_at_tracts, ["joined persons", "got constraints at tract; expected block"]),
         (_no_most, ["joined persons", "1 lower, 0 upper bounds", SIZED]),
         (
             _open_without_least,
-            [f"between: between {SIZED} and {MORE}", "demands fewer", "count what lies within"],
+            [
+                f"cross_product_constraints: between {SIZED} and {MORE}",
+                "demands fewer",
+                "count what lies within",
+            ],
         ),
         (_open_joined, ["joined persons", f"got between {SIZED}", "count what lies within"]),
-        (lambda run: run["between"].append(run["between"][1]), ["between.17", f"got {SIZED}"]),
+        (
+            lambda run: run["cross_product_constraints"].append(
+                run["cross_product_constraints"][1]
+            ),
+            ["cross_product_constraints.17", f"got {SIZED}"],
+        ),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
@@ -639,6 +683,6 @@ def test_what_cannot_be_joined_is_refused_by_validate(
 def test_a_second_section_of_constraints_is_refused(tmp_path: Path, data: Path) -> None:
     """YAML itself would take the last one and say nothing."""
     config = written(tmp_path, data)
-    config.write_text(config.read_text() + "between: []\n")
-    with pytest.raises(ConfigError, match="'between' appears twice"):
+    config.write_text(config.read_text() + "cross_product_constraints: []\n")
+    with pytest.raises(ConfigError, match="'cross_product_constraints' appears twice"):
         load_run(config)

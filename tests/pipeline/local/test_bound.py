@@ -89,9 +89,9 @@ def second(folder: Path, released: dict[str, Any] | None = None, **changes: Any)
             "schema": str(folder / "second.yaml"),
             "invariants": [bound],
             "privacy__allocation": write_allocation(folder, "a2", toy.LEVELS, ["age", "detailed"]),
-            "privacy__lazy_queries": ["detailed"],
+            "privacy__on_demand_queries": ["detailed"],
             "privacy__rho": "1/5",
-            "solve": {"targets": "own"},
+            "solve": {"fit_to": "level"},
             **changes,
         },
     )
@@ -141,13 +141,13 @@ def test_verify_compares_the_counts_with_those_it_was_bound_to(finished):
 # --- what is refused, before anything is granted -------------------------------------------------
 
 
-def settled(config: Path) -> None:
+def resolve_constraints(config: Path) -> None:
     """Do what comes before the first grant."""
     resolved = load_run(config)
     check_present(resolved)
     with open_job(resolved, Reporter(quiet=True), tasks=tasks_of(resolved.config)) as job:
         do_stages(job, ("plan", "read"))
-        do_stages(job, ("settle",))
+        do_stages(job, ("resolve_constraints",))
 
 
 def copied(finished: Path, folder: Path) -> Path:
@@ -159,7 +159,7 @@ def copied(finished: Path, folder: Path) -> Path:
 def refused(config: Path) -> DasError:
     """The error of what comes before the first grant; nothing was drawn."""
     with pytest.raises(DasError) as caught:
-        settled(config)
+        resolve_constraints(config)
     out = config.parent / "out"
     assert not (release_of(out).root / "measurements").exists()
     return caught.value
@@ -179,7 +179,7 @@ def test_a_release_of_other_persons_is_refused(finished, tmp_path):
     assert error.remedy == "bind the run to the release of these data"
     (folder / "records.csv").write_text("\n".join(lines) + "\n")
     shutil.rmtree(folder / "out")
-    settled(second(folder))
+    resolve_constraints(second(folder))
 
 
 def test_an_invariant_of_the_data_that_the_release_does_not_have_is_refused(finished, tmp_path):
@@ -203,7 +203,7 @@ def test_a_release_of_other_geounits_is_refused(finished, tmp_path):
     assert "lacks geounits of the geolevel block (1 such)" in str(error)
     assert not (folder / "out").exists()  # nothing was read
     (folder / "blocks.csv").write_text(blocks)
-    settled(second(folder))
+    resolve_constraints(second(folder))
 
 
 def test_a_release_that_was_changed_is_refused_by_validate(finished, tmp_path):
@@ -246,7 +246,7 @@ def test_answers_go_by_the_names_they_have_in_the_release(finished, tmp_path):
     document = yaml.safe_load(config.read_text())
     document["products"]["persons"]["invariants"][0]["query"] = "votingage"
     config.write_text(yaml.safe_dump(document))
-    settled(config)
+    resolve_constraints(config)
     rows = rows_of(folder / "out/release/products/persons/given/level=state")
     (first_total,) = sparse(folder / "first/release/products/persons/counts/level=state").values()
     minors, adults = (first_total.get(i, 0) + first_total.get(i + 2, 0) for i in (0, 1))
@@ -258,7 +258,7 @@ def test_a_seeded_release_binds_no_run_for_release(finished, tmp_path):
     secret = {
         "privacy__randomness": {"source": "operating_system"},
         "privacy__account": str(folder / "account.jsonl"),
-        "privacy__grant": "one",
+        "privacy__budget_id": "one",
     }
     config = second(folder, **secret)
     with pytest.raises(ConfigError, match="has seeded noise") as caught:
@@ -304,7 +304,7 @@ def test_persons_whom_structural_zeros_leave_no_cell_are_refused(finished, tmp_p
     entries.pop()
     config.write_text(yaml.safe_dump(document))
     shutil.rmtree(folder / "out")
-    settled(config)
+    resolve_constraints(config)
 
 
 def test_a_public_table_of_earlier_counts_binds_like_a_release(finished, tmp_path):
@@ -354,7 +354,7 @@ def test_rows_beside_an_earlier_release_are_refused(finished, tmp_path):
     cells = [{"cells": {"sex": ["male"]}}]
     entries.append({"name": "men", "row": cells, "geolevel": "county", "at_most": 5})
     config.write_text(yaml.safe_dump(document))
-    with pytest.raises(ConfigError, match="beside it stand facilities or rows"):
+    with pytest.raises(ConfigError, match="may contradict the facilities or rows"):
         load_run(config)
     entries.pop()
     config.write_text(yaml.safe_dump(document))

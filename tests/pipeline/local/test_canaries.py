@@ -322,7 +322,7 @@ def test_a_finished_run_shows_no_true_answer(tmp_path: Path) -> None:
         "counts": pa.array([list(row.values()) for row in cells.values()], pa.list_(pa.int64())),
     }
     pq.write_table(pa.table(table), tmp_path / "in" / "truth.parquet")
-    data = {"format": "histograms", "path": str(tmp_path / "in" / "truth.parquet")}
+    data = {"input_format": "histograms", "path": str(tmp_path / "in" / "truth.parquet")}
     config = stage.configuration("whole", data=data)
     done = stage.run("-m", "jobs", "run", str(config))
     assert done.returncode == 0, done.stderr.decode()[-3000:]
@@ -352,7 +352,7 @@ def _block_table(stage: Stage, name: str, wrong: str) -> dict[str, str]:
         f"{code},1,2,{wrong if code == toy.blocks()[4] else 3},4,5,6" for code in toy.blocks()
     ]
     path.write_text("\n".join(lines) + "\n")
-    return {"format": "block_table", "path": str(path), "pattern": "s{sex}a{age}"}
+    return {"input_format": "block_table", "path": str(path), "pattern": "s{sex}a{age}"}
 
 
 FAILURES = {
@@ -385,7 +385,7 @@ def _failing(stage: Stage) -> dict[str, Path]:
         "malformed": make("malformed", data__path=malformed, geography__geounits__path=""),
         "negative": make("negative", data=_block_table(stage, "negative", f"-{NEGATIVE}")),
         "word": make("word", data=_block_table(stage, "word", f"{NEGATIVE}{CODE}")),
-        "large": make("large", data={"format": "histograms", "path": str(large)}),
+        "large": make("large", data={"input_format": "histograms", "path": str(large)}),
         "headless": make("headless", data__path=str(headless)),
     }
 

@@ -19,9 +19,8 @@ from tests.release_checks import sparse, tree_is_consistent
 FEW = ["nation", "county", "block"]
 
 
-@pytest.mark.parametrize(
-    "levels", [FEW, pytest.param(LEVELS, marks=pytest.mark.long)], ids=["few", "all"]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("levels", [FEW, LEVELS], ids=["few", "all"])
 def test_owners_and_renters_are_in_the_units_that_were_released_as_theirs(
     tmp_path: Path, levels: list[str]
 ) -> None:

@@ -13,7 +13,7 @@ import pytest
 from bench import digests
 from tests.processors import PROCESSORS
 
-FEW = ("toy-solve/full", "toy-solve/learned-prior", "toy-planned/orp/sum_of_variances")
+FEW = ("toy-solve/full", "toy-planned/orp/sum_of_variances")
 HERE = [name for name, one in PROCESSORS.items() if not one.lacking]
 
 

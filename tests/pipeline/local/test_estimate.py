@@ -35,14 +35,13 @@ from jobs.pipeline.storage.dataset import MANIFEST, Dataset
 from jobs.pipeline.storage.estimates import read_tables
 from jobs.pipeline.storage.layout import EstimateLayout, ReleaseLayout
 from jobs.pipeline.tasks.batches import TaskSize, all_geounits
-from jobs.pipeline.tasks.executor import SparkTasks
+from jobs.pipeline.tasks.executor import LocalTasks
 from jobs.pipeline.tasks.progress import Reporter
 from tests.builders import toy
 from tests.builders.datasets import rows_of
+from tests.builders.in_process import tasks_of
 from tests.builders.places import release_of
 from tests.builders.strategies import dense_matrix
-
-pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("session")]
 
 TABLES = ("total", "sex", "age", "prefix(age)", "detailed")
 SINGLE = 2.0**-24  # relative rounding of what is stored
@@ -63,16 +62,16 @@ def estimator(plan: Plan, release: ReleaseLayout) -> LevelEstimator:
 
 
 def estimate(config: Path) -> tuple[Plan, ReleaseLayout]:
-    """Measure the toy state and estimate it, in several Spark tasks."""
+    """Measure the toy state and estimate it, in several tasks."""
     resolved = load_run(config)
     release = release_of(resolved.config.output.directory)
-    with open_job(resolved, Reporter(quiet=True)) as job:
+    tasks = tasks_of(resolved.config)
+    with open_job(resolved, Reporter(quiet=True), tasks=tasks) as job:
         do_stages(job, ("plan", "read"))
-        do_stages(job, ("settle", "claim", "measure"))
-        size = replace(job.tasks.sizing, estimate_numbers=TaskSize(10, 20_000_000))
-        assert isinstance(job.tasks, SparkTasks)
-        tasks = SparkTasks(job.tasks.session, size)
-        EstimateStage(estimator(resolved.plan, release), tasks).run()
+        do_stages(job, ("resolve_constraints", "reserve_budget", "measure"))
+        size = replace(tasks.sizing, estimate_numbers=TaskSize(10, 20_000_000))
+        few = LocalTasks(size, slots=2)
+        EstimateStage(estimator(resolved.plan, release), few).run()
     return resolved.plan, release
 
 
@@ -246,7 +245,6 @@ def test_without_measurements_there_is_no_estimate(estimated, tmp_path):
 PLAIN = IntervalSettings(0.9, simultaneous=False, positive=False)
 
 
-@pytest.mark.parametrize("query", ["total", "sex * age", "prefix(age)"])
 @pytest.mark.parametrize(
     "pattern",
     [
@@ -258,17 +256,20 @@ PLAIN = IntervalSettings(0.9, simultaneous=False, positive=False)
         "1" * 21,
     ],
 )
-def test_areas_off_the_spine_equal_the_dense_solve(estimated, dense, query, pattern):
-    plan, release = estimated
-    held, found, covariance = dense
-    leaves = sorted(row["geocode"] for row in rows_of(release.geography("block")))
-    inside = np.array([c == "1" for c in pattern.ljust(len(leaves), "0")])
-    codes = [code for code, held_in in zip(leaves, inside, strict=True) if held_in]
-    table = estimate_areas(plan, release, query, {"place": codes[::-1]}, [], PLAIN)
-    matrix = np.kron(inside[None].astype(float), dense_matrix(parse_query(plan.schema, query)))
-    errors = np.sqrt(np.maximum(np.einsum("ij,jk,ik->i", matrix, covariance, matrix), 0))
-    np.testing.assert_allclose(table.column("estimate").to_numpy(), matrix @ found, atol=ROUNDED)
-    np.testing.assert_allclose(table.column("standard_error").to_numpy(), errors, atol=1e-6)
+def test_areas_off_the_spine_equal_the_dense_solve(estimated, dense, pattern):
+    for query in ["total", "sex * age", "prefix(age)"]:
+        plan, release = estimated
+        held, found, covariance = dense
+        leaves = sorted(row["geocode"] for row in rows_of(release.geography("block")))
+        inside = np.array([c == "1" for c in pattern.ljust(len(leaves), "0")])
+        codes = [code for code, held_in in zip(leaves, inside, strict=True) if held_in]
+        table = estimate_areas(plan, release, query, {"place": codes[::-1]}, [], PLAIN)
+        matrix = np.kron(inside[None].astype(float), dense_matrix(parse_query(plan.schema, query)))
+        errors = np.sqrt(np.maximum(np.einsum("ij,jk,ik->i", matrix, covariance, matrix), 0))
+        np.testing.assert_allclose(
+            table.column("estimate").to_numpy(), matrix @ found, atol=ROUNDED
+        )
+        np.testing.assert_allclose(table.column("standard_error").to_numpy(), errors, atol=1e-6)
 
 
 def test_geounits_of_every_level_equal_the_tables(estimated):

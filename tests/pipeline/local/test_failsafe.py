@@ -184,7 +184,7 @@ def test_families_beside_a_moved_one_are_solved_once(tmp_path, monkeypatch):
 
     monkeypatch.setattr("jobs.pipeline.release.solve.solve_node", solve)
     # With as little noise as this, some parents can stay as they are.
-    out = in_process.execute(configure(tmp_path, rho="1/20", learned_prior=["block"]))
+    out = in_process.execute(configure(tmp_path, rho="1/20", empirical_bayes=["block"]))
     statistics = Dataset.open(release_of(out).counts("block")).facts["statistics"]
     moved = {move["geocode"] for move in statistics["moved"]}
     families = {code: terms for code, terms in attempts.items() if len(code) == len("9900301")}

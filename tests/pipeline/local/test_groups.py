@@ -201,7 +201,7 @@ def test_groups_of_an_exact_query_have_no_error(tmp_path: Path) -> None:
 def test_a_solution_is_compared_with_the_release_group_by_group(tmp_path: Path, das) -> None:
     toy.write_records(tmp_path)
     assert das("run", toy.configuration(tmp_path))[0] == 0
-    config = toy.configuration(tmp_path, solve={"targets": "own"})
+    config = toy.configuration(tmp_path, solve={"fit_to": "level"})
     said = {}
     for command, part in (("run", ("--only", "solve")), ("evaluate", ())):
         code, said[command] = das(command, config, *part, "--solution", "own")

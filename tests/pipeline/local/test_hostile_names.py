@@ -66,7 +66,7 @@ def hostile(folder: Path, name: str, **changes: Any) -> Path:
         privacy__allocation=str(folder / "allocation.yaml"),
         privacy__randomness={"source": "operating_system"},
         privacy__product=name,
-        privacy__grant=name,
+        privacy__budget_id=name,
         data__columns={name: "sex", "age": "age"},
         invariants=[
             {"query": f"{name}2", "geolevel": "state"},
@@ -74,7 +74,7 @@ def hostile(folder: Path, name: str, **changes: Any) -> Path:
              "at_most": 9999},
         ],
         output__tables=["total", name],
-        solve={"rounding": [["total"], [f"{name}2", "detailed"]]},
+        solve={"rounding_passes": [["total"], [f"{name}2", "detailed"]]},
         **changes,
     )  # fmt: skip
 

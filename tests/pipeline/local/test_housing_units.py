@@ -63,7 +63,7 @@ class State:
         }
         columns = {f"c{i}": {"sex": sex, "age": age} for i, (sex, age) in enumerate(CELLS)}
         changes = {
-            "data": {"format": "block_table", "path": path, "columns": columns},
+            "data": {"input_format": "block_table", "path": path, "columns": columns},
             "geography__geounits": {"path": path},
             "invariants": [{"query": "total", "geolevel": "state"}, quarters],
             "privacy__rho": "1/12",
@@ -163,20 +163,20 @@ def test_families_solved_one_by_one_have_the_same_counts(
 
 def test_where_they_harm_the_certificate_turns_them_off(tmp_path: Path) -> None:
     """Units that say nothing of the persons, believed far more than they deserve."""
-    shuffled, believed = State(tmp_path, is_shuffled=True), {**ASKED, "kappa": 0.1}
+    shuffled, believed = State(tmp_path, is_shuffled=True), {**ASKED, "variance_factor": 0.1}
     with_them = shuffled.run("with", {"housing_units": believed})
     without = shuffled.run("without", {})
     found = said(with_them)
     assert found["way"] == "plain"
     assert found["errors"]
     assert np.array_equal(shuffled.totals(with_them), shuffled.totals(without))
-    forced = shuffled.run("forced", {"housing_units": {**believed, "certified": False}})
+    forced = shuffled.run("forced", {"housing_units": {**believed, "only_if_better": False}})
     assert said(forced)["way"] == "totals"
     assert shuffled.error(forced) > 1.1 * shuffled.error(without)
 
 
 def test_cells_may_be_expected_too(state: State, plain: Path) -> None:
-    asked = {**ASKED, "expect": "composition", "certified": False}
+    asked = {**ASKED, "expect": "composition", "only_if_better": False}
     out = state.run("composition", {"housing_units": asked})
     found = said(out)
     assert found["way"] == "composition"
@@ -221,15 +221,15 @@ def test_who_loses_is_reported_beside_the_plain_result(
     ("solve", "changes", "message"),
     [
         ({}, {"invariants": []}, "housing_units: are not given to the run"),
-        ({"learned_prior": ["block"]}, {}, "with a learned prior or an order of its own"),
-        ({"order": {"block": [["total"]]}}, {}, "with a learned prior or an order of its own"),
+        ({"empirical_bayes": ["block"]}, {}, "with a learned prior or an order of its own"),
+        ({"l2_passes": {"block": [["total"]]}}, {}, "with a learned prior or an order of its own"),
         ({"method": "maxfit"}, {}, "method: goes without housing units"),
         ({"housing_units": {"geolevels": ["state"]}}, {}, "are not counted there; got state"),
         ({"housing_units": {"geolevels": ["parish"]}}, {}, "are not counted there; got parish"),
         (
-            {"targets": "own"},
-            {"privacy": {"rho": "1", "lazy_queries": ["detailed"]}},
-            "lazy_queries: go without housing units",
+            {"fit_to": "level"},
+            {"privacy": {"rho": "1", "on_demand_queries": ["detailed"]}},
+            "on_demand_queries: go without housing units",
         ),
     ],
 )

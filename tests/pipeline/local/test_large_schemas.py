@@ -82,11 +82,11 @@ def test_ten_million_cells_from_input_to_verification(tmp_path: Path) -> None:
 
 def test_what_is_as_large_as_the_schema_is_refused_with_what_to_do(tmp_path: Path) -> None:
     def without_lazy(product: dict[str, Any]) -> None:
-        product["privacy"]["lazy_queries"] = []
-        product["privacy"]["root_support"] = []
+        product["privacy"]["on_demand_queries"] = []
+        product["privacy"]["root_support_passes"] = []
 
     def without_support(product: dict[str, Any]) -> None:
-        product["privacy"]["root_support"] = []
+        product["privacy"]["root_support_passes"] = []
 
     def with_row(product: dict[str, Any]) -> None:
         row = [{"coefficient": 1, "cells": {"sex": ["0"]}}]
@@ -101,7 +101,7 @@ def test_what_is_as_large_as_the_schema_is_refused_with_what_to_do(tmp_path: Pat
         (tmp_path / "wide.csv").write_text("geocode\n")
         pattern = "r{relgq}s{sex}a{age}h{hispanic}c{race}"
         product["data"] = {
-            "format": "block_table",
+            "input_format": "block_table",
             "path": str(tmp_path / "wide.csv"),
             "pattern": pattern,
         }
@@ -109,7 +109,7 @@ def test_what_is_as_large_as_the_schema_is_refused_with_what_to_do(tmp_path: Pat
     said = refused(changed(tmp_path / "complete", without_lazy))
     assert "geolevel state" in said
     assert f"{ANSWERS} answers, 9958368 of them of detailed" in said
-    assert "name the query in privacy.lazy_queries, and for the root" in said
+    assert "name the query in privacy.on_demand_queries, and for the root" in said
     assert "geolevel state" in refused(changed(tmp_path / "root", without_support))
     assert "leave it out; structural zeros" in refused(changed(tmp_path / "row", with_row))
     assert "ask fewer attributes" in refused(changed(tmp_path / "table", with_table))
@@ -118,7 +118,7 @@ def test_what_is_as_large_as_the_schema_is_refused_with_what_to_do(tmp_path: Pat
     assert "got 9958368 cells" in said
     assert "give the data as records or histograms" in said
     document = yaml.safe_load(wide.read_text())
-    document["products"]["records"]["data"] = {"format": "histograms", "path": "histograms"}
+    document["products"]["records"]["data"] = {"input_format": "histograms", "path": "histograms"}
     others = deepcopy(document["products"]["records"])
     others["privacy"]["product"] = "others"
     document["products"]["others"] = others
@@ -128,8 +128,10 @@ def test_what_is_as_large_as_the_schema_is_refused_with_what_to_do(tmp_path: Pat
         for side, name in zip(("left", "right"), ("records", "others"), strict=True)
     }
     entry = {"name": "as many women", "geolevel": "block", "relation": "equals", **sides}
-    wide.write_text(yaml.safe_dump({**document, "between": [entry]}, sort_keys=False))
-    assert "between.0: row of others" in (said := refused(wide))
+    wide.write_text(
+        yaml.safe_dump({**document, "cross_product_constraints": [entry]}, sort_keys=False)
+    )
+    assert "cross_product_constraints.0: row of others" in (said := refused(wide))
     assert "leave it out; structural zeros" in said
     wide.write_text(yaml.safe_dump(document, sort_keys=False))
     CliRunner().invoke(app, ["validate", str(wide)], catch_exceptions=False)
@@ -139,9 +141,12 @@ def test_what_is_as_large_as_the_schema_is_refused_with_what_to_do(tmp_path: Pat
 @pytest.mark.parametrize(
     ("change", "what"),
     [
-        ({"root_support": ["hispanic * race", "relgq6 * sex"]}, "does not refine"),
-        ({"root_support": ["age"]}, "is no partition query that is measured at the root"),
-        ({"lazy_queries": ["sex * age23 * hispanic * race"]}, "leaves nothing to draw below it"),
+        ({"root_support_passes": ["hispanic * race", "relgq6 * sex"]}, "does not refine"),
+        ({"root_support_passes": ["age"]}, "is no partition query that is measured at the root"),
+        (
+            {"on_demand_queries": ["sex * age23 * hispanic * race"]},
+            "leaves nothing to draw below it",
+        ),
     ],
 )
 def test_a_support_that_says_nothing_is_refused(

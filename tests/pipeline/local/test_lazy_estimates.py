@@ -1,4 +1,4 @@
-"""Estimates beside lazy queries: of what follows from the queries that are measured completely."""
+"""Estimates beside on-demand queries: of what follows from the queries that are measured completely."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from tests.builders.places import release_of
 
 Das = Callable[..., tuple[int, str]]
 
-LAZY = {"privacy__lazy_queries": ["detailed"], "solve": {"targets": "own"}}
+LAZY = {"privacy__on_demand_queries": ["detailed"], "solve": {"fit_to": "level"}}
 TABLES = ["total", "sex", "age", "sex * age"]
 
 
 @pytest.fixture(scope="module")
 def office(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A sealed release in `out`; detailed is drawn where the parent has persons."""
+    """A finalized release in `out`; detailed is drawn where the parent has persons."""
     folder = tmp_path_factory.mktemp("office")
     toy.write_records(folder)
     execute(toy.configuration(folder, **LAZY, output__tables=TABLES))
@@ -126,7 +126,7 @@ def test_what_does_not_follow_is_refused_by_name(
     printed = " ".join(printed.split())
     assert "query age" in printed
     assert "measured completely" in printed
-    assert "follows from detailed, which is lazy" in printed
+    assert "follows from detailed, which is on demand" in printed
     assert "a query that follows from total, sex" in printed
 
 
@@ -163,7 +163,7 @@ def test_validate_says_which_tables_have_no_estimates(das: Das, office: Path) ->
     assert "no estimates of age: " in printed
 
 
-def test_a_sealed_release_is_whole_and_made_once(das: Das, office: Path) -> None:
+def test_a_finalized_release_is_whole_and_made_once(das: Das, office: Path) -> None:
     code, printed = das("verify", office / "run.yaml")
     assert code == 0, printed
     before = {path: path.read_bytes() for path in (office / "out" / "release").rglob("*.parquet")}
@@ -183,5 +183,5 @@ def _refused(das: Das, folder: Path, **changes: Any) -> str:
 
 def test_without_a_complete_query_there_are_no_estimates(das: Das, tmp_path: Path) -> None:
     every = ["total", "sex", "detailed"]
-    printed = _refused(das, tmp_path, privacy__lazy_queries=every, invariants=[])
+    printed = _refused(das, tmp_path, privacy__on_demand_queries=every, invariants=[])
     assert "no query is measured completely" in printed

@@ -93,7 +93,7 @@ def test_without_the_table_they_would_get_persons(tmp_path: Path, finished: Fini
 
 @pytest.mark.parametrize(
     "solve",
-    [{"targets": "own", "order": {"block": [["total"]]}}, {"learned_prior": ["block"]}],
+    [{"fit_to": "level", "l2_passes": {"block": [["total"]]}}, {"empirical_bayes": ["block"]}],
     ids=["order", "learned"],
 )
 def test_every_way_of_solving_keeps_them(tmp_path: Path, solve: dict[str, Any]) -> None:
@@ -105,7 +105,7 @@ def test_every_way_of_solving_keeps_them(tmp_path: Path, solve: dict[str, Any]) 
 
 def test_lazy_answers_are_those_of_the_geounits_left(tmp_path: Path) -> None:
     rows = quarters_of(toy.write_records(tmp_path))
-    lazy = {"privacy__lazy_queries": ["detailed"], "solve": {"targets": "own"}}
+    lazy = {"privacy__on_demand_queries": ["detailed"], "solve": {"fit_to": "level"}}
     out = execute(load_run(configuration(tmp_path, rows, **lazy)))
     assert tree_is_consistent(out, toy.LEVELS)
     assert inhabited(out, "block") <= set(rows)
@@ -175,7 +175,7 @@ def test_the_manifest_and_the_report_say_so(finished: Finished) -> None:
         row["path"] for row in manifest["outputs"]
     }
     report = (release_of(out).report).read_text()
-    assert "Counts of living quarters are public; nobody lives where there are none." in report
+    assert "Counts of living quarters are public. Geounits without any have no persons." in report
 
 
 def test_validate_says_so(finished: Finished) -> None:

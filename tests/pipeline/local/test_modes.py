@@ -1,4 +1,4 @@
-"""Who can read what of a run folder: nobody but its owner, until a release is sealed."""
+"""Who can read what of a run folder: nobody but its owner, until a release is finalized."""
 
 from __future__ import annotations
 

@@ -160,7 +160,7 @@ def test_answers_without_the_stated_noise_are_not_verified(tmp_path: Path, facto
     done("run", "--only", "solve", run / "run.yaml", "--quiet")
     for words in (("verify",), ("verify", "--certificate", tmp_path / "page.html")):
         said = refused(words[0], run / "run.yaml", *words[1:], "--quiet")
-        assert "does not hold noise as it is stated" in said
+        assert "does not hold the stated noise" in said
     assert not (tmp_path / "page.html").exists()
 
 

@@ -1,4 +1,4 @@
-"""What older versions wrote counts: their grants, their draws, their half-measured and sealed runs.
+"""What older versions wrote counts: their grants, their draws, their half-measured and finalized runs.
 
 The archive of version 419f502 holds the folder of an office: a census and a survey that were run to
 the end under one account; a census that was stopped after one geolevel, and a survey after its
@@ -100,7 +100,7 @@ def test_all_grants_count(office, das):
 
 
 @pytest.mark.parametrize("run", ["census", "survey"])
-def test_a_sealed_release_is_verified_and_read(office, das, run, tmp_path):
+def test_a_finalized_release_is_verified_and_read(office, das, run, tmp_path):
     release = office / run / "out" / "release"
     for finished in (office / run / "run.yaml", release):
         code, said = das("verify", finished)
@@ -144,7 +144,7 @@ def test_a_run_that_was_stopped_goes_on_and_draws_only_the_rest(office, das, run
     assert code == 0, said
 
 
-def test_a_partly_measured_survey_is_verified_as_it_was_sealed(office, das):
+def test_a_partly_measured_survey_is_verified_as_it_was_finalized(office, das):
     code, said = das("verify", office / "part" / "out" / "release")
     assert code == 0, said
     assert json.loads(said)["parts"] == 2

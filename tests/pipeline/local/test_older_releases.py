@@ -1,4 +1,4 @@
-"""A release that an older version sealed is read as it was, and one of a later version is refused."""
+"""A release that an older version finalized is read as it was, and one of a later version is refused."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from topdown_das import open_release
 
 Das = Callable[..., tuple[int, str]]
 
-SEALED = ROOT / "tests" / "data" / "releases" / "wide-tables.tar.xz"
+FINALIZED = ROOT / "tests" / "data" / "releases" / "wide-tables.tar.xz"
 
 
 @pytest.fixture
 def older(tmp_path: Path) -> Path:
     """A release of invented persons in four places, with tables of a row per geounit."""
-    with tarfile.open(SEALED) as archive:
+    with tarfile.open(FINALIZED) as archive:
         archive.extractall(tmp_path / "older", filter="data")
     return tmp_path / "older"
 

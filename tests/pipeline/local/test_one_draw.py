@@ -50,7 +50,7 @@ def measure(config: Path, out: Path | None = None, *, moved: bool = False) -> Pa
     resolved = load_run(config, output=out)
     with open_job(resolved, Reporter(quiet=True), moved=moved) as job:
         do_stages(job, ("plan", "read"))
-        do_stages(job, ("settle", "claim", "measure"))
+        do_stages(job, ("resolve_constraints", "reserve_budget", "measure"))
     return resolved.config.output.directory
 
 
@@ -88,7 +88,9 @@ def published(out: Path, product: str = "toy") -> dict[tuple[str, str], list[str
     """Digests of the measurements of a folder, as the account should have them."""
     release = release_of(out, "persons" if product == "toy" else product)
     datasets = {level: release.measurements(level) for level in toy.LEVELS}
-    datasets |= {f"{level}, lazy queries": release.lazy_measurements(level) for level in toy.LEVELS}
+    datasets |= {
+        f"{level}, on-demand queries": release.lazy_measurements(level) for level in toy.LEVELS
+    }
     return {
         (product, level): [dataset_digest(dataset)]
         for level, dataset in datasets.items()
@@ -218,15 +220,15 @@ def test_lazy_geolevels_are_drawn_once_each(tmp_path, das):
     config = toy.configuration(
         tmp_path,
         privacy__randomness=SYSTEM,
-        privacy__lazy_queries=["detailed"],
-        solve={"targets": "own"},
+        privacy__on_demand_queries=["detailed"],
+        solve={"fit_to": "level"},
     )
     out = measure(config)
     copy = Path(shutil.copytree(out, tmp_path / "copy"))
     assert len(recorded(config)) == 4
     code, printed = das("run", "--only", "solve", config, "--out", copy, "--quiet")
     assert code == LedgerError.exit_code
-    assert "county, lazy queries: would be drawn in a copy of the folder" in printed
+    assert "county, on-demand queries: would be drawn in a copy of the folder" in printed
     assert das("run", "--only", "solve", config, "--quiet")[0] == 0
     assert published(out) == recorded(config)
     assert (
@@ -390,7 +392,7 @@ def test_a_second_account_for_the_same_data_is_noticed(config, tmp_path, das):
         if file.is_file():
             assert not [text for text in secrets if text.encode() in file.read_bytes()], file
 
-    second = {"grant": "2", "account": str(tmp_path / "another.jsonl")}
+    second = {"budget_id": "2", "account": str(tmp_path / "another.jsonl")}
     changes = {f"privacy__{key}": value for key, value in second.items()}
     folder = {"output__directory": str(tmp_path / "second")}
     other = toy.configuration(tmp_path, privacy__randomness=SYSTEM, **changes, **folder)
@@ -411,7 +413,7 @@ def test_a_rolled_back_account_is_refused_by_the_folder_of_any_run(config, tmp_p
     assert das("run", config)[0] == 0
     account = account_of(load_run(config).config)
     backup = account.read_bytes()
-    second = {"privacy__grant": "2", "output__directory": str(tmp_path / "second")}
+    second = {"privacy__budget_id": "2", "output__directory": str(tmp_path / "second")}
     other = toy.configuration(tmp_path, privacy__randomness=SYSTEM, **second)
     assert das("run", other)[0] == 0
     later = account.read_bytes()

@@ -38,7 +38,7 @@ def configuration(folder: Path, **changes) -> Path:
     levels["county"]["workload"]["bases"] = {"age": ["ranges", [1, 0, -1]]}
     levels["county"]["workload"]["loss"] = {"power_mean": "3/2"}
     levels["block"]["workload"]["loss"] = {
-        "worst_of": [{"age": 1}, {"total": 1, "sex": 1, "detailed": 1}]
+        "max_weighted_mean": [{"age": 1}, {"total": 1, "sex": 1, "detailed": 1}]
     }
     path = folder / "allocation.yaml"
     path.write_text(yaml.safe_dump({"name": "planned", "levels": levels}))

@@ -174,7 +174,7 @@ def test_a_certificate_of_both_definitions_has_the_smallest_epsilon(here, das, t
     real = {"privacy__randomness": {"source": "operating_system"}}
     rho = toy.configuration(tmp_path, **real, privacy__rho="7/125")
     assert das("run", rho)[0] == 0
-    pure = {"definition": "pure", "rho": None, "epsilon": "2", "grant": "2"}
+    pure = {"definition": "pure", "rho": None, "epsilon": "2", "budget_id": "2"}
     changes = {f"privacy__{key}": value for key, value in pure.items()}
     out = tmp_path / "pure"
     config = toy.configuration(tmp_path, **real, **changes, output__directory=str(out))

@@ -67,9 +67,9 @@ def lazy_and_bare(folder: Path) -> dict[str, Any]:
     shares = {"detailed": "1/2", "sex": "1/4", "total": "1/4"}
     return {
         **SECRET,
-        "privacy__lazy_queries": ["detailed", "sex"],
+        "privacy__on_demand_queries": ["detailed", "sex"],
         "privacy__allocation": allocation(folder, ["whole", "ward", "house"], shares),
-        "solve": {"targets": "own"},
+        "solve": {"fit_to": "level"},
         "geography": {"levels": LEVELS},
         "output__microdata": [],
         "output__tables": [],
@@ -214,7 +214,7 @@ def test_the_example_reads_what_there_is(release: Path, monkeypatch: pytest.Monk
     for folder, page in pages(release):
         made = run_example(folder, page, monkeypatch)
         wanted = {"noisy", "counts"}
-        # Beside lazy queries there may be estimates for areas alone, and of no table.
+        # Beside on-demand queries there may be estimates for areas alone, and of no table.
         estimates = (folder / "estimates" / "tables").rglob("*.parquet")
         wanted |= {"estimates"} if any(pq.read_table(f).num_rows for f in estimates) else set()
         wanted |= {"table"} if any((folder / "tables").rglob("*.parquet")) else set()
@@ -271,7 +271,7 @@ def test_the_manifest_is_read_as_a_value_and_written_as_the_same_bytes(release: 
 
 def test_the_evaluation_and_the_summary_are_read_as_values(release: Path) -> None:
     out = release.parent
-    assert read_summary(out).stages.keys() >= {"plan", "read", "measure", "solve", "seal"}
+    assert read_summary(out).stages.keys() >= {"plan", "read", "measure", "solve", "finalize"}
     evaluation = read_document(Evaluation, truth_of(out).evaluation, remedy="")
     assert {(row.geolevel, row.query) for row in evaluation.results} == {
         (level, query) for level in evaluation.levels for query in evaluation.queries

@@ -109,8 +109,8 @@ def test_nobody_is_invented_who_cannot_be(das: Das, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "data",
     [
-        {"format": "histograms", "path": "h.parquet"},
-        {"format": "block_table", "path": "b.csv", "pattern": "s{sex}a{age}",
+        {"input_format": "histograms", "path": "h.parquet"},
+        {"input_format": "block_table", "path": "b.csv", "pattern": "s{sex}a{age}",
          "checks": {"all": {}}},
     ],
 )  # fmt: skip
@@ -151,7 +151,7 @@ def test_a_full_folder_and_other_formats_are_refused(das: Das, tmp_path: Path) -
         assert (code, "cannot invent these data" in said) == (2, True)
     schema = str(ROOT / "conf" / "schema" / "housing_units.yaml")
     allocation = str(ROOT / "conf" / "allocation" / "housing-units.yaml")
-    data = {"format": "pl94", "path": "x.zip", "product": "housing_units"}
+    data = {"input_format": "pl94", "path": "x.zip", "product": "housing_units"}
     levels = [{"name": "state", "digits": 2}, {"name": "block", "digits": 15}]
     document = yaml.safe_load(Path(allocation).read_text())
     shares = {name: {"share": "1/2", "queries": {"detailed": "1"}} for name in ("state", "block")}
@@ -163,7 +163,7 @@ def test_a_full_folder_and_other_formats_are_refused(das: Das, tmp_path: Path) -
     )  # fmt: skip
     code, said = das("generate", tmp_path / "new", "--like", run)
     assert code == 2
-    assert "data.format: is not invented; got pl94" in said
+    assert "data.input_format: is not invented; got pl94" in said
     assert not (tmp_path / "new").exists()
 
 

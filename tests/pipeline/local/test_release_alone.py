@@ -43,7 +43,7 @@ def origin(tmp_path_factory: pytest.TempPathFactory) -> Path:
         toy.configuration(
             folder,
             privacy__randomness={"source": "operating_system"},
-            privacy__grant="a secret name",
+            privacy__budget_id="a secret name",
             units=section(folder),
             about={"title": "A census", "licence": "CC BY 4.0"},
         )

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from das.errors import ConfigError, OutputError
-from jobs.pipeline.folder.progress import is_sealed
+from jobs.pipeline.folder.progress import is_finalized
 from jobs.pipeline.storage.dataset import Dataset
 from jobs.pipeline.storage.layout import IntervalLayout
 from tests.builders import toy
@@ -100,9 +100,9 @@ def test_a_release_alone_is_enough(replicated, once):
     assert {row["geolevel"] for row in document["errors"]} == set(toy.LEVELS)
 
 
-def test_a_replicated_release_is_as_sealed_as_before(replicated):
+def test_a_replicated_release_is_as_finalized_as_before(replicated):
     """Otherwise a run that is started again would write another manifest, which intervals name."""
-    assert is_sealed(release_of(replicated / "out"))
+    assert is_finalized(release_of(replicated / "out"))
 
 
 def test_errors_are_those_of_runs_from_the_release(replicated):
@@ -239,9 +239,9 @@ def test_damaged_errors_are_named(folder, das):
 @pytest.mark.parametrize(
     "changes",
     [
-        {"solve": {"targets": "own"}, "privacy__lazy_queries": ["detailed", "sex"]},
+        {"solve": {"fit_to": "level"}, "privacy__on_demand_queries": ["detailed", "sex"]},
         {
-            "solve": {"targets": "full", "learned_prior": ["block"]},
+            "solve": {"fit_to": "tree", "empirical_bayes": ["block"]},
             "privacy__allocation": str(ROOT / "conf" / "allocation" / "toy-strata.yaml"),
         },
     ],
@@ -297,7 +297,7 @@ def test_geolevels_off_the_spine_have_intervals_of_sums_over_their_blocks(tmp_pa
     intervals = rows_of(IntervalLayout.of(release).tables("county"))
     seen = {row["geocode"]: row["count"][0] for row in intervals if row["query"] == "total"}
     assert seen == released
-    assert is_sealed(release)
+    assert is_finalized(release)
     assert das("tables", out / "release", "--geolevel", "county", "--to", tmp_path / "t")[0] == 0
     with (tmp_path / "t/level=county/total.csv").open() as file:
         for row in csv.DictReader(file):

@@ -145,7 +145,7 @@ def test_lost_noisy_answers_stay_lost(copy, das, harm, of_manifest):
         assert code == LedgerError.exit_code
         assert str(dataset) in printed
         assert "nothing may be measured again under this grant" in printed
-        assert "restore the file from a backup; or give another privacy.grant" in printed
+        assert "restore the file from a backup; or give another privacy.budget_id" in printed
     assert all_files(copy).keys() == before.keys()
 
 

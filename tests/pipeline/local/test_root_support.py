@@ -26,9 +26,9 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run of the toy state, with the cells of men and women found first."""
     folder = tmp_path_factory.mktemp("support")
     toy.write_records(folder)
-    path = toy.configuration(folder, privacy__lazy_queries=["detailed"])
+    path = toy.configuration(folder, privacy__on_demand_queries=["detailed"])
     document = yaml.safe_load(path.read_text())
-    document["products"]["persons"]["privacy"]["root_support"] = ["total", "sex"]
+    document["products"]["persons"]["privacy"]["root_support_passes"] = ["total", "sex"]
     path.write_text(yaml.safe_dump(document, sort_keys=False))
     execute(path)
     return folder

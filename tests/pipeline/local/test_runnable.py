@@ -21,9 +21,9 @@ from tests.checkout import ROOT
 Das = Callable[..., tuple[int, str]]
 TOY = ROOT / "conf" / "schema" / "toy.yaml"
 VILLAGES = ROOT / "tests" / "data" / "villages"
-UNSOLVABLE = {"order": {"county": [["sex"], ["total"]]}, "round_passes": True}
+UNSOLVABLE = {"l2_passes": {"county": [["sex"], ["total"]]}, "round_l2_passes": True}
 REFUSED = (
-    "products.persons: solve.round_passes, geolevel county: has a pass of which no query refines "
+    "products.persons: solve.round_l2_passes, geolevel county: has a pass of which no query refines "
     "all others"
 )
 TOO_NOISY = "has so much noise that no counts can be solved"

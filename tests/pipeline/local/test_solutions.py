@@ -1,4 +1,4 @@
-"""What follows from measurements may be made again: in place until it is sealed, then beside it."""
+"""What follows from measurements may be made again: in place until it is finalized, then beside it."""
 
 from __future__ import annotations
 
@@ -104,10 +104,10 @@ def test_a_method_that_does_not_fit_is_changed_by_solve_and_by_resume(folder, da
         assert sparse(out / counts) == sparse(copy / counts)
 
 
-def test_targets_rounding_tables_and_formats_may_change_before_the_seal(folder, das, monkeypatch):
+def test_targets_rounding_tables_and_formats_may_change_before_finalizing(folder, das, monkeypatch):
     config = real(folder, output__microdata=["parquet", "csv"])
     with monkeypatch.context() as patch:
-        patch.setattr("jobs.pipeline.release.stages.is_census_sealed", interrupted)
+        patch.setattr("jobs.pipeline.release.stages.is_census_finalized", interrupted)
         assert das("run", config)[0] == 130
     release = folder / "out" / "release"
     out = product_in(release).root
@@ -115,7 +115,7 @@ def test_targets_rounding_tables_and_formats_may_change_before_the_seal(folder, 
     estimates = dataset_digest(out / "estimates" / "whole" / "level=tract")
     changed = real(folder, output__microdata=["csv"], output__tables=["total", "age"])
     with monkeypatch.context() as patch:
-        patch.setattr("jobs.pipeline.release.stages.is_census_sealed", interrupted)
+        patch.setattr("jobs.pipeline.release.stages.is_census_finalized", interrupted)
         assert das("run", "--only", "solve", changed)[0] == 130
     assert dataset_digest(out / "counts" / "level=block") == counts
     assert not (out / "microdata" / "parquet").exists()
@@ -123,7 +123,7 @@ def test_targets_rounding_tables_and_formats_may_change_before_the_seal(folder, 
     assert [query["query"] for query in tables] == ["total", "age"]
     described = Dataset.open(out / "estimates" / "tables" / "level=block").facts["queries"]
     assert [query["query"] for query in described] == ["total", "age"]
-    solve = {"targets": "own", "rounding": [["total", "sex", "detailed"]]}
+    solve = {"fit_to": "level", "rounding_passes": [["total", "sex", "detailed"]]}
     last = real(folder, output__microdata=["csv"], output__tables=["total", "age"], solve=solve)
     assert das("run", "--only", "solve", last)[0] == 0
     assert dataset_digest(out / "counts" / "level=block") != counts
@@ -150,7 +150,7 @@ def test_what_fixes_the_measurements_may_not_change(folder, das):
 
 
 def test_nothing_is_made_again_without_a_change(folder, das, monkeypatch):
-    """A run that died after solving keeps its counts, and one that is sealed its manifest."""
+    """A run that died after solving keeps its counts, and one that is finalized its manifest."""
     with monkeypatch.context() as patch:
         patch.setattr("jobs.pipeline.release.stages.write_tables", interrupted)
         assert das("run", real(folder))[0] == 130
@@ -158,31 +158,31 @@ def test_nothing_is_made_again_without_a_change(folder, das, monkeypatch):
     counts = files_of(product_in(out).root / "counts")
     assert das("run", real(folder))[0] == 0
     assert files_of(product_in(out).root / "counts") == counts
-    sealed = files_of(out)
+    finalized = files_of(out)
     assert das("run", real(folder, name="another title"))[0] == 0
     assert das("run", "--only", "solve", real(folder))[0] == 0
-    assert files_of(out) == sealed
+    assert files_of(out) == finalized
 
 
-# --- solutions beside a sealed release -----------------------------------------------------------
+# --- solutions beside a finalized release -----------------------------------------------------------
 
 
 @pytest.fixture
-def sealed(folder, das) -> Path:
+def finalized(folder, das) -> Path:
     assert das("run", real(folder))[0] == 0
     return folder
 
 
 @pytest.mark.parametrize("way", ["run", "solve", "resume"])
-def test_a_sealed_release_is_not_made_again(sealed, das, way):
-    out = sealed / "out"
+def test_a_finalized_release_is_not_made_again(finalized, das, way):
+    out = finalized / "out"
     before = files_of(out / "release")
-    changed = real(sealed, solve={"targets": "own"}, output__h1=None)
+    changed = real(finalized, solve={"fit_to": "level"}, output__h1=None)
     more = {"run": (changed,), "solve": (changed, "--only", "solve")}
     words = ("run", *more.get(way, (out, "--config", changed)))
     code, printed = das(*words)
     assert code == OutputError.exit_code
-    assert 'is sealed, and was made with other settings; got solve.targets "full", now' in printed
+    assert 'is finalized, and was made with other settings; got solve.fit_to "tree", now' in printed
     assert (
         f"`das run {changed} --only solve --solution NAME` keeps another solution beside it"
         in printed
@@ -191,10 +191,10 @@ def test_a_sealed_release_is_not_made_again(sealed, das, way):
     assert not (out / "solutions").exists()
 
 
-def test_a_named_solution_is_a_whole_release_of_the_same_measurements(sealed, das):
-    out = sealed / "out"
+def test_a_named_solution_is_a_whole_release_of_the_same_measurements(finalized, das):
+    out = finalized / "out"
     before = files_of(out / "release")
-    changed = real(sealed, solve={"targets": "own"}, output__tables=["total", "sex * age"])
+    changed = real(finalized, solve={"fit_to": "level"}, output__tables=["total", "sex * age"])
     code, printed = das("run", "--only", "solve", changed, "--solution", "own")
     assert code == 0, printed
     assert f"{release_of(out, solution='own').report}" in printed
@@ -226,15 +226,15 @@ def test_a_named_solution_is_a_whole_release_of_the_same_measurements(sealed, da
     assert truth_of(out, solution="own").report.exists()
     assert das("inspect", "--reports", out, "--solution", "own")[0] == 0
     assert das("run", out, "--config", changed, "--solution", "own")[0] == 0
-    assert das("run", real(sealed))[0] == 0  # the release itself goes on as it was
+    assert das("run", real(finalized))[0] == 0  # the release itself goes on as it was
     assert files_of(out / "release") == before
 
 
-def test_a_release_goes_on_with_its_own_run_file_after_a_solution_of_another_one(sealed, das):
+def test_a_release_goes_on_with_its_own_run_file_after_a_solution_of_another_one(finalized, das):
     """The folder remembers the run file of the release, and that of each solution beside it."""
-    out = sealed / "out"
-    other = real(sealed, solve={"targets": "own"}).rename(sealed / "other.yaml")
-    real(sealed)
+    out = finalized / "out"
+    other = real(finalized, solve={"fit_to": "level"}).rename(finalized / "other.yaml")
+    real(finalized)
     before = release_of(out).manifest.read_bytes()
     assert das("run", "--only", "solve", other)[0] == OutputError.exit_code
     assert das("evaluate", other)[0] == 0
@@ -250,19 +250,24 @@ def test_a_release_goes_on_with_its_own_run_file_after_a_solution_of_another_one
     assert (release_of(out).manifest).read_bytes() == before
 
 
-def test_a_named_solution_is_not_made_again_and_damage_is_mended(sealed, das):
-    out = sealed / "out"
-    changed = real(sealed, solve={"targets": "own"})
+def test_a_named_solution_is_not_made_again_and_damage_is_mended(finalized, das):
+    out = finalized / "out"
+    changed = real(finalized, solve={"fit_to": "level"})
     assert das("run", "--only", "solve", changed, "--solution", "own")[0] == 0
     tracts = release_of(out, solution="own").counts("tract")
     before = sparse(tracts)
     code, printed = das(
-        "run", "--only", "solve", real(sealed, solve={"method": "reweighted"}), "--solution", "own"
+        "run",
+        "--only",
+        "solve",
+        real(finalized, solve={"method": "reweighted"}),
+        "--solution",
+        "own",
     )
     assert code == OutputError.exit_code
     assert "--solution another name" in printed
     next(tracts.glob("part-*")).unlink()
-    changed = real(sealed, solve={"targets": "own"})
+    changed = real(finalized, solve={"fit_to": "level"})
     code, printed = das("run", "--only", "solve", changed, "--solution", "own")
     assert code == OutputError.exit_code
     assert "is missing" in printed
@@ -271,12 +276,12 @@ def test_a_named_solution_is_not_made_again_and_damage_is_mended(sealed, das):
     assert das("verify", changed, "--solution", "own")[0] == 0
 
 
-def test_a_named_solution_that_fails_is_tried_again(sealed, das):
-    bad = real(sealed, solve={"tolerance": 1e-300})
+def test_a_named_solution_that_fails_is_tried_again(finalized, das):
+    bad = real(finalized, solve={"tolerance": 1e-300})
     assert das("run", "--only", "solve", bad, "--solution", "tight")[0] == SolverError.exit_code
-    good = real(sealed, solve={"tolerance": 1e-6})
+    good = real(finalized, solve={"tolerance": 1e-6})
     assert das("run", "--only", "solve", good, "--solution", "tight")[0] == 0
-    tight = manifest_of(sealed / "out" / "solutions" / "tight")["solution"]
+    tight = manifest_of(finalized / "out" / "solutions" / "tight")["solution"]
     assert [s["settings"]["solve"]["tolerance"] for s in tight["history"]] == [1e-300, 1e-6]
 
 
@@ -296,10 +301,10 @@ def test_a_solution_of_persons_and_units(folder, das):
     write_units(folder)
     assert das("run", real(folder, units=section(folder)))[0] == 0
     before = files_of(folder / "out" / "release")
-    changed = real(folder, units=section(folder, solve={"targets": "own"}))
+    changed = real(folder, units=section(folder, solve={"fit_to": "level"}))
     code, printed = das("run", changed)
     assert code == OutputError.exit_code
-    assert "units.solve.targets" in printed
+    assert "units.solve.fit_to" in printed
     assert das("run", "--only", "solve", changed, "--solution", "own")[0] == 0
     assert das("verify", changed, "--solution", "own")[0] == 0
     own = folder / "out" / "solutions" / "own"
@@ -309,8 +314,8 @@ def test_a_solution_of_persons_and_units(folder, das):
 
 def test_lazy_geolevels_go_on_with_other_settings_and_have_one_solution(folder, das, monkeypatch):
     """Noise below was drawn for the counts above, which therefore stay."""
-    lazy = {"privacy__lazy_queries": ["detailed"]}
-    config = real(folder, **lazy, solve={"targets": "own"})
+    lazy = {"privacy__on_demand_queries": ["detailed"]}
+    config = real(folder, **lazy, solve={"fit_to": "level"})
     with monkeypatch.context() as patch:
         patch.setattr("jobs.pipeline.release.stages.write_microdata", interrupted)
         assert das("run", config)[0] == 130
@@ -318,7 +323,7 @@ def test_lazy_geolevels_go_on_with_other_settings_and_have_one_solution(folder, 
     out = product_in(release).root
     (out / "counts" / "level=block" / MANIFEST).unlink()
     kept = dataset_digest(out / "counts" / "level=county")
-    changed = real(folder, **lazy, solve={"targets": "own", "tolerance": 1e-6})
+    changed = real(folder, **lazy, solve={"fit_to": "level", "tolerance": 1e-6})
     assert das("run", folder / "out", "--config", changed)[0] == 0
     assert dataset_digest(out / "counts" / "level=county") == kept
     assert len({row["solve_digest"] for row in manifest_of(release)["solve"]}) == 2

@@ -42,13 +42,13 @@ from tests.unit.solvers.least_squares.quadratic import optimality_gap
 TOTAL_FIRST = {"county": [["total"]]}
 CHOICES: dict[str, dict[str, Any]] = {
     "full": {},
-    "own": {"targets": "own"},
-    "prior": {"learned_prior": ["block"]},
-    "order": {"order": TOTAL_FIRST},
-    "rounded": {"order": TOTAL_FIRST, "round_passes": True},
+    "own": {"fit_to": "level"},
+    "prior": {"empirical_bayes": ["block"]},
+    "order": {"l2_passes": TOTAL_FIRST},
+    "rounded": {"l2_passes": TOTAL_FIRST, "round_l2_passes": True},
     "sequential": {"method": "sequential"},
     "reweighted": {"method": "reweighted"},
-    "maxfit": {"method": "maxfit", "targets": "own"},
+    "maxfit": {"method": "maxfit", "fit_to": "level"},
     "piqp": {"least_squares": "piqp"},
 }
 Node = tuple[NodeProblem, NodeSolution]

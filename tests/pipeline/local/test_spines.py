@@ -24,7 +24,13 @@ BLOCKS = toy.blocks()
 AIAN = {code for index, code in enumerate(BLOCKS) if index % 3 == 0 and code[2:5] != "005"}
 PLACE = {code: f"p{index % 3}" if index % 4 else "" for index, code in enumerate(BLOCKS)}
 SPLIT = {"split": {"geolevel": "state", "by": "aian"}}
-BOTH = {**SPLIT, "regroup": "tract", "gather": "county", "near": ["place"], "fan_out_cutoff": 0}
+BOTH = {
+    **SPLIT,
+    "regroup": "tract",
+    "split_children": "county",
+    "align_with": ["place"],
+    "fan_out_cutoff": 0,
+}
 ON_AIAN = ["state", "state_part", "county_part", "tract_part", "block"]
 ON_BOTH = [*ON_AIAN[:3], "tract_regrouped_group", "tract_regrouped", "block"]
 ANSWERS = {"total": "1/4", "sex": "1/4", "detailed": "1/2"}
@@ -252,8 +258,8 @@ def test_das_spine_says_what_a_design_changes(das, tmp_path):
     ("key", "changes"),
     [
         ("invariants: 0: geolevel", {"invariants": [{"query": "total", "geolevel": "county"}]}),
-        ("solve: order", {"solve": {"order": {"county": [["total"]]}}}),
-        ("solve: learned_prior", {"solve": {"learned_prior": ["county"]}}),
+        ("solve: l2_passes", {"solve": {"l2_passes": {"county": [["total"]]}}}),
+        ("solve: empirical_bayes", {"solve": {"empirical_bayes": ["county"]}}),
     ],
 )
 def test_a_geolevel_off_the_spine_is_refused_where_it_cannot_be(das, tmp_path, key, changes):
@@ -403,7 +409,7 @@ def test_a_column_that_changes_nothing_is_refused(das, tmp_path, spine, levels, 
     split = spine if isinstance(spine, dict) else SPLIT["split"]
     asked = {"split": {"geolevel": "state", **split}}
     if isinstance(spine, str):
-        asked = {**BOTH, "near": ["place", spine]}
+        asked = {**BOTH, "align_with": ["place", spine]}
     asked["entities"] = {"path": str(tmp_path / "entities.csv")}
     code, said = das("validate", configured(tmp_path, asked, levels))
     assert code == 2

@@ -44,17 +44,17 @@ def checked(config: Path) -> Path:
     return out
 
 
-@pytest.mark.parametrize("targets", ["own", "full"])
-def test_a_run_with_strata_keeps_every_promise(tmp_path: Path, targets: str) -> None:
+@pytest.mark.parametrize("fit_to", ["level", "tree"])
+def test_a_run_with_strata_keeps_every_promise(tmp_path: Path, fit_to: str) -> None:
     toy.write_records(tmp_path)
     config = toy.configuration(
         tmp_path,
         privacy__allocation=allocation(tmp_path),
-        solve={"targets": targets, "rounding": [["total"], ["sex", "detailed"]]},
+        solve={"fit_to": fit_to, "rounding_passes": [["total"], ["sex", "detailed"]]},
     )
     out = checked(config)
     ledger = read_ledger(release_of(out).ledger)
-    assert ledger.is_sealed
+    assert ledger.is_finalized
     assert ledger.planned.strata == ("votingage=minor", "votingage=adult")
     for stratum in ledger.planned.strata:
         assert ledger.spent().path_costs(stratum) == (1, 1)
@@ -162,7 +162,7 @@ def test_a_plan_finds_the_best_allocation_of_every_stratum(tmp_path: Path, wish:
     ("solve", "lazy", "message"),
     [
         ({"method": "maxfit"}, [], "maxfit takes partition queries alone"),
-        ({"targets": "own"}, ["detailed where votingage=adult"], "is not a partition"),
+        ({"fit_to": "level"}, ["detailed where votingage=adult"], "is not a partition"),
     ],
 )
 def test_what_no_solver_takes_is_refused_before_a_grant(tmp_path, solve, lazy, message):
@@ -170,7 +170,7 @@ def test_what_no_solver_takes_is_refused_before_a_grant(tmp_path, solve, lazy, m
     config = toy.configuration(
         tmp_path,
         privacy__allocation=allocation(tmp_path),
-        privacy__lazy_queries=lazy,
+        privacy__on_demand_queries=lazy,
         solve=solve,
     )
     result = CliRunner().invoke(app, ["validate", str(config)])
@@ -184,7 +184,7 @@ def test_answers_that_are_drawn_lazily_go_beside_strata(tmp_path: Path) -> None:
         toy.configuration(
             tmp_path,
             privacy__allocation=allocation(tmp_path),
-            privacy__lazy_queries=["detailed"],
-            solve={"targets": "own"},
+            privacy__on_demand_queries=["detailed"],
+            solve={"fit_to": "level"},
         )
     )

@@ -56,7 +56,7 @@ MODELS = {
     "mixture": {},
     "strata": {
         "synthesis__strata": {"attributes": ["sex", "group"], "weights": "weights.csv"},
-        "synthesis__pairs_again": None,
+        "synthesis__n_remeasured_pairs": None,
     },
     "tree": {
         "synthesis": {"share": "1/2", "model": "tree", "steps": 20},
@@ -105,7 +105,7 @@ def test_every_file_and_column_is_described_and_the_example_reads_them(
 
 
 def test_the_public_page_says_guarantee_costs_means_and_what_was_pooled(das, tmp_path):
-    config = write_survey(tmp_path, statistics__0__least="1/10")
+    config = write_survey(tmp_path, statistics__0__min_share="1/10")
     done(das, "run", config)
     text = page(tmp_path)
     assert table(text, "budget-parts") == [
@@ -144,12 +144,21 @@ def test_the_public_page_says_guarantee_costs_means_and_what_was_pooled(das, tmp
 def test_the_page_names_what_tables_leave_unprotected(das, tmp_path):
     """Exact marginals, what is proved beside them, and all counts."""
     own = [
-        {"table": "sex * group", "exact": ["sex"], "share": "1/4"},
-        {"table": "age", "name": "ages", "share": "1/4"},
+        {"query": "sex * group", "exact": ["sex"], "share": "1/4"},
+        {"query": "age", "name": "ages", "share": "1/4"},
     ]
-    mean = {"mean": "age", "low": 0, "high": 100, "spread": 25, "share": "1/2", "method": "clipped"}
+    mean = {
+        "mean": "age",
+        "low": 0,
+        "high": 100,
+        "sd_bound": 25,
+        "share": "1/2",
+        "method": "clipped",
+    }
     privacy = {"definition": "pure", "epsilon": "8"}
-    config = write_survey(tmp_path, privacy=privacy, synthesis=None, statistics=[mean], tables=own)
+    config = write_survey(
+        tmp_path, privacy=privacy, synthesis=None, statistics=[mean], contingency_tables=own
+    )
     done(das, "run", config)
     text, release = page(tmp_path), tmp_path / "out/release"
     assert "published exactly as they are in the file:</strong> sex (table sex group)" in text
@@ -180,7 +189,7 @@ def test_the_page_names_what_tables_leave_unprotected(das, tmp_path):
 
 
 def test_a_warning_and_seeded_noise_are_on_the_page(das, tmp_path):
-    changes = {"statistics__0__high": 300, "statistics__0__spread": 20, "statistics__0__low": 200}
+    changes = {"statistics__0__high": 300, "statistics__0__sd_bound": 20, "statistics__0__low": 200}
     seeded = {"privacy__randomness": {"source": "seeded_not_for_release", "seed": 1}}
     done(das, "run", write_survey(tmp_path, **changes, **seeded))
     [warning] = document(tmp_path / "out/release/means.json")["statistics"][0]["warnings"]
@@ -281,7 +290,7 @@ def test_pages_are_written_again_without_data_and_of_solutions(das, tmp_path):
     assert {half: page(tmp_path, half) for half in written} == written
     (tmp_path / "away.csv").rename(tmp_path / "persons.csv")
 
-    write_config = write_survey(tmp_path, synthesis__records=100)
+    write_config = write_survey(tmp_path, synthesis__n_records=100)
     done(das, "run", "--only", "solve", write_config, "--solution", "few")
     other = (tmp_path / "out/solutions/few/report.html").read_text()
     assert "100 artificial records" in other

@@ -24,21 +24,26 @@ from tests.pipeline.local.test_surveys import (
 )
 
 PURE = {"definition": "pure", "epsilon": "8"}
-MEAN = {"mean": "age", "low": 0, "high": 100, "spread": 25, "share": "1/2", "method": "clipped"}
+MEAN = {"mean": "age", "low": 0, "high": 100, "sd_bound": 25, "share": "1/2", "method": "clipped"}
 TABLES = [
-    {"table": "sex * group", "exact": ["sex"], "method": "conditioned", "share": "1/4"},
-    {"table": "group * sex", "name": "both", "exact": ["sex", "group"], "share": "1/8"},
-    {"table": "age", "name": "ages", "share": "1/8"},
+    {"query": "sex * group", "exact": ["sex"], "method": "conditioned", "share": "1/4"},
+    {"query": "group * sex", "name": "both", "exact": ["sex", "group"], "share": "1/8"},
+    {"query": "age", "name": "ages", "share": "1/8"},
 ]
 
 
 def survey(folder: Path, **changes: Any) -> Path:
-    settings = {"privacy": PURE, "synthesis": None, "statistics": [MEAN], "tables": TABLES}
+    settings = {
+        "privacy": PURE,
+        "synthesis": None,
+        "statistics": [MEAN],
+        "contingency_tables": TABLES,
+    }
     return write_survey(folder, **{**settings, **changes})
 
 
 def one_table(folder: Path, table: dict[str, Any], **changes: Any) -> Path:
-    return survey(folder, statistics=[], tables=[{"share": "1", **table}], **changes)
+    return survey(folder, statistics=[], contingency_tables=[{"share": "1", **table}], **changes)
 
 
 def truth() -> Counter[tuple[str, str]]:
@@ -192,23 +197,23 @@ def test_another_promise_in_the_manifest_is_found(das, tmp_path):
 @pytest.mark.parametrize(
     ("table", "changes", "what"),
     [
-        ({"table": "sex * group", "exact": ["sex"]}, {"privacy": {"rho": "1"}},
-         "keeps no promise of zCDP"),
-        ({"table": "sex * group", "exact": ["sex"]},
+        ({"query": "sex * group", "exact": ["sex"]}, {"privacy": {"rho": "1"}},
+         "gives no guarantee under zCDP"),
+        ({"query": "sex * group", "exact": ["sex"]},
          {"privacy": {**PURE, "neighbors": "unbounded"}}, "unbounded neighbors are to protect"),
-        ({"table": "sex * group", "exact": ["age"]}, {}, "names what is not in the table"),
-        ({"table": "sex * group", "exact": ["group * sex"]}, {}, "is the whole table"),
-        ({"table": "sex * group * age", "exact": ["sex", "sex * age"]}, {}, "another one implies"),
-        ({"table": "sex * group", "exact": ["sex", "sex"]}, {}, "another one implies"),
-        ({"table": "sex * place"}, {}, "names no column"),
-        ({"table": "sex * sex"}, {}, "an attribute twice"),
-        ({"table": "sex * group", "method": "projected"}, {}, "method"),
-        ({"table": "sex * group", "share": "1/2"}, {}, "do not sum to 1"),
-        ({"table": "sex * group", "share": "0"}, {}, "share: Input should be greater than 0"),
-        ({"table": "sex * group", "name": "synthesis"}, {}, "name of another part"),
-        ({"table": "sex * group * age * income", "exact": ["sex"]},
+        ({"query": "sex * group", "exact": ["age"]}, {}, "names what is not in the table"),
+        ({"query": "sex * group", "exact": ["group * sex"]}, {}, "is the whole table"),
+        ({"query": "sex * group * age", "exact": ["sex", "sex * age"]}, {}, "another one implies"),
+        ({"query": "sex * group", "exact": ["sex", "sex"]}, {}, "another one implies"),
+        ({"query": "sex * place"}, {}, "names no column"),
+        ({"query": "sex * sex"}, {}, "an attribute twice"),
+        ({"query": "sex * group", "method": "projected"}, {}, "method"),
+        ({"query": "sex * group", "share": "1/2"}, {}, "do not sum to 1"),
+        ({"query": "sex * group", "share": "0"}, {}, "share: Input should be greater than 0"),
+        ({"query": "sex * group", "name": "synthesis"}, {}, "name of another part"),
+        ({"query": "sex * group * age * income", "exact": ["sex"]},
          {"data__columns__age__bins": [*range(0, 90, 3)]}, "has too many cells"),
-        ({"table": "sex * group"}, {"privacy": {**PURE, "epsilon": "100000"}}, "so little noise"),
+        ({"query": "sex * group"}, {"privacy": {**PURE, "epsilon": "100000"}}, "so little noise"),
     ],
 )  # fmt: skip
 def test_tables_that_cannot_be_drawn_cost_nothing(das, tmp_path, table, changes, what):
@@ -221,36 +226,45 @@ def test_tables_that_cannot_be_drawn_cost_nothing(das, tmp_path, table, changes,
 
 def test_a_table_that_another_one_publishes_is_refused(das, tmp_path):
     tables = [
-        {"table": "sex * group", "share": "1/2"},
-        {"table": "age * group * sex", "exact": ["group * sex"], "share": "1/2"},
+        {"query": "sex * group", "share": "1/2"},
+        {"query": "age * group * sex", "exact": ["group * sex"], "share": "1/2"},
     ]
-    config = survey(tmp_path, statistics=[], tables=tables)
+    config = survey(tmp_path, statistics=[], contingency_tables=tables)
     assert "has sex_group, all of which age_group_sex publishes" in refused(das, "validate", config)
 
 
 def test_attributes_that_make_no_name_need_one(das, tmp_path):
     columns = {"Sex": {"column": "SEX", "codes": {"1": "m", "2": "f"}}}
-    config = one_table(tmp_path, {"table": "Sex"}, data__columns=columns)
+    config = one_table(tmp_path, {"query": "Sex"}, data__columns=columns)
     assert "give it a `name`" in refused(das, "validate", config)
-    config = one_table(tmp_path, {"table": "Sex", "name": "sex"}, data__columns=columns)
+    config = one_table(tmp_path, {"query": "Sex", "name": "sex"}, data__columns=columns)
     done(das, "run", config)
 
 
 def test_a_mean_whose_attribute_makes_no_name_needs_one(das, tmp_path):
     columns = {"../age": {"column": "AGE", "bins": [0, 16, 30]}}
-    mean = {"mean": "../age", "low": 0, "high": 99, "spread": 9, "share": "1", "method": "clipped"}
-    config = survey(tmp_path, statistics=[mean], tables=[], data__columns=columns)
+    mean = {
+        "mean": "../age",
+        "low": 0,
+        "high": 99,
+        "sd_bound": 9,
+        "share": "1",
+        "method": "clipped",
+    }
+    config = survey(tmp_path, statistics=[mean], contingency_tables=[], data__columns=columns)
     assert "give it a `name`" in refused(das, "validate", config)
-    config = survey(tmp_path, statistics=[mean | {"name": "age"}], tables=[], data__columns=columns)
+    config = survey(
+        tmp_path, statistics=[mean | {"name": "age"}], contingency_tables=[], data__columns=columns
+    )
     assert "age" in done(das, "validate", config)
 
 
 def test_a_table_that_is_too_large_is_refused_and_with_fewer_marginals_drawn(das, tmp_path):
-    table = {"table": "age * income", "exact": ["age", "income"]}
+    table = {"query": "age * income", "exact": ["age", "income"]}
     config = one_table(tmp_path, table)
     text = refused(das, "validate", config)
-    assert "may be too large to be drawn exactly" in text
-    assert "keep fewer marginals, or ask for a table of fewer cells" in text
+    assert "may be too large for exact sampling" in text
+    assert "keep fewer marginals, or request a table with fewer cells" in text
     config = one_table(tmp_path, {**table, "exact": ["age"]})
     done(das, "run", config)
 

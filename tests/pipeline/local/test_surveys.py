@@ -142,7 +142,7 @@ def test_strata_of_nobody_and_of_one_come_out_within_their_bounds(das, config, t
 
 
 def test_small_strata_are_pooled_by_public_sizes_whatever_the_data(das, tmp_path):
-    config = write_survey(tmp_path, statistics__0__least="1/10")
+    config = write_survey(tmp_path, statistics__0__min_share="1/10")
     done(das, "run", config)
     strata = {stratum for name, stratum in means(tmp_path) if name == "income"}
     assert strata == {"everybody", "m * a", "m * b", "f * a", "f * b", "pooled"}
@@ -163,7 +163,7 @@ def test_rows_of_the_weights_may_come_in_any_order(das, config, tmp_path):
 
 def test_pure_epsilon_takes_clipped_means(das, tmp_path):
     statistics = [
-        {"mean": "income", "low": 0, "high": 10000, "spread": 1500, "share": "1",
+        {"mean": "income", "low": 0, "high": 10000, "sd_bound": 1500, "share": "1",
          "method": "clipped", "missing": "exclude"},
     ]  # fmt: skip
     config = write_survey(
@@ -188,7 +188,7 @@ def sums(folder: Path, part: str) -> list[dict[str, Any]]:
 def test_a_spread_that_is_too_small_is_warned_of_from_noisy_answers(das, tmp_path):
     """At rho 10,000 noise is nothing; incomes spread by a thousand, not by ten. Sizes are exact: of
     those that follow from weights, records that vary about them might explain as much."""
-    config = write_survey(tmp_path, privacy__rho="10000", statistics__0__spread=10)
+    config = write_survey(tmp_path, privacy__rho="10000", statistics__0__sd_bound=10)
     records = Counter(("mf"["12".index(row[0])], row[1].lower()) for row in people())
     sizes = [f"{line},{records[tuple(line.split(',')[:2])]}" for line in WEIGHTS[1:]]
     (tmp_path / "weights.csv").write_text("\n".join([f"{WEIGHTS[0]},size", *sizes, ""]))
@@ -203,9 +203,18 @@ def test_a_spread_that_is_too_small_is_warned_of_from_noisy_answers(das, tmp_pat
     ("settings", "holds"),
     [
         ({"model": "tree"}, "selected marginals"),
-        ({"model": "adaptive", "megabytes": 1, "round_steps": 5}, "selected marginals"),
         (
-            {"strata": {"attributes": ["sex", "group"], "weights": "weights.csv", "least": "1/20"}},
+            {"model": "adaptive", "max_model_megabytes": 1, "steps_per_round": 5},
+            "selected marginals",
+        ),
+        (
+            {
+                "strata": {
+                    "attributes": ["sex", "group"],
+                    "weights": "weights.csv",
+                    "min_share": "1/20",
+                }
+            },
             "marginals of everybody and of strata",
         ),
     ],
@@ -230,8 +239,8 @@ def test_other_models_are_measured_stored_and_verified(das, tmp_path, settings, 
 
 
 def test_microdata_of_strata_have_the_public_shares(das, tmp_path):
-    strata = {"attributes": ["group", "sex"], "weights": "weights.csv", "least": "0"}
-    synthesis = {"share": "1", "steps": 10, "components": 10, "starts": 1, "strata": strata}
+    strata = {"attributes": ["group", "sex"], "weights": "weights.csv", "min_share": "0"}
+    synthesis = {"share": "1", "steps": 10, "components": 10, "n_fits": 1, "strata": strata}
     done(das, "run", write_survey(tmp_path, synthesis=synthesis, statistics=[]))
     file = next((tmp_path / "out/release/microdata/parquet").glob("part-*"))
     rows = [tuple(row.values())[:2] for row in pq.read_table(file).to_pylist()]
@@ -290,13 +299,17 @@ def test_other_settings_make_another_solution_without_data_or_noise(das, config,
     done(das, "run", config)
     before = measurements(tmp_path)
     (tmp_path / "persons.csv").unlink()
-    configure(tmp_path, synthesis__components=5, synthesis__records=100, statistics__0__shrink=True)
+    configure(
+        tmp_path, synthesis__components=5, synthesis__n_records=100, statistics__0__shrink=True
+    )
     text = refused(das, "run", "--only", "solve", config)
     assert "shrink false, now true" in text
     assert "--solution NAME" in text
-    configure(tmp_path, synthesis__components=5, synthesis__records=100)
+    configure(tmp_path, synthesis__components=5, synthesis__n_records=100)
     assert "components 20, now 5" in refused(das, "run", "--only", "solve", config)
-    configure(tmp_path, synthesis__components=5, synthesis__records=100, statistics__0__shrink=True)
+    configure(
+        tmp_path, synthesis__components=5, synthesis__n_records=100, statistics__0__shrink=True
+    )
     done(das, "run", "--only", "solve", config, "--solution", "few")
     assert json.loads(done(das, "verify", config, "--solution", "few"))["records"] == 100
     assert measurements(tmp_path) == before
@@ -334,7 +347,7 @@ def test_the_same_command_again_changes_nothing(das, config, tmp_path):
 @pytest.mark.parametrize(
     ("place", "claimed"),
     [
-        ("jobs.survey.run.claim_grants", 0),
+        ("jobs.survey.run.reserve_budgets", 0),
         ("jobs.survey.run.measure_part", 1),  # between claim and draw
         ("jobs.survey.confidential.measure.write_part", 1),  # drawn, and nothing written
         ("jobs.pipeline.folder.draws.accept", 1),  # recorded, and not readable
@@ -414,7 +427,7 @@ def test_of_copies_the_one_that_is_said_to_go_on_draws(das, config, tmp_path):
 def test_another_run_on_the_same_people_needs_another_grant(das, config, tmp_path):
     done(das, "run", config)
     assert "was spent by another run" in refused(das, "run", config, "--out", tmp_path / "two")
-    configure(tmp_path, privacy__grant="2", output__directory="two")
+    configure(tmp_path, privacy__budget_id="2", output__directory="two")
     done(das, "run", config)
     found = json.loads(done(das, "account", config, "--json"))
     assert [one["total"] for one in found["composed"]] == ["8"]
@@ -502,14 +515,16 @@ def test_seeded_noise_is_marked_and_claims_nothing(das, tmp_path):
 
 def test_another_configuration_of_a_folder_is_refused(das, config, tmp_path):
     done(das, "run", config)
-    configure(tmp_path, statistics__0__spread=2000)
+    configure(tmp_path, statistics__0__sd_bound=2000)
     text = refused(das, "run", tmp_path / "out")
     assert "is not the configuration that this folder was begun with" in text
     assert "belongs to a different configuration" in refused(das, "run", config)
     configure(tmp_path)
     (tmp_path / "weights.csv").write_text((tmp_path / "weights.csv").read_text() + "\n")
     assert "different configuration" in refused(das, "run", config)
-    configure(tmp_path, statistics__0__spread=2000, output__directory="new", privacy__grant="2")
+    configure(
+        tmp_path, statistics__0__sd_bound=2000, output__directory="new", privacy__budget_id="2"
+    )
     done(das, "run", config)
 
 
@@ -589,11 +604,11 @@ def test_weights_that_do_not_fit(das, config, tmp_path, rows, what):
     [
         ({"statistics__0__share": "1/3"}, "do not sum to 1"),
         ({"statistics__0__share": 0.25}, "floating-point"),
-        ({"statistics__0__spread": None}, "spread: is required"),
-        ({"statistics__0__spread": 0}, "spread"),
+        ({"statistics__0__sd_bound": None}, "sd_bound: is required"),
+        ({"statistics__0__sd_bound": 0}, "sd_bound"),
         ({"statistics__0__mean": "sex"}, "no attribute with `bins`"),
         ({"statistics__0__missing": None}, "is required: the column has missing values"),
-        ({"statistics__0__strata": ["sex", "place"]}, "names no column"),
+        ({"statistics__0__stratify_by": ["sex", "place"]}, "names no column"),
         ({"statistics__0__weights": None}, "go together"),
         ({"statistics__0__low": 10000}, "below `high`"),
         ({"statistics__1__mean": "income", "statistics__1__missing": 0}, "has a name twice"),
@@ -604,7 +619,7 @@ def test_weights_that_do_not_fit(das, config, tmp_path, rows, what):
         ({"data__columns__age__bins": [0, 30, 20]}, "must rise"),
         ({"data__columns__age__codes": {"1": "a", "2": "b"}}, "exactly one of"),
         ({"data__columns__sex__codes": {"1": "m", "2": "m"}}, "two levels or more"),
-        ({"data__records": 6_000_000}, "more than one machine works on"),
+        ({"data__n_records": 6_000_000}, "more than one machine works on"),
         ({"data__columns__age__bins": list(range(5001))}, "more than one machine works on"),
         ({"data__path": "persons.sav"}, "unknown file type"),
         ({"data__geocode": "place"}, "is not a known key"),
@@ -616,13 +631,13 @@ def test_weights_that_do_not_fit(das, config, tmp_path, rows, what):
         ({"synthesis__weighting": "cells"}, "weighting"),
         ({"synthesis": {"share": "1/2", "model": "tree", "weighting": "equal"}},
          "`weighting` says nothing with model tree"),
-        ({"synthesis__megabytes": 2}, "`megabytes` says nothing with model mixture"),
+        ({"synthesis__max_model_megabytes": 2}, "`max_model_megabytes` says nothing with model mixture"),
         ({"synthesis__strata": {"attributes": ["sex"], "weights": "weights.csv"}},
-         "`pairs_again` says nothing with strata"),
-        ({"synthesis__pairs_again": None,
+         "`n_remeasured_pairs` says nothing with strata"),
+        ({"synthesis__n_remeasured_pairs": None,
           "synthesis__strata": {"attributes": ["sex"], "weights": "weights.csv"}},
          "a second time"),
-        ({"synthesis__pairs_again": None,
+        ({"synthesis__n_remeasured_pairs": None,
           "synthesis__strata": {"attributes": ["sex", "place"], "weights": "weights.csv"}},
          "are unknown"),
         ({"evaluate": {"groups": [["sex", "place"]]}}, "is no attribute of the microdata"),
@@ -769,7 +784,7 @@ def test_a_survey_without_means_or_without_microdata(das, tmp_path):
     done(das, "run", config, "--out", tmp_path / "microdata")
     assert not (tmp_path / "microdata/release/means.csv").exists()
     config = write_survey(
-        tmp_path, statistics__0__share="3/4", synthesis=None, privacy__grant="second"
+        tmp_path, statistics__0__share="3/4", synthesis=None, privacy__budget_id="second"
     )
     done(das, "run", config, "--out", tmp_path / "means")
     assert not (tmp_path / "means/release/microdata").exists()
@@ -802,7 +817,7 @@ def test_attributes_of_surveys_are_named_as_those_of_censuses(das, tmp_path, nam
     """`b * c` beside `b` and `c` made two queries of one name, which shared a noise stream."""
     columns = {"b": {"column": "SEX", "codes": {"1": "m", "2": "f"}},
                name: {"column": "GROUP", "codes": {"A": "a", "B": "b", "C": "c"}}}  # fmt: skip
-    synthesis = {"share": "1", "components": 2, "starts": 1, "steps": 2}
+    synthesis = {"share": "1", "components": 2, "n_fits": 1, "steps": 2}
     config = write_survey(tmp_path, data__columns=columns, statistics=[], synthesis=synthesis)
     assert "cannot be the name of an attribute" in refused(das, "validate", config)
     assert "cannot be the name of an attribute" in refused(das, "run", config)
@@ -818,7 +833,7 @@ def test_labels_that_would_make_strata_ambiguous_are_refused(das, tmp_path, labe
 @pytest.mark.parametrize(
     ("changes", "what"),
     [
-        ({"statistics__1__high": 1 << 28, "statistics__1__spread": 1e8}, "coarser unit"),
+        ({"statistics__1__high": 1 << 28, "statistics__1__sd_bound": 1e8}, "coarser unit"),
         ({"privacy__rho": "1/100000000000000000"}, "sigma_sq"),
     ],
 )
@@ -831,7 +846,7 @@ def test_means_that_could_not_be_measured_cost_nothing(das, tmp_path, changes, w
 
 def test_no_noisy_answer_makes_a_later_step_fail(das, tmp_path):
     """So little budget that the first step says nothing: later ones clip within a public limit."""
-    ages = {"mean": "age", "low": -(1 << 27), "high": 1 << 27, "spread": 2e7, "share": "1",
+    ages = {"mean": "age", "low": -(1 << 27), "high": 1 << 27, "sd_bound": 2e7, "share": "1",
             "steps": 3, "intersect": False}  # fmt: skip
     for number in range(5):
         folder = tmp_path / str(number)

@@ -278,7 +278,7 @@ def test_tables_that_cannot_be_made_are_refused_by_validate(
     assert text in printed
 
 
-def test_a_table_of_more_geolevels_is_made_and_the_sealed_ones_stay(
+def test_a_table_of_more_geolevels_is_made_and_the_finalized_ones_stay(
     das: Das, origin: Path, tmp_path: Path
 ) -> None:
     out = Path(shutil.copytree(origin / "out", tmp_path / "out"))
@@ -289,7 +289,7 @@ def test_a_table_of_more_geolevels_is_made_and_the_sealed_ones_stay(
     try:
         code, printed = das("run", "--only", "solve", config, "--out", out)
         assert code == OutputError.exit_code
-        assert "is sealed, and was made with other settings" in printed
+        assert "is finalized, and was made with other settings" in printed
         assert files(out / "release/products/persons/tables") == files(
             origin / "out/release/products/persons/tables"
         )

@@ -265,7 +265,7 @@ def test_a_run_with_a_third_mechanism(tmp_path, registered):
         any((release_of(out).root / "estimates" / part).rglob("*.parquet")) for part in parts
     )
     ledger = read_ledger(release.ledger).spent()
-    ledger.seal()
+    ledger.finalize()
     assert ledger.path_costs() == (16, 16)
     assert {type(entry.mechanism) for entry in ledger.entries} == {DiscreteStudent}
 

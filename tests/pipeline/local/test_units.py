@@ -136,7 +136,7 @@ def test_costs_add_up_exactly(folder):
     release = release_of(folder / "out")
     spent = [read_ledger(one.ledger).spent() for one in (release, release.product("units"))]
     for ledger in spent:
-        ledger.seal()
+        ledger.finalize()
     manifest = json.loads(release.manifest.read_text())
     (together,) = manifest["together"]["composed"]
     assert Fraction(together["total"]) == sum(one.granted for one in spent) == Fraction(8, 7)
@@ -234,7 +234,7 @@ def test_facilities_bind_the_persons(tmp_path):
         tmp_path,
         schema=str(toy.ROOT / "conf" / "schema" / "group_quarters.yaml"),
         data={
-            "format": "block_table",
+            "input_format": "block_table",
             "path": str(tmp_path / "people.csv"),
             "columns": {kind: {"hhgq": kind} for kind in kinds},
         },
@@ -437,7 +437,7 @@ def test_large_budgets_give_both_inputs_back(tmp_path):
 def test_seeded_products_do_not_share_their_noise(tmp_path):
     """Equal schemas and data, one seed: the noise of the products is not the same."""
     toy.write_records(tmp_path)
-    data = {"format": "records", "path": str(tmp_path / "records.csv"), "geocode": "block",
+    data = {"input_format": "records", "path": str(tmp_path / "records.csv"), "geocode": "block",
             "columns": {"sex": "sex", "age": "age"}}  # fmt: skip
     twin = {
         "schema": str(toy.ROOT / "conf" / "schema" / "toy.yaml"),
@@ -474,7 +474,7 @@ def test_true_occupancy_shows_nowhere_but_in_the_confidential_folder(tmp_path):
     text[1] = ",".join([first, str(canary), str(rest), *cells[3:]])
     (tmp_path / "units.csv").write_text("\n".join(text) + "\n")
     poor = section(tmp_path)["privacy"] | {"rho": "1/1000000000000"}
-    solve = {"rounding": [["hhgq", "detailed"]], "tolerance": 1e-5}
+    solve = {"rounding_passes": [["hhgq", "detailed"]], "tolerance": 1e-5}
     output = {"microdata": []}  # one row per unit would be billions
     out = execute(real(tmp_path, units=section(tmp_path, privacy=poor, solve=solve, output=output)))
     hidden = Canaries(frozenset({canary, rest}))
@@ -490,7 +490,7 @@ def test_true_occupancy_shows_nowhere_but_in_the_confidential_folder(tmp_path):
         ({"privacy": {"rho": "1"}}, r"units.privacy.allocation: is required"),
         ({"output": {"h1": "hhgq"}}, r"units.output.h1: query hhgq: makes no table H1"),
         ({"invariants": [{"query": "age", "geolevel": "block"}]}, r"units.invariants: .*age"),
-        ({"solve": {"rounding": [["total"]]}}, r"units.solve: .*must be detailed"),
+        ({"solve": {"rounding_passes": [["total"]]}}, r"units.solve: .*must be detailed"),
         ({"surplus": 1}, r"units.surplus: is not a known key"),
     ],
 )
@@ -522,7 +522,7 @@ def test_the_digest_knows_the_units_but_not_their_outputs(tmp_path):
     first = digest()
     assert first != plain
     assert digest(output={}) == first
-    assert digest(solve={"targets": "own"}) == first
+    assert digest(solve={"fit_to": "level"}) == first
     assert digest(invariants=[]) != first
     other = section(tmp_path)["privacy"] | {"rho": "1/8"}
     assert digest(privacy=other) != first

@@ -36,7 +36,7 @@ def main() -> None:
     assert NoiseKey.draw() != NoiseKey.draw()
     with open_job(load_run(Path(sys.argv[1])), Reporter(quiet=True)) as job:
         do_stages(job, ("plan", "read"))
-        do_stages(job, ("settle", "claim", "measure"))
+        do_stages(job, ("resolve_constraints", "reserve_budget", "measure"))
         java = job.tasks.session.sparkContext._gateway.proc.pid
         print(json.dumps({"java": java, "keys": keys, "shares": shares}), flush=True)
         sys.stdin.read()

@@ -95,7 +95,7 @@ def test_a_driver_killed_while_solving_is_resumed(state: Toy, expected: Counts) 
     before = {path: path.read_bytes() for path in out.rglob(MANIFEST)}
     done = state.cluster.submit(state.archive, "run", out)
     assert done.returncode == 0, done.stdout[-3000:]
-    assert "measure      4 of 4 done" in done.stdout
+    assert "measure                4 of 4 done" in done.stdout
     assert {path: path.read_bytes() for path in before} == before
     assert counts(out) == expected
 

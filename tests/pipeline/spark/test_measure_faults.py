@@ -74,7 +74,7 @@ def configuration(folder: Path, name: str, randomness: dict[str, Any], **spark: 
     document = {
         "name": name,
         "schema": str(ROOT / "conf" / "schema" / "pl94.yaml"),
-        "data": {"format": "histograms", "path": str(folder / "nation" / "histograms")},
+        "data": {"input_format": "histograms", "path": str(folder / "nation" / "histograms")},
         "geography": {
             "levels": [{"name": level, "digits": digits} for level, digits in LEVELS.items()],
             "geounits": {"path": str(folder / "nation" / "geounits.parquet")},
@@ -104,7 +104,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
         with open_job(load_run(configuration(folder, "undisturbed", SEEDED)), quiet) as job:
             do_stages(job, ("plan", "read"))
             shutil.copytree(job.out, folder / "disturbed")
-            do_stages(job, ("settle", "claim", "measure"))
+            do_stages(job, ("resolve_constraints", "reserve_budget", "measure"))
     with standalone_cluster(folder) as cluster:
         yield Stage(folder, build_zip(folder, MANY_TASKS), cluster, folder / "undisturbed")
 

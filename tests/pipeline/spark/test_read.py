@@ -44,7 +44,7 @@ def records(folder: Path, text: str) -> RecordsData:
     path = folder / "people.csv"
     path.write_text(text)
     columns = {"sex": "sex", "age": "age"}
-    return RecordsData(format="records", path=path, geocode="block", columns=columns)
+    return RecordsData(input_format="records", path=path, geocode="block", columns=columns)
 
 
 def histograms(folder: Path, codes: list[str]) -> HistogramsData:
@@ -52,7 +52,7 @@ def histograms(folder: Path, codes: list[str]) -> HistogramsData:
     lists = pa.array([[0]] * len(codes), pa.list_(pa.int64()))
     table = pa.table({"geocode": codes, "cells": lists, "counts": lists})
     pq.write_table(table, path)
-    return HistogramsData(format="histograms", path=path)
+    return HistogramsData(input_format="histograms", path=path)
 
 
 def listing(folder: Path, codes: list[str], kind: str = "csv") -> GeounitsFile:
@@ -105,7 +105,7 @@ def test_entries_of_records_come_from_all_chunks(
 
 def test_entries_of_pl94(tasks: SparkTasks, tmp_path: Path) -> None:
     path = pl94_files.write_zip(tmp_path / "pr2020.pl.zip", pl94_files.lines())
-    data = Pl94Data(format="pl94", path=path)
+    data = Pl94Data(input_format="pl94", path=path)
     schema = load_schema(ROOT / "conf" / "schema" / "pl94_tables.yaml")
     spine = Spine(("state", "block"), (2, 15))
     assert entries_of(reader_of(data, schema, 15)) == pl94_files.expected()
@@ -149,7 +149,7 @@ def test_geocodes_of_records_and_tables(tasks: SparkTasks, tmp_path: Path) -> No
     lines = ["|".join(["id", *cells]), "0102|0|0|0|0|0|0", "0101|0|0|0|0|0|0"]
     path.write_text("\n".join(lines) + "\n")
     data = BlockTableData(
-        format="block_table", path=path, geocode="id", pattern="s{sex}a{age}", delimiter="|"
+        input_format="block_table", path=path, geocode="id", pattern="s{sex}a{age}", delimiter="|"
     )
     codes = codes_of(data, None, tasks)
     assert text_of(codes) == ["0101", "0102"]
@@ -201,7 +201,7 @@ def test_geocode_that_is_not_in_the_public_list(tasks: SparkTasks, tmp_path: Pat
 def test_geocode_of_pl94_that_is_not_in_the_public_list(tasks: SparkTasks, tmp_path: Path) -> None:
     path = pl94_files.write_zip(tmp_path / "pr2020.pl.zip", pl94_files.lines())
     units = listing(tmp_path, [pl94_files.BLOCKS[0]])
-    text = refused(Pl94Data(format="pl94", path=path), units, tmp_path / "a", tasks)
+    text = refused(Pl94Data(input_format="pl94", path=path), units, tmp_path / "a", tasks)
     assert f"{path}/prgeo2020.pl, row 3: geocode is not in the list" in text
     assert pl94_files.BLOCKS[1] not in text
 

@@ -41,7 +41,7 @@ def nation(tmp_path_factory: pytest.TempPathFactory) -> HistogramsData:
     out = tmp_path_factory.mktemp("nation")
     spec = GenerateSpec(seed=3, blocks=700, states=2, schema="block16", format="histograms")
     generate(spec, out)
-    return HistogramsData(format="histograms", path=out / "histograms")
+    return HistogramsData(input_format="histograms", path=out / "histograms")
 
 
 def truth(data: HistogramsData, out: Path, tasks: SparkTasks) -> tuple[ConfidentialLayout, Lattice]:
@@ -123,7 +123,7 @@ def test_nation_without_persons(tasks: SparkTasks, tmp_path: Path) -> None:
     codes = ["010010001001000", "010010001001001"]
     path = tmp_path / "none.parquet"
     pq.write_table(pa.table({"geocode": codes, "cells": lists, "counts": lists}), path)
-    data = HistogramsData(format="histograms", path=path)
+    data = HistogramsData(input_format="histograms", path=path)
     layout, lattice = truth(data, tmp_path / "out", tasks)
     for level in range(6):
         assert as_counter(layout, lattice, level) == Counter()

@@ -15,22 +15,15 @@ from das.errors import DasError, InfeasibleError, InputError, RuntimeSetupError
 from jobs.pipeline.tasks.batches import Sizing
 from jobs.pipeline.tasks.connect import ConnectTasks
 from jobs.pipeline.tasks.connect_session import connect_session
-from jobs.pipeline.tasks.executor import LocalTasks, SparkTasks, Tasks
+from jobs.pipeline.tasks.executor import LocalTasks, Tasks
 from jobs.pipeline.tasks.failures import machine_failure
 from jobs.pipeline.tasks.resources import Meter
-from jobs.pipeline.tasks.session import spark_session
 from jobs.pipeline.tasks.step import Step, watching
 from tests.pipeline.spark.connect import connect_server
 
 pytestmark = pytest.mark.spark
 
 MIB = 1 << 20
-
-
-@pytest.fixture(scope="module")
-def spark_tasks() -> Iterator[Tasks]:
-    with spark_session("contract", master="local[2,3]", driver_memory="1g") as session:
-        yield SparkTasks(session, Sizing(4))
 
 
 @pytest.fixture(scope="module")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pickle
 
-import pytest
-
 from das import errors
 
 EXIT_CODES = {
@@ -34,13 +32,13 @@ def test_every_error_has_the_documented_exit_code():
     assert {kind: kind.exit_code for kind in EXIT_CODES} == EXIT_CODES
 
 
-@pytest.mark.parametrize("kind", EXIT_CODES)
-def test_message_and_facts_survive_pickling(kind):
-    error = kind("a.yaml: rho", "must be positive", got=0, want="a fraction", remedy="raise it")
-    copy = pickle.loads(pickle.dumps(error))
-    assert type(copy) is kind
-    assert vars(copy) == vars(error)
-    assert str(copy) == ("a.yaml: rho: must be positive; got 0; expected a fraction; raise it")
+def test_message_and_facts_survive_pickling():
+    for kind in EXIT_CODES:
+        error = kind("a.yaml: rho", "must be positive", got=0, want="a fraction", remedy="raise it")
+        copy = pickle.loads(pickle.dumps(error))
+        assert type(copy) is kind
+        assert vars(copy) == vars(error)
+        assert str(copy) == ("a.yaml: rho: must be positive; got 0; expected a fraction; raise it")
 
 
 def test_absent_facts_leave_no_trace_in_the_message():

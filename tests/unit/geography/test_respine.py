@@ -54,7 +54,7 @@ def test_split_makes_halves_below_the_geounit():
 
 def test_all_three_steps_in_one_design():
     marked = np.array([False, True, False, True, False, False])
-    design = SpineDesign(split="state", regroup="group", gather="state_part")
+    design = SpineDesign(split="state", regroup="group", split_children="state_part")
     made = optimize_spine(SPINE, CODES, PLACE, design, marked)
     names = ("state", "state_part", "tract_part_group", "tract_part", "group_regrouped", "block")
     assert made.spine == Spine(names, (1, 2, 5, 6, 9, 11))
@@ -77,8 +77,8 @@ def test_a_group_without_a_number_is_refused(monkeypatch):
 
 def test_a_new_geolevel_takes_no_name_that_is_taken():
     spine = Spine(("state", "tract", "tract_group", "block"), (1, 2, 3, 4))
-    with pytest.raises(GeographyError, match="as one that there is; got tract_group"):
-        design_spine(spine, SpineDesign(regroup=None, gather="state"))
+    with pytest.raises(GeographyError, match="a name that is taken; got tract_group"):
+        design_spine(spine, SpineDesign(regroup=None, split_children="state"))
 
 
 def test_pieces_of_one_class_are_even_and_in_order():
@@ -122,7 +122,7 @@ def test_real_districts_come_closer():
     for name, design in {
         "census": SpineDesign(regroup=None),
         "regrouped": SpineDesign(),
-        "gathered": SpineDesign(gather="county"),
+        "gathered": SpineDesign(split_children="county"),
     }.items():
         made = optimize_spine(spine, codes, entities, design)
         total[name] = {kind: sum(sorted_distances(made, entities, kind)) for kind in entities.kinds}
@@ -150,8 +150,8 @@ def test_real_districts_come_closer():
             "spine design, regroup: needs a geolevel above and one below; got state",
         ),
         (
-            SpineDesign(regroup=None, gather="block"),
-            "spine design, gather: needs a geolevel below; got block",
+            SpineDesign(regroup=None, split_children="block"),
+            "spine design, split_children: needs a geolevel below; got block",
         ),
         (
             SpineDesign(split="state", regroup=None),

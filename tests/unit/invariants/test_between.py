@@ -11,7 +11,13 @@ from das.errors import ConfigError
 from das.histograms import Histograms
 from das.queries.query import parse_query
 from das.schema import Attribute, Schema
-from invariants.between import Form, Tie, Ties, caps_of, tie_types
+from invariants.between import (
+    CrossProductConstraint,
+    CrossProductConstraints,
+    Form,
+    build_constraints,
+    caps_of,
+)
 from invariants.exact import Invariant
 from invariants.implied import can_be_assigned
 from invariants.leaves import add_up
@@ -26,17 +32,17 @@ def form(coefficients: np.ndarray) -> Form:
     return Form({"units": coefficients})
 
 
-def tie(name: str, cells: tuple[int, ...], least=None, most=None) -> Tie:
-    return Tie(name, np.isin(np.arange(SCHEMA.size), cells), least, most)
+def tie(name: str, cells: tuple[int, ...], least=None, most=None) -> CrossProductConstraint:
+    return CrossProductConstraint(name, np.isin(np.arange(SCHEMA.size), cells), least, most)
 
 
-def equal(name: str, cells: tuple[int, ...], coefficients: np.ndarray) -> Tie:
+def equal(name: str, cells: tuple[int, ...], coefficients: np.ndarray) -> CrossProductConstraint:
     same = form(coefficients)
     return tie(name, cells, same, same)
 
 
-def ties_of(*entries: Tie) -> Ties:
-    return tie_types(entries, LEVELS, np.ones(SCHEMA.size, np.bool_))
+def ties_of(*entries: CrossProductConstraint) -> CrossProductConstraints:
+    return build_constraints(entries, LEVELS, np.ones(SCHEMA.size, np.bool_))
 
 
 def dense(counts: np.ndarray) -> Histograms:
@@ -63,7 +69,7 @@ TWO_LOWER = (
 EVERY = np.array([*itertools.product(range(4), range(4), range(3))])  # counts of a leaf
 
 
-def kept(entries: tuple[Tie, ...], units: np.ndarray) -> np.ndarray:
+def kept(entries: tuple[CrossProductConstraint, ...], units: np.ndarray) -> np.ndarray:
     """Which of EVERY keep the ties in a leaf with these units."""
     others = {"units": dense(np.tile(units, (len(EVERY), 1)))}
     return ~np.any([one.broken(dense(EVERY), others) for one in entries], axis=0)
@@ -131,11 +137,11 @@ def total_of(name: str) -> Invariant:
         ),
         (
             (tie("a", (0,), least=form(2 * ONE)), tie("b", (0,), most=form(ONE))),
-            "may demand more than it allows",
+            "may have a lower bound above the upper one",
         ),
         (
             (equal("a", (0,), 2 * ONE), tie("b", (0, 1), most=form(ONE))),
-            "may leave fewer than none",
+            "may leave a negative upper bound",
         ),
         (
             (equal("a", (0,), ONE), equal("b", (1,), ONE), tie("c", (0, 1), least=form(ONE))),
@@ -150,19 +156,21 @@ def test_ties_that_might_contradict_each_other_are_refused(entries, said) -> Non
 
 def test_cells_in_which_nobody_may_be_are_no_type() -> None:
     possible = np.array([True, True, False])
-    with pytest.raises(ConfigError, match="counts nobody who can be"):
-        tie_types([tie("a", (2,), least=form(ONE))], LEVELS, possible)
+    with pytest.raises(ConfigError, match="counts no possible cell"):
+        build_constraints([tie("a", (2,), least=form(ONE))], LEVELS, possible)
 
 
 def test_two_bounds_of_which_either_may_bind_do_not_go_with_exact_totals() -> None:
-    with pytest.raises(ConfigError, match="either may bind"):
+    with pytest.raises(ConfigError, match="several lower or several upper bounds"):
         list(caps_of(None, ties_of(*TWO_LOWER), [total_of("total")], ["units"]))
 
 
 def test_exact_queries_may_not_cross_the_types() -> None:
     schema = Schema("two", (Attribute("a", ("x", "y")), Attribute("b", ("x", "y"))))
-    diagonal = Tie("diagonal", np.array([True, False, False, True]), form(ONE), None)
-    ties = tie_types([diagonal], LEVELS, np.ones(4, np.bool_))
+    diagonal = CrossProductConstraint(
+        "diagonal", np.array([True, False, False, True]), form(ONE), None
+    )
+    ties = build_constraints([diagonal], LEVELS, np.ones(4, np.bool_))
     invariant = Invariant(parse_query(schema, "a"), LEVELS)
     with pytest.raises(ConfigError, match="crosses"):
         list(caps_of(None, ties, [invariant], ["units"]))

@@ -64,26 +64,26 @@ def largest_miss(leaves: Leaves, counts: np.ndarray) -> float:
     return float(max(0, below.max(), above.max()))
 
 
-@pytest.mark.parametrize("seed", range(60))
-def test_counts_can_be_assigned_iff_a_dealing_exists(seed):
-    leaves = random_leaves(np.random.default_rng(seed))
-    dealings, summed = all_dealings(leaves), one_owner(leaves)
-    for counts in itertools.product(range(MOST), repeat=leaves.n_types):
-        exists = counts in dealings
-        assert can_be_assigned(leaves, np.array(counts)) is exists
-        assert can_be_assigned(summed, np.array(counts)) is exists
-        assert (largest_miss(tighten(leaves), np.array(counts)) == 0) is exists
+def test_counts_can_be_assigned_iff_a_dealing_exists():
+    for seed in range(60):
+        leaves = random_leaves(np.random.default_rng(seed))
+        dealings, summed = all_dealings(leaves), one_owner(leaves)
+        for counts in itertools.product(range(MOST), repeat=leaves.n_types):
+            exists = counts in dealings
+            assert can_be_assigned(leaves, np.array(counts)) is exists
+            assert can_be_assigned(summed, np.array(counts)) is exists
+            assert (largest_miss(tighten(leaves), np.array(counts)) == 0) is exists
 
 
-@pytest.mark.parametrize("seed", range(60))
-def test_three_separations_find_the_same_violation(seed):
-    rng = np.random.default_rng(1000 + seed)
-    leaves = random_leaves(rng)
-    for _ in range(5):
-        counts = rng.integers(0, 40, leaves.n_types) / 4
-        miss = largest_miss(tighten(leaves), counts)
-        assert most_violated(leaves, counts, cut_by_flow).violation == pytest.approx(miss)
-        assert most_violated(leaves, counts, cut_by_program).violation == pytest.approx(miss)
+def test_three_separations_find_the_same_violation():
+    for seed in range(60):
+        rng = np.random.default_rng(1000 + seed)
+        leaves = random_leaves(rng)
+        for _ in range(5):
+            counts = rng.integers(0, 40, leaves.n_types) / 4
+            miss = largest_miss(tighten(leaves), counts)
+            assert most_violated(leaves, counts, cut_by_flow).violation == pytest.approx(miss)
+            assert most_violated(leaves, counts, cut_by_program).violation == pytest.approx(miss)
 
 
 def deals_by_network(leaves: Leaves, counts: np.ndarray) -> bool:
@@ -127,12 +127,12 @@ def group_quarters(rng: np.random.Generator) -> tuple[Leaves, np.ndarray]:
     return Leaves(facilities, facilities * 99_999, totals, totals), counts
 
 
-@pytest.mark.parametrize("seed", range(100))
-def test_a_plain_network_agrees(seed):
-    leaves, counts = group_quarters(np.random.default_rng(seed))
-    dealt = deals_by_network(leaves, counts)
-    assert can_be_assigned(leaves, counts) is dealt
-    assert can_be_assigned(one_owner(leaves), counts) is dealt
+def test_a_plain_network_agrees():
+    for seed in range(100):
+        leaves, counts = group_quarters(np.random.default_rng(seed))
+        dealt = deals_by_network(leaves, counts)
+        assert can_be_assigned(leaves, counts) is dealt
+        assert can_be_assigned(one_owner(leaves), counts) is dealt
 
 
 def test_the_instances_are_of_both_kinds():
@@ -174,9 +174,9 @@ def published_program(leaves: Leaves, counts: np.ndarray) -> float:
     return float(found.fun)
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_the_published_program_finds_the_same_lower_violation(seed):
-    leaves, counts = group_quarters(np.random.default_rng(2000 + seed))
-    sets = np.array(list(itertools.product([False, True], repeat=leaves.n_types)))
-    miss = (lower_bounds(tighten(leaves), sets) - sets @ counts).max()
-    assert -published_program(leaves, counts) == pytest.approx(miss, abs=1e-6)
+def test_the_published_program_finds_the_same_lower_violation():
+    for seed in range(40):
+        leaves, counts = group_quarters(np.random.default_rng(2000 + seed))
+        sets = np.array(list(itertools.product([False, True], repeat=leaves.n_types)))
+        miss = (lower_bounds(tighten(leaves), sets) - sets @ counts).max()
+        assert -published_program(leaves, counts) == pytest.approx(miss, abs=1e-6)

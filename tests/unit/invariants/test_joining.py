@@ -8,8 +8,13 @@ import pytest
 from das.errors import ConfigError, VerificationError
 from das.histograms import Histograms
 from das.schema import Attribute, Schema
-from invariants.between import Form, Tie, Ties, tie_types
-from invariants.joining import NO_CODE, Joined, Order, join, places_of
+from invariants.between import (
+    CrossProductConstraint,
+    CrossProductConstraints,
+    Form,
+    build_constraints,
+)
+from invariants.joining import NO_CODE, Joined, JoinOrder, join, unit_bounds
 from tests.builders.histograms import from_dense
 
 # Units: vacant, of one, of two, of three to six, facilities; records: role x adult x group.
@@ -28,11 +33,11 @@ LEAST, MOST = np.array([0, 1, 2, 3, 0]), np.array([0, 1, 2, 6, 0])
 IN_FACILITY = np.array([0, 0, 0, 0, 1])
 
 
-def tie(name: str, roles: tuple[int, ...], least=None, most=None) -> Tie:
+def tie(name: str, roles: tuple[int, ...], least=None, most=None) -> CrossProductConstraint:
     forms = [None if row is None else Form({"units": row}) for row in (least, most)]
     if least is most:
         forms = [forms[0], forms[0]]
-    return Tie(name, np.isin(CODES["role"], roles), *forms)
+    return CrossProductConstraint(name, np.isin(CODES["role"], roles), *forms)
 
 
 ENTRIES = (
@@ -44,12 +49,12 @@ ENTRIES = (
 )
 
 
-def ties_of(*entries: Tie) -> Ties:
-    return tie_types(entries, ("state", "block"), np.ones(RECORDS.size, np.bool_))
+def ties_of(*entries: CrossProductConstraint) -> CrossProductConstraints:
+    return build_constraints(entries, ("state", "block"), np.ones(RECORDS.size, np.bool_))
 
 
 TIES = ties_of(*ENTRIES)
-ORDER = Order(CODES["age"] == 1, CODES["group"], np.full(5, NO_CODE), 0)
+ORDER = JoinOrder(CODES["age"] == 1, CODES["group"], np.full(5, NO_CODE), 0)
 
 
 def drawn(rng: np.random.Generator, n_leaves: int) -> tuple[Histograms, Histograms]:
@@ -79,29 +84,29 @@ def by_unit(joined: Joined) -> dict[tuple[int, int], list[int]]:
     return found
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_everybody_has_a_place_and_every_unit_holds_what_it_must(seed: int) -> None:
-    units, records = drawn(np.random.default_rng(seed), 30)
-    joined = join(places_of(TIES, "persons"), ORDER, names(30), units, records)
-    again = Histograms.from_entries(
-        RECORDS.size, 30, joined.leaves, joined.cells, np.ones(len(joined.cells), np.int64)
-    )
-    assert np.array_equal(again.dense(), records.dense())
-    found = by_unit(joined)
-    for leaf, row in enumerate(units.dense()):
-        for number, cell in enumerate(np.repeat(np.arange(5), row), 1):
-            roles = CODES["role"][found.pop((leaf, number), [])]
-            assert (roles == 0).sum() == OCCUPIED[cell]
-            assert LEAST[cell] <= (roles <= 1).sum() <= MOST[cell]
-            assert IN_FACILITY[cell] <= (roles == 2).sum() <= 40 * IN_FACILITY[cell]
-            assert not (roles == 3).any()
-    assert all(number == 0 for _, number in found)  # the homeless, who live in no unit
-    assert all((CODES["role"][cells] == 3).all() for cells in found.values())
+def test_everybody_has_a_place_and_every_unit_holds_what_it_must() -> None:
+    for seed in range(20):
+        units, records = drawn(np.random.default_rng(seed), 30)
+        joined = join(unit_bounds(TIES, "persons"), ORDER, names(30), units, records)
+        again = Histograms.from_entries(
+            RECORDS.size, 30, joined.leaves, joined.cells, np.ones(len(joined.cells), np.int64)
+        )
+        assert np.array_equal(again.dense(), records.dense())
+        found = by_unit(joined)
+        for leaf, row in enumerate(units.dense()):
+            for number, cell in enumerate(np.repeat(np.arange(5), row), 1):
+                roles = CODES["role"][found.pop((leaf, number), [])]
+                assert (roles == 0).sum() == OCCUPIED[cell]
+                assert LEAST[cell] <= (roles <= 1).sum() <= MOST[cell]
+                assert IN_FACILITY[cell] <= (roles == 2).sum() <= 40 * IN_FACILITY[cell]
+                assert not (roles == 3).any()
+        assert all(number == 0 for _, number in found)  # the homeless, who live in no unit
+        assert all((CODES["role"][cells] == 3).all() for cells in found.values())
 
 
 def test_the_same_seed_gives_the_same_file_however_leaves_are_cut() -> None:
     units, records = drawn(np.random.default_rng(1), 12)
-    places, codes = places_of(TIES, "persons"), names(12)
+    places, codes = unit_bounds(TIES, "persons"), names(12)
     whole = join(places, ORDER, codes, units, records)
     parts = [
         join(places, ORDER, codes[a:b], units.slice(a, b), records.slice(a, b))
@@ -109,7 +114,7 @@ def test_the_same_seed_gives_the_same_file_however_leaves_are_cut() -> None:
     ]
     assert np.array_equal(whole.cells, np.concatenate([part.cells for part in parts]))
     assert np.array_equal(whole.numbers, np.concatenate([part.numbers for part in parts]))
-    other = Order(ORDER.first, ORDER.alike, ORDER.units, 1)
+    other = JoinOrder(ORDER.first, ORDER.match_codes, ORDER.units, 1)
     assert not np.array_equal(whole.cells, join(places, other, codes, units, records).cells)
 
 
@@ -120,7 +125,7 @@ def test_minors_are_alone_only_where_there_are_too_few_adults() -> None:
     minor_head, adult_head, minor, adult = 0, 3, 6, 9
     records[0, [minor_head, adult_head, minor, adult]] = [2, 2, 0, 2]
     both = (from_dense(units), from_dense(records))
-    found = by_unit(join(places_of(TIES, "persons"), ORDER, ["x"], *both))
+    found = by_unit(join(unit_bounds(TIES, "persons"), ORDER, ["x"], *both))
     assert found == {(0, 1): [3], (0, 2): [3], (0, 3): [0, 9], (0, 4): [0, 9]}
 
 
@@ -130,11 +135,11 @@ def test_units_are_of_one_group_as_far_as_may_be() -> None:
     records = np.zeros((5, RECORDS.size), np.int64)
     records[:, [3, 4, 9, 10]] = [3, 5, 3, 5]
     both = (from_dense(units), from_dense(records))
-    joined = join(places_of(TIES, "persons"), ORDER, names(5), *both)
+    joined = join(unit_bounds(TIES, "persons"), ORDER, names(5), *both)
     pairs = CODES["group"][joined.cells].reshape(-1, 2)
     assert (pairs[:, 0] == pairs[:, 1]).all()
-    alone = Order(ORDER.first, np.zeros(RECORDS.size, np.int64), ORDER.units, 0)
-    mixed = join(places_of(TIES, "persons"), alone, names(5), *both)
+    alone = JoinOrder(ORDER.first, np.zeros(RECORDS.size, np.int64), ORDER.units, 0)
+    mixed = join(unit_bounds(TIES, "persons"), alone, names(5), *both)
     pairs = CODES["group"][mixed.cells].reshape(-1, 2)
     assert (pairs[:, 0] != pairs[:, 1]).any()
     assert pairs.sum(1)[:8].tolist() == [1, 0, 1, 1, 1, 2, 2, 2]  # on every machine
@@ -144,9 +149,9 @@ def test_heads_come_to_units_that_name_their_group() -> None:
     units = np.array([[0, 4, 4, 0, 0]])
     records = np.zeros((1, RECORDS.size), np.int64)
     records[0, [3, 4, 9]] = [4, 4, 4]
-    named = Order(ORDER.first, CODES["group"], np.array([NO_CODE, 0, 1, NO_CODE, NO_CODE]), 0)
+    named = JoinOrder(ORDER.first, CODES["group"], np.array([NO_CODE, 0, 1, NO_CODE, NO_CODE]), 0)
     both = (from_dense(units), from_dense(records))
-    joined = join(places_of(TIES, "persons"), named, ["x"], *both)
+    joined = join(unit_bounds(TIES, "persons"), named, ["x"], *both)
     heads = joined.cells[CODES["role"][joined.cells] == 0]
     assert CODES["group"][heads].tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
 
@@ -156,7 +161,7 @@ def test_an_open_size_takes_the_rest_evenly() -> None:
     records = np.zeros((1, RECORDS.size), np.int64)
     records[0, [3, 9]] = [3, 11]  # 9 to 18 persons may live there
     both = (from_dense(units), from_dense(records))
-    found = by_unit(join(places_of(TIES, "persons"), ORDER, ["x"], *both))
+    found = by_unit(join(unit_bounds(TIES, "persons"), ORDER, ["x"], *both))
     assert sorted(map(len, found.values())) == [4, 5, 5]
 
 
@@ -164,8 +169,8 @@ def test_counts_that_break_a_tie_are_no_file() -> None:
     units, records = np.array([[0, 1, 0, 0, 0]]), np.zeros((1, RECORDS.size), np.int64)
     records[0, [3, 9]] = 1
     both = (from_dense(units), from_dense(records))
-    with pytest.raises(VerificationError, match="no place"):
-        join(places_of(TIES, "persons"), ORDER, ["x"], *both)
+    with pytest.raises(VerificationError, match="than its units can contain"):
+        join(unit_bounds(TIES, "persons"), ORDER, ["x"], *both)
 
 
 @pytest.mark.parametrize(
@@ -173,19 +178,19 @@ def test_counts_that_break_a_tie_are_no_file() -> None:
     [
         (ENTRIES[:2], "one lower and one upper bound"),
         ((ENTRIES[0], tie("not of one", (0, 1), LEAST * (LEAST > 1), None), ENTRIES[2]),
-         "fewer than none"),
+         "negative or cross"),
     ],
 )  # fmt: skip
 def test_what_leaves_open_how_many_a_unit_holds_is_refused(
-    entries: tuple[Tie, ...], said: str
+    entries: tuple[CrossProductConstraint, ...], said: str
 ) -> None:
     with pytest.raises(ConfigError, match=said):
-        places_of(ties_of(*entries), "persons")
+        unit_bounds(ties_of(*entries), "persons")
 
 
 def test_of_two_bounds_of_which_one_implies_the_other_the_narrower_is_taken() -> None:
     wider = tie("wider", (0, 1), None, 3 * MOST - 2 * LEAST)
     assert np.array_equal(
-        places_of(ties_of(*ENTRIES[:3], wider), "persons").most,
-        places_of(ties_of(*ENTRIES[:3]), "persons").most,
+        unit_bounds(ties_of(*ENTRIES[:3], wider), "persons").most,
+        unit_bounds(ties_of(*ENTRIES[:3]), "persons").most,
     )

@@ -117,7 +117,7 @@ def test_types_of_persons_that_no_leaf_takes():
         return replace(node(), leaves=LeavesTerm(types, (anything, two)))
 
     verify_counts(with_most(1, 4), GOOD)
-    message = "child 1 holds types of persons that its leaves cannot take"
+    message = "child 1 has counts by type that its leaves cannot have"
     refused(with_most(2, 3), GOOD, message)
     refused(with_most(0, 5), GOOD, message)
 

@@ -43,12 +43,12 @@ def reader_of(data: DataConfig, schema: Schema, digits: int) -> Reader[Any, Any]
     Raises:
       ConfigError: The input holds noisy answers, not records or counts.
     """
-    if data.format not in _READERS:
+    if data.input_format not in _READERS:
         raise ConfigError(
             f"data.path {data.path}",
             "holds noisy answers, which only `das nmf import` reads",
         )
-    return _READERS[data.format](data, schema, digits)
+    return _READERS[data.input_format](data, schema, digits)
 
 
 def writer_of(data: DataConfig, schema: Schema, where: str) -> TableReader[Any]:
@@ -57,11 +57,11 @@ def writer_of(data: DataConfig, schema: Schema, where: str) -> TableReader[Any]:
     Raises:
       ConfigError: The format has no writer.
     """
-    kind = _READERS.get(data.format)
+    kind = _READERS.get(data.input_format)
     if kind is None or not issubclass(kind, TableReader):
         written = [name for name, reader in _READERS.items() if issubclass(reader, TableReader)]
         want = " or ".join([", ".join(written[:-1]), written[-1]])
-        raise ConfigError(where, "is not invented", got=data.format, want=want)
+        raise ConfigError(where, "is not invented", got=data.input_format, want=want)
     return kind(data, schema, 0)
 
 
@@ -72,7 +72,7 @@ def check_columns(data: DataConfig, schema: Schema) -> None:
       ConfigError, SchemaError: The configuration does not fit the schema.
       InputError: A file is missing, unreadable, empty, or lacks a column.
     """
-    if data.format in _READERS:
+    if data.input_format in _READERS:
         reader_of(data, schema, 0).pieces()
 
 

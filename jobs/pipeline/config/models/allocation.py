@@ -8,6 +8,7 @@ from das.definition import Definition
 from das.mechanisms.registry import chargeable
 from das.workload.choices import LossKind, Method
 from jobs.pipeline.config.models.values import Exact, Model, Text, Whole
+from jobs.pipeline.config.upgrade import Kind
 
 
 class ConvexLossConfig(Model):
@@ -17,17 +18,19 @@ class ConvexLossConfig(Model):
     """p from 1 to 64: (weighted mean of v^p)^(1/p) of the mean variance v of each table. 1 is the
     weighted mean; the larger p, the more the worst table counts."""
 
-    worst_of: list[dict[Text, Exact]] | None = None
+    max_weighted_mean: list[dict[Text, Exact]] | None = None
     """Maps of table to weight, such as one per group of users: the largest of their weighted mean
     variances. Weights of each are divided by their sum."""
 
-    limits: dict[Text, Exact] | None = None
+    variance_limits: dict[Text, Exact] | None = None
     """Every table to a variance: the largest variance of any answer over that of its table."""
 
     @model_validator(mode="after")
     def _one_of(self) -> ConvexLossConfig:
-        if [self.power_mean, self.worst_of, self.limits].count(None) != 2:
-            raise ValueError("give exactly one of `power_mean`, `worst_of` and `limits`")
+        if [self.power_mean, self.max_weighted_mean, self.variance_limits].count(None) != 2:
+            raise ValueError(
+                "give exactly one of `power_mean`, `max_weighted_mean` and `variance_limits`"
+            )
         return self
 
 
@@ -87,6 +90,7 @@ class StrataAllocation(Model):
 class AllocationFile(Model):
     """conf/allocation/*.yaml: how rho is split over geolevels and queries."""
 
+    renames = Kind.ALLOCATION
     later = ("mechanism", "strata")
 
     name: Text

@@ -42,7 +42,7 @@ class InputFormat(Model):
 
     endings: ClassVar[Sequence[str]] = tuple(FILE_KINDS)  # of names of files; none for any
 
-    format: str
+    input_format: str
     path: StoredPath
 
     @property
@@ -99,7 +99,7 @@ class RecordsData(InputFormat):
 
     later = ("quoting", "leading_zeros")
 
-    format: Literal["records"]
+    input_format: Literal["records"]
     path: StoredPath
     """CSV or Parquet file, or a folder of such files."""
 
@@ -163,7 +163,7 @@ class BlockTableData(InputFormat):
 
     later = ("quoting", "leading_zeros")
 
-    format: Literal["block_table"]
+    input_format: Literal["block_table"]
     path: StoredPath
     """CSV or Parquet file, or a folder of such files."""
 
@@ -206,7 +206,7 @@ class BlockTableData(InputFormat):
         """
         if schema.size > MOST_COLUMNS:
             raise ConfigError(
-                "data.format",
+                "data.input_format",
                 "has a column for every cell, and the schema has too many",
                 got=f"{schema.size} cells",
                 want=f"at most {MOST_COLUMNS}",
@@ -281,7 +281,7 @@ class Pl94Data(InputFormat):
 
     endings: ClassVar[Sequence[str]] = ()
 
-    format: Literal["pl94"]
+    input_format: Literal["pl94"]
     path: StoredPath
     """The zip as published, or a folder with its four .pl files."""
 
@@ -309,7 +309,7 @@ class HistogramsData(InputFormat):
 
     endings: ClassVar[Sequence[str]] = [e for e, kind in FILE_KINDS.items() if kind == "parquet"]
 
-    format: Literal["histograms"]
+    input_format: Literal["histograms"]
     path: StoredPath
     """Parquet file or folder with columns geocode: string, cells: list<int64>, counts:
     list<int64>."""
@@ -320,7 +320,7 @@ class NmfData(InputFormat):
 
     endings: ClassVar[Sequence[str]] = ()
 
-    format: Literal["nmf"]
+    input_format: Literal["nmf"]
     path: LocalPath
     """Folder with `<Geolevel>.parquet/DPQuery`; `das nmf import` reads it, and writes the run file
     that names it."""
@@ -333,8 +333,8 @@ class NmfData(InputFormat):
 class WithheldData(Model):
     """No input: in the configuration of a release, whose data stay where they are."""
 
-    format: Literal["withheld"]
+    input_format: Literal["withheld"]
 
 
 DataConfig = RecordsData | BlockTableData | Pl94Data | HistogramsData | NmfData
-AnyDataConfig = Annotated[DataConfig | WithheldData, Field(discriminator="format")]
+AnyDataConfig = Annotated[DataConfig | WithheldData, Field(discriminator="input_format")]

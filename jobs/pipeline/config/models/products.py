@@ -53,7 +53,7 @@ class BudgetConfig(Model):
 class ProductPrivacyConfig(BudgetConfig):
     """The budget of a product and its split."""
 
-    later = ("epsilon_from", "root_support")
+    later = ("epsilon_from", "root_support_passes")
 
     epsilon_from: Literal["rho", "noise"] = "rho"
     """Under zcdp, how `epsilon` follows. rho: from the total alone. noise: from the distribution of
@@ -62,17 +62,17 @@ class ProductPrivacyConfig(BudgetConfig):
     allocation: LocalPath | None = None
     """Allocation file. Every command needs one but `das plan --optimize`, which makes one."""
 
-    lazy_queries: list[Text] = Field(default=[])
+    on_demand_queries: list[Text] = Field(default=[])
     """Queries of very many answers whose noise is drawn, below the root, only for answers about
     cells where the counts of the parent are positive; no other is ever read. Counts have the same
     distribution, and measurements of these queries are no longer complete: estimates are made of
     the others. They are measured geolevel by geolevel, each after the one above is solved."""
 
-    root_support: list[Text] = Field(default=[])
+    root_support_passes: list[Text] = Field(default=[])
     """For schemas of many millions of cells: queries that are measured at the root, each finer than
-    the one before. Their counts there are found first, one after the other; lazy queries that are
-    no sums of the last are then drawn at the root, too, for answers about cells below its positive
-    counts alone. So nothing is as large as the schema."""
+    the one before. Their counts there are found first, one after the other; on-demand queries that
+    are no sums of the last are then drawn at the root, too, for answers about cells below its
+    positive counts alone. So nothing is as large as the schema."""
 
     product: Text | None = None
     """What is made of these people, such as persons or units, as the account names it. Default: the
@@ -106,12 +106,12 @@ class HousingUnitsConfig(Model):
     """totals: of geounits alone. composition: of their cells too, by those of the parent; less
     error in cells, and groups lose more where they are concentrated."""
 
-    kappa: float = Field(default=2.0, ge=0.1, le=1000.0)
+    variance_factor: float = Field(default=2.0, ge=0.1, le=1000.0)
     """Factor of the variance of totals around what is expected, which is learned from noisy
     answers, and of twice that of composition. 1 has the least error; 2 costs a twentieth of it, and
     large and small households are shrunk toward the mean a quarter to a half less."""
 
-    certified: bool = True
+    only_if_better: bool = True
     """Whether they are used only at geolevels where the error that is estimated from noisy answers
     alone is less with them than without."""
 
@@ -128,7 +128,7 @@ class SolveConfig(Model):
 
     later = ("housing_units",)
 
-    rounding: list[list[Text]] = Field(default=[["total"], ["detailed"]])
+    rounding_passes: list[list[Text]] = Field(default=[["total"], ["detailed"]])
     """Rounding passes, each a list of queries whose sums stay closest to the real-valued solution;
     the sums of a pass are fixed for the passes after it. All queries in order must be nested,
     coarse before fine, and end in detailed."""
@@ -137,11 +137,11 @@ class SolveConfig(Model):
     """Largest accepted scaled optimality residual of a node; a node that does not reach it stops
     the run."""
 
-    targets: Literal["full", "own"] = "full"
-    """What a geounit's counts are fitted to. full: the estimate from all measurements in it and
-    below it, of queries that are not lazy; own: from those of its own geolevel."""
+    fit_to: Literal["tree", "level"] = "tree"
+    """What a geounit's counts are fitted to. tree: the estimate from all measurements in it and
+    below it, of queries that are not on demand; level: from those of its own geolevel."""
 
-    learned_prior: list[Text] = Field(default=[])
+    empirical_bayes: list[Text] = Field(default=[])
     """Geolevels at which cells are fitted to their posterior means under a prior learned from the
     noisy counts of the geolevel: less squared error where most counts are zero, and no longer the
     least-squares answer. Groups are understated where they are concentrated, by about a fifth
@@ -152,12 +152,12 @@ class SolveConfig(Model):
     squared error, and totals shrunk toward the mean household of their parent. Estimates stay as
     they are."""
 
-    order: dict[Text, list[list[Text]]] = Field(default={})
+    l2_passes: dict[Text, list[list[Text]]] = Field(default={})
     """Least-squares passes by geolevel, each a list of measured queries whose answers are fixed for
     the passes after it; queries not named follow in a last pass. Default: one pass."""
 
-    round_passes: bool = False
-    """Whether the answers that a pass of `order` finds are rounded before they are fixed, as in
+    round_l2_passes: bool = False
+    """Whether the answers that a pass of `l2_passes` finds are rounded before they are fixed, as in
     2020; then one query of each pass refines all others, those of passes before and all exact
     ones."""
 
@@ -210,15 +210,15 @@ _TABLE_FORMATS: list[TableFormat] = ["csv", "parquet"]
 class JoinedConfig(Model):
     """Microdata in which every record has the number of the unit it lives in."""
 
-    formats: list[Literal["parquet", "csv"]] = Field(default=["parquet", "csv"], min_length=1)
+    file_formats: list[Literal["parquet", "csv"]] = Field(default=["parquet", "csv"], min_length=1)
     """Formats of the file."""
 
-    adults: dict[Text, list[Text]] = Field(default={})
+    householder_first: dict[Text, list[Text]] = Field(default={})
     """Levels of attributes or recodes of records that come first, such as `{votingage:
     [18_and_over]}`: others are alone in a unit only where there are too few of them. Default:
     nobody comes first."""
 
-    alike: list[Text] = Field(default=[])
+    match_on: list[Text] = Field(default=[])
     """Attributes or recodes that units have in common, such as `[ethnicity_race]`: records come to
     a householder of the same level, as far as there are any; where the product of the units has an
     attribute or recode of this name and these levels, householders come to a unit of theirs."""
@@ -248,8 +248,8 @@ class ProductOutputConfig(Model):
     all, occupied and vacant housing units."""
 
     joined: JoinedConfig | None = None
-    """Microdata of this product with the units of the product that `between` ties it to, which
-    comes before. Default: none."""
+    """Microdata of this product with the units of the product that `cross_product_constraints` tie
+    it to, which comes before. Default: none."""
 
 
 class AreasFile(Model):
@@ -322,7 +322,7 @@ class ProductConfig(Model):
         """
         if isinstance(self.data, WithheldData):
             raise ConfigError(
-                "data.format withheld",
+                "data.input_format withheld",
                 "is of the configuration of a release, whose data are not here",
                 remedy="use the run file that made it",
             )

@@ -37,6 +37,7 @@ from jobs.pipeline.config.protection import (
     refuse_bad_remote,
     secret_properties,
 )
+from jobs.pipeline.config.upgrade import Kind
 from jobs.pipeline.storage.layout import Roots
 
 
@@ -114,10 +115,10 @@ class SpineConfig(Model):
     """Geolevel whose geounits are formed anew, of the geounits of the geolevel below, so that
     entities come nearer."""
 
-    gather: Text | None = None
+    split_children: Text | None = None
     """Geolevel whose children are gathered into groups, likewise."""
 
-    near: list[Text] = Field(default=[])
+    align_with: list[Text] = Field(default=[])
     """Columns with entities that are to come nearer to the spine, such as places, one kind each; no
     text and null are no entity."""
 
@@ -129,25 +130,27 @@ class SpineConfig(Model):
 
     @model_validator(mode="after")
     def _whole(self) -> SpineConfig:
-        if self.split is None and self.regroup is None and self.gather is None:
-            raise ValueError("changes nothing; it may `split`, `regroup` or `gather`")
-        if bool(self.near) != (self.regroup is not None or self.gather is not None):
-            raise ValueError("`near` goes with `regroup` or `gather`, which bring entities nearer")
-        if len({*self.near}) < len(self.near):
-            raise ValueError("`near` names a column twice")
+        if self.split is None and self.regroup is None and self.split_children is None:
+            raise ValueError("changes nothing; it may `split`, `regroup` or `split_children`")
+        if bool(self.align_with) != (self.regroup is not None or self.split_children is not None):
+            raise ValueError(
+                "`align_with` goes with `regroup` or `split_children`, which bring entities nearer"
+            )
+        if len({*self.align_with}) < len(self.align_with):
+            raise ValueError("`align_with` names a column twice")
         return self
 
     @property
     def columns(self) -> tuple[str, ...]:
         """All columns that are read, each once."""
         by = () if self.split is None else (self.split.by,)
-        return tuple(dict.fromkeys((*self.near, *by)))
+        return tuple(dict.fromkeys((*self.align_with, *by)))
 
     @property
     def design(self) -> SpineDesign:
         """Return the changes of the geolevels."""
         split = None if self.split is None else self.split.geolevel
-        return SpineDesign(split, self.regroup, self.gather, self.fan_out_cutoff)
+        return SpineDesign(split, self.regroup, self.split_children, self.fan_out_cutoff)
 
 
 class GeographyConfig(Model):
@@ -228,9 +231,9 @@ class PrivacyConfig(Model):
     randomness: Randomness = Randomness()
     """Where noise comes from."""
 
-    grant: Text = "1"
+    budget_id: Text = "1"
     """Name of the budget granted to the products. One run may spend it; another run on the same
-    people needs another grant, and the costs add up."""
+    people needs another name, and the costs add up."""
 
     account: StoredPath | None = None
     """File that records all grants spent on the same people, shared by all who measure them.
@@ -366,8 +369,10 @@ class BetweenConfig(Model):
 class RunConfig(Model):
     """conf/run/*.yaml: one run."""
 
-    format: Literal[2]
-    """How this file is written: 2."""
+    renames = Kind.CENSUS
+
+    format: Literal[3]
+    """How this file is written: 3."""
 
     name: Text
     """Name of the run, shown in reports."""
@@ -382,7 +387,7 @@ class RunConfig(Model):
     """Name of each product, such as persons, to what it is, in the order of work. Each lies in a
     folder of its name, in `products` of the release."""
 
-    between: list[BetweenConfig] = Field(default=[])
+    cross_product_constraints: list[BetweenConfig] = Field(default=[])
     """What products must agree on, by definition of their records."""
 
     output: OutputConfig

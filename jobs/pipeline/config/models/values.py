@@ -24,6 +24,7 @@ from pydantic import (
 from das.errors import BudgetError
 from das.rational import parse_fraction
 from jobs.pipeline.config.local_path import local_path, read_place
+from jobs.pipeline.config.upgrade import Kind
 from jobs.pipeline.storage.place import Place
 
 
@@ -126,9 +127,11 @@ class Model(BaseModel):
     Attributes:
       later: Keys that earlier versions did not have. At their defaults they are left out of what is
         written, so the digests of older run folders stay as they are.
+      renames: Of a whole file, some of whose keys had other names: the kind of file it is.
     """
 
     later: ClassVar[tuple[str, ...]] = ()
+    renames: ClassVar[Kind | None] = None
 
     # Built with the first file read: models of files that a command does not read are never built.
     model_config = ConfigDict(

@@ -243,5 +243,7 @@ def test_a_machine_without_entropy_is_named(monkeypatch, failure):
         raise failure
 
     monkeypatch.setattr(os, "urandom", fail)
-    with pytest.raises(RuntimeSetupError, match=f"no random bytes; got {type(failure).__name__}"):
+    with pytest.raises(
+        RuntimeSetupError, match=f"from the operating system; got {type(failure).__name__}"
+    ):
         NoiseKey.draw()

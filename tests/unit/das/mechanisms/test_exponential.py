@@ -52,17 +52,16 @@ def probabilities(selection, scores):
     return np.diff([0.0, *map(float, sums(selection, scores))])
 
 
-@pytest.mark.parametrize("boundary", range(5))
-@pytest.mark.parametrize("n_bits", [64, 96, 160])
-def test_a_uniform_number_next_to_a_boundary_is_decided_on_the_right_side(boundary, n_bits):
+def test_a_uniform_number_next_to_a_boundary_is_decided_on_the_right_side():
     """Just below a running sum is its candidate, just above the next, however close."""
-    at = sums(SELECTION, SCORES)[boundary]
-    with localcontext() as context:
-        context.prec = 200
-        below = int(at * (1 << n_bits))
-    # Bits after the given ones are zeros: the number is below the sum by less than 2^-n.
-    assert SELECTION.choose(SCORES, GivenBits(below, n_bits)) == boundary
-    assert SELECTION.choose(SCORES, GivenBits(below + 1, n_bits)) == boundary + 1
+    for boundary, n_bits in itertools.product(range(5), [64, 96, 160]):
+        at = sums(SELECTION, SCORES)[boundary]
+        with localcontext() as context:
+            context.prec = 200
+            below = int(at * (1 << n_bits))
+        # Bits after the given ones are zeros: the number is below the sum by less than 2^-n.
+        assert SELECTION.choose(SCORES, GivenBits(below, n_bits)) == boundary
+        assert SELECTION.choose(SCORES, GivenBits(below + 1, n_bits)) == boundary + 1
 
 
 def test_undecided_numbers_read_further_bits():

@@ -1,5 +1,6 @@
 """add_noise is a function of key, position, row, mechanism and column alone."""
 
+import itertools
 from fractions import Fraction
 
 import numpy as np
@@ -40,12 +41,12 @@ def noise(shape, mechanism, key=KEY, position=(0,), rows=None):
     return noisy_answers(np.zeros(shape, np.int64), mechanism, key, position, rows)
 
 
-@each_mechanism
-def test_noise_does_not_depend_on_the_answers(mechanism):
-    answers = np.arange(60, dtype=np.int64).reshape(5, 12) * 10**6
-    noisy = noisy_answers(answers, mechanism)
-    assert (noisy - answers == noise((5, 12), mechanism)).all()
-    assert noisy.dtype == np.int64
+def test_noise_does_not_depend_on_the_answers():
+    for mechanism in MECHANISMS:
+        answers = np.arange(60, dtype=np.int64).reshape(5, 12) * 10**6
+        noisy = noisy_answers(answers, mechanism)
+        assert (noisy - answers == noise((5, 12), mechanism)).all()
+        assert noisy.dtype == np.int64
 
 
 @each_mechanism
@@ -77,12 +78,12 @@ def test_keys_positions_and_rows_change_the_noise(mechanism):
     assert (first[1] != first[2]).mean() > 0.9
 
 
-@each_mechanism
-def test_columns_of_a_row_have_noise_of_their_own(mechanism):
-    row = noise((1, 4000), mechanism)[0]
-    for shift in (1, 2, 1000, 2000):
-        same = (row[shift:] == row[:-shift]).mean()
-        assert same < 0.9  # a law of few values repeats itself, a stream does not
+def test_columns_of_a_row_have_noise_of_their_own():
+    for mechanism in MECHANISMS:
+        row = noise((1, 4000), mechanism)[0]
+        for shift in (1, 2, 1000, 2000):
+            same = (row[shift:] == row[:-shift]).mean()
+            assert same < 0.9  # a law of few values repeats itself, a stream does not
 
 
 @each_mechanism
@@ -96,10 +97,11 @@ def test_noise_in_place_is_that_of_the_rows_it_is_for(mechanism, rows):
     assert (answers == wanted).all()
 
 
-@pytest.mark.parametrize("shape", [(0, 5), (3, 0), (0, 0)])
-@pytest.mark.parametrize("mechanism", [GAUSSIAN, *MECHANISMS[-2:]], ids=str)
-def test_nothing_to_do(shape, mechanism):
-    assert noise(shape, mechanism).shape == shape
+def test_nothing_to_do():
+    for shape, mechanism in itertools.product(
+        [(0, 5), (3, 0), (0, 0)], [GAUSSIAN, *MECHANISMS[-2:]]
+    ):
+        assert noise(shape, mechanism).shape == shape
 
 
 def test_tiny_sigma_sq_gives_the_answers_back():

@@ -104,12 +104,14 @@ def test_tiny_sigma_sq_gives_zeros():
         partial(laplace_table, is_two_sided=False),
     ],
 )
-@pytest.mark.parametrize("bad", [Fraction(0), Fraction(-1, 2), 1, 0.5, "1"])
-def test_unusable_scales_are_refused_with_their_value(factory, bad):
-    for table in (gaussian_table, laplace_table):
-        table.cache_clear()  # it would find a float that equals a known Fraction
-    with pytest.raises(BudgetError, match=r"cannot be used; got .*; expected a positive Fraction"):
-        factory(bad)
+def test_unusable_scales_are_refused_with_their_value(factory):
+    for bad in [Fraction(0), Fraction(-1, 2), 1, 0.5, "1"]:
+        for table in (gaussian_table, laplace_table):
+            table.cache_clear()  # it would find a float that equals a known Fraction
+        with pytest.raises(
+            BudgetError, match=r"cannot be used; got .*; expected a positive Fraction"
+        ):
+            factory(bad)
 
 
 def test_too_large_a_table_is_refused():

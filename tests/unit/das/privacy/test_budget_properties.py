@@ -84,7 +84,7 @@ def test_the_planned_ledger_counts_every_measured_geounit(drawn):
 
 
 @given(plans(), st.data())
-def test_a_lost_or_doubled_or_changed_entry_turns_the_seal_red(drawn, data):
+def test_a_lost_or_doubled_or_changed_entry_is_not_finalized(drawn, data):
     plan, lattice = drawn
     entries = planned_ledger(plan, lattice).entries
     index = data.draw(st.integers(0, len(entries) - 1))
@@ -99,7 +99,7 @@ def test_a_lost_or_doubled_or_changed_entry_turns_the_seal_red(drawn, data):
         tampered.append(others)
     for forged in tampered:
         with pytest.raises(LedgerError):
-            Ledger(plan.spine.levels, plan.budget.total, forged).seal()
+            Ledger(plan.spine.levels, plan.budget.total, forged).finalize()
 
 
 def _has_other_path(plan: Plan, entries) -> bool:
@@ -111,7 +111,7 @@ def _has_other_path(plan: Plan, entries) -> bool:
 
 
 @given(plans(), st.data())
-def test_a_missing_geolevel_turns_the_seal_red(drawn, data):
+def test_a_missing_geolevel_is_not_finalized(drawn, data):
     plan, lattice = drawn
     name = data.draw(st.sampled_from(plan.spine.levels))
     position = plan.spine.levels.index(name)
@@ -123,4 +123,4 @@ def test_a_missing_geolevel_turns_the_seal_red(drawn, data):
         )
     ]
     with pytest.raises(LedgerError, match="does not cover every geolevel"):
-        Ledger(plan.spine.levels, plan.budget.total).append(entries).seal()
+        Ledger(plan.spine.levels, plan.budget.total).append(entries).finalize()

@@ -40,18 +40,18 @@ CHAINS = (
 )
 
 
-def sealed(entries) -> tuple[Fraction, Fraction]:
+def finalized(entries) -> tuple[Fraction, Fraction]:
     ledger = Ledger(SPINE, ONE, tuple(entries))
-    ledger.seal()
+    ledger.finalize()
     return ledger.path_costs()
 
 
 def test_ordinary_paths_and_chains_cost_the_same():
-    assert sealed(ORDINARY) == (1, 1)
+    assert finalized(ORDINARY) == (1, 1)
     for chain in CHAINS:
-        assert sealed((*ORDINARY, chain)) == (1, 1)
-    assert sealed((*ORDINARY, *CHAINS)) == (1, 1)
-    assert sealed(CHAINS[-1:]) == (1, 1)
+        assert finalized((*ORDINARY, chain)) == (1, 1)
+    assert finalized((*ORDINARY, *CHAINS)) == (1, 1)
+    assert finalized(CHAINS[-1:]) == (1, 1)
 
 
 def test_appending_leaves_the_old_ledger_alone():
@@ -63,34 +63,34 @@ def test_appending_leaves_the_old_ledger_alone():
 @pytest.mark.parametrize("dropped", range(4))
 def test_a_dropped_entry_is_noticed(dropped):
     with pytest.raises(LedgerError):
-        sealed(ORDINARY[:dropped] + ORDINARY[dropped + 1 :])
+        finalized(ORDINARY[:dropped] + ORDINARY[dropped + 1 :])
 
 
 def test_a_geolevel_that_was_never_measured_is_named_so():
     with pytest.raises(LedgerError, match="ledger: does not cover every geolevel"):
-        sealed(ORDINARY[:2])
+        finalized(ORDINARY[:2])
     with pytest.raises(LedgerError, match="does not cover"):
-        sealed(())
+        finalized(())
 
 
 @pytest.mark.parametrize("extra", [*ORDINARY, *CHAINS[:2]])
 def test_an_entry_too_many_is_noticed_with_both_numbers(extra):
     entries = (*ORDINARY, *CHAINS, extra)
     with pytest.raises(LedgerError) as caught:
-        sealed(entries)
+        finalized(entries)
     assert caught.value.want == "1"
     assert caught.value.got == f"1..{1 + extra.cost}"
 
 
 def test_a_path_that_spends_too_little_is_noticed_beside_good_ones():
     with pytest.raises(LedgerError) as caught:
-        sealed((*ORDINARY, entry("state", "county", "1/2")))
+        finalized((*ORDINARY, entry("state", "county", "1/2")))
     assert str(caught.value) == "ledger: spent differs from granted; got 3/4..1; expected 1"
 
 
 def test_a_difference_too_small_for_floats_is_noticed():
     with pytest.raises(LedgerError):
-        sealed((*ORDINARY, entry("block", "block", Fraction(1, 10**40), "s")))
+        finalized((*ORDINARY, entry("block", "block", Fraction(1, 10**40), "s")))
 
 
 @given(
@@ -113,7 +113,7 @@ def test_costs_of_paths_are_those_of_all_tilings(drawn):
     assert costs_of_paths(n_levels, costs) == ((min(sums), max(sums)) if sums else None)
 
 
-def test_forty_geolevels_with_all_chains_are_sealed_and_stated():
+def test_forty_geolevels_with_all_chains_are_finalized_and_stated():
     """2^39 tilings: whoever lists them does not come back."""
     spine = tuple(f"l{index}" for index in range(40))
     entries = [
@@ -130,7 +130,7 @@ def test_forty_geolevels_with_all_chains_are_sealed_and_stated():
         for last in range(first, 40)
     ]
     ledger = Ledger(spine, Fraction(1)).append(entries)
-    ledger.seal()
+    ledger.finalize()
     costs = [
         ChangeCosts(one.geolevel, one.chain_end, one.cost, {"sex": one.cost}, one.cost)
         for one in entries
@@ -161,9 +161,9 @@ WOMEN = (
 MEN = (of_stratum("m", "state", "state", "1/2"),)
 
 
-def test_strata_do_not_add_up_and_every_one_is_sealed():
+def test_strata_do_not_add_up_and_every_one_is_finalized():
     ledger = Ledger(SPINE, ONE, strata=("f", "m")).append((*EVERYBODY, *WOMEN, *MEN))
-    ledger.seal()
+    ledger.finalize()
     assert ledger.path_costs("f") == ledger.path_costs("m") == (1, 1)
     assert ledger.path_costs() == (Fraction(1, 2), Fraction(1, 2))
 
@@ -179,7 +179,7 @@ def test_strata_do_not_add_up_and_every_one_is_sealed():
 )
 def test_a_stratum_that_spends_too_little_is_noticed_beside_good_ones(entries, stratum):
     with pytest.raises(LedgerError, match=f"ledger, stratum {stratum}: spent differs"):
-        Ledger(SPINE, ONE, entries, ("f", "m")).seal()
+        Ledger(SPINE, ONE, entries, ("f", "m")).finalize()
 
 
 def test_a_stratum_cannot_spend_what_another_leaves():
@@ -189,5 +189,5 @@ def test_a_stratum_cannot_spend_what_another_leaves():
 
 
 def test_entries_of_a_stratum_that_is_not_listed_are_refused():
-    with pytest.raises(LedgerError, match=r"has entries of unknown strata; got \['m'\]"):
+    with pytest.raises(LedgerError, match=r"has entries of unlisted strata; got \['m'\]"):
         Ledger(SPINE, ONE, (*EVERYBODY, *MEN), ("f",))

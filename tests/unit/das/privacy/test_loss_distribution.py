@@ -109,7 +109,6 @@ def exact_epsilon(pair: tuple[np.ndarray, np.ndarray], delta: float) -> float:
 # --- against exact sums --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("delta", [Fraction(1, 10**3), Fraction(1, 10**6), DELTA])
 @pytest.mark.parametrize(
     "shifts",
     [
@@ -120,33 +119,34 @@ def exact_epsilon(pair: tuple[np.ndarray, np.ndarray], delta: float) -> float:
         [(laplace, Fraction(1), 1), (laplace, Fraction(1), 1), (GAUSSIAN, Fraction(1), 1)],
     ],
 )
-def test_it_is_just_above_the_exact_epsilon_in_both_directions(shifts, delta):
-    path = tuple((shifts_of(noise, parameter),) for noise, parameter, _ in shifts)
-    claimed = epsilon_along(path, delta, Neighbors.UNBOUNDED)
-    one, other = joint(shifts)
-    for pair in ((one, other), (other, one)):
-        exact = exact_epsilon(pair, float(delta))
-        assert exact * OWN_ROUNDING <= claimed <= exact * 1.005
+def test_it_is_just_above_the_exact_epsilon_in_both_directions(shifts):
+    for delta in [Fraction(1, 10**3), Fraction(1, 10**6), DELTA]:
+        path = tuple((shifts_of(noise, parameter),) for noise, parameter, _ in shifts)
+        claimed = epsilon_along(path, delta, Neighbors.UNBOUNDED)
+        one, other = joint(shifts)
+        for pair in ((one, other), (other, one)):
+            exact = exact_epsilon(pair, float(delta))
+            assert exact * OWN_ROUNDING <= claimed <= exact * 1.005
 
 
-@pytest.mark.parametrize("delta", [Fraction(1, 10**6), DELTA, Fraction(1, 10**12)])
 @pytest.mark.parametrize(
     ("sigma_sq", "times"),
     [(Fraction(72) / Fraction("2.56"), 144), (Fraction(2), 60), (Fraction("0.3"), 4)],
 )
-def test_many_equal_measurements_against_the_law_of_their_sum(sigma_sq, times, delta):
+def test_many_equal_measurements_against_the_law_of_their_sum(sigma_sq, times):
     """The loss of k shifts with one sigma^2 depends on the sum s of the noise only.
 
     It is (k - 2 s) / (2 sigma^2).
     """
-    law = pmf(GAUSSIAN, sigma_sq)
-    whole = reduce(np.convolve, [law] * times)  # sums of positive terms: exact in the tails too
-    sums = np.arange(len(whole)) - times * (len(law) // 2)
-    pair = whole, whole * np.exp(np.minimum(-(times - 2 * sums) / (2 * float(sigma_sq)), 700))
-    chain = (shifts_of(GAUSSIAN, sigma_sq, times // 2),)
-    claimed = epsilon_along((chain,), delta, Neighbors.BOUNDED)
-    exact = exact_epsilon(pair, float(delta))
-    assert exact * OWN_ROUNDING <= claimed <= exact + 0.002
+    for delta in [Fraction(1, 10**6), DELTA, Fraction(1, 10**12)]:
+        law = pmf(GAUSSIAN, sigma_sq)
+        whole = reduce(np.convolve, [law] * times)  # sums of positive terms: exact in the tails too
+        sums = np.arange(len(whole)) - times * (len(law) // 2)
+        pair = whole, whole * np.exp(np.minimum(-(times - 2 * sums) / (2 * float(sigma_sq)), 700))
+        chain = (shifts_of(GAUSSIAN, sigma_sq, times // 2),)
+        claimed = epsilon_along((chain,), delta, Neighbors.BOUNDED)
+        exact = exact_epsilon(pair, float(delta))
+        assert exact * OWN_ROUNDING <= claimed <= exact + 0.002
 
 
 def test_chains_of_the_path_and_repeated_shifts_are_only_a_way_to_write():
@@ -306,8 +306,9 @@ def test_epsilons_with_chains_in_the_accounting_page(name):
 @pytest.mark.parametrize(
     ("rho", "delta"),
     [
-        *((rho, DELTA) for rho in ("1/1000", "7/100", "1", "100")),
-        *itertools.product(("1/1000", "100"), (Fraction(1, 10**12), Fraction(1, 10**5))),
+        *((rho, DELTA) for rho in ("1/1000", "1")),
+        ("1/1000", Fraction(1, 10**12)),
+        ("100", Fraction(1, 10**5)),
     ],
 )
 def test_it_is_never_above_the_epsilon_of_rho(rho, delta):
@@ -352,7 +353,9 @@ def test_it_refuses_a_delta(delta):
 
 @pytest.mark.parametrize("chains", [{}, {(0, 0): ()}, {(0, 1): ONE[0]}])
 def test_it_refuses_to_account_for_nothing(chains):
-    with pytest.raises(BudgetError, match="chains: must tile a path and each measure something"):
+    with pytest.raises(
+        BudgetError, match="chains: must tile a path, and each chain must measure a query"
+    ):
         losses_of_paths(1, [chains], Neighbors.BOUNDED, DELTA)
 
 

@@ -66,5 +66,7 @@ def test_it_is_the_largest_multiple_of_the_fifth_digit_of_what_rho_affords():
 
 def test_it_refuses_noise_whose_cost_is_not_inverse_to_its_parameter():
     shifts = (UnitShifts(DiscreteLaplace(Fraction(3))),)
-    with pytest.raises(BudgetError, match=r"is not inverse to its parameter.*epsilon_from be rho"):
+    with pytest.raises(
+        BudgetError, match=r"is not inverse to its parameter.*set epsilon_from to rho"
+    ):
         rho_from_noise(1, ((((0, 0), shifts),),), Neighbors.BOUNDED, Fraction(1), DELTA)

@@ -161,7 +161,7 @@ def test_a_histogram_of_another_schema_is_refused():
     with pytest.raises(SchemaError) as caught:
         marginal(SCHEMA, ("sex",)).answer(histograms)
     assert str(caught.value) == (
-        "query sex: was asked of histograms of another schema; got 5 cells; expected 6 cells"
+        "query sex: was evaluated on histograms of another schema; got 5 cells; expected 6 cells"
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 from fractions import Fraction
 
@@ -62,54 +63,51 @@ PARTITIONS = ("total", "detailed", "marginal", "recode", "crossing recode", "emp
 COUNTS = np.arange(2 * SCHEMA.size).reshape(2, -1) % 7
 TRUTH = from_dense(COUNTS)
 
-each_query = pytest.mark.parametrize("query", QUERIES.values(), ids=QUERIES)
-each_relation = pytest.mark.parametrize("neighbors", list(Neighbors))
+
+def test_answers_are_int64_in_the_order_of_the_rows():
+    for query in QUERIES.values():
+        answers = query.answer(TRUTH)
+        assert answers.dtype == np.int64
+        assert answers.shape == (2, query.size)
+        assert np.array_equal(answers, COUNTS @ dense_matrix(query).T)
+        assert len(query.labels()) == query.size == np.prod(query.shape)
 
 
-@each_query
-def test_answers_are_int64_in_the_order_of_the_rows(query):
-    answers = query.answer(TRUTH)
-    assert answers.dtype == np.int64
-    assert answers.shape == (2, query.size)
-    assert np.array_equal(answers, COUNTS @ dense_matrix(query).T)
-    assert len(query.labels()) == query.size == np.prod(query.shape)
+def test_answers_add_up_over_geounits():
+    for query in QUERIES.values():
+        parent = from_dense(COUNTS.sum(0, keepdims=True))
+        assert np.array_equal(query.answer(TRUTH).sum(0), query.answer(parent)[0])
 
 
-@each_query
-def test_answers_add_up_over_geounits(query):
-    parent = from_dense(COUNTS.sum(0, keepdims=True))
-    assert np.array_equal(query.answer(TRUTH).sum(0), query.answer(parent)[0])
+def test_answers_of_a_slice_are_a_slice_of_the_answers():
+    for query in QUERIES.values():
+        assert np.array_equal(query.answer(TRUTH.slice(1, 2)), query.answer(TRUTH)[1:2])
 
 
-@each_query
-def test_answers_of_a_slice_are_a_slice_of_the_answers(query):
-    assert np.array_equal(query.answer(TRUTH.slice(1, 2)), query.answer(TRUTH)[1:2])
+def test_only_partitions_say_in_which_row_a_cell_counts():
+    for name in QUERIES:
+        query, cells = QUERIES[name], np.arange(SCHEMA.size)
+        assert query.is_partition == (name in PARTITIONS)
+        if query.is_partition:
+            assert np.array_equal(query.rows_of(cells), dense_matrix(query).argmax(0))
+        else:
+            with pytest.raises(SchemaError):
+                query.rows_of(cells)
 
 
-@pytest.mark.parametrize("name", QUERIES)
-def test_only_partitions_say_in_which_row_a_cell_counts(name):
-    query, cells = QUERIES[name], np.arange(SCHEMA.size)
-    assert query.is_partition == (name in PARTITIONS)
-    if query.is_partition:
-        assert np.array_equal(query.rows_of(cells), dense_matrix(query).argmax(0))
-    else:
-        with pytest.raises(SchemaError):
-            query.rows_of(cells)
+def test_queries_travel_between_processes():
+    for query in QUERIES.values():
+        copy = pickle.loads(pickle.dumps(query))
+        assert copy.name == query.name
+        assert np.array_equal(dense_matrix(copy), dense_matrix(query))
+        assert np.array_equal(copy.answer(TRUTH), query.answer(TRUTH))
 
 
-@each_query
-def test_queries_travel_between_processes(query):
-    copy = pickle.loads(pickle.dumps(query))
-    assert copy.name == query.name
-    assert np.array_equal(dense_matrix(copy), dense_matrix(query))
-    assert np.array_equal(copy.answer(TRUTH), query.answer(TRUTH))
-
-
-@pytest.mark.parametrize("name", QUERIES)
-def test_detailed_refines_partitions_and_partitions_refine_total(name):
-    query = QUERIES[name]
-    assert is_refinement(QUERIES["detailed"], query) == query.is_partition
-    assert is_refinement(query, QUERIES["total"]) == query.is_partition
+def test_detailed_refines_partitions_and_partitions_refine_total():
+    for name in QUERIES:
+        query = QUERIES[name]
+        assert is_refinement(QUERIES["detailed"], query) == query.is_partition
+        assert is_refinement(query, QUERIES["total"]) == query.is_partition
 
 
 def neighboring_pairs(neighbors: Neighbors):
@@ -128,34 +126,32 @@ def neighboring_pairs(neighbors: Neighbors):
                 yield before, after
 
 
-@each_relation
-@each_query
-def test_the_sensitivity_is_the_most_that_a_neighbor_moves_the_answers(query, neighbors):
-    matrix = dense_matrix(query).T
-    moves = [
-        abs((before - after) @ matrix).ravel() for before, after in neighboring_pairs(neighbors)
-    ]
-    assert max(int(move @ move) for move in moves) == l2_sensitivity_sq(query, neighbors)
-    assert max(int(move.sum()) for move in moves) == l1_sensitivity(query, neighbors)
+def test_the_sensitivity_is_the_most_that_a_neighbor_moves_the_answers():
+    for neighbors, query in itertools.product(list(Neighbors), QUERIES.values()):
+        matrix = dense_matrix(query).T
+        moves = [
+            abs((before - after) @ matrix).ravel() for before, after in neighboring_pairs(neighbors)
+        ]
+        assert max(int(move @ move) for move in moves) == l2_sensitivity_sq(query, neighbors)
+        assert max(int(move.sum()) for move in moves) == l1_sensitivity(query, neighbors)
 
 
-@each_relation
-@each_query
-def test_the_noise_costs_exactly_what_is_paid(query, neighbors):
-    budget = Budget(Fraction(5, 3), Fraction(1, 10**10), neighbors)
-    rho = Fraction(7, 1000)
-    sigma_sq = query_mechanism(budget, query, rho).sigma_sq
-    assert isinstance(sigma_sq, Fraction)
-    assert l2_sensitivity_sq(query, neighbors) / (2 * sigma_sq) == rho
+def test_the_noise_costs_exactly_what_is_paid():
+    for neighbors, query in itertools.product(list(Neighbors), QUERIES.values()):
+        budget = Budget(Fraction(5, 3), Fraction(1, 10**10), neighbors)
+        rho = Fraction(7, 1000)
+        sigma_sq = query_mechanism(budget, query, rho).sigma_sq
+        assert isinstance(sigma_sq, Fraction)
+        assert l2_sensitivity_sq(query, neighbors) / (2 * sigma_sq) == rho
 
 
-@each_query
-def test_measuring_adds_noise_that_does_not_depend_on_the_truth(query):
-    key, laws = NoiseKey.for_testing(3), (DiscreteGaussian(Fraction(9)),) * 2
-    other = from_dense(COUNTS[::-1] * 5)
-    noises = []
-    for truth in (TRUTH, other):
-        result = measure(Confidential(truth), query, mechanisms=laws, stream=stream(key, 2))
-        assert result.answers.shape == (2, query.size)
-        noises.append(result.answers - query.answer(truth))
-    assert np.array_equal(*noises)
+def test_measuring_adds_noise_that_does_not_depend_on_the_truth():
+    for query in QUERIES.values():
+        key, laws = NoiseKey.for_testing(3), (DiscreteGaussian(Fraction(9)),) * 2
+        other = from_dense(COUNTS[::-1] * 5)
+        noises = []
+        for truth in (TRUTH, other):
+            result = measure(Confidential(truth), query, mechanisms=laws, stream=stream(key, 2))
+            assert result.answers.shape == (2, query.size)
+            noises.append(result.answers - query.answer(truth))
+        assert np.array_equal(*noises)

@@ -12,12 +12,12 @@ from das.schema import Attribute, Recode, Schema
 from das.tree.allocation import (
     LEAST_DETAILED,
     AllocationProblem,
-    least_weighted_error,
+    minimize_weighted_error,
 )
 from das.tree.classes import SubtreeClasses
 from das.tree.errors import SpineModel
 from das.tree.information import Information
-from das.tree.largest import Aim, least_within
+from das.tree.largest import Objective, minimize_within_limits
 
 AGE = Attribute("age", ("0", "1", "2", "3"))
 SCHEMA = Schema(
@@ -60,9 +60,9 @@ TABLES = ("total", "adult * sex", "prefix(age)")
 
 def test_one_query_is_split_by_the_square_roots_of_its_weights():
     """Own measurements of detailed alone: sum_l c_l / s_l is least at s_l ~ sqrt(c_l)."""
-    one = problem(PLAIN, ("detailed",), ("age",), Information.OWN)
+    one = problem(PLAIN, ("detailed",), ("age",), Information.GEOUNIT)
     weights = np.array([[1.0, 4.0, 9.0, 0.25]])
-    found = least_weighted_error(one, weights, even(one))
+    found = minimize_weighted_error(one, weights, even(one))
     roots = np.sqrt(weights[0])
     np.testing.assert_allclose(found.shares[:, 0], roots / roots.sum(), atol=2e-3)
     # sigma^2 = 1 / rho under bounded neighbors, two cells per age.
@@ -75,12 +75,12 @@ def test_one_query_is_split_by_the_square_roots_of_its_weights():
 def test_shares_are_certified_and_beat_random_ones(n_children, information):
     one = problem(n_children, QUERIES, TABLES, information, (("total",), (), (), ()))
     weights = weights_of(one, 3)
-    found = least_weighted_error(one, weights, even(one))
+    found = minimize_weighted_error(one, weights, even(one))
     assert found.shares.sum() == pytest.approx(1)
     assert (found.shares[:, 4] >= float(LEAST_DETAILED) * (1 - 1e-9)).all()
     assert found.value == pytest.approx((weights * one.errors(found.shares)).sum(), rel=1e-12)
     assert found.bound <= found.value * (1 + 1e-12)
-    if n_children is PLAIN and information is Information.OWN:
+    if n_children is PLAIN and information is Information.GEOUNIT:
         assert found.value <= 1.003 * found.bound
     else:  # the bound relaxes chains, and the search with full information stops earlier
         assert found.value <= 1.2 * found.bound
@@ -118,31 +118,31 @@ def test_gradients_in_shares_equal_central_differences(information):
 def test_targets_are_met_with_the_least_rho(information):
     one = problem(PLAIN, QUERIES, TABLES, information)
     targets = np.array([[2.0, 3.0, np.inf, 4.0], [np.inf] * 4, [5.0, 5.0, 6.0, 6.0]])
-    found = least_within(one, Aim(1 / targets**2), even(one))
+    found = minimize_within_limits(one, Objective(1 / targets**2), even(one))
     rmse = np.sqrt(one.errors(found.shares) / found.value)
     assert (rmse <= targets * (1 + 1e-9)).all()
     assert (rmse >= targets * (1 - 1e-6)).any()  # with less rho one would be missed
-    slack = 1.02 if information is Information.OWN else 1.15
+    slack = 1.02 if information is Information.GEOUNIT else 1.15
     assert found.bound <= found.value <= slack * found.bound
-    tighter = least_within(one, Aim(4 / targets**2), even(one))
+    tighter = minimize_within_limits(one, Objective(4 / targets**2), even(one))
     assert tighter.value == pytest.approx(4 * found.value, rel=1e-2)
 
 
 def test_one_target_is_the_closed_form():
     """One answer of detailed at one geolevel, all else nothing: rho = 1 / (share tau^2)."""
-    one = problem(PLAIN, ("detailed",), ("detailed",), Information.OWN)
+    one = problem(PLAIN, ("detailed",), ("detailed",), Information.GEOUNIT)
     targets = np.array([[np.inf, np.inf, 0.5, np.inf]])
-    found = least_within(one, Aim(1 / targets**2), even(one))
+    found = minimize_within_limits(one, Objective(1 / targets**2), even(one))
     assert found.value == pytest.approx(1 / 0.25, rel=5e-3)
     assert 1 / 0.25 >= found.bound
 
 
 def test_impossible_wishes_are_refused():
-    one = problem(PLAIN, ("detailed",), ("age",), Information.OWN)
+    one = problem(PLAIN, ("detailed",), ("age",), Information.GEOUNIT)
     with pytest.raises(BudgetError, match="nonnegative"):
-        least_weighted_error(one, -np.ones((1, 4)), even(one))
+        minimize_weighted_error(one, -np.ones((1, 4)), even(one))
     with pytest.raises(BudgetError, match="nonnegative"):
-        least_weighted_error(one, np.zeros((1, 4)), even(one))
-    without = problem(PLAIN, ("age",), ("age",), Information.OWN)
+        minimize_weighted_error(one, np.zeros((1, 4)), even(one))
+    without = problem(PLAIN, ("age",), ("age",), Information.GEOUNIT)
     with pytest.raises(BudgetError, match="detailed"):
-        least_weighted_error(without, np.ones((1, 4)), even(without))
+        minimize_weighted_error(without, np.ones((1, 4)), even(without))

@@ -8,10 +8,10 @@ import pytest
 from das.tree.composition import (
     Dispersion,
     Family,
+    family_scales,
     learn_dispersion,
     posterior,
     residuals,
-    scales,
 )
 from das.tree.covariate import merge
 
@@ -62,7 +62,7 @@ def test_the_estimate_is_the_conditional_mean_of_a_gaussian():
     one = family(noisy, totals)
     found = posterior(one, variance, dispersion, 1.0)
     assert found.sum(0) == pytest.approx(PARENT)
-    spreads = scales(one, dispersion)
+    spreads = family_scales(one, dispersion)
     prior = np.zeros((12, 12))
     for child in range(3):
         own = Dispersion(

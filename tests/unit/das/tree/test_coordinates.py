@@ -144,7 +144,7 @@ def test_alike_answers_have_equal_variances_and_all_are_counted(space, seed):
     rng = np.random.default_rng(seed)
     roots = [rng.normal(size=(1, size, size)) for size in coordinates.sizes]
     matrices = tuple(root @ root.swapaxes(1, 2) for root in roots)
-    few, counts = coordinates.alike(query)
+    few, counts = coordinates.distinct_answers(query)
     found = np.repeat(coordinates.variances(few, matrices)[0], counts.astype(int))
     every = coordinates.variances(query, matrices)[0]
     np.testing.assert_allclose(np.sort(found), np.sort(every), rtol=1e-7, atol=1e-8)

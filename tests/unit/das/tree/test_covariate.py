@@ -11,10 +11,10 @@ from das.tree.covariate import (
     answers,
     deviations,
     expect,
+    family_scales,
     learn_variance,
     merge,
     risk,
-    scales,
 )
 
 NOISE = 50.0
@@ -114,7 +114,7 @@ def test_families_that_are_further_off_have_a_larger_scale():
     usual, wild = state(4, 200)[0], state(5, 200, spread=4.0)[0]
     learned = learn_variance(deviations(usual))
     assert learned is not None
-    of = [scales(one, expect(one, learned), learned).mean() for one in (usual, wild)]
+    of = [family_scales(one, expect(one, learned), learned).mean() for one in (usual, wild)]
     assert of[0] == pytest.approx(1, abs=0.15)
     assert of[1] > 1.7 * of[0]
 

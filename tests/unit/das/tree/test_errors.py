@@ -70,19 +70,19 @@ def model(*tables: str, exact: tuple = ((), ())) -> SpineModel:
 
 def test_two_levels_by_hand():
     """Variance 2 of a total alone; four children of 1 add up to 4: together 1 / (1/2 + 1/4)."""
-    found = predict_errors(model("total"), np.array([[0.75, 0.5], [0.25, 0.5]]), Information.FULL)
+    found = predict_errors(model("total"), np.array([[0.75, 0.5], [0.25, 0.5]]), Information.TREE)
     # A cell of variance 2 makes a total of variance 4, precision 1/4; with 3/4: variance 1 per
     # child. At the root 1/4 + 1/4 = 1/2.
     assert found.mean[0, 0] == pytest.approx(1 / (1 / 2 + 1 / 4))
     # c = 1 - 1/4 + F / 16 with four equal children of variance 1 and F the root's variance.
     assert found.mean[0, 1] == pytest.approx(1 - 1 / 4 + found.mean[0, 0] / 16)
-    own = predict_errors(model("total"), np.array([[0.75, 0.5], [0.25, 0.5]]), Information.OWN)
+    own = predict_errors(model("total"), np.array([[0.75, 0.5], [0.25, 0.5]]), Information.GEOUNIT)
     assert own.mean[0].tolist() == pytest.approx([2, 1])
 
 
 def test_what_is_exact_has_no_error_and_helps_its_children():
     precisions = np.array([[0.75, 0.5], [0.25, 0.5]])
-    found = predict_errors(model("total", exact=((TOTAL,), ())), precisions, Information.FULL)
+    found = predict_errors(model("total", exact=((TOTAL,), ())), precisions, Information.TREE)
     assert found.mean[0].tolist() == pytest.approx([0, 1 - 1 / 4])
     assert found.mean[0, 0] == 0
     assert found.worst[0, 0] == 0

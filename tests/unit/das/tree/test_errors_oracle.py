@@ -69,7 +69,7 @@ def dense_errors(
             errors: dict[Information, list[float]] = {one: [] for one in Information}
             for g in range(len(held)):
                 part = np.kron(held[g : g + 1], matrix)
-                errors[Information.FULL].append(np.einsum("ij,jk,ik", part, full, part))
+                errors[Information.TREE].append(np.einsum("ij,jk,ik", part, full, part))
                 top, spot = level, g
                 while lattice.is_only_child[top][spot]:
                     top, spot = top - 1, int(lattice.parents[top][spot])
@@ -82,7 +82,7 @@ def dense_errors(
                 rows = [dense_matrix(query) for query in exact[top]]
                 basis = null_space(np.concatenate([np.zeros((0, n)), *rows]), n)
                 cov = basis @ np.linalg.inv(basis.T @ own @ basis) @ basis.T
-                errors[Information.OWN].append(np.einsum("ij,jk,ik", matrix, cov, matrix))
+                errors[Information.GEOUNIT].append(np.einsum("ij,jk,ik", matrix, cov, matrix))
             for one, values in errors.items():
                 out[one].mean[t, level] = np.mean(values) / table.size
                 out[one].worst[t, level] = np.max(values) / table.size

@@ -14,7 +14,7 @@ from das.tree.classes import SubtreeClasses
 from das.tree.coarse import coarse_classes
 from das.tree.errors import SpineModel
 from das.tree.information import Information
-from das.tree.largest import Aim
+from das.tree.largest import Objective
 from das.tree.search import find_shares
 from tests.unit.das.tree.test_allocation_oracle import SCHEMA, even
 
@@ -35,20 +35,20 @@ def problem(tree: SubtreeClasses, exact=((),) * 4) -> AllocationProblem:
     measured = tuple(parse_query(SCHEMA, text) for text in QUERIES)
     tables = tuple(parse_query(SCHEMA, text) for text in TABLES)
     model = SpineModel(tree, measured, known, tables)
-    return AllocationProblem(model, Neighbors.BOUNDED, Information.FULL)
+    return AllocationProblem(model, Neighbors.BOUNDED, Information.TREE)
 
 
-def aims(one: AllocationProblem) -> dict[str, Aim]:
+def aims(one: AllocationProblem) -> dict[str, Objective]:
     """A sum, a sum within limits that it misses, the largest, and the largest within limits."""
     scale = np.random.default_rng(8).uniform(0.2, 2, (3, 4))
-    free = one.errors(find_shares(one, Aim(scale, is_sum=True), even(one)).shares)
+    free = one.errors(find_shares(one, Objective(scale, is_sum=True), even(one)).shares)
     limits = np.full((3, 4), np.inf)
     limits[0, 1], limits[2, 0] = 0.5 * free[0, 1], 0.9 * free[2, 0]
     return {
-        "sum": Aim(scale, is_sum=True),
-        "sum within limits": Aim(scale, is_sum=True, limits=limits),
-        "largest": Aim(scale),
-        "largest within limits": Aim(scale, limits=limits),
+        "sum": Objective(scale, is_sum=True),
+        "sum within limits": Objective(scale, is_sum=True, limits=limits),
+        "largest": Objective(scale),
+        "largest within limits": Objective(scale, limits=limits),
     }
 
 
@@ -76,7 +76,7 @@ def test_a_smaller_tree_finds_what_the_whole_tree_does(monkeypatch, name):
 def test_what_invariants_give_counts_for_nothing(monkeypatch):
     monkeypatch.setattr(das.tree.search, "_MANY_CLASSES", 0)
     one = problem(many(2), (("total",), (), (), ()))
-    found = find_shares(one, Aim(np.ones((3, 4)), limits=np.full((3, 4), 1e6)), even(one))
+    found = find_shares(one, Objective(np.ones((3, 4)), limits=np.full((3, 4), 1e6)), even(one))
     assert one.errors(found.shares)[0, 0] == 0
     assert found.bound <= found.value <= 1.02 * found.bound
 
@@ -85,7 +85,7 @@ def test_limits_out_of_reach_are_refused(monkeypatch):
     monkeypatch.setattr(das.tree.search, "_MANY_CLASSES", 0)
     one = problem(many(1))
     with pytest.raises(BudgetError, match="cannot be met together"):
-        find_shares(one, Aim(np.ones((3, 4)), limits=np.full((3, 4), 1e-6)), even(one))
+        find_shares(one, Objective(np.ones((3, 4)), limits=np.full((3, 4), 1e-6)), even(one))
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -9,11 +9,11 @@ import pytest
 
 from das.queries.query import groups_of, parse_query
 from das.queries.sensitivity import Neighbors
-from das.tree.allocation import AllocationProblem, exact_strategy, least_weighted_error
+from das.tree.allocation import AllocationProblem, exact_strategy, minimize_weighted_error
 from das.tree.classes import SubtreeClasses
 from das.tree.errors import SpineModel
 from das.tree.information import Information
-from das.tree.largest import Aim, least_within
+from das.tree.largest import Objective, minimize_within_limits
 from tests.unit.das.tree.test_allocation_oracle import CHAINED, PLAIN, SCHEMA, weights_of
 
 GROUPS = groups_of(SCHEMA, parse_query(SCHEMA, "sex"))
@@ -22,7 +22,9 @@ OWN = [f"{text} where sex={sex}" for sex in "fm" for text in ("age", "adult", "t
 TABLES = ("total where sex=f", "age where sex=m", "sex", "age")
 
 
-def problem(n_children, tables=TABLES, everybody=EVERYBODY, own=OWN, information=Information.OWN):
+def problem(
+    n_children, tables=TABLES, everybody=EVERYBODY, own=OWN, information=Information.GEOUNIT
+):
     queries = tuple(parse_query(SCHEMA, text) for text in (*everybody, *own))
     asked = tuple(parse_query(SCHEMA, text) for text in tables)
     tree = SubtreeClasses.of_tree(n_children)
@@ -53,7 +55,7 @@ def drawn(one: AllocationProblem, random: np.random.Generator) -> np.ndarray:
 def test_shares_are_certified_and_beat_random_ones(n_children):
     one = problem(n_children)
     weights = weights_of(one, 3)
-    found = least_weighted_error(one, weights, even(one))
+    found = minimize_weighted_error(one, weights, even(one))
     for part in one.parts[1:]:
         spent = found.shares[:, one.parts[0]].sum() + found.shares[:, part].sum()
         assert spent == pytest.approx(1)
@@ -92,7 +94,7 @@ def test_strata_do_not_trade():
     tables = ("age where sex=f", "age where sex=m")
     one = problem(PLAIN, tables, ("detailed",), [f"age where sex={sex}" for sex in "fm"])
     weights = np.array([[1.0, 4.0, 9.0, 16.0], [900.0, 400.0, 100.0, 25.0]])
-    found = least_weighted_error(one, weights, even(one))
+    found = minimize_weighted_error(one, weights, even(one))
     for part, row in zip(one.parts[1:], weights, strict=True):
         spent = (found.shares[:, one.parts[0]] + found.shares[:, part])[:, 0]
         # The detailed query for everybody sees the same cells as well as the stratum's own.
@@ -101,7 +103,7 @@ def test_strata_do_not_trade():
 
 def test_exact_shares_sum_to_one_in_every_stratum():
     one = problem(PLAIN)
-    found = least_weighted_error(one, weights_of(one, 3), even(one))
+    found = minimize_weighted_error(one, weights_of(one, 3), even(one))
     spine = ("a", "b", "c", "d")
     strategy = exact_strategy(one, found.shares, spine, None, GROUPS)
     assert [stratum.group for stratum in strategy.strata] == [*GROUPS]
@@ -116,7 +118,7 @@ def test_exact_shares_sum_to_one_in_every_stratum():
 def test_the_largest_error_is_certified_and_no_random_allocation_is_below_the_bound():
     one = problem(PLAIN)
     scale = weights_of(one, 7)
-    found = least_within(one, Aim(scale), even(one))
+    found = minimize_within_limits(one, Objective(scale), even(one))
     for part in one.parts[1:]:
         spent = found.shares[:, one.parts[0]].sum() + found.shares[:, part].sum()
         assert spent == pytest.approx(1)
@@ -136,7 +138,8 @@ def test_targets_of_strata_need_what_the_worst_of_them_needs():
     women = np.array([[1.0] * 4, [np.inf] * 4])
     both = np.array([[1.0] * 4, [4.0] * 4])
     alone, together = (
-        least_within(one, Aim(1 / targets**2), even(one)).value for targets in (women, both)
+        minimize_within_limits(one, Objective(1 / targets**2), even(one)).value
+        for targets in (women, both)
     )
     # Four geolevels at sigma^2 = 1 / rho under bounded neighbors, but for the parts of detailed.
     assert alone == pytest.approx(4, rel=5e-3)

@@ -55,7 +55,7 @@ def test_positions_follow_the_flat_order():
 @pytest.mark.parametrize("members", [[[0, 3]], [[3]], [[0, 1, 2]], [[4, 5]]])
 def test_a_missing_set_is_named(members):
     sets = AttributeSets.from_rows(6, [np.array([[0, 2], [1, 5]]), np.array([[4]])])
-    with pytest.raises(SchemaError, match="do not hold a set") as caught:
+    with pytest.raises(SchemaError, match="do not contain a set") as caught:
         sets.positions(np.array(members))
     assert caught.value.got == str(members[0])
 
@@ -66,5 +66,5 @@ def test_products_over_members():
 
 
 def test_ranks_beyond_64_bits_are_refused():
-    with pytest.raises(SchemaError, match="too many to number"):
+    with pytest.raises(SchemaError, match="too many to index"):
         rank_sets(np.arange(40)[None, :], 200)

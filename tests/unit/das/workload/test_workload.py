@@ -60,8 +60,8 @@ def test_the_ones_vector_must_be_answerable():
         (lambda: partition("a", [0, 0, 0]), "tells no two levels apart"),
         (lambda: AttributeWorkload.from_matrix("a", np.array([[1, np.nan]])), "not finite"),
         (lambda: AttributeWorkload.from_matrix("a", np.ones(3)), "needs a matrix"),
-        (lambda: AttributeWorkload("a", BaseKind.GIVEN, 3), "exactly if its kind is given"),
-        (lambda: AttributeWorkload("a", BaseKind.PREFIX, 2, np.eye(2)), "exactly if its kind"),
+        (lambda: AttributeWorkload("a", BaseKind.GIVEN, 3), "if, and only if, its kind is given"),
+        (lambda: AttributeWorkload("a", BaseKind.PREFIX, 2, np.eye(2)), "only if, its kind"),
         (lambda: AttributeWorkload("a", BaseKind.GIVEN, 3, np.eye(2)), "wrong shape"),
     ],
 )
@@ -135,14 +135,14 @@ def test_names_must_differ_and_orders_exist():
         Workload.k_way(MIXED, [5])
 
 
-def test_a_million_marginals_are_three_arrays():
-    attributes = [AttributeWorkload.identity(f"a{i}", 10) for i in range(200)]
+def test_many_marginals_are_three_arrays():
+    attributes = [AttributeWorkload.identity(f"a{i}", 10) for i in range(60)]
     workload = Workload.k_way(attributes, range(4))
-    assert workload.marginals.size == 1_333_501
+    assert workload.marginals.size == 36_051
     assert [members.shape for members in workload.marginals.by_order] == [
         (1, 0),
-        (200, 1),
-        (19_900, 2),
-        (1_313_400, 3),
+        (60, 1),
+        (1_770, 2),
+        (34_220, 3),
     ]
-    assert workload.sizes.sum() == sum(math.comb(200, k) * 10**k for k in range(4))
+    assert workload.sizes.sum() == sum(math.comb(60, k) * 10**k for k in range(4))

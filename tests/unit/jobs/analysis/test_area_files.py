@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -24,24 +25,20 @@ def read(folder: Path, content: str | bytes, leaves: list[str] = LEAVES) -> Area
     return read_areas(path, np.array(leaves, np.bytes_), "block")
 
 
-@pytest.mark.parametrize("header", ["block{}district\n", "BLOCKID{}NAME\n", ""])
-@pytest.mark.parametrize("delimiter", [",", "\t", "|", ";"])
-@pytest.mark.parametrize("swapped", [False, True])
-@pytest.mark.parametrize("quote", ["", '"'])
-@pytest.mark.parametrize("mark", ["", "\ufeff"])
-@pytest.mark.parametrize("ending", ["\n", "\r\n"])
-def test_every_way_to_write_it(
-    tmp_path: Path, header: str, delimiter: str, swapped: bool, quote: str, mark: str, ending: str
-) -> None:
-    lines = []
-    for area, codes in TWO.items():
-        for code in codes:
-            pair = [f"{quote}{code}{quote}", f"{quote}{area}{quote}"]
-            lines.append(delimiter.join(pair[::-1] if swapped else pair))
-    text = mark + header.format(delimiter) + "\n".join(lines) + "\n"
-    found = read(tmp_path, text.replace("\n", ending))
-    assert areas(found) == TWO
-    assert found.notes == []
+def test_every_way_to_write_it(tmp_path: Path) -> None:
+    headers = ("block{}district\n", "BLOCKID{}NAME\n", "")
+    for header, delimiter, swapped, quote, mark, ending in itertools.product(
+        headers, ",\t|;", (False, True), ("", '"'), ("", "\ufeff"), ("\n", "\r\n")
+    ):
+        lines = []
+        for area, codes in TWO.items():
+            for code in codes:
+                pair = [f"{quote}{code}{quote}", f"{quote}{area}{quote}"]
+                lines.append(delimiter.join(pair[::-1] if swapped else pair))
+        text = mark + header.format(delimiter) + "\n".join(lines) + "\n"
+        found = read(tmp_path, text.replace("\n", ending))
+        assert areas(found) == TWO
+        assert found.notes == []
 
 
 @pytest.mark.parametrize("text", ["0101\n0201\n", "block\n0101\n\n0201", '"0101"\n"0201"\n'])

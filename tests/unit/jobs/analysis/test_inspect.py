@@ -39,7 +39,7 @@ def layout(tmp_path: Path) -> ReleaseLayout:
 
 def test_a_folder_lists_what_is_published(layout, tmp_path) -> None:
     document = inspect_run(tmp_path)
-    assert (document["run"], document["sealed"]) == ("identity", False)
+    assert (document["run"], document["finalized"]) == ("identity", False)
     rows = {one["dataset"]: one["rows"] for one in document["datasets"]}
     assert rows["release/geography/level=block"] == len(two.BLOCKS)
     assert rows["release/products/persons/measurements/level=county"] == 2 * 2

@@ -65,7 +65,7 @@ def rows(nmf: Path, geolevel: str) -> list[dict[str, Any]]:
 def test_answers_and_variances_are_those_of_the_files(tmp_path: Path) -> None:
     nmf = synthetic().write(tmp_path / "nmf")
     run_file = imported(tmp_path, nmf)
-    release = tmp_path / "run" / "out" / "release"
+    release = release_of(tmp_path / "run" / "out").root
     names = {"US": "nation", "State": "state", "County": "county", "Block": "block"}
     seen = 0
     for theirs, geolevel in names.items():

@@ -41,14 +41,14 @@ def run_file(tmp_path):
     run = {
         "name": "toy",
         "schema": "schema.yaml",
-        "data": {"format": "histograms", "path": "absent"},
+        "data": {"input_format": "histograms", "path": "absent"},
         "geography": {
             "levels": [
                 {"name": name, "digits": digits}
                 for name, digits in zip(SPINE.levels, SPINE.digits, strict=True)
             ],
             "geounits": {"path": "leaves.csv"},
-            "spine": {"regroup": "group", "near": ["place", "town"]},
+            "spine": {"regroup": "group", "align_with": ["place", "town"]},
         },
         "privacy": {"rho": "1", "allocation": "even.yaml"},
         "output": {"directory": "out"},
@@ -69,7 +69,7 @@ def test_summary(run_file):
 
 def test_one_kind_alone_comes_as_near_as_it_can(run_file):
     run = yaml.safe_load(run_file.read_text())
-    run["geography"]["spine"]["near"] = ["place"]
+    run["geography"]["spine"]["align_with"] = ["place"]
     run_file.write_text(yaml.safe_dump(run))
     assert summarize_spine(load_run(run_file))["distances"]["place"] == {
         "entities": 2,
@@ -89,11 +89,17 @@ def test_a_spine_is_made_of_public_geounits_alone(run_file):
 @pytest.mark.parametrize(
     ("spine", "message"),
     [
-        ({}, "changes nothing; it may `split`, `regroup` or `gather`"),
-        ({"regroup": "group"}, "`near` goes with `regroup` or `gather`"),
-        ({"split": {"geolevel": "state", "by": "a"}, "near": ["place"]}, "`near` goes with"),
-        ({"regroup": "group", "near": ["place", "place"]}, "`near` names a column twice"),
-        ({"regroup": "ward", "near": ["place"]}, "names an unknown geolevel; got ward"),
+        ({}, "changes nothing; it may `split`, `regroup` or `split_children`"),
+        ({"regroup": "group"}, "`align_with` goes with `regroup` or `split_children`"),
+        (
+            {"split": {"geolevel": "state", "by": "a"}, "align_with": ["place"]},
+            "`align_with` goes with",
+        ),
+        (
+            {"regroup": "group", "align_with": ["place", "place"]},
+            "`align_with` names a column twice",
+        ),
+        ({"regroup": "ward", "align_with": ["place"]}, "names an unknown geolevel; got ward"),
         ({"split": {"geolevel": "block", "by": "place"}}, "cannot split leaves; got block"),
     ],
 )

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from das.queries.query import parse_query
 from das.queries.sensitivity import Neighbors
 from das.schema import Attribute, Schema
-from invariants.constraints import Limits
+from invariants.constraints import Constraints
 from invariants.zeros import StructuralZeros
 from jobs.cli.main import app
 from jobs.pipeline.config.load import load_run
@@ -177,7 +177,7 @@ def test_levels_that_stand_for_others_say_the_same(
         boxes = tuple((np.ones(9, np.bool_), *box) for box in zeros.boxes)
         zeros = StructuralZeros(wide.shape, boxes)
     large = replace(
-        plan, schema=wide, invariants=tuple(held), limits=Limits((zeros,) if zeros else ())
+        plan, schema=wide, invariants=tuple(held), limits=Constraints((zeros,) if zeros else ())
     )
     whole = invariance(large, "public list")
     monkeypatch.setattr("jobs.pipeline.neighborhoods._MANY_CELLS", 0)

@@ -16,7 +16,7 @@ from das.queries.sensitivity import Neighbors
 from das.schema import Attribute, Schema
 from das.strategy import LevelStrategy, QueryShare, Strategy
 from geography.lattice import Lattice, Spine
-from invariants.constraints import Limits
+from invariants.constraints import Constraints
 from invariants.exact import Invariant
 from invariants.linear import LinearRow
 from jobs.pipeline.plan import Level, Plan, planned_ledger
@@ -135,28 +135,28 @@ def test_batches_of_a_known_geolevel(tmp_path, n_batches, largest, smallest, exp
 
 
 def test_levels_say_what_is_asked_at_each():
-    """Lazy queries are lazy below the root; rows are exact or bounded; coarse before fine."""
+    """On-demand queries are on demand below the root; rows are exact or bounded; coarse before fine."""
     row = LinearRow("women", np.array([1, 0]), ("nation", "state"), 1, 5)
     sums = LinearRow("all", np.array([1, 1]), ("nation",), None, None)
     whole = replace(
         plan(),
         invariants=(Invariant(DETAILED, ("nation",)), Invariant(TOTAL, ("nation", "state"))),
-        limits=Limits((row, sums)),
-        lazy=frozenset({"detailed"}),
+        limits=Constraints((row, sums)),
+        on_demand=frozenset({"detailed"}),
     )
     nation, state, block = whole.levels
     assert [(one.index, one.name, one.digits) for one in whole.levels] == [
         (0, "nation", 0), (1, "state", 1), (2, "block", 3),
     ]  # fmt: skip
     assert all(one.queries == (TOTAL, DETAILED) for one in whole.levels)
-    assert [one.lazy for one in whole.levels] == [(), (DETAILED,), (DETAILED,)]
+    assert [one.on_demand for one in whole.levels] == [(), (DETAILED,), (DETAILED,)]
     assert [one.whole for one in whole.levels] == [(TOTAL, DETAILED), (TOTAL,), (TOTAL,)]
     assert [one.exact for one in whole.levels] == [(TOTAL, DETAILED), (TOTAL,), ()]
     assert [one.exact_rows for one in whole.levels] == [(sums,), (), ()]
     assert [one.bounded_rows for one in whole.levels] == [(row,), (row,), ()]
     assert nation.published == (TOTAL, DETAILED, sums)
     assert (whole.level("state"), whole.leaf) == (state, block)
-    assert replace(whole, lazy=frozenset()).leaf.lazy == ()
+    assert replace(whole, on_demand=frozenset()).leaf.on_demand == ()
 
 
 def test_families_are_runs_of_one_parent():
@@ -189,7 +189,7 @@ def test_the_ledger_of_a_known_tree():
 
 
 def test_noise_of_a_chain_that_leaves_out_a_geolevel_does_not_pay_for_all():
-    """Had chains another budget than the sum of their geolevels, sealing would refuse it."""
+    """Had chains another budget than the sum of their geolevels, finalizing would refuse it."""
 
     class Cheating(Plan):
         def noise(self, first, last):

@@ -24,7 +24,7 @@ K, N, SPREAD = 400, 80, 1000.0
 
 def plan_of(method: str, cost: Fraction, **settings: object) -> MeanPlan:
     config = StatisticConfig(
-        mean="income", share="1", low=0, high=20_000, spread=SPREAD, method=method, **settings
+        mean="income", share="1", low=0, high=20_000, sd_bound=SPREAD, method=method, **settings
     )
     names = [f"s{i}" for i in range(K)]
     return MeanPlan(
@@ -77,7 +77,7 @@ def test_errors_are_as_large_as_their_standard_errors_say(method, definition, co
     inside = [
         row.low <= center <= row.high for row, center in zip(released.means, centers, strict=True)
     ]
-    # At most 0.925 by the parts of `failure`, and a standard error of 0.015 at most.
+    # At most 0.925 by the parts of `miss_probability`, and a standard error of 0.015 at most.
     assert 0.9 - 4 * np.sqrt(0.09 / K) < np.mean(inside) < 0.925 + 3 * np.sqrt(0.08 / K)
     whole = released.everybody
     assert abs(whole.mean - centers.mean()) < 5 * whole.standard_error

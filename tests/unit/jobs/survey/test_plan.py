@@ -47,15 +47,15 @@ def test_the_digest_holds_what_is_measured_and_nothing_else(tmp_path):
     first = load_survey(write_survey(tmp_path)).digest
     same = {
         "name": "other", "output__directory": "elsewhere", "synthesis__components": 3,
-        "synthesis__seed": 9, "synthesis__records": 10, "statistics__0__shrink": True,
+        "synthesis__seed": 9, "synthesis__n_records": 10, "statistics__0__shrink": True,
         "privacy__account": "account.jsonl", "evaluate": {"floor": 7, "groups": [["sex"]]},
     }  # fmt: skip
     for key, value in same.items():
         assert load_survey(configure(tmp_path, **{key: value})).digest == first, key
     other = {
-        "statistics__0__spread": 1501, "statistics__0__least": "1/100", "privacy__rho": "5",
-        "privacy__neighbors": "unbounded", "synthesis__pairs_again": 2, "synthesis__weighting": "equal", "privacy__grant": "2",
-        "statistics__1__steps": 3, "data__records": 601, "data__path": "other.csv",
+        "statistics__0__sd_bound": 1501, "statistics__0__min_share": "1/100", "privacy__rho": "5",
+        "privacy__neighbors": "unbounded", "synthesis__n_remeasured_pairs": 2, "synthesis__weighting": "equal", "privacy__budget_id": "2",
+        "statistics__1__steps": 3, "data__n_records": 601, "data__path": "other.csv",
     }  # fmt: skip
     for key, value in other.items():
         assert load_survey(configure(tmp_path, **{key: value})).digest != first, key
@@ -81,12 +81,14 @@ def test_a_claim_states_what_a_changed_record_costs(tmp_path):
 
 
 def test_a_claim_names_the_marginals_that_are_exact(tmp_path):
-    table = {"table": "sex * group", "exact": ["sex"], "method": "conditioned", "share": "1"}
+    table = {"query": "sex * group", "exact": ["sex"], "method": "conditioned", "share": "1"}
     pure = {"definition": "pure", "epsilon": "8"}
-    file = write_survey(tmp_path, privacy=pure, synthesis=None, statistics=[], tables=[table])
+    file = write_survey(
+        tmp_path, privacy=pure, synthesis=None, statistics=[], contingency_tables=[table]
+    )
     assert load_survey(file).claim("run").exact == ("sex in sex_group",)
 
 
 def test_defaults_of_run_files_are_those_that_were_measured():
     assert SynthesisConfig.model_fields["one_way_share"].default == ONE_WAY_SHARE
-    assert SynthesisStrataConfig.model_fields["population_share"].default == POPULATION_SHARE
+    assert SynthesisStrataConfig.model_fields["population_model_share"].default == POPULATION_SHARE

@@ -13,7 +13,7 @@ from jobs.survey.plan import Conditioning, TablePlan, compared_records, margin_o
 
 
 def plan_of(shape, exact, cost):
-    config = TableConfig(table=" * ".join("abc"[: len(shape)]), share="1")
+    config = TableConfig(query=" * ".join("abc"[: len(shape)]), share="1")
     return TablePlan(config, shape, exact, cost)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -126,11 +127,9 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize("queries", [residuals, oblique])
-@pytest.mark.parametrize("kind", KINDS)
-def test_it_finds_what_matrices_find(kind, queries, seed):
-    agree(node(queries(), seed, **KINDS[kind]))
+def test_it_finds_what_matrices_find():
+    for seed, queries, kind in itertools.product(range(2), [residuals, oblique], KINDS):
+        agree(node(queries(), seed, **KINDS[kind]))
 
 
 def test_sums_and_coordinates_apply_the_same(monkeypatch):

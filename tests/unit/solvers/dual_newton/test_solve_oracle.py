@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from solvers.dual_newton.climb import solve_compiled
+from solvers.dual_newton.dual_ascent import solve_compiled
 from solvers.dual_newton.projected import solve_projected
 from solvers.least_squares.passes import solve_in_passes
 from solvers.least_squares.solve import solve_quadratic
@@ -117,10 +118,10 @@ def close(ours: np.ndarray, theirs: np.ndarray, tolerance: float = 1e-6) -> None
     assert np.abs(ours - theirs).max() <= tolerance * max(1.0, float(theirs.max()))
 
 
-@pytest.mark.parametrize(("shape", "seed"), [*CASES, *DEGENERATE_CASES])
-def test_tiny_nodes_have_the_best_of_all_supports(shape, seed):
-    problem = random_node(shape, seed)
-    close(solved(problem, 1e-6), best_of_all_supports(problem))
+def test_tiny_nodes_have_the_best_of_all_supports():
+    for shape, seed in [*CASES, *DEGENERATE_CASES]:
+        problem = random_node(shape, seed)
+        close(solved(problem, 1e-6), best_of_all_supports(problem))
 
 
 KINDS = (  # rows beside exact sums may diverge; `solvers.node` sends such nodes elsewhere
@@ -134,11 +135,10 @@ KINDS = (  # rows beside exact sums may diverge; `solvers.node` sends such nodes
 )
 
 
-@pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize("kinds", KINDS, ids="-".join)
-def test_small_nodes_agree_with_an_interior_point_solver(kinds, seed):
-    problem = crossing_node(4, 40, seed, kinds)
-    close(solved(problem), interior_point(problem))
+def test_small_nodes_agree_with_an_interior_point_solver():
+    for seed, kinds in itertools.product(range(2), KINDS):
+        problem = crossing_node(4, 40, seed, kinds)
+        close(solved(problem), interior_point(problem))
 
 
 @pytest.mark.parametrize("kinds", [kinds for kinds in KINDS if "rows" not in kinds], ids="-".join)
@@ -147,14 +147,6 @@ def test_projected_steps_take_the_same_nodes(kinds):
     estimate = solve_projected(problem, 1e-8)
     assert estimate.status is Status.SOLVED
     close(estimate.values, solved(problem))
-
-
-@pytest.mark.parametrize("seed", range(2))
-def test_mid_nodes_agree_with_the_structured_solver(seed):
-    problem = crossing_node(8, 110, seed, ("one weight", "exact"), persons=1.0)
-    structured = solve_quadratic(problem, 1e-9)
-    assert structured.status is Status.SOLVED
-    close(solved(problem), structured.values)
 
 
 @pytest.mark.parametrize("kinds", [(), ("exact",), ("unasked",), ("one weight",)], ids="-".join)
@@ -170,6 +162,9 @@ def test_sums_that_earlier_passes_fixed_agree_with_the_structured_solver(kinds):
             return solve_quadratic(one, tolerance, fixed)
         estimate = solve_compiled(one, tolerance, fixed)
         assert estimate is not None
+        for groups, targets in fixed:
+            off = group_sums(estimate.values, groups, targets.shape[1]) - targets
+            assert np.abs(off).max() <= 1e-6
         return estimate
 
     found = solve_in_passes(problem, 1e-9, solve)

@@ -10,7 +10,7 @@ import pytest
 
 from solvers import node
 from solvers.choices import LeastSquaresSolver
-from solvers.dual_newton.climb import solve_compiled
+from solvers.dual_newton.dual_ascent import solve_compiled
 from solvers.dual_newton.projected import solve_projected
 from solvers.least_squares import active_set
 from solvers.least_squares import solve as least_squares
@@ -119,7 +119,7 @@ def test_projected_steps_stand_behind_climbing(monkeypatch, is_taken):
 
 @pytest.mark.parametrize("limit", ["_COUPLED_BLOCK", "_MOST_FACTORISED"])
 def test_loops_are_first_where_blocks_are_large_or_cells_are_many(monkeypatch, limit):
-    assert node._is_loose(CROSSING, ())
+    assert node._has_small_blocks(CROSSING, ())
     monkeypatch.setattr(node, "solve_by_supports", None)  # calling it fails
     monkeypatch.setattr(node, limit, 0)
     assert estimate_node(CROSSING, SETTINGS).status is Status.SOLVED

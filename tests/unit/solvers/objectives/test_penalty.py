@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -82,16 +83,15 @@ def stacked(problem: NodeProblem, kept: Kept, weight: float) -> NodeProblem:
     return NodeProblem("1", C * k, None, terms, (), (whole,), (bound, above))
 
 
-@pytest.mark.parametrize("weight", [0.5, 10.0, 1_000.0])
-@pytest.mark.parametrize("seed", range(8))
-def test_it_is_the_penalized_problem(seed, weight):
-    problem, kept = random_node(seed)
-    oracle = solve_quadratic(stacked(problem, kept, weight), 1e-9)
-    loose = loosen(problem, problem.parent, kept, room=ROOM, weight=weight)
-    found = estimate_node(loose, SETTINGS)
-    assert oracle.status is found.status is Status.SOLVED
-    assert found.values[-1].min() > 1
-    np.testing.assert_allclose(found.values[:-1].ravel(), oracle.values[0], atol=1e-4)
+def test_it_is_the_penalized_problem():
+    for weight, seed in itertools.product([0.5, 10.0, 1000.0], range(8)):
+        problem, kept = random_node(seed)
+        oracle = solve_quadratic(stacked(problem, kept, weight), 1e-9)
+        loose = loosen(problem, problem.parent, kept, room=ROOM, weight=weight)
+        found = estimate_node(loose, SETTINGS)
+        assert oracle.status is found.status is Status.SOLVED
+        assert found.values[-1].min() > 1
+        np.testing.assert_allclose(found.values[:-1].ravel(), oracle.values[0], atol=1e-4)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -106,18 +106,20 @@ def test_the_room_says_nothing_where_it_is_not_used_up(seed):
     np.testing.assert_allclose(*values, atol=1e-4)
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_integers_keep_what_children_and_parent_must(seed):
-    problem, kept = random_node(seed)
-    loose = loosen(problem, problem.parent, kept, room=ROOM, weight=10.0)
-    counts = solve_node(loose, SETTINGS).counts[:-1]
-    after = counts.sum(0)
-    (row,) = problem.rows
-    assert (counts @ row.coefficients[0] >= row.least[:, 0]).all()
-    for groups in kept.partitions:
-        assert np.bincount(groups, after).tolist() == np.bincount(groups, problem.parent).tolist()
-    for coefficients in kept.rows:
-        assert coefficients @ after == coefficients @ problem.parent
+def test_integers_keep_what_children_and_parent_must():
+    for seed in range(8):
+        problem, kept = random_node(seed)
+        loose = loosen(problem, problem.parent, kept, room=ROOM, weight=10.0)
+        counts = solve_node(loose, SETTINGS).counts[:-1]
+        after = counts.sum(0)
+        (row,) = problem.rows
+        assert (counts @ row.coefficients[0] >= row.least[:, 0]).all()
+        for groups in kept.partitions:
+            assert (
+                np.bincount(groups, after).tolist() == np.bincount(groups, problem.parent).tolist()
+            )
+        for coefficients in kept.rows:
+            assert coefficients @ after == coefficients @ problem.parent
 
 
 def test_a_large_weight_leaves_a_parent_that_fits_where_it_is():

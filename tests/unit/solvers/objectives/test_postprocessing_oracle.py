@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -72,34 +73,34 @@ def test_ordinary_least_squares_is_that_of_numpy(seed):
     assert post_process(table, TableMethod.OLS) == pytest.approx(known, abs=1e-8)
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_bounds_on_both_sides_hold_with_the_right_gradients(seed):
+def test_bounds_on_both_sides_hold_with_the_right_gradients():
     """Judged by the optimality conditions alone."""
-    rng = np.random.default_rng(seed)
-    R, n, m = 30, 12, 5
-    low = rng.normal(0, 2, (R, n))
-    high = low + rng.exponential(2, (R, n)) * (rng.random((R, n)) < 0.9)
-    rows = rng.normal(0, 1, (R, m, n) if seed % 2 else (m, n))
-    problems = BoundedProblems(
-        10 ** rng.uniform(-2, 2, (R, n)),
-        rng.normal(0, 5, (R, n)),
-        rows,
-        10 ** rng.uniform(-2, 4, (R, m)) * (rng.random((R, m)) < 0.8),
-        rng.normal(0, 9, (R, m)),
-        low,
-        high,
-    )
-    x = solve_bounded(problems)
-    assert (x >= low).all()
-    assert (x <= high).all()
-    shared = np.broadcast_to(rows, (R, m, n))
-    misfit = problems.row_weights * (np.einsum("rmn,rn->rm", shared, x) - problems.row_targets)
-    gradient = problems.cell_weights * (x - problems.cell_targets) + np.einsum(
-        "rmn,rm->rn", shared, misfit
-    )
-    gradient /= np.abs(problems.row_weights).max() + problems.cell_weights
-    assert (gradient[x < high - 1e-9] >= -1e-8).all()
-    assert (gradient[x > low + 1e-9] <= 1e-8).all()
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        R, n, m = 30, 12, 5
+        low = rng.normal(0, 2, (R, n))
+        high = low + rng.exponential(2, (R, n)) * (rng.random((R, n)) < 0.9)
+        rows = rng.normal(0, 1, (R, m, n) if seed % 2 else (m, n))
+        problems = BoundedProblems(
+            10 ** rng.uniform(-2, 2, (R, n)),
+            rng.normal(0, 5, (R, n)),
+            rows,
+            10 ** rng.uniform(-2, 4, (R, m)) * (rng.random((R, m)) < 0.8),
+            rng.normal(0, 9, (R, m)),
+            low,
+            high,
+        )
+        x = solve_bounded(problems)
+        assert (x >= low).all()
+        assert (x <= high).all()
+        shared = np.broadcast_to(rows, (R, m, n))
+        misfit = problems.row_weights * (np.einsum("rmn,rn->rm", shared, x) - problems.row_targets)
+        gradient = problems.cell_weights * (x - problems.cell_targets) + np.einsum(
+            "rmn,rm->rn", shared, misfit
+        )
+        gradient /= np.abs(problems.row_weights).max() + problems.cell_weights
+        assert (gradient[x < high - 1e-9] >= -1e-8).all()
+        assert (gradient[x > low + 1e-9] <= 1e-8).all()
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -169,12 +170,11 @@ def slow_reweighting(table, draw):
     return nnls(np.array(rows) * root[:, None], np.array(values) * root)[0]
 
 
-@pytest.mark.parametrize("law", [Laplace, Gaussian])
-@pytest.mark.parametrize("seed", range(4))
-def test_reweighting_is_its_slow_version(seed, law):
-    table = random_table(seed, draws=8, law=law)
-    for draw, found in enumerate(fit_reweighted(table)):
-        assert found == pytest.approx(slow_reweighting(table, draw), abs=1e-7)
+def test_reweighting_is_its_slow_version():
+    for law, seed in itertools.product([Laplace, Gaussian], range(4)):
+        table = random_table(seed, draws=8, law=law)
+        for draw, found in enumerate(fit_reweighted(table)):
+            assert found == pytest.approx(slow_reweighting(table, draw), abs=1e-7)
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -136,10 +136,10 @@ def test_invariants_that_contradict_one_another_are_an_error_with_the_name_of_th
         round_counts(problem, values, method=method)
     asks = RowsTerm(np.zeros((1, 3), np.int64), np.full((2, 1), 1), np.full((2, 1), 5), ("zero",))
     problem = replace(node([4, 2, 2], ((CELLS3,),)), rows=(asks,))
-    with pytest.raises(InfeasibleError, match=r"^node 44007: an invariant asks for persons where"):
+    with pytest.raises(InfeasibleError, match=r"^node 44007: an invariant requires persons where"):
         round_counts(problem, values, method=method)
     targets = [([0, 0, 0], [[5, 1], [3, 0]])]
-    with pytest.raises(InfeasibleError, match=r"^node 44007: an invariant asks for persons where"):
+    with pytest.raises(InfeasibleError, match=r"^node 44007: an invariant requires persons where"):
         round_counts(node([4, 2, 2], ((CELLS3,),), targets), values, method=method)
 
 

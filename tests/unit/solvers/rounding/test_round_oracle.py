@@ -54,14 +54,13 @@ def rounded(problem: NodeProblem, values: np.ndarray) -> np.ndarray:
     return rounding.counts
 
 
-@pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize("shape", TINY.values(), ids=TINY)
-def test_every_pass_costs_the_least_of_all_roundings(shape, seed):
-    problem = random_node(shape, seed)
-    values = fractional_point(problem, seed)
-    ours = rounded(problem, values)
-    assert is_controlled(problem, values, ours)
-    assert costs(problem, values, ours) == least_costs_by_trying_all(problem, values, ours)
+def test_every_pass_costs_the_least_of_all_roundings():
+    for seed, shape in itertools.product(range(6), TINY.values()):
+        problem = random_node(shape, seed)
+        values = fractional_point(problem, seed)
+        ours = rounded(problem, values)
+        assert is_controlled(problem, values, ours)
+        assert costs(problem, values, ours) == least_costs_by_trying_all(problem, values, ours)
 
 
 @pytest.mark.parametrize(
@@ -136,30 +135,30 @@ def test_leaves_of_types_inside_a_rounded_set_are_no_flow():
     assert round_counts(problem, values).method is Method.MIXED_INTEGER
 
 
-@pytest.mark.parametrize("seed", range(12))
-def test_one_row_of_leaves_inside_a_rounded_set_is_a_flow_of_the_same_cost(seed):
+def test_one_row_of_leaves_inside_a_rounded_set_is_a_flow_of_the_same_cost():
     """Persons by type bounded by one box per child, such as by the units they live in."""
-    rng = np.random.default_rng(seed)
-    problem = random_node(Shape(3, 6, passes=((1,), (2,)), persons=4.0), seed)
-    values = fractional_point(problem, seed)
-    types = np.array([0, 0, 1, 2, 2, 3])  # within halves
-    sums = group_sums(values, types, 5)  # of the last type no cell is
-    least = np.floor(sums).astype(int) - rng.integers(0, 2, sums.shape)
-    most = np.ceil(sums).astype(int) + rng.integers(0, 2, sums.shape)
-    most[:, 0] = MANY
-    low, high = np.floor(values.sum(1)).astype(int), np.ceil(values.sum(1)).astype(int)
-    boxes = tuple(
-        Leaves(np.maximum(least[c], 0)[None], most[c][None], low[c : c + 1], high[c : c + 1])
-        for c in range(3)
-    )
-    problem = replace(problem, leaves=LeavesTerm(types, boxes))
-    ours = round_counts(problem, values)
-    program = round_counts(problem, values, method=Method.MIXED_INTEGER)
-    assert (ours.method, program.method) == (Method.FLOW, Method.MIXED_INTEGER)
-    verify_counts(problem, ours.counts)
-    assert not ours.widened
-    least = pass_cost(problem, 0, values, program.counts)
-    assert pass_cost(problem, 0, values, ours.counts) == pytest.approx(least, abs=1e-6)
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        problem = random_node(Shape(3, 6, passes=((1,), (2,)), persons=4.0), seed)
+        values = fractional_point(problem, seed)
+        types = np.array([0, 0, 1, 2, 2, 3])  # within halves
+        sums = group_sums(values, types, 5)  # of the last type no cell is
+        least = np.floor(sums).astype(int) - rng.integers(0, 2, sums.shape)
+        most = np.ceil(sums).astype(int) + rng.integers(0, 2, sums.shape)
+        most[:, 0] = MANY
+        low, high = np.floor(values.sum(1)).astype(int), np.ceil(values.sum(1)).astype(int)
+        boxes = tuple(
+            Leaves(np.maximum(least[c], 0)[None], most[c][None], low[c : c + 1], high[c : c + 1])
+            for c in range(3)
+        )
+        problem = replace(problem, leaves=LeavesTerm(types, boxes))
+        ours = round_counts(problem, values)
+        program = round_counts(problem, values, method=Method.MIXED_INTEGER)
+        assert (ours.method, program.method) == (Method.FLOW, Method.MIXED_INTEGER)
+        verify_counts(problem, ours.counts)
+        assert not ours.widened
+        least = pass_cost(problem, 0, values, program.counts)
+        assert pass_cost(problem, 0, values, ours.counts) == pytest.approx(least, abs=1e-6)
 
 
 def leaning_point(problem: NodeProblem, seed: int) -> np.ndarray:
@@ -195,22 +194,21 @@ FLOWS = ["nested rows", "leaves of halves", "leaves of cells", "nested rows and 
 PROGRAMS = ["crossing rows", "crossing rows and leaves of halves", "leaves of crossing"]
 
 
-@pytest.mark.parametrize("seed", range(12))
-@pytest.mark.parametrize("kind", [*FLOWS, *PROGRAMS])
-def test_rows_and_leaves_are_kept_at_the_least_cost(kind, seed):
-    problem, values = promising(kind, seed)
-    ours = round_counts(problem, values)
-    verify_counts(problem, ours.counts)
-    assert keeps_promises(problem, ours.counts)
-    assert ours.method is (Method.FLOW if kind in FLOWS else Method.MIXED_INTEGER)
-    if kind in FLOWS:
-        assert not ours.widened
-    if ours.widened:
-        assert next(all_controlled(problem, values), None) is None
-        return
-    assert is_controlled(problem, values, ours.counts)
-    least = least_costs_by_trying_all(problem, values, ours.counts)
-    assert costs(problem, values, ours.counts) == pytest.approx(least, abs=1e-9)
+def test_rows_and_leaves_are_kept_at_the_least_cost():
+    for seed, kind in itertools.product(range(6), [*FLOWS, *PROGRAMS]):
+        problem, values = promising(kind, seed)
+        ours = round_counts(problem, values)
+        verify_counts(problem, ours.counts)
+        assert keeps_promises(problem, ours.counts)
+        assert ours.method is (Method.FLOW if kind in FLOWS else Method.MIXED_INTEGER)
+        if kind in FLOWS:
+            assert not ours.widened
+        if ours.widened:
+            assert next(all_controlled(problem, values), None) is None
+            continue
+        assert is_controlled(problem, values, ours.counts)
+        least = least_costs_by_trying_all(problem, values, ours.counts)
+        assert costs(problem, values, ours.counts) == pytest.approx(least, abs=1e-9)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in FLOWS if kind != "leaves of cells"])
@@ -224,58 +222,58 @@ def test_rows_and_leaves_forbid_what_would_cost_less(kind):
     assert forbidden >= 3
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_flow_and_mixed_integer_program_cost_the_same(seed):
+def test_flow_and_mixed_integer_program_cost_the_same():
     """Of the first pass; the sums it finds need not be unique, and later passes build on them."""
-    rng = np.random.default_rng(seed)
-    shape = Shape(
-        int(rng.integers(1, 7)),
-        12,
-        exact=((), (1,), (3,))[seed % 3],
-        passes=(((1,), (6,)), ((1, 3), ()), ((),))[seed % 3],
-        is_root=seed % 10 == 9,
-        persons=float(rng.choice([0.3, 5.0])),
-    )
-    problem = random_node(shape, seed)
-    values = fractional_point(problem, seed)
-    problem = with_rows(problem, values, [[0, 1, 2, 3], [0, 1], [10]], seed)
-    if seed % 3 < 2:
-        problem = with_leaves(problem, values, partition(12, 3), seed)
-    flow = round_counts(problem, values)
-    program = round_counts(problem, values, method=Method.MIXED_INTEGER)
-    assert (flow.method, program.method) == tuple(Method)
-    assert not flow.widened
-    assert not program.widened
-    assert program.gap == pytest.approx(0, abs=1e-9)
-    least = pass_cost(problem, 0, values, program.counts)
-    assert pass_cost(problem, 0, values, flow.counts) == pytest.approx(least, abs=1e-6)
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        shape = Shape(
+            int(rng.integers(1, 7)),
+            12,
+            exact=((), (1,), (3,))[seed % 3],
+            passes=(((1,), (6,)), ((1, 3), ()), ((),))[seed % 3],
+            is_root=seed % 10 == 9,
+            persons=float(rng.choice([0.3, 5.0])),
+        )
+        problem = random_node(shape, seed)
+        values = fractional_point(problem, seed)
+        problem = with_rows(problem, values, [[0, 1, 2, 3], [0, 1], [10]], seed)
+        if seed % 3 < 2:
+            problem = with_leaves(problem, values, partition(12, 3), seed)
+        flow = round_counts(problem, values)
+        program = round_counts(problem, values, method=Method.MIXED_INTEGER)
+        assert (flow.method, program.method) == tuple(Method)
+        assert not flow.widened
+        assert not program.widened
+        assert program.gap == pytest.approx(0, abs=1e-9)
+        least = pass_cost(problem, 0, values, program.counts)
+        assert pass_cost(problem, 0, values, flow.counts) == pytest.approx(least, abs=1e-6)
 
 
 # --- widening ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["plain", *FLOWS, *PROGRAMS])
-def test_as_few_persons_as_possible_leave_the_bounds(kind):
+def test_as_few_persons_as_possible_leave_the_bounds():
     """The point misses its equalities, as no certified solution would."""
-    widened = 0
-    for seed in range(10):
-        passes = ((2,), ()) if kind in PROGRAMS or "cells" not in kind else ((1,), ())
-        problem = random_node(Shape(2, 4, passes=passes, persons=0.3), seed)
-        point = fractional_point(problem, seed)
-        if kind != "plain":
-            problem = promised_around(problem, point, kind, seed)
-        rng = np.random.default_rng(seed)
-        values = np.maximum(point + rng.choice([-1.25, 0, 0.5], point.shape), 0)
-        least = least_excess_by_trying_all(problem, values)
-        if least is None:
-            with pytest.raises(InfeasibleError, match="no nonnegative integers"):
-                round_counts(problem, values)
-            continue
-        ours = round_counts(problem, values)
-        assert keeps_promises(problem, ours.counts)
-        assert ours.widened == least
-        widened += least > 0
-    assert widened >= 4
+    for kind in ["plain", *FLOWS, *PROGRAMS]:
+        widened = 0
+        for seed in range(10):
+            passes = ((2,), ()) if kind in PROGRAMS or "cells" not in kind else ((1,), ())
+            problem = random_node(Shape(2, 4, passes=passes, persons=0.3), seed)
+            point = fractional_point(problem, seed)
+            if kind != "plain":
+                problem = promised_around(problem, point, kind, seed)
+            rng = np.random.default_rng(seed)
+            values = np.maximum(point + rng.choice([-1.25, 0, 0.5], point.shape), 0)
+            least = least_excess_by_trying_all(problem, values)
+            if least is None:
+                with pytest.raises(InfeasibleError, match="no nonnegative integers"):
+                    round_counts(problem, values)
+                continue
+            ours = round_counts(problem, values)
+            assert keeps_promises(problem, ours.counts)
+            assert ours.widened == least
+            widened += least > 0
+        assert widened >= 4
 
 
 def promised_around(problem: NodeProblem, point: np.ndarray, kind: str, seed: int) -> NodeProblem:

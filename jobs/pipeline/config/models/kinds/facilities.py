@@ -9,8 +9,8 @@ from pydantic import Field, model_validator
 
 from das.errors import SchemaError
 from das.queries.query import parse_query
+from invariants.constraint import Constraint
 from invariants.facilities import Facilities
-from invariants.limit import Limit
 from jobs.pipeline.config.models.kinds.kind import CountedConfig, ExactAnswers, PublicTable, Setting
 from jobs.pipeline.config.models.values import Text, Whole
 
@@ -21,7 +21,7 @@ class FacilitiesConfig(CountedConfig):
     """Facility counts by type, published exactly; each facility holds some persons."""
 
     key: ClassVar[str] = "facilities"
-    limit: ClassVar[type[Limit]] = Facilities
+    limit: ClassVar[type[Constraint]] = Facilities
 
     facilities: Text
     """Query of the persons by type, such as hhgq."""
@@ -50,7 +50,7 @@ class FacilitiesConfig(CountedConfig):
                 raise ValueError(f"`{name}` must lie between 0 and 1000000")
         return self
 
-    def build(self, setting: Setting) -> list[Limit]:
+    def build(self, setting: Setting) -> list[Constraint]:
         """Find the types that are counted, and how many persons a facility of each may hold.
 
         Raises:

@@ -1,7 +1,7 @@
 """What a kind of invariants says of itself in a run file, and the public counts it may name.
 
 A further kind is a model, in a module here, and a line in `registry`; what it means for counts is a
-subclass of `invariants.limit.Limit`. Nothing else asks which kind an invariant has.
+subclass of `invariants.constraint.Constraint`. Nothing else asks which kind an invariant has.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pydantic import model_validator
 from das.errors import SchemaError
 from das.queries.query import Query
 from das.schema import Schema
-from invariants.limit import Limit
+from invariants.constraint import Constraint
 from jobs.pipeline.config.models.values import Delimiter, LeadingZeros, Model, StoredPath, Text
 
 
@@ -114,7 +114,7 @@ class KindConfig(Model):
     """
 
     key: ClassVar[str]
-    limit: ClassVar[type[Limit]]
+    limit: ClassVar[type[Constraint]]
 
     @property
     def is_rehearsed(self) -> bool:
@@ -150,7 +150,7 @@ class KindConfig(Model):
         return answers
 
     @abstractmethod
-    def build(self, setting: Setting) -> list[Limit]:
+    def build(self, setting: Setting) -> list[Constraint]:
         """Say what it means for counts.
 
         Raises:

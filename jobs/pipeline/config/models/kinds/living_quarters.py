@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from das.errors import SchemaError
-from invariants.limit import Limit
+from invariants.constraint import Constraint
 from invariants.quarters import LivingQuarters
 from jobs.pipeline.config.models.kinds.kind import CountedConfig, ExactAnswers, PublicTable, Setting
 from jobs.pipeline.config.models.values import Text
@@ -17,7 +17,7 @@ class LivingQuartersConfig(CountedConfig):
     """Housing units and facilities by kind; where there are none, nobody lives."""
 
     key: ClassVar[str] = "living_quarters"
-    limit: ClassVar[type[Limit]] = LivingQuarters
+    limit: ClassVar[type[Constraint]] = LivingQuarters
 
     living_quarters: list[Text]
     """Kinds that are housing units, by which persons may be expected (`solve.housing_units`); all
@@ -34,7 +34,7 @@ class LivingQuartersConfig(CountedConfig):
     """Exact answers of another product, such as the units; every answer of the query is a kind.
     Give this or `table`."""
 
-    def build(self, setting: Setting) -> list[Limit]:
+    def build(self, setting: Setting) -> list[Constraint]:
         """Find the kinds that are counted, and which of them are housing units.
 
         Raises:

@@ -7,8 +7,8 @@ from typing import ClassVar
 from pydantic import model_validator
 
 from das.errors import ConfigError
-from invariants.exact import BoundQuery, Invariant
-from invariants.limit import Limit
+from invariants.constraint import Constraint
+from invariants.exact import Invariant, PinnedQuery
 from jobs.pipeline.config.models.kinds.kind import KindConfig, PublicTable, ReleasedCounts, Setting
 from jobs.pipeline.config.models.values import Text
 
@@ -18,7 +18,7 @@ class InvariantConfig(KindConfig):
 
     later = ("released",)
     key: ClassVar[str] = "query"
-    limit: ClassVar[type[Limit]] = BoundQuery
+    limit: ClassVar[type[Constraint]] = PinnedQuery
 
     query: Text
     """Query, such as "total"."""
@@ -45,14 +45,14 @@ class InvariantConfig(KindConfig):
         """Return whether the answers come from the data of this run."""
         return self.released is None
 
-    def build(self, setting: Setting) -> list[Limit]:
+    def build(self, setting: Setting) -> list[Constraint]:
         """Parse the query.
 
         Raises:
           SchemaError: The query or geolevel is unknown.
           ConfigError: The table lacks answers.
         """
-        kind = Invariant if self.is_exact_query else BoundQuery
+        kind = Invariant if self.is_exact_query else PinnedQuery
         found = kind.build(setting.schema, setting.spine, self.query, self.geolevel)
         table = self.public_table
         if table is not None and sorted(table.columns) != sorted(found.query.labels()):

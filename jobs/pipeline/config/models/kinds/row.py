@@ -9,7 +9,7 @@ from pydantic import Field
 from das.arrays import IntArray
 from das.errors import SchemaError
 from das.schema import Schema
-from invariants.limit import Limit
+from invariants.constraint import Constraint
 from invariants.linear import LinearRow, weighted_cells
 from jobs.pipeline.config.models.kinds.kind import KindConfig, Setting
 from jobs.pipeline.config.models.values import Levels, Model, Text, Whole
@@ -31,7 +31,7 @@ class RowConfig(KindConfig):
     """A linear row: a weighted sum of cells that is bounded, or exact, in every geounit."""
 
     key: ClassVar[str] = "row"
-    limit: ClassVar[type[Limit]] = LinearRow
+    limit: ClassVar[type[Constraint]] = LinearRow
 
     row: list[RowPart]
     """The sum; cells in several parts count in each."""
@@ -53,7 +53,7 @@ class RowConfig(KindConfig):
         """Return whether the row has no bounds, which synthetic persons may violate."""
         return self.at_least is None and self.at_most is None
 
-    def build(self, setting: Setting) -> list[Limit]:
+    def build(self, setting: Setting) -> list[Constraint]:
         """Find the coefficients of cells.
 
         Raises:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from invariants.limit import Limit
+from invariants.constraint import Constraint
 from invariants.linear import levels_in
 from invariants.zeros import StructuralZeros
 from jobs.pipeline.config.models.kinds.kind import KindConfig, Setting
@@ -15,13 +15,13 @@ class ZeroConfig(KindConfig):
     """Structural zeros: persons who cannot be."""
 
     key: ClassVar[str] = "zero"
-    limit: ClassVar[type[Limit]] = StructuralZeros
+    limit: ClassVar[type[Constraint]] = StructuralZeros
 
     zero: dict[Text, Levels]
     """Attribute or recode to levels, or to ranges of consecutive ones such as 0..14; nobody has one
     of these levels in all of them."""
 
-    def build(self, setting: Setting) -> list[Limit]:
+    def build(self, setting: Setting) -> list[Constraint]:
         """Find the levels.
 
         Raises:

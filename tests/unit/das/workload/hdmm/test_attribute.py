@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -16,18 +18,17 @@ from tests.unit.das.workload.dense import GROUPED, MIXED
 ATTRIBUTES = {f"{each.name} {i}": each for i, each in enumerate((*MIXED, *GROUPED))}
 
 
-@pytest.mark.parametrize("total_weight", [0.0, 3.0, 1e4])
-@pytest.mark.parametrize("name", list(ATTRIBUTES))
-def test_rows_are_feasible_and_the_decoder_inverts_them(name, total_weight):
-    attribute = ATTRIBUTES[name]
-    found = solve_exactly(attribute, total_weight)
-    lengths = (found.rows**2).sum(0)
-    assert lengths.max() == pytest.approx(1)
-    queries = np.concatenate([attribute.matrix, np.ones((1, attribute.size))])
-    weights = queries @ found.decoder
-    np.testing.assert_allclose(weights @ found.rows, queries, atol=1e-6)
-    assert found.variance(attribute.gram) == pytest.approx((weights[:-1] ** 2).sum())
-    assert found.total_variance == pytest.approx((weights[-1] ** 2).sum())
+def test_rows_are_feasible_and_the_decoder_inverts_them():
+    for total_weight, name in itertools.product([0.0, 3.0, 10000.0], list(ATTRIBUTES)):
+        attribute = ATTRIBUTES[name]
+        found = solve_exactly(attribute, total_weight)
+        lengths = (found.rows**2).sum(0)
+        assert lengths.max() == pytest.approx(1)
+        queries = np.concatenate([attribute.matrix, np.ones((1, attribute.size))])
+        weights = queries @ found.decoder
+        np.testing.assert_allclose(weights @ found.rows, queries, atol=1e-6)
+        assert found.variance(attribute.gram) == pytest.approx((weights[:-1] ** 2).sum())
+        assert found.total_variance == pytest.approx((weights[-1] ** 2).sum())
 
 
 def test_the_weight_of_the_total_trades_it_for_the_answers():

@@ -123,13 +123,13 @@ TABLE_8 = {
 }
 
 
-@pytest.mark.parametrize("ways", ["1", "2", "3", "<=3"])
 @pytest.mark.parametrize("name", ["CPS", "Loans", pytest.param("Adult", marks=pytest.mark.long)])
-def test_table_8_the_best_family(name, ways):
-    workload = orders(data_set(name), ways)
-    published = TABLE_8[name][ways]
-    found = root_mean_square(optimize_hdmm(workload).error, workload)
-    assert published * 0.99 <= found <= published + 5.1e-4
+def test_table_8_the_best_family(name):
+    for ways in ["1", "2", "3", "<=3"]:
+        workload = orders(data_set(name), ways)
+        published = TABLE_8[name][ways]
+        found = root_mean_square(optimize_hdmm(workload).error, workload)
+        assert published * 0.99 <= found <= published + 5.1e-4
 
 
 @pytest.mark.parametrize(

@@ -172,10 +172,10 @@ def test_stopping_early_is_an_error(monkeypatch):
     monkeypatch.setattr("das.workload.residual.convex_loss._MOST_RESTARTS", 1)
     workload = WORKLOADS["mixed"]
     bases = bases_of(workload)
-    with pytest.raises(SolverError, match="convex loss: was not proven minimal"):
+    with pytest.raises(SolverError, match="convex loss: was not proven optimal"):
         minimize_loss(workload, bases, lambda v: (float((v**4).sum()), 4 * v**3))
     monkeypatch.setattr("das.workload.residual.convex_loss._MOST_NEWTON_ROWS", 0)
-    with pytest.raises(SolverError, match="largest variance: was not proven minimal"):
+    with pytest.raises(SolverError, match="largest variance: was not proven optimal"):
         minimize_largest_variance(workload, bases)
 
 

@@ -103,9 +103,9 @@ def test_equal_sizes_keep_their_own_bases():
     ("names", "message"),
     [
         (["height"], "names an unknown attribute"),
-        (["age", "age"], "once each, in the order"),
-        (["sex", "age"], "once each, in the order"),
-        (["age", "sex", "income"], "do not hold a set"),
+        (["age", "age"], "names an attribute twice"),
+        (["sex", "age"], "in the order of the workload"),
+        (["age", "sex", "income"], "do not contain a set"),
     ],
 )
 def test_unknown_marginals_are_refused(names, message):

@@ -119,7 +119,7 @@ def test_unusable_requests_are_refused():
         ResidualAnswers(plan, values[1:])
     with pytest.raises(SchemaError, match="names an unknown attribute; got \\['height'\\]"):
         reconstruct(residuals, ["height"])
-    with pytest.raises(SchemaError, match="do not hold a set"):
+    with pytest.raises(SchemaError, match="do not contain a set"):
         reconstruct(residuals, ["age", "sex", "income"])
     with pytest.raises(SchemaError, match="is too large to reconstruct") as caught:
         reconstruct(residuals, ["income", "place"], most_bytes=1000)

@@ -156,13 +156,13 @@ def test_the_worst_group_gets_better_and_others_pay_no_more_than_is_said(
 
 def test_limits_in_persons_are_kept(plan, tree, asked):
     group_goal = asked(groups={"race": {"block": "absolute"}}, limits={"total": {"county": 1.5}})
-    found = optimize_for_groups(plan, tree, ["total"], Information.OWN, group_goal)
+    found = optimize_for_groups(plan, tree, ["total"], Information.GEOUNIT, group_goal)
     names = [table.name for table in found.after.model.tables]
-    rmse = found.after.errors[Information.OWN].mean ** 0.5
+    rmse = found.after.errors[Information.GEOUNIT].mean ** 0.5
     assert rmse[names.index("total"), 1] <= 1.5 * 1.001
     hard = asked(groups={"race": {"block": "absolute"}}, limits={"total": {"county": 0.5}})
     with pytest.raises(BudgetError, match="limits of errors: cannot be met together"):
-        optimize_for_groups(plan, tree, ["total"], Information.OWN, hard)
+        optimize_for_groups(plan, tree, ["total"], Information.GEOUNIT, hard)
 
 
 def test_targets_are_met_or_each_is_named_with_the_rho_it_needs(plan, tree, asked):
@@ -170,9 +170,9 @@ def test_targets_are_met_or_each_is_named_with_the_rho_it_needs(plan, tree, aske
     size = 120 / len({leaf[:2] for leaf in LEAVES})
     targets = {"race": {"c": {"county": 3 / size}, "a": {"block": 5}}}
     group_goal = asked(groups=groups, sizes="sizes.csv", targets=targets)
-    found = optimize_for_groups(plan, tree, ["total"], Information.OWN, group_goal)
+    found = optimize_for_groups(plan, tree, ["total"], Information.GEOUNIT, group_goal)
     assert found.bound <= found.value < 2
-    rmse = found.after.errors[Information.OWN].mean ** 0.5
+    rmse = found.after.errors[Information.GEOUNIT].mean ** 0.5
     assert rmse[2, 1] <= 3
     assert rmse[0, 2] <= 5
     hard = {"race": {"c": {"county": 0.3 / size}, "a": {"block": 0.5}}}
@@ -181,7 +181,7 @@ def test_targets_are_met_or_each_is_named_with_the_rho_it_needs(plan, tree, aske
             plan,
             tree,
             ["total"],
-            Information.OWN,
+            Information.GEOUNIT,
             asked(groups=groups, sizes="sizes.csv", targets=hard),
         )
     assert "race = a at block alone needs rho" in error.value.what
@@ -224,7 +224,7 @@ def test_small_groups_count_from_the_floor(plan, tree, asked):
     assert [row.own.is_worst for row in rows] == [False, True, False]  # c has 10 a block
     none = asked(groups={"race": {"block": "relative"}}, sizes="sizes.csv", floor=1e6)
     with pytest.raises(BudgetError, match="floor"):
-        optimize_for_groups(plan, tree, ["total"], Information.OWN, none)
+        optimize_for_groups(plan, tree, ["total"], Information.GEOUNIT, none)
 
 
 # --- what is refused -----------------------------------------------------------------------------
@@ -308,7 +308,7 @@ def test_options_that_contradict_are_refused(run_file, tmp_path):
 def test_candidates_are_queries_that_runs_can_measure(plan, tree, asked, tmp_path):
     """A group that is everybody is a table by itself, and none that a file could name."""
     group_goal = asked(groups={"total": "absolute", "race": "absolute"})
-    found = optimize_for_groups(plan, tree, ["total"], Information.OWN, group_goal)
+    found = optimize_for_groups(plan, tree, ["total"], Information.GEOUNIT, group_goal)
     for level in found.strategy.levels:
         for entry in level.queries:
             assert parse_query(plan.schema, entry.query.name).name == entry.query.name

@@ -113,10 +113,12 @@ def test_all_formats_hold_the_same_persons(tmp_path: Path, schema: str, pattern:
         path = Path(facts["data"])
         data = {
             "records": lambda p: RecordsData(
-                format="records", path=p, columns={a.name: a.name for a in loaded.attributes}
+                input_format="records", path=p, columns={a.name: a.name for a in loaded.attributes}
             ),
-            "histograms": lambda p: HistogramsData(format="histograms", path=p),
-            "block_table": lambda p: BlockTableData(format="block_table", path=p, pattern=pattern),
+            "histograms": lambda p: HistogramsData(input_format="histograms", path=p),
+            "block_table": lambda p: BlockTableData(
+                input_format="block_table", path=p, pattern=pattern
+            ),
         }[kind](path)
         found.append(read(data, loaded, 15))
         assert found[-1].total() == facts["persons"]

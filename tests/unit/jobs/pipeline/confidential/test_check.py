@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from das.errors import DasError, InfeasibleError, InputError
-from invariants.constraints import Limits
+from invariants.constraints import Constraints
 from invariants.facilities import Facilities
 from invariants.linear import LinearRow
 from jobs.pipeline.confidential.check import check_input
@@ -54,19 +54,19 @@ def refused(folder: Path, plan: Plan, *stated, blocks=two.BLOCKS) -> DasError:
 
 def test_data_that_keep_everything_pass(tmp_path):
     row = LinearRow("men", np.array([0, 0, 1, 1]), two.SPINE.levels, 0, 4)
-    plan = two.plan(limits=Limits((AGES, row)), invariants=(two.exact("sex", "county"),))
+    plan = two.plan(limits=Constraints((AGES, row)), invariants=(two.exact("sex", "county"),))
     check(tmp_path, plan, facilities(tmp_path), sexes(tmp_path, "11,4,2", "12,3,4"))
 
 
 def test_a_person_in_a_structural_zero(tmp_path):
-    error = refused(tmp_path, two.plan(limits=Limits((two.zeros(1, 2),))))
+    error = refused(tmp_path, two.plan(limits=Constraints((two.zeros(1, 2),))))
     assert isinstance(error, InputError)
     assert (error.where, error.got) == ("block 111", "structural zeros")
 
 
 def test_the_first_geounit_that_breaks_an_invariant_is_named(tmp_path):
     """In the second family; a block of the first one has facilities to spare."""
-    plan = two.plan(limits=Limits((AGES,)))
+    plan = two.plan(limits=Constraints((AGES,)))
     error = refused(tmp_path, plan, facilities(tmp_path, ("111,1,0", "112,0,1", "122,1,0")))
     assert isinstance(error, InputError)
     assert (error.where, error.got) == ("block 122", "facilities age")
@@ -75,7 +75,7 @@ def test_the_first_geounit_that_breaks_an_invariant_is_named(tmp_path):
 @pytest.mark.parametrize(("least", "most"), [(None, 3), (1, None)])
 def test_a_row_beyond_its_bounds(tmp_path, least, most):
     row = LinearRow("men", np.array([0, 0, 1, 1]), two.SPINE.levels, least, most)
-    error = refused(tmp_path, two.plan(limits=Limits((row,))))
+    error = refused(tmp_path, two.plan(limits=Constraints((row,))))
     wrong = "block 122" if least is None else "block 112"
     assert (error.where, error.got) == (wrong, "row men")
 
@@ -89,7 +89,7 @@ def test_a_table_that_the_data_do_not_answer(tmp_path):
 
 def test_invariants_that_contradict_each_other_are_told_from_wrong_data(tmp_path):
     """A block with exactly one person cannot hold two facilities of one person at least."""
-    plan = two.plan(limits=Limits((AGES,)), invariants=(two.exact("total", "block"),))
+    plan = two.plan(limits=Constraints((AGES,)), invariants=(two.exact("total", "block"),))
     blocks = {**two.BLOCKS, "111": (1, 0, 0, 0)}
     stated = facilities(tmp_path, ("111,1,1", "112,0,1", "122,1,1"))
     error = refused(tmp_path, plan, stated, blocks=blocks)
@@ -99,6 +99,6 @@ def test_invariants_that_contradict_each_other_are_told_from_wrong_data(tmp_path
 
 
 def test_the_check_comes_before_anything_is_measured_or_published(tmp_path):
-    plan = two.plan(limits=Limits((two.zeros(1),)), invariants=(two.exact("total", "block"),))
+    plan = two.plan(limits=Constraints((two.zeros(1),)), invariants=(two.exact("total", "block"),))
     refused(tmp_path, plan)
     assert {path.name for path in (tmp_path / "release").iterdir()} == {"geography"}

@@ -28,8 +28,7 @@ from jobs.pipeline.config.product import grouping
 from jobs.pipeline.documents.document import json_of, write_document
 from jobs.pipeline.storage.histograms import sparse_table
 from jobs.pipeline.tasks.batches import Sizing, TaskSize
-from jobs.pipeline.tasks.executor import LocalTasks, SparkTasks
-from jobs.pipeline.tasks.session import spark_session
+from jobs.pipeline.tasks.executor import LocalTasks
 from tests.builders.datasets import publish_tables
 from tests.builders.histograms import from_dense
 from tests.builders.places import release_of, truth_of
@@ -155,8 +154,8 @@ def test_noise_comes_from_the_manifest(folder):
     }
     described = manifest_document()["geography"][0]
     geography = [{**described, "geolevel": name} for name in SPINE.levels]
-    sealed = manifest(budget=[row], geography=geography)
-    write_document(release_of(folder).manifest, sealed)
+    finalized = manifest(budget=[row], geography=geography)
+    write_document(release_of(folder).manifest, finalized)
     document = run_here(folder)
     noise = {(r["geolevel"], r["query"]): r["expected_rmse"] for r in document["results"]}
     assert noise.pop(("state", "sex")) == 2.5
@@ -272,11 +271,3 @@ def test_a_group_that_was_harmed_is_found(folder):
             assert (group["bias"] < 0) == (group["group"] == worst)
             if group["group"] == worst:
                 assert group["to_everybody"] > 1
-
-
-@pytest.mark.spark
-def test_on_spark(folder):
-    with spark_session("evaluate", master="local[2]") as session:
-        tasks = SparkTasks(session, SIZING)
-        found = evaluate(release_of(folder), truth_of(folder), DESIGN, tasks)
-    check(json_of(found))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from invariants.constraints import Limits
+from invariants.constraints import Constraints
 from invariants.linear import LinearRow
 from jobs.pipeline.confidential.exact import publish_invariants
 from jobs.pipeline.storage.answers import read_answers
@@ -17,7 +17,7 @@ WEIGHTED = LinearRow("weighted", np.array([1, -2, 0, 5]), ("state", "county"), N
 BOUNDED = LinearRow("bounded", np.array([1, 0, 0, 0]), two.SPINE.levels, 0, 9)
 PLAN = two.plan(
     invariants=(two.exact("age", "county"), two.exact("total", "block")),
-    limits=Limits((WEIGHTED, BOUNDED)),
+    limits=Constraints((WEIGHTED, BOUNDED)),
 )
 
 
@@ -63,7 +63,7 @@ def test_tasks_of_one_family_each_publish_the_same(tmp_path):
 
 def test_without_invariants_nothing_is_published(tmp_path):
     release, confidential = two.release(tmp_path), two.confidential(tmp_path)
-    plan = two.plan(limits=Limits((BOUNDED,)))
+    plan = two.plan(limits=Constraints((BOUNDED,)))
     publish_invariants(plan, 2, release=release, confidential=confidential, tasks=two.TASKS)
     assert not is_published(release.invariants("block"))
 

@@ -1,4 +1,4 @@
-"""Run files of format 2: the digests of folders begun with format 1, and errors that name keys."""
+"""Run files of format 3: the digests of folders begun with format 1, and errors that name keys."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FACILITIES = {
     "units": "detailed",
     "at_least": {"male": 0},
 }
-# Of run files as they were digested before there was a format 2; folders begun then go on.
+# Of run files as they were digested before there was a format 3; folders begun then go on.
 BEGUN = {
     "plain": "9f57960c81b5896e523b8ddfa712caf4d762356a7e50315ba954e8daff29addf",
     "units": "4f5b2846be5455bf390b60e733d58cb535618142aba69a2910b9335be8f2b109",
@@ -34,9 +34,9 @@ CHANGES: dict[str, Callable[[Path], dict[str, Any]]] = {
     "units": lambda folder: {"units": units.section(folder)},
     "facilities": lambda folder: {
         "units": {**units.section(folder), "schema": "kinds.yaml", "output": {}}
-        | {"data": {"format": "histograms", "path": "units.parquet"}}
+        | {"data": {"input_format": "histograms", "path": "units.parquet"}}
         | {"invariants": [{"query": "detailed", "geolevel": "block"}]}
-        | {"solve": {"rounding": [["detailed"]]}},
+        | {"solve": {"rounding_passes": [["detailed"]]}},
         "invariants": [{"query": "total", "geolevel": "state"}, FACILITIES],
         "privacy__allocation": "allocation.yaml",
     },
@@ -65,7 +65,7 @@ def write(folder: Path, name: str) -> Path:
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_folders_of_format_1_go_on_in_format_2(tmp_path, name):
+def test_folders_of_format_1_go_on_in_format_3(tmp_path, name):
     run = load_run(write(tmp_path, name))
     assert run.plan.digest == BEGUN[name]
     assert [*run.products] == ["units", "persons"][name == "plain" :]
@@ -80,10 +80,10 @@ def test_format_1_is_refused_and_what_the_message_says_is_read(tmp_path, stated)
         ConfigError, match=r"run\.yaml: is of format 1, which is not read"
     ) as caught:
         load_run(path)
-    assert "write `format: 2`; put schema, data, " in str(caught.value.remedy)
+    assert "write `format: 3`; put schema, data, " in str(caught.value.remedy)
     persons = {key: document.pop(key) for key in ("schema", "data", "invariants")}
     persons["privacy"] = {key: document["privacy"].pop(key) for key in ("rho", "allocation")}
-    path.write_text(json.dumps({"format": 2, **document, "products": {"persons": persons}}))
+    path.write_text(json.dumps({"format": 3, **document, "products": {"persons": persons}}))
     assert [*load_run(path).products] == ["persons"]
 
 
@@ -107,7 +107,7 @@ def refused(folder: Path, change: Callable[[dict[str, Any]], object], name: str 
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda d: d.update(format=3), "format: Input should be 2; got 3"),
+        (lambda d: d.update(format=4), "format: Input should be 3; got 4"),
         (lambda d: d.update(units={}), "units: is not a known key"),
         (lambda d: d.update(schema="s.yaml"), "schema: is not a known key"),
         (lambda d: d["privacy"].update(rho="1"), "privacy.rho: is not a known key"),
@@ -127,7 +127,7 @@ def refused(folder: Path, change: Callable[[dict[str, Any]], object], name: str 
         ),
     ],
 )
-def test_mistakes_in_format_2_are_named(tmp_path, change, said):
+def test_mistakes_in_format_3_are_named(tmp_path, change, said):
     assert said in refused(tmp_path, change)
 
 

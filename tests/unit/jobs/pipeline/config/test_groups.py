@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import yaml
 
@@ -34,14 +32,16 @@ def pairs(tabulated=("total", "sex", "age", "prefix(age)"), **keys) -> list[tupl
     return [(pair.groups.name, pair.table.name) for pair in asked.restrictions]
 
 
-@pytest.mark.parametrize("path", RUNS, ids=lambda path: path.stem)
-def test_every_shipped_run_says_for_whom_it_is_worse(path: Path):
-    for product in load_run(path).products.values():
-        asked = product.grouping
-        assert [query.kept for query in asked.groups] == [
-            (axis,) for axis in range(len(product.plan.schema.attributes))
-        ]
-        assert {pair.groups.name for pair in asked.restrictions} == {q.name for q in asked.groups}
+def test_every_shipped_run_says_for_whom_it_is_worse():
+    for path in RUNS:
+        for product in load_run(path).products.values():
+            asked = product.grouping
+            assert [query.kept for query in asked.groups] == [
+                (axis,) for axis in range(len(product.plan.schema.attributes))
+            ]
+            assert {pair.groups.name for pair in asked.restrictions} == {
+                q.name for q in asked.groups
+            }
 
 
 def test_by_default_every_attribute_and_the_tables_that_count_everybody_once():

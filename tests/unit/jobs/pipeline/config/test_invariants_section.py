@@ -180,7 +180,7 @@ FACILITIES = {"facilities": "hhgq", "geolevel": "block", "table": TABLE}
         ([{"zero": {"hhgq": []}}], SchemaError, "no known level"),
         ([{"zero": {"hhgq": "nursing..prison"}}], SchemaError, "its ends must be levels; got"),
         ([{"zero": {"age": "adult..minor"}}], SchemaError, "zero.age: has a range that ends"),
-        ([{"zero": {}}], SchemaError, "leaves no cell"),
+        ([{"zero": {}}], SchemaError, "makes every cell impossible"),
         (
             [
                 {
@@ -190,7 +190,7 @@ FACILITIES = {"facilities": "hhgq", "geolevel": "block", "table": TABLE}
                 }
             ],
             SchemaError,
-            "counts nobody",
+            "has no cell with a coefficient",
         ),
         (
             [

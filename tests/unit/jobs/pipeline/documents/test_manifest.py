@@ -52,7 +52,7 @@ def test_a_manifest_is_read_from_the_release_as_it_was_written(tmp_path: Path) -
     assert read_manifest(release).counted == 1_052_567
 
 
-def test_a_release_that_is_not_sealed_says_what_to_do(tmp_path: Path) -> None:
+def test_a_release_that_is_not_finalized_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="is missing; use `das run RUN --only solve` first"):
         read_manifest(ReleaseLayout(tmp_path))
 

@@ -1,4 +1,4 @@
-"""What is complete of a stage: published datasets, recorded measurements, files, a true seal."""
+"""What is complete of a stage: published datasets, recorded measurements, files, a manifest that holds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from jobs.pipeline.config.load import load_run
 from jobs.pipeline.config.product import Resolved
-from jobs.pipeline.folder.progress import StageProgress, count_files, is_sealed, stage_progress
+from jobs.pipeline.folder.progress import StageProgress, count_files, is_finalized, stage_progress
 from jobs.pipeline.job import Stage
 from jobs.pipeline.run import STAGES
 from jobs.pipeline.storage.dataset import PartWriter, dataset_digest, publish
@@ -60,23 +60,25 @@ def test_measurements_count_once_the_ledger_names_them(resolved):
 def test_stages_that_make_nothing_of_a_product_are_omitted(resolved):
     nothing = Stage("nothing", False, lambda _: [], lambda _: None)
     assert stage_progress([nothing], resolved) == []
-    assert "claim" not in {line.stage for line in stage_progress(STAGES, resolved)}  # seeded
+    assert "reserve_budget" not in {
+        line.stage for line in stage_progress(STAGES, resolved)
+    }  # seeded
 
 
-def test_a_seal_holds_while_the_datasets_are_those_it_names(resolved):
+def test_a_release_is_finalized_while_the_datasets_are_those_it_names(resolved):
     release = resolved.last.release
     write(release.counts("state"))
     (output,) = manifest_document()["outputs"][:1]
     digest = dataset_digest(release.counts("state"))
     named = {**output, "path": "counts/level=state", "sha256": digest}
-    assert not is_sealed(release)
+    assert not is_finalized(release)
     document = manifest_document(outputs=[named])
     release.manifest.write_text(json.dumps(document))
-    assert is_sealed(release)
+    assert is_finalized(release)
     write(release.counts("county"))
-    assert not is_sealed(release)
+    assert not is_finalized(release)
     release.manifest.write_text("{")
-    assert not is_sealed(release)
+    assert not is_finalized(release)
     assert count_files(resolved) == (2, 2)
 
 

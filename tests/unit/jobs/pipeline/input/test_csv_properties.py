@@ -115,7 +115,7 @@ def _by_duckdb(
         return None
 
 
-_N_FILES = 1_500
+_N_FILES = 500
 
 
 @pytest.mark.parametrize("quoting", ["double", "none"])
@@ -172,12 +172,11 @@ def test_a_dirty_file_gives_the_rows_of_other_parsers_or_is_refused_by_row(
     assert seen["read"] > _N_FILES / 4, seen
     assert seen["read as DuckDB does"] > _N_FILES / 8, seen
     for fault in ("not UTF-8", "null byte", "carriage return", "ragged", "blank"):
-        assert seen[f"refused: {fault}"] > 10, seen
-    assert (seen["refused: line break"] > 50) is (quoting == "double"), seen
+        assert seen[f"refused: {fault}"] > 3, seen
+    assert (seen["refused: line break"] > 15) is (quoting == "double"), seen
 
 
 @pytest.mark.parametrize("border", ["block", "chunk"])
-@pytest.mark.parametrize("offset", [-40, -3, -2, -1, 0, 1, 2, 3])
 @pytest.mark.parametrize(
     ("texts", "fault"),
     [
@@ -189,10 +188,17 @@ def test_a_dirty_file_gives_the_rows_of_other_parsers_or_is_refused_by_row(
     ],
 )
 def test_rows_at_a_border_of_1_mib_are_read_once_or_refused(
-    tmp_path: Path, border: str, offset: int, texts: tuple[str, ...], fault: bool
+    tmp_path: Path, border: str, texts: tuple[str, ...], fault: bool
 ) -> None:
-    """The first byte of a row lies so far from the border of what is parsed, or planned, at once."""
-    path, line = tmp_path / "file.csv", b"0101," + b"x" * 2000 + b"\r\n"
+    """The first byte of a row lies just before or after the border of what is parsed, or planned."""
+    for offset in (-40, -3, -2, -1, 0, 1, 2, 3):
+        check_row_at_a_border(tmp_path / "file.csv", border, offset, texts, fault)
+
+
+def check_row_at_a_border(
+    path: Path, border: str, offset: int, texts: tuple[str, ...], fault: bool
+) -> None:
+    line = b"0101," + b"x" * 2000 + b"\r\n"
     head = b"block,note\n"
     gap = (1 << 20) + offset - (len(head) if border == "chunk" else 0)
     fill = (gap // len(line) - 1) * line

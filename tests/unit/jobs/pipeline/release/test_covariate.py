@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from das.tree.covariate import TotalVariance, merge
-from invariants.constraints import Limits
+from invariants.constraints import Constraints
 from invariants.quarters import LivingQuarters
 from jobs.pipeline.plan import Covariate
 from jobs.pipeline.release.covariate import (
@@ -44,7 +44,7 @@ LEARNED = Learned(
 def prepared(folder, quarters=QUARTERS):
     """Counties are solved, blocks are measured without noise."""
     known = LivingQuarters(("homes", "gq"), np.array([True, False]), two.SPINE.levels)
-    plan = two.plan(limits=Limits((known,)))
+    plan = two.plan(limits=Constraints((known,)))
     release = two.release(folder, BLOCKS)
     table = answer_table(sorted(quarters), "living quarters", np.array(list(quarters.values())))
     two.write(release.given("block"), [table], ANSWERS, {"queries": ["living quarters"]})
@@ -106,7 +106,7 @@ def test_the_certificate_looks_at_what_is_measured(tmp_path):
     assert np.array_equal(merge_risks([alone, found]).sums[TOTALS], found.sums[TOTALS])
 
 
-def chosen(plain, expected, *, is_certified=True):
+def chosen(plain, expected, *, only_if_better=True):
     """The way that is taken by estimated errors of totals and cells."""
     risks = Risks(
         ("total", "detailed"),
@@ -114,7 +114,7 @@ def chosen(plain, expected, *, is_certified=True):
         {PLAIN: np.array(plain) * 1024, TOTALS: np.array(expected) * 1024},
         {PLAIN: np.zeros(2), TOTALS: np.ones(2)},
     )
-    asked = Covariate(("block",), is_certified=is_certified)
+    asked = Covariate(("block",), only_if_better=only_if_better)
     return expected_totals(asked, merge([]), LEARNED.variance, risks)
 
 
@@ -122,7 +122,7 @@ def test_the_way_with_the_lesser_estimated_error_is_taken():
     assert chosen([300, 400], [200, 390]).way == TOTALS
     assert chosen([300, 400], [310, 200]).way == PLAIN  # totals are what it is for
     assert chosen([300, 400], [299, 500]).way == PLAIN
-    assert chosen([300, 400], [310, 500], is_certified=False).way == TOTALS
+    assert chosen([300, 400], [310, 500], only_if_better=False).way == TOTALS
     assert expected_totals(Covariate(("block",)), merge([]), None, None).way == PLAIN
 
 

@@ -89,7 +89,7 @@ def test_groups_below_the_floor_have_no_relative_error(product):
 
 def test_no_estimates_no_expectation(tmp_path: Path):
     toy.write_records(tmp_path)
-    lazy = {"privacy__lazy_queries": ["detailed", "sex"], "solve": {"targets": "own"}}
+    lazy = {"privacy__on_demand_queries": ["detailed", "sex"], "solve": {"fit_to": "level"}}
     config = toy.configuration(tmp_path, **lazy)
     execute(config)
     product = load_run(config).last

@@ -10,7 +10,7 @@ import pytest
 
 from das.errors import InputError, OutputError
 from das.schema import Attribute, Schema
-from invariants.constraints import Limits
+from invariants.constraints import Constraints
 from invariants.exact import Invariant
 from invariants.facilities import Facilities
 from jobs.pipeline.config.models.kinds.facilities import FacilitiesConfig
@@ -28,7 +28,7 @@ AGES = Facilities(
     np.array([9, 9]),
     np.array([True, True]),
 )
-PLAN = two.plan(limits=Limits((AGES,)))
+PLAN = two.plan(limits=Constraints((AGES,)))
 CODES = np.array(sorted(two.BLOCKS), object)
 
 
@@ -80,7 +80,7 @@ def test_facilities_of_the_units_go_by_their_labels(tmp_path):
     beside = release_of(tmp_path, "units")
     kinds = Schema("units", (Attribute("kind", ("adult", "empty", "minor")),))
     kind = Invariant.build(kinds, two.SPINE.levels, "detailed", "block")
-    units = replace(PLAN, schema=kinds, invariants=(kind,), limits=Limits())
+    units = replace(PLAN, schema=kinds, invariants=(kind,), limits=Constraints())
     table = answer_table(["111", "122"], "detailed", np.array([[1, 7, 2], [3, 7, 4]]))
     two.write(beside.invariants("block"), [table], ANSWERS, {"queries": ["detailed"]})
     exact = {"product": "units", "query": "detailed"}

@@ -14,7 +14,7 @@ from jobs.pipeline.config.product import Resolved
 from jobs.pipeline.plan import Hint
 from jobs.pipeline.release.pieces import _LEAST_VARIANCE, weights_of
 from jobs.pipeline.release.problems import (
-    Constraints,
+    BatchConstraints,
     Family,
     NodeTemplate,
     Targets,
@@ -56,7 +56,7 @@ def test_units_are_told_of_by_householders_and_by_persons_in_households(hint: Hi
 
 def test_persons_are_told_nothing_and_a_run_apart_neither(tmp_path: Path) -> None:
     run = yaml.safe_load((ROOT / "conf" / "run" / "residents.yaml").read_text())
-    del run["between"], run["products"]["persons"]["output"]["joined"]
+    del run["cross_product_constraints"], run["products"]["persons"]["output"]["joined"]
     for product in run["products"].values():
         product["schema"] = str(ROOT / "conf" / "run" / product["schema"])
         product["privacy"]["allocation"] = str(
@@ -130,7 +130,7 @@ def told_node(
     exact[:, 0] = 3
     family = Family("0", slice(0, 4), from_dense(PARENT[None]))
     template = replace(NodeTemplate.of(plan, level), order=order)
-    return node_problem(template, family, targets, Constraints([exact], [], None))
+    return node_problem(template, family, targets, BatchConstraints([exact], [], None))
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from das.errors import InfeasibleError, OutputError
-from invariants.constraints import Limits
+from invariants.constraints import Constraints
 from invariants.facilities import Facilities
 from invariants.linear import LinearRow
 from invariants.quarters import LivingQuarters
@@ -27,7 +27,7 @@ def limits_at(plan, release, geolevel):
 
 def bounded(*, least: int | None, most: int | None, down_to: str = "block"):
     geolevels = two.SPINE.levels[: two.SPINE.levels.index(down_to) + 1]
-    return two.plan(limits=Limits((LinearRow("minors", MINORS, geolevels, least, most),)))
+    return two.plan(limits=Constraints((LinearRow("minors", MINORS, geolevels, least, most),)))
 
 
 def test_bounds_of_a_row_add_up_over_both_families(tmp_path):
@@ -64,7 +64,7 @@ def with_facilities(tmp_path, counts, invariants=()):
     release = two.release(tmp_path)
     table = answer_table(sorted(two.BLOCKS), "facilities age", np.array(counts))
     two.write(release.given("block"), [table], ANSWERS, {"queries": ["facilities age"]})
-    return two.plan(limits=Limits((ages,)), invariants=invariants), release
+    return two.plan(limits=Constraints((ages,)), invariants=invariants), release
 
 
 FACILITIES = [[1, 0], [0, 2], [0, 0], [1, 1]]
@@ -127,7 +127,7 @@ def with_quarters(tmp_path, counts, *limits):
         queries.append("facilities age")
         given.append(answer_table(sorted(two.BLOCKS), queries[1], np.array([[1, 0]] * 4)))
     two.write(release.given("block"), given, ANSWERS, {"queries": queries})
-    plan = two.plan(limits=Limits((QUARTERS, *limits)))
+    plan = two.plan(limits=Constraints((QUARTERS, *limits)))
     publish_implied(plan, release, two.TASKS)
     return plan, release
 

@@ -12,13 +12,13 @@ import pytest
 
 from das.errors import OutputError
 from geography.lattice import Lattice
-from invariants.constraints import Limits
+from invariants.constraints import Constraints
 from invariants.linear import LinearRow
 from jobs.pipeline.config.product import TablesWanted
 from jobs.pipeline.documents.manifest import Environment, Solution
 from jobs.pipeline.plan import planned_ledger
 from jobs.pipeline.release.implied import publish_implied
-from jobs.pipeline.release.manifest import RunFacts, seal_product
+from jobs.pipeline.release.manifest import RunFacts, finalize_product
 from jobs.pipeline.release.microdata import write_microdata
 from jobs.pipeline.release.solve import solve_level
 from jobs.pipeline.release.tables import write_tables
@@ -32,7 +32,7 @@ LATTICE = Lattice.from_leaves(two.SPINE, sorted(BLOCKS))
 ROW = LinearRow("men", np.array([0, 0, 1, 1]), two.SPINE.levels, 0, 99)
 PLAN = two.plan(
     invariants=(two.exact("total", "county"),),
-    limits=Limits((ROW,)),
+    limits=Constraints((ROW,)),
 )
 FACTS = RunFacts(
     "tiny",
@@ -62,7 +62,7 @@ def release(tmp_path):
 
 
 def written(layout, plan=PLAN, facts=FACTS) -> dict:
-    seal_product(plan, planned_ledger(plan, LATTICE), layout, facts)
+    finalize_product(plan, planned_ledger(plan, LATTICE), layout, facts)
     return json.loads(layout.manifest.read_text())
 
 

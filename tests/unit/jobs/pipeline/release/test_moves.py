@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from das.errors import InfeasibleError
-from invariants.constraints import Limits
+from invariants.constraints import Constraints
 from invariants.linear import LinearRow
 from jobs.pipeline.documents.statistics import Move
 from jobs.pipeline.release.implied import BatchLimits
 from jobs.pipeline.release.moves import Contradicted, MoveRules, move_of, moved_family
 from jobs.pipeline.release.pieces import Piece
-from jobs.pipeline.release.problems import Constraints, Family, Targets, node_problem
+from jobs.pipeline.release.problems import BatchConstraints, Family, Targets, node_problem
 from solvers.choices import Failsafe
 from solvers.node import NodeSettings, solve_node
 from tests.builders import two_families as two
@@ -35,7 +35,7 @@ def targets(support=(0, 0, 0, 0)) -> Targets:
 
 
 def moved(
-    plan, own: Family, constraints: Constraints, answers: Targets, failsafe: Failsafe
+    plan, own: Family, constraints: BatchConstraints, answers: Targets, failsafe: Failsafe
 ) -> np.ndarray:
     """Counts of the parent after the move, dense; children add up to them."""
     rules = MoveRules.of(plan, plan.levels[BLOCK], own)
@@ -48,7 +48,7 @@ def moved(
     return moved.parent.dense()[0]
 
 
-def nearest(plan, own: Family, constraints: Constraints, support=(0, 0, 0, 0)) -> np.ndarray:
+def nearest(plan, own: Family, constraints: BatchConstraints, support=(0, 0, 0, 0)) -> np.ndarray:
     """Counts of the nearest parent."""
     return moved(plan, own, constraints, targets(support), Failsafe.EXACT)
 
@@ -56,16 +56,16 @@ def nearest(plan, own: Family, constraints: Constraints, support=(0, 0, 0, 0)) -
 MINORS = LinearRow("minors", np.array([1, 0, 1, 0]), two.SPINE.levels, 0, 99)
 
 
-def minors(*of_blocks: int) -> Constraints:
+def minors(*of_blocks: int) -> BatchConstraints:
     """So many minors in the blocks 121 and 122."""
     counts = np.array([0, 0, *of_blocks])[:, None]
-    return Constraints([], [], BatchLimits(None, counts, counts))
+    return BatchConstraints([], [], BatchLimits(None, counts, counts))
 
 
 def plan_with(*exact: str):
     """Minors are bounded in blocks, and some queries exact in counties."""
     invariants = tuple(two.exact(name, "county") for name in exact)
-    return two.plan(limits=Limits((MINORS,)), invariants=invariants)
+    return two.plan(limits=Constraints((MINORS,)), invariants=invariants)
 
 
 def test_children_that_need_more_minors_get_the_nearest_parent():
@@ -137,7 +137,7 @@ def test_rules_keep_rows_unless_the_children_have_bounds_of_their_own():
     odd = LinearRow("odd", np.array([1, 0, 3, 0]), two.SPINE.levels, 0, 9)
     exact = LinearRow("exact", np.array([0, 5, 0, 5]), two.SPINE.levels, None, None)
     plan = two.plan(
-        limits=Limits((two.zeros(1), men, odd, exact)),
+        limits=Constraints((two.zeros(1), men, odd, exact)),
         invariants=(two.exact("sex", "county"), two.exact("age", "block")),
     )
     rules = MoveRules.of(plan, plan.levels[BLOCK], family(4, 0, 0, 6))
@@ -147,7 +147,7 @@ def test_rules_keep_rows_unless_the_children_have_bounds_of_their_own():
 
 
 def test_cells_that_were_not_measured_stay_empty():
-    plan = two.plan(lazy=frozenset({"detailed"}))
+    plan = two.plan(on_demand=frozenset({"detailed"}))
     assert MoveRules.of(plan, plan.levels[BLOCK], family(4, 0, 0, 6)).cells.tolist() == [0, 3]
     with pytest.raises(InfeasibleError, match="node 12: is empty"):
         MoveRules.of(plan, plan.levels[BLOCK], family(0, 0, 0, 0))

@@ -10,7 +10,7 @@ import pytest
 from das.errors import OutputError
 from das.queries.query import groups_of, restricted
 from das.strategy import LevelStrategy, QueryShare, Strategy, Stratum
-from invariants.constraints import Limits
+from invariants.constraints import Constraints
 from invariants.linear import LinearRow
 from jobs.pipeline.release.implied import publish_implied
 from jobs.pipeline.release.level import LevelReader
@@ -65,7 +65,7 @@ def test_each_family_has_the_answers_of_its_children(tmp_path):
 def test_pieces_of_one_family_say_the_same(tmp_path, monkeypatch):
     row = LinearRow("men", np.array([0, 0, 1, 1]), two.SPINE.levels, 0, None)
     invariants = (two.exact("total", "block"),)
-    plan = two.plan(invariants=invariants, limits=Limits((row,)))
+    plan = two.plan(invariants=invariants, limits=Constraints((row,)))
     release = prepared(tmp_path, plan)
     two.write_exact(release, "block", ["total"], NUMBERED)
     publish_implied(plan, release, two.TASKS)
@@ -148,7 +148,7 @@ def test_a_geolevel_above_that_is_not_solved(tmp_path):
 
 
 def test_answers_that_are_always_drawn():
-    lazy = two.plan(lazy=frozenset({"detailed"}))
+    lazy = two.plan(on_demand=frozenset({"detailed"}))
     assert whole_answers(two.plan().levels[2]) == 5
     assert whole_answers(lazy.levels[2]) == 1
-    assert whole_answers(lazy.levels[0]) == 5  # nothing is lazy at the root
+    assert whole_answers(lazy.levels[0]) == 5  # nothing is on demand at the root

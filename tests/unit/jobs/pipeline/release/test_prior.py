@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from jobs.pipeline.release.problems import (
+    BatchConstraints,
     CellEstimates,
     ChildCounts,
-    Constraints,
     Family,
     Targets,
     child_counts,
@@ -35,7 +35,7 @@ def problem(shares=(10.0, 30.0)):
     own = Targets([two.query("detailed")], [detailed], [np.ones(2)], np.arange(2))
     family = Family("12", slice(0, 2), PARENT)
     template = two.template(two.plan(("detailed",)), 2)
-    return node_problem(template, family, own, Constraints([], [], None))
+    return node_problem(template, family, own, BatchConstraints([], [], None))
 
 
 def children(shares=(10.0, 30.0), variances=VARIANCES):

@@ -7,15 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from invariants.constraints import Limits
+from invariants.constraints import Constraints
 from invariants.facilities import Facilities
 from invariants.leaves import add_up
 from invariants.linear import LinearRow
 from jobs.pipeline.plan import Solving
 from jobs.pipeline.release.implied import BatchLimits
 from jobs.pipeline.release.problems import (
+    BatchConstraints,
     CellGroups,
-    Constraints,
     Family,
     Targets,
     histograms_of,
@@ -44,7 +44,7 @@ def families() -> tuple[Family, Family]:
     )
 
 
-NOTHING = Constraints([], [], None)
+NOTHING = BatchConstraints([], [], None)
 
 
 def test_answers_are_those_of_live_cells_of_the_children(tmp_path):
@@ -72,7 +72,7 @@ def test_only_children_do_not_shift_the_answers_of_others(tmp_path):
 def test_exact_answers_of_live_groups(tmp_path):
     template = two.template(two.plan(invariants=(two.exact("age", "block"),)), BLOCK)
     exact = np.array([[3, 0], [0, 3], [0, 0], [2, 5]])
-    problem = node_problem(template, families()[1], targets(), Constraints([exact], [], None))
+    problem = node_problem(template, families()[1], targets(), BatchConstraints([exact], [], None))
     (term,) = problem.exact
     assert term.groups.tolist() == [0, 0]  # both live cells are of adults
     assert term.targets.tolist() == [[0], [5]]
@@ -81,9 +81,9 @@ def test_exact_answers_of_live_groups(tmp_path):
 def test_linear_rows_exact_ones_first(tmp_path):
     men = LinearRow("men", np.array([0, 0, 1, 1]), two.SPINE.levels, None, None)
     odd = LinearRow("odd", np.array([1, -2, 3, -4]), two.SPINE.levels, -9, 9)
-    template = two.template(two.plan(limits=Limits((odd, men))), BLOCK)
+    template = two.template(two.plan(limits=Constraints((odd, men))), BLOCK)
     bounds = BatchLimits(None, np.full((4, 1), -9), np.arange(4)[:, None])
-    constraints = Constraints([], [np.array([[2], [0], [0], [4]])], bounds)
+    constraints = BatchConstraints([], [np.array([[2], [0], [0], [4]])], bounds)
     (term,) = node_problem(template, families()[1], targets(), constraints).rows
     assert term.names == ("men", "odd")
     assert term.coefficients.tolist() == [[0, 1], [-2, -4]]
@@ -95,10 +95,10 @@ def test_leaves_of_the_children(tmp_path):
     ages = Facilities(
         two.query("age"), two.SPINE.levels, np.array([1, 1]), np.array([4, 4]), np.array([True] * 2)
     )
-    template = two.template(two.plan(limits=Limits((ages,))), BLOCK)
+    template = two.template(two.plan(limits=Constraints((ages,))), BLOCK)
     leaves = add_up(ages.boxes(np.array([[1, 0], [0, 2], [0, 0], [1, 1]])), np.arange(4), 4)
     empty = np.zeros((4, 0), np.int64)
-    constraints = Constraints([], [], BatchLimits(leaves, empty, empty))
+    constraints = BatchConstraints([], [], BatchLimits(leaves, empty, empty))
     term = node_problem(template, families()[1], targets(), constraints).leaves
     assert term.groups.tolist() == [1, 1]
     assert [own.most.tolist() for own in term.leaves] == [[[0, 0]], [[4, 4]]]
@@ -111,7 +111,7 @@ def test_named_passes_come_first_and_the_others_last(tmp_path):
     own = replace(own, queries=[*own.queries, two.query("detailed")])
     own = replace(own, answers=[TOTALS, sexes, ANSWERS], weights=[*own.weights, np.ones(4)])
     order = {"block": (("sex",), ("total",))}
-    plan = two.plan(queries, solving=Solving(targets="own", order=order))
+    plan = two.plan(queries, solving=Solving(fit_to="level", l2_passes=order))
     problem = node_problem(two.template(plan, BLOCK), families()[0], own, NOTHING)
     assert problem.order == ((1,), (0,), (2,))
     plan = two.plan(queries)
@@ -119,7 +119,7 @@ def test_named_passes_come_first_and_the_others_last(tmp_path):
 
 
 def test_the_root_lives_where_somebody_may_be(tmp_path):
-    template = two.template(two.plan(limits=Limits((two.zeros(0, 2),))), 0)
+    template = two.template(two.plan(limits=Constraints((two.zeros(0, 2),))), 0)
     root = Family("root", slice(0, 1), None)
     own = Targets([two.query("detailed")], [ANSWERS[:1]], [np.ones(1)], np.arange(1))
     problem = node_problem(template, root, own, NOTHING)
@@ -140,10 +140,10 @@ def test_counts_of_live_cells_become_histograms(tmp_path):
 )
 def test_children_may_be_empty_if_their_rows_allow_zero(least, most, expected):
     row = LinearRow("men", np.array([0, 0, 1, 1]), two.SPINE.levels, least, most)
-    template = two.template(two.plan(limits=Limits((row,))), BLOCK)
+    template = two.template(two.plan(limits=Constraints((row,))), BLOCK)
     least_of, most_of = np.full((4, 1), -9), np.full((4, 1), 9)
     least_of[3], most_of[3] = least, most
-    constraints = Constraints([], [], BatchLimits(None, least_of, most_of))
+    constraints = BatchConstraints([], [], BatchLimits(None, least_of, most_of))
     first, second = families()
     assert may_be_empty(template, second, constraints) is expected
     assert may_be_empty(template, first, constraints)

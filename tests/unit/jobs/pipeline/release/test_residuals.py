@@ -35,5 +35,5 @@ def test_differences_are_weighed_by_the_variances_of_parents_and_children(tmp_pa
 
 @pytest.mark.parametrize("blocks", [0, 60_000], ids=["too little", "too much"])
 def test_noise_of_another_size_than_is_stated_is_refused(tmp_path, blocks):
-    with pytest.raises(VerificationError, match="does not hold noise as it is stated"):
+    with pytest.raises(VerificationError, match="does not hold the stated noise"):
         residuals_of(tmp_path, block={"detailed": blocks})

@@ -11,7 +11,7 @@ from das.definition import Definition
 from das.errors import InfeasibleError, OutputError
 from das.mechanisms.gaussian import Gaussian
 from das.mechanisms.laplace import Laplace
-from invariants.constraints import Limits
+from invariants.constraints import Constraints
 from invariants.linear import LinearRow
 from jobs.pipeline.documents.statistics import statistics_of
 from jobs.pipeline.plan import Solving
@@ -122,8 +122,8 @@ WITHOUT = {**WITH_MINORS, "121": (0, 3, 0, 0), "122": (0, 3, 0, 4)}
 def contradicted(tmp_path, failsafe: str):
     """Blocks are measured without noise; each must have a minor, and totals of counties stay."""
     plan = two.plan(
-        solving=Solving(targets="own", failsafe=failsafe),
-        limits=Limits((MINORS,)),
+        solving=Solving(fit_to="level", failsafe=failsafe),
+        limits=Constraints((MINORS,)),
         invariants=(two.exact("total", "county"),),
     )
     release = two.release(tmp_path)
@@ -158,7 +158,7 @@ def test_without_the_failsafe_a_contradiction_ends_the_stage(tmp_path):
 
 def test_an_empty_parent_whose_children_need_persons_is_moved(tmp_path):
     row = LinearRow("men", np.array([0, 0, 1, 1]), two.SPINE.levels, 1, None)
-    plan = two.plan(limits=Limits((row,)))
+    plan = two.plan(limits=Constraints((row,)))
     blocks = {**dict.fromkeys(two.BLOCKS, (0, 0, 1, 0)), "121": (0,) * 4, "122": (0,) * 4}
     release = two.release(tmp_path)
     two.write_noisy(release, plan, "block", blocks)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from das.errors import OutputError, VerificationError
-from invariants.constraints import Limits
+from invariants.constraints import Constraints
 from jobs.pipeline.plan import Plan
 from jobs.pipeline.release.level import LevelReader
 from jobs.pipeline.release.pieces import read_pieces
@@ -26,7 +26,7 @@ MEN = {"111": (0, 0, 2, 0), "112": (0, 0, 3, 0), "121": (0, 0, 0, 0), "122": (0,
 
 def supported(**changes: object) -> Plan:
     """Sex is found first, and detailed is drawn below."""
-    plan = two.plan(("total", "sex", "detailed"), lazy=frozenset({"detailed"}), **changes)
+    plan = two.plan(("total", "sex", "detailed"), on_demand=frozenset({"detailed"}), **changes)
     return two.replace(plan, support=(two.query("total"), two.query("sex")))
 
 
@@ -51,16 +51,16 @@ def draw(release: ReleaseLayout, plan: Plan, blocks: two.Counts) -> None:
 
 def test_the_root_has_lazy_queries_only_with_a_support():
     plan = supported()
-    assert [query.name for query in plan.levels[0].lazy] == ["detailed"]
+    assert [query.name for query in plan.levels[0].on_demand] == ["detailed"]
     assert [query.name for query in plan.levels[0].whole] == ["total", "sex"]
-    assert two.replace(plan, support=()).levels[0].lazy == ()
-    finer = two.replace(plan, lazy=frozenset({"sex", "detailed"}))
+    assert two.replace(plan, support=()).levels[0].on_demand == ()
+    finer = two.replace(plan, on_demand=frozenset({"sex", "detailed"}))
     assert [query.name for query in finer.levels[0].whole] == ["total", "sex"]
     assert [query.name for query in finer.levels[1].whole] == ["total"]
 
 
 def test_cells_below_positive_counts_are_live_and_no_others(tmp_path):
-    plan = supported(limits=Limits((two.zeros(3),)))
+    plan = supported(limits=Constraints((two.zeros(3),)))
     men = {code: (*counts[:3], 0) for code, counts in MEN.items()}
     release = measured(tmp_path, plan, men)
     solve_support(plan=plan, release=release, tasks=two.TASKS)
@@ -83,7 +83,7 @@ def test_it_is_found_once_and_asked_for_before_anything_is_drawn(tmp_path):
     before = (release.support("state") / "_manifest.json").read_bytes()
     solve_support(plan=plan, release=release, tasks=two.TASKS)
     assert (release.support("state") / "_manifest.json").read_bytes() == before
-    with pytest.raises(OutputError):  # the lazy answers
+    with pytest.raises(OutputError):  # the on-demand answers
         list(read_pieces(LevelReader(plan, release, 0), two.whole("state")))
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from das.errors import LedgerError, VerificationError
 from geography.lattice import Lattice
-from invariants.constraints import Limits
+from invariants.constraints import Constraints
 from invariants.facilities import Facilities
 from invariants.linear import LinearRow
 from jobs.pipeline.plan import planned_ledger
@@ -17,7 +17,7 @@ from jobs.pipeline.release.verify import _verify_invariants, _verify_ledger, _ve
 from jobs.pipeline.storage.answers import ANSWERS, answer_table
 from jobs.pipeline.storage.dataset import dataset_digest
 from jobs.pipeline.storage.journal import append_to_journal
-from jobs.pipeline.storage.ledger import record_measured, seal_ledger, start_ledger
+from jobs.pipeline.storage.ledger import finalize_ledger, record_measured, start_ledger
 from tests.builders import two_families as two
 
 # Blocks with so many facilities for minors and for adults, of one to four persons each.
@@ -26,7 +26,7 @@ AGES = Facilities(
     two.query("age"), two.SPINE.levels, np.array([1, 1]), np.array([4, 4]), np.array([True] * 2)
 )
 MEN = LinearRow("men", np.array([0, 0, 1, 1]), ("state", "county"), 1, 5)
-PLAN = two.plan(limits=Limits((AGES, two.zeros(2), MEN)))
+PLAN = two.plan(limits=Constraints((AGES, two.zeros(2), MEN)))
 # No male minors; counties have 2 and 4 men.
 KEPT = {"111": (3, 0, 0, 0), "112": (0, 1, 0, 2), "121": (0, 0, 0, 0), "122": (2, 1, 0, 4)}
 
@@ -69,8 +69,8 @@ def test_one_broken_answer_of_an_invariant_is_found_beside_good_ones(tmp_path):
 
 
 @pytest.fixture
-def sealed(tmp_path):
-    """A release measured without noise, and its sealed ledger."""
+def finalized(tmp_path):
+    """A release measured without noise, and its finalized ledger."""
     plan, release = two.plan(), two.release(tmp_path)
     ledger = planned_ledger(plan, Lattice.from_leaves(two.SPINE, sorted(two.BLOCKS)))
     start_ledger(release.ledger, plan.budget.exact(), ledger)
@@ -81,18 +81,18 @@ def sealed(tmp_path):
     return release
 
 
-def test_a_sealed_ledger_of_the_plan_passes(sealed):
-    with pytest.raises(VerificationError, match="is not sealed"):
-        _verify_ledger(two.plan(), sealed)
-    seal_ledger(sealed.ledger)
-    _verify_ledger(two.plan(), sealed)
+def test_a_finalized_ledger_of_the_plan_passes(finalized):
+    with pytest.raises(VerificationError, match="is not finalized"):
+        _verify_ledger(two.plan(), finalized)
+    finalize_ledger(finalized.ledger)
+    _verify_ledger(two.plan(), finalized)
 
 
-def test_a_ledger_of_other_noise_is_refused(sealed):
-    seal_ledger(sealed.ledger)
+def test_a_ledger_of_other_noise_is_refused(finalized):
+    finalize_ledger(finalized.ledger)
     other = replace(two.plan().budget, total=two.plan().budget.total / 2)
     with pytest.raises(VerificationError, match=r"geolevel state.* has other noise or costs"):
-        _verify_ledger(two.plan(budget=other), sealed)
+        _verify_ledger(two.plan(budget=other), finalized)
 
 
 def test_a_ledger_that_leaves_out_a_geolevel_is_refused(tmp_path):
@@ -105,9 +105,9 @@ def test_a_ledger_that_leaves_out_a_geolevel_is_refused(tmp_path):
         _verify_ledger(plan, release)
 
 
-def test_measurements_that_the_ledger_does_not_name_are_refused(sealed):
-    seal_ledger(sealed.ledger)
-    manifest = sealed.measurements("county") / "_manifest.json"
+def test_measurements_that_the_ledger_does_not_name_are_refused(finalized):
+    finalize_ledger(finalized.ledger)
+    manifest = finalized.measurements("county") / "_manifest.json"
     manifest.write_text(manifest.read_text() + "\n")
     with pytest.raises(VerificationError, match=r"county.* is not the one the ledger names"):
-        _verify_ledger(two.plan(), sealed)
+        _verify_ledger(two.plan(), finalized)

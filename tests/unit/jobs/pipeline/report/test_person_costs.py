@@ -70,12 +70,10 @@ class Row(NamedTuple):
 
 
 def documented() -> dict[str, Row]:
-    """Rows of "Products that agree" by the change; without those of m persons."""
-    text = (ROOT / "docs" / "privacy.md").read_text(encoding="utf-8")
+    """Return the rows of "What a change costs" by the change."""
+    text = (ROOT / "docs" / "between.md").read_text(encoding="utf-8")
     rows = {}
-    for line in (
-        text.partition("### Products that agree")[2].partition("\n\nThis is")[0].split("\n")
-    ):
+    for line in text.partition("## What a change costs")[2].partition("\n\nThis is")[0].split("\n"):
         found = re.fullmatch(r"\| (.+) \| (\d), (\d)\b.* \| (.+) \|", line)
         if found:
             change, *records, cost = found.groups()

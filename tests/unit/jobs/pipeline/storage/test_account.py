@@ -63,7 +63,7 @@ def test_another_run_needs_another_grant(path):
     other = replace(PERSONS, run="run c", folder="/c")
     for ask in (check_claim, make_claim):
         with pytest.raises(
-            LedgerError, match=r"'2030' of 'persons' was spent.*got /a, .*privacy.gr"
+            LedgerError, match=r"'2030' of 'persons' was spent.*got /a, .*privacy.budget_id"
         ):
             ask(path, other)
     assert len(read_account(path)) == 1

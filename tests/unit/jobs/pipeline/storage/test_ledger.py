@@ -1,4 +1,4 @@
-"""The ledger of a run on disk: granted, planned, measured, sealed, and nothing twice."""
+"""The ledger of a run on disk: granted, planned, measured, finalized, and nothing twice."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from das.mechanisms.gaussian import DiscreteGaussian
 from das.mechanisms.laplace import DiscreteLaplace
 from das.privacy.ledger import Ledger, LedgerEntry
 from jobs.pipeline.storage.journal import read_journal
-from jobs.pipeline.storage.ledger import read_ledger, record_measured, seal_ledger, start_ledger
+from jobs.pipeline.storage.ledger import finalize_ledger, read_ledger, record_measured, start_ledger
 
 GRANTED = {"definition": "zcdp", "total": "3/4"}
 ENTRIES = (
@@ -35,7 +35,7 @@ def test_the_plan_comes_back_and_starting_again_changes_nothing(path):
     start_ledger(path, GRANTED, PLANNED)
     assert read_journal(path) == before
     ledger = read_ledger(path)
-    assert (ledger.planned, dict(ledger.measured), ledger.is_sealed) == (PLANNED, {}, False)
+    assert (ledger.planned, dict(ledger.measured), ledger.is_finalized) == (PLANNED, {}, False)
 
 
 def test_another_plan_or_grant_is_refused(path):
@@ -45,21 +45,21 @@ def test_another_plan_or_grant_is_refused(path):
             start_ledger(path, granted, planned)
 
 
-def test_a_ledger_is_sealed_when_all_is_measured_and_only_then(path):
+def test_a_ledger_is_finalized_when_all_is_measured_and_only_then(path):
     with pytest.raises(LedgerError, match="does not cover every geolevel"):
-        seal_ledger(path)
+        finalize_ledger(path)
     record_measured(path, "state", "aa")
     with pytest.raises(LedgerError, match="does not cover every geolevel"):
-        seal_ledger(path)
+        finalize_ledger(path)
     assert read_ledger(path).spent().entries == ENTRIES[:1]
     record_measured(path, "block", "bb")
-    seal_ledger(path)
+    finalize_ledger(path)
     assert read_ledger(path).spent() == PLANNED
-    sealed = read_journal(path)
-    seal_ledger(path)
+    finalized = read_journal(path)
+    finalize_ledger(path)
     record_measured(path, "block", "bb")
-    assert read_journal(path) == sealed
-    assert read_ledger(path).is_sealed
+    assert read_journal(path) == finalized
+    assert read_ledger(path).is_finalized
 
 
 def test_other_measurements_of_a_geolevel_are_refused(path):
@@ -71,7 +71,7 @@ def test_other_measurements_of_a_geolevel_are_refused(path):
     assert read_ledger(path).measured == {"state": "aa"}
 
 
-def test_less_or_more_than_granted_cannot_be_sealed(folder):
+def test_less_or_more_than_granted_cannot_be_finalized(folder):
     for granted, match in ((Fraction(1), "spent differs"), (Fraction(3, 5), "more would be spent")):
         path = folder / str(granted.denominator)
         start_ledger(path, GRANTED, replace(PLANNED, granted=granted))
@@ -79,11 +79,11 @@ def test_less_or_more_than_granted_cannot_be_sealed(folder):
         def spend_all(path=path):
             for geolevel in PLANNED.spine:
                 record_measured(path, geolevel, "aa")
-            seal_ledger(path)
+            finalize_ledger(path)
 
         with pytest.raises(LedgerError, match=match):
             spend_all()
-        assert not read_ledger(path).is_sealed
+        assert not read_ledger(path).is_finalized
 
 
 def test_overspending_is_refused_before_it_is_recorded(folder):

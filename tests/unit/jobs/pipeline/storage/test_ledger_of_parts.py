@@ -9,10 +9,10 @@ import pytest
 from das.errors import LedgerError
 from jobs.pipeline.storage.ledger import (
     PlannedParts,
+    finalize_ledger,
     read_ledger,
     read_ledger_of_parts,
     record_measured,
-    seal_ledger,
     start_ledger,
 )
 
@@ -27,17 +27,17 @@ def ledger(tmp_path):
     return path
 
 
-def test_it_is_sealed_once_all_parts_were_measured(ledger):
+def test_it_is_finalized_once_all_parts_were_measured(ledger):
     record_measured(ledger, "income", "a", cost=Fraction(1, 6))
     with pytest.raises(LedgerError, match="parts that were not measured"):
-        seal_ledger(ledger)
+        finalize_ledger(ledger)
     for _ in range(2):
         record_measured(ledger, "synthesis", "b", cost=Fraction(1, 4))
-    seal_ledger(ledger)
-    seal_ledger(ledger)
+    finalize_ledger(ledger)
+    finalize_ledger(ledger)
     found = read_ledger_of_parts(ledger)
     assert found.measured == {"income": "a", "synthesis": "b"}
-    assert (sum(found.costs.values()), found.is_sealed) == (Fraction(5, 12), True)
+    assert (sum(found.costs.values()), found.is_finalized) == (Fraction(5, 12), True)
     assert len(ledger.read_text().splitlines()) == 5
 
 

@@ -23,7 +23,7 @@ def read(folder: Path, **changes: Any) -> tuple[SurveyPlan, SurveyTruth]:
 
 
 def test_numbers_lie_in_the_bin_that_begins_with_them_or_below(tmp_path):
-    _, truth = read(tmp_path, data__records=3)
+    _, truth = read(tmp_path, data__n_records=3)
     age, income = (truth.records.domain.positions([name])[0] for name in ("age", "income"))
     assert truth.records.codes[:, age].tolist() == [0, 1, 1]
     assert truth.records.codes[:, income].tolist() == [4, 2, 1]  # the last level is `missing`
@@ -33,7 +33,7 @@ def test_numbers_lie_in_the_bin_that_begins_with_them_or_below(tmp_path):
     ("counted_as", "values"), [("exclude", [2000, 1999]), (7, [7, 2000, 1999])]
 )
 def test_missing_numbers_are_left_out_or_count_as_stated(tmp_path, counted_as, values):
-    plan, truth = read(tmp_path, data__records=3, statistics__0__missing=counted_as)
+    plan, truth = read(tmp_path, data__n_records=3, statistics__0__missing=counted_as)
     found = truth.values(plan.part("income"))
     assert found.values.tolist() == values
     assert len(found.strata) == len(values)

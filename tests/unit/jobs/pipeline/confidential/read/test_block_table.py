@@ -30,7 +30,7 @@ COLUMNS = {
 
 
 def config(path: Path, **changes: object) -> BlockTableData:
-    fields = {"format": "block_table", "path": path, "pattern": PATTERN}
+    fields = {"input_format": "block_table", "path": path, "pattern": PATTERN}
     return BlockTableData(**{**fields, **changes})
 
 

@@ -70,7 +70,9 @@ def _records(rng: random.Random) -> list[Row]:
 def _read_records(path: Path, quoting: str) -> Any:
     columns = {"sex": "sex", "age": "age"}
     return read(
-        RecordsData(format="records", path=path, geocode="block", columns=columns, quoting=quoting)
+        RecordsData(
+            input_format="records", path=path, geocode="block", columns=columns, quoting=quoting
+        )
     )
 
 
@@ -110,7 +112,9 @@ _KINDS: dict[str, Reader] = {
             for code in _some(rng)
         ],
         lambda path, quoting: read(
-            BlockTableData(format="block_table", path=path, pattern="s{sex}a{age}", quoting=quoting)
+            BlockTableData(
+                input_format="block_table", path=path, pattern="s{sex}a{age}", quoting=quoting
+            )
         ),
         lambda rows: Counter(
             {
@@ -157,7 +161,7 @@ _KINDS: dict[str, Reader] = {
     ),
 }
 _UNQUOTED = ("records", "block table", "survey")
-_N_FILES = 300
+_N_FILES = 100
 
 
 @pytest.mark.parametrize(
@@ -206,7 +210,7 @@ def test_texts_of_a_column_that_is_not_used_cost_no_record(
     assert min(seen["read"], seen["refused"]) > _N_FILES / 8, seen
 
 
-@settings(max_examples=100)
+@settings(max_examples=40)
 @given(
     sizes=st.lists(st.integers(0, 9), max_size=8),
     most=st.sampled_from([1, 3, 10, 1 << 20]),

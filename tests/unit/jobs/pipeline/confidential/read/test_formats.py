@@ -12,7 +12,7 @@ from jobs.pipeline.confidential.read import formats
 from jobs.pipeline.config.models.data import DataConfig, NmfData
 from tests.unit.jobs.pipeline.confidential.read.reading import TOY
 
-STATED = {get_args(model.model_fields["format"].annotation)[0]: model for model in get_args(DataConfig)}  # fmt: skip
+STATED = {get_args(model.model_fields["input_format"].annotation)[0]: model for model in get_args(DataConfig)}  # fmt: skip
 
 
 def test_every_format_is_read_but_noisy_answers():
@@ -20,9 +20,9 @@ def test_every_format_is_read_but_noisy_answers():
 
 
 def test_noisy_answers_are_no_input():
-    data = NmfData(format="nmf", path=Path("measured"))
+    data = NmfData(input_format="nmf", path=Path("measured"))
     formats.check_columns(data, TOY)
     with pytest.raises(ConfigError, match="which only `das nmf import` reads"):
         formats.reader_of(data, TOY, 4)
     with pytest.raises(ConfigError, match="got nmf; expected records, block_table or histograms"):
-        formats.writer_of(data, TOY, "data.format")
+        formats.writer_of(data, TOY, "data.input_format")

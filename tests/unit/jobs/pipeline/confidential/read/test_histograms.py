@@ -21,7 +21,7 @@ def write(folder: Path, rows: list[tuple[object, object, object]]) -> Histograms
     codes, cells, counts = zip(*rows, strict=True)
     columns = [pa.array(codes, pa.string()), pa.array(cells, LISTS), pa.array(counts, LISTS)]
     pq.write_table(pa.table(columns, names=["geocode", "cells", "counts"]), path)
-    return HistogramsData(format="histograms", path=path)
+    return HistogramsData(input_format="histograms", path=path)
 
 
 def test_rows_in_any_order_with_empty_geounits_and_zeros(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_unsigned_counts_beyond_int64(tmp_path: Path) -> None:
     table = {"geocode": ["0101", "0102"], "cells": [[0], [0, 1]], "counts": big}
     pq.write_table(pa.table(table), path)
     with pytest.raises(InputError, match=r"row 2, columns .*: count is too large"):
-        read(HistogramsData(format="histograms", path=path))
+        read(HistogramsData(input_format="histograms", path=path))
 
 
 def test_the_first_fault_is_named(tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_wrong_type(tmp_path: Path) -> None:
     path = tmp_path / "truth.parquet"
     pq.write_table(pa.table({"geocode": ["0101"], "cells": [1], "counts": [[1]]}), path)
     with pytest.raises(InputError, match="column cells: does not hold lists of integers"):
-        read(HistogramsData(format="histograms", path=path))
+        read(HistogramsData(input_format="histograms", path=path))
 
 
 def test_counts_that_no_population_has_are_refused_by_row(tmp_path: Path) -> None:

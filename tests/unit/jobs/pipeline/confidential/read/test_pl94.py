@@ -103,7 +103,7 @@ def write_zip(path: Path, files: list[list[str]], names: tuple[str, ...] = NAMES
 
 
 def config(path: Path, product: str = "persons") -> Pl94Data:
-    return Pl94Data(format="pl94", path=path, product=product)
+    return Pl94Data(input_format="pl94", path=path, product=product)
 
 
 def expected() -> Counter[tuple[str, int]]:

@@ -42,7 +42,7 @@ def write(folder: Path, kind: str, rows: pa.Table) -> Path:
 
 
 def config(path: Path, **changes: object) -> RecordsData:
-    fields = {"format": "records", "path": path, "geocode": "block",
+    fields = {"input_format": "records", "path": path, "geocode": "block",
               "columns": {"sex": "sex", "age": "age"}}  # fmt: skip
     return RecordsData(**{**fields, **changes})
 

@@ -1,7 +1,7 @@
-"""Seal a release, of a census or a survey, so that it holds what its manifest names and no more.
+"""Finalize the release of a census or survey: it holds what its manifest names and no more.
 
-A manifest is gathered from the plan, the ledger and what lies in the folder. To verify it is to
-gather it again and to compare.
+A manifest is gathered from plan, ledger and the files of the folder. Verification gathers it again
+and compares.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ from jobs.pipeline.storage.place import (
 _LIBRARIES = ("numpy", "scipy", "pyarrow", "pyspark", "ortools", "cryptography", "pydantic")
 _NOTICE = "The noise of this release was seeded for a test. It protects nobody.\n"
 SEEDED = "seeded_not_for_release"
-# What older versions did not state; nothing else may be absent that is gathered again.
+# Fields that older versions did not state; a manifest may lack no other field.
 _ADDED_LATER = ("attacks", "mu_gdp", "nearest")
-# Floats are computed again, and a logarithm may end in another bit on another machine. Statements
-# are given by six digits or more, so a change that anybody can see is above this.
+# Relative tolerance of floats: a logarithm may differ in its last bit between machines. Statements
+# have at least six digits, so every visible change is larger.
 _SAME = 1e-9
 
 
@@ -71,17 +71,17 @@ M = TypeVar("M", bound=Contents)
 def tidy_release(
     releases: Sequence[ReleaseLayout], texts: Mapping[Place, str], written: Collection[Place]
 ) -> None:
-    """Make the folder of a release ready to be sealed.
+    """Prepare the folder of a release for finalizing.
 
     Args:
       releases: The folders that get a manifest: the release, and those of its products.
-      texts: Public files to write beside the datasets; others in their folders are removed, since
-        an earlier configuration had them.
-      written: All further files that a run writes beside datasets.
+      texts: Public files to write, outside datasets. Other files in their folders are removed,
+        since they come from an earlier configuration.
+      written: All further files that a run writes outside datasets.
 
     Raises:
-      OutputError: A dataset is damaged; or a file lies there that no run writes, and everything
-        in a release is published.
+      OutputError: A dataset is damaged; or the folder holds a file that no run writes, while
+        everything in a release is published.
     """
     root, known = releases[-1].shared, {*texts, *written}
     known.update(path for release in releases for path in release.written_later)
@@ -104,10 +104,10 @@ def tidy_release(
 
 
 def write_manifest(release: ReleaseLayout, manifest: M, kind: type[M]) -> M:
-    """Write the manifest of a release, and let others read all that lies there.
+    """Write the manifest of a release, and open the folder to other readers.
 
     Returns:
-      The manifest. One that lies there and says the same is kept, with the time of its sealing.
+      The manifest. A manifest in the folder that states the same is kept, with its time.
 
     Raises:
       OutputError: A file cannot be written.
@@ -118,9 +118,9 @@ def write_manifest(release: ReleaseLayout, manifest: M, kind: type[M]) -> M:
         replace_file(release.notice, _NOTICE, mode=READABLE)
     if release.manifest.exists():
         with suppress(OutputError):  # damaged: written again
-            sealed = read_document(kind, release.manifest, remedy="")
-            if replace(manifest, created=sealed.created) == sealed:
-                return sealed
+            finalized = read_document(kind, release.manifest, remedy="")
+            if replace(manifest, created=finalized.created) == finalized:
+                return finalized
     write_document(release.manifest, manifest, mode=READABLE)
     return manifest
 
@@ -133,11 +133,11 @@ def verify_contents(release: ReleaseLayout, manifest: Contents) -> int:
       manifest: Its manifest.
 
     Returns:
-      How many datasets there are, those that replicates made later included.
+      Number of datasets, including later ones of replicates.
 
     Raises:
-      OutputError: A file is missing, or is not named by the manifest of its dataset.
-      VerificationError: Something was changed, is missing, or is not named.
+      OutputError: A file is missing, or the manifest of its dataset does not name it.
+      VerificationError: A dataset or file was changed, is missing, or is not in the manifest.
     """
     for output in manifest.outputs:
         dataset = release.root / output.path
@@ -154,9 +154,9 @@ def verify_contents(release: ReleaseLayout, manifest: Contents) -> int:
     datasets = [path.parent for path in found_under(release.root, MANIFEST)]
     datasets = [dataset for dataset in datasets if release.is_own(dataset)]
     named = {release.root / output.path for output in manifest.outputs}
-    found = [one for one in datasets if not release.is_of_replicates(one)]
+    made_by_run = [dataset for dataset in datasets if not release.is_of_replicates(dataset)]
     named |= {release.root / file.path for file in manifest.files}
-    for path in (*found, *_own_files(release)):
+    for path in (*made_by_run, *_own_files(release)):
         if path not in named:
             raise VerificationError(
                 str(path),
@@ -173,15 +173,15 @@ def verify_contents(release: ReleaseLayout, manifest: Contents) -> int:
 
 
 def verify_manifest(release: ReleaseLayout, stated: M, again: M) -> None:
-    """Check what a manifest states, but for when it was sealed and by which software.
+    """Check the statements of a manifest, except for time of finalizing and software.
 
     Args:
       release: The release; its contents were verified.
-      stated: Its manifest.
-      again: The same gathered again.
+      stated: The manifest of the release.
+      again: The manifest gathered again.
 
     Raises:
-      VerificationError: They differ; names the first field that does.
+      VerificationError: The manifests differ; names the first different field.
     """
     places = {file.path: number for number, file in enumerate(stated.files)}  # older: not sorted
     files = sorted(again.files, key=lambda file: places.get(file.path, len(places)))
@@ -190,21 +190,21 @@ def verify_manifest(release: ReleaseLayout, stated: M, again: M) -> None:
 
 
 def verify_statements(place: Place, stated: object, again: object) -> None:
-    """Check that a manifest states what is gathered again from plan, ledger and measurements.
+    """Check that a manifest equals the manifest gathered again from plan, ledger, measurements.
 
-    Exact values are compared as they are; floats up to 1e-9 of them.
+    Exact values must be equal, floats within a relative 1e-9.
 
     Args:
-      place: The manifest, for errors.
-      stated: What it states, a document.
-      again: The same gathered again.
+      place: Path of the manifest, for errors.
+      stated: The manifest, a document.
+      again: The document gathered again.
 
     Raises:
-      VerificationError: They differ; names the first field that does.
+      VerificationError: The documents differ; names the first different field.
     """
-    found = _difference(json_of(stated), json_of(again), ())
-    if found is not None:
-        key, got, want = found
+    difference = _difference(json_of(stated), json_of(again), ())
+    if difference is not None:
+        key, got, want = difference
         raise VerificationError(
             f"{place}, {key}",
             "is not what plan, ledger and measurements say",
@@ -214,7 +214,7 @@ def verify_statements(place: Place, stated: object, again: object) -> None:
 
 
 def _difference(stated: object, again: object, key: tuple[str, ...]) -> tuple[str, ...] | None:
-    """The first field in which two JSON values differ, and what it holds in both."""
+    """Find the first different field of two JSON values: key, stated value, gathered value."""
     found = None
     if isinstance(stated, Mapping) and isinstance(again, Mapping):
         for name in {**again, **stated}:
@@ -223,8 +223,8 @@ def _difference(stated: object, again: object, key: tuple[str, ...]) -> tuple[st
                 found = found or _difference(stated.get(name), again.get(name), within)
         return found
     if isinstance(stated, list) and isinstance(again, list):
-        for number, (one, other) in enumerate(zip(stated, again, strict=False)):
-            found = found or _difference(one, other, (*key, str(number)))
+        for number, pair in enumerate(zip(stated, again, strict=False)):
+            found = found or _difference(*pair, (*key, str(number)))
         if found is not None or len(stated) == len(again):
             return found
         return ".".join(key), f"{len(stated)} entries", f"{len(again)} entries"
@@ -235,21 +235,21 @@ def _difference(stated: object, again: object, key: tuple[str, ...]) -> tuple[st
     return None if is_same else (".".join(key), str(stated), str(again))
 
 
-# --- what lies there -----------------------------------------------------------------------------
+# --- contents of a release -----------------------------------------------------------------------
 
 
 def released_outputs(release: ReleaseLayout) -> tuple[Output, ...]:
-    """List the datasets of a release, as a manifest has them.
+    """List the datasets of a release as outputs of its manifest.
 
-    All but those of products within it, and what replicates of the release made of it.
+    Datasets of products within the release and of its replicates are left out.
     """
-    found = sorted(path.parent for path in found_under(release.root, MANIFEST))
-    datasets = [one for one in found if release.is_own(one) and not release.is_of_replicates(one)]
+    paths = sorted(path.parent for path in found_under(release.root, MANIFEST))
+    datasets = [p for p in paths if release.is_own(p) and not release.is_of_replicates(p)]
     return tuple(at_once(release.root, lambda path: output_of(release, path), datasets))
 
 
 def released_files(release: ReleaseLayout) -> tuple[ReleasedFile, ...]:
-    """List the files beside the datasets, with their digests."""
+    """List the files outside datasets, with their digests."""
 
     def described(path: Place) -> ReleasedFile:
         data = path.read_bytes()
@@ -263,7 +263,7 @@ def released_files(release: ReleaseLayout) -> tuple[ReleasedFile, ...]:
 
 
 def _own_files(release: ReleaseLayout) -> list[Place]:
-    """List files beside datasets, but for other products' and those that no manifest can name."""
+    """List files outside datasets, except other products' and those no manifest can name."""
     journals = (release.solves, *([release.ledger] if release.is_product else []))
     return [
         path
@@ -275,10 +275,10 @@ def _own_files(release: ReleaseLayout) -> list[Place]:
 
 
 def output_of(release: ReleaseLayout, path: Place) -> Output:
-    """A dataset of a release, as a manifest has it.
+    """Describe a dataset of a release as an output of the manifest.
 
     Raises:
-      OutputError: Its manifest is damaged.
+      OutputError: The manifest of the dataset is damaged.
     """
     dataset = Dataset.open(path)
     of_tables = {part.file.rpartition(".")[0]: part.rows for part in dataset.parts}
@@ -298,7 +298,7 @@ def output_of(release: ReleaseLayout, path: Place) -> Output:
 
 
 def dataset_columns(dataset: Dataset) -> tuple[OutputColumn, ...]:
-    """Name and type of every column of a dataset, as it says, or from its first file."""
+    """Return name and type of every column, from the facts of a dataset or its first file."""
     if "columns" in dataset.facts:
         return tuple(OutputColumn(**column) for column in dataset.facts["columns"])
     if not dataset.parts:
@@ -313,7 +313,7 @@ def dataset_columns(dataset: Dataset) -> tuple[OutputColumn, ...]:
 
 
 def software() -> Software:
-    """What makes a release: this program, and the libraries that numbers depend on."""
+    """List the software of a release: this program, and the libraries that numbers depend on."""
     try:
         version = importlib.metadata.version("topdown-das")
     except importlib.metadata.PackageNotFoundError:
@@ -328,7 +328,7 @@ def software() -> Software:
 
 
 def _installed() -> Iterator[tuple[str, str]]:
-    """Versions of the libraries that are there; a survey does without some."""
+    """Yield name and version of each installed library; a survey needs only some."""
     for name in _LIBRARIES:
         with suppress(importlib.metadata.PackageNotFoundError):
             yield name, importlib.metadata.version(name)

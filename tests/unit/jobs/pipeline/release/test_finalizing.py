@@ -11,7 +11,7 @@ import pytest
 
 from das.errors import OutputError, VerificationError
 from jobs.pipeline.documents.manifest import Output, ReleasedFile
-from jobs.pipeline.release.sealing import (
+from jobs.pipeline.release.finalizing import (
     _difference,
     released_files,
     released_outputs,
@@ -73,7 +73,7 @@ def test_what_differs_from_the_manifest_is_found(release, change, said):
         verify_contents(release, stated)
 
 
-def test_a_file_that_no_run_writes_is_not_sealed(release):
+def test_a_file_that_no_run_writes_is_not_finalized(release):
     tidy_release([release], {}, [release.root / "codebook.md"])
     with pytest.raises(OutputError, match=r"codebook.md: is not a file of this run"):
         tidy_release([release], {}, [])

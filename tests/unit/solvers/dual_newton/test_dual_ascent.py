@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -12,34 +13,18 @@ from numba.core.dispatcher import Dispatcher
 
 from bench.l2_nodes import node
 from bench.large_node import large_node
-from solvers.dual_newton import climb, elimination_kernels
-from solvers.dual_newton.climb import solve_compiled
+from solvers.dual_newton import dual_ascent, elimination_kernels
+from solvers.dual_newton.dual_ascent import solve_compiled
 from solvers.dual_newton.layers import FORBIDDEN, lift
 from solvers.dual_newton.projected import solve_projected
-from solvers.least_squares.machine_code import CLIMBING, kernels
-from solvers.least_squares.passes import solve_in_passes
+from solvers.least_squares.machine_code import DUAL_ASCENT, kernels
 from solvers.least_squares.solve import solve_quadratic
 from solvers.node import NodeSettings, estimate_node
 from solvers.problem import ExactTerm, LeastSquaresTerm, NodeProblem, Status, group_sums
 from tests.builders.strategies import random_node, shapes
-from tests.unit.solvers.dual_newton.test_solve_oracle import KINDS, close, crossing_node
+from tests.unit.solvers.dual_newton.test_solve_oracle import KINDS, close, crossing_node, solved
 from tests.unit.solvers.least_squares.in_arrays import project_by_child
-from tests.unit.solvers.least_squares.quadratic import best_of_all_supports, optimality_gap
-from tests.unit.solvers.least_squares.test_solve_oracle import CASES, DEGENERATE_CASES
-
-
-def solved(problem: NodeProblem, tolerance: float = 1e-8) -> np.ndarray:
-    estimate = solve_compiled(problem, tolerance)
-    assert estimate is not None
-    assert estimate.status is Status.SOLVED, estimate.certificate
-    assert estimate.certificate.residual <= tolerance
-    return estimate.values
-
-
-@pytest.mark.parametrize(("shape", "seed"), [*CASES, *DEGENERATE_CASES])
-def test_tiny_nodes_have_the_best_of_all_supports(shape, seed):
-    problem = random_node(shape, seed)
-    close(solved(problem, 1e-6), best_of_all_supports(problem))
+from tests.unit.solvers.least_squares.quadratic import optimality_gap
 
 
 @settings(max_examples=60, deadline=None)
@@ -68,25 +53,24 @@ def test_a_drawn_node_that_is_solved_keeps_everything_and_is_the_best(shape, see
     assert optimality_gap(problem, x) <= 1e-6
 
 
-@pytest.mark.parametrize("cells", [12, 40, 110])
-@pytest.mark.parametrize("kinds", [*KINDS, ("one weight",)], ids="-".join)
-def test_all_kinds_of_nodes_agree_with_the_structured_solver(kinds, cells):
+def test_all_kinds_of_nodes_agree_with_the_structured_solver():
     """Few cells per child make the nodes the smaller side, many the groups.
 
     Rows under which all children are at a limit may stop the steps; other solvers follow then.
     """
-    taken = 0
-    for seed in range(5 if "rows" in kinds else 3):
-        problem = crossing_node(5, cells, seed, kinds, persons=1.0 if cells > 100 else 3.0)
-        theirs, ours = solve_quadratic(problem, 1e-9), solve_compiled(problem, 1e-8)
-        assert ours is not None
-        if problem.rows and ours.status is Status.LIMIT:
-            continue
-        if theirs.status is Status.SOLVED:
-            taken += 1
-            assert ours.status is Status.SOLVED
-            close(ours.values, theirs.values)
-    assert taken
+    for cells, kinds in itertools.product([12, 40, 110], [*KINDS, ("one weight",)]):
+        taken = 0
+        for seed in range(5 if "rows" in kinds else 3):
+            problem = crossing_node(5, cells, seed, kinds, persons=1.0 if cells > 100 else 3.0)
+            theirs, ours = solve_quadratic(problem, 1e-9), solve_compiled(problem, 1e-8)
+            assert ours is not None
+            if problem.rows and ours.status is Status.LIMIT:
+                continue
+            if theirs.status is Status.SOLVED:
+                taken += 1
+                assert ours.status is Status.SOLVED
+                close(ours.values, theirs.values)
+        assert taken
 
 
 def nested_node(children: int, seed: int, exact: bool) -> NodeProblem:
@@ -114,7 +98,7 @@ def nested_node(children: int, seed: int, exact: bool) -> NodeProblem:
 def test_layers_in_both_parts_of_the_chain_and_outside_it(exact):
     for seed in range(4):
         problem = nested_node(6, seed, exact)
-        roles = climb._roles(lift(problem))
+        roles = dual_ascent._roles(lift(problem))
         assert roles is not None
         chain, lower, crossing, *_ = roles
         assert 0 < lower < len(chain)
@@ -148,17 +132,17 @@ def test_many_given_sums_under_much_noise(monkeypatch):
     for problem in nodes:
         values = solve_quadratic(problem, 1e-9).values
         close(solved(problem), values)
-    monkeypatch.setattr(climb, "_dampings", lambda _: (0.0,))
+    monkeypatch.setattr(dual_ascent, "_dampings", lambda _: (0.0,))
     undamped = [solve_compiled(problem, 1e-8) for problem in nodes]
     assert any(one is not None and one.status is Status.LIMIT for one in undamped)
 
 
 def test_one_given_sum_is_damped_where_nothing_else_arrives(monkeypatch):
     nodes = [bound_node(8, seed, 1) for seed in range(6)]
-    monkeypatch.setattr(climb, "_stiffnesses", lambda _: (1.0,))
+    monkeypatch.setattr(dual_ascent, "_stiffnesses", lambda _: (1.0,))
     for problem in nodes:
         close(solved(problem), solve_quadratic(problem, 1e-9).values)
-    monkeypatch.setattr(climb, "_dampings", lambda _: (0.0,))
+    monkeypatch.setattr(dual_ascent, "_dampings", lambda _: (0.0,))
     undamped = [solve_compiled(problem, 1e-8) for problem in nodes]
     assert any(one is not None and one.status is Status.LIMIT for one in undamped)
 
@@ -167,7 +151,7 @@ def test_under_much_noise_stiffer_nodes_lead_there_in_few_steps(monkeypatch):
     """To the same solution, which the one without the detour takes at least twice the steps for."""
     nodes = [bound_node(30, seed, persons=0.08) for seed in range(2)]
     led = [solve_compiled(problem, 1e-8) for problem in nodes]
-    monkeypatch.setattr(climb, "_stiffnesses", lambda _: (1.0,))
+    monkeypatch.setattr(dual_ascent, "_stiffnesses", lambda _: (1.0,))
     alone = [solve_compiled(problem, 1e-8) for problem in nodes]
     for one, other in zip(led, alone, strict=True):
         assert one is not None
@@ -183,28 +167,7 @@ def test_stiffer_nodes_are_for_noise_alone():
         (bound_node(30, 0), False),
         (node("block", 3, 200, 900, 0.103), False),
     ):
-        assert (len(climb._stiffnesses(lift(problem))) > 1) == is_noisy
-
-
-@pytest.mark.parametrize("kinds", [(), ("exact",), ("unasked",)], ids="-".join)
-def test_sums_that_earlier_passes_fixed_are_kept(kinds):
-    problem = crossing_node(6, 90, 4, kinds, persons=1.0)
-    problem = replace(problem, order=((0,), (2,), (1, *range(3, len(problem.terms)))))
-
-    def solve(one, tolerance, fixed):
-        if len(fixed) < 2:
-            return solve_quadratic(one, tolerance, fixed)
-        estimate = solve_compiled(one, tolerance, fixed)
-        assert estimate is not None
-        for groups, targets in fixed:
-            off = group_sums(estimate.values, groups, targets.shape[1]) - targets
-            assert np.abs(off).max() <= 1e-6
-        return estimate
-
-    found = solve_in_passes(problem, 1e-9, solve)
-    wanted = solve_in_passes(problem, 1e-9, solve_quadratic)
-    assert found.status is wanted.status is Status.SOLVED
-    close(found.values, wanted.values)
+        assert (len(dual_ascent._stiffnesses(lift(problem))) > 1) == is_noisy
 
 
 def test_a_large_node_is_solved_as_by_projected_steps():
@@ -228,7 +191,7 @@ def test_a_node_without_solution_ends_at_a_limit():
 
 
 def projection(field, change, t, unit, parent, level):
-    code, (C, k) = kernels(CLIMBING), field.shape
+    code, (C, k) = kernels(DUAL_ASCENT), field.shape
     none, wide = np.zeros((C, 0)), np.zeros((0, k))
     start, nothing = np.zeros(1, np.int64), np.zeros(0, np.int64)
     whole, rows = np.zeros(k) if parent is None else parent, (wide, none, none, none)
@@ -270,7 +233,7 @@ def test_a_root_is_projected_onto_what_is_not_negative():
 def test_what_is_not_taken_is_left_to_others(monkeypatch):
     problem = node("block", 3, 200, 900, 0.103)
     wanted = solved(problem)
-    monkeypatch.setattr(climb, "_CROSSING", 3)
+    monkeypatch.setattr(dual_ascent, "_CROSSING", 3)
     assert solve_compiled(problem, 1e-8) is None
     estimate = estimate_node(problem, NodeSettings())
     assert estimate.status is Status.SOLVED
@@ -279,7 +242,7 @@ def test_what_is_not_taken_is_left_to_others(monkeypatch):
 
 def test_no_kernel_may_reorder_or_fuse_what_it_adds():
     """So that all processors find the same bits; nor is a library called that chooses by them."""
-    modules = kernels(CLIMBING), elimination_kernels
+    modules = kernels(DUAL_ASCENT), elimination_kernels
     functions = [f for m in modules for f in vars(m).values() if isinstance(f, Dispatcher)]
     assert len(functions) > 20
     assert not any(f.targetoptions.get("fastmath") for f in functions)

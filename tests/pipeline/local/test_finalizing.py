@@ -1,4 +1,4 @@
-"""A sealed release holds what its manifest names, and the manifest states what was measured."""
+"""A finalized release holds what its manifest names, and the manifest states what was measured."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from das.errors import OutputError, VerificationError
-from jobs.pipeline.release.sealing import verify_statements
+from jobs.pipeline.release.finalizing import verify_statements
 from tests.builders import toy
 from tests.builders.places import product_in, truth_of
 from tests.builders.survey import write_survey
@@ -44,7 +44,7 @@ def config(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def sealed(config: Path, das: Das) -> Path:
+def finalized(config: Path, das: Das) -> Path:
     """The run file of a finished run."""
     assert das("run", config)[0] == 0
     return config
@@ -79,9 +79,9 @@ def refused(das: Das, config: Path) -> str:
     return said
 
 
-def test_what_was_sealed_is_verified_from_anywhere(sealed, das, tmp_path):
-    copied = shutil.copytree(root_of(sealed), tmp_path / "elsewhere")
-    for finished in (sealed, root_of(sealed), copied):
+def test_what_was_finalized_is_verified_from_anywhere(finalized, das, tmp_path):
+    copied = shutil.copytree(root_of(finalized), tmp_path / "elsewhere")
+    for finished in (finalized, root_of(finalized), copied):
         code, said = das("verify", finished)
         assert code == 0, said
 
@@ -91,11 +91,13 @@ def test_what_was_sealed_is_verified_from_anywhere(sealed, das, tmp_path):
 
 @pytest.mark.parametrize("folder_of", [root_of, own_of])
 @pytest.mark.parametrize("name", ["notes.txt", "products/notes.txt", "products/none/manifest.json"])
-def test_a_file_that_the_manifest_does_not_name_is_found(sealed, das, folder_of, name):
-    stray = folder_of(sealed) / name
+def test_a_file_that_the_manifest_does_not_name_is_found(finalized, das, folder_of, name):
+    stray = folder_of(finalized) / name
     stray.parent.mkdir(parents=True, exist_ok=True)
     stray.write_text("a page that somebody put there")
-    assert f"{name}: lies in the release, and its manifest does not name it" in refused(das, sealed)
+    assert f"{name}: lies in the release, and its manifest does not name it" in refused(
+        das, finalized
+    )
 
 
 @pytest.mark.parametrize("name", ["report.html", "ledger.jsonl.lines/00000000.jsonl"])
@@ -212,9 +214,9 @@ def put(document: Any, key: tuple[str | int, ...], change: Callable[[Any], Any])
     return document
 
 
-def test_every_field_of_the_manifest_is_compared(sealed):
-    again = json.loads((own_of(sealed) / "manifest.json").read_text())
-    place = own_of(sealed) / "manifest.json"
+def test_every_field_of_the_manifest_is_compared(finalized):
+    again = json.loads((own_of(finalized) / "manifest.json").read_text())
+    place = own_of(finalized) / "manifest.json"
     verify_statements(place, again, again)
     keys = [*leaves(again)]
     assert len(keys) > 60
@@ -225,16 +227,16 @@ def test_every_field_of_the_manifest_is_compared(sealed):
 
 
 @pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.long)])
-def test_every_field_of_the_manifest_is_gathered_again(sealed, das, monkeypatch, every):
+def test_every_field_of_the_manifest_is_gathered_again(finalized, das, monkeypatch, every):
     """Entered in the file one after the other; those of the run alone are its word.
 
     Contents are verified once: they do not depend on the manifest's other fields. In the long test
     each value has its turn, in the other one value of each field.
     """
-    file = own_of(sealed) / "manifest.json"
+    file = own_of(finalized) / "manifest.json"
     text = file.read_text()
     document = json.loads(text)
-    assert das("verify", sealed)[0] == 0
+    assert das("verify", finalized)[0] == 0
     monkeypatch.setattr("jobs.pipeline.release.verify.verify_release", lambda *_: {"datasets": 0})
     monkeypatch.setattr("jobs.survey.manifest.verify_contents", lambda *_: 0)
     believed, seen = [], {*FREE, "format", "kind", "configuration_digest"}
@@ -243,7 +245,7 @@ def test_every_field_of_the_manifest_is_gathered_again(sealed, das, monkeypatch,
             continue
         seen |= set() if every else {key[0]}
         file.write_text(json.dumps(put(document, key, changed)))
-        code, said = das("verify", sealed)
+        code, said = das("verify", finalized)
         name = ".".join(map(str, key))
         if code == 0 and (key[0], key[-1]) != ("together", "grant"):  # a name that the run gave
             believed.append(name)
@@ -252,13 +254,13 @@ def test_every_field_of_the_manifest_is_gathered_again(sealed, das, monkeypatch,
     assert believed == []
 
 
-def test_a_smaller_promise_is_found(sealed, das):
+def test_a_smaller_promise_is_found(finalized, das):
     def promise(document: dict[str, Any]) -> None:
         document["privacy"] |= {"total": "1/100", "rho": "1/100", "epsilon": 0.9}
 
-    edited(sealed, promise)
+    edited(finalized, promise)
     assert "manifest.json, privacy.total: is not what plan, ledger and measurements say" in refused(
-        das, sealed
+        das, finalized
     )
 
 

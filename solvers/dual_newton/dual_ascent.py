@@ -1,14 +1,15 @@
-"""Continuous stage for nodes with many live cells: no matrix over cells, ever.
+"""Dual ascent: the continuous stage for nodes with many live cells, without matrices over cells.
 
-Dual Newton method. Every query but the detailed one gets multipliers u_q, one per child and group,
-and for given u the best cells are known in closed form: each live cell assigns the parent's persons
-to the children by a projection onto a simplex,
+Dual Newton method. Every query except the detailed one has multipliers u_q, one per child and
+group. For given u the best cells are known in closed form: each live cell assigns the parent's
+persons to the children by a projection onto a simplex,
 
     x_cj = max(0, d_cj + (sum_q u_cq[j] + lambda_j) / w_c),   sum_c x_cj = p_j,
 
-d the detailed answers and w_c their precision. So every iterate keeps x >= 0 and sum_c x_c = p, and
-the dual function is concave, piecewise quadratic and once differentiable; its gradient is
-y_q - u_q / w_q - Q_q x. Newton steps with a line search climb it, in the loops of `kernels`.
+with d the detailed answers and w_c their precision. So every iterate keeps x >= 0 and
+sum_c x_c = p. The dual function is concave, piecewise quadratic and once differentiable; its
+gradient is y_q - u_q / w_q - Q_q x. Newton steps with a line search maximise it, in the loops of
+`kernels`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from das.arrays import FloatArray, IntArray
 from solvers.dual_newton.layers import FORBIDDEN, Layer, Lifted, lift
 from solvers.least_squares.blocks import Fixed
 from solvers.least_squares.certificate import Conditions, Rows, judge
-from solvers.least_squares.machine_code import CLIMBING, Fields, kernels
+from solvers.least_squares.machine_code import DUAL_ASCENT, Fields, kernels
 from solvers.problem import (
     Certificate,
     Estimate,
@@ -30,36 +31,38 @@ from solvers.problem import (
     group_sums,
 )
 
-# Many given sums contradict each other on most sets of positive cells, and an undamped step then
-# goes nowhere near. Of 12 nodes of persons bound to redistricting counts, with 16 to 97 given sums
-# per child, all were solved with 0.1 to 3 of the variance of a cell, and soonest with 1; with 0.01
-# and with 10 some stopped short, and without damping all did but one. One given sum per child is
-# mostly climbed without: counties and tracts of the redistricting data take 2.5 to 3 times as long
-# with it. But 64 of 65 nodes of blocks' households, whose cells are nearly all noise, diverge.
+# Damping of given sums, over the variance of a cell. Many given sums contradict each other on most
+# sets of positive cells, and undamped steps are then far too long. Of 12 nodes of persons pinned to
+# redistricting counts, with 16 to 97 given sums per child, all were solved with 0.1 to 3, fastest
+# with 1. With 0.01 and with 10 some did not reach the tolerance, and 11 of 12 did not without
+# damping. With one given sum per child, counties and tracts of the redistricting data take 2.5 to 3
+# times as long with damping. But 64 of 65 nodes of blocks' households, whose cells are nearly all
+# noise, diverge without it, so it is tried second.
 _DAMPING = 1.0
-# Of 31 nodes of persons of blocks, one of 92 children and 1,469 cells took 236 steps, over a
-# hundred of them without a smaller residual before the last few; the others took 140 at most.
+# Of 31 nodes of persons of blocks, one of 92 children and 1,469 cells took 236 steps, over 100 of
+# them without a smaller residual before the last few; the others took at most 140.
 _DAMPED_STEPS, _DAMPED_STALE = 1_000, 300
+# Defaults, not measured, up to _OVERSHOOT.
 _NEWTON_STEPS = 200  # then the status is LIMIT
 _STALE_STEPS = 100  # without a smaller residual
 _TRIALS = 8  # of the line search
 _ITERATIONS = 300  # of conjugate gradients in a step
 _LOOSE, _TIGHT = 0.3, 1e-3  # relative residuals of conjugate gradients
-_CROSSING = 1_000  # groups of the layers outside the chain: a matrix of 8 MB per child at most
-_OVERSHOOT = 1e-2  # of the tolerance: the certificate adds up what the layers are off by
-# Where the noise of a cell is many times what the parent has in one, cells are all but given to the
-# child with the largest answer, and steps from there find the way to other children one by one. A
-# node in which the squares of single cells weigh so many times as much, and their answers the same,
-# spreads its persons over more children, is soon solved roughly, and its multipliers are near those
-# of the next. 10 nodes of persons of blocks, bound to redistricting counts, took 250 steps with
-# these and 982 without, 0.75 and 1.87 s, and 9 of households 174 and 319, 0.25 and 0.60 s; begun at
-# 10 the households took twice as long.
+_CROSSING = 1_000  # groups of the layers outside the chain: a matrix of at most 8 MB per child
+_OVERSHOOT = 1e-2  # over the tolerance: the certificate adds up the residuals of the layers
+# Continuation for noisy nodes. If the noise of a cell is many times the parent's count, nearly all
+# persons of a cell go to the child with the largest answer, and steps move few of them to other
+# children. With the squares of single cells weighted by these factors, persons are spread over more
+# children. Such a node is solved roughly in few steps, and its multipliers are close to those of
+# the next factor. 10 nodes of persons of blocks, pinned to redistricting counts, took 250 steps
+# with these factors and 982 without, 0.75 and 1.87 s; 9 of households 174 and 319 steps, 0.25 and
+# 0.60 s. Starting at 10, the households took twice as long.
 _STIFFER = (30.0, 10.0, 3.0)
-_ROUGHLY = 0.1  # residual, in a part of the largest count
-_ROUGH_STEPS = 50  # the same nodes took 11 at most
-# Standard deviations of a cell over the parent's mean count. Nodes of blocks had 8 to 24. Those of
-# block groups, with 0.7 to 3.4, took the same time with and without, or a third longer; those of
-# tracts and counties, below 1, half as long again.
+_ROUGHLY = 0.1  # residual of the first factors, over the largest count
+_ROUGH_STEPS = 50  # the same nodes took at most 11
+# Standard deviation of a cell over the parent's mean count, from which on the continuation is used.
+# Nodes of blocks had 8 to 24. Those of block groups, with 0.7 to 3.4, took the same time with and
+# without it, or a third longer; those of tracts and counties, below 1, 1.5 times as long.
 _NOISE = 5.0
 
 
@@ -68,25 +71,26 @@ def _refines(fine: Layer, coarse: Layer) -> bool:
 
 
 def _is_constant(row: FloatArray, groups: IntArray) -> bool:
-    """Whether a row has the same coefficient for all cells of a group."""
+    """Return whether a row has equal coefficients for all cells of each group."""
     of_groups = np.zeros(int(groups.max()) + 1)
     of_groups[groups] = row
     return np.array_equal(of_groups[groups], row)
 
 
 def solve_compiled(problem: NodeProblem, tolerance: float, fixed: Fixed = ()) -> Estimate | None:
-    """Solve the continuous stage of a node with many live cells.
+    """Solve the continuous stage of a node with many live cells by dual ascent.
 
     Args:
-      problem: The node problem; partition queries only, detailed asked of every child.
+      problem: The node problem; partition queries only, the detailed one measured in every child.
       tolerance: Largest accepted certificate residual, for example 1e-7.
-      fixed: Further partition sums that are given, as in `least_squares.solve_quadratic`; one of
-        the sums that are given refines all others.
+      fixed: Further given partition sums, as in `least_squares.solve_quadratic`; one of all given
+        sums refines the others.
 
     Returns:
-      The estimate; its status is LIMIT if the tolerance was not reached, as where no solution
-      exists, which callers must not take for a solution. None for a node without rows that has too
-      many groups outside a chain.
+      The estimate. Its status is LIMIT if the tolerance was not reached, also if the node is
+      infeasible; callers must not use it as a solution. None for a node without rows that has too
+        many
+      groups outside a chain.
 
     Raises:
       SolverError: A query is not a partition, or some child has no detailed answers.
@@ -97,24 +101,24 @@ def solve_compiled(problem: NodeProblem, tolerance: float, fixed: Fixed = ()) ->
         return None
     estimate = None
     for damping in _dampings(q):
-        estimate = _climb(problem, q, roles, damping, tolerance)
+        estimate = _ascend(problem, q, roles, damping, tolerance)
         if estimate.status is Status.SOLVED:
             break
     return estimate
 
 
 def _dampings(q: Lifted) -> tuple[float, ...]:
-    """How damped given sums are, at first and where that stops short."""
+    """Return the dampings of given sums to try, in this order."""
     given = [layer.size for layer in q.layers if layer.is_exact]
     if any(size > 1 for size in given):
         return (_DAMPING,)
     return (0.0, _DAMPING) if given else (0.0,)
 
 
-def _climb(
+def _ascend(
     problem: NodeProblem, q: Lifted, roles: Fields, damping: float, tolerance: float
 ) -> Estimate:
-    code = kernels(CLIMBING)
+    code = kernels(DUAL_ASCENT)
     C, k = q.base.shape
     ends = np.append(0, np.cumsum([layer.size for layer in q.layers])).astype(np.int64)
     u = np.zeros((C, ends[-1] + len(q.rows)))
@@ -127,7 +131,7 @@ def _climb(
         limit = most if is_last else min(most, _ROUGH_STEPS)
         unit = q.unit * stiffness
         field = _field(q, np.split(u, ends[1:], axis=1)[:-1], stiffness)
-        more = code.climb(
+        more = code.dual_ascent(
             (
                 field,
                 np.zeros((C, k)),
@@ -152,7 +156,7 @@ def _climb(
 
 
 def _stiffnesses(q: Lifted) -> tuple[float, ...]:
-    """Factors of the squares of single cells with which a node is climbed, the last of them 1."""
+    """Return the factors of the squares of single cells to solve with in turn; the last is 1."""
     if q.parent is None or not q.layers or len(q.rows):
         return (1.0,)
     is_noisy = 1 / float(np.median(q.unit)) > (_NOISE * float(q.parent.mean())) ** 2
@@ -160,9 +164,9 @@ def _stiffnesses(q: Lifted) -> tuple[float, ...]:
 
 
 def _field(q: Lifted, u: list[FloatArray], stiffness: float) -> FloatArray:
-    """float64[C, k], where a climb begins: (w d + sum_q Q_q' u_q) / (w stiffness).
+    """Compute the field at the start of dual ascent: (w d + sum_q Q_q' u_q) / (w stiffness).
 
-    `kernels.climb` moves it as the multipliers move.
+    `kernels.dual_ascent` updates it with the multipliers. The result is float64[C, k].
     """
     pushed = q.spread(u, np.zeros(q.base.shape))
     moved = (q.base + pushed / q.unit[:, None]) / stiffness
@@ -170,7 +174,7 @@ def _field(q: Lifted, u: list[FloatArray], stiffness: float) -> FloatArray:
 
 
 def _in_arrays(q: Lifted, unit: FloatArray, ends: IntArray) -> Fields:
-    """The fields of `kernels.Node`: layers end to end."""
+    """Return the fields of `kernels.Node`, layers end to end."""
     C, k = q.base.shape
     none = np.zeros(0, np.int64)
     lengths = [len(layer.index) for layer in q.layers]
@@ -193,10 +197,10 @@ def _in_arrays(q: Lifted, unit: FloatArray, ends: IntArray) -> Fields:
 
 
 def _roles(q: Lifted) -> Fields | None:
-    """The fields of `kernels.Roles`: the chain goes from the finest layer on.
+    """Return the fields of `kernels.Roles`; the chain starts at the finest layer.
 
-    None if too many groups are left outside it. Rows are taken with any number of groups, since
-    nothing else without matrices takes them.
+    None if too many groups are outside the chain. Nodes with rows are accepted with any number of
+    groups, since no other matrix-free solver accepts rows.
     """
     k = q.base.shape[1]
     base, chain, steps = np.arange(k), [], []
@@ -236,21 +240,21 @@ def _roles(q: Lifted) -> Fields | None:
 
 
 def _index(fine: IntArray, coarse: IntArray) -> IntArray:
-    """Return the group of each group of a layer that refines the other."""
+    """Return the coarse group of each group of a layer that refines the other."""
     index = coarsening(fine, coarse)
     if index is None:
-        raise AssertionError("a layer does not refine one above it")
+        raise AssertionError("a layer does not refine a coarser one")
     return index
 
 
 def certify(
     problem: NodeProblem, q: Lifted, x: FloatArray, u: list[FloatArray], coupling: FloatArray
 ) -> Certificate:
-    """Measure how far counts and multipliers are from optimal, from the problem itself.
+    """Compute the certificate of counts and multipliers, from the problem itself.
 
     Args:
       problem: The node problem.
-      q: The same in layers.
+      q: The node problem in layers.
       x: float64[C, k].
       u: Multipliers float64[C, m] of every layer, then those of the rows.
       coupling: float64[k], multipliers of the sum of the children.
@@ -264,7 +268,7 @@ def certify(
         weights = term.weights[:, None]
         sums = group_sums(x, term.groups, term.answers.shape[1])
         objective += float((weights * sums * (0.5 * sums - term.answers)).sum())
-        if not settled:  # else the multiplier of the invariant takes it up
+        if not settled:  # else the multiplier of the given sums includes it
             gradient += (weights * (sums - term.answers))[:, term.groups]
     equalities = []
     for layer, multipliers in zip(q.layers, u, strict=False):

@@ -1,0 +1,187 @@
+"""Rewrite a file of the older format as format 3, in place, and change nothing but renamed keys.
+
+Only the characters of renamed keys and values are replaced, at the places where the YAML parser
+found them: comments, order, quotation marks and anchors stay. The new file takes the place of the
+old one only if both mean the same.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from das.errors import ConfigError
+from jobs.pipeline.config.models.values import SURVEY
+from jobs.pipeline.config.upgrade import ANY, FORMAT, Key, Kind, former_keys, is_former
+from jobs.pipeline.config.yaml_file import read_map, read_nodes
+from jobs.pipeline.storage.files import writing
+
+# A text as a node has it: perhaps an anchor before it, perhaps quotation marks around it.
+_PLAIN = re.compile(r"(?:&\S+\s+)?(?P<quote>[\"']?)(?P<text>.*?)(?P=quote)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Change:
+    """A key or value that is called something else.
+
+    Attributes:
+      keys: The key, with the keys above it, as the older format names them.
+      old: Its text.
+      new: What it is replaced by.
+      line: Line of the file, from 1.
+      start: First character that is replaced.
+      stop: End of these characters, exclusive.
+    """
+
+    keys: str
+    old: str
+    new: str
+    line: int
+    start: int
+    stop: int
+
+
+def kind_of(path: Path) -> Kind:
+    """Determine which kind of file may be upgraded this is.
+
+    Raises:
+      ConfigError: It cannot be read, or is of no such kind.
+    """
+    document = read_map(path)
+    if document.get("kind") == SURVEY:
+        return Kind.SURVEY
+    if "products" in document or "format" in document:
+        return Kind.CENSUS
+    if "levels" in document:
+        return Kind.ALLOCATION
+    raise ConfigError(
+        str(path),
+        "is no file that format 3 changes",
+        want="a run file of a census or survey, or an allocation file",
+    )
+
+
+def upgrade_file(path: Path, kind: Kind, meaning: Callable[[Path], object]) -> tuple[Change, ...]:
+    """Rewrite a file as format 3, unless it is one already.
+
+    Args:
+      path: The file. It keeps its permissions; of a link, the file it leads to is rewritten.
+      kind: What it is.
+      meaning: Loads a file of this kind, and returns its values and its digest. They must be the
+        same before and after.
+
+    Returns:
+      What changed, in the order of the file; nothing of a file of format 3.
+
+    Raises:
+      ConfigError: The file cannot be used, or its keys cannot be replaced one by one. It is left as
+        it is.
+      OutputError: It cannot be written.
+    """
+    path = path.resolve()
+    document, before = read_map(path), meaning(path)
+    if not is_former(kind, document):
+        return ()
+    text, root = read_nodes(path)
+    changes = tuple(_changes(path, kind, text, root))
+    if changes:
+        pieces, end = list[str](), 0
+        for change in changes:
+            pieces += [text[end : change.start], change.new]
+            end = change.stop
+        _replace(path, "".join([*pieces, text[end:]]), before, meaning)
+    return changes
+
+
+def _replace(path: Path, text: str, before: object, meaning: Callable[[Path], object]) -> None:
+    """Put text in the place of a file if it means the same, at once."""
+    draft: Path | None = None
+    try:
+        with writing(path):
+            descriptor, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+            draft = Path(name)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(text.encode())
+                file.flush()
+                os.fsync(file.fileno())
+            shutil.copymode(path, draft)
+        if meaning(draft) != before:
+            raise ConfigError(
+                str(path),
+                f"would mean something else in format {FORMAT}; it is left as it is",
+                remedy="rename its keys by hand, and report this defect",
+            )
+        with writing(path):
+            os.replace(draft, path)
+    finally:
+        if draft is not None:
+            draft.unlink(missing_ok=True)
+
+
+def _changes(path: Path, kind: Kind, text: str, root: yaml.Node | None) -> Iterator[Change]:
+    """List what is replaced in the text of a file, in its order.
+
+    Raises:
+      ConfigError: A text stands for two things with different names, by an alias, or is written in
+        another way than its plain letters.
+    """
+    wanted: dict[int, tuple[yaml.ScalarNode, str | None, str]] = {}
+    stated = {} if kind.former_format is None else {"format": str(FORMAT)}
+    for node, new, keys in _scalars(root, former_keys(kind), stated):
+        _, other, where = wanted.setdefault(node.start_mark.index, (node, new, keys))
+        if other != new:
+            raise ConfigError(
+                f"{path}, line {node.start_mark.line + 1}",
+                f"is used by an alias, and format {FORMAT} has different names for its places",
+                got=f"{where} and {keys}",
+                remedy="write it out in both places, without an alias",
+            )
+    for _, (node, new, keys) in sorted(wanted.items()):
+        if new is None:
+            continue
+        start, stop = node.start_mark.index, node.end_mark.index
+        plain = _PLAIN.fullmatch(text[start:stop])
+        if plain is None or plain["text"] != node.value:
+            raise ConfigError(
+                f"{path}, line {node.start_mark.line + 1}",
+                f"cannot be replaced by `{new}`: it is not written in plain letters",
+                got=text[start:stop],
+                want=node.value,
+            )
+        begin, end = (start + one for one in plain.span("text"))
+        yield Change(keys, node.value, new, node.start_mark.line + 1, begin, end)
+
+
+def _scalars(
+    node: yaml.Node | None, key: Key | None, stated: Mapping[str, str], keys: str = ""
+) -> Iterator[tuple[yaml.ScalarNode, str | None, str]]:
+    """List all keys and values in a node, with the text that replaces each.
+
+    Args:
+      node: The node.
+      key: Where it stands in the tree of older keys.
+      stated: Keys of the map, to the text that replaces their values.
+      keys: The keys on the way to it.
+    """
+    if isinstance(node, yaml.ScalarNode):
+        yield node, None if key is None else key.values.get(node.value), keys
+    elif isinstance(node, yaml.SequenceNode):
+        below = None if key is None else key.at(ANY)
+        for number, one in enumerate(node.value):
+            yield from _scalars(one, below, {}, f"{keys}.{number}")
+    elif isinstance(node, yaml.MappingNode):
+        for name, one in node.value:
+            below = None if key is None else key.at(name.value)
+            path = f"{keys}.{name.value}" if keys else name.value
+            yield name, None if below is None else below.to, path
+            if name.value in stated:
+                yield one, stated[name.value], path
+            else:
+                yield from _scalars(one, below, {}, path)
