@@ -105,7 +105,7 @@ def test_copies_of_a_folder_draw_nothing(config, tmp_path):
     out = dies_at("county", config)
     copies = [Path(shutil.copytree(out, tmp_path / f"copy{i}")) for i in range(2)]
     for copy in copies:
-        with pytest.raises(LedgerError, match="in a copy of the folder that the run was begun in"):
+        with pytest.raises(LedgerError, match="in a copy of the folder in which the run began"):
             measure(config, copy)
         assert published(copy).keys() == {("toy", "state")}
     measure(config)
